@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a snapshot costs the trainer, through the public API with a real agent: G1 stall, G2 first snapshot, G3
+ * overlapped post, G10 very many small tensors. */
+#include "buffer.h"
+#include "trainer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define STATE_BYTES (512 * MIB)
+#define STARTS      3 /* of G2: each needs a new agent */
+#define UNSTEADY    4 /* snapshots after which every slot has been written once */
+
+/* ---- ways ------------------------------------------------------------------------------------------------------ */
+
+static void run_snapshot(void *ctx, struct bench_go *go)
+{
+    trainer_snapshot(ctx, go);
+}
+
+static void run_post(void *ctx, struct bench_go *go)
+{
+    trainer_post(ctx, go);
+}
+
+/* Not a go of its own: what the library says of the newest snapshot. */
+static void run_reported(void *ctx, struct bench_go *go)
+{
+    const struct trainer *t = ctx;
+    *go = (struct bench_go){.seconds = t->reported};
+}
+
+struct scattered {
+    const struct trainer *trainer;
+    uint8_t *to;
+};
+
+static void run_loop_of_memcpy(void *ctx, struct bench_go *go)
+{
+    const struct scattered *s = ctx;
+    const struct trainer *t = s->trainer;
+    bench_start(go);
+    for (uint32_t i = 0; i < t->count; i++) {
+        memcpy(s->to + i * t->tensor_bytes, t->tensor[i], t->tensor_bytes);
+    }
+    bench_stop(go);
+}
+
+/* ---- G1 -------------------------------------------------------------------------------------------------------- */
+
+static void print_stall(const struct bench *bench, const struct trainer *t, const char *id, double goal,
+                        const struct bench_way *stall, const struct bench_way *best)
+{
+    char what[160];
+    snprintf(what, sizeof(what), "%s of 512 MiB in tensors of %zu KiB (%u KiB pages) / best plain copy", stall->name,
+             t->tensor_bytes / 1024, t->page_bytes / 1024);
+    bench_print(
+        &(struct bench_row){.id = id,
+                            .what = what,
+                            .unit = "ratio of time",
+                            .value = bench_ratio(stall, best, bench->rounds),
+                            .goal = goal,
+                            .rounds = bench->rounds,
+                            .reference = best->name,
+                            .reference_value = (double)STATE_BYTES / GB / bench_seconds(best, bench->rounds).median,
+                            .reference_unit = "GB/s"});
+}
+
+static void stall_of(const struct bench *bench, const char *name, size_t tensor_bytes, double goal, void *to)
+{
+    static struct bench_way ways[2 + COPY_WAYS_MAX];
+    struct trainer t;
+    char id[64];
+    trainer_make(&t, (uint32_t)(STATE_BYTES / tensor_bytes), tensor_bytes);
+    struct copy_job job = {.to = to, .from = t.state, .bytes = STATE_BYTES};
+    trainer_attach(&t, bench, name);
+    ways[0] = (struct bench_way){.name = "stall, measured outside,", .run = run_snapshot, .ctx = &t};
+    ways[1] = (struct bench_way){.name = "stall, as tck_stats tells,", .run = run_reported, .ctx = &t};
+    uint32_t count = 2 + copy_ways(&job, &ways[2]);
+    bench_rounds(bench->rounds, ways, count);
+    trainer_detach(&t, true);
+    const struct bench_way *best = bench_best(&ways[2], count - 2, bench->rounds);
+    snprintf(id, sizeof(id), "G1.%s", name);
+    print_stall(bench, &t, id, goal, &ways[0], best);
+    snprintf(id, sizeof(id), "G1.%s.told", name);
+    print_stall(bench, &t, id, goal, &ways[1], best);
+    trainer_free(&t);
+}
+
+static void bench_stall(const struct bench *bench)
+{
+    void *to = buffer_shared(bench, STATE_BYTES);
+    stall_of(bench, "4MiB", 4 * MIB, 1.05, to);
+    stall_of(bench, "1MiB", MIB, 1.05, to);
+    stall_of(bench, "64KiB", MIB / 16, 1.25, to);
+}
+
+/* ---- G2 -------------------------------------------------------------------------------------------------------- */
+
+static double one_start(const struct bench *bench, struct trainer *t, uint32_t number, double *steady)
+{
+    struct bench_go first, go;
+    double samples[BENCH_ROUNDS_MAX];
+    char job[16];
+    snprintf(job, sizeof(job), "start%u", number);
+    trainer_attach(t, bench, job);
+    trainer_snapshot(t, &first);
+    for (uint32_t i = 0; i < UNSTEADY; i++) {
+        trainer_snapshot(t, &go);
+    }
+    for (uint32_t i = 0; i < bench->rounds; i++) {
+        trainer_snapshot(t, &go);
+        samples[i] = go.seconds;
+    }
+    trainer_detach(t, true);
+    *steady = bench_spread(samples, bench->rounds).median;
+    return first.seconds;
+}
+
+static void bench_first(const struct bench *bench)
+{
+    struct trainer t;
+    double ratios[STARTS], steady[STARTS];
+    trainer_make(&t, (uint32_t)(STATE_BYTES / (4 * MIB)), 4 * MIB);
+    for (uint32_t i = 0; i < STARTS; i++) {
+        ratios[i] = one_start(bench, &t, i, &steady[i]) / steady[i];
+    }
+    bench_print(&(struct bench_row){.id = "G2",
+                                    .what = "first snapshot after a start (512 MiB) / a later one",
+                                    .unit = "ratio of time",
+                                    .value = bench_spread(ratios, STARTS),
+                                    .goal = 1.1,
+                                    .rounds = STARTS,
+                                    .reference = "snapshot in steady state",
+                                    .reference_value = bench_spread(steady, STARTS).median * 1e3,
+                                    .reference_unit = "ms"});
+}
+
+/* ---- G3 -------------------------------------------------------------------------------------------------------- */
+
+static void post_of(const struct bench *bench, uint32_t tensors, void *to)
+{
+    static struct bench_way ways[2];
+    struct trainer t;
+    char id[64], job[32], what[160];
+    trainer_make(&t, tensors, STATE_BYTES / 2 / tensors / 64 * 64);
+    struct scattered s = {.trainer = &t, .to = to};
+    snprintf(job, sizeof(job), "post%u", tensors);
+    trainer_attach(&t, bench, job);
+    ways[0] = (struct bench_way){.name = "post", .run = run_post, .ctx = &t};
+    ways[1] = (struct bench_way){.name = "copying them by memcpy", .run = run_loop_of_memcpy, .ctx = &s};
+    bench_rounds(bench->rounds, ways, 2);
+    trainer_detach(&t, true);
+    trainer_free(&t);
+    struct spread seconds = bench_seconds(&ways[0], bench->rounds);
+    snprintf(id, sizeof(id), "G3.%u", tensors);
+    snprintf(what, sizeof(what), "overlapped mode: snapshot call of %u tensors (%zu MiB)", tensors,
+             trainer_bytes(&t) / MIB);
+    bench_print(&(struct bench_row){.id = id,
+                                    .what = what,
+                                    .unit = "us",
+                                    .value = {seconds.median * 1e6, seconds.spread},
+                                    .goal = 200 + 0.5 * tensors,
+                                    .rounds = bench->rounds,
+                                    .reference = ways[1].name,
+                                    .reference_value = bench_seconds(&ways[1], bench->rounds).median * 1e6,
+                                    .reference_unit = "us"});
+}
+
+static void bench_post(const struct bench *bench)
+{
+    void *to = buffer_shared(bench, STATE_BYTES);
+    post_of(bench, 100, to);
+    post_of(bench, 1000, to);
+    post_of(bench, 20000, to);
+}
+
+/* ---- G10 ------------------------------------------------------------------------------------------------------- */
+
+#define SMALL_COUNT 100000
+#define SMALL_BYTES 4096
+#define LARGE_BYTES (SMALL_BYTES * 1000)
+
+/* What registering costs beyond the memory that any table of this size needs. */
+static void print_registration(const struct bench *bench, const struct trainer *small)
+{
+    struct trainer large;
+    trainer_make(&large, SMALL_COUNT / 1000, LARGE_BYTES);
+    trainer_attach(&large, bench, "large");
+    trainer_detach(&large, true);
+    double us = (small->register_time - large.register_time) * 1e6 / SMALL_COUNT;
+    bench_print(
+        &(struct bench_row){.id = "G10.register",
+                            .what = "adding and registering 100,000 tensors, less what 100 of 1000 x the size need",
+                            .unit = "us per tensor",
+                            .value = {us, 0},
+                            .goal = 2,
+                            .rounds = 1,
+                            .reference = "registering 100 tensors of the same bytes",
+                            .reference_value = large.register_time * 1e3,
+                            .reference_unit = "ms"});
+}
+
+static void bench_small(const struct bench *bench)
+{
+    static struct bench_way ways[2];
+    struct trainer t;
+    trainer_make(&t, SMALL_COUNT, SMALL_BYTES);
+    struct scattered s = {.trainer = &t, .to = buffer_shared(bench, trainer_bytes(&t))};
+    trainer_attach(&t, bench, "small");
+    ways[0] = (struct bench_way){.name = "snapshot", .run = run_snapshot, .ctx = &t};
+    ways[1] = (struct bench_way){.name = "loop of memcpy over the same scatter", .run = run_loop_of_memcpy, .ctx = &s};
+    bench_rounds(bench->rounds, ways, 2);
+    trainer_detach(&t, true);
+    bench_print(&(struct bench_row){.id = "G10",
+                                    .what = "snapshot of 100,000 tensors of 4 KiB / plain loop",
+                                    .unit = "ratio of time",
+                                    .value = bench_ratio(&ways[0], &ways[1], bench->rounds),
+                                    .goal = 1.25,
+                                    .rounds = bench->rounds,
+                                    .reference = ways[1].name,
+                                    .reference_value = bench_seconds(&ways[1], bench->rounds).median * 1e3,
+                                    .reference_unit = "ms"});
+    print_registration(bench, &t);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct bench_entry entries[] = {
+        {"G1", bench_stall}, {"G2", bench_first}, {"G3", bench_post}, {"G10", bench_small}};
+    return bench_main(argc, argv, entries, sizeof(entries) / sizeof(*entries));
+}

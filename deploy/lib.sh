@@ -1,0 +1,80 @@
+# Shared by deploy/try and deploy/check: find what is missing, say it, install it, build. Sourced, not run.
+# shellcheck shell=bash
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '%s\n' "$*"; }
+die() { printf '%s\n' "$*" >&2; exit 1; }
+
+# Names of packages in deploy/packages.txt; "all" includes those for tests.
+package_names() {
+    sed -e '/^#/d' -e '/^$/d' "$top/deploy/packages.txt" |
+        awk -v all="$1" '/^\[tests\]/ { if (all != "all") exit; next } { print $1 }'
+}
+
+missing_packages() {
+    local name
+    for name in $(package_names "$1"); do
+        dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'install ok installed' || printf '%s\n' "$name"
+    done
+}
+
+# A command that is already here in a good enough version needs no package (a newer cmake from elsewhere, say).
+drop_present_tools() {
+    local name
+    while read -r name; do
+        case $name in
+        gcc | g++ | cmake | pkg-config) command -v "$name" >/dev/null || printf '%s\n' "$name" ;;
+        ninja-build) command -v ninja >/dev/null || printf '%s\n' "$name" ;;
+        python3-venv) python3 -c 'import venv, ensurepip' 2>/dev/null || printf '%s\n' "$name" ;;
+        *) printf '%s\n' "$name" ;;
+        esac
+    done
+}
+
+install_missing() {
+    local missing
+    missing=$(missing_packages "$1" | drop_present_tools)
+    [ -z "$missing" ] && return 0
+    say "These Debian packages are missing and will be installed:"
+    local name
+    for name in $missing; do grep -E "^$name " "$top/deploy/packages.txt" | sed 's/^/    /'; done
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || die "not root and no sudo: run as root: apt-get install $(echo $missing)"
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" apt-get update -qq || die "apt-get update failed"
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
+        die "apt-get install failed for: $(echo $missing)"
+}
+
+# configure_and_build DIR CMAKE_OPTIONS...: a build directory below the top.
+configure_and_build() {
+    local dir=$top/$1
+    shift
+    mkdir -p "$dir"
+    local launcher=()
+    command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
+    cmake -S "$top" -B "$dir" -G Ninja "${launcher[@]}" "$@" >"$dir/configure.log" 2>&1 || { cat "$dir/configure.log"; return 1; }
+    ninja -C "$dir" >"$dir/build.log" 2>&1 || { tail -40 "$dir/build.log"; return 1; }
+}
+
+pip_install() { "$top/build/venv/bin/pip" install -q --disable-pip-version-check "$@"; }
+
+# The environment with PyTorch and this package, made once: build/venv.
+python_environment() {
+    local venv=$top/build/venv
+    if [ ! -x "$venv/bin/python" ]; then
+        say "Making a Python environment in build/venv"
+        python3 -m venv "$venv" || return 1
+    fi
+    if ! "$venv/bin/python" -c 'import torch, safetensors, numpy, pytest' 2>/dev/null; then
+        say "Installing into it: torch (the training of the demonstration), safetensors and numpy (reading what was published), pytest (tests)"
+        pip_install safetensors==0.8.0 numpy pytest || return 1
+        # A build without CUDA is enough, if pip is configured to find one.
+        pip_install torch==2.13.0 || return 1
+    fi
+    pip_install "$top"
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Trains nothing, but saves, dies and restores. Run it twice:
+ *
+ *     ./survivor /tmp/checkpoints      dies at step 25
+ *     ./survivor /tmp/checkpoints      goes on at step 20, from the memory of the agent that outlived the first run */
+#include <stdio.h>
+#include <stdlib.h>
+#include <tierckpt.h>
+
+#define WEIGHTS    (1 << 20)
+#define LAST_STEP  50
+#define SAFE_STEP  20
+#define DEATH_STEP 25
+
+static tck_client_t *client;
+
+static void check(tck_status_t status, const char *what)
+{
+    if (status != TCK_OK) {
+        fprintf(stderr, "%s: %s\n", what, tck_errmsg(client));
+        exit(1);
+    }
+}
+
+/* Names what is to be saved. It stays where it is until tck_detach. */
+static void describe(float *weights, uint64_t *step)
+{
+    tck_record_t w = {.struct_size = sizeof(w),
+                      .key = "weights",
+                      .dtype = TCK_F32,
+                      .ndim = 1,
+                      .global_shape = {WEIGHTS},
+                      .local_shape = {WEIGHTS},
+                      .addr = weights};
+    tck_record_t s = {.struct_size = sizeof(s), .key = "step", .dtype = TCK_U64, .addr = step, .when = TCK_EAGER};
+
+    check(tck_add_record(client, &w, NULL), "add weights");
+    check(tck_add_record(client, &s, NULL), "add step");
+    check(tck_register(client), "register");
+}
+
+static void train(float *weights, uint64_t *step, int may_die)
+{
+    while (*step < LAST_STEP) {
+        check(tck_fence(client), "fence"); /* the snapshot before is out of the weights */
+        for (int i = 0; i < WEIGHTS; i++) {
+            weights[i] += 1;
+        }
+        *step += 1;
+        check(tck_save_if_needed(client, *step, NULL), "save");
+        if (may_die && *step == DEATH_STEP) {
+            check(tck_wait(client, SAFE_STEP, TCK_STAGE_COMMITTED, 10000), "wait for the commit");
+            printf("dies at step %llu\n", (unsigned long long)*step);
+            fflush(stdout);
+            abort();
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static float weights[WEIGHTS];
+    uint64_t step = 0;
+    char config[4096];
+    tck_status_t status;
+
+    snprintf(config, sizeof(config), "{\"job\": \"survivor\", \"save_dir\": \"%s\", \"save_mem_interval\": 10}",
+             argc > 1 ? argv[1] : "/tmp/tierckpt-survivor");
+    tck_attach_params_t params = {.struct_size = sizeof(params), .config_json = config, .rank = 0, .world_size = 1};
+    check(tck_attach(&params, &client), "attach");
+    describe(weights, &step);
+
+    status = tck_restore(client, TCK_NEWEST, NULL);
+    if (status != TCK_ERR_NOENT) { /* nothing saved yet is not a failure */
+        check(status, "restore");
+        printf("goes on at step %llu, weights are %g\n", (unsigned long long)step, (double)weights[0]);
+    }
+    train(weights, &step, status == TCK_ERR_NOENT);
+    printf("done at step %llu, weights are %g\n", (unsigned long long)step, (double)weights[0]);
+    tck_detach(client, 1);
+    return weights[0] == LAST_STEP ? 0 : 1;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tierckpt: checkpoints of a training job in the memory of its nodes.
+ *
+ * This header is the whole contract of libtierckpt.so. The order of calls in a training program:
+ *
+ *     tck_attach -> tck_add_record / tck_add_blob ... -> tck_register -> tck_restore
+ *     every step:  tck_fence; <optimizer step>; tck_save_if_needed
+ *     tck_detach
+ *
+ * attach, register and restore are collective: each rank of the job calls them, in the same order. They use the
+ * caller's allgather (tck_oob_t) and nothing else to reach other ranks. No other call waits for another rank,
+ * except tck_wait, which is told how long. The library never exits, aborts, prints, or installs a signal handler.
+ *
+ * One client per process; its calls come from one thread at a time. Every function returns a status that must be
+ * looked at; tck_errmsg gives the text that belongs to the last failure. Sizes are bytes, times are milliseconds
+ * unless the name says otherwise. Steps count from 1: step 0 is never saved. Memory that is passed in stays the
+ * caller's. A child that the process forks must not use the client.
+ */
+#ifndef TIERCKPT_H
+#define TIERCKPT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TCK_VERSION_MAJOR 0
+#define TCK_VERSION_MINOR 1
+#define TCK_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define TCK_API        __attribute__((visibility("default")))
+#define TCK_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define TCK_API
+#define TCK_MUST_CHECK
+#endif
+
+/* ---- status -------------------------------------------------------------------------------------------------- */
+
+/* One list makes the enum and the texts: X(name, value, text). */
+#define TCK_STATUS_MAP(X)                                             \
+    X(OK, 0, "success")                                               \
+    X(ERR_INVAL, -1, "invalid argument")                              \
+    X(ERR_NOMEM, -2, "out of memory")                                 \
+    X(ERR_IO, -3, "input/output error")                               \
+    X(ERR_NOENT, -4, "not found")                                     \
+    X(ERR_BUSY, -5, "busy: refused now, may succeed later")           \
+    X(ERR_TIMEDOUT, -6, "timed out")                                  \
+    X(ERR_CANCELED, -7, "canceled")                                   \
+    X(ERR_CORRUPT, -8, "data does not match its digest")              \
+    X(ERR_NOSPC, -9, "no space within the configured cap")            \
+    X(ERR_UNREACHABLE, -10, "agent or peer cannot be reached")        \
+    X(ERR_UNSUPPORTED, -11, "not supported by this build or machine") \
+    X(ERR_PROTO, -12, "unexpected message or format version")         \
+    X(ERR_LAYOUT, -13, "the layout differs from the saved one")       \
+    X(ERR_UNRECOVERABLE, -14, "no version is complete in any tier")   \
+    X(ERR_CONFIG, -15, "invalid configuration")                       \
+    X(ERR_DENIED, -16, "not permitted: wrong user, token or term")    \
+    X(ERR_EXIST, -17, "exists already")                               \
+    X(ERR_INTERNAL, -18, "internal fault")
+
+typedef enum tck_status {
+#define TCK_STATUS_ENUM(name, value, text) TCK_##name = (value),
+    TCK_STATUS_MAP(TCK_STATUS_ENUM)
+#undef TCK_STATUS_ENUM
+} tck_status_t;
+
+typedef struct tck_client tck_client_t;
+
+/* The fixed text of a status; never NULL, never freed. */
+TCK_API const char *tck_strerror(tck_status_t status);
+
+/* The text of the client's last failure, naming the thing that failed. client NULL: of this thread's last failed
+ * tck_attach. Never NULL; valid until the next call with this client. */
+TCK_API const char *tck_errmsg(const tck_client_t *client);
+
+/* The library's version as major * 10000 + minor * 100 + patch. */
+TCK_API int tck_version_number(void);
+
+/* ---- attach -------------------------------------------------------------------------------------------------- */
+
+/* The caller's way to reach the other ranks: torch.distributed, MPI, Slurm's PMI. allgather puts len bytes of every
+ * rank into out (world_size * len bytes, in rank order) and returns 0, or anything else when it failed. It is called
+ * only from inside attach, register and restore, by the calling thread. */
+typedef struct tck_oob {
+    int (*allgather)(void *ctx, const void *in, void *out, size_t len);
+    void *ctx;
+} tck_oob_t;
+
+typedef struct tck_attach_params {
+    size_t struct_size;      /* sizeof(tck_attach_params_t) */
+    const char *config_file; /* path of a JSON file, or NULL */
+    const char *config_json; /* JSON text whose keys override the file's, or NULL */
+    int rank;
+    int world_size;
+    tck_oob_t oob; /* allgather may be NULL if world_size is 1 */
+} tck_attach_params_t;
+
+/* Connects to the agent of this node, starting it (with its keeper) if none answers, and joins a new term of the job
+ * together with all other ranks. Collective. On success the client is the caller's until tck_detach; on failure
+ * *client_out is untouched, every rank gets an error, and the text is in tck_errmsg(NULL). */
+TCK_API TCK_MUST_CHECK tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client_out);
+
+/* Leaves. job_done != 0 says that the training ended and its agents need not linger for a successor; 0 keeps the
+ * saved versions in memory for the configured linger time. Waits for a copy under way, frees the client in any case. */
+TCK_API void tck_detach(tck_client_t *client, int job_done);
+
+/* ---- what is saved ------------------------------------------------------------------------------------------- */
+
+#define TCK_MAX_NDIM 8
+#define TCK_MAX_KEY  1023 /* bytes of a record's key or group, without the NUL */
+
+/* X(name, bytes per element, safetensors name). FP8 kinds are carried by their bytes. */
+#define TCK_DTYPE_MAP(X)     \
+    X(BOOL, 1, "BOOL")       \
+    X(U8, 1, "U8")           \
+    X(I8, 1, "I8")           \
+    X(U16, 2, "U16")         \
+    X(I16, 2, "I16")         \
+    X(F16, 2, "F16")         \
+    X(BF16, 2, "BF16")       \
+    X(U32, 4, "U32")         \
+    X(I32, 4, "I32")         \
+    X(F32, 4, "F32")         \
+    X(U64, 8, "U64")         \
+    X(I64, 8, "I64")         \
+    X(F64, 8, "F64")         \
+    X(C64, 8, "C64")         \
+    X(F8_E4M3, 1, "F8_E4M3") \
+    X(F8_E5M2, 1, "F8_E5M2")
+
+typedef enum tck_dtype {
+#define TCK_DTYPE_ENUM(name, bytes, st_name) TCK_##name,
+    TCK_DTYPE_MAP(TCK_DTYPE_ENUM)
+#undef TCK_DTYPE_ENUM
+        TCK_DTYPE_COUNT
+} tck_dtype_t;
+
+typedef enum tck_when {
+    TCK_LAZY,  /* does not change before the next tck_fence: copied in the background */
+    TCK_EAGER, /* may change at once (RNG state, counters): copied inside the save call */
+} tck_when_t;
+
+/* One tensor piece of this rank, contiguous in C order. */
+typedef struct tck_record {
+    size_t struct_size; /* sizeof(tck_record_t) */
+    const char *key;    /* UTF-8 name of the whole tensor, the same on every rank that holds a piece of it */
+    tck_dtype_t dtype;
+    uint32_t ndim;                       /* 0 for a scalar, at most TCK_MAX_NDIM */
+    uint64_t global_shape[TCK_MAX_NDIM]; /* of the whole tensor, in elements */
+    uint64_t offset[TCK_MAX_NDIM];       /* where this piece begins in it */
+    uint64_t local_shape[TCK_MAX_NDIM];  /* of this piece; offset + local_shape <= global_shape */
+    void *addr;                          /* host memory, readable for a save, writable for a restore */
+    const char *replica_group;           /* name of the set of ranks that hold identical bytes of this piece at every
+                                            step (data-parallel twins), equal on all of them and on no others; NULL:
+                                            the piece is this rank's alone */
+    tck_when_t when;
+} tck_record_t;
+
+/* Adds a record; key, shapes and group are copied, the memory at addr is not and must stay until detach or
+ * tck_set_address. *record_out, if not NULL, gets the record's number for tck_set_address. Before tck_register only. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_add_record(tck_client_t *client, const tck_record_t *record,
+                                                   uint32_t *record_out);
+
+/* Adds an opaque blob of at most capacity bytes, held by the library, empty at first. replica_group as in a record. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_add_blob(tck_client_t *client, const char *key, size_t capacity,
+                                                 const char *replica_group);
+
+/* The next snapshot, and each after it, carries these bytes (copied before it returns). */
+TCK_API TCK_MUST_CHECK tck_status_t tck_set_blob(tck_client_t *client, const char *key, const void *data, size_t size);
+
+/* The bytes of the blob as set or, after tck_restore, as restored. *size_out is the whole size also if cap is smaller;
+ * then TCK_ERR_NOSPC and nothing is copied. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_get_blob(tck_client_t *client, const char *key, void *data, size_t cap,
+                                                 size_t *size_out);
+
+/* The tensor has moved; its shape has not. Not while a snapshot is being copied (after tck_fence). */
+TCK_API TCK_MUST_CHECK tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr);
+
+/* Closes the record table, agrees on the layout with all ranks, and has the agents allocate and touch all memory that
+ * later saves need. Collective. TCK_ERR_NOSPC names the bytes wanted and allowed. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_register(tck_client_t *client);
+
+/* ---- save ---------------------------------------------------------------------------------------------------- */
+
+typedef enum tck_save_flags {
+    TCK_SAVE_MEMORY = 0,  /* to the memory tier */
+    TCK_SAVE_STORAGE = 1, /* and on to the persistent tier once committed */
+} tck_save_flags_t;
+
+/* Called once per step after the optimizer step. Nothing due: returns in well under a microsecond, no system call.
+ * Due: copies the eager records, starts copying the lazy ones, and sets *started_out (may be NULL) to 1. A save that
+ * the agent refuses or that finds no agent is skipped, counted (tck_stats) and logged; training goes on, so it is not
+ * an error here. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out);
+
+/* Sets *due_out to whether tck_save_if_needed will save at this step, so that a caller need not refresh its blobs for
+ * nothing. As cheap, and tck_save_if_needed of the same step right after it abides by the answer. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out);
+
+/* The same as tck_save_if_needed without asking the intervals. Every rank must snapshot the same steps, or the version
+ * never commits. TCK_ERR_BUSY if the snapshot before it is still being copied (tck_fence was not called). */
+TCK_API TCK_MUST_CHECK tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t flags);
+
+/* Must be called before the records' memory changes (right before the next optimizer step): waits until the lazy
+ * records are copied. It waits for the agent at most the configured block time, then gives the snapshot up. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_fence(tck_client_t *client);
+
+typedef enum tck_stage {
+    TCK_STAGE_COPIED,    /* this rank's records are in its slots */
+    TCK_STAGE_PROTECTED, /* this node's shards have their verified copies */
+    TCK_STAGE_COMMITTED, /* the version is restorable from the memory tier */
+    TCK_STAGE_DRAINED,   /* the version is published on storage */
+} tck_stage_t;
+
+/* Waits until the snapshot of this step, or a newer one, has reached the stage. TCK_ERR_TIMEDOUT after timeout_ms
+ * (0: only asks), TCK_ERR_CANCELED if it was refused or aborted, TCK_ERR_NOENT if this step was never saved. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms);
+
+/* ---- restore ------------------------------------------------------------------------------------------------- */
+
+typedef struct tck_version {
+    uint64_t term; /* formation of the world that saved it */
+    uint64_t step;
+} tck_version_t;
+
+/* The newest version that can be restored now, from memory or storage; TCK_ERR_NOENT if there is none. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_query(tck_client_t *client, tck_version_t *version_out);
+
+#define TCK_NEWEST UINT64_MAX
+
+typedef struct tck_restored {
+    size_t struct_size; /* sizeof(tck_restored_t), set by the caller */
+    tck_version_t version;
+    uint64_t bytes_local;   /* of this rank's shards, by where they were found: this node's memory, */
+    uint64_t bytes_twin;    /* a data-parallel twin's node, */
+    uint64_t bytes_peer;    /* a peer that held a copy, */
+    uint64_t bytes_storage; /* the persistent tier */
+    uint64_t newest_step;   /* newest step any rank had begun to keep, 0 if unknown: what was lost is its distance */
+    double seconds;         /* from the call to the last byte in place */
+} tck_restored_t;
+
+/* Puts the newest restorable version (step TCK_NEWEST) or the one of a given step into the registered memory.
+ * Collective; call it between tck_register and the first save. Everything is verified before the first byte of the
+ * caller's memory is written. TCK_ERR_NOENT: nothing was ever saved, start fresh. TCK_ERR_UNRECOVERABLE,
+ * TCK_ERR_LAYOUT: something was saved but cannot be restored, and the text says why; nothing was changed. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *restored_out);
+
+/* ---- what it cost -------------------------------------------------------------------------------------------- */
+
+typedef struct tck_stats {
+    size_t struct_size; /* sizeof(tck_stats_t), set by the caller */
+    uint64_t saves_started;
+    uint64_t saves_copied;
+    uint64_t saves_skipped; /* refused, or no agent */
+    uint64_t bytes_copied;
+    uint64_t stall_ns_last; /* time spent inside the save call and its fence, last snapshot */
+    uint64_t stall_ns_max;
+    uint64_t stall_ns_total;
+    uint64_t committed_step; /* newest committed step of this term, 0 if none */
+    uint64_t published_step; /* newest published step of this term, 0 if none */
+    uint64_t segment_bytes;  /* memory the agent holds for this rank's shards */
+    uint32_t page_bytes;     /* page size obtained for it */
+} tck_stats_t;
+
+TCK_API TCK_MUST_CHECK tck_status_t tck_stats(tck_client_t *client, tck_stats_t *stats_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

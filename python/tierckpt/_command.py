@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The script `tierckpt`: becomes the command that was installed with this package."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def main():
+    programs = os.environ.setdefault("TIERCKPT_BIN_DIR", str(Path(__file__).parent / "bin"))
+    command = os.path.join(programs, "tierckpt")
+    try:
+        os.execv(command, [command, *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"tierckpt: cannot start {command}: {error.strerror}")

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The binding of include/tierckpt.h: its structs mirrored, its functions as methods that raise.
+
+Nothing here knows torch. ctypes releases the interpreter lock during each call.
+"""
+
+import ctypes
+import os
+from collections import namedtuple
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+from . import errors
+
+MAX_NDIM = 8
+NEWEST = 2**64 - 1
+SAVE_MEMORY, SAVE_STORAGE = 0, 1
+LAZY, EAGER = 0, 1
+STAGES = {"copied": 0, "protected": 1, "committed": 2, "drained": 3}
+
+# In the order of TCK_DTYPE_MAP.
+DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "F16", "BF16", "U32", "I32", "F32", "U64", "I64", "F64", "C64",
+          "F8_E4M3", "F8_E5M2")
+
+ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+
+Version = namedtuple("Version", "term step")
+Restored = namedtuple("Restored", "version bytes_local bytes_twin bytes_peer bytes_storage newest_step seconds")
+
+
+class _Oob(ctypes.Structure):
+    _fields_ = [("allgather", ALLGATHER), ("ctx", c_void_p)]
+
+
+class _AttachParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("config_file", c_char_p), ("config_json", c_char_p), ("rank", c_int),
+                ("world_size", c_int), ("oob", _Oob)]
+
+
+class _Record(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("key", c_char_p), ("dtype", c_int), ("ndim", c_uint32),
+                ("global_shape", c_uint64 * MAX_NDIM), ("offset", c_uint64 * MAX_NDIM),
+                ("local_shape", c_uint64 * MAX_NDIM), ("addr", c_void_p), ("replica_group", c_char_p),
+                ("when", c_int)]
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [("term", c_uint64), ("step", c_uint64)]
+
+
+class _Restored(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("version", _Version), ("bytes_local", c_uint64),
+                ("bytes_twin", c_uint64), ("bytes_peer", c_uint64), ("bytes_storage", c_uint64),
+                ("newest_step", c_uint64), ("seconds", c_double)]
+
+
+class _Stats(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("saves_started", c_uint64), ("saves_copied", c_uint64),
+                ("saves_skipped", c_uint64), ("bytes_copied", c_uint64), ("stall_ns_last", c_uint64),
+                ("stall_ns_max", c_uint64), ("stall_ns_total", c_uint64), ("committed_step", c_uint64),
+                ("published_step", c_uint64), ("segment_bytes", c_uint64), ("page_bytes", c_uint32)]
+
+
+Stats = namedtuple("Stats", [name for name, _ in _Stats._fields_ if name != "struct_size"])
+
+_CLIENT = c_void_p
+# Name: (result, arguments). A result of None here means "a status, raised unless it is TCK_OK".
+_FUNCTIONS = {
+    "tck_attach": (None, [POINTER(_AttachParams), POINTER(_CLIENT)]),
+    "tck_add_record": (None, [_CLIENT, POINTER(_Record), POINTER(c_uint32)]),
+    "tck_add_blob": (None, [_CLIENT, c_char_p, c_size_t, c_char_p]),
+    "tck_set_blob": (None, [_CLIENT, c_char_p, c_void_p, c_size_t]),
+    "tck_get_blob": (None, [_CLIENT, c_char_p, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "tck_set_address": (None, [_CLIENT, c_uint32, c_void_p]),
+    "tck_register": (None, [_CLIENT]),
+    "tck_save_due": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
+    "tck_save_if_needed": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
+    "tck_snapshot": (None, [_CLIENT, c_uint64, c_int]),
+    "tck_fence": (None, [_CLIENT]),
+    "tck_wait": (None, [_CLIENT, c_uint64, c_int, c_int]),
+    "tck_query": (None, [_CLIENT, POINTER(_Version)]),
+    "tck_restore": (None, [_CLIENT, c_uint64, POINTER(_Restored)]),
+    "tck_stats": (None, [_CLIENT, POINTER(_Stats)]),
+    "tck_strerror": (c_char_p, [c_int]),
+    "tck_errmsg": (c_char_p, [_CLIENT]),
+}
+
+_NOSPC = errors.NoSpace.status
+_library = None
+
+
+def _library_path() -> Path:
+    """TIERCKPT_LIBRARY, else the library that was installed with this package."""
+    chosen = os.environ.get("TIERCKPT_LIBRARY")
+    path = Path(chosen) if chosen else Path(__file__).parent / "lib" / "libtierckpt.so"
+    if not path.is_file():
+        raise errors.Unsupported(f"no library at {path}: install the package, or set TIERCKPT_LIBRARY")
+    return path
+
+
+def _load_library():
+    global _library
+    if _library is None:
+        library = ctypes.CDLL(str(_library_path()))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype = c_int if result is None else result
+            function.argtypes = arguments
+        programs = Path(__file__).parent / "bin"
+        if programs.is_dir():
+            os.environ.setdefault("TIERCKPT_BIN_DIR", str(programs))
+        _library = library
+    return _library
+
+
+def _bytes(text):
+    return None if text is None else text.encode()
+
+
+class Client:
+    """tck_client_t: attached when made, gone after detach."""
+
+    def __init__(self, *, config_file, config_json, rank, world_size, oob):
+        """`oob` has `callback` (an ALLGATHER or None) and `reraise`; see oob.py."""
+        self._library = _load_library()
+        self._oob = oob
+        self._handle = c_void_p()
+        params = _AttachParams(ctypes.sizeof(_AttachParams), _bytes(config_file), _bytes(config_json), rank,
+                               world_size, _Oob(oob.callback or ALLGATHER(), None))
+        self._check(self._library.tck_attach(byref(params), byref(self._handle)))
+
+    def _check(self, status: int):
+        self._oob.reraise()
+        if status != 0:
+            raise errors.from_status(status, self._errmsg() or self._strerror(status))
+
+    def _errmsg(self) -> str:
+        return self._library.tck_errmsg(self._handle).decode(errors="replace")
+
+    def _strerror(self, status: int) -> str:
+        return self._library.tck_strerror(status).decode()
+
+    def _live(self):
+        if not self._handle:
+            raise errors.InvalidArgument("the checkpoint is closed")
+        return self._handle
+
+    def detach(self, job_done: bool):
+        if self._handle:
+            self._library.tck_detach(self._handle, int(job_done))
+            self._handle = c_void_p()
+
+    def add_record(self, *, key, dtype, global_shape, offset, local_shape, address, group, when) -> int:
+        shape_type = c_uint64 * MAX_NDIM
+        record = _Record(ctypes.sizeof(_Record), _bytes(key), DTYPES.index(dtype), len(global_shape),
+                         shape_type(*global_shape), shape_type(*offset), shape_type(*local_shape), address,
+                         _bytes(group), when)
+        number = c_uint32()
+        self._check(self._library.tck_add_record(self._live(), byref(record), byref(number)))
+        return number.value
+
+    def set_address(self, record: int, address: int):
+        self._check(self._library.tck_set_address(self._live(), record, address))
+
+    def add_blob(self, key: str, capacity: int):
+        self._check(self._library.tck_add_blob(self._live(), _bytes(key), capacity, None))
+
+    def set_blob(self, key: str, data: bytes):
+        self._check(self._library.tck_set_blob(self._live(), _bytes(key), data, len(data)))
+
+    def get_blob(self, key: str) -> bytes:
+        handle, name, size = self._live(), _bytes(key), c_size_t()
+        status = self._library.tck_get_blob(handle, name, None, 0, byref(size))
+        if status != _NOSPC:
+            self._check(status)
+            return b""
+        data = ctypes.create_string_buffer(size.value)
+        self._check(self._library.tck_get_blob(handle, name, data, size.value, byref(size)))
+        return data.raw
+
+    def register(self):
+        self._check(self._library.tck_register(self._live()))
+
+    def save_due(self, step: int) -> bool:
+        due = c_int()
+        self._check(self._library.tck_save_due(self._live(), step, byref(due)))
+        return bool(due.value)
+
+    def save_if_needed(self, step: int) -> bool:
+        started = c_int()
+        self._check(self._library.tck_save_if_needed(self._live(), step, byref(started)))
+        return bool(started.value)
+
+    def snapshot(self, step: int, flags: int):
+        self._check(self._library.tck_snapshot(self._live(), step, flags))
+
+    def fence(self):
+        self._check(self._library.tck_fence(self._live()))
+
+    def wait(self, step: int, stage: int, timeout_ms: int):
+        self._check(self._library.tck_wait(self._live(), step, stage, timeout_ms))
+
+    def query(self) -> Version:
+        version = _Version()
+        self._check(self._library.tck_query(self._live(), byref(version)))
+        return Version(version.term, version.step)
+
+    def restore(self, step: int) -> Restored:
+        out = _Restored(ctypes.sizeof(_Restored))
+        self._check(self._library.tck_restore(self._live(), step, byref(out)))
+        return Restored(Version(out.version.term, out.version.step), out.bytes_local, out.bytes_twin,
+                        out.bytes_peer, out.bytes_storage, out.newest_step, out.seconds)
+
+    def stats(self) -> Stats:
+        out = _Stats(ctypes.sizeof(_Stats))
+        self._check(self._library.tck_stats(self._live(), byref(out)))
+        return Stats(*(getattr(out, name) for name in Stats._fields))

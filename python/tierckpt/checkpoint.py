@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""init and the Checkpoint that it returns: what a training program calls."""
+
+import json
+import os
+
+
+from . import _native, errors, walk_model
+from .blobs import Blob, BlobTable
+from .extra import Extra
+from .oob import join_world
+from .placer import Placer
+from .records import RecordTable
+from .rng import Rng
+from .walk_optimizer import OptimizerState
+
+_INIT_BLOBS = ("optimizer", "scheduler", "extra_state", "rng")
+
+
+def init(*, model, optimizer=None, scheduler=None, extra_state=None, config=None, overrides=None,
+         replicate_group=None, group=None, capacity=None) -> "Checkpoint":
+    """Attaches to the agent of this node and registers the training state. Collective: every rank calls it, after
+    the model is wrapped and the optimizer made, and before the first step.
+
+    model            a module; plain, or wrapped in DistributedDataParallel, or sharded by fully_shard
+    optimizer        Adam, AdamW, SGD; any other once it has done its first step; or a ZeroRedundancyOptimizer
+    scheduler        anything whose state_dict() has JSON values only
+    extra_state      a dict of JSON values and tensors, or an object with state_dict() and load_state_dict(): what
+                     else is to come back, such as the data position. Private to each rank
+    config           path of a JSON file, or a dict with the same keys
+    overrides        dict of keys that win over those of config
+    replicate_group  process group whose ranks hold copies of the plain tensors, where no DistributedDataParallel
+                     says so; or tierckpt.PRIVATE if no other rank has a tensor of the same name
+    group            process group over all ranks for the set-up collectives; default: the default group, or a gloo
+                     group if that one carries no CPU tensors
+    capacity         {"extra_state": bytes, ...}: room for the growth of "optimizer", "scheduler", "extra_state" or
+                     "rng" values; default: at least four times their size now and 64 KiB. It is a part of the
+                     layout: keep it the same in later runs that are to load what this one saves
+
+    The random number generators of torch, numpy and Python are always saved. A training that is to resume with equal
+    bits under DistributedDataParallel needs tierckpt.torch.settle_ddp, at a fresh start too.
+    """
+    rank, world_size, oob = join_world(group)
+    bare = walk_model.unwrap(model)
+    placer = Placer(rank, walk_model.plain_group(bare, rank, world_size, replicate_group))
+    rng = Rng()
+    extra = None if extra_state is None else Extra(extra_state)
+    records = walk_model.parameter_records(bare, placer) + walk_model.buffer_records(bare, placer)
+    state = None
+    if optimizer is not None:
+        state = OptimizerState(optimizer, walk_model.named_parameters(bare.module), placer)
+        records += state.records()
+    records += extra.records(placer) if extra else []
+    records.append(rng.record(placer))
+    blobs = _blobs(state, scheduler, extra, rng, capacity or {})
+
+    client = _native.Client(**_configuration(config, overrides), rank=rank, world_size=world_size, oob=oob)
+    try:
+        return Checkpoint(client, RecordTable(records), BlobTable(rank, blobs), state, optimizer)
+    except BaseException:
+        client.detach(job_done=False)
+        raise
+
+
+def _configuration(config, overrides) -> dict:
+    values = dict(config) if isinstance(config, dict) else {}
+    values.update(overrides or {})
+    path = None if config is None or isinstance(config, dict) else os.fspath(config)
+    return {"config_file": path, "config_json": json.dumps(values) if values else None}
+
+
+def _blobs(state, scheduler, extra, rng, capacity: dict) -> list[Blob]:
+    """In the order in which they are put back: the generators last, as the others may draw from them."""
+    unknown = capacity.keys() - set(_INIT_BLOBS)
+    if unknown:
+        raise errors.InvalidArgument(f"capacity= has {sorted(unknown)}, it knows {list(_INIT_BLOBS)}")
+    blobs = []
+    if state is not None:
+        blobs.append(Blob("optimizer", state.capture, state.apply, capacity.get("optimizer", state.room())))
+    if scheduler is not None:
+        blobs.append(Blob("scheduler", scheduler.state_dict, scheduler.load_state_dict, capacity.get("scheduler")))
+    if extra is not None:
+        blobs.append(extra.blob(capacity.get("extra_state")))
+    blobs.append(rng.blob(capacity.get("rng")))
+    return blobs
+
+
+class Checkpoint:
+    """Made by init. As a context manager it closes itself, with job_done=False if the block raised."""
+
+    def __init__(self, client, records: RecordTable, blobs: BlobTable, state: OptimizerState | None, optimizer):
+        self._client = client
+        self._records = records
+        self._blobs = blobs
+        self._state = state
+        self._last_saved = None
+        self._hook = None
+        self.restored: _native.Restored | None = None
+        """Of the last load: version, bytes by source, newest_step, seconds. None if nothing was loaded."""
+        records.add_to(client)
+        blobs.add_to(client)
+        client.register()
+        if optimizer is not None:
+            self._hook = optimizer.register_step_pre_hook(self._before_step)
+
+    def _before_step(self, _optimizer, _args, _kwargs):
+        self.fence()
+
+    # ---- load
+
+    def load_checkpoint(self, step: int | None = None) -> int | None:
+        """Puts the newest restorable version, or the one of a step, into model, optimizer, scheduler, extra_state and
+        generators. Collective. Returns its step, or None if nothing was ever saved. Raises Unrecoverable or
+        LayoutError, with nothing changed, if something was saved that cannot be restored."""
+        self._records.refresh(self._client)
+        self.restored = None
+        try:
+            restored = self._client.restore(_native.NEWEST if step is None else step)
+        except errors.NotFound:
+            return None
+        self._blobs.put_back(self._client)
+        self.restored = restored
+        return restored.version.step
+
+    # ---- save
+
+    def save_checkpoint_if_needed(self, step: int) -> bool:
+        """Once per step, after the optimizer step and the scheduler's. True if a save was started. The parameters are
+        copied while training goes on, until the next optimizer step, which waits for what is left."""
+        if self._client.save_due(step):
+            self._take()
+        started = self._client.save_if_needed(step)
+        if started:
+            self._last_saved = step
+        return started
+
+    def save_checkpoint(self, step: int, to_storage: bool = False):
+        """The same without asking the intervals. Every rank must save the same steps."""
+        self._take()
+        self._client.snapshot(step, _native.SAVE_STORAGE if to_storage else _native.SAVE_MEMORY)
+        self._last_saved = step
+
+    def _take(self):
+        if self._state is not None:
+            self._state.check()
+        self._records.refresh(self._client)
+        self._blobs.take(self._client)
+
+    def fence(self):
+        """Waits until the save under way has copied everything. The optimizer's step calls it; call it yourself
+        before changing parameters in any other way."""
+        self._client.fence()
+
+    def wait(self, stage: str, step: int | None = None, timeout: float = 60):
+        """Waits until the save of this step (default: the last one), or a newer one, is "copied", "protected",
+        "committed" or "drained". Raises TimedOut after `timeout` seconds, Canceled if the save was given up."""
+        if stage not in _native.STAGES:
+            raise errors.InvalidArgument(f"stage {stage!r} is none of {', '.join(_native.STAGES)}")
+        step = self._last_saved if step is None else step
+        if step is None:
+            raise errors.NotFound("nothing has been saved yet")
+        self._client.wait(step, _native.STAGES[stage], int(timeout * 1000))
+
+    # ---- what there is
+
+    def query(self) -> _native.Version | None:
+        """The newest version (term, step) that can be restored now, None if there is none."""
+        try:
+            return self._client.query()
+        except errors.NotFound:
+            return None
+
+    def stats(self) -> _native.Stats:
+        """Counts of saves, bytes and stall time of this rank."""
+        return self._client.stats()
+
+    # ---- end
+
+    def close(self, job_done: bool = True):
+        """Leaves. job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        self._client.detach(job_done)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, _error, _traceback):
+        self.close(job_done=kind is None)

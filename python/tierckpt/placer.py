@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a tensor of this rank lies in the whole tensor, and who holds the same piece."""
+
+from collections.abc import Callable
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from . import errors, groups
+from .records import Record, whole
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's piece, without a copy."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def rank_key(rank: int, key: str) -> str:
+    """The key of something that only this rank has, while others have another one of the same name."""
+    return f"rank{rank}/{key}"
+
+
+class Placer:
+    """Makes records. `plain` is the group that holds copies of plain tensors, None if that is not known."""
+
+    def __init__(self, rank: int, plain: groups.Group | None):
+        self.rank = rank
+        self.plain = plain
+
+    def with_plain(self, plain: groups.Group) -> "Placer":
+        return Placer(self.rank, plain)
+
+    def record(self, key: str, current: Callable[[], torch.Tensor], eager: bool = False) -> Record | None:
+        """`current` returns the tensor, a DTensor perhaps. None if this rank holds nothing of it."""
+        tensor = current()
+        if isinstance(tensor, DTensor):
+            return self._sharded(key, current, eager)
+        if self.plain is None:
+            raise errors.Unsupported(
+                f"{key} is a plain tensor on each of several ranks, and nothing says whether they hold the same: "
+                "wrap the model in DistributedDataParallel or fully_shard, or pass init(replicate_group=<process "
+                "group of its copies>) or init(replicate_group=tierckpt.PRIVATE)")
+        return whole(key, lambda: local_of(current()), self.plain.name, eager)
+
+    def _sharded(self, key, current, eager) -> Record | None:
+        tensor = current()
+        mesh, placements, shape = tensor.device_mesh, tensor.placements, tuple(tensor.shape)
+        if mesh.get_coordinate() is None:
+            return None
+        _check_placements(key, tensor)
+        local_shape, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
+        local = local_of(tensor)
+        if tuple(local.shape) != tuple(local_shape):
+            raise errors.Unsupported(f"{key}: this rank holds {tuple(local.shape)}, its placements {placements} say "
+                                     f"{tuple(local_shape)}")
+        if local.numel() == 0 and tensor.numel() > 0:
+            return None
+        group = groups.of_replicas(mesh, placements)
+        return Record(key, lambda: local_of(current()), shape, tuple(offset), group.name, eager)
+
+    def step_like(self, key: str, current: Callable[[], torch.Tensor], param: torch.Tensor) -> Record:
+        """A plain scalar that counts the steps of a sharded parameter: each rank of the mesh counts the same."""
+        return whole(key, lambda: local_of(current()), groups.of_mesh(param.device_mesh).name, eager=True)
+
+    def private(self, key: str, current: Callable[[], torch.Tensor]) -> Record:
+        """Something that other ranks have under the same name, with other contents."""
+        return whole(rank_key(self.rank, key), lambda: local_of(current()), None, eager=True)
+
+
+def _check_placements(key: str, tensor: DTensor):
+    for placement in tensor.placements:
+        # A strided shard may be many pieces of the whole tensor; is_shard() is false for it.
+        if not (placement.is_shard() or placement.is_replicate()):
+            raise errors.Unsupported(f"{key} has placements {tensor.placements}: only Shard and Replicate can be "
+                                     "saved")

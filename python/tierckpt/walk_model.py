@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a model to records of its parameters and buffers: plain, under DistributedDataParallel, or fully_shard."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from . import errors, groups
+from .placer import Placer, rank_key
+from .records import Record
+
+# What wrappers inside a model put into names; state_dict() of the bare model has none of it.
+_WRAPPER_NAMES = ("_orig_mod.", "_checkpoint_wrapped_module.")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with its wrappers taken off."""
+
+    module: torch.nn.Module
+    ddp_group: groups.Group | None
+
+
+def unwrap(model: torch.nn.Module) -> Model:
+    ddp_group = None
+    while True:
+        if isinstance(model, torch._dynamo.OptimizedModule):
+            model = model._orig_mod
+        elif isinstance(model, DistributedDataParallel):
+            ddp_group = groups.of_process_group(model.process_group)
+            model = model.module
+        elif isinstance(model, (FullyShardedDataParallel, DataParallel)):
+            raise errors.Unsupported(f"{type(model).__name__} is not supported: use fully_shard or "
+                                     "DistributedDataParallel")
+        else:
+            return Model(model, ddp_group)
+
+
+def clean_name(name: str) -> str:
+    for part in _WRAPPER_NAMES:
+        name = name.replace(part, "")
+    return name
+
+
+def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Each parameter once, a tied one under its first name."""
+    return {clean_name(name): parameter for name, parameter in module.named_parameters()}
+
+
+def plain_group(model: Model, rank: int, world_size: int, replicate_group) -> groups.Group | None:
+    """The ranks that hold copies of the model's plain tensors; None if nothing says so."""
+    if replicate_group is not None and model.ddp_group is not None:
+        raise errors.InvalidArgument("replicate_group= is for models without DistributedDataParallel")
+    if model.ddp_group is not None:
+        return model.ddp_group
+    if replicate_group == groups.PRIVATE or world_size == 1:
+        return groups.of_ranks([rank])
+    return None if replicate_group is None else groups.of_process_group(replicate_group)
+
+
+def parameter_records(model: Model, placer: Placer) -> list[Record]:
+    records = []
+    for name, parameter in named_parameters(model.module).items():
+        if model.ddp_group is not None and isinstance(parameter, DTensor):
+            raise errors.Unsupported(f"{name} is a DTensor under DistributedDataParallel, which is not supported")
+        records.append(placer.record(name, lambda parameter=parameter: parameter))
+    return [record for record in records if record is not None]
+
+
+def _saved_buffers(module: torch.nn.Module):
+    """(name, owner, its name there) of each buffer that state_dict() has, a tied one once."""
+    seen = set()
+    for prefix, owner in module.named_modules():
+        for name, buffer in owner._buffers.items():
+            if buffer is None or name in owner._non_persistent_buffers_set or id(buffer) in seen:
+                continue
+            seen.add(id(buffer))
+            yield clean_name(f"{prefix}.{name}" if prefix else name), owner, name
+
+
+def _holders(model: Model, placer: Placer) -> groups.Group:
+    """The ranks that have the same buffers by name, if not by contents."""
+    if placer.plain is not None:
+        return placer.plain
+    meshes = [p.device_mesh for p in model.module.parameters() if isinstance(p, DTensor)]
+    return groups.of_mesh(meshes[0]) if meshes else groups.of_ranks([placer.rank])
+
+
+def buffer_records(model: Model, placer: Placer) -> list[Record]:
+    """Buffers change in the forward pass, so they are eager; and each rank changes its own (the running mean of a
+    batch norm), so each saves its own. The first of the ranks saves under the plain name, which is the one that other
+    programs load and that DistributedDataParallel spreads."""
+    first = _holders(model, placer).ranks[0] == placer.rank
+    alone = placer.with_plain(groups.of_ranks([placer.rank]))
+    records = []
+    for name, owner, own_name in _saved_buffers(model.module):
+        key = name if first else rank_key(placer.rank, name)
+        if isinstance(owner._buffers[own_name], DTensor):
+            key = name
+        records.append(alone.record(key, lambda owner=owner, own_name=own_name: owner._buffers[own_name], eager=True))
+    return [record for record in records if record is not None]

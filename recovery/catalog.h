@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of versions, shards, holders and drain progress (RocksDB; catalog_rocksdb.c is the only file that includes
+ * its header). It answers questions of people and carries hints over restarts; it is never the truth: deleting it
+ * changes no recovery. One write batch per transition; a torn tail of its log opens; if it will not open otherwise it
+ * is moved aside and built anew from what the caller feeds it (headers and manifests). Keys and values:
+ * docs/formats.md. */
+#ifndef TCK_RECOVERY_CATALOG_H
+#define TCK_RECOVERY_CATALOG_H
+
+#include "base/world.h"
+
+struct catalog;
+
+enum catalog_state { CATALOG_OPEN, CATALOG_PROTECTED, CATALOG_COMMITTED, CATALOG_PUBLISHED, CATALOG_ABORTED };
+const char *catalog_state_name(enum catalog_state state);
+
+struct catalog_version {
+    struct version version;
+    enum catalog_state state;
+    uint64_t wall_ms; /* of the last transition */
+    uint32_t shard_count;
+    uint64_t bytes;
+    uint32_t drained_shards; /* of this node's part */
+};
+
+#define CATALOG_HOLDERS_MAX 8
+
+struct catalog_shard {
+    struct version version;
+    struct hash128 shard, root;
+    uint64_t bytes;
+    uint32_t holder_count;
+    char holders[CATALOG_HOLDERS_MAX][CONFIG_NAME]; /* node names */
+};
+
+/* rebuilt_out: the old one would not open and was moved to <dir>.bad-<time>; the caller should feed what it knows. In
+ * use by another process: TCK_ERR_BUSY. The parent directory must exist. */
+must_check tck_status_t catalog_open(const char *dir, struct catalog **out, bool *rebuilt_out, struct error *err);
+void catalog_close(struct catalog *catalog);
+
+/* One transition: the version's row and its shards' rows, in one batch; sync waits for the device (commits only). */
+must_check tck_status_t catalog_put(struct catalog *catalog, const struct catalog_version *version,
+                                    const struct catalog_shard *shards, uint32_t shard_count, bool sync,
+                                    struct error *err);
+/* Forgets the version and its shards in one batch. */
+must_check tck_status_t catalog_drop(struct catalog *catalog, struct version version, struct error *err);
+
+/* Newest first; the caller frees. */
+must_check tck_status_t catalog_versions(struct catalog *catalog, struct catalog_version **out, size_t *count_out,
+                                         struct error *err);
+must_check tck_status_t catalog_shards(struct catalog *catalog, struct version version, struct catalog_shard **out,
+                                       size_t *count_out, struct error *err);
+
+/* Members of earlier terms, by name, so that a node outside the newest world still gives its copies. */
+must_check tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_info *node, uint64_t term,
+                                              struct error *err);
+must_check tck_status_t catalog_nodes(struct catalog *catalog, struct node_info **out, size_t *count_out,
+                                      struct error *err);
+
+/* Total decoders of values, for the fuzzers. */
+must_check tck_status_t catalog_version_decode(const void *data, size_t len, struct catalog_version *out);
+must_check tck_status_t catalog_shard_decode(const void *data, size_t len, struct catalog_shard *out);
+
+#endif

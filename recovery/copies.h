@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the planner sees: which versions exist at all, and which usable copies of a version's shards. */
+#ifndef TCK_RECOVERY_COPIES_H
+#define TCK_RECOVERY_COPIES_H
+
+#include "recovery/plan.h"
+
+struct seen_version {
+    struct version version;
+    bool layout_matches; /* something of it has the world's layout */
+};
+
+/* One usable copy in memory: right layout and size, not known to be bad. */
+struct copy {
+    struct version version;
+    struct hash128 root;
+    uint32_t shard; /* world index */
+    uint32_t inventory;
+};
+
+struct copies {
+    const struct plan_input *input;
+    uint32_t seen_count;
+    struct seen_version *seen; /* newest first, each version once */
+    size_t count;
+    struct copy *items;   /* newest version first, then by shard, root, inventory */
+    struct bad_copy *bad; /* sorted */
+};
+
+/* Where the copies of one shard of one version are. All in memory have the same root. */
+struct coverage {
+    size_t first; /* into copies.items */
+    uint32_t count;
+    bool stored;
+};
+
+must_check tck_status_t copies_build(const struct plan_input *input, struct copies *out, struct error *err);
+void copies_free(struct copies *copies);
+
+/* Fills out (world->shard_count entries) for this version; returns how many shards have no copy, and one of them. If
+ * copies of a shard differ, those with the root that most of them have count; among equals the smaller root. */
+uint32_t copies_cover(const struct copies *copies, struct version version, struct coverage *out, uint32_t *example_out);
+
+#endif

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The recovery machine. Each action of the plan is a piece of work; pieces keep their place over new plans of the same
+ * world, so a new plan for the same version keeps what is done. */
+#include "recovery/recovery.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum piece_state { PIECE_WAITING, PIECE_ASKED, PIECE_DONE, PIECE_FAILED };
+
+struct piece {
+    uint8_t state;
+    bool from_owner;    /* asked from an owner that has it by now, not as planned */
+    uint32_t inventory; /* else where it was asked from: the plan may have changed since; NONE32: storage */
+    uint32_t tries;     /* that failed */
+};
+
+struct recovery {
+    struct recovery_setup setup;
+    recovery_emit_fn *emit;
+    void *ctx;
+    enum recovery_phase phase;
+    uint64_t deadline_ms; /* of ASKING */
+    bool asked_all, listed;
+    bool *down; /* by node */
+    struct plan_input input;
+    struct inventory *inventories; /* input.inventory_count */
+    uint32_t inventory_cap;
+    struct bad_copy *bad; /* input.bad_count */
+    bool *bad_may_return; /* beside bad: out of reach, not lost */
+    uint32_t bad_cap;
+    uint32_t second_chances; /* how often copies out of reach were counted in again */
+    bool replan_due;         /* on the next tick */
+    bool planned;
+    struct plan plan;
+    struct piece *pieces; /* as plan.actions: owners' first */
+    uint32_t owner_pieces, all_pieces;
+    uint32_t left; /* of this phase's pieces: not done */
+};
+
+/* ---- ends ---------------------------------------------------------------------------------------------------- */
+
+static void emit_simple(struct recovery *r, enum recovery_action_type type)
+{
+    struct recovery_action action = {.type = type, .node = NONE32, .shard = NONE32, .version = r->plan.version};
+    r->emit(r->ctx, &action);
+}
+
+static void end_with_nothing(struct recovery *r)
+{
+    r->phase = RECOVERY_FAILED;
+    r->replan_due = false;
+    emit_simple(r, RECOVERY_NOTHING);
+}
+
+/* The plan cannot be carried out: no version comes of it, and the reason is this one. */
+static void give_up(struct recovery *r, const char *fmt, ...) printf_like(2, 3);
+static void give_up(struct recovery *r, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(r->plan.reason, sizeof(r->plan.reason), fmt, args);
+    va_end(args);
+    r->plan.version = VERSION_NONE;
+    r->plan.nothing_saved = false;
+    r->planned = true;
+    end_with_nothing(r);
+}
+
+/* ---- pieces -------------------------------------------------------------------------------------------------- */
+
+/* Storage is read once for each shard: its owners get it from each other, along a binary tree (piece i is owner i of
+ * the placement), and holders get it from an owner. Where that failed once, an owner goes to storage itself and a
+ * holder tries its owners in turn. Returns the place of the owner to ask, NONE32 to do as planned. */
+static uint32_t owner_to_ask(const struct recovery *r, uint32_t i)
+{
+    const struct plan_action *planned = &r->plan.actions[i];
+    const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
+    uint32_t tries = r->pieces[i].tries;
+    if (planned->for_holder) {
+        bool ask = tries > 0 || planned->source == SOURCE_STORAGE;
+        return ask ? s->first_owner + (planned->shard + tries) % s->owner_count : NONE32;
+    }
+    bool first = i == s->first_owner;
+    return planned->source == SOURCE_STORAGE && tries == 0 && !first ? s->first_owner + (i - s->first_owner - 1) / 2
+                                                                     : NONE32;
+}
+
+static void emit_fetch(struct recovery *r, uint32_t i)
+{
+    const struct plan_action *planned = &r->plan.actions[i];
+    struct piece *piece = &r->pieces[i];
+    struct recovery_action action = {
+        .type = RECOVERY_FETCH,
+        .node = planned->node,
+        .shard = planned->shard,
+        .source = planned->source,
+        .version = r->plan.version,
+    };
+    uint32_t owner = owner_to_ask(r, i);
+    if (owner != NONE32) {
+        action.source = SOURCE_TWIN;
+        action.from = r->setup.world->nodes[r->setup.placement->owners[owner]];
+    } else if (planned->inventory != NONE32) {
+        action.from = r->inventories[planned->inventory].node;
+    }
+    piece->state = PIECE_ASKED;
+    piece->from_owner = owner != NONE32;
+    piece->inventory = planned->inventory;
+    r->emit(r->ctx, &action);
+}
+
+static bool may_be_asked(const struct recovery *r, uint32_t i)
+{
+    uint32_t owner = owner_to_ask(r, i);
+    bool open = r->pieces[i].state == PIECE_WAITING || r->pieces[i].state == PIECE_FAILED;
+    return open && (owner == NONE32 || r->pieces[owner].state == PIECE_DONE);
+}
+
+static void emit_open_pieces(struct recovery *r, uint32_t begin, uint32_t end)
+{
+    for (uint32_t i = begin; i < end; i++) {
+        if (may_be_asked(r, i)) {
+            emit_fetch(r, i);
+        }
+    }
+}
+
+/* The owners that waited for this one. */
+static void emit_pieces_after(struct recovery *r, uint32_t i)
+{
+    const struct shard_placement *s = &r->setup.placement->shards[r->plan.actions[i].shard];
+    uint32_t child = 2 * (i - s->first_owner) + 1;
+    for (uint32_t k = child; k < child + 2 && k < s->owner_count; k++) {
+        if (may_be_asked(r, s->first_owner + k)) {
+            emit_fetch(r, s->first_owner + k);
+        }
+    }
+}
+
+static void finish_if_none_left(struct recovery *r)
+{
+    if (r->phase == RECOVERY_FETCHING && r->left == 0) {
+        r->phase = RECOVERY_PROTECTING;
+        r->left = r->all_pieces - r->owner_pieces;
+        emit_simple(r, RECOVERY_READY);
+        emit_open_pieces(r, r->owner_pieces, r->all_pieces);
+    }
+    if (r->phase == RECOVERY_PROTECTING && r->left == 0) {
+        r->phase = RECOVERY_DONE;
+        emit_simple(r, RECOVERY_PROTECTED);
+    }
+}
+
+static int action_cmp(const void *a, const void *b)
+{
+    const struct plan_action *x = a, *y = b;
+    if (x->for_holder != y->for_holder) {
+        return x->for_holder ? 1 : -1;
+    }
+    if (x->shard != y->shard) {
+        return x->shard < y->shard ? -1 : 1;
+    }
+    return (x->node > y->node) - (x->node < y->node);
+}
+
+/* Index of the asked piece of this node and shard, NONE32 if there is none. */
+static uint32_t find_asked(const struct recovery *r, uint32_t node, uint32_t shard)
+{
+    if (shard >= r->setup.placement->shard_count) {
+        return NONE32;
+    }
+    struct plan_action key = {.shard = shard, .node = node};
+    key.for_holder = placement_is_holder(r->setup.placement, shard, node);
+    const struct plan_action *found = bsearch(&key, r->plan.actions, r->plan.action_count, sizeof(key), action_cmp);
+    if (found == NULL) {
+        return NONE32;
+    }
+    uint32_t i = (uint32_t)(found - r->plan.actions);
+    return r->pieces[i].state == PIECE_ASKED ? i : NONE32;
+}
+
+/* ---- plans --------------------------------------------------------------------------------------------------- */
+
+static void adopt_plan(struct recovery *r, struct plan *next)
+{
+    bool same = r->planned && version_is(r->plan.version, next->version);
+    plan_free(&r->plan);
+    r->plan = *next;
+    r->planned = true;
+    if (version_none(r->plan.version)) {
+        end_with_nothing(r);
+        return;
+    }
+    if (!same) {
+        memset(r->pieces, 0, r->all_pieces * sizeof(*r->pieces));
+        r->left = r->owner_pieces;
+    }
+    r->phase = RECOVERY_FETCHING;
+    emit_open_pieces(r, 0, r->owner_pieces);
+    finish_if_none_left(r);
+}
+
+static bool a_copy_may_return(const struct recovery *r)
+{
+    for (uint32_t i = 0; i < r->input.bad_count; i++) {
+        if (r->bad_may_return[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void count_in_copies_out_of_reach(struct recovery *r)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < r->input.bad_count; i++) {
+        if (!r->bad_may_return[i]) {
+            r->bad_may_return[kept] = false;
+            r->bad[kept++] = r->bad[i];
+        }
+    }
+    r->input.bad_count = kept;
+}
+
+/* Out of reach is not lost: before an older version is taken, those copies get another chance. */
+static void replan(struct recovery *r)
+{
+    struct plan next;
+    struct error err;
+    if (plan_build(&r->input, &next, &err) != TCK_OK) {
+        give_up(r, "%s", err.text);
+        return;
+    }
+    bool older = version_cmp(next.version, r->plan.version) < 0;
+    if (older && a_copy_may_return(r) && r->second_chances < r->setup.max_tries) {
+        r->second_chances++;
+        r->replan_due = true;
+        count_in_copies_out_of_reach(r);
+        plan_free(&next);
+        return;
+    }
+    adopt_plan(r, &next);
+}
+
+static bool add_bad_copy(struct recovery *r, const struct piece *piece, uint32_t shard, bool may_return)
+{
+    if (r->input.bad_count == r->bad_cap) {
+        uint32_t cap = r->bad_cap == 0 ? 16 : 2 * r->bad_cap;
+        struct bad_copy *bad = realloc(r->bad, cap * sizeof(*bad));
+        r->bad = bad != NULL ? bad : r->bad;
+        bool *flags = realloc(r->bad_may_return, cap * sizeof(*flags));
+        r->bad_may_return = flags != NULL ? flags : r->bad_may_return;
+        if (bad == NULL || flags == NULL) {
+            return false;
+        }
+        r->bad_cap = cap;
+        r->input.bad = r->bad;
+    }
+    r->bad_may_return[r->input.bad_count] = may_return;
+    r->bad[r->input.bad_count++] = (struct bad_copy){
+        .shard = r->setup.world->shards[shard].id, .version = r->plan.version, .inventory = piece->inventory};
+    return true;
+}
+
+/* ---- asking -------------------------------------------------------------------------------------------------- */
+
+/* Some agent knows of a newer commit than the best complete version: whoever has it may still answer. */
+static bool worth_waiting(const struct recovery *r, const struct plan *plan)
+{
+    if (r->input.step != TCK_NEWEST) {
+        return false;
+    }
+    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
+        struct version watermark = r->inventories[i].watermark;
+        if (version_cmp(watermark, plan->version) > 0 && !version_is(watermark, r->input.give_up)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A member that is down: nothing can be fetched there, so the term cannot start. NONE32 if none. */
+static uint32_t lost_member(const struct recovery *r)
+{
+    for (uint32_t i = 0; i < r->setup.world->node_count; i++) {
+        if (r->down[i]) {
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+/* A member is needed anyway, so its inventory is waited for until it is down. */
+static bool a_member_is_silent(const struct recovery *r)
+{
+    for (uint32_t node = 0; node < r->setup.world->node_count; node++) {
+        const struct node_info *member = &r->setup.world->nodes[node];
+        bool answered = r->down[node];
+        for (uint32_t i = 0; i < r->input.inventory_count && !answered; i++) {
+            answered = r->inventories[i].node.agent_id == member->agent_id &&
+                       strcmp(r->inventories[i].node.name, member->name) == 0;
+        }
+        if (!answered) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
+{
+    bool waited = now_ms >= r->deadline_ms;
+    bool answered = r->asked_all || (waited && !a_member_is_silent(r));
+    if (r->phase != RECOVERY_ASKING || !r->listed || !answered) {
+        return;
+    }
+    struct plan plan;
+    struct error err;
+    if (plan_build(&r->input, &plan, &err) != TCK_OK) {
+        give_up(r, "%s", err.text);
+        return;
+    }
+    /* Who has not answered may hold what nobody else saw: only silence of all that can be asked is a fresh start. */
+    bool hasty = plan.nothing_saved && !r->asked_all;
+    if (hasty || (!waited && worth_waiting(r, &plan))) {
+        plan_free(&plan);
+        return;
+    }
+    uint32_t lost = lost_member(r);
+    if (lost != NONE32) {
+        plan_free(&plan);
+        give_up(r, "node %s went down before it had its shards", r->setup.world->nodes[lost].name);
+        return;
+    }
+    adopt_plan(r, &plan);
+}
+
+/* Where this agent's inventory goes: its former place, or a new one; NULL if out of memory. */
+static struct inventory *place_for(struct recovery *r, const struct node_info *node)
+{
+    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
+        const struct node_info *known = &r->inventories[i].node;
+        if (known->agent_id == node->agent_id && strcmp(known->name, node->name) == 0) {
+            inventory_free(&r->inventories[i]);
+            return &r->inventories[i];
+        }
+    }
+    if (r->input.inventory_count == r->inventory_cap) {
+        uint32_t cap = r->inventory_cap == 0 ? 16 : 2 * r->inventory_cap;
+        struct inventory *grown = realloc(r->inventories, cap * sizeof(*grown));
+        if (grown == NULL) {
+            return NULL;
+        }
+        r->inventories = grown;
+        r->inventory_cap = cap;
+        r->input.inventories = grown;
+    }
+    return &r->inventories[r->input.inventory_count++];
+}
+
+/* ---- the interface ------------------------------------------------------------------------------------------- */
+
+tck_status_t recovery_new(const struct recovery_setup *setup, recovery_emit_fn *emit, void *ctx, struct recovery **out)
+{
+    struct recovery *r = calloc(1, sizeof(*r));
+    if (r == NULL) {
+        return TCK_ERR_NOMEM;
+    }
+    *r = (struct recovery){.setup = *setup, .emit = emit, .ctx = ctx};
+    for (uint32_t i = 0; i < setup->placement->shard_count; i++) {
+        r->owner_pieces += setup->placement->shards[i].owner_count;
+        r->all_pieces += setup->placement->shards[i].holder_count;
+    }
+    r->all_pieces += r->owner_pieces;
+    r->pieces = calloc((size_t)r->all_pieces + 1, sizeof(*r->pieces));
+    r->down = calloc((size_t)setup->world->node_count + 1, sizeof(*r->down));
+    if (r->pieces == NULL || r->down == NULL) {
+        recovery_free(r);
+        return TCK_ERR_NOMEM;
+    }
+    *out = r;
+    return TCK_OK;
+}
+
+static void forget_what_was_known(struct recovery *r)
+{
+    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
+        inventory_free(&r->inventories[i]);
+    }
+    plan_free(&r->plan);
+    r->planned = r->asked_all = r->listed = r->replan_due = false;
+    r->second_chances = 0;
+    r->input = (struct plan_input){
+        .world = r->setup.world,
+        .placement = r->setup.placement,
+        .inventories = r->inventories,
+        .bad = r->bad,
+    };
+}
+
+void recovery_free(struct recovery *r)
+{
+    if (r == NULL) {
+        return;
+    }
+    forget_what_was_known(r);
+    free(r->inventories);
+    free(r->bad);
+    free(r->bad_may_return);
+    free(r->pieces);
+    free(r->down);
+    free(r);
+}
+
+void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms)
+{
+    forget_what_was_known(r);
+    r->input.step = step;
+    r->phase = RECOVERY_ASKING;
+    r->deadline_ms = now_ms + r->setup.wait_ms;
+    emit_simple(r, RECOVERY_ASK);
+    emit_simple(r, RECOVERY_LIST);
+}
+
+void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_t now_ms)
+{
+    if (r->phase != RECOVERY_ASKING && r->phase != RECOVERY_FETCHING) {
+        inventory_free(inventory);
+        return;
+    }
+    struct inventory *place = place_for(r, &inventory->node);
+    if (place == NULL) {
+        give_up(r, "out of memory for the inventory of node %s", inventory->node.name);
+        inventory_free(inventory);
+        return;
+    }
+    *place = *inventory;
+    *inventory = (struct inventory){0};
+    plan_if_enough_is_known(r, now_ms);
+}
+
+void recovery_asked_all(struct recovery *r, uint64_t now_ms)
+{
+    r->asked_all = true;
+    plan_if_enough_is_known(r, now_ms);
+}
+
+void recovery_stored(struct recovery *r, const struct stored_version *stored, uint32_t count, struct version give_up,
+                     uint64_t now_ms)
+{
+    if (r->phase != RECOVERY_ASKING) {
+        return;
+    }
+    r->listed = true;
+    r->input.stored = stored;
+    r->input.stored_count = count;
+    r->input.give_up = give_up;
+    plan_if_enough_is_known(r, now_ms);
+}
+
+/* An owner's fetch failed: without that copy, or again, or not at all. */
+static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome)
+{
+    const struct plan_action *action = &r->plan.actions[i];
+    struct piece *piece = &r->pieces[i];
+    bool lost = outcome == TCK_ERR_CORRUPT || outcome == TCK_ERR_NOENT;
+    bool out_of_reach = outcome == TCK_ERR_UNREACHABLE || outcome == TCK_ERR_TIMEDOUT || outcome == TCK_ERR_IO;
+    if ((lost || out_of_reach) && piece->from_owner) {
+        emit_fetch(r, i); /* now from storage */
+    } else if (lost || out_of_reach) {
+        if (!add_bad_copy(r, piece, action->shard, out_of_reach)) {
+            give_up(r, "out of memory for the list of bad copies");
+            return;
+        }
+        replan(r);
+    } else if (piece->tries >= r->setup.max_tries) {
+        char shard[HASH128_TEXT];
+        hash128_text(r->setup.world->shards[action->shard].id, shard);
+        give_up(r, "node %s cannot take shard %s of version %" PRIu64 ".%" PRIu64 ": %s",
+                r->setup.world->nodes[action->node].name, shard, r->plan.version.term, r->plan.version.step,
+                status_text(outcome));
+    }
+}
+
+void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
+                      uint64_t now_ms)
+{
+    (void)now_ms;
+    bool running = r->phase == RECOVERY_FETCHING || r->phase == RECOVERY_PROTECTING;
+    uint32_t i = running && version_is(version, r->plan.version) ? find_asked(r, node, shard) : NONE32;
+    if (i == NONE32) {
+        return;
+    }
+    if (outcome == TCK_OK) {
+        r->pieces[i].state = PIECE_DONE;
+        r->left--;
+        if (r->phase == RECOVERY_FETCHING) {
+            emit_pieces_after(r, i);
+        }
+        finish_if_none_left(r);
+        return;
+    }
+    r->pieces[i].state = PIECE_FAILED;
+    r->pieces[i].tries++;
+    if (r->phase == RECOVERY_FETCHING) {
+        owner_failed(r, i, outcome);
+    }
+}
+
+void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
+{
+    if (node >= r->setup.world->node_count) {
+        return;
+    }
+    r->down[node] = true;
+    if (r->phase == RECOVERY_FETCHING) {
+        give_up(r, "node %s went down before it had its shards", r->setup.world->nodes[node].name);
+    }
+    for (uint32_t i = r->owner_pieces; i < r->all_pieces && r->phase == RECOVERY_PROTECTING; i++) {
+        if (r->plan.actions[i].node == node && r->pieces[i].state == PIECE_ASKED) {
+            r->pieces[i].state = PIECE_FAILED;
+        }
+    }
+    plan_if_enough_is_known(r, now_ms);
+}
+
+void recovery_node_up(struct recovery *r, uint32_t node)
+{
+    if (node >= r->setup.world->node_count || !r->down[node]) {
+        return;
+    }
+    r->down[node] = false;
+    if (r->phase == RECOVERY_ASKING) {
+        r->asked_all = false; /* what was asked of it is lost */
+        emit_simple(r, RECOVERY_ASK);
+    }
+}
+
+void recovery_tick(struct recovery *r, uint64_t now_ms)
+{
+    plan_if_enough_is_known(r, now_ms);
+    if (r->replan_due) {
+        r->replan_due = false;
+        replan(r);
+    }
+    if (r->phase == RECOVERY_FETCHING) {
+        emit_open_pieces(r, 0, r->owner_pieces);
+    } else if (r->phase == RECOVERY_PROTECTING) {
+        emit_open_pieces(r, r->owner_pieces, r->all_pieces);
+    }
+}
+
+enum recovery_phase recovery_phase(const struct recovery *r)
+{
+    return r->phase;
+}
+
+const struct plan *recovery_plan(const struct recovery *r)
+{
+    return r->planned ? &r->plan : NULL;
+}
+
+const struct plan_input *recovery_input(const struct recovery *r)
+{
+    return &r->input;
+}

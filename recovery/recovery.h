@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The course of one recovery, on the coordinator: ask for inventories, plan, have each node fetch what it lacks, plan
+ * again without a copy that failed, say when all owners have their shards (trainers may read) and when all holders have
+ * (the base is protected, older versions may go). Pure: events in, actions out; the agent and the simulator carry out.
+ */
+#ifndef TCK_RECOVERY_RECOVERY_H
+#define TCK_RECOVERY_RECOVERY_H
+
+#include "recovery/plan.h"
+
+enum recovery_phase {
+    RECOVERY_IDLE,
+    RECOVERY_ASKING,
+    RECOVERY_FETCHING,
+    RECOVERY_PROTECTING,
+    RECOVERY_DONE,
+    RECOVERY_FAILED
+};
+
+struct recovery_setup {
+    const struct world *world;
+    const struct placement *placement;
+    uint32_t wait_ms; /* for inventories of known nodes outside the world; members are waited for until they are down */
+    uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds in which
+                           copies out of reach are counted in again before an older version is taken */
+};
+
+enum recovery_action_type {
+    RECOVERY_ASK,       /* every reachable agent for its inventory, then recovery_inventory */
+    RECOVERY_LIST,      /* storage for its versions, then recovery_stored */
+    RECOVERY_FETCH,     /* node `node` shall fetch `shard` from `source` / `from`, then recovery_fetched. What only
+                           storage has is read there once: other nodes get it as from a twin */
+    RECOVERY_READY,     /* owners have everything: trainers may read `version` */
+    RECOVERY_PROTECTED, /* holders too: EVENT_BASED */
+    RECOVERY_NOTHING,   /* nothing restorable: plan.reason; EVENT_BASED with VERSION_NONE if nothing was ever saved */
+};
+
+struct recovery_action {
+    enum recovery_action_type type;
+    uint32_t node, shard;
+    uint8_t source;        /* enum source_kind */
+    struct node_info from; /* twin, peer: whose memory */
+    struct version version;
+};
+
+/* Carried out later: it must not call back into the recovery. */
+typedef void recovery_emit_fn(void *ctx, const struct recovery_action *action);
+
+struct recovery;
+
+must_check tck_status_t recovery_new(const struct recovery_setup *setup, recovery_emit_fn *emit, void *ctx,
+                                     struct recovery **out);
+void recovery_free(struct recovery *r);
+/* Starts, or starts again, for the newest version or a given step. */
+void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms);
+/* Takes over the inventory's holdings; a later one of the same agent replaces the former. */
+void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_t now_ms);
+/* Every agent that was asked has answered or is known to be down: which those are is the caller's business. Planning
+ * begins now or when wait_ms is over; it waits on if some agent knows of a newer commit than what can be put together.
+ */
+void recovery_asked_all(struct recovery *r, uint64_t now_ms);
+/* Must come, with count 0 if there is no storage or it cannot be listed. stored stays valid until the recovery ends. */
+void recovery_stored(struct recovery *r, const struct stored_version *stored, uint32_t count, struct version give_up,
+                     uint64_t now_ms);
+/* Every RECOVERY_FETCH ends with this, TIMEDOUT if nothing was heard. CORRUPT and NOENT: that copy is lost.
+ * UNREACHABLE, TIMEDOUT, IO: another copy is tried at once, this one again before an older version is taken. All else
+ * is the node's own trouble (no room): tried again on ticks, then the recovery fails. A holder is tried again as long
+ * as it takes. */
+void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
+                      uint64_t now_ms);
+/* A member that goes down before RECOVERY_READY breaks the term: RECOVERY_NOTHING, and the reason names it. */
+void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms);
+/* Asks again if it came back before there was a plan. */
+void recovery_node_up(struct recovery *r, uint32_t node);
+void recovery_tick(struct recovery *r, uint64_t now_ms);
+enum recovery_phase recovery_phase(const struct recovery *r);
+const struct plan *recovery_plan(const struct recovery *r); /* NULL before FETCHING */
+const struct plan_input *recovery_input(const struct recovery *r);
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Puts the agent together, in the order in which its parts need each other, and takes it apart. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+#include "tiers/park.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TICK_MS          50
+#define SLOW_TICK_MS     1000
+#define POOL_THREADS_MAX 4
+#define IO_THREADS       4
+
+/* ---- operations and terms ------------------------------------------------------------------------------------ */
+
+void agent_op_begin(struct agent *agent)
+{
+    agent->ops++;
+}
+
+void agent_op_end(struct agent *agent)
+{
+    agent->ops--;
+    if (agent->ops == 0) {
+        join_ops_idle(agent);
+    }
+}
+
+/* Operations under way still end in it, but it sends nothing and begins nothing any more. */
+static void close_formation(struct agent *agent)
+{
+    struct formation *f = agent->formation;
+    f->closed = true;
+    memset(f->peers, 0, f->world.node_count * sizeof *f->peers); /* peers outside the next world are let go */
+    recover_free(agent);
+    fetch_forget(agent);
+}
+
+void agent_adopt(struct agent *agent, uint64_t term)
+{
+    struct kept kept = *state_get(agent->state);
+    if (term_adopt(&kept.term, term)) {
+        state_put(agent->state, &kept);
+        log_info("adopted term %llu", (unsigned long long)term);
+    }
+    struct formation *f = agent->formation;
+    if (f && !f->closed && f->world.term < term) {
+        log_info("term %llu is over", (unsigned long long)f->world.term);
+        close_formation(agent);
+    }
+    clients_term_over(agent, term);
+}
+
+/* ---- time ---------------------------------------------------------------------------------------------------- */
+
+/* Tells the coordinator that this node has its memory, until an answer shows that it was heard. */
+static void tell_registered(struct formation *f)
+{
+    uint64_t now = clock_ms();
+    if ((f->readable_known && node_decision(f->node)->based) || now - f->told_registered_ms < SLOW_TICK_MS) {
+        return;
+    }
+    f->told_registered_ms = now;
+    struct wire_note m = {.term = f->world.term};
+    struct writer w = writer_new(0);
+    wire_note_encode(&m, &w);
+    exchange_send_coordinator(f, WIRE_REGISTERED, &w);
+    writer_free(&w);
+}
+
+static void on_tick(void *ctx)
+{
+    struct agent *agent = ctx;
+    struct formation *f = agent->formation;
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (c->board) {
+            atomic_fetch_add_explicit(&c->board->agent_beat, 1, memory_order_relaxed);
+        }
+    }
+    if (f && !f->closed) {
+        drive_tick(f);
+        tell_registered(f);
+        recover_tick(f);
+    }
+    fetch_tick(agent);
+    parking_tick(agent->parking);
+}
+
+/* The first commit of a term is noted beside its claim: the version it started from did not kill the job. */
+static void note_commit(struct formation *f)
+{
+    if (f->coordinator && !f->commit_noted && coordinator_decision(f->coordinator)->watermark.term == f->world.term) {
+        f->commit_noted = true;
+        ledger_committed(f);
+    }
+}
+
+/* Segments of older layouts go when nothing in them is worth anything any more. */
+static void remove_leftovers(struct agent *agent)
+{
+    const struct formation *f = agent->formation;
+    for (size_t i = memory_count(agent->memory); f && !f->closed && agent->ops == 0 && !agent->joining && i-- > 0;) {
+        uint32_t duty = formation_duty(f, segment_info(memory_at(agent->memory, i)).shard);
+        if (duty == NONE32 || f->shards[duty].world_shard != NONE32 || f->shards[duty].slot_count == 0) {
+            continue;
+        }
+        bool empty = true;
+        for (uint32_t k = 0; k < f->shards[duty].slot_count; k++) {
+            empty = empty && node_slot(f->node, f->duties[duty].first_slot + k)->state == SLOT_FREE;
+        }
+        if (empty && !f->duties[duty].gone) {
+            f->duties[duty].gone = true; /* its slots stay in the machine, free and without duty, until the next term */
+            memory_remove(agent->memory, f->duties[duty].segment);
+        }
+    }
+}
+
+static void on_slow_tick(void *ctx)
+{
+    struct agent *agent = ctx;
+    struct formation *f = agent->formation;
+    trainers_tick(agent);
+    if (f && !f->closed) {
+        restore_tick(f);
+        trainers_targets(f);
+        note_commit(f);
+        remove_leftovers(agent);
+    }
+    linger_tick(agent);
+}
+
+static tck_status_t start_ticks(struct agent *agent, struct error *err)
+{
+    if (loop_timer_add(agent->loop, on_tick, agent, &agent->tick) != TCK_OK ||
+        loop_timer_add(agent->loop, on_slow_tick, agent, &agent->slow_tick) != TCK_OK) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    loop_timer_set(agent->tick, TICK_MS, true);
+    loop_timer_set(agent->slow_tick, SLOW_TICK_MS, true);
+    return TCK_OK;
+}
+
+/* ---- parts --------------------------------------------------------------------------------------------------- */
+
+static uint32_t pool_threads(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : cores > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)cores;
+}
+
+/* Files that were parked before this process began: the state's or the memory tier's. */
+static void found(void *ctx, const char *name, int fd)
+{
+    struct agent *agent = ctx;
+    struct error err;
+    if (parking_park(agent->parking, name, fd, &err) != TCK_OK) {
+        log_warn("%s: %s", name, err.text);
+    }
+    if (!state_adopt(agent->state, name, fd)) {
+        memory_adopt(agent->memory, name, fd);
+    }
+}
+
+static tck_status_t open_memory(struct agent *agent, struct error *err)
+{
+    struct memory_setup memory = {.job = agent->config.job,
+                                  .cap_bytes = agent->config.memory_cap_bytes,
+                                  .hugetlb_mount = agent->config.hugetlb_mount,
+                                  .threads = pool_threads(),
+                                  .park = parking_park,
+                                  .unpark = parking_unpark,
+                                  .ctx = agent->parking};
+    struct state_setup state = {.park = parking_park, .unpark = parking_unpark, .ctx = agent->parking};
+    tck_status_t status = state_new(&state, &agent->state, err);
+    if (status == TCK_OK) {
+        status = memory_new(&memory, &agent->memory, err);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    park_take_back(found, agent);
+    memory_adopted(agent->memory);
+    return state_ready(agent->state, err);
+}
+
+static tck_status_t open_storage(struct agent *agent, struct error *err)
+{
+    struct persistent_setup setup = {.loop = agent->loop, .pool = agent->io, .config = &agent->config};
+    tck_status_t status = persistent_new(&setup, &agent->persistent, err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "save_dir %s", agent->config.save_dir);
+    }
+    if (agent->config.token_file[0] != '\0') {
+        return secret_load(agent->config.token_file, &agent->secret, err);
+    }
+    return secret_load_or_make(persistent_dir_fd(agent->persistent), "secret", &agent->secret, err);
+}
+
+static void open_catalog(struct agent *agent)
+{
+    struct error err;
+    bool rebuilt = false;
+    if (catalog_open(agent->config.catalog_dir, &agent->catalog, &rebuilt, &err) != TCK_OK) {
+        log_warn("going on without a catalog: %s", err.text);
+        agent->catalog = NULL;
+    } else if (rebuilt) {
+        log_warn("the catalog would not open: it was moved aside and begins anew from the headers");
+        control_feed_catalog(agent);
+    }
+}
+
+static void first_settings(struct agent *agent)
+{
+    agent->settings = (struct settings){.mem_steps = agent->config.save_mem_interval.steps,
+                                        .storage_steps = agent->config.save_storage_interval.steps};
+}
+
+static tck_status_t open_parts(struct agent *agent, struct error *err)
+{
+    tck_status_t status = clients_alone(agent, err);
+    if (status == TCK_OK) {
+        status = loop_new(&agent->loop, err);
+    }
+    if (status == TCK_OK) {
+        status = pool_new(agent->loop, (int)pool_threads(), &agent->pool, err);
+    }
+    if (status == TCK_OK) {
+        status = pool_new(agent->loop, IO_THREADS, &agent->io, err);
+    }
+    if (status == TCK_OK) {
+        status = parking_new(agent, &agent->parking, err);
+    }
+    if (status == TCK_OK) {
+        status = open_memory(agent, err);
+    }
+    if (status == TCK_OK) {
+        status = open_storage(agent, err);
+    }
+    if (status == TCK_OK) {
+        open_catalog(agent);
+        first_settings(agent);
+        status = exchange_open(agent, err);
+    }
+    if (status == TCK_OK) {
+        status = start_ticks(agent, err);
+    }
+    if (status == TCK_OK) {
+        join_resume(agent);
+        status = clients_listen(agent, err);
+    }
+    return status == TCK_OK ? parking_ready(agent->parking, err) : status;
+}
+
+tck_status_t agent_new(const struct config *config, struct agent **out, struct error *err)
+{
+    struct agent *agent = calloc(1, sizeof *agent);
+    if (!agent) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    agent->config = *config;
+    agent->listen_fd = -1;
+    tck_status_t status = open_parts(agent, err);
+    if (status != TCK_OK) {
+        agent_free(agent);
+        return status;
+    }
+    *out = agent;
+    return TCK_OK;
+}
+
+void agent_free(struct agent *agent)
+{
+    if (!agent) {
+        return;
+    }
+    clients_close(agent);
+    if (agent->tick) {
+        loop_timer_remove(agent->tick);
+    }
+    if (agent->slow_tick) {
+        loop_timer_remove(agent->slow_tick);
+    }
+    agent->leaving = true;
+    join_abandon(agent);
+    if (agent->formation) {
+        close_formation(agent);
+    }
+    /* These end what is under way: the last events of transfers, digests and drains need the formation. */
+    peers_free(agent->peers);
+    pool_free(agent->pool);
+    pool_free(agent->io);
+    persistent_free(agent->persistent);
+    drain_forget(agent);
+    ledger_free(agent);
+    formation_free(agent->formation);
+    catalog_close(agent->catalog);
+    memory_free(agent->memory);
+    state_free(agent->state);
+    parking_free(agent->parking);
+    secret_wipe(&agent->secret);
+    loop_free(agent->loop);
+    free(agent);
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The agent: the composition root, the only code that sees tiers and recovery together. One event loop owns everything
+ * here; pool threads only hash, read and write bytes. Prototypes are grouped by the file that defines them.
+ *
+ *   clients.c  trainers' and commands' sockets       formation.c  one joined term: world, duties, machines
+ *   join.c     attach and register                   drive.c      events into the machines, actions out
+ *   exchange.c messages with other agents            copies.c     copies others bring here or fetch from here
+ *   drain.c    this node's part of a drain; publishing
+ *   fetch.c    getting one shard into a slot         recover*.c   the coordinator's recovery
+ *   restore.c  restores as trainers ask for them     trainers.c   boards, settings, trainers ended on a node's loss
+ *   control.c  requests of the command               linger.c     when to leave
+ *   ledger.c   catalog rows and notes                twins.c      data-parallel copies that must be equal
+ *   parking.c  the keeper                            state.c      what survives the agent's death
+ */
+#ifndef TCK_AGENT_AGENT_H
+#define TCK_AGENT_AGENT_H
+
+#include "agent/state.h"
+#include "agent/wire.h"
+#include "base/ipc.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "core/coordinator.h"
+#include "core/node.h"
+#include "recovery/catalog.h"
+#include "recovery/recovery.h"
+#include "tiers/memory.h"
+#include "tiers/peer.h"
+#include "tiers/persistent.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+struct agent;
+struct formation;
+struct parking;
+struct recover;
+
+/* ---- clients.c ----------------------------------------------------------------------------------------------- */
+
+enum { PIDFD_NONE = -1 };
+
+/* One connection: a trainer after HELLO, a command if it only sends CONTROL. */
+struct client {
+    struct client *next;
+    struct agent *agent;
+    uint64_t id; /* for answers that come late: of no other connection, unlike fd */
+    int fd;
+    struct loop_fd *source;
+    pid_t pid;
+    int pidfd; /* of a trainer; ends it on node loss, and says when it is gone */
+    struct loop_fd *pid_source;
+    bool trainer;
+    uint32_t rank, world_size;
+    uint64_t term; /* joined, 0 before JOIN */
+    struct board *board;
+    uint32_t begin_seq;    /* of the BEGIN being answered */
+    uint32_t register_seq; /* REGISTER waiting for memory, 0 none */
+    bool restoring;        /* RESTORE waiting */
+    uint32_t restore_seq;
+    uint64_t restore_step;
+    uint64_t restore_since_ms; /* without a session that it needs */
+    bool done;                 /* detached */
+    uint64_t kill_ms;          /* told to end: killed after this; 0 not told */
+};
+
+/* TCK_ERR_EXIST if another agent of this job and node answers already. */
+must_check tck_status_t clients_alone(const struct agent *agent, struct error *err);
+must_check tck_status_t clients_listen(struct agent *agent, struct error *err);
+void clients_close(struct agent *agent);
+/* Sends one frame of an encoded payload, with a descriptor beside it unless fd is -1. What cannot be sent cuts the
+ * connection: better than a client that waits for ever. */
+void client_send_fd(struct client *client, uint32_t type, const struct writer *w, int fd);
+void client_send(struct client *client, uint32_t type, const struct writer *w);
+/* Ends the connection through its own event, so that the client stays valid for the caller. */
+void client_cut(struct client *client, const char *why);
+/* From now on notices the end of the client's process, even if a child of it keeps the socket open. */
+void client_watch_process(struct client *client);
+/* NULL if that connection is over. */
+struct client *client_by_id(const struct agent *agent, uint64_t id);
+void client_error(struct client *client, uint32_t type, uint32_t seq, const struct error *err);
+void client_ok(struct client *client, uint32_t seq);
+/* The connected trainer of a rank in this term, NULL if none. */
+struct client *client_of_rank(const struct agent *agent, uint64_t term, uint32_t rank);
+uint32_t clients_trainers(const struct agent *agent);
+/* Whoever waits for an answer of a term older than this one is told that it is over. */
+void clients_term_over(struct agent *agent, uint64_t term);
+
+/* ---- formation.c --------------------------------------------------------------------------------------------- */
+
+/* A shard of node_setup.shards, with where its slots lie. */
+struct duty {
+    struct segment *segment;
+    uint32_t first_slot;   /* number of its slot 0 in the node machine */
+    uint8_t restored_from; /* enum source_kind of the last fetch */
+    bool gone;             /* a leftover whose segment was given back */
+};
+
+struct queued_event {
+    bool for_coordinator;
+    struct event event;
+};
+
+/* A node that is down; its agent may come back in a moment. */
+struct lost_node {
+    uint64_t since_ms; /* 0: it is not */
+    bool acted;
+    char why[96];
+};
+
+struct formation {
+    struct agent *agent;
+    struct world world;
+    struct placement placement;
+    uint32_t self;
+    uint32_t rank_count;
+    uint32_t *ranks; /* world ranks of this node, ascending; index = local rank */
+    struct node_setup setup;
+    struct node_shard *shards;
+    struct duty *duties; /* one per shards entry */
+    void *node_block;
+    struct node *node;
+    struct coordinator_setup coordinator_setup;
+    bool *drains;
+    void *coordinator_block;
+    struct coordinator *coordinator; /* NULL unless self is 0 */
+    struct actions actions;
+    struct queued_event *queue;
+    uint32_t queue_count, queue_cap;
+    bool stepping;
+    bool closed;            /* a newer term was adopted: nothing is saved or sent any more */
+    struct peer **peers;    /* by node, NULL for self */
+    struct lost_node *lost; /* by node */
+    bool *registered;       /* coordinator: by node */
+    uint32_t registered_count;
+    struct wire_readable readable; /* newest answer of the coordinator; asked_step tells to what */
+    bool readable_known;
+    uint64_t all_registered_ms;
+    bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
+    uint64_t asked_step;
+    uint64_t told_registered_ms;
+    struct twins *twins;  /* coordinator: roots reported of the newest version */
+    uint64_t divergences; /* twins whose roots differed */
+    bool commit_noted;    /* coordinator: a commit of this term was noted in the save directory */
+};
+
+/* Takes over world and placement on success. Segments of all duties must exist. decision: kept one or NULL. */
+must_check tck_status_t formation_new(struct agent *agent, struct world *world, struct placement *placement,
+                                      const struct decision *decision, struct formation **out, struct error *err);
+void formation_free(struct formation *f);
+/* Index into duties of a shard; NONE32 if this node has no slots for it. */
+uint32_t formation_duty(const struct formation *f, struct hash128 shard);
+/* The duty and slot within its segment of a machine slot number. */
+struct duty *formation_slot(const struct formation *f, uint32_t slot, uint32_t *slot_in_segment);
+int64_t formation_local_rank(const struct formation *f, uint32_t rank);
+bool formation_is_coordinator(const struct formation *f);
+/* Does this world rank hold this world shard? */
+bool world_rank_has(const struct world *world, uint32_t shard, uint32_t rank);
+
+/* ---- agent.c ------------------------------------------------------------------------------------------------- */
+
+struct settings {
+    uint64_t mem_steps, storage_steps, from_step;
+    uint64_t mem_target, storage_target;
+};
+
+struct agent {
+    struct config config;
+    struct loop *loop;
+    struct pool *pool; /* digests and page faults */
+    struct pool *io;   /* what may wait for a storage that hangs: digests must go on */
+    struct parking *parking;
+    struct state *state;
+    struct memory *memory;
+    struct persistent *persistent;
+    struct peers *peers;
+    struct catalog *catalog; /* NULL if it cannot be had: it is only a hint */
+    struct secret secret;
+    int listen_fd;
+    struct loop_fd *listen_source;
+    struct client *clients;
+    uint64_t last_client_id;
+    struct formation *formation; /* of the last registered term, NULL before */
+    struct joining *joining;     /* a registration under way */
+    struct recover *recover;     /* on the coordinator */
+    struct recover *dry;         /* a plan being made for the command */
+    struct fetch *fetches;       /* under way */
+    struct fetch *fetch_asking;  /* being answered by the machine right now */
+    struct gathering *gathering; /* manifest of the drain under way, on the coordinator */
+    struct entry *ledger;        /* waiting to be written down */
+    uint32_t ledger_count;
+    bool ledger_busy;
+    struct offer_answer *offer_pending;  /* filled in while an OFFER event is carried out */
+    uint32_t ops;                        /* operations under way that read or write slots */
+    struct settings settings;            /* in force (board, beats) */
+    uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
+    uint64_t idle_since_ms;              /* no trainer since; 0: there is one */
+    bool job_done;
+    bool leaving; /* agent_free has begun: nothing new is started */
+    struct loop_timer *tick;
+    struct loop_timer *slow_tick;
+    uint64_t stale_messages; /* of older terms, dropped */
+};
+
+must_check tck_status_t agent_new(const struct config *config, struct agent **out, struct error *err);
+void agent_free(struct agent *agent);
+/* An operation on slots begins or ends; a registration waits until none is under way. */
+void agent_op_begin(struct agent *agent);
+void agent_op_end(struct agent *agent);
+/* Adopts a newer term: the formation, if older, is closed for good. */
+void agent_adopt(struct agent *agent, uint64_t term);
+
+/* ---- join.c -------------------------------------------------------------------------------------------------- */
+
+void join_hello(struct client *client, const uint8_t *payload, size_t len);
+void join_claim(struct client *client, const uint8_t *payload, size_t len);
+void join_join(struct client *client, const uint8_t *payload, size_t len);
+void join_register(struct client *client, const uint8_t *payload, size_t len);
+void join_segment_get(struct client *client, const uint8_t *payload, size_t len);
+/* Called when no operation is under way: a waiting registration may go on. */
+void join_ops_idle(struct agent *agent);
+/* After an agent's restart: forms the kept term again. */
+void join_resume(struct agent *agent);
+void join_abandon(struct agent *agent);
+
+/* ---- drive.c ------------------------------------------------------------------------------------------------- */
+
+/* Feeds an event; its actions, and those of the events they cause, are carried out before it returns (or, called from
+ * inside an action, before the outer call returns). Term and time are filled in. */
+void drive_node(struct formation *f, const struct event *event);
+void drive_coordinator(struct formation *f, const struct event *event);
+void drive_tick(struct formation *f);
+
+/* ---- exchange.c ---------------------------------------------------------------------------------------------- */
+
+must_check tck_status_t exchange_open(struct agent *agent, struct error *err);
+void exchange_send(struct formation *f, uint32_t node, uint16_t type, struct writer *w);
+/* To the coordinator, which may be this agent itself (then it is handled at once). */
+void exchange_send_coordinator(struct formation *f, uint16_t type, struct writer *w);
+void exchange_announce(struct formation *f);
+/* The node index of a peer in the formation, NONE32 if it is not in it. */
+uint32_t exchange_node_of(const struct formation *f, const struct peer *peer);
+void exchange_connect(struct formation *f);
+/* What a beat of this agent says now. */
+void exchange_beat(struct agent *agent, struct wire_beat *out);
+void exchange_heard_beat(struct agent *agent, const struct wire_beat *m);
+/* The open formation of this term, or NULL; newer terms are adopted, senders of older ones are told. */
+struct formation *exchange_formation(struct agent *agent, struct peer *peer, uint64_t term);
+void exchange_tell_stale(struct agent *agent, struct peer *peer);
+
+/* ---- copies.c ------------------------------------------------------------------------------------------------ */
+
+/* What the machine says to an offer: filled in while the OFFER event is carried out. */
+struct offer_answer {
+    bool answered;
+    enum action_type action; /* STORE, ACK_OFFER, REJECT_OFFER */
+    uint32_t slot;
+    enum refusal refusal;
+};
+void copies_offer_answer(struct formation *f, const struct action *action);
+/* Callbacks of the peer tier (tiers/peer.h). */
+tck_status_t copies_offered(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item_out,
+                            struct error *err);
+tck_status_t copies_stored(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome);
+tck_status_t copies_pulled(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
+                           struct error *err);
+void copies_pull_done(void *ctx, struct peer *from, const struct peer_offer *want);
+
+/* ---- ledger.c ------------------------------------------------------------------------------------------------ */
+
+/* Rows of the catalog and notes beside the term's claim, written in the background in this order. */
+void ledger_tell(struct formation *f, struct version version, enum catalog_state state);
+void ledger_nodes(struct formation *f);
+void ledger_restored(struct formation *f, struct version version);
+void ledger_committed(struct formation *f);
+/* What drains of older terms left in the stage goes; none of them can be published any more. */
+void ledger_sweep(struct formation *f);
+void ledger_free(struct agent *agent);
+
+/* ---- twins.c ------------------------------------------------------------------------------------------------- */
+
+/* Coordinator: compares the roots that nodes report of shards they share; a difference is said aloud, never decided. */
+void twins_compare(struct formation *f, uint32_t node, const struct wire_ready *m);
+void twins_free(struct formation *f);
+
+/* ---- drain.c ------------------------------------------------------------------------------------------------- */
+
+void drain_begin(struct formation *f, const struct action *action);
+void drain_tell(struct formation *f, const struct action *action);
+void drain_heard(struct formation *f, uint32_t node, const void *data, size_t len);
+void drain_publish(struct formation *f, const struct action *action);
+/* Drops what was gathered for a manifest. */
+void drain_forget(struct agent *agent);
+
+/* ---- fetch.c ------------------------------------------------------------------------------------------------- */
+
+void fetch_asked(struct formation *f, const struct wire_fetch *ask);
+void fetch_slot_answer(struct formation *f, const struct action *action);
+/* Queued fetches whose source came up or went down. */
+void fetch_peer_changed(struct agent *agent, struct peer *peer);
+void fetch_tick(struct agent *agent);
+void fetch_forget(struct agent *agent);
+
+/* ---- recover.c ----------------------------------------------------------------------------------------------- */
+
+/* Coordinator: node has its memory; when all have, recovery of the newest version begins. */
+void recover_registered(struct formation *f, uint32_t node);
+void recover_restore_ask(struct formation *f, uint64_t step);
+void recover_inventory(struct formation *f, struct peer *from, const struct wire_inventory *m);
+void recover_fetched(struct formation *f, uint32_t node, const struct wire_fetched *m);
+void recover_node(struct formation *f, uint32_t node, bool up);
+void recover_peer_up(struct agent *agent, struct peer *peer);
+/* A save found no slot. If restoring failed and the trainers go on all the same, old pieces must not stand in their
+ * way. */
+void recover_refused(struct formation *f, enum refusal refusal);
+void recover_tick(struct formation *f);
+void recover_free(struct agent *agent);
+/* This agent's inventory as a wire message. */
+must_check tck_status_t recover_tell_inventory(struct agent *agent, uint64_t term, uint64_t asking, struct writer *w);
+/* What recovery would do now, for the command; fn is called once with a JSON object it must free, or with an error. */
+typedef void recover_plan_fn(void *ctx, json_t *plan, const struct error *err);
+void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, void *ctx);
+
+/* ---- restore.c ----------------------------------------------------------------------------------------------- */
+
+/* The coordinator's answer has come: trainers that wait for it are told. */
+void restore_readable(struct formation *f, const struct wire_readable *m);
+void restore_client(struct client *client, const uint8_t *payload, size_t len);
+void restore_query(struct client *client, const uint8_t *payload, size_t len);
+/* Asks the coordinator again for trainers that wait. */
+void restore_tick(struct formation *f);
+
+/* ---- control.c ----------------------------------------------------------------------------------------------- */
+
+void control_request(struct client *client, const uint8_t *payload, size_t len);
+
+/* Tells a catalog that begins anew what the headers know. */
+void control_feed_catalog(struct agent *agent);
+
+/* ---- linger.c ------------------------------------------------------------------------------------------------ */
+
+/* Stops the loop when the job is done, or nobody has come back for the linger time. */
+void linger_tick(struct agent *agent);
+
+/* ---- trainers.c ---------------------------------------------------------------------------------------------- */
+
+/* A node of the world is down. If it stays so, that is told, or the trainers of this node are ended, as configured. */
+void trainers_node_down(struct formation *f, uint32_t node, const char *why);
+void trainers_node_up(struct formation *f, uint32_t node);
+/* Acts on nodes that stay down; kills those trainers that were told to end and have not. */
+void trainers_tick(struct agent *agent);
+/* A trainer that comes back to a restarted agent learns on its new board what was decided meanwhile. */
+void trainers_greet(struct client *client);
+/* Writes the settings in force to every trainer's board. */
+void trainers_boards(struct agent *agent);
+/* Coordinator: targets of intervals in seconds. */
+void trainers_targets(struct formation *f);
+/* Coordinator: changes a setting; it takes effect a few steps ahead of the fastest trainer. */
+must_check tck_status_t trainers_setting(struct agent *agent, const char *key, const char *value, struct error *err);
+
+/* ---- parking.c ----------------------------------------------------------------------------------------------- */
+
+must_check tck_status_t parking_new(struct agent *agent, struct parking **out, struct error *err);
+void parking_free(struct parking *parking);
+tck_status_t parking_park(void *ctx, const char *name, int fd, struct error *err);
+void parking_unpark(void *ctx, const char *name);
+must_check tck_status_t parking_ready(struct parking *parking, struct error *err);
+/* Notices a dead keeper, starts another and parks everything with it. */
+void parking_tick(struct parking *parking);
+void parking_stopping(struct parking *parking);
+
+#endif

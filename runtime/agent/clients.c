@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The agent's socket: trainers and commands of this node connect here. */
+#include "agent/agent.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SOCKET_NAME  "agent.sock"
+#define CLIENTS_MAX  1024
+#define SEND_WAIT_MS 200 /* a client that does not read for so long is dropped: the loop serves others */
+
+static void client_unlink(struct client *client)
+{
+    struct client **at = &client->agent->clients;
+    while (*at != client) {
+        at = &(*at)->next;
+    }
+    *at = client->next;
+}
+
+static void client_free(struct client *client)
+{
+    if (client->source) {
+        loop_fd_remove(client->source);
+    }
+    if (client->pid_source) {
+        loop_fd_remove(client->pid_source);
+    }
+    if (client->board) {
+        munmap(client->board, 4096);
+    }
+    if (client->pidfd >= 0) {
+        close(client->pidfd);
+    }
+    close(client->fd);
+    free(client);
+}
+
+/* The connection is over: the trainer died, detached, or broke the protocol. */
+static void client_drop(struct client *client, const char *why)
+{
+    struct agent *agent = client->agent;
+    struct formation *f = agent->formation;
+    client_unlink(client);
+    if (client->trainer) {
+        log_info("trainer of rank %u (pid %d) is gone: %s", client->rank, (int)client->pid, why);
+    }
+    int64_t local = f && client->trainer && client->term == f->world.term ? formation_local_rank(f, client->rank) : -1;
+    if (local >= 0 && !client_of_rank(agent, client->term, client->rank)) {
+        struct event event = {.type = EVENT_RANK_LOST, .rank = (uint32_t)local};
+        drive_node(f, &event);
+    }
+    client_free(client);
+}
+
+void client_cut(struct client *client, const char *why)
+{
+    log_warn("connection of rank %u (pid %d) is cut: %s", client->rank, (int)client->pid, why);
+    shutdown(client->fd, SHUT_RDWR);
+}
+
+void client_send_fd(struct client *client, uint32_t type, const struct writer *w, int fd)
+{
+    struct error err;
+    (void)error_set(&err, TCK_ERR_NOMEM, "no memory for an answer");
+    if (w->failed || ipc_send(client->fd, type, w->data, w->len, &fd, fd >= 0 ? 1 : 0, SEND_WAIT_MS, &err) != TCK_OK) {
+        client_cut(client, err.text);
+    }
+}
+
+void client_send(struct client *client, uint32_t type, const struct writer *w)
+{
+    client_send_fd(client, type, w, -1);
+}
+
+void client_error(struct client *client, uint32_t type, uint32_t seq, const struct error *err)
+{
+    struct msg_error m = {.seq = seq, .error = *err};
+    struct writer w = writer_new(0);
+    msg_error_encode(&m, &w);
+    client_send(client, type, &w);
+    writer_free(&w);
+}
+
+void client_ok(struct client *client, uint32_t seq)
+{
+    struct msg_term m = {.seq = seq, .term = client->term};
+    struct writer w = writer_new(0);
+    msg_term_encode(&m, &w);
+    client_send(client, MSG_OK, &w);
+    writer_free(&w);
+}
+
+struct client *client_of_rank(const struct agent *agent, uint64_t term, uint32_t rank)
+{
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (c->trainer && c->term == term && c->rank == rank) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+struct client *client_by_id(const struct agent *agent, uint64_t id)
+{
+    struct client *c = agent->clients;
+    while (c && c->id != id) {
+        c = c->next;
+    }
+    return c;
+}
+
+uint32_t clients_trainers(const struct agent *agent)
+{
+    uint32_t count = 0;
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        count += c->trainer && !c->done;
+    }
+    return count;
+}
+
+void clients_term_over(struct agent *agent, uint64_t term)
+{
+    struct error err;
+    (void)error_set(&err, TCK_ERR_DENIED, "refused: %s", refusal_text(REFUSAL_TERM_CLOSED));
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (c->term >= term) {
+            continue;
+        }
+        if (c->register_seq != 0) {
+            client_error(c, MSG_ERROR, c->register_seq, &err);
+            c->register_seq = 0;
+        }
+        if (c->restoring) {
+            c->restoring = false;
+            client_error(c, MSG_ERROR, c->restore_seq, &err);
+        }
+    }
+}
+
+/* ---- the save path ------------------------------------------------------------------------------------------- */
+
+/* The formation this trainer saves into, or an answer that says why there is none. */
+static struct formation *formation_of(struct client *client, uint32_t seq, uint32_t answer)
+{
+    struct formation *f = client->agent->formation;
+    struct error err;
+    if (client->term == 0 || !f || f->world.term < client->term) {
+        (void)error_set(&err, TCK_ERR_BUSY, "refused: %s", refusal_text(REFUSAL_NOT_JOINED));
+    } else if (f->world.term != client->term || f->closed) {
+        (void)error_set(&err, TCK_ERR_DENIED, "refused: %s", refusal_text(REFUSAL_TERM_CLOSED));
+    } else if (formation_local_rank(f, client->rank) < 0) {
+        (void)error_set(&err, TCK_ERR_PROTO, "the registered world does not have rank %u on this node", client->rank);
+    } else {
+        return f;
+    }
+    if (answer) {
+        client_error(client, answer, seq, &err);
+    }
+    return NULL;
+}
+
+static void on_begin(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_begin m;
+    if (msg_begin_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed BEGIN");
+        return;
+    }
+    struct formation *f = formation_of(client, m.seq, MSG_REFUSED);
+    if (!f) {
+        return;
+    }
+    client->begin_seq = m.seq;
+    struct event event = {.type = EVENT_BEGIN,
+                          .rank = (uint32_t)formation_local_rank(f, client->rank),
+                          .version = {f->world.term, m.step},
+                          .to_storage = m.to_storage};
+    drive_coordinator(f, &event);
+    drive_node(f, &event);
+}
+
+static void on_step(struct client *client, const uint8_t *payload, size_t len, enum event_type type)
+{
+    struct msg_step m;
+    if (msg_step_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed SEAL or ABANDON");
+        return;
+    }
+    struct formation *f = formation_of(client, 0, 0);
+    if (f) {
+        struct event event = {
+            .type = type, .rank = (uint32_t)formation_local_rank(f, client->rank), .version = {f->world.term, m.step}};
+        drive_node(f, &event);
+    }
+}
+
+static void on_detach(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_detach m;
+    if (msg_detach_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed DETACH");
+        return;
+    }
+    client->done = true;
+    client->agent->job_done = client->agent->job_done || (m.job_done && client->trainer);
+    log_info("trainer of rank %u detached%s", client->rank, m.job_done ? ", the job is done" : "");
+    client_ok(client, m.seq);
+}
+
+/* ---- dispatch ------------------------------------------------------------------------------------------------ */
+
+static void dispatch(struct client *client, const struct ipc_frame *frame)
+{
+    const uint8_t *p = frame->payload;
+    size_t len = frame->len;
+    switch (frame->type) {
+    case MSG_HELLO:
+        join_hello(client, p, len);
+        break;
+    case MSG_CLAIM_TERM:
+        join_claim(client, p, len);
+        break;
+    case MSG_JOIN:
+        join_join(client, p, len);
+        break;
+    case MSG_REGISTER:
+        join_register(client, p, len);
+        break;
+    case MSG_SEGMENT_GET:
+        join_segment_get(client, p, len);
+        break;
+    case MSG_BEGIN:
+        on_begin(client, p, len);
+        break;
+    case MSG_SEAL:
+        on_step(client, p, len, EVENT_SEAL);
+        break;
+    case MSG_ABANDON:
+        on_step(client, p, len, EVENT_ABANDON);
+        break;
+    case MSG_RESTORE:
+        restore_client(client, p, len);
+        break;
+    case MSG_RESTORE_DONE:
+        break; /* nothing is pinned for a restore: a newer commit needs this rank's own save */
+    case MSG_QUERY:
+        restore_query(client, p, len);
+        break;
+    case MSG_DETACH:
+        on_detach(client, p, len);
+        break;
+    case MSG_CONTROL:
+        control_request(client, p, len);
+        break;
+    default:
+        client_cut(client, "unknown message type");
+    }
+}
+
+/* Takes one frame. False: none is there, or the connection is over and the client gone. */
+static bool take_frame(struct client *client)
+{
+    struct ipc_frame frame;
+    struct error err;
+    tck_status_t status = ipc_recv(client->fd, 0, &frame, &err);
+    if (status == TCK_ERR_TIMEDOUT) {
+        return false;
+    }
+    if (status != TCK_OK) {
+        client_drop(client, status == TCK_ERR_UNREACHABLE ? "its socket closed" : err.text);
+        return false;
+    }
+    dispatch(client, &frame);
+    ipc_frame_free(&frame);
+    return true;
+}
+
+static void on_readable(void *ctx, uint32_t events)
+{
+    (void)events;
+    (void)take_frame(ctx);
+}
+
+/* A child that it forked may hold the socket open for long; what the process itself still said comes first. */
+static void on_process_ended(void *ctx, uint32_t events)
+{
+    (void)events;
+    struct client *client = ctx;
+    struct agent *agent = client->agent;
+    uint64_t id = client->id;
+    while (take_frame(client)) {
+        /* the last words */
+    }
+    if (client_by_id(agent, id)) {
+        client_drop(client, "its process ended"); /* NOLINT(clang-analyzer-unix.Malloc): a freed one has no id */
+    }
+}
+
+void client_watch_process(struct client *client)
+{
+    if (client->pidfd >= 0) {
+        return;
+    }
+    client->pidfd = (int)syscall(SYS_pidfd_open, client->pid, 0);
+    if (client->pidfd < 0 || loop_fd_add(client->agent->loop, client->pidfd, EPOLLIN, on_process_ended, client,
+                                         &client->pid_source) != TCK_OK) {
+        log_warn("process %d cannot be watched: its end is noticed by its socket alone", (int)client->pid);
+    }
+}
+
+static uint32_t connections(const struct agent *agent)
+{
+    uint32_t count = 0;
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        count++;
+    }
+    return count;
+}
+
+static void on_connection(void *ctx, uint32_t events)
+{
+    (void)events;
+    struct agent *agent = ctx;
+    int fd = -1;
+    pid_t pid;
+    struct error err;
+    tck_status_t status = ipc_accept(agent->listen_fd, &fd, &pid, &err);
+    if (status != TCK_OK) {
+        if (status != TCK_ERR_TIMEDOUT && status != TCK_ERR_BUSY) {
+            log_warn("connection refused: %s", err.text);
+        }
+        return;
+    }
+    struct client *client = connections(agent) < CLIENTS_MAX ? calloc(1, sizeof *client) : NULL;
+    if (!client) {
+        log_warn("connection of pid %d refused: too many", (int)pid);
+        close(fd);
+        return;
+    }
+    *client = (struct client){.agent = agent, .id = ++agent->last_client_id, .fd = fd, .pid = pid, .pidfd = PIDFD_NONE};
+    if (loop_fd_add(agent->loop, fd, EPOLLIN, on_readable, client, &client->source) != TCK_OK) {
+        client_free(client);
+        return;
+    }
+    client->next = agent->clients;
+    agent->clients = client;
+}
+
+static void agent_dir(const struct config *config, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s/%s/%s", config->runtime_dir, config->job, config->node);
+}
+
+/* The last word is clients_listen's; this one comes before storage, catalog and network are touched. */
+tck_status_t clients_alone(const struct agent *agent, struct error *err)
+{
+    char path[(size_t)2 * CONFIG_PATH + sizeof SOCKET_NAME + 1];
+    struct error ignored;
+    int fd = -1;
+    agent_dir(&agent->config, path, (size_t)2 * CONFIG_PATH);
+    strcat(path, "/" SOCKET_NAME);
+    tck_status_t status = ipc_connect(path, &fd, &ignored);
+    if (status == TCK_OK) {
+        close(fd);
+    }
+    if (status == TCK_OK || status == TCK_ERR_BUSY) {
+        return error_set(err, TCK_ERR_EXIST, "an agent of job %s serves node %s already", agent->config.job,
+                         agent->config.node);
+    }
+    return TCK_OK;
+}
+
+tck_status_t clients_listen(struct agent *agent, struct error *err)
+{
+    char dir[(size_t)2 * CONFIG_PATH];
+    agent_dir(&agent->config, dir, sizeof dir);
+    tck_status_t status = ipc_listen(dir, SOCKET_NAME, &agent->listen_fd, err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "agent socket");
+    }
+    status = loop_fd_add(agent->loop, agent->listen_fd, EPOLLIN, on_connection, agent, &agent->listen_source);
+    return status == TCK_OK ? TCK_OK : error_set(err, status, "agent socket: event loop refused it");
+}
+
+void clients_close(struct agent *agent)
+{
+    while (agent->clients) {
+        struct client *client = agent->clients;
+        agent->clients = client->next;
+        client_free(client);
+    }
+    if (agent->listen_source) {
+        loop_fd_remove(agent->listen_source);
+        close(agent->listen_fd);
+        agent->listen_source = NULL;
+    }
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies that other agents bring into this node's slots or fetch from them: the protocol's machine says whether, the
+ * peer tier moves the bytes. */
+#include "agent/agent.h"
+
+#include <string.h>
+
+void copies_offer_answer(struct formation *f, const struct action *a)
+{
+    if (f->agent->offer_pending) {
+        *f->agent->offer_pending =
+            (struct offer_answer){.answered = true, .action = a->type, .slot = a->slot, .refusal = a->refusal};
+    }
+}
+
+static struct offer_answer ask_machine(struct formation *f, const struct event *event)
+{
+    struct offer_answer answer = {0};
+    f->agent->offer_pending = &answer;
+    drive_node(f, event);
+    f->agent->offer_pending = NULL;
+    return answer;
+}
+
+tck_status_t copies_offered(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item,
+                            struct error *err)
+{
+    struct agent *agent = ctx;
+    struct formation *f = exchange_formation(agent, from, offer->term);
+    if (!f && offer->term < state_get(agent->state)->term.adopted) {
+        return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
+    }
+    if (!f || agent->joining) { /* an agent that has just started again has its term in a moment */
+        return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(REFUSAL_NOT_JOINED));
+    }
+    uint32_t duty = formation_duty(f, offer->shard);
+    if (duty == NONE32 || segment_info(f->duties[duty].segment).image_bytes != offer->image_bytes) {
+        return error_set(err, TCK_ERR_NOENT, "%s", refusal_text(REFUSAL_NOT_A_HOLDER));
+    }
+    struct event event = {.type = EVENT_OFFER,
+                          .node = exchange_node_of(f, from),
+                          .shard = f->shards[duty].world_shard,
+                          .version = offer->version,
+                          .root = offer->root};
+    struct offer_answer answer = ask_machine(f, &event);
+    if (answer.answered && answer.action == ACTION_ACK_OFFER) {
+        return TCK_ERR_EXIST;
+    }
+    if (!answer.answered || answer.action != ACTION_STORE) {
+        return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(answer.refusal));
+    }
+    uint32_t k;
+    struct duty *d = formation_slot(f, answer.slot, &k);
+    *item = (struct tier_item){.version = offer->version,
+                               .shard = offer->shard,
+                               .image_bytes = offer->image_bytes,
+                               .image = segment_image(d->segment, k),
+                               .crcs = segment_crcs(d->segment, k),
+                               .root = offer->root};
+    agent_op_begin(agent);
+    return TCK_OK;
+}
+
+tck_status_t copies_stored(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome)
+{
+    (void)from;
+    struct agent *agent = ctx;
+    struct formation *f = agent->formation;
+    uint32_t duty = f ? formation_duty(f, offer->shard) : NONE32;
+    uint32_t slot = duty == NONE32 ? NONE32 : node_slot_of(f->node, duty, offer->version);
+    struct offer_answer answer = {0};
+    if (slot != NONE32) {
+        struct event event = {.type = EVENT_VERIFIED,
+                              .slot = slot,
+                              .version = offer->version,
+                              .root = offer->root,
+                              .ok = outcome->code == TCK_OK,
+                              .refusal = outcome->code == TCK_ERR_CORRUPT ? REFUSAL_CORRUPT : REFUSAL_HOLDER_LOST};
+        answer = ask_machine(f, &event);
+    }
+    if (outcome->code != TCK_OK) {
+        log_warn("copy of version %llu.%llu from node %s did not arrive whole: %s",
+                 (unsigned long long)offer->version.term, (unsigned long long)offer->version.step,
+                 peer_node(from)->name, outcome->text);
+    }
+    agent_op_end(agent);
+    if (answer.answered && answer.action == ACTION_ACK_OFFER) {
+        return TCK_OK;
+    }
+    return answer.refusal == REFUSAL_CORRUPT ? TCK_ERR_CORRUPT : TCK_ERR_CANCELED; /* or its version is over by now */
+}
+
+/* The slot of a segment whose header says that it holds this version; NONE32 if none. */
+static uint32_t slot_with(const struct segment *segment, struct version version)
+{
+    for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
+        const struct slot_header *h = segment_header(segment, k);
+        if (h->state == SLOT_VERIFIED && version_is(h->version, version)) {
+            return k;
+        }
+    }
+    return NONE32;
+}
+
+static void pin(struct agent *agent, const struct peer_offer *want, enum event_type type)
+{
+    struct formation *f = agent->formation;
+    uint32_t duty = f ? formation_duty(f, want->shard) : NONE32;
+    uint32_t slot = duty == NONE32 ? NONE32 : node_slot_of(f->node, duty, want->version);
+    if (slot != NONE32) {
+        struct event event = {.type = type, .slot = slot};
+        drive_node(f, &event);
+    }
+}
+
+tck_status_t copies_pulled(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item,
+                           struct error *err)
+{
+    struct agent *agent = ctx;
+    if (want->term < state_get(agent->state)->term.adopted) {
+        exchange_tell_stale(agent, from);
+        return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
+    }
+    struct segment *segment = agent->joining ? NULL : memory_find(agent->memory, want->shard);
+    uint32_t k = segment ? slot_with(segment, want->version) : NONE32;
+    if (k == NONE32) {
+        return error_set(err, TCK_ERR_NOENT, "node %s does not hold that copy", agent->config.node);
+    }
+    *item = (struct tier_item){.version = want->version,
+                               .shard = want->shard,
+                               .image_bytes = segment_info(segment).image_bytes,
+                               .image = segment_image(segment, k),
+                               .crcs = segment_crcs(segment, k),
+                               .root = segment_header(segment, k)->root};
+    pin(agent, want, EVENT_PIN);
+    agent_op_begin(agent);
+    return TCK_OK;
+}
+
+void copies_pull_done(void *ctx, struct peer *from, const struct peer_offer *want)
+{
+    (void)from;
+    pin(ctx, want, EVENT_UNPIN);
+    agent_op_end(ctx);
+}

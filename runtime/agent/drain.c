@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Drains: each node writes its part of a committed version into the stage, the coordinator gathers what was written,
+ * writes the manifest and publishes. The slots stay pinned by the decision until then. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- this node's part ---------------------------------------------------------------------------------------- */
+
+struct drain_op {
+    struct formation *f;
+    struct version version;
+    uint64_t attempt;
+    uint32_t next; /* duty to write next: one file at a time keeps the device busy, and memory traffic low */
+    struct tier_item item;
+};
+
+static void drain_next(struct drain_op *op);
+
+static void drain_end(struct drain_op *op, bool ok)
+{
+    struct formation *f = op->f;
+    struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = ok};
+    drive_node(f, &event);
+    free(op);
+    agent_op_end(f->agent);
+}
+
+static void file_done(void *ctx, const struct error *outcome)
+{
+    struct drain_op *op = ctx;
+    if (outcome->code != TCK_OK) {
+        log_error("drain of version %llu.%llu failed: %s", (unsigned long long)op->version.term,
+                  (unsigned long long)op->version.step, outcome->text);
+        drain_end(op, false);
+        return;
+    }
+    op->next++;
+    drain_next(op);
+}
+
+static void drain_next(struct drain_op *op)
+{
+    struct formation *f = op->f;
+    while (op->next < f->setup.shard_count && !f->shards[op->next].drains_here) {
+        op->next++;
+    }
+    if (op->next == f->setup.shard_count || f->closed) {
+        drain_end(op, !f->closed);
+        return;
+    }
+    uint32_t slot = node_slot_of(f->node, op->next, op->version);
+    struct error err;
+    if (slot == NONE32) {
+        (void)error_set(&err, TCK_ERR_NOENT, "this node has lost its copy");
+        file_done(op, &err);
+        return;
+    }
+    uint32_t k;
+    struct duty *d = formation_slot(f, slot, &k);
+    op->item = (struct tier_item){.version = op->version,
+                                  .shard = f->shards[op->next].id,
+                                  .image_bytes = segment_info(d->segment).image_bytes,
+                                  .image = segment_image(d->segment, k),
+                                  .crcs = segment_crcs(d->segment, k),
+                                  .root = node_slot(f->node, slot)->root};
+    if (persistent_put(f->agent->persistent, &op->item, file_done, op, &err) != TCK_OK) {
+        file_done(op, &err);
+    }
+}
+
+void drain_begin(struct formation *f, const struct action *a)
+{
+    struct version version = a->version;
+    struct drain_op *op = calloc(1, sizeof *op);
+    if (!op) {
+        struct event event = {.type = EVENT_DRAINED_HERE, .version = version, .attempt = a->attempt, .ok = false};
+        drive_node(f, &event);
+        return;
+    }
+    log_info("draining version %llu.%llu", (unsigned long long)version.term, (unsigned long long)version.step);
+    *op = (struct drain_op){.f = f, .version = version, .attempt = a->attempt};
+    agent_op_begin(f->agent);
+    drain_next(op);
+}
+
+void drain_tell(struct formation *f, const struct action *a)
+{
+    struct version version = a->version;
+    struct manifest_file *files = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *files);
+    struct wire_drained m = {
+        .term = f->world.term, .version = version, .attempt = a->attempt, .ok = a->ok && files, .files = files};
+    for (uint32_t i = 0; m.ok && i < f->setup.shard_count; i++) {
+        uint32_t slot = f->shards[i].drains_here ? node_slot_of(f->node, i, version) : NONE32;
+        if (slot == NONE32) {
+            continue;
+        }
+        uint32_t k;
+        struct duty *d = formation_slot(f, slot, &k);
+        files[m.count++] = (struct manifest_file){.shard = f->shards[i].id,
+                                                  .bytes = segment_info(d->segment).image_bytes,
+                                                  .root = node_slot(f->node, slot)->root,
+                                                  .crcs = segment_crcs(d->segment, k)};
+    }
+    struct writer w = writer_new(0);
+    wire_drained_encode(&m, &w);
+    exchange_send_coordinator(f, WIRE_DRAINED, &w);
+    writer_free(&w);
+    free(files);
+}
+
+/* ---- the coordinator's part ---------------------------------------------------------------------------------- */
+
+/* Manifest being gathered: one per agent, of the version drained now. */
+struct gathering {
+    struct formation *f;
+    struct manifest manifest;
+    uint64_t attempt;
+    bool publishing;
+};
+
+/* The gathering of this version, begun anew if another version was being gathered. NULL if out of memory. */
+static struct gathering *gathering_of(struct formation *f, struct version version)
+{
+    struct gathering *g = f->agent->gathering;
+    if (g && g->f == f && version_is(g->manifest.version, version)) {
+        return g;
+    }
+    if (g && g->publishing) {
+        return NULL;
+    }
+    drain_forget(f->agent);
+    g = calloc(1, sizeof *g);
+    if (g) {
+        g->f = f;
+        g->manifest.version = version;
+    }
+    f->agent->gathering = g;
+    return g;
+}
+
+void drain_forget(struct agent *agent)
+{
+    if (agent->gathering) {
+        manifest_free(&agent->gathering->manifest);
+        free(agent->gathering);
+        agent->gathering = NULL;
+    }
+}
+
+static int file_cmp(const void *a, const void *b)
+{
+    const struct manifest_file *x = a;
+    const struct manifest_file *y = b;
+    return hash128_cmp(x->shard, y->shard);
+}
+
+/* Is this a shard of the world, of its size? */
+static bool belongs(const struct formation *f, const struct manifest_file *file)
+{
+    int64_t shard = world_find_shard(&f->world, file->shard);
+    return shard >= 0 && f->world.shards[shard].image_bytes == file->bytes;
+}
+
+/* Moves files of m into the manifest that it does not have yet. */
+static void gather(const struct formation *f, struct manifest *to, struct wire_drained *m)
+{
+    struct manifest_file *grown = realloc(to->files, (to->file_count + m->count + 1) * sizeof *grown);
+    if (!grown) {
+        return; /* the report comes again */
+    }
+    to->files = grown;
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (belongs(f, &m->files[i]) && !manifest_find(to, m->files[i].shard)) {
+            to->files[to->file_count++] = m->files[i];
+            m->files[i].crcs = NULL;
+            qsort(to->files, to->file_count, sizeof *to->files, file_cmp);
+        }
+    }
+}
+
+void drain_heard(struct formation *f, uint32_t node, const void *data, size_t len)
+{
+    struct wire_drained m;
+    if (wire_drained_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed DRAINED of node %s", f->world.nodes[node].name);
+        return;
+    }
+    const struct decision *now = coordinator_decision(f->coordinator);
+    bool asked = version_is(m.version, now->drain) && m.attempt == now->drain_attempt; /* not a late report */
+    struct gathering *g = m.ok && asked ? gathering_of(f, m.version) : NULL;
+    if (g && !g->publishing) {
+        gather(f, &g->manifest, &m);
+    }
+    struct event event = {.type = EVENT_DRAINED, .node = node, .version = m.version, .attempt = m.attempt, .ok = m.ok};
+    drive_coordinator(f, &event);
+    wire_drained_free(&m);
+}
+
+static void published(void *ctx, const struct error *outcome)
+{
+    struct gathering *g = ctx;
+    struct formation *f = g->f;
+    struct event event = {
+        .type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = outcome->code == TCK_OK};
+    if (!event.ok) {
+        log_error("version %llu.%llu could not be published: %s", (unsigned long long)event.version.term,
+                  (unsigned long long)event.version.step, outcome->text);
+    }
+    drain_forget(f->agent);
+    drive_coordinator(f, &event);
+    agent_op_end(f->agent);
+}
+
+static tck_status_t publish(struct gathering *g, struct error *err)
+{
+    struct formation *f = g->f;
+    struct manifest *m = &g->manifest;
+    strcpy(m->job, f->agent->config.job);
+    m->world_size = f->world.world_size;
+    m->layout = f->world.layout;
+    m->wall_ms = clock_wall_ms();
+    if (m->file_count != f->world.shard_count) {
+        return error_set(err, TCK_ERR_INTERNAL, "%u of %u shards were reported as drained", m->file_count,
+                         f->world.shard_count);
+    }
+    return persistent_publish(f->agent->persistent, m, published, g, err);
+}
+
+void drain_publish(struct formation *f, const struct action *a)
+{
+    struct gathering *g = gathering_of(f, a->version);
+    struct error err;
+    if (!g) {
+        struct event event = {.type = EVENT_PUBLISHED, .version = a->version, .attempt = a->attempt, .ok = false};
+        drive_coordinator(f, &event);
+        return;
+    }
+    agent_op_begin(f->agent);
+    g->attempt = a->attempt;
+    g->publishing = true;
+    if (publish(g, &err) != TCK_OK) {
+        published(g, &err);
+    }
+}

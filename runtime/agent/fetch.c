@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Getting one shard of one version into a slot of this node, as the coordinator's recovery asks: from this node's
+ * memory (verified), another agent's, or storage. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A fetch under way. Waiting for a peer's session it may be dropped with the term; after that it counts as an
+ * operation. */
+struct fetch {
+    struct fetch *next;
+    struct formation *f;
+    struct wire_fetch ask;
+    uint32_t duty;
+    uint32_t slot; /* NONE32 until the machine gave one */
+    bool here;     /* the machine says that the version is in that slot already */
+    bool waiting;  /* for the peer's session */
+    uint64_t give_up_ms;
+    struct peer *peer;
+    struct tier_item item;
+    struct published published;
+    struct manifest manifest; /* storage */
+    struct error outcome;
+};
+
+static void fetch_unlink(struct fetch *x)
+{
+    struct fetch **at = &x->f->agent->fetches;
+    while (*at && *at != x) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        *at = x->next;
+    }
+}
+
+static void tell(struct formation *f, const struct wire_fetch *ask, tck_status_t outcome)
+{
+    struct wire_fetched m = {.term = f->world.term, .shard = ask->shard, .version = ask->version, .outcome = outcome};
+    struct writer w = writer_new(0);
+    wire_fetched_encode(&m, &w);
+    exchange_send_coordinator(f, WIRE_FETCHED, &w);
+    writer_free(&w);
+}
+
+static void fetch_end(struct fetch *x, const struct error *outcome)
+{
+    static const char *const names[] = {[SOURCE_LOCAL] = "this node's memory",
+                                        [SOURCE_TWIN] = "a twin",
+                                        [SOURCE_PEER] = "a peer",
+                                        [SOURCE_STORAGE] = "storage"};
+    char id[HASH128_TEXT];
+    hash128_text(x->f->shards[x->duty].id, id);
+    x->outcome = *outcome;
+    if (outcome->code == TCK_OK) {
+        x->f->duties[x->duty].restored_from = x->ask.source;
+        log_info("shard %s of version %llu.%llu is here from %s%s%s", id, (unsigned long long)x->ask.version.term,
+                 (unsigned long long)x->ask.version.step, names[x->ask.source], x->ask.from.name[0] ? " " : "",
+                 x->ask.from.name);
+    } else {
+        log_warn("shard %s of version %llu.%llu could not be had from %s %s: %s", id,
+                 (unsigned long long)x->ask.version.term, (unsigned long long)x->ask.version.step, names[x->ask.source],
+                 x->ask.from.name, outcome->text);
+    }
+    fetch_unlink(x); /* before it is told: the recovery may ask for the same shard from elsewhere at once */
+    tell(x->f, &x->ask, outcome->code);
+    manifest_free(&x->manifest);
+    free(x);
+}
+
+/* The bytes are in the slot, or are not: the machine first, then the coordinator. */
+static void fetched(void *ctx, const struct error *outcome)
+{
+    struct fetch *x = ctx;
+    struct agent *agent = x->f->agent;
+    struct error result = *outcome;
+    struct event event = {.type = EVENT_VERIFIED,
+                          .slot = x->slot,
+                          .version = x->ask.version,
+                          .root = x->item.root,
+                          .ok = outcome->code == TCK_OK};
+    drive_node(x->f, &event);
+    fetch_end(x, &result);
+    agent_op_end(agent);
+}
+
+/* ---- what is already here ------------------------------------------------------------------------------------ */
+
+static void check_work(void *ctx)
+{
+    struct fetch *x = ctx;
+    uint32_t k;
+    struct duty *d = formation_slot(x->f, x->slot, &k);
+    x->outcome.code = TCK_OK;
+    (void)!segment_verify(d->segment, k, &x->outcome);
+}
+
+static void check_done(void *ctx, bool canceled)
+{
+    struct fetch *x = ctx;
+    struct agent *agent = x->f->agent;
+    struct error outcome = x->outcome;
+    if (canceled) {
+        (void)error_set(&outcome, TCK_ERR_CANCELED, "the agent is leaving");
+    }
+    struct event unpin = {.type = EVENT_UNPIN, .slot = x->slot};
+    drive_node(x->f, &unpin);
+    if (outcome.code == TCK_ERR_CORRUPT) {
+        struct event corrupt = {.type = EVENT_CORRUPT, .slot = x->slot};
+        drive_node(x->f, &corrupt);
+    }
+    fetch_end(x, &outcome);
+    agent_op_end(agent);
+}
+
+static void check_local(struct fetch *x)
+{
+    struct event pin = {.type = EVENT_PIN, .slot = x->slot};
+    drive_node(x->f, &pin);
+    agent_op_begin(x->f->agent);
+    x->ask.source = SOURCE_LOCAL;
+    memset(&x->ask.from, 0, sizeof x->ask.from);
+    if (pool_submit(x->f->agent->pool, check_work, check_done, x) != TCK_OK) {
+        (void)error_set(&x->outcome, TCK_ERR_NOMEM, "out of memory");
+        check_done(x, false);
+    }
+}
+
+/* ---- from other agents and storage --------------------------------------------------------------------------- */
+
+static void fill_item(struct fetch *x)
+{
+    uint32_t k;
+    struct duty *d = formation_slot(x->f, x->slot, &k);
+    x->item = (struct tier_item){.version = x->ask.version,
+                                 .shard = x->f->shards[x->duty].id,
+                                 .image_bytes = segment_info(d->segment).image_bytes,
+                                 .image = segment_image(d->segment, k),
+                                 .crcs = segment_crcs(d->segment, k)};
+}
+
+static void pull(struct fetch *x)
+{
+    struct error err;
+    x->waiting = false;
+    fill_item(x);
+    agent_op_begin(x->f->agent);
+    if (peer_get(x->peer, x->f->world.term, &x->item, fetched, x, &err) != TCK_OK) {
+        fetched(x, &err);
+    }
+}
+
+static void start_pull(struct fetch *x)
+{
+    struct error err;
+    if (peers_want(x->f->agent->peers, &x->ask.from, &x->peer, &err) != TCK_OK) {
+        agent_op_begin(x->f->agent);
+        fetched(x, &err);
+        return;
+    }
+    if (peer_is_up(x->peer)) {
+        pull(x);
+    } else {
+        x->waiting = true;
+        x->give_up_ms = clock_ms() + x->f->agent->config.peer_timeout_ms;
+    }
+}
+
+static void find_published(void *ctx)
+{
+    struct fetch *x = ctx;
+    struct persistent *p = x->f->agent->persistent;
+    struct published *list = NULL;
+    size_t count = 0;
+    if (persistent_list(p, &list, &count, &x->outcome) != TCK_OK) {
+        return;
+    }
+    (void)error_set(&x->outcome, TCK_ERR_NOENT, "the version is not published");
+    for (size_t i = 0; i < count; i++) {
+        if (version_is(list[i].version, x->ask.version)) {
+            x->published = list[i];
+            x->outcome.code = TCK_OK;
+            (void)!persistent_manifest(p, &list[i], &x->manifest, &x->outcome);
+            break;
+        }
+    }
+    free(list);
+}
+
+static void found_published(void *ctx, bool canceled)
+{
+    struct fetch *x = ctx;
+    struct error err = x->outcome;
+    if (canceled) {
+        (void)error_set(&err, TCK_ERR_CANCELED, "the agent is leaving");
+    }
+    fill_item(x);
+    const struct manifest_file *file =
+        err.code == TCK_OK ? manifest_find(&x->manifest, x->f->shards[x->duty].id) : NULL;
+    if (err.code == TCK_OK && !file) {
+        (void)error_set(&err, TCK_ERR_NOENT, "the published version does not have that shard");
+    }
+    if (err.code != TCK_OK ||
+        persistent_get(x->f->agent->persistent, &x->published, file, &x->item, fetched, x, &err) != TCK_OK) {
+        fetched(x, &err);
+    }
+}
+
+static void start_load(struct fetch *x)
+{
+    agent_op_begin(x->f->agent);
+    if (pool_submit(x->f->agent->io, find_published, found_published, x) != TCK_OK) {
+        struct error err;
+        (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
+        fetched(x, &err);
+    }
+}
+
+/* ---- asked --------------------------------------------------------------------------------------------------- */
+
+void fetch_slot_answer(struct formation *f, const struct action *a)
+{
+    struct fetch *x = f->agent->fetch_asking;
+    if (x) {
+        x->slot = a->slot;
+        x->here = a->ok;
+        if (a->slot == NONE32) {
+            (void)error_set(&x->outcome, TCK_ERR_NOSPC, "%s", refusal_text(a->refusal));
+        }
+    }
+}
+
+static void fetch_start(struct fetch *x)
+{
+    struct event event = {.type = EVENT_FETCH, .shard = x->ask.shard, .version = x->ask.version, .floor = x->ask.floor};
+    (void)error_set(&x->outcome, TCK_ERR_BUSY, "no slot was given");
+    x->f->agent->fetch_asking = x;
+    drive_node(x->f, &event);
+    x->f->agent->fetch_asking = NULL;
+    if (x->slot == NONE32) {
+        struct error err = x->outcome;
+        fetch_end(x, &err);
+    } else if (x->here) {
+        check_local(x);
+    } else if (x->ask.source == SOURCE_STORAGE) {
+        start_load(x);
+    } else if (x->ask.source == SOURCE_LOCAL) {
+        struct error err;
+        (void)error_set(&err, TCK_ERR_NOENT, "the copy is no longer here");
+        agent_op_begin(x->f->agent);
+        fetched(x, &err);
+    } else {
+        start_pull(x);
+    }
+}
+
+static bool already(const struct formation *f, const struct wire_fetch *ask)
+{
+    for (const struct fetch *x = f->agent->fetches; x; x = x->next) {
+        if (x->f == f && x->ask.shard == ask->shard && version_is(x->ask.version, ask->version)) {
+            return true; /* the coordinator asked twice; one answer will do */
+        }
+    }
+    return false;
+}
+
+void fetch_asked(struct formation *f, const struct wire_fetch *ask)
+{
+    uint32_t duty = ask->shard < f->world.shard_count ? formation_duty(f, f->world.shards[ask->shard].id) : NONE32;
+    if (duty == NONE32) {
+        log_error("asked to fetch shard %u of the world, which has no slots here", ask->shard);
+        tell(f, ask, TCK_ERR_INTERNAL);
+        return;
+    }
+    struct fetch *x = already(f, ask) ? NULL : calloc(1, sizeof *x);
+    if (!x) {
+        return; /* asked again if this was for want of memory */
+    }
+    *x = (struct fetch){.next = f->agent->fetches, .f = f, .ask = *ask, .duty = duty, .slot = NONE32};
+    f->agent->fetches = x;
+    fetch_start(x);
+}
+
+void fetch_peer_changed(struct agent *agent, struct peer *peer)
+{
+    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+        next = x->next;
+        if (x->waiting && x->ask.from.agent_id == peer_node(peer)->agent_id && peer_is_up(peer)) {
+            x->peer = peer; /* not always the one that was wanted: that may have been let go since */
+            pull(x);
+        }
+    }
+}
+
+void fetch_tick(struct agent *agent)
+{
+    uint64_t now = clock_ms();
+    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+        next = x->next;
+        if (x->waiting && now >= x->give_up_ms) {
+            struct error err;
+            (void)error_set(&err, TCK_ERR_UNREACHABLE, "its agent does not answer");
+            x->waiting = false;
+            agent_op_begin(agent);
+            fetched(x, &err);
+        }
+    }
+}
+
+void fetch_forget(struct agent *agent)
+{
+    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+        next = x->next;
+        if (x->waiting) {
+            fetch_unlink(x);
+            manifest_free(&x->manifest);
+            free(x);
+        }
+    }
+}

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How trainers and agents come together: hello, the claim of a term, joining its world, registering shards. Memory is
+ * allocated and touched in a pool thread: it may take long, and heartbeats must go on. */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BOARD_BYTES 4096
+
+/* ---- hello --------------------------------------------------------------------------------------------------- */
+
+static tck_status_t make_board(struct client *client, int *fd_out, struct error *err)
+{
+    _Static_assert(sizeof(struct board) <= BOARD_BYTES, "the board is one page");
+    int fd = memfd_create("tierckpt-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, BOARD_BYTES) != 0) {
+        tck_status_t status = error_set(err, status_of_errno(errno), "board: memfd: %m");
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    void *p = mmap(NULL, BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+        close(fd);
+        return error_set(err, status_of_errno(errno), "board: mmap: %m");
+    }
+    client->board = p;
+    *fd_out = fd;
+    return TCK_OK;
+}
+
+static tck_status_t check_hello(const struct agent *agent, const struct msg_hello *m, struct error *err)
+{
+    if (m->format != MESSAGE_FORMAT) {
+        return error_set(err, TCK_ERR_PROTO, "agent of node %s speaks message format %d, the client %u",
+                         agent->config.node, MESSAGE_FORMAT, m->format);
+    }
+    if (strcmp(m->job, agent->config.job) != 0) {
+        return error_set(err, TCK_ERR_DENIED, "agent of node %s serves job %s, not %s", agent->config.node,
+                         agent->config.job, m->job);
+    }
+    if (m->world_size == 0 || m->rank >= m->world_size) {
+        return error_set(err, TCK_ERR_INVAL, "rank %u of a world of %u", m->rank, m->world_size);
+    }
+    uint8_t proof[MAC_BYTES];
+    secret_mac(&agent->secret, "client", m->job, strlen(m->job), proof);
+    if (agent->config.token_file[0] != '\0' && !mac_equal(proof, m->proof)) {
+        return error_set(err, TCK_ERR_DENIED, "the token of rank %u is not the one of job %s", m->rank, m->job);
+    }
+    return TCK_OK;
+}
+
+static void send_welcome(struct client *client, uint32_t seq, int board_fd)
+{
+    struct agent *agent = client->agent;
+    struct msg_welcome welcome = {.seq = seq, .format = MESSAGE_FORMAT};
+    welcome.hello.node = *peers_self(agent->peers);
+    welcome.hello.term_seen = state_get(agent->state)->term.adopted;
+    struct writer w = writer_new(0);
+    msg_welcome_encode(&welcome, &w);
+    client_send_fd(client, MSG_WELCOME, &w, board_fd);
+    writer_free(&w);
+}
+
+void join_hello(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_hello m;
+    struct error err;
+    int board_fd = -1;
+    if (msg_hello_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed HELLO");
+        return;
+    }
+    tck_status_t status = check_hello(client->agent, &m, &err);
+    if (status == TCK_OK && client->trainer) {
+        status = error_set(&err, TCK_ERR_PROTO, "a second HELLO on one connection");
+    }
+    if (status == TCK_OK) {
+        status = make_board(client, &board_fd, &err);
+    }
+    if (status != TCK_OK) {
+        log_warn("HELLO of pid %d refused: %s", (int)client->pid, err.text);
+        client_error(client, MSG_ERROR, m.seq, &err);
+        return;
+    }
+    client->trainer = true;
+    client->rank = m.rank;
+    client->world_size = m.world_size;
+    client_watch_process(client);
+    client->agent->job_done = false;
+    client->agent->idle_since_ms = 0;
+    trainers_boards(client->agent);
+    log_info("trainer of rank %u of %u says hello (pid %d)%s", m.rank, m.world_size, (int)client->pid,
+             m.returning ? ", back again" : "");
+    send_welcome(client, m.seq, board_fd);
+    close(board_fd);
+}
+
+/* ---- term ---------------------------------------------------------------------------------------------------- */
+
+/* A claim under way: one file made and synced on storage, which may hang. */
+struct claim {
+    struct agent *agent;
+    uint64_t client; /* id */
+    struct msg_term asked;
+    uint64_t term;
+    tck_status_t status;
+    struct error err;
+};
+
+static void claim_work(void *ctx)
+{
+    struct claim *c = ctx;
+    c->status = persistent_claim_term(c->agent->persistent, c->asked.term, &c->term, &c->err);
+}
+
+static void claim_done(void *ctx, bool canceled)
+{
+    struct claim *c = ctx;
+    struct client *client = client_by_id(c->agent, c->client);
+    if (canceled) {
+        c->status = error_set(&c->err, TCK_ERR_CANCELED, "the agent is leaving");
+    }
+    if (c->status == TCK_OK) {
+        log_info("claimed term %llu", (unsigned long long)c->term);
+    } else {
+        log_error("a term could not be claimed: %s", c->err.text);
+    }
+    if (client && c->status == TCK_OK) {
+        struct msg_term m = {.seq = c->asked.seq, .term = c->term};
+        struct writer w = writer_new(0);
+        msg_term_encode(&m, &w);
+        client_send(client, MSG_TERM, &w);
+        writer_free(&w);
+    } else if (client) {
+        client_error(client, MSG_ERROR, c->asked.seq, &c->err);
+    }
+    free(c);
+}
+
+void join_claim(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct agent *agent = client->agent;
+    struct msg_term m;
+    if (msg_term_decode(payload, len, &m) != TCK_OK || !client->trainer) {
+        client_cut(client, "malformed CLAIM_TERM, or before HELLO");
+        return;
+    }
+    uint64_t adopted = state_get(agent->state)->term.adopted;
+    struct claim *c = calloc(1, sizeof *c);
+    if (c) {
+        *c = (struct claim){.agent = agent, .client = client->id, .asked = m};
+        c->asked.term = m.term > adopted ? m.term : adopted + 1;
+    }
+    if (!c || pool_submit(agent->io, claim_work, claim_done, c) != TCK_OK) {
+        free(c);
+        client_cut(client, "no memory to claim a term");
+    }
+}
+
+/* Peers of older terms that are not in the new world are let go: transfers with them must not hold up the new term. */
+static void unwant_strangers(struct agent *agent, const struct world *world)
+{
+    for (size_t i = peers_count(agent->peers); i-- > 0;) {
+        struct peer *peer = peers_at(agent->peers, i);
+        int64_t node = world_find_node(world, peer_node(peer)->name);
+        if (node < 0 || world->nodes[node].agent_id != peer_node(peer)->agent_id) {
+            peers_unwant(agent->peers, peer);
+        }
+    }
+}
+
+static tck_status_t join_term(struct agent *agent, const struct world *world, struct error *err)
+{
+    struct kept kept = *state_get(agent->state);
+    uint64_t before = kept.term.joined;
+    if (!term_join(&kept.term, world->term)) {
+        return error_set(err, TCK_ERR_DENIED, "term %llu is over: node %s has adopted term %llu",
+                         (unsigned long long)world->term, agent->config.node, (unsigned long long)kept.term.adopted);
+    }
+    if (kept.term.joined == before) {
+        return TCK_OK;
+    }
+    agent_adopt(agent, world->term);
+    kept.decision = (struct decision){0};
+    state_put(agent->state, &kept);
+    unwant_strangers(agent, world);
+    struct peer *coordinator;
+    if (world->nodes[0].agent_id != kept.agent_id &&
+        peers_want(agent->peers, &world->nodes[0], &coordinator, err) != TCK_OK) {
+        return error_prefix(err, "node %s", world->nodes[0].name);
+    }
+    log_info("joined term %llu: %u ranks on %u nodes", (unsigned long long)world->term, world->world_size,
+             world->node_count);
+    return TCK_OK;
+}
+
+/* The world must name this rank, this node and this very agent: one that began anew since HELLO is not the one that
+ * the others look for. */
+static tck_status_t check_world(const struct client *client, const struct msg_world *m, struct error *err)
+{
+    const struct agent *agent = client->agent;
+    int64_t self = world_find_node(&m->world, agent->config.node);
+    if (!client->trainer || m->rank != client->rank || m->rank >= m->world.world_size || self < 0 ||
+        m->world.node_of_rank[m->rank] != (uint32_t)self) {
+        return error_set(err, TCK_ERR_PROTO, "the world does not have rank %u on node %s", m->rank, agent->config.node);
+    }
+    if (m->world.nodes[self].agent_id != state_get(agent->state)->agent_id) {
+        return error_set(err, TCK_ERR_DENIED,
+                         "term %llu was formed with another agent of node %s, whose memory is lost: attach anew",
+                         (unsigned long long)m->world.term, agent->config.node);
+    }
+    const struct client *other = client_of_rank(agent, m->world.term, m->rank);
+    if (other && other != client) {
+        return error_set(err, TCK_ERR_EXIST, "rank %u is here already (pid %d)", m->rank, (int)other->pid);
+    }
+    return TCK_OK;
+}
+
+void join_join(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_world m;
+    struct error err;
+    if (msg_world_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed JOIN");
+        return;
+    }
+    tck_status_t status = check_world(client, &m, &err);
+    if (status == TCK_OK) {
+        status = join_term(client->agent, &m.world, &err);
+    }
+    if (status == TCK_OK) {
+        client->term = m.world.term;
+        trainers_greet(client);
+        client_ok(client, m.seq);
+    } else {
+        log_warn("JOIN refused: %s", err.text);
+        client_error(client, MSG_ERROR, m.seq, &err);
+    }
+    world_free(&m.world);
+}
+
+/* ---- register ------------------------------------------------------------------------------------------------ */
+
+/* A registration under way: waits until no operation touches slots, then allocates in a pool thread. */
+struct joining {
+    struct agent *agent;
+    struct joining *then; /* of a newer term: begins when this one's memory is there */
+    struct world world;
+    struct placement placement;
+    bool allocating;
+    bool resumed; /* after this agent's restart: no client asked */
+    struct decision decision;
+    tck_status_t status;
+    struct error err;
+};
+
+static void joining_free(struct joining *j)
+{
+    if (j->then) {
+        joining_free(j->then);
+    }
+    placement_free(&j->placement);
+    world_free(&j->world);
+    free(j);
+}
+
+static void answer_segments(struct client *client, struct formation *f)
+{
+    struct msg_segments m = {.seq = client->register_seq};
+    client->register_seq = 0;
+    trainers_greet(client);
+    m.segments = calloc(f->world.shard_count ? f->world.shard_count : 1, sizeof *m.segments);
+    for (uint32_t s = 0; m.segments && s < f->world.shard_count; s++) {
+        uint32_t duty = world_rank_has(&f->world, s, client->rank) ? formation_duty(f, f->world.shards[s].id) : NONE32;
+        if (duty == NONE32) {
+            continue;
+        }
+        struct segment_info info = segment_info(f->duties[duty].segment);
+        m.segments[m.count++] = (struct msg_segment){
+            .shard = info.shard,
+            .slot_stride = info.slot_stride,
+            .slot_count = info.slot_count,
+            .page_bytes = info.page_bytes,
+            .stored_here = f->shards[duty].storing_rank == (uint32_t)formation_local_rank(f, client->rank),
+        };
+    }
+    struct writer w = writer_new(0);
+    msg_segments_encode(&m, &w);
+    client_send(client, MSG_SEGMENTS, &w);
+    writer_free(&w);
+    free(m.segments);
+}
+
+static void answer_all(struct agent *agent, uint64_t term, const struct error *err)
+{
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (c->register_seq == 0 || c->term != term) {
+            continue;
+        }
+        if (err) {
+            client_error(c, MSG_ERROR, c->register_seq, err);
+            c->register_seq = 0;
+        } else {
+            answer_segments(c, agent->formation);
+        }
+    }
+}
+
+/* In a pool thread: nothing else touches the memory tier meanwhile. */
+static void allocate(void *ctx)
+{
+    struct joining *j = ctx;
+    int64_t self = world_find_node(&j->world, j->agent->config.node);
+    for (uint32_t s = 0; self >= 0 && j->status == TCK_OK && s < j->world.shard_count; s++) {
+        if (placement_is_owner(&j->placement, s, (uint32_t)self) ||
+            placement_is_holder(&j->placement, s, (uint32_t)self)) {
+            struct segment *segment;
+            j->status = memory_add(j->agent->memory, j->world.shards[s].id, j->world.shards[s].image_bytes,
+                                   j->agent->config.slots, &segment, &j->err);
+        }
+    }
+}
+
+static void warn_of_domains(const struct joining *j)
+{
+    if (j->placement.domains_short > 0) {
+        log_warn("%u of %u shards have fewer than %u copies in distinct domains: there are too few domains",
+                 j->placement.domains_short, j->world.shard_count, j->agent->config.copies);
+    }
+}
+
+static tck_status_t form(struct joining *j)
+{
+    struct agent *agent = j->agent;
+    struct formation *f;
+    const struct decision *decision = j->resumed && j->decision.term != 0 ? &j->decision : NULL;
+    tck_status_t status = formation_new(agent, &j->world, &j->placement, decision, &f, &j->err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    memset(&j->world, 0, sizeof j->world);
+    memset(&j->placement, 0, sizeof j->placement);
+    recover_free(agent);
+    formation_free(agent->formation);
+    agent->formation = f;
+    if (!j->resumed) {
+        status = state_put_world(agent->state, &f->world, &j->err);
+    }
+    if (!j->resumed) {
+        ledger_sweep(f);
+    }
+    log_info("term %llu has its memory on this node: %llu of %llu MiB", (unsigned long long)f->world.term,
+             (unsigned long long)(memory_used_bytes(agent->memory) >> 20),
+             (unsigned long long)(memory_cap_bytes(agent->memory) >> 20));
+    ledger_nodes(f);
+    exchange_connect(f);
+    return status;
+}
+
+static void finish(struct joining *j)
+{
+    struct agent *agent = j->agent;
+    uint64_t term = j->world.term;
+    warn_of_domains(j);
+    if (j->status == TCK_OK && term != state_get(agent->state)->term.adopted) {
+        j->status = error_set(&j->err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
+    }
+    if (j->status == TCK_OK) {
+        j->status = form(j);
+    }
+    if (j->status != TCK_OK) {
+        log_error("registration of term %llu failed: %s", (unsigned long long)term, j->err.text);
+    }
+    answer_all(agent, term, j->status == TCK_OK ? NULL : &j->err);
+}
+
+static void allocated(void *ctx, bool canceled)
+{
+    struct joining *j = ctx;
+    struct agent *agent = j->agent;
+    agent->joining = NULL;
+    if (!canceled && !agent->leaving) {
+        finish(j);
+        agent->joining = j->then;
+        j->then = NULL;
+    }
+    joining_free(j);
+    join_ops_idle(agent);
+}
+
+void join_ops_idle(struct agent *agent)
+{
+    struct joining *j = agent->joining;
+    if (!j || j->allocating || agent->ops > 0) {
+        return;
+    }
+    j->allocating = true;
+    if (pool_submit(agent->pool, allocate, allocated, j) != TCK_OK) {
+        j->status = error_set(&j->err, TCK_ERR_NOMEM, "registration: out of memory");
+        allocated(j, false);
+    }
+}
+
+/* Takes over the world. */
+static tck_status_t joining_start(struct agent *agent, struct world *world, const struct decision *decision,
+                                  struct error *err)
+{
+    struct joining *j = calloc(1, sizeof *j);
+    if (!j) {
+        return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
+    }
+    j->agent = agent;
+    tck_status_t status = placement_build(world, agent->config.copies, &j->placement, err);
+    if (status != TCK_OK) {
+        free(j);
+        return status;
+    }
+    j->world = *world;
+    memset(world, 0, sizeof *world);
+    j->resumed = decision != NULL;
+    j->decision = decision ? *decision : (struct decision){0};
+    struct joining **at = agent->joining && agent->joining->allocating ? &agent->joining->then : &agent->joining;
+    if (*at) {
+        joining_free(*at); /* of an older term, and nobody waits for it any more */
+    }
+    *at = j;
+    join_ops_idle(agent);
+    return TCK_OK;
+}
+
+/* The registration of this term that is under way or waits, NULL if none. */
+static const struct joining *joining_of(const struct agent *agent, uint64_t term)
+{
+    const struct joining *j = agent->joining;
+    while (j && j->world.term != term) {
+        j = j->then;
+    }
+    return j;
+}
+
+/* Decides what a REGISTER needs: an answer at once, to wait for the one under way, or a new registration. */
+static tck_status_t register_world(struct client *client, struct world *world, struct error *err)
+{
+    struct agent *agent = client->agent;
+    if (client->term == 0) {
+        return error_set(err, TCK_ERR_PROTO, "pid %d registers without having joined a term", (int)client->pid);
+    }
+    if (client->term != world->term || world->term != state_get(agent->state)->term.adopted) {
+        return error_set(err, TCK_ERR_DENIED, "term %llu is over", (unsigned long long)world->term);
+    }
+    const struct joining *j = joining_of(agent, world->term);
+    if (j) {
+        return hash128_is(j->world.layout, world->layout)
+                   ? TCK_OK
+                   : error_set(err, TCK_ERR_LAYOUT, "ranks of one term register different layouts");
+    }
+    struct formation *f = agent->formation;
+    if (f && f->world.term == world->term) {
+        if (!hash128_is(f->world.layout, world->layout)) {
+            return error_set(err, TCK_ERR_LAYOUT, "ranks of one term register different layouts");
+        }
+        answer_segments(client, f);
+        return TCK_OK;
+    }
+    return joining_start(agent, world, NULL, err);
+}
+
+void join_register(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_world m;
+    struct error err;
+    if (msg_world_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed REGISTER");
+        return;
+    }
+    client->register_seq = m.seq;
+    tck_status_t status = register_world(client, &m.world, &err);
+    if (status != TCK_OK) {
+        client->register_seq = 0;
+        client_error(client, MSG_ERROR, m.seq, &err);
+    }
+    world_free(&m.world);
+}
+
+void join_resume(struct agent *agent)
+{
+    const struct kept *kept = state_get(agent->state);
+    struct world world;
+    struct error err;
+    if (kept->term.joined == 0 || kept->term.joined != kept->term.adopted ||
+        state_world(agent->state, &world, &err) != TCK_OK) {
+        return;
+    }
+    log_info("taking up term %llu again", (unsigned long long)kept->term.joined);
+    struct decision decision = kept->decision;
+    if (joining_start(agent, &world, &decision, &err) != TCK_OK) {
+        log_error("term %llu cannot be taken up again: %s", (unsigned long long)kept->term.joined, err.text);
+        world_free(&world);
+    }
+}
+
+void join_abandon(struct agent *agent)
+{
+    if (agent->joining && !agent->joining->allocating) {
+        joining_free(agent->joining);
+        agent->joining = NULL;
+    }
+}
+
+void join_segment_get(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_segment_get m;
+    struct error err;
+    if (msg_segment_get_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed SEGMENT_GET");
+        return;
+    }
+    struct formation *f = client->agent->formation;
+    uint32_t duty = f && client->term != 0 && client->term == f->world.term ? formation_duty(f, m.shard) : NONE32;
+    int64_t shard = duty == NONE32 ? -1 : world_find_shard(&f->world, m.shard);
+    if (shard < 0 || !world_rank_has(&f->world, (uint32_t)shard, client->rank)) {
+        (void)error_set(&err, TCK_ERR_DENIED, "rank %u does not hold that shard", client->rank);
+        client_error(client, MSG_ERROR, m.seq, &err);
+        return;
+    }
+    struct segment_info info = segment_info(f->duties[duty].segment);
+    struct writer w = writer_new(0);
+    msg_segment_get_encode(&m, &w);
+    client_send_fd(client, MSG_SEGMENT, &w, info.data_fd);
+    writer_free(&w);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What this agent writes down outside of memory: rows of the catalog, and notes beside the term's claim. All of it in a
+ * pool thread, one after the other, because a slow device must not hold up the event loop; none of it is ever waited
+ * for. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PUBLISHED_KEPT 16 /* rows, if retention keeps all */
+#define ENTRIES_MAX \
+    256 /* waiting; more are dropped: the catalog is a hint, and a note is written again by a later term */
+
+enum entry_kind { ENTRY_ROW, ENTRY_DROP, ENTRY_NODES, ENTRY_RESTORED, ENTRY_COMMITTED, ENTRY_SWEEP };
+
+struct entry {
+    struct entry *next;
+    struct agent *agent;
+    enum entry_kind kind;
+    struct catalog_version row;
+    uint32_t shard_count;
+    struct catalog_shard *shards;
+    uint64_t term;
+    struct version version;
+    uint32_t node_count;
+    struct node_info *nodes;
+};
+
+static void entry_free(struct entry *e)
+{
+    free(e->shards);
+    free(e->nodes);
+    free(e);
+}
+
+/* ---- in a pool thread ---------------------------------------------------------------------------------------- */
+
+static tck_status_t write_nodes(struct entry *e, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    for (uint32_t n = 0; status == TCK_OK && n < e->node_count; n++) {
+        status = catalog_remember_node(e->agent->catalog, &e->nodes[n], e->term, err);
+    }
+    return status;
+}
+
+/* What stood in the row before: a version is published when its slots may be gone, and its row still tells what it was.
+ */
+static void keep_counts(struct catalog_version *row, const struct catalog_version *rows, size_t count)
+{
+    for (size_t i = 0; i < count && row->shard_count == 0; i++) {
+        if (version_is(rows[i].version, row->version)) {
+            row->shard_count = rows[i].shard_count;
+            row->bytes = rows[i].bytes;
+        }
+    }
+}
+
+/* Rows of superseded versions go; of the published ones as many stay as retention keeps. */
+static tck_status_t forget_old(struct entry *e, const struct catalog_version *rows, size_t count, struct error *err)
+{
+    uint32_t keep = e->agent->config.max_ckpt_num ? e->agent->config.max_ckpt_num : PUBLISHED_KEPT;
+    uint32_t published = 0;
+    tck_status_t status = TCK_OK;
+    for (size_t i = 0; status == TCK_OK && i < count; i++) { /* newest first */
+        bool kept = rows[i].state == CATALOG_PUBLISHED && published++ < keep;
+        if (!kept && version_cmp(rows[i].version, e->row.version) < 0) {
+            status = catalog_drop(e->agent->catalog, rows[i].version, err);
+        }
+    }
+    return status;
+}
+
+static tck_status_t write_row(struct entry *e, struct error *err)
+{
+    struct catalog *catalog = e->agent->catalog;
+    struct catalog_version *rows = NULL;
+    size_t count = 0;
+    tck_status_t status = catalog_versions(catalog, &rows, &count, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    keep_counts(&e->row, rows, count);
+    status = catalog_put(catalog, &e->row, e->shards, e->shard_count, e->row.state == CATALOG_COMMITTED, err);
+    if (status == TCK_OK && e->row.state == CATALOG_COMMITTED) {
+        status = forget_old(e, rows, count, err);
+    }
+    free(rows);
+    return status;
+}
+
+static tck_status_t write_entry(struct entry *e, struct error *err)
+{
+    struct agent *agent = e->agent;
+    switch (e->kind) {
+    case ENTRY_ROW:
+        return write_row(e, err);
+    case ENTRY_DROP:
+        return catalog_drop(agent->catalog, e->version, err);
+    case ENTRY_NODES:
+        return write_nodes(e, err);
+    case ENTRY_RESTORED:
+        return persistent_note_restore(agent->persistent, e->term, e->version, err);
+    case ENTRY_COMMITTED:
+        return persistent_note_commit(agent->persistent, e->term, err);
+    case ENTRY_SWEEP:
+        return persistent_sweep(agent->persistent, e->term, VERSION_NONE, err);
+    }
+    return TCK_ERR_INTERNAL;
+}
+
+static void work(void *ctx)
+{
+    struct entry *e = ctx;
+    struct error err;
+    if (write_entry(e, &err) != TCK_OK) {
+        static const char *const what[] = {[ENTRY_ROW] = "catalog",
+                                           [ENTRY_DROP] = "catalog",
+                                           [ENTRY_NODES] = "catalog",
+                                           [ENTRY_RESTORED] = "note of the term",
+                                           [ENTRY_COMMITTED] = "note of the term",
+                                           [ENTRY_SWEEP] = "stages of older terms"};
+        log_warn("%s: %s", what[e->kind], err.text);
+    }
+}
+
+/* ---- in the loop's thread ------------------------------------------------------------------------------------ */
+
+static void start_next(struct agent *agent);
+
+static void done(void *ctx, bool canceled)
+{
+    (void)canceled;
+    struct entry *e = ctx;
+    struct agent *agent = e->agent;
+    agent->ledger_busy = false;
+    entry_free(e);
+    start_next(agent);
+}
+
+static void start_next(struct agent *agent)
+{
+    struct entry *e = agent->ledger;
+    if (!e || agent->ledger_busy) {
+        return;
+    }
+    agent->ledger = e->next;
+    agent->ledger_count--;
+    agent->ledger_busy = true;
+    if (pool_submit(agent->io, work, done, e) != TCK_OK) {
+        agent->ledger_busy = false;
+        entry_free(e);
+    }
+}
+
+/* Takes over the entry. */
+static void append(struct agent *agent, struct entry *e)
+{
+    if (agent->ledger_count >= ENTRIES_MAX) {
+        log_warn("storage is too slow for what should be written down: an entry is dropped");
+        entry_free(e);
+        return;
+    }
+    struct entry **at = &agent->ledger;
+    while (*at) {
+        at = &(*at)->next;
+    }
+    *at = e;
+    agent->ledger_count++;
+    start_next(agent);
+}
+
+static struct entry *entry_new(struct agent *agent, enum entry_kind kind)
+{
+    struct entry *e = calloc(1, sizeof *e);
+    if (e) {
+        e->agent = agent;
+        e->kind = kind;
+    }
+    return e;
+}
+
+static void add_holder(struct catalog_shard *row, const char *name)
+{
+    if (row->holder_count < CATALOG_HOLDERS_MAX) {
+        snprintf(row->holders[row->holder_count++], sizeof row->holders[0], "%s", name);
+    }
+}
+
+/* This node, the nodes of twins, and the nodes that were given copies. */
+static void add_holders(const struct formation *f, uint32_t duty, struct catalog_shard *row)
+{
+    const struct node_shard *s = &f->shards[duty];
+    add_holder(row, f->world.nodes[f->self].name);
+    if (s->world_shard == NONE32) {
+        return;
+    }
+    const struct shard_placement *p = &f->placement.shards[s->world_shard];
+    for (uint32_t o = 0; o < p->owner_count; o++) {
+        uint32_t owner = f->placement.owners[p->first_owner + o];
+        if (owner != f->self) {
+            add_holder(row, f->world.nodes[owner].name);
+        }
+    }
+    for (uint32_t h = 0; h < p->holder_count; h++) {
+        if (p->holders[h] != f->self) {
+            add_holder(row, f->world.nodes[p->holders[h]].name);
+        }
+    }
+}
+
+static uint32_t shard_rows(const struct formation *f, struct version version, struct catalog_shard *rows,
+                           uint64_t *bytes)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < f->setup.shard_count; i++) {
+        uint32_t slot = node_slot_of(f->node, i, version);
+        if (slot == NONE32) {
+            continue;
+        }
+        struct catalog_shard *row = &rows[count++];
+        *row = (struct catalog_shard){.version = version, .shard = f->shards[i].id};
+        row->root = node_slot(f->node, slot)->root;
+        row->bytes = segment_info(f->duties[i].segment).image_bytes;
+        *bytes += row->bytes;
+        add_holders(f, i, row);
+    }
+    return count;
+}
+
+void ledger_tell(struct formation *f, struct version version, enum catalog_state state)
+{
+    struct agent *agent = f->agent;
+    struct entry *e = agent->catalog ? entry_new(agent, state == CATALOG_ABORTED ? ENTRY_DROP : ENTRY_ROW) : NULL;
+    if (!e) {
+        return;
+    }
+    e->version = version;
+    e->shards = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *e->shards);
+    if (!e->shards) {
+        entry_free(e);
+        return;
+    }
+    e->row = (struct catalog_version){.version = version, .state = state, .wall_ms = clock_wall_ms()};
+    e->shard_count = e->row.shard_count = shard_rows(f, version, e->shards, &e->row.bytes);
+    append(agent, e);
+}
+
+void ledger_nodes(struct formation *f)
+{
+    struct entry *e = f->agent->catalog ? entry_new(f->agent, ENTRY_NODES) : NULL;
+    if (!e) {
+        return;
+    }
+    e->term = f->world.term;
+    e->node_count = f->world.node_count;
+    e->nodes = calloc(e->node_count, sizeof *e->nodes);
+    if (!e->nodes) {
+        entry_free(e);
+        return;
+    }
+    memcpy(e->nodes, f->world.nodes, e->node_count * sizeof *e->nodes);
+    append(f->agent, e);
+}
+
+static void note(struct agent *agent, enum entry_kind kind, uint64_t term, struct version version)
+{
+    struct entry *e = entry_new(agent, kind);
+    if (e) {
+        e->term = term;
+        e->version = version;
+        append(agent, e);
+    }
+}
+
+void ledger_restored(struct formation *f, struct version version)
+{
+    note(f->agent, ENTRY_RESTORED, f->world.term, version);
+}
+
+void ledger_committed(struct formation *f)
+{
+    note(f->agent, ENTRY_COMMITTED, f->world.term, VERSION_NONE);
+}
+
+void ledger_sweep(struct formation *f)
+{
+    if (f->coordinator) {
+        note(f->agent, ENTRY_SWEEP, f->world.term - 1, VERSION_NONE); /* this term may begin to drain meanwhile */
+    }
+}
+
+void ledger_free(struct agent *agent)
+{
+    while (agent->ledger) {
+        struct entry *e = agent->ledger;
+        agent->ledger = e->next;
+        entry_free(e);
+    }
+    agent->ledger_count = 0;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tierckptd: one agent for one job on one node. */
+#include "agent/agent.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+static void usage(FILE *to)
+{
+    fputs("usage: tierckptd --config FILE [--set JSON]\n"
+          "\n"
+          "The agent of one job on one node. Normally started by the first trainer, together with tierckpt-keeper; a\n"
+          "service manager that keeps file descriptors (systemd: FileDescriptorStoreMax=) can start it instead.\n"
+          "\n"
+          "  --config FILE  configuration (tierckpt config prints it with help)\n"
+          "  --set JSON     keys that override the file's\n"
+          "  --help, --version\n",
+          to);
+}
+
+static void on_signal(void *ctx, uint32_t events)
+{
+    (void)events;
+    struct agent *agent = ctx;
+    log_info("told to end");
+    parking_stopping(agent->parking);
+    loop_stop(agent->loop);
+}
+
+/* SIGTERM and SIGINT end the loop in order; the fd is the caller's. */
+static int signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Memory of trainers lies here: no core files, no reading by other processes of the user. */
+static void be_private(void)
+{
+    struct rlimit none = {0, 0};
+    if (prctl(PR_SET_DUMPABLE, 0) != 0 || setrlimit(RLIMIT_CORE, &none) != 0) {
+        log_warn("core files could not be switched off: %m");
+    }
+}
+
+/* UCX reads its environment when it is loaded, so this program starts itself again with the safe one, once. It also
+ * reads ucx.conf from the current directory: the keeper has gone to a safe one, started otherwise it is the root. */
+static void with_ucx_environment(const struct config *config, const char *file, const char *set)
+{
+    char path[PATH_MAX];
+    char self[PATH_MAX] = "";
+    if (getenv("TIERCKPT_UCX_READY") || readlink("/proc/self/exe", self, sizeof self - 1) <= 0) {
+        return;
+    }
+    link_environment(config->net_device);
+    const char *argv[6] = {"tierckptd"};
+    size_t n = 1;
+    if (file && realpath(file, path)) {
+        argv[n++] = "--config";
+        argv[n++] = path;
+    }
+    if (set) {
+        argv[n++] = "--set";
+        argv[n++] = set;
+    }
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no thread was started yet */
+    if (setenv("TIERCKPT_UCX_READY", "1", 1) != 0 || (!getenv("TIERCKPT_KEEPER") && chdir("/") != 0)) {
+        return;
+    }
+    execv(self, (char *const *)(uintptr_t)argv); /* does not write to argv */
+}
+
+/* Trainers wait for this agent and tell their users what stands there. err NULL: it has started. */
+static void leave_error(const struct config *config, const struct error *err)
+{
+    char dir[2 * CONFIG_PATH];
+    int dir_fd = -1;
+    struct error ignored; /* what matters is in the log too */
+    snprintf(dir, sizeof dir, "%s/%s/%s", config->runtime_dir, config->job, config->node);
+    if (ipc_open_dir(dir, &dir_fd, &ignored) != TCK_OK) {
+        return;
+    }
+    (void)unlinkat(dir_fd, AGENT_ERROR_FILE, 0);
+    int fd = err ? openat(dir_fd, AGENT_ERROR_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0) {
+        dprintf(fd, "%s\n", err->text);
+        close(fd);
+    }
+    close(dir_fd);
+}
+
+static int run(const struct config *config)
+{
+    struct agent *agent = NULL;
+    struct loop_fd *source = NULL;
+    struct error err;
+    int fd = signals();
+    be_private();
+    if (agent_new(config, &agent, &err) != TCK_OK) {
+        log_error("cannot start: %s", err.text);
+        fprintf(stderr, "tierckptd: %s\n", err.text);
+        if (err.code == TCK_ERR_EXIST) {
+            return 0; /* another agent serves: nothing to restart */
+        }
+        leave_error(config, &err);
+        return 1;
+    }
+    leave_error(config, NULL);
+    if (loop_fd_add(agent->loop, fd, EPOLLIN, on_signal, agent, &source) != TCK_OK) {
+        agent_free(agent);
+        return 1;
+    }
+    log_info("agent of job %s on node %s is ready at %s (pid %d)", config->job, config->node,
+             peers_self(agent->peers)->address, (int)getpid());
+    loop_run(agent->loop);
+    loop_fd_remove(source);
+    agent_free(agent);
+    close(fd);
+    log_info("agent ended");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"config", required_argument, NULL, 'c'},
+                                            {"set", required_argument, NULL, 's'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"version", no_argument, NULL, 'v'},
+                                            {NULL, 0, NULL, 0}};
+    const char *file = NULL;
+    const char *set = NULL;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no thread was started yet */
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (c == 'c') {
+            file = optarg;
+        } else if (c == 's') {
+            set = optarg;
+        } else if (c == 'h') {
+            usage(stdout);
+            return 0;
+        } else if (c == 'v') {
+            printf("tierckptd %d.%d.%d\n", TCK_VERSION_MAJOR, TCK_VERSION_MINOR, TCK_VERSION_PATCH);
+            return 0;
+        } else {
+            usage(stderr);
+            return 2;
+        }
+    }
+    struct config config;
+    struct error err;
+    if (config_load(file, set, &config, &err) != TCK_OK ||
+        log_open(config.log_file_path, (enum log_level)config.log_level, config.node, &err) != TCK_OK) {
+        fprintf(stderr, "tierckptd: %s\n", err.text);
+        return 1;
+    }
+    with_ucx_environment(&config, file, set);
+    return run(&config);
+}

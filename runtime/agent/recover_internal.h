@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One recovery on the coordinator, shared by recover.c (its course), recover_ask.c (what exists) and recover_dry.c (a
+ * plan for the command). */
+#ifndef TCK_AGENT_RECOVER_INTERNAL_H
+#define TCK_AGENT_RECOVER_INTERNAL_H
+
+#include "agent/agent.h"
+
+struct asked_fetch {
+    struct asked_fetch *next;
+    struct recovery_action action;
+};
+
+struct recover {
+    struct formation *f;
+    struct recovery *machine; /* NULL: a dry run */
+    uint64_t asking;          /* number of the question; answers to older ones are ignored */
+    uint64_t step;
+    bool *answered;              /* by world node */
+    struct node_info *strangers; /* agents outside the world that are asked too */
+    uint32_t stranger_count;
+    struct stored_version *stored;
+    uint32_t stored_count;
+    struct version give_up;
+    bool poison_checked, poisoned;
+    bool listing; /* a pool thread reads manifests */
+    bool doomed;  /* to be freed when it has */
+    struct error list_err;
+    bool ended, running;
+    struct recovery_action *queue; /* what the machine wants done: carried out after it returned */
+    uint32_t queue_count, queue_cap;
+    struct asked_fetch *asked; /* fetches without an outcome yet */
+    uint64_t ask_again_ms;
+    uint64_t started_ms;
+    /* A dry run has no machine: it gathers, plans once, and tells the plan. */
+    recover_plan_fn *dry_fn;
+    void *dry_ctx;
+    struct inventory *inventories;
+    uint32_t inventory_count;
+    bool listed;
+};
+
+/* Carries out what the machine wants after each call into it. r may be gone when it returns. */
+void recover_run(struct recover *r);
+/* Freed now, or as soon as the pool thread that works for it has ended. */
+void recover_destroy(struct recover *r);
+
+/* recover_dry.c */
+void recover_dry_tick(struct agent *agent);
+void recover_dry_free(struct agent *agent);
+
+/* recover_ask.c */
+bool recover_all_answered(const struct recover *r);
+void recover_ask_all(struct recover *r);
+void recover_ask_peer(struct recover *r, struct peer *peer);
+bool recover_is_stranger(const struct recover *r, const struct node_info *node);
+/* Agents of earlier terms may still live, and hold what the world has lost. */
+void recover_add_strangers(struct recover *r, const struct node_info *nodes, size_t count);
+void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inventory);
+void recover_list_storage(struct recover *r);
+void recover_free_stored(struct recover *r);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Restores as trainers ask for them: the question goes to the coordinator, its answer back to those who wait. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NODE_TEXT_BYTES 192   /* ", <name> at <address>" fits */
+#define SESSION_WAIT_MS 30000 /* for nodes that a restore cannot do without */
+
+/* The slot of each shard of the rank, in the order of MSG_SEGMENTS. False if one is not here. */
+static bool restored_shards(const struct formation *f, uint32_t rank, struct msg_restored *m)
+{
+    for (uint32_t s = 0; s < f->world.shard_count; s++) {
+        uint32_t duty = world_rank_has(&f->world, s, rank) ? formation_duty(f, f->world.shards[s].id) : NONE32;
+        if (duty == NONE32) {
+            continue;
+        }
+        uint32_t slot = node_slot_of(f->node, duty, m->version);
+        if (slot == NONE32 || node_slot(f->node, slot)->state != SLOT_VERIFIED) {
+            return false;
+        }
+        m->shards[m->count++] =
+            (struct restored_shard){.slot = slot - f->duties[duty].first_slot, .source = f->duties[duty].restored_from};
+    }
+    return true;
+}
+
+static void answer_restored(struct client *client, struct formation *f)
+{
+    struct msg_restored m = {
+        .seq = client->restore_seq, .version = f->readable.version, .newest_step = f->readable.newest_step};
+    m.shards = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *m.shards);
+    if (!m.shards || !restored_shards(f, client->rank, &m)) {
+        struct error err;
+        (void)error_set(&err, TCK_ERR_INTERNAL, "a shard of version %llu.%llu is not in this node's memory",
+                        (unsigned long long)m.version.term, (unsigned long long)m.version.step);
+        client_error(client, MSG_ERROR, client->restore_seq, &err);
+    } else {
+        struct writer w = writer_new(0);
+        msg_restored_encode(&m, &w);
+        client_send(client, MSG_RESTORED, &w);
+        writer_free(&w);
+    }
+    free(m.shards);
+}
+
+static void answer_if_known(struct client *client, struct formation *f)
+{
+    if (!client->restoring || !f->readable_known || f->readable.asked_step != client->restore_step) {
+        return;
+    }
+    client->restoring = false;
+    if (f->readable.outcome == TCK_OK) {
+        answer_restored(client, f);
+        return;
+    }
+    struct error err;
+    (void)error_set(&err, (tck_status_t)f->readable.outcome, "%s", f->readable.reason);
+    client_error(client, MSG_ERROR, client->restore_seq, &err);
+}
+
+static void refuse_askers(struct formation *f, const struct wire_readable *m)
+{
+    struct error err;
+    (void)error_set(&err, (tck_status_t)m->outcome, "%s", m->reason);
+    for (struct client *c = f->agent->clients; c; c = c->next) {
+        if (c->restoring && c->term == f->world.term && c->restore_step == m->asked_step) {
+            c->restoring = false;
+            client_error(c, MSG_ERROR, c->restore_seq, &err);
+        }
+    }
+}
+
+void restore_readable(struct formation *f, const struct wire_readable *m)
+{
+    if (m->outcome == TCK_ERR_BUSY || (f->readable_known && f->readable.outcome == TCK_OK && m->outcome != TCK_OK)) {
+        refuse_askers(f, m); /* an answer to a second, other question: the first's is kept, or what it will be */
+        return;
+    }
+    f->readable = *m;
+    f->readable_known = true;
+    for (struct client *c = f->agent->clients; c; c = c->next) {
+        if (c->term == f->world.term) {
+            answer_if_known(c, f);
+        }
+    }
+}
+
+static void ask(struct formation *f, uint64_t step)
+{
+    struct wire_ask m = {.term = f->world.term, .step = step};
+    struct writer w = writer_new(0);
+    wire_ask_encode(&m, &w);
+    exchange_send_coordinator(f, WIRE_RESTORE_ASK, &w);
+    writer_free(&w);
+}
+
+/* Nodes that should be there by now and are not connected; "" if none. The coordinator must hear of all, others only
+ * of it. */
+static void missing_nodes(const struct formation *f, char *out, size_t cap)
+{
+    size_t used = 0;
+    uint32_t last = f->coordinator ? f->world.node_count : 1;
+    out[0] = '\0';
+    for (uint32_t n = 0; n < last; n++) {
+        if (n == f->self || (f->peers[n] && peer_is_up(f->peers[n])) || cap - used < NODE_TEXT_BYTES) {
+            continue;
+        }
+        used += (size_t)snprintf(out + used, cap - used, "%s%s at %s", used ? ", " : "", f->world.nodes[n].name,
+                                 f->world.nodes[n].address);
+    }
+}
+
+static void give_up(struct client *client, const char *missing)
+{
+    struct error err;
+    client->restoring = false;
+    (void)error_set(&err, TCK_ERR_UNREACHABLE,
+                    "no session with node %s: is net_device or net_address right on all nodes?", missing);
+    log_error("rank %u cannot restore: %s", client->rank, err.text);
+    client_error(client, MSG_ERROR, client->restore_seq, &err);
+}
+
+void restore_tick(struct formation *f)
+{
+    char missing[ERROR_TEXT_BYTES - 128];
+    missing_nodes(f, missing, sizeof missing);
+    for (struct client *c = f->agent->clients; c; c = c->next) {
+        if (!c->restoring || c->term != f->world.term) {
+            continue;
+        }
+        if (missing[0] == '\0') {
+            c->restore_since_ms = clock_ms();
+        }
+        if (clock_ms() - c->restore_since_ms >= SESSION_WAIT_MS) {
+            give_up(c, missing);
+        } else {
+            ask(f, c->restore_step);
+        }
+    }
+}
+
+static struct formation *formation_of(struct client *client, uint32_t seq)
+{
+    struct formation *f = client->agent->formation;
+    if (client->trainer && f && !f->closed && f->world.term == client->term) {
+        return f;
+    }
+    struct error err;
+    (void)error_set(&err, TCK_ERR_DENIED, "rank %u has not registered, or its term is over", client->rank);
+    client_error(client, MSG_ERROR, seq, &err);
+    return NULL;
+}
+
+void restore_client(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_restore m;
+    struct error err;
+    if (msg_restore_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed RESTORE");
+        return;
+    }
+    struct formation *f = formation_of(client, m.seq);
+    if (!f) {
+        return;
+    }
+    if (client->restoring) {
+        (void)error_set(&err, TCK_ERR_CANCELED, "another restore was asked for");
+        client_error(client, MSG_ERROR, client->restore_seq, &err);
+    }
+    client->restoring = true;
+    client->restore_seq = m.seq;
+    client->restore_step = m.step;
+    client->restore_since_ms = clock_ms();
+    answer_if_known(client, f);
+    if (client->restoring) {
+        ask(f, m.step);
+    }
+}
+
+void restore_query(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_seq query;
+    if (msg_seq_decode(payload, len, &query) != TCK_OK) {
+        client_cut(client, "malformed QUERY");
+        return;
+    }
+    struct formation *f = formation_of(client, query.seq);
+    if (!f) {
+        return;
+    }
+    struct msg_version m = {.seq = query.seq, .version = node_decision(f->node)->watermark};
+    if (version_none(m.version) && f->readable_known && f->readable.outcome == TCK_OK) {
+        m.version = f->readable.version;
+    }
+    if (version_none(m.version)) {
+        struct error err;
+        (void)error_set(&err, TCK_ERR_NOENT, "nothing can be restored yet");
+        client_error(client, MSG_ERROR, query.seq, &err);
+        return;
+    }
+    struct writer w = writer_new(0);
+    msg_version_encode(&m, &w);
+    client_send(client, MSG_VERSION, &w);
+    writer_free(&w);
+}

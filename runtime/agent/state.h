@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What an agent must know after its own death: who it is, its term, that term's world, the newest decision. Kept in
+ * parked memory files, so it lives exactly as long as the slots do: a head of two alternating pages, and the world. */
+#ifndef TCK_AGENT_STATE_H
+#define TCK_AGENT_STATE_H
+
+#include "base/world.h"
+#include "core/term.h"
+
+struct state;
+
+struct state_setup {
+    tck_status_t (*park)(void *ctx, const char *name, int fd, struct error *err);
+    void (*unpark)(void *ctx, const char *name);
+    void *ctx;
+};
+
+/* What is in the head. */
+struct kept {
+    uint64_t agent_id;
+    struct term_state term;
+    struct decision decision; /* newest seen (or, on the coordinator, made) in term.joined */
+};
+
+must_check tck_status_t state_new(const struct state_setup *setup, struct state **out, struct error *err);
+void state_free(struct state *state);
+
+/* Offers a file found at start. True: it was one of the state's and now belongs to it. */
+bool state_adopt(struct state *state, const char *name, int fd);
+/* After all files were offered: the newest head that checks, or a fresh one with a random agent_id (and parks it). */
+must_check tck_status_t state_ready(struct state *state, struct error *err);
+
+const struct kept *state_get(const struct state *state);
+/* Replaces the head. Cheap: one page of memory and a CRC. */
+void state_put(struct state *state, const struct kept *kept);
+
+/* Keeps the world of the term being joined, in a file of its own; the one before goes. */
+must_check tck_status_t state_put_world(struct state *state, const struct world *world, struct error *err);
+/* The kept world of term.joined; TCK_ERR_NOENT if there is none. The caller frees it with world_free. */
+must_check tck_status_t state_world(const struct state *state, struct world *out, struct error *err);
+
+/* Parks all files again, for a new keeper. */
+must_check tck_status_t state_park_all(struct state *state, struct error *err);
+
+#endif

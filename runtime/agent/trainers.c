@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What this agent tells trainers without being asked: settings through their boards, and, if so configured, that they
+ * must end because a node is lost and the launcher would otherwise wait for a collective's time-out. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define KILL_AFTER_MS 3000 /* from SIGTERM to SIGKILL */
+#define BACK_MS       2000 /* an agent that its keeper starts again, or that leaves with its job, is no lost node */
+#define AHEAD_STEPS   2    /* a change of settings must not come too late for the fastest trainer */
+
+/* ---- boards -------------------------------------------------------------------------------------------------- */
+
+void trainers_boards(struct agent *agent)
+{
+    const struct settings *s = &agent->settings;
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (!c->board) {
+            continue;
+        }
+        /* In this order: a trainer that sees the new intervals sees from which step on they count. */
+        atomic_store_explicit(&c->board->interval_from_step, s->from_step, memory_order_relaxed);
+        atomic_store_explicit(&c->board->mem_interval_steps, s->mem_steps, memory_order_release);
+        atomic_store_explicit(&c->board->storage_interval_steps, s->storage_steps, memory_order_release);
+        atomic_store_explicit(&c->board->mem_target_step, s->mem_target, memory_order_release);
+        atomic_store_explicit(&c->board->storage_target_step, s->storage_target, memory_order_release);
+    }
+}
+
+void trainers_greet(struct client *client)
+{
+    const struct formation *f = client->agent->formation;
+    if (!f || f->closed || f->world.term != client->term) {
+        return;
+    }
+    const struct decision *d = node_decision(f->node);
+    if (d->watermark.term == client->term) {
+        atomic_store_explicit(&client->board->protected_step, d->watermark.step, memory_order_release);
+        atomic_store_explicit(&client->board->committed_step, d->watermark.step, memory_order_release);
+    }
+    if (d->published.term == client->term) {
+        atomic_store_explicit(&client->board->published_step, d->published.step, memory_order_release);
+    }
+}
+
+/* The fastest local trainer's step, and how many steps pass in half a second of beats. */
+static uint64_t step_ahead(const struct agent *agent)
+{
+    uint64_t step = 0;
+    uint64_t step_ns = UINT64_MAX;
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        if (c->board) {
+            uint64_t at = atomic_load_explicit(&c->board->current_step, memory_order_relaxed);
+            uint64_t ns = atomic_load_explicit(&c->board->step_ns, memory_order_relaxed);
+            step = at > step ? at : step;
+            step_ns = ns > 0 && ns < step_ns ? ns : step_ns;
+        }
+    }
+    uint64_t in_two_beats = step_ns == UINT64_MAX ? 0 : 2000000ull * agent->config.heartbeat_ms / step_ns;
+    return step + AHEAD_STEPS + in_two_beats;
+}
+
+/* ---- settings (coordinator) ---------------------------------------------------------------------------------- */
+
+/* An interval in seconds becomes a step that all ranks save at: told ahead of time, so that nobody has passed it. */
+static void aim(const struct interval *interval, uint64_t now, uint64_t *due_ms, uint64_t ahead, uint64_t *target)
+{
+    if (interval->seconds <= 0) {
+        *target = 0;
+        return;
+    }
+    if (*due_ms == 0) {
+        *due_ms = now + (uint64_t)(interval->seconds * 1000);
+    } else if (now >= *due_ms) {
+        *target = ahead;
+        *due_ms = now + (uint64_t)(interval->seconds * 1000);
+    }
+}
+
+void trainers_targets(struct formation *f)
+{
+    struct agent *agent = f->agent;
+    if (!f->coordinator || clients_trainers(agent) == 0) {
+        return;
+    }
+    uint64_t now = clock_ms();
+    uint64_t ahead = step_ahead(agent);
+    struct settings before = agent->settings;
+    aim(&agent->config.save_mem_interval, now, &agent->mem_due_ms, ahead, &agent->settings.mem_target);
+    aim(&agent->config.save_storage_interval, now, &agent->storage_due_ms, ahead, &agent->settings.storage_target);
+    if (memcmp(&before, &agent->settings, sizeof before) != 0) {
+        trainers_boards(agent);
+        exchange_announce(f);
+    }
+}
+
+tck_status_t trainers_setting(struct agent *agent, const char *key, const char *value, struct error *err)
+{
+    tck_status_t status = config_change(&agent->config, key, value, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    agent->settings.mem_steps = agent->config.save_mem_interval.steps;
+    agent->settings.storage_steps = agent->config.save_storage_interval.steps;
+    agent->settings.from_step = step_ahead(agent);
+    log_info("%s is now %s, from step %llu on", key, value, (unsigned long long)agent->settings.from_step);
+    trainers_boards(agent);
+    if (agent->formation && !agent->formation->closed) {
+        exchange_announce(agent->formation);
+    }
+    return TCK_OK;
+}
+
+/* ---- a node is lost ------------------------------------------------------------------------------------------ */
+
+static bool is_trainer_of(const struct client *c, const struct formation *f)
+{
+    return c->trainer && !c->done && c->term == f->world.term && c->pidfd >= 0;
+}
+
+static void send_signal(const struct client *c, int signal)
+{
+    if (syscall(SYS_pidfd_send_signal, c->pidfd, signal, NULL, 0) != 0) {
+        log_debug("trainer %d could not be signalled", (int)c->pid);
+    }
+}
+
+static void act_on_loss(struct formation *f, uint32_t node, const char *why)
+{
+    if (f->agent->config.on_node_loss != ON_NODE_LOSS_END_TRAINERS) {
+        log_error("node %s of term %llu is lost (%s): training cannot go on without it; the launcher must act "
+                  "(on_node_loss is \"report\")",
+                  f->world.nodes[node].name, (unsigned long long)f->world.term, why);
+        return;
+    }
+    for (struct client *c = f->agent->clients; c; c = c->next) {
+        if (is_trainer_of(c, f) && c->kill_ms == 0) {
+            log_error("node %s is lost (%s): ending the trainer of rank %u (pid %d) so that the launcher can restart",
+                      f->world.nodes[node].name, why, c->rank, (int)c->pid);
+            send_signal(c, SIGTERM);
+            c->kill_ms = clock_ms() + KILL_AFTER_MS;
+        }
+    }
+}
+
+void trainers_node_down(struct formation *f, uint32_t node, const char *why)
+{
+    struct lost_node *lost = &f->lost[node];
+    if (lost->since_ms == 0) {
+        *lost = (struct lost_node){.since_ms = clock_ms()};
+        snprintf(lost->why, sizeof lost->why, "%s", why);
+    }
+}
+
+void trainers_node_up(struct formation *f, uint32_t node)
+{
+    f->lost[node] = (struct lost_node){0};
+}
+
+static void act_on_losses(struct formation *f)
+{
+    for (uint32_t n = 0; n < f->world.node_count; n++) {
+        struct lost_node *lost = &f->lost[n];
+        if (lost->since_ms > 0 && !lost->acted && clock_ms() - lost->since_ms >= BACK_MS) {
+            lost->acted = true;
+            act_on_loss(f, n, lost->why);
+        }
+    }
+}
+
+void trainers_tick(struct agent *agent)
+{
+    if (agent->formation && !agent->formation->closed) {
+        act_on_losses(agent->formation);
+    }
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (c->kill_ms > 0 && clock_ms() >= c->kill_ms) {
+            log_error("trainer of rank %u (pid %d) did not end: killing it", c->rank, (int)c->pid);
+            send_signal(c, SIGKILL);
+            c->kill_ms = clock_ms() + KILL_AFTER_MS;
+        }
+    }
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The configuration: the table of its fields, and how defaults, file, text and environment make one of it. */
+#include "base/config.h"
+#include "base/field.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONFIG_FILE_MAX (1u << 20)
+#define TYPO_DISTANCE   2 /* edits between an unknown key and the one that was meant */
+
+/* ---- the table ----------------------------------------------------------------------------------------------- */
+
+static const struct word storage_words[] = {{"posix", STORAGE_POSIX, false}, {"s3", STORAGE_S3, true}, {0}};
+static const struct word redundancy_words[] = {
+    {"replica", REDUNDANCY_REPLICA, false}, {"parity", REDUNDANCY_PARITY, true}, {0}};
+static const struct word loss_words[] = {
+    {"report", ON_NODE_LOSS_REPORT, false}, {"end_trainers", ON_NODE_LOSS_END_TRAINERS, false}, {0}};
+
+#define AT(member)           .name = #member, .offset = offsetof(struct config, member)
+#define CAP(member)          .cap = sizeof(((struct config *)0)->member)
+#define NAME(member)         AT(member), CAP(member), .type = FIELD_NAME
+#define TEXT(member)         AT(member), CAP(member), .type = FIELD_TEXT, .default_text = ""
+#define PATH(member)         AT(member), CAP(member), .type = FIELD_PATH, .default_text = ""
+#define NUMBER(member, a, b) AT(member), .type = FIELD_NUMBER, .min = (a), .max = (b)
+#define WORD(member, list)   AT(member), .type = FIELD_WORD, .words = (list)
+#define INTERVAL(member)     AT(member), .type = FIELD_INTERVAL
+
+#define DAY_MS 86400000u
+#define DAY_S  86400u
+
+static const struct field fields[] = {
+    {NAME(job), .default_text = "default", .help = "name of the job: directories and sockets carry it"},
+    {NAME(node), .default_text = "", .help = "name of this node; default: $TIERCKPT_NODE, else the host name"},
+    {NAME(domain), .default_text = "", .help = "what fails together with this node (rack, switch); default: node"},
+    {PATH(runtime_dir), .help = "directory of the agent's sockets; default: $TIERCKPT_RUNTIME_DIR, else "
+                                "$XDG_RUNTIME_DIR/tierckpt, else /tmp/tierckpt-<uid>"},
+    {PATH(save_dir), .help = "directory shared by all nodes; versions appear in <save_dir>/<job>/. Required"},
+    {PATH(load_dir), .help = "versions are also looked for in <load_dir>/<job>/; default: only in save_dir"},
+    {PATH(log_file_path), .help = "log of the agent; default: <runtime_dir>/<job>/<node>/agent.log"},
+    {PATH(audit_file_path), .help = "intent and result of each save and delete on storage; default: "
+                                    "<save_dir>/<job>/audit.<node>.jsonl"},
+    {PATH(token_file), .help = "file with the job's secret, mode 0600; default: <save_dir>/<job>/secret, made by the "
+                               "first agent"},
+    {PATH(catalog_dir), .help = "directory of the catalog; default: <runtime_dir>/<job>/<node>/catalog"},
+    {PATH(hugetlb_mount), .help = "tmpfs mount with huge=advise to take segments from; default: none"},
+    {TEXT(net_device), .help = "interface for traffic between agents; default: the one of the default address"},
+    {TEXT(net_address), .help = "address other agents use; default: first IPv4 address of net_device"},
+    {NUMBER(net_port, 0, 65535), .default_text = "0", .help = "port for traffic between agents; 0: any"},
+    {WORD(storage, storage_words), .default_text = "posix", .help = "kind of persistent tier: posix"},
+    {WORD(redundancy, redundancy_words), .default_text = "replica", .help = "protection in memory: replica"},
+    {INTERVAL(save_mem_interval), .default_text = "10", .changeable = true,
+     .help = "save to memory every so many steps (20), so often (\"30s\", \"1.5m\"), or never (\"off\", 0)"},
+    {INTERVAL(save_storage_interval), .default_text = "100", .changeable = true,
+     .help = "save to memory and drain to storage every so many steps, so often, or never"},
+    {NUMBER(max_ckpt_num, 0, 1000000), .default_text = "3", .changeable = true,
+     .help = "published versions kept on storage; 0: all"},
+    {AT(memory_cap_bytes), .type = FIELD_BYTES, .default_text = "0",
+     .help = "of all segments of this agent: bytes, or \"64GiB\"; 0: half of the machine's memory"},
+    {NUMBER(slots, 2, 3), .default_text = "3",
+     .help = "snapshots held per shard; with 2 a save is refused while the one before is undecided"},
+    {NUMBER(copies, 1, CONFIG_COPIES_MAX), .default_text = "2",
+     .help = "of each shard in distinct domains, the own one included; 1: no replicas"},
+    {NUMBER(block_time_ms, 1, DAY_MS), .default_text = "2000", .help = "a save waits at most this long for the agent"},
+    {NUMBER(linger_s, 0, 365 * DAY_S), .default_text = "600", .help = "an agent without trainers leaves after this"},
+    {NUMBER(heartbeat_ms, 1, DAY_MS), .default_text = "500", .help = "agents call each other this often"},
+    {NUMBER(peer_timeout_ms, 1, DAY_MS), .default_text = "3000",
+     .help = "without a heartbeat for this long a node counts as lost; at least twice heartbeat_ms"},
+    {NUMBER(version_timeout_ms, 1, DAY_MS), .default_text = "60000",
+     .help = "an undecided version is aborted after this"},
+    {NUMBER(restore_wait_ms, 0, DAY_MS), .default_text = "3000",
+     .help = "recovery waits this long for nodes that were known but do not answer"},
+    {NUMBER(max_restore_tries, 1, 1000000), .default_text = "3",
+     .help = "restores of one version without a commit after it; then the version before is used"},
+    {NUMBER(copy_threads, 0, 256), .default_text = "0",
+     .help = "of the client, the one that always copies included; 0: one"},
+    {WORD(on_node_loss, loss_words), .default_text = "report", .changeable = true,
+     .help = "when a node is lost, the other agents: report, end_trainers (so that the launcher restarts at once)"},
+    {NUMBER(log_level, 0, 3), .default_text = "2", .help = "0 errors, 1 warnings, 2 what happens, 3 debug"},
+};
+
+#define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
+
+bool config_field(size_t i, struct config_help *out)
+{
+    if (i >= FIELD_COUNT) {
+        return false;
+    }
+    const struct field *f = &fields[i];
+    *out = (struct config_help){f->name, f->default_text, f->help, f->changeable};
+    return true;
+}
+
+static const struct field *field_find(const char *name)
+{
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        if (strcmp(fields[i].name, name) == 0) {
+            return &fields[i];
+        }
+    }
+    return NULL;
+}
+
+bool name_is_safe(const char *name)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t len = strspn(name, allowed);
+    return len > 0 && len < CONFIG_NAME && name[len] == '\0' && name[0] != '.';
+}
+
+/* ---- decoding ------------------------------------------------------------------------------------------------ */
+
+/* Insertions, deletions and replacements that turn a into b. Both are shorter than CONFIG_NAME. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[CONFIG_NAME];
+    size_t b_len = strlen(b);
+    for (size_t j = 0; j <= b_len; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 0; a[i] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < b_len; j++) {
+            size_t best = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            row[j + 1] = diagonal + 1 < best ? diagonal + 1 : best;
+        }
+    }
+    return row[b_len];
+}
+
+static tck_status_t unknown_key(const char *key, struct error *err)
+{
+    const char *nearest = NULL;
+    size_t nearest_distance = TYPO_DISTANCE + 1;
+    for (size_t i = 0; i < FIELD_COUNT && strlen(key) < CONFIG_NAME; i++) {
+        size_t distance = edit_distance(key, fields[i].name);
+        if (distance < nearest_distance) {
+            nearest_distance = distance;
+            nearest = fields[i].name;
+        }
+    }
+    if (nearest == NULL) {
+        return error_set(err, TCK_ERR_CONFIG, "%.*s: unknown key", CONFIG_NAME, key);
+    }
+    return error_set(err, TCK_ERR_CONFIG, "%.*s: unknown key; did you mean %s?", CONFIG_NAME, key, nearest);
+}
+
+static tck_status_t as_config_error(struct error *err)
+{
+    if (err != NULL) {
+        err->code = TCK_ERR_CONFIG;
+    }
+    return TCK_ERR_CONFIG;
+}
+
+static tck_status_t apply_text(const char *text, size_t len, struct config *config, struct error *err)
+{
+    json_t *json = NULL;
+    tck_status_t status = json_parse(text, len, &json, err);
+    if (status != TCK_OK) {
+        return status == TCK_ERR_PROTO ? as_config_error(err) : status;
+    }
+    if (!json_is_object(json)) {
+        status = error_set(err, TCK_ERR_CONFIG, "the configuration must be one JSON object");
+    }
+    for (const json_t *member = json_first(json); status == TCK_OK && member != NULL; member = json_next(member)) {
+        const struct field *f = field_find(json_key(member));
+        status = f == NULL ? unknown_key(json_key(member), err) : field_decode(f, config, member, err);
+    }
+    json_free(json);
+    return status;
+}
+
+/* The whole file as bytes of the caller's; one byte more than allowed is read to notice that it is too long. */
+static tck_status_t read_file(const char *path, char **text_out, size_t *len_out, struct error *err)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return error_set(err, status_of_errno(errno), "open: %m");
+    }
+    tck_status_t status = TCK_OK;
+    char *text = malloc(CONFIG_FILE_MAX + 1);
+    size_t len = text == NULL ? 0 : fread(text, 1, CONFIG_FILE_MAX + 1, file);
+    if (text == NULL) {
+        status = error_set(err, TCK_ERR_NOMEM, "no memory to read it");
+    } else if (ferror(file)) {
+        status = error_set(err, status_of_errno(errno), "read: %m");
+    } else if (len > CONFIG_FILE_MAX) {
+        status = error_set(err, TCK_ERR_CONFIG, "longer than %u bytes", CONFIG_FILE_MAX);
+    }
+    fclose(file);
+    if (status != TCK_OK) {
+        free(text);
+        return status;
+    }
+    *text_out = text;
+    *len_out = len;
+    return TCK_OK;
+}
+
+static tck_status_t apply_file(const char *path, struct config *config, struct error *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    tck_status_t status = read_file(path, &text, &len, err);
+    if (status == TCK_OK) {
+        status = apply_text(text, len, config, err);
+        free(text);
+    }
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "%s", path);
+}
+
+/* ---- defaults and checks ------------------------------------------------------------------------------------- */
+
+static tck_status_t set_defaults(struct config *config, struct error *err)
+{
+    memset(config, 0, sizeof(*config));
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        if (fields[i].default_text[0] == '\0') {
+            continue; /* derived later, or empty */
+        }
+        tck_status_t status = field_set(&fields[i], config, fields[i].default_text, err);
+        if (status != TCK_OK) {
+            return status;
+        }
+    }
+    return TCK_OK;
+}
+
+/* NULL if the variable is not set or empty. */
+static const char *from_environment(const char *name)
+{
+    const char *value = secure_getenv(name);
+    return value == NULL || value[0] == '\0' ? NULL : value;
+}
+
+static tck_status_t derive_node(struct config *config, struct error *err)
+{
+    char host[CONFIG_PATH] = "";
+    const char *from_env = from_environment("TIERCKPT_NODE");
+    if (config->node[0] == '\0') {
+        if (gethostname(host, sizeof(host) - 1) != 0) {
+            return error_set(err, TCK_ERR_CONFIG, "node: must be set, the host has no usable name: %m");
+        }
+        tck_status_t status = field_set(field_find("node"), config, from_env != NULL ? from_env : host, err);
+        if (status != TCK_OK) {
+            return error_prefix(err, "%s", from_env != NULL ? "$TIERCKPT_NODE" : "host name");
+        }
+    }
+    if (config->domain[0] == '\0') {
+        memcpy(config->domain, config->node, sizeof(config->domain));
+    }
+    return TCK_OK;
+}
+
+static tck_status_t derive_runtime_dir(struct config *config, struct error *err)
+{
+    char dir[2 * CONFIG_PATH];
+    const char *own = from_environment("TIERCKPT_RUNTIME_DIR"), *xdg = from_environment("XDG_RUNTIME_DIR");
+    if (config->runtime_dir[0] != '\0') {
+        return TCK_OK;
+    }
+    if (own != NULL) {
+        snprintf(dir, sizeof(dir), "%s", own);
+    } else if (xdg != NULL && xdg[0] == '/') {
+        snprintf(dir, sizeof(dir), "%s/tierckpt", xdg);
+    } else {
+        snprintf(dir, sizeof(dir), "/tmp/tierckpt-%u", geteuid());
+    }
+    return field_set(field_find("runtime_dir"), config, dir, err);
+}
+
+/* Sets a path that was not given to <dir>/<job>/<rest>. */
+static tck_status_t derive_path(struct config *config, const char *key, const char *dir, const char *rest,
+                                struct error *err)
+{
+    const struct field *f = field_find(key);
+    char path[2 * CONFIG_PATH];
+    if (((const char *)config + f->offset)[0] != '\0') {
+        return TCK_OK;
+    }
+    snprintf(path, sizeof(path), "%s/%s/%s", dir, config->job, rest);
+    return field_set(f, config, path, err);
+}
+
+static tck_status_t derive_paths(struct config *config, struct error *err)
+{
+    char log[CONFIG_PATH], catalog[CONFIG_PATH], audit[CONFIG_PATH];
+    snprintf(log, sizeof(log), "%s/agent.log", config->node);
+    snprintf(catalog, sizeof(catalog), "%s/catalog", config->node);
+    snprintf(audit, sizeof(audit), "audit.%s.jsonl", config->node);
+    tck_status_t status = derive_path(config, "log_file_path", config->runtime_dir, log, err);
+    if (status == TCK_OK) {
+        status = derive_path(config, "catalog_dir", config->runtime_dir, catalog, err);
+    }
+    if (status == TCK_OK) {
+        status = derive_path(config, "audit_file_path", config->save_dir, audit, err);
+    }
+    return status;
+}
+
+static void derive_memory_cap(struct config *config)
+{
+    if (config->memory_cap_bytes == 0) {
+        config->memory_cap_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 * (uint64_t)sysconf(_SC_PAGESIZE);
+    }
+}
+
+/* What no single field can tell. */
+static tck_status_t check(const struct config *config, struct error *err)
+{
+    if (config->save_dir[0] == '\0') {
+        return error_set(err, TCK_ERR_CONFIG, "save_dir: is required");
+    }
+    if (config->peer_timeout_ms < 2 * config->heartbeat_ms) {
+        return error_set(err, TCK_ERR_CONFIG, "peer_timeout_ms: %u is less than twice heartbeat_ms (%u)",
+                         config->peer_timeout_ms, config->heartbeat_ms);
+    }
+    return TCK_OK;
+}
+
+/* A refused key or value may hold any byte; an error is one printable line. */
+static void make_printable(struct error *err)
+{
+    for (char *c = err == NULL ? NULL : err->text; c != NULL && *c != '\0'; c++) {
+        if (iscntrl((unsigned char)*c)) {
+            *c = '?';
+        }
+    }
+}
+
+tck_status_t config_load(const char *file, const char *text, struct config *out, struct error *err)
+{
+    struct config config;
+    tck_status_t status = set_defaults(&config, err);
+    if (status == TCK_OK && file != NULL) {
+        status = apply_file(file, &config, err);
+    }
+    if (status == TCK_OK && text != NULL) {
+        status = apply_text(text, strlen(text), &config, err);
+    }
+    if (status == TCK_OK) {
+        status = check(&config, err);
+    }
+    if (status == TCK_OK) {
+        status = derive_node(&config, err);
+    }
+    if (status == TCK_OK) {
+        status = derive_runtime_dir(&config, err);
+    }
+    if (status == TCK_OK) {
+        status = derive_paths(&config, err);
+    }
+    if (status == TCK_OK) {
+        derive_memory_cap(&config);
+        *out = config;
+    } else {
+        make_printable(err);
+    }
+    return status;
+}
+
+static tck_status_t change_field(struct config *config, const char *key, const char *value, struct error *err)
+{
+    const struct field *f = field_find(key);
+    if (f == NULL) {
+        return unknown_key(key, err);
+    }
+    if (!f->changeable) {
+        return error_set(err, TCK_ERR_CONFIG, "%s: cannot be changed while running", key);
+    }
+    tck_status_t status = field_set(f, config, value, err);
+    return status == TCK_OK ? check(config, err) : status;
+}
+
+tck_status_t config_change(struct config *config, const char *key, const char *value, struct error *err)
+{
+    struct config changed = *config;
+    tck_status_t status = change_field(&changed, key, value, err);
+    if (status == TCK_OK) {
+        *config = changed;
+    } else {
+        make_printable(err);
+    }
+    return status;
+}
+
+json_t *config_json(const struct config *config)
+{
+    json_t *json = json_object();
+    if (json == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        if (!field_add(json, &fields[i], config)) {
+            json_free(json);
+            return NULL;
+        }
+    }
+    return json;
+}

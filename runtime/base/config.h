@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The configuration: one JSON object, decoded through one table of fields (config.c) that also prints it with help. */
+#ifndef TCK_BASE_CONFIG_H
+#define TCK_BASE_CONFIG_H
+
+#include "base/json.h"
+
+#define CONFIG_NAME       64
+#define CONFIG_PATH       1024
+#define CONFIG_COPIES_MAX 5 /* the own one and as many holders as the core keeps of a shard */
+
+/* Every so many steps, or every so many seconds; both 0: never. */
+struct interval {
+    uint64_t steps;
+    double seconds;
+};
+
+enum on_node_loss { ON_NODE_LOSS_REPORT, ON_NODE_LOSS_END_TRAINERS };
+enum redundancy { REDUNDANCY_REPLICA, REDUNDANCY_PARITY /* refused: not in this version */ };
+enum storage_kind { STORAGE_POSIX, STORAGE_S3 /* refused: not in this version */ };
+
+struct config {
+    char job[CONFIG_NAME];             /* names directories and sockets: [A-Za-z0-9._-]+, not starting with a dot */
+    char node[CONFIG_NAME];            /* default: the host name */
+    char domain[CONFIG_NAME];          /* failure domain of this node; default: the node's name */
+    char runtime_dir[CONFIG_PATH];     /* sockets; default $XDG_RUNTIME_DIR/tierckpt or /tmp/tierckpt-<uid> */
+    char save_dir[CONFIG_PATH];        /* shared by all nodes; versions appear in <save_dir>/<job>/ */
+    char load_dir[CONFIG_PATH];        /* versions are also looked for in <load_dir>/<job>/; default: save_dir only */
+    char log_file_path[CONFIG_PATH];   /* of the agent; default <runtime_dir>/<job>/<node>/agent.log */
+    char audit_file_path[CONFIG_PATH]; /* intent and result of each save and delete on storage; default
+                                          <save_dir>/<job>/audit.<node>.jsonl */
+    char token_file[CONFIG_PATH];      /* the job's secret; "": <save_dir>/<job>/secret, made by the first agent */
+    char catalog_dir[CONFIG_PATH];     /* RocksDB; default <runtime_dir>/<job>/<node>/catalog */
+    char hugetlb_mount[CONFIG_PATH];   /* tmpfs mount with huge=advise to take segments from; "" none */
+    char net_device[CONFIG_NAME];      /* interface for agent to agent traffic; "" = the one of the default address */
+    char net_address[CONFIG_NAME];     /* address other agents use; "" = first IPv4 address of net_device */
+    uint32_t net_port;                 /* 0: any */
+    enum storage_kind storage;
+    enum redundancy redundancy;
+    struct interval save_mem_interval;
+    struct interval save_storage_interval;
+    uint32_t max_ckpt_num;     /* published versions kept; 0: all */
+    uint64_t memory_cap_bytes; /* of all segments of this agent; 0: half of the machine's memory */
+    uint32_t slots;            /* per shard: 2 or 3 */
+    uint32_t copies;           /* of each shard in distinct domains, the own one included; 1: no replicas */
+    uint32_t block_time_ms;    /* a save waits at most this long for the agent */
+    uint32_t linger_s;         /* an agent without trainers leaves after this */
+    uint32_t heartbeat_ms;
+    uint32_t peer_timeout_ms;    /* without a heartbeat for this long a node counts as lost */
+    uint32_t version_timeout_ms; /* an undecided version is aborted after this */
+    uint32_t restore_wait_ms;    /* recovery waits this long for nodes that were known but do not answer */
+    uint32_t max_restore_tries;  /* of one version without a commit after it, then the one before is used */
+    uint32_t copy_threads;       /* of the client; 0: one */
+    enum on_node_loss on_node_loss;
+    uint32_t log_level; /* 0 error .. 3 debug */
+};
+
+/* Defaults, then the file (may be NULL), then the text (may be NULL), then checks of impossible combinations. An
+ * unknown key, a wrong type or an impossible value is one TCK_ERR_CONFIG that names key and reason. Out is complete:
+ * derived defaults (node, runtime_dir, ...) are filled in. */
+must_check tck_status_t config_load(const char *file, const char *text, struct config *out, struct error *err);
+
+/* The effective configuration as a JSON object (config_load reads it back to the same). Caller frees. */
+json_t *config_json(const struct config *config);
+
+/* Sets one field of a loaded configuration from text as a user types it ("30s", "20"), with the same checks. Only
+ * fields marked changeable while running (the intervals, max_ckpt_num, on_node_loss). */
+must_check tck_status_t config_change(struct config *config, const char *key, const char *value, struct error *err);
+
+/* The table, for printing: i from 0 until false. */
+struct config_help {
+    const char *name, *default_text, *help;
+    bool changeable;
+};
+bool config_field(size_t i, struct config_help *out);
+
+/* True for names that may become a path component or socket name: 1..63 of [A-Za-z0-9._-], not starting with a dot. */
+bool name_is_safe(const char *name);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The log sink of the process, the one global of the project: a log must be reachable from everywhere. One line is one
+ * write(2) to a file opened with O_APPEND, so lines of several processes do not mix. Failing writes are ignored: there
+ * is nowhere left to report them. */
+#include "base/log.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOG_OFF        (-1)
+#define LOG_TEXT_BYTES 2048
+#define LOG_NAME_BYTES 80
+#define ESCAPE_BYTES   4 /* \xNN */
+#define LOG_LINE_BYTES (LOG_NAME_BYTES + 64 + LOG_TEXT_BYTES * ESCAPE_BYTES)
+
+struct sink {
+    atomic_int max; /* level, LOG_OFF if closed; read without the lock so that a silent log costs nothing */
+    pthread_mutex_t lock;
+    int fd; /* under lock, as the name */
+    char name[LOG_NAME_BYTES];
+};
+
+static struct sink sink = {.max = LOG_OFF, .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+static const char *level_name(enum log_level level)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+
+    return names[level];
+}
+
+/* Takes over fd (-1: none) and closes the one before. */
+static void sink_replace(int fd, int max, const char *name)
+{
+    int old;
+
+    pthread_mutex_lock(&sink.lock);
+    old = sink.fd;
+    sink.fd = fd;
+    snprintf(sink.name, sizeof(sink.name), "%s", name);
+    atomic_store_explicit(&sink.max, max, memory_order_relaxed);
+    pthread_mutex_unlock(&sink.lock);
+    if (old >= 0) {
+        close(old);
+    }
+}
+
+tck_status_t log_open(const char *path, enum log_level max, const char *name, struct error *err)
+{
+    int fd;
+
+    if (path == NULL || path[0] == '\0') {
+        log_close();
+        return TCK_OK;
+    }
+    if (strcmp(path, "-") == 0) {
+        fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    } else {
+        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    }
+    if (fd < 0) {
+        return error_set(err, status_of_errno(errno), "open log file %s: %m", path);
+    }
+    sink_replace(fd, (int)max, name);
+    return TCK_OK;
+}
+
+void log_close(void)
+{
+    sink_replace(-1, LOG_OFF, "");
+}
+
+/* "2026-01-31T12:00:00.123Z info node0 " */
+static size_t put_head(char *line, size_t cap, enum log_level level, const char *name)
+{
+    uint64_t now_ms = clock_wall_ms();
+    time_t seconds = (time_t)(now_ms / 1000);
+    struct tm utc;
+    size_t len;
+
+    gmtime_r(&seconds, &utc);
+    len = strftime(line, cap, "%Y-%m-%dT%H:%M:%S", &utc);
+    len += (size_t)snprintf(line + len, cap - len, ".%03uZ %s %s ", (unsigned)(now_ms % 1000), level_name(level), name);
+    return len;
+}
+
+/* Copies text with control characters as \xNN, so that no argument can forge or split a line. */
+static size_t put_text(char *out, const char *text)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t len = 0;
+
+    for (const char *c = text; *c != '\0'; c++) {
+        unsigned char byte = (unsigned char)*c;
+
+        if (byte >= 0x20 && byte != 0x7f) {
+            out[len++] = *c;
+            continue;
+        }
+        out[len++] = '\\';
+        out[len++] = 'x';
+        out[len++] = hex[byte >> 4];
+        out[len++] = hex[byte & 0xf];
+    }
+    return len;
+}
+
+static void sink_write(enum log_level level, const char *text)
+{
+    char line[LOG_LINE_BYTES];
+    size_t len;
+
+    pthread_mutex_lock(&sink.lock);
+    if (sink.fd >= 0) {
+        len = put_head(line, sizeof(line), level, sink.name);
+        len += put_text(line + len, text);
+        line[len++] = '\n';
+        if (write(sink.fd, line, len) < 0) {
+            /* nowhere to report it */
+        }
+    }
+    pthread_mutex_unlock(&sink.lock);
+}
+
+void log_write(enum log_level level, const char *fmt, ...)
+{
+    int saved_errno = errno;
+    char text[LOG_TEXT_BYTES];
+    va_list args;
+
+    if ((int)level > atomic_load_explicit(&sink.max, memory_order_relaxed)) {
+        return;
+    }
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    sink_write(level, text);
+    errno = saved_errno;
+}

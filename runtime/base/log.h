@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Log lines: "2026-01-31T12:00:00.123Z info node0 text". Levels are chosen by volume: error and warn per fault, info
+ * per version, debug per message. Silent until log_open: the client library never writes to the trainer's terminal. */
+#ifndef TCK_BASE_LOG_H
+#define TCK_BASE_LOG_H
+
+#include "base/status.h"
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+/* Appends to the file at path ("-": standard error; NULL or "": stays silent). name appears in every line (a node, or
+ * "rank3"). Thread-safe after it returned. May be called again to reopen. */
+must_check tck_status_t log_open(const char *path, enum log_level max, const char *name, struct error *err);
+void log_close(void);
+
+void log_write(enum log_level level, const char *fmt, ...) printf_like(2, 3);
+
+#define log_error(...) log_write(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...)  log_write(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_write(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_write(LOG_DEBUG, __VA_ARGS__)
+
+#endif

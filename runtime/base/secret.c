@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The job's secret: read from a user's file or made once for the whole job, and the MACs and digests made of it. */
+#include "base/secret.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define USER_FILE_MIN  16
+#define USER_FILE_MAX  4096
+#define HEX_LINE_BYTES (2 * SECRET_BYTES + 1) /* digits and a newline: the content of a file that we made */
+#define TEMP_NAME_MAX  256
+
+tck_status_t random_bytes(void *out, size_t len)
+{
+    uint8_t *to = out;
+    while (len > 0) {
+        ssize_t n = getrandom(to, len, 0);
+        if (n < 0 && errno != EINTR) {
+            return status_of_errno(errno);
+        }
+        if (n > 0) {
+            to += n;
+            len -= (size_t)n;
+        }
+    }
+    return TCK_OK;
+}
+
+/* libcrypto could not compute (out of memory): the result must not equal anything that a peer could send. */
+static void fail_closed(uint8_t out[MAC_BYTES])
+{
+    if (random_bytes(out, MAC_BYTES) != TCK_OK) {
+        memset(out, 0xff, MAC_BYTES);
+    }
+}
+
+void sha256(const void *data, size_t len, uint8_t out[MAC_BYTES])
+{
+    if (EVP_Digest(data, len, out, NULL, EVP_sha256(), NULL) != 1) {
+        fail_closed(out);
+    }
+}
+
+void secret_mac(const struct secret *secret, const char *label, const void *data, size_t len, uint8_t out[MAC_BYTES])
+{
+    char digest[] = "SHA256";
+    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
+                                 OSSL_PARAM_construct_end()};
+    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    EVP_MAC_CTX *ctx = hmac == NULL ? NULL : EVP_MAC_CTX_new(hmac);
+    size_t written = 0;
+    if (ctx == NULL || EVP_MAC_init(ctx, secret->bytes, SECRET_BYTES, params) != 1 ||
+        EVP_MAC_update(ctx, (const uint8_t *)label, strlen(label)) != 1 || EVP_MAC_update(ctx, data, len) != 1 ||
+        EVP_MAC_final(ctx, out, &written, MAC_BYTES) != 1 || written != MAC_BYTES) {
+        fail_closed(out);
+    }
+    EVP_MAC_CTX_free(ctx);
+    EVP_MAC_free(hmac);
+}
+
+bool mac_equal(const uint8_t a[MAC_BYTES], const uint8_t b[MAC_BYTES])
+{
+    return CRYPTO_memcmp(a, b, MAC_BYTES) == 0;
+}
+
+void secret_wipe(struct secret *secret)
+{
+    OPENSSL_cleanse(secret, sizeof(*secret));
+}
+
+static tck_status_t check_private(int fd, const char *path, struct error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        return error_set(err, status_of_errno(errno), "secret file %s: fstat: %m", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return error_set(err, TCK_ERR_DENIED, "secret file %s: not a regular file", path);
+    }
+    if (st.st_uid != geteuid()) {
+        return error_set(err, TCK_ERR_DENIED, "secret file %s: belongs to user %u, not to user %u", path, st.st_uid,
+                         geteuid());
+    }
+    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        return error_set(err, TCK_ERR_DENIED, "secret file %s: mode %04o lets others use it; it must be 0600 or 0400",
+                         path, st.st_mode & 07777u);
+    }
+    return TCK_OK;
+}
+
+static tck_status_t open_private(int dir_fd, const char *path, int flags, int *fd_out, struct error *err)
+{
+    /* Non-blocking, so that a pipe in the file's place is refused by the check and not waited for. */
+    int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
+    if (fd < 0) {
+        return error_set(err, status_of_errno(errno), "secret file %s: open: %m", path);
+    }
+    tck_status_t status = check_private(fd, path, err);
+    if (status != TCK_OK) {
+        close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    return TCK_OK;
+}
+
+/* Reads until the end of the file or until buf is full, and closes fd. */
+static tck_status_t read_and_close(int fd, const char *path, void *buf, size_t cap, size_t *len_out, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    size_t len = 0;
+    while (status == TCK_OK && len < cap) {
+        ssize_t n = read(fd, (uint8_t *)buf + len, cap - len);
+        if (n == 0) {
+            break;
+        }
+        if (n > 0) {
+            len += (size_t)n;
+        } else if (errno != EINTR) {
+            status = error_set(err, status_of_errno(errno), "secret file %s: read: %m", path);
+        }
+    }
+    close(fd);
+    *len_out = len;
+    return status;
+}
+
+tck_status_t secret_load(const char *path, struct secret *out, struct error *err)
+{
+    uint8_t content[USER_FILE_MAX + 1];
+    size_t len = 0;
+    int fd = -1;
+    tck_status_t status = open_private(AT_FDCWD, path, 0, &fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = read_and_close(fd, path, content, sizeof(content), &len, err);
+    if (status == TCK_OK && (len < USER_FILE_MIN || len > USER_FILE_MAX)) {
+        status = error_set(err, TCK_ERR_CONFIG, "secret file %s: must have %d to %d bytes", path, USER_FILE_MIN,
+                           USER_FILE_MAX);
+    }
+    if (status == TCK_OK) {
+        sha256(content, len, out->bytes);
+    }
+    OPENSSL_cleanse(content, sizeof(content));
+    return status;
+}
+
+static tck_status_t read_made(int dir_fd, const char *name, struct secret *out, struct error *err)
+{
+    char line[HEX_LINE_BYTES + 1]; /* one more byte, to notice a longer file */
+    struct secret secret;
+    size_t len = 0, decoded = 0;
+    int fd = -1;
+    tck_status_t status = open_private(dir_fd, name, O_NOFOLLOW, &fd, err);
+    if (status == TCK_OK) {
+        status = read_and_close(fd, name, line, sizeof(line), &len, err);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    bool whole = len == HEX_LINE_BYTES && line[HEX_LINE_BYTES - 1] == '\n';
+    line[HEX_LINE_BYTES - 1] = '\0';
+    if (whole && OPENSSL_hexstr2buf_ex(secret.bytes, SECRET_BYTES, &decoded, line, '\0') == 1 &&
+        decoded == SECRET_BYTES) {
+        *out = secret;
+    } else {
+        status = error_set(err, TCK_ERR_CORRUPT, "secret file %s: is not the %d hex digits and newline that we write",
+                           name, 2 * SECRET_BYTES);
+    }
+    OPENSSL_cleanse(line, sizeof(line));
+    secret_wipe(&secret);
+    return status;
+}
+
+/* A new secret as the line that a file holds. */
+static tck_status_t random_line(char line[HEX_LINE_BYTES + 1])
+{
+    struct secret secret;
+    tck_status_t status = random_bytes(secret.bytes, SECRET_BYTES);
+    if (status == TCK_OK && OPENSSL_buf2hexstr_ex(line, HEX_LINE_BYTES, NULL, secret.bytes, SECRET_BYTES, '\0') != 1) {
+        status = TCK_ERR_INTERNAL;
+    }
+    line[HEX_LINE_BYTES - 1] = '\n';
+    line[HEX_LINE_BYTES] = '\0';
+    secret_wipe(&secret);
+    return status;
+}
+
+static tck_status_t write_temp(int dir_fd, const char *temp, struct error *err)
+{
+    char line[HEX_LINE_BYTES + 1];
+    if (random_line(line) != TCK_OK) {
+        return error_set(err, TCK_ERR_INTERNAL, "secret: no random bytes");
+    }
+    tck_status_t status = TCK_OK;
+    int fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        status = error_set(err, status_of_errno(errno), "secret file %s: create: %m", temp);
+        goto wipe_line;
+    }
+    ssize_t written = write(fd, line, HEX_LINE_BYTES);
+    if (written != HEX_LINE_BYTES || fsync(fd) != 0) {
+        int cause = written >= 0 && written < HEX_LINE_BYTES ? ENOSPC : errno;
+        errno = cause;
+        status = error_set(err, status_of_errno(cause), "secret file %s: write: %m", temp);
+        (void)unlinkat(dir_fd, temp, 0);
+    }
+    close(fd);
+wipe_line:
+    OPENSSL_cleanse(line, sizeof(line));
+    return status;
+}
+
+/* Puts a new secret at name unless one stands there. A link appears at once and whole, and fails if the name is taken:
+ * whoever comes second finds the first one's secret. */
+static tck_status_t make(int dir_fd, const char *name, struct error *err)
+{
+    char temp[TEMP_NAME_MAX];
+    uint64_t suffix;
+    if (random_bytes(&suffix, sizeof(suffix)) != TCK_OK) {
+        return error_set(err, TCK_ERR_INTERNAL, "secret: no random bytes");
+    }
+    int len = snprintf(temp, sizeof(temp), "%s.%016" PRIx64 ".tmp", name, suffix);
+    if (len < 0 || (size_t)len >= sizeof(temp)) {
+        return error_set(err, TCK_ERR_INVAL, "secret file %s: the name is too long", name);
+    }
+    tck_status_t status = write_temp(dir_fd, temp, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (linkat(dir_fd, temp, dir_fd, name, 0) != 0 && errno != EEXIST) {
+        status = error_set(err, status_of_errno(errno), "secret file %s: link: %m", name);
+    }
+    (void)unlinkat(dir_fd, temp, 0);
+    if (status == TCK_OK && fsync(dir_fd) != 0) {
+        status = error_set(err, status_of_errno(errno), "secret file %s: fsync of its directory: %m", name);
+    }
+    return status;
+}
+
+tck_status_t secret_load_or_make(int dir_fd, const char *name, struct secret *out, struct error *err)
+{
+    tck_status_t status = read_made(dir_fd, name, out, err);
+    if (status != TCK_ERR_NOENT) {
+        return status;
+    }
+    status = make(dir_fd, name, err);
+    return status == TCK_OK ? read_made(dir_fd, name, out, err) : status;
+}

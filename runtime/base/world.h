@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One term's world as every agent and rank sees it: nodes, which rank sits where, and the shards of the whole layout.
+ * Built from what the ranks exchanged, so it is the same everywhere. */
+#ifndef TCK_BASE_WORLD_H
+#define TCK_BASE_WORLD_H
+
+#include "base/config.h"
+#include "base/version.h"
+
+#define WORLD_RANKS_MAX  (1u << 20)
+#define WORLD_SHARDS_MAX (1u << 24) /* of all ranks, twins counted each */
+#define ADDRESS_TEXT     64         /* "10.0.0.1:40123" or "[fe80::1]:40123" */
+
+struct node_info {
+    char name[CONFIG_NAME];
+    char domain[CONFIG_NAME];
+    char address[ADDRESS_TEXT];
+    uint64_t agent_id; /* random per agent process group; survives an agent's restart, not a keeper's end */
+};
+
+/* What one rank tells at attach: fixed size, ready for an allgather. */
+struct rank_hello {
+    struct node_info node;
+    uint64_t term_seen; /* highest term its agent has adopted */
+};
+
+/* What one rank tells of one of its shards. */
+struct shard_info {
+    struct hash128 id;
+    uint64_t image_bytes;
+    uint8_t private_to_rank; /* no replica group: never has twins */
+};
+
+struct world_shard {
+    struct hash128 id;
+    uint64_t image_bytes;
+    uint32_t first_rank; /* into shard_ranks */
+    uint32_t rank_count; /* ranks that hold it (twins), ascending */
+};
+
+struct world {
+    uint64_t term;
+    uint32_t world_size;
+    uint32_t node_count;
+    struct node_info *nodes; /* by first rank: node 0 has rank 0 and is the coordinator's */
+    uint32_t *node_of_rank;  /* world_size entries */
+    /* After world_add_shards: */
+    uint32_t shard_count;
+    struct world_shard *shards; /* sorted by id */
+    uint32_t *shard_ranks;
+    struct hash128 layout; /* hash over (id, image_bytes) of all shards in order; zero before world_add_shards */
+};
+
+/* hellos: world_size entries in rank order. Ranks with the same node name must have the same agent_id (else
+ * TCK_ERR_CONFIG naming the node: two machines with one name). Caller frees with world_free. */
+must_check tck_status_t world_build(uint64_t term, const struct rank_hello *hellos, uint32_t world_size,
+                                    struct world *out, struct error *err);
+/* counts[r] shards of rank r stand one after the other in infos. The same id with another size, or a private id on two
+ * ranks, is TCK_ERR_LAYOUT. */
+must_check tck_status_t world_add_shards(struct world *world, const struct shard_info *infos, const uint32_t *counts,
+                                         struct error *err);
+void world_free(struct world *world);
+
+/* Index of the shard, or -1. */
+int64_t world_find_shard(const struct world *world, struct hash128 id);
+int64_t world_find_node(const struct world *world, const char *name);
+
+/* Fixed-size encodings for the allgather, and the whole world for agents (total decoders). */
+#define RANK_HELLO_BYTES (3 * 64 + 8 + 8)
+void rank_hello_encode(const struct rank_hello *hello, uint8_t out[RANK_HELLO_BYTES]);
+must_check tck_status_t rank_hello_decode(const uint8_t in[RANK_HELLO_BYTES], struct rank_hello *out);
+void world_encode(const struct world *world, struct writer *w);
+must_check tck_status_t world_decode(struct reader *r, struct world *out, struct error *err);
+
+#endif

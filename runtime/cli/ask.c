@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One request to this node's agent over its socket. */
+#include "cli/cli.h"
+
+#include "base/ipc.h"
+#include "base/message.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ANSWER_MS 120000 /* verify reads all memory, plan asks all nodes */
+
+static tck_status_t exchange(int fd, const char *text, json_t **out, struct error *err)
+{
+    struct ipc_frame frame;
+    tck_status_t status = ipc_send(fd, MSG_CONTROL, text, strlen(text), NULL, 0, 1000, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = ipc_recv(fd, ANSWER_MS, &frame, err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "waiting for the agent's answer");
+    }
+    if (frame.type != MSG_CONTROL_REPLY) {
+        status = error_set(err, TCK_ERR_PROTO, "the agent answered with message %u", frame.type);
+    } else {
+        status = json_parse((const char *)frame.payload, frame.len, out, err);
+    }
+    ipc_frame_free(&frame);
+    return status;
+}
+
+tck_status_t ask_agent(const struct cli *cli, const char *op, json_t *request, json_t **out, struct error *err)
+{
+    const struct config *c = &cli->config;
+    char path[3 * CONFIG_PATH];
+    snprintf(path, sizeof path, "%s/%s/%s/agent.sock", c->runtime_dir, c->job, c->node);
+    json_t *json = request ? request : json_object();
+    char *text = json && json_add_str(json, "op", op) ? json_print(json, false) : NULL;
+    json_free(json);
+    if (!text) {
+        return error_set(err, TCK_ERR_NOMEM, "out of memory");
+    }
+    int fd = -1;
+    tck_status_t status = ipc_connect(path, &fd, err);
+    if (status != TCK_OK) {
+        free(text);
+        return error_prefix(err, "no agent of job %s answers on node %s", c->job, c->node);
+    }
+    status = exchange(fd, text, out, err);
+    close(fd);
+    free(text);
+    return status;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The command: one function per subcommand. Each prints for people, or one JSON object with --json, and returns the
+ * exit status: 0 if the answer is good, 1 if it is not, 2 for wrong usage. */
+#ifndef TCK_CLI_CLI_H
+#define TCK_CLI_CLI_H
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/version.h"
+
+struct cli {
+    struct config config;
+    bool json;
+    bool dry_run;
+    bool wait;
+    uint32_t keep;
+    bool keep_given;
+    uint64_t step; /* TCK_NEWEST: none given */
+    const char *set;
+    int argc; /* what is left after the subcommand's name */
+    char **argv;
+};
+
+int cli_status(const struct cli *cli);
+int cli_ls(const struct cli *cli);
+int cli_show(const struct cli *cli);
+int cli_plan(const struct cli *cli);
+int cli_verify(const struct cli *cli);
+int cli_drain(const struct cli *cli);
+int cli_prune(const struct cli *cli);
+int cli_config(const struct cli *cli);
+int cli_doctor(const struct cli *cli);
+
+/* Prints the error (as JSON with --json) and returns 1. */
+int cli_fail(const struct cli *cli, const struct error *err);
+/* Prints the object with --json and returns true; else false. */
+bool cli_json(const struct cli *cli, const json_t *json);
+
+/* ask.c: asks the agent; TCK_ERR_UNREACHABLE if none answers. op is a request without further members, or request is a
+ * whole one (taken over). The caller frees *out, an object with "ok". */
+must_check tck_status_t ask_agent(const struct cli *cli, const char *op, json_t *request, json_t **out,
+                                  struct error *err);
+
+/* text.c */
+void text_bytes(uint64_t bytes, char *out, size_t cap);          /* "1.5 GiB" */
+void text_version(const json_t *version, char *out, size_t cap); /* "3.120", "-" if none */
+const char *text_of(const json_t *object, const char *key);      /* "" if missing */
+uint64_t number_of(const json_t *object, const char *key);       /* 0 if missing */
+bool flag_of(const json_t *object, const char *key);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Small texts for people. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+
+void text_bytes(uint64_t bytes, char *out, size_t cap)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, cap, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+}
+
+void text_version(const json_t *version, char *out, size_t cap)
+{
+    uint64_t term;
+    uint64_t step;
+    if (json_u64(json_get(version, "term"), &term) && json_u64(json_get(version, "step"), &step)) {
+        snprintf(out, cap, "%llu.%llu", (unsigned long long)term, (unsigned long long)step);
+    } else {
+        snprintf(out, cap, "-");
+    }
+}
+
+const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_str(json_get(object, key));
+    return text ? text : "";
+}
+
+uint64_t number_of(const json_t *object, const char *key)
+{
+    uint64_t value = 0;
+    return json_u64(json_get(object, key), &value) ? value : 0;
+}
+
+bool flag_of(const json_t *object, const char *key)
+{
+    bool value = false;
+    return json_bool(json_get(object, key), &value) && value;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tierckpt ls, show, plan: which versions there are, who holds them, what a recovery would do. */
+#include "cli/cli.h"
+#include "cli/storage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- ls ------------------------------------------------------------------------------------------------------ */
+
+static json_t *published_json(const struct published *list, size_t count)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *item = json_object();
+        json_t *version = json_object();
+        json_add_u64(version, "term", list[i].version.term);
+        json_add_u64(version, "step", list[i].version.step);
+        json_add(item, "version", version);
+        json_add_bool(item, "from_load_dir", list[i].from_load_dir);
+        json_add(array, NULL, item);
+    }
+    return array;
+}
+
+static void print_rows(const json_t *versions)
+{
+    for (const json_t *row = json_first(versions); row; row = json_next(row)) {
+        char version[48], bytes[32];
+        text_version(json_get(row, "version"), version, sizeof version);
+        text_bytes(number_of(row, "bytes"), bytes, sizeof bytes);
+        printf("  %-16s %-10s %llu shards, %s on this node\n", version, text_of(row, "state"),
+               (unsigned long long)number_of(row, "shards"), bytes);
+    }
+}
+
+static void print_memory(const struct cli *cli, const json_t *answer)
+{
+    const json_t *versions = json_get(answer, "memory");
+    if (versions) {
+        printf("memory (as node %s knows it):\n", cli->config.node);
+        print_rows(versions);
+    } else {
+        printf("memory: no agent answers here\n");
+    }
+}
+
+/* A tree of its own with the same content. */
+static json_t *copy_of(const json_t *json)
+{
+    char *text = json ? json_print(json, false) : NULL;
+    json_t *copy = NULL;
+    struct error err;
+    if (!text || json_parse(text, strlen(text), &copy, &err) != TCK_OK) {
+        copy = json_array();
+    }
+    free(text);
+    return copy;
+}
+
+static void print_published(const json_t *published, const struct config *config)
+{
+    printf("published (below %s/%s):\n", config->save_dir, config->job);
+    for (const json_t *item = json_first(published); item; item = json_next(item)) {
+        char version[48];
+        text_version(json_get(item, "version"), version, sizeof version);
+        printf("  %-16s%s\n", version, flag_of(item, "from_load_dir") ? " (load_dir)" : "");
+    }
+    if (json_len(published) == 0) {
+        printf("  none\n");
+    }
+}
+
+int cli_ls(const struct cli *cli)
+{
+    struct storage storage;
+    struct published *list = NULL;
+    size_t count = 0;
+    struct error err;
+    json_t *agent = NULL;
+    if (storage_open(cli, &storage, &err) != TCK_OK || storage_list(&storage, &list, &count, &err) != TCK_OK) {
+        storage_close(&storage);
+        return cli_fail(cli, &err);
+    }
+    storage_close(&storage);
+    json_t *answer = json_object();
+    json_add_bool(answer, "ok", true);
+    json_add(answer, "published", published_json(list, count));
+    free(list);
+    bool asked = ask_agent(cli, "catalog", NULL, &agent, &err) == TCK_OK && flag_of(agent, "ok");
+    if (asked) {
+        json_add(answer, "memory", copy_of(json_get(agent, "versions")));
+    }
+    if (!cli_json(cli, answer)) {
+        print_memory(cli, answer);
+        print_published(json_get(answer, "published"), &cli->config);
+    }
+    json_free(agent);
+    json_free(answer);
+    return 0;
+}
+
+/* ---- show ---------------------------------------------------------------------------------------------------- */
+
+static bool parse_number(const char *text, char end, uint64_t *out, const char **rest)
+{
+    char *stop;
+    *out = strtoull(text, &stop, 10);
+    *rest = *stop == '\0' ? stop : stop + 1;
+    return *text >= '0' && *text <= '9' && *stop == end;
+}
+
+/* "TERM.STEP" or "STEP" (term 0: the newest term that has it). */
+static bool parse_version(const char *text, struct version *out)
+{
+    const char *rest;
+    if (parse_number(text, '.', &out->term, &rest)) {
+        return parse_number(rest, '\0', &out->step, &rest);
+    }
+    out->term = 0;
+    return parse_number(text, '\0', &out->step, &rest);
+}
+
+static uint64_t term_of_step(const struct cli *cli, uint64_t step)
+{
+    json_t *answer = NULL;
+    struct error err;
+    uint64_t term = 0;
+    if (ask_agent(cli, "catalog", NULL, &answer, &err) != TCK_OK) {
+        return 0;
+    }
+    for (const json_t *row = json_first(json_get(answer, "versions")); row; row = json_next(row)) {
+        const json_t *version = json_get(row, "version");
+        if (number_of(version, "step") == step && number_of(version, "term") > term) {
+            term = number_of(version, "term");
+        }
+    }
+    json_free(answer);
+    return term;
+}
+
+static void print_shards(const json_t *answer)
+{
+    for (const json_t *s = json_first(json_get(answer, "shards")); s; s = json_next(s)) {
+        char bytes[32];
+        text_bytes(number_of(s, "bytes"), bytes, sizeof bytes);
+        printf("  %s  %-10s root %s  held by", text_of(s, "shard"), bytes, text_of(s, "root"));
+        for (const json_t *h = json_first(json_get(s, "holders")); h; h = json_next(h)) {
+            printf(" %s", json_str(h));
+        }
+        printf("\n");
+    }
+}
+
+int cli_show(const struct cli *cli)
+{
+    struct version v;
+    if (cli->argc != 1 || !parse_version(cli->argv[0], &v)) {
+        fprintf(stderr, "usage: tierckpt show STEP | TERM.STEP\n");
+        return 2;
+    }
+    v.term = v.term ? v.term : term_of_step(cli, v.step);
+    json_t *request = json_object();
+    json_add_u64(request, "term", v.term);
+    json_add_u64(request, "step", v.step);
+    json_t *answer = NULL;
+    struct error err;
+    if (ask_agent(cli, "show", request, &answer, &err) != TCK_OK) {
+        return cli_fail(cli, &err);
+    }
+    if (!flag_of(answer, "ok") || json_len(json_get(answer, "shards")) == 0) {
+        (void)error_set(&err, TCK_ERR_NOENT, "node %s knows no version %s: %s", cli->config.node, cli->argv[0],
+                        text_of(answer, "error"));
+        json_free(answer);
+        return cli_fail(cli, &err);
+    }
+    if (!cli_json(cli, answer)) {
+        printf("version %llu.%llu on node %s:\n", (unsigned long long)v.term, (unsigned long long)v.step,
+               cli->config.node);
+        print_shards(answer);
+    }
+    json_free(answer);
+    return 0;
+}
+
+/* ---- plan ---------------------------------------------------------------------------------------------------- */
+
+static void print_actions(const json_t *plan)
+{
+    for (const json_t *a = json_first(json_get(plan, "actions")); a; a = json_next(a)) {
+        char bytes[32];
+        text_bytes(number_of(a, "bytes"), bytes, sizeof bytes);
+        printf("  shard %s  for %-16s from %-8s %-16s %10s  %s\n", text_of(a, "shard"), text_of(a, "node"),
+               text_of(a, "source"), text_of(a, "from"), bytes, text_of(a, "for"));
+    }
+}
+
+static void print_passed(const json_t *plan)
+{
+    for (const json_t *p = json_first(json_get(plan, "passed_over")); p; p = json_next(p)) {
+        char version[48];
+        text_version(json_get(p, "version"), version, sizeof version);
+        if (flag_of(p, "given_up")) {
+            printf("  passed over %s: restored too often without a commit after it\n", version);
+        } else if (flag_of(p, "other_layout")) {
+            printf("  passed over %s: it is of another layout\n", version);
+        } else {
+            printf("  passed over %s: %llu shards have no copy\n", version,
+                   (unsigned long long)number_of(p, "missing_shards"));
+        }
+    }
+}
+
+int cli_plan(const struct cli *cli)
+{
+    json_t *request = json_object();
+    if (cli->step != TCK_NEWEST) {
+        json_add_u64(request, "step", cli->step);
+    }
+    json_t *answer = NULL;
+    struct error err;
+    if (ask_agent(cli, "plan", request, &answer, &err) != TCK_OK) {
+        return cli_fail(cli, &err);
+    }
+    if (!flag_of(answer, "ok")) {
+        (void)error_set(&err, TCK_ERR_INVAL, "%s", text_of(answer, "error"));
+        json_free(answer);
+        return cli_fail(cli, &err);
+    }
+    const json_t *plan = json_get(answer, "plan");
+    bool restorable = number_of(json_get(plan, "version"), "term") > 0;
+    if (!cli_json(cli, answer)) {
+        char version[48];
+        text_version(json_get(plan, "version"), version, sizeof version);
+        printf(restorable ? "a recovery would restore version %s. %s\n" : "nothing can be restored (%s): %s\n", version,
+               text_of(plan, "reason"));
+        print_passed(plan);
+        print_actions(plan);
+    }
+    json_free(answer);
+    return restorable ? 0 : 1;
+}

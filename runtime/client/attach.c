@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Joining a new term together with all ranks: hello, one claim of the term by rank 0, the world, join. */
+#include "client/client.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tck_status_t check_params(const tck_attach_params_t *params, struct error *err)
+{
+    if (params->struct_size < sizeof(*params)) {
+        return error_set(err, TCK_ERR_INVAL, "struct_size of the parameters is %zu, %zu is needed", params->struct_size,
+                         sizeof(*params));
+    }
+    if (params->world_size < 1 || (uint32_t)params->world_size > WORLD_RANKS_MAX || params->rank < 0 ||
+        params->rank >= params->world_size) {
+        return error_set(err, TCK_ERR_INVAL, "rank %d in a world of %d", params->rank, params->world_size);
+    }
+    if (params->world_size > 1 && params->oob.allgather == NULL) {
+        return error_set(err, TCK_ERR_INVAL, "no allgather for a world of %d ranks", params->world_size);
+    }
+    return TCK_OK;
+}
+
+static tck_status_t open_session(struct tck_client *client, const tck_attach_params_t *params, struct error *err)
+{
+    struct config config;
+    tck_status_t status = config_load(params->config_file, params->config_json, &config, err);
+
+    if (status == TCK_OK) {
+        status = session_open(&client->session, &config, client->oob.rank, client->oob.world_size, err);
+    }
+    return status;
+}
+
+static tck_status_t decode_hellos(const uint8_t *encoded, struct rank_hello *hellos, uint32_t count, struct error *err)
+{
+    for (uint32_t r = 0; r < count; r++) {
+        if (rank_hello_decode(encoded + (size_t)r * RANK_HELLO_BYTES, &hellos[r]) != TCK_OK) {
+            return error_set(err, TCK_ERR_PROTO, "malformed hello of rank %u", r);
+        }
+    }
+    return TCK_OK;
+}
+
+/* Every rank's hello; status is that of this rank so far. hellos has room for the world. */
+static tck_status_t exchange_hellos(struct tck_client *client, tck_status_t status, struct rank_hello *hellos,
+                                    struct error *err)
+{
+    uint32_t world_size = client->oob.world_size;
+    uint8_t *all = malloc((size_t)world_size * RANK_HELLO_BYTES);
+    uint8_t mine[RANK_HELLO_BYTES] = {0};
+
+    if (status == TCK_OK && (all == NULL || hellos == NULL)) {
+        status = error_set(err, TCK_ERR_NOMEM, "no memory for a world of %u ranks", world_size);
+    }
+    if (status == TCK_OK) {
+        rank_hello_encode(&client->session.hello, mine);
+    }
+    status = oob_exchange(&client->oob, status, mine, all, sizeof(mine), err);
+    if (status == TCK_OK) {
+        status = decode_hellos(all, hellos, world_size, err);
+    }
+    free(all);
+    return status;
+}
+
+/* Rank 0 claims a term above all that were seen; the others learn it. */
+static tck_status_t agree_on_term(struct tck_client *client, const struct rank_hello *hellos, uint64_t *term_out,
+                                  struct error *err)
+{
+    uint32_t world_size = client->oob.world_size;
+    uint64_t *terms = calloc(world_size, sizeof(*terms)), mine = 0, highest = 0;
+    tck_status_t status = terms == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for %u terms", world_size) : TCK_OK;
+
+    for (uint32_t r = 0; r < world_size; r++) {
+        highest = hellos[r].term_seen > highest ? hellos[r].term_seen : highest;
+    }
+    if (status == TCK_OK && client->oob.rank == 0) {
+        status = session_claim_term(&client->session, highest + 1, &mine, err);
+        mine = htole64(mine);
+    }
+    status = oob_exchange(&client->oob, status, &mine, terms, sizeof(mine), err);
+    if (status == TCK_OK) {
+        *term_out = le64toh(terms[0]);
+    }
+    free(terms);
+    return status;
+}
+
+static tck_status_t join_term(struct tck_client *client, const struct rank_hello *hellos, struct error *err)
+{
+    uint64_t term = 0;
+    tck_status_t status = agree_on_term(client, hellos, &term, err);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = world_build(term, hellos, client->oob.world_size, &client->session.world, err);
+    if (status == TCK_OK) {
+        status = session_join(&client->session, err);
+    }
+    return oob_agree(&client->oob, status, err);
+}
+
+tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t *params, struct error *err)
+{
+    struct rank_hello *hellos;
+    bool opened;
+    tck_status_t status = check_params(params, err);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    client->oob = (struct oob){params->oob, (uint32_t)params->rank, (uint32_t)params->world_size};
+    status = open_session(client, params, err);
+    opened = status == TCK_OK;
+    hellos = calloc(client->oob.world_size, sizeof(*hellos));
+    status = exchange_hellos(client, status, hellos, err);
+    if (status == TCK_OK) {
+        status = join_term(client, hellos, err);
+    }
+    free(hellos);
+    if (status != TCK_OK && opened) {
+        session_close(&client->session);
+    }
+    return status;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The client behind tierckpt.h: its parts, and the collective operations, each in a file of its own. */
+#ifndef TCK_CLIENT_CLIENT_H
+#define TCK_CLIENT_CLIENT_H
+
+#include "client/interval.h"
+#include "client/oob.h"
+#include "client/saver.h"
+
+enum client_state { CLIENT_ATTACHED, CLIENT_REGISTERED, CLIENT_FAILED /* to register; can only detach */ };
+
+struct tck_client {
+    struct error error; /* of the last failed call */
+    enum client_state state;
+    struct oob oob;
+    struct session session;
+    struct layout layout;
+    /* from register on: */
+    struct slots slots;
+    struct save_plan plan;
+    struct copier *copier;
+    struct saver saver;
+    uint64_t segment_bytes;
+    uint32_t page_bytes;
+    /* of the trainer's thread: */
+    struct pacer pacer;
+    uint64_t asked_step; /* of tck_save_due; 0: not asked, or answered by a save call since */
+    enum due asked_due;
+    uint64_t stall_ns; /* of the snapshot under way */
+    uint64_t stall_last_ns, stall_max_ns, stall_total_ns;
+    bool stall_open; /* its fence has not come yet */
+};
+
+/* attach.c; on failure nothing is left but the oob. */
+must_check tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t *params, struct error *err);
+/* register.c */
+must_check tck_status_t client_register(struct tck_client *client, struct error *err);
+/* restore.c */
+must_check tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out,
+                                       struct error *err);
+/* wait.c */
+must_check tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t stage, int timeout_ms,
+                                    struct error *err);
+
+#endif

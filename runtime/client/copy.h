@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The copy engine: lists of pieces made once at registration, carried out in batches by the calling thread and, if
+ * configured, a few more. No allocation and no look-up while copying. */
+#ifndef TCK_CLIENT_COPY_H
+#define TCK_CLIENT_COPY_H
+
+#include "base/layout.h"
+#include "client/device.h"
+
+#define COPY_BATCH_BYTES (8u << 20) /* a copy can be given up after each batch */
+
+struct batch {
+    uint32_t first, count; /* pieces */
+};
+
+/* The pieces of one shard by image offset, none longer than a batch. */
+struct copy_list {
+    struct piece *pieces;
+    struct batch *batches;
+    uint32_t piece_count, batch_count;
+    uint64_t bytes;
+};
+
+/* addrs has, for each record of the layout, where its bytes are. Freed with copy_list_free. */
+must_check tck_status_t copy_list_build(const struct layout *layout, const struct shard *shard, uint8_t *const *addrs,
+                                        struct copy_list *out, struct error *err);
+/* The record of this shard has moved. */
+void copy_list_move(struct copy_list *list, const struct record *record, uint8_t *addr);
+void copy_list_free(struct copy_list *list);
+
+/* The threads of one copy engine. */
+struct copier;
+
+/* Takes the device over, also on failure. threads: in all, the one that calls copy_to_slot included; the others sleep
+ * until then. */
+must_check tck_status_t copier_new(uint32_t threads, struct device *device, struct copier **out, struct error *err);
+void copier_free(struct copier *copier);
+
+/* Asked before each batch; false gives the copy up. Called by any of the threads. */
+struct copy_guard {
+    bool (*go_on)(void *ctx);
+    void *ctx;
+};
+
+/* Copies the whole list. False if the guard gave it up: then the image is part new, part old. */
+must_check bool copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image,
+                             const struct copy_guard *guard);
+void copy_from_slot(struct copier *copier, const struct copy_list *list, const uint8_t *image);
+
+#endif

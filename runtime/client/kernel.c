@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The copy kernels: non-temporal stores spare the reading of each destination line, "rep movsb" does so inside the CPU.
+ */
+#include "client/kernel.h"
+
+#include <stdint.h>
+#include <string.h>
+
+static void copy_libc(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define LINE           64
+#define PREFETCH_AHEAD 1024
+
+static void copy_movsb(void *dst, const void *src, size_t bytes)
+{
+    __asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(bytes) : : "memory");
+}
+
+/* Bytes before dst is on a line; copied by memcpy. */
+static size_t copy_head(uint8_t *dst, const uint8_t *src, size_t bytes)
+{
+    size_t head = (size_t)(-(uintptr_t)dst % LINE);
+
+    head = head < bytes ? head : bytes;
+    memcpy(dst, src, head);
+    return head;
+}
+
+__attribute__((target("avx512f"))) static void copy_avx512(void *dst, const void *src, size_t bytes)
+{
+    uint8_t *to = dst;
+    const uint8_t *from = src;
+    size_t at = copy_head(to, from, bytes);
+
+    for (; bytes - at >= LINE; at += LINE) {
+        _mm_prefetch((const char *)from + at + PREFETCH_AHEAD, _MM_HINT_NTA);
+        _mm512_stream_si512((void *)(to + at), _mm512_loadu_si512(from + at));
+    }
+    memcpy(to + at, from + at, bytes - at);
+}
+
+__attribute__((target("avx2"))) static void copy_avx2(void *dst, const void *src, size_t bytes)
+{
+    uint8_t *to = dst;
+    const uint8_t *from = src;
+    size_t at = copy_head(to, from, bytes);
+
+    for (; bytes - at >= LINE; at += LINE) {
+        _mm_prefetch((const char *)from + at + PREFETCH_AHEAD, _MM_HINT_NTA);
+        _mm256_stream_si256((void *)(to + at), _mm256_loadu_si256((const void *)(from + at)));
+        _mm256_stream_si256((void *)(to + at + 32), _mm256_loadu_si256((const void *)(from + at + 32)));
+    }
+    memcpy(to + at, from + at, bytes - at);
+}
+
+unsigned kernels_list(struct kernel out[KERNELS_MAX])
+{
+    unsigned count = 0;
+
+    if (__builtin_cpu_supports("avx512f")) {
+        out[count++] = (struct kernel){"avx512_nt", copy_avx512};
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        out[count++] = (struct kernel){"avx2_nt", copy_avx2};
+    }
+    out[count++] = (struct kernel){"movsb", copy_movsb};
+    out[count++] = (struct kernel){"libc", copy_libc};
+    return count;
+}
+
+void kernel_fence(void)
+{
+    _mm_sfence();
+}
+#else
+unsigned kernels_list(struct kernel out[KERNELS_MAX])
+{
+    out[0] = (struct kernel){"libc", copy_libc};
+    return 1;
+}
+
+void kernel_fence(void)
+{
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+#endif

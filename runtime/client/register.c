@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Registration: the record table becomes shards, all ranks learn of all shards, the agent gives the memory, and
+ * everything that a step needs is made ready. */
+#include "client/client.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INFO_BYTES (16 + 8 + 1) /* one shard in the exchange */
+
+/* ---- what each rank tells of its shards ---------------------------------------------------------------------- */
+
+static tck_status_t encode_infos(const struct layout *layout, uint8_t *out, size_t len)
+{
+    struct writer w = writer_new(0);
+    tck_status_t status = TCK_OK;
+
+    for (uint32_t i = 0; i < layout->shard_count; i++) {
+        write_hash128(&w, layout->shards[i].id);
+        write_u64(&w, layout->shards[i].image_bytes);
+        write_u8(&w, layout->shards[i].group[0] == '\0');
+    }
+    if (w.failed || w.len > len) {
+        status = TCK_ERR_NOMEM;
+    } else if (w.len > 0) {
+        memcpy(out, w.data, w.len);
+    }
+    writer_free(&w);
+    return status;
+}
+
+/* all has most infos of each rank, of which the first counts[r] mean something. */
+static void decode_infos(const uint8_t *all, const uint32_t *counts, uint32_t world_size, uint32_t most,
+                         struct shard_info *out)
+{
+    for (uint32_t r = 0; r < world_size; r++) {
+        struct reader reader = reader_of(all + (size_t)r * most * INFO_BYTES, (size_t)most * INFO_BYTES);
+
+        for (uint32_t i = 0; i < counts[r]; i++) {
+            *out = (struct shard_info){.id = read_hash128(&reader)};
+            out->image_bytes = read_u64(&reader);
+            out->private_to_rank = read_u8(&reader);
+            out++;
+        }
+    }
+}
+
+/* The shards of all ranks into the world. */
+static tck_status_t exchange_infos(struct tck_client *client, const uint32_t *counts, uint32_t most, uint64_t total,
+                                   struct error *err)
+{
+    size_t len = (size_t)most * INFO_BYTES;
+    uint8_t *mine = calloc(1, len + 1), *all = calloc(client->oob.world_size, len + 1);
+    struct shard_info *infos = calloc(total + 1, sizeof(*infos));
+    tck_status_t status = TCK_OK;
+
+    if (mine == NULL || all == NULL || infos == NULL || encode_infos(&client->layout, mine, len) != TCK_OK) {
+        status = error_set(err, TCK_ERR_NOMEM, "no memory for the shards of all ranks");
+    }
+    status = oob_exchange(&client->oob, status, mine, all, len, err);
+    if (status == TCK_OK) {
+        decode_infos(all, counts, client->oob.world_size, most, infos);
+        status = world_add_shards(&client->session.world, infos, counts, err);
+    }
+    free(infos);
+    free(all);
+    free(mine);
+    return status;
+}
+
+/* status: of this rank's layout. */
+static tck_status_t exchange_shards(struct tck_client *client, tck_status_t status, struct error *err)
+{
+    uint32_t world_size = client->oob.world_size, mine = htole32(client->layout.shard_count), most = 0;
+    uint32_t *counts = calloc(world_size, sizeof(*counts));
+    uint64_t total = 0;
+
+    if (status == TCK_OK && counts == NULL) {
+        status = error_set(err, TCK_ERR_NOMEM, "no memory for %u ranks", world_size);
+    }
+    status = oob_exchange(&client->oob, status, &mine, counts, sizeof(mine), err);
+    for (uint32_t r = 0; r < world_size && status == TCK_OK; r++) {
+        counts[r] = le32toh(counts[r]);
+        most = counts[r] > most ? counts[r] : most;
+        total += counts[r];
+        if (counts[r] > MESSAGE_SHARDS_MAX) {
+            status = error_set(err, TCK_ERR_PROTO, "rank %u says it has %u shards", r, counts[r]);
+        }
+    }
+    if (status == TCK_OK) {
+        status = exchange_infos(client, counts, most, total, err);
+    }
+    free(counts);
+    return status;
+}
+
+/* ---- what this rank needs for its steps ---------------------------------------------------------------------- */
+
+static tck_status_t build_layout(struct tck_client *client, struct error *err)
+{
+    tck_status_t status = layout_build(&client->layout, client->oob.rank, client->oob.world_size, err);
+
+    if (status == TCK_OK && client->layout.shard_count > MESSAGE_SHARDS_MAX) {
+        status =
+            error_set(err, TCK_ERR_INVAL, "the records make %u shards, at most %d are allowed; give them fewer groups",
+                      client->layout.shard_count, MESSAGE_SHARDS_MAX);
+    }
+    return status;
+}
+
+static void measure_memory(struct tck_client *client)
+{
+    for (uint32_t i = 0; i < client->slots.count; i++) {
+        const struct shard_slots *shard = &client->slots.shards[i];
+
+        if (shard->segment.stored_here) {
+            client->segment_bytes += shard->bytes;
+            client->page_bytes = shard->segment.page_bytes;
+        }
+    }
+}
+
+static tck_status_t get_memory(struct tck_client *client, struct error *err)
+{
+    struct msg_segments segments;
+    tck_status_t status = session_register(&client->session, &segments, err);
+
+    if (status == TCK_OK) {
+        status = slots_adopt(&client->slots, &client->session, &client->layout, &segments, err);
+    }
+    if (status == TCK_OK) {
+        measure_memory(client);
+    }
+    return status;
+}
+
+static tck_status_t start_copier(struct tck_client *client, struct error *err)
+{
+    struct device *device = NULL;
+    tck_status_t status = device_host_new(&device, err);
+
+    return status == TCK_OK ? copier_new(client->session.config.copy_threads, device, &client->copier, err) : status;
+}
+
+static tck_status_t make_ready(struct tck_client *client, struct error *err)
+{
+    tck_status_t status = get_memory(client, err);
+
+    if (status == TCK_OK) {
+        status = save_plan_build(&client->layout, &client->plan, err);
+    }
+    if (status == TCK_OK) {
+        status = start_copier(client, err);
+    }
+    if (status == TCK_OK) {
+        atomic_store(&client->session.connected, true);
+        status = saver_start(&client->saver, &client->session, &client->layout, &client->slots, &client->plan,
+                             client->copier, err);
+    }
+    return status;
+}
+
+tck_status_t client_register(struct tck_client *client, struct error *err)
+{
+    tck_status_t status = build_layout(client, err);
+
+    client->state = CLIENT_FAILED;
+    status = exchange_shards(client, status, err);
+    if (status == TCK_OK) {
+        status = make_ready(client, err);
+        status = oob_agree(&client->oob, status, err);
+    }
+    if (status == TCK_OK) {
+        client->state = CLIENT_REGISTERED;
+    }
+    return status;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Restoring: the agent brings verified images of this rank's shards into slots, all ranks agree that they have theirs,
+ * and only then is the trainer's memory written. */
+#include "base/clock.h"
+#include "client/client.h"
+
+#include <endian.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what the agent offers ----------------------------------------------------------------------------------- */
+
+static tck_status_t take_offer(const struct tck_client *client, const struct ipc_frame *frame, struct msg_restored *out,
+                               struct error *err)
+{
+    struct msg_restored offer;
+    if (msg_restored_decode(frame->payload, frame->len, &offer) != TCK_OK) {
+        return error_set(err, TCK_ERR_PROTO, "malformed restore from the agent");
+    }
+    bool fits = offer.count == client->layout.shard_count;
+    for (uint32_t i = 0; i < offer.count && fits; i++) {
+        fits = offer.shards[i].slot < client->slots.shards[i].segment.slot_count;
+    }
+    if (!fits) {
+        free(offer.shards);
+        return error_set(err, TCK_ERR_PROTO, "the agent restored other slots than there are");
+    }
+    *out = offer;
+    return TCK_OK;
+}
+
+static tck_status_t ask_for_version(struct tck_client *client, uint64_t step, struct msg_restored *out,
+                                    struct error *err)
+{
+    struct msg_restore restore = {.seq = session_seq(&client->session), .step = step};
+    struct writer w = writer_new(0);
+    struct ipc_frame frame;
+    tck_status_t status;
+
+    msg_restore_encode(&restore, &w);
+    status = session_ask(&client->session, MSG_RESTORE, &w, MSG_RESTORED, PATIENT, &frame, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = take_offer(client, &frame, out, err);
+    ipc_frame_free(&frame);
+    return status;
+}
+
+/* The agent may take its slots back. */
+static void tell_done(struct tck_client *client, const struct msg_restored *offer)
+{
+    struct msg_step done = {.seq = session_seq(&client->session), .step = offer->version.step};
+    struct writer w = writer_new(0);
+    struct error err;
+
+    msg_step_encode(&done, &w);
+    if (session_tell(&client->session, MSG_RESTORE_DONE, &w, &err) != TCK_OK) {
+        session_disconnect(&client->session); /* that frees them too */
+    }
+}
+
+/* ---- checks before anything is written ----------------------------------------------------------------------- */
+
+static tck_status_t check_blobs(const struct layout *layout, const struct shard *shard, const uint8_t *image,
+                                struct error *err)
+{
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        const struct record *record = &layout->records[shard->records[i]];
+        uint64_t size;
+
+        if (!record->blob) {
+            continue;
+        }
+        memcpy(&size, image + record->image_offset, sizeof(size));
+        if (le64toh(size) > record->bytes - BLOB_PREFIX_BYTES) {
+            return error_set(err, TCK_ERR_CORRUPT, "blob \"%.200s\": %" PRIu64 " bytes in a capacity of %" PRIu64,
+                             record->key, le64toh(size), record->bytes - BLOB_PREFIX_BYTES);
+        }
+    }
+    return TCK_OK;
+}
+
+static tck_status_t check_image(struct tck_client *client, uint32_t i, uint32_t slot, struct error *err)
+{
+    const struct shard *shard = &client->layout.shards[i];
+    const uint8_t *image;
+
+    if (client->slots.shards[i].base == NULL) {
+        tck_status_t status = slots_map(&client->slots, i, &client->session, err);
+
+        if (status != TCK_OK) {
+            return status;
+        }
+    }
+    image = slot_image(&client->slots.shards[i], slot);
+    if (memcmp(image, shard->header, shard->header_bytes) != 0) {
+        return error_set(err, TCK_ERR_LAYOUT, "the saved shard of group \"%.200s\" has another record table",
+                         shard->group);
+    }
+    return check_blobs(&client->layout, shard, image, err);
+}
+
+static tck_status_t check_images(struct tck_client *client, const struct msg_restored *offer, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (uint32_t i = 0; i < offer->count && status == TCK_OK; i++) {
+        status = check_image(client, i, offer->shards[i].slot, err);
+    }
+    return status;
+}
+
+/* ---- copying ------------------------------------------------------------------------------------------------- */
+
+/* One list per shard, straight to the records' own memory, eager ones too. */
+static tck_status_t build_lists(const struct layout *layout, struct copy_list **out, struct error *err)
+{
+    uint8_t **addrs = calloc(layout->record_count + (size_t)1, sizeof(*addrs));
+    struct copy_list *lists = calloc(layout->shard_count + (size_t)1, sizeof(*lists));
+    tck_status_t status = TCK_OK;
+
+    if (addrs == NULL || lists == NULL) {
+        status = error_set(err, TCK_ERR_NOMEM, "no memory to restore %u records", layout->record_count);
+    }
+    for (uint32_t i = 0; i < layout->record_count && status == TCK_OK; i++) {
+        addrs[i] = layout->records[i].addr;
+    }
+    for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
+        status = copy_list_build(layout, &layout->shards[i], addrs, &lists[i], err);
+    }
+    free(addrs);
+    *out = lists; /* what there is of it */
+    return status;
+}
+
+static void free_lists(const struct layout *layout, struct copy_list *lists)
+{
+    for (uint32_t i = 0; i < layout->shard_count && lists != NULL; i++) {
+        copy_list_free(&lists[i]);
+    }
+    free(lists);
+}
+
+static void copy_images(struct tck_client *client, const struct msg_restored *offer, const struct copy_list *lists)
+{
+    for (uint32_t i = 0; i < offer->count; i++) {
+        copy_from_slot(client->copier, &lists[i], slot_image(&client->slots.shards[i], offer->shards[i].slot));
+    }
+}
+
+/* ---- all ranks ----------------------------------------------------------------------------------------------- */
+
+/* Also that all were offered the same version. */
+static tck_status_t agree_on_version(const struct tck_client *client, tck_status_t status, struct version version,
+                                     struct error *err)
+{
+    uint32_t world_size = client->oob.world_size;
+    struct version mine = {htole64(version.term), htole64(version.step)};
+    struct version *all = calloc(world_size, sizeof(*all));
+
+    if (all == NULL && status == TCK_OK) {
+        status = error_set(err, TCK_ERR_NOMEM, "no memory for %u versions", world_size);
+    }
+    status = oob_exchange(&client->oob, status, &mine, all, sizeof(mine), err);
+    for (uint32_t r = 0; r < world_size && status == TCK_OK; r++) {
+        if (!version_is(all[r], mine)) {
+            status = error_set(err, TCK_ERR_INTERNAL, "rank %u was offered another version than rank %u", r,
+                               client->oob.rank);
+        }
+    }
+    free(all);
+    return status;
+}
+
+static void fill_result(const struct tck_client *client, const struct msg_restored *offer, tck_restored_t *out)
+{
+    uint64_t bytes[SOURCE_KINDS] = {0};
+
+    for (uint32_t i = 0; i < offer->count; i++) {
+        bytes[offer->shards[i].source] += client->layout.shards[i].image_bytes;
+    }
+    out->version = (tck_version_t){offer->version.term, offer->version.step};
+    out->bytes_local = bytes[SOURCE_LOCAL];
+    out->bytes_twin = bytes[SOURCE_TWIN];
+    out->bytes_peer = bytes[SOURCE_PEER];
+    out->bytes_storage = bytes[SOURCE_STORAGE];
+    out->newest_step = offer->newest_step;
+}
+
+static void unmap_foreign(struct tck_client *client)
+{
+    for (uint32_t i = 0; i < client->slots.count; i++) {
+        if (!client->slots.shards[i].segment.stored_here) {
+            slots_unmap(&client->slots, i);
+        }
+    }
+}
+
+static tck_status_t restore_locked(struct tck_client *client, uint64_t step, struct msg_restored *offer,
+                                   struct error *err)
+{
+    struct copy_list *lists = NULL;
+    tck_status_t status = build_lists(&client->layout, &lists, err);
+    bool offered;
+
+    if (status == TCK_OK) {
+        status = ask_for_version(client, step, offer, err);
+    }
+    offered = status == TCK_OK;
+    if (offered) {
+        status = check_images(client, offer, err);
+    }
+    status = agree_on_version(client, status, offer->version, err);
+    if (status == TCK_OK) {
+        copy_images(client, offer, lists);
+    }
+    if (offered) {
+        tell_done(client, offer);
+    }
+    unmap_foreign(client);
+    free_lists(&client->layout, lists);
+    return status;
+}
+
+tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out, struct error *err)
+{
+    struct msg_restored offer = {0};
+    uint64_t begin_ns = clock_ns();
+    tck_status_t status;
+
+    pthread_mutex_lock(&client->session.lock);
+    status = restore_locked(client, step, &offer, err);
+    pthread_mutex_unlock(&client->session.lock);
+    if (status == TCK_OK) {
+        status = oob_agree(&client->oob, TCK_OK, err);
+    }
+    if (status == TCK_OK && out != NULL) {
+        fill_result(client, &offer, out);
+        out->seconds = (double)(clock_ns() - begin_ns) / 1e9;
+    }
+    free(offer.shards);
+    return status;
+}

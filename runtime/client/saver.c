@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The saver thread: sleeps until the trainer begins a snapshot or the agent is gone. */
+#include "client/saver.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define RETURN_FIRST_MS 50 /* pause before trying to come back to the agent, doubled each time up to */
+#define RETURN_LAST_MS  2000
+
+/* ---- the end of a snapshot ----------------------------------------------------------------------------------- */
+
+static void finish_copied(struct saver *saver, uint64_t bytes)
+{
+    pthread_mutex_lock(&saver->lock);
+    saver->copied_step = saver->step;
+    saver->agent_hung = false;
+    saver->counts.copied++;
+    saver->counts.bytes += bytes;
+    saver->state = SAVE_IDLE;
+    pthread_cond_broadcast(&saver->idle);
+    pthread_mutex_unlock(&saver->lock);
+}
+
+/* With the lock held. */
+static void note_skipped(struct saver *saver, uint64_t step, const struct error *why)
+{
+    log_warn("snapshot of step %" PRIu64 " is skipped: %s", step, why->text);
+    saver->failed_step = step;
+    saver->failure = *why;
+    saver->counts.skipped++;
+}
+
+static void finish_skipped(struct saver *saver, const struct error *why)
+{
+    pthread_mutex_lock(&saver->lock);
+    note_skipped(saver, saver->step, why);
+    saver->agent_hung = why->code == TCK_ERR_TIMEDOUT;
+    saver->hung_beat = atomic_load(&saver->session->board->agent_beat);
+    saver->state = SAVE_IDLE;
+    pthread_cond_broadcast(&saver->idle);
+    pthread_mutex_unlock(&saver->lock);
+}
+
+/* ---- one snapshot (session locked) --------------------------------------------------------------------------- */
+
+static void tell_step(struct saver *saver, enum message_type type)
+{
+    struct msg_step step = {.seq = session_seq(saver->session), .step = saver->step};
+    struct writer w = writer_new(0);
+
+    msg_step_encode(&step, &w);
+    if (session_tell(saver->session, type, &w, NULL) != TCK_OK) {
+        log_debug("the agent could not be told of step %" PRIu64, saver->step);
+    }
+}
+
+static uint32_t stored_count(const struct slots *slots)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < slots->count; i++) {
+        count += slots->shards[i].segment.stored_here;
+    }
+    return count;
+}
+
+/* One slot for each shard stored here, in their order. */
+static bool grant_fits(const struct saver *saver, const struct msg_grant *grant)
+{
+    uint32_t n = 0;
+
+    if (grant->step != saver->step || grant->count != stored_count(saver->slots)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < saver->slots->count; i++) {
+        const struct msg_segment *segment = &saver->slots->shards[i].segment;
+
+        if (segment->stored_here && grant->slots[n++] >= segment->slot_count) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static tck_status_t take_grant(struct saver *saver, const struct ipc_frame *frame, struct msg_grant *out,
+                               struct error *err)
+{
+    if (msg_grant_decode(frame->payload, frame->len, out) != TCK_OK) {
+        return error_set(err, TCK_ERR_PROTO, "malformed grant from the agent");
+    }
+    if (!grant_fits(saver, out)) {
+        free(out->slots);
+        return error_set(err, TCK_ERR_PROTO, "the agent granted other slots than there are");
+    }
+    return TCK_OK;
+}
+
+static tck_status_t ask_for_slots(struct saver *saver, struct msg_grant *out, struct error *err)
+{
+    struct msg_begin begin = {.seq = session_seq(saver->session), .step = saver->step, .to_storage = saver->to_storage};
+    uint64_t now_ms = clock_ms();
+    int left_ms = saver->deadline_ms > now_ms ? (int)(saver->deadline_ms - now_ms) : 0;
+    struct writer w = writer_new(0);
+    struct ipc_frame frame;
+    tck_status_t status;
+
+    msg_begin_encode(&begin, &w);
+    status = session_ask(saver->session, MSG_BEGIN, &w, MSG_GRANT, left_ms, &frame, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = take_grant(saver, &frame, out, err);
+    ipc_frame_free(&frame);
+    return status;
+}
+
+/* Between two batches: a copy for an agent that is gone is of no use. */
+static bool agent_is_there(void *ctx)
+{
+    const struct session *session = ctx;
+    struct pollfd socket = {.fd = session->fd, .events = POLLRDHUP};
+
+    return poll(&socket, 1, 0) == 0;
+}
+
+static tck_status_t copy_shards(struct saver *saver, const struct msg_grant *grant, uint64_t *bytes_out,
+                                struct error *err)
+{
+    const struct copy_guard guard = {.go_on = agent_is_there, .ctx = saver->session};
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < saver->slots->count; i++) {
+        struct shard_slots *shard = &saver->slots->shards[i];
+
+        if (!shard->segment.stored_here) {
+            continue;
+        }
+        uint32_t slot = grant->slots[n++];
+        slot_prepare(shard, slot, saver->layout, &saver->layout->shards[i]);
+        if (!copy_to_slot(saver->copier, &saver->plan->lists[i], slot_image(shard, slot), &guard)) {
+            return error_set(err, TCK_ERR_UNREACHABLE, "the agent went away while its slots were filled");
+        }
+        bytes += saver->plan->lists[i].bytes;
+    }
+    *bytes_out = bytes;
+    return TCK_OK;
+}
+
+static tck_status_t snapshot_locked(struct saver *saver, uint64_t *bytes_out, struct error *err)
+{
+    struct msg_grant grant;
+    tck_status_t status = ask_for_slots(saver, &grant, err);
+
+    if (status == TCK_ERR_TIMEDOUT || status == TCK_ERR_PROTO) {
+        tell_step(saver, MSG_ABANDON); /* a grant may still come; nobody will use it */
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = copy_shards(saver, &grant, bytes_out, err);
+    free(grant.slots);
+    if (status == TCK_OK) {
+        tell_step(saver, MSG_SEAL);
+    }
+    return status;
+}
+
+static void take_snapshot(struct saver *saver)
+{
+    struct error err = {0};
+    uint64_t bytes = 0;
+    tck_status_t status;
+
+    pthread_mutex_lock(&saver->session->lock);
+    status = snapshot_locked(saver, &bytes, &err);
+    pthread_mutex_unlock(&saver->session->lock);
+    if (status == TCK_OK) {
+        finish_copied(saver, bytes);
+    } else {
+        finish_skipped(saver, &err);
+    }
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------- */
+
+static bool should_stop(struct saver *saver)
+{
+    bool stop;
+
+    pthread_mutex_lock(&saver->lock);
+    stop = saver->stop && saver->state == SAVE_IDLE;
+    pthread_mutex_unlock(&saver->lock);
+    return stop;
+}
+
+static tck_status_t come_back(struct saver *saver, struct error *err)
+{
+    struct msg_segments segments;
+    tck_status_t status;
+
+    pthread_mutex_lock(&saver->session->lock);
+    status = session_return(saver->session, &segments, err);
+    if (status == TCK_OK) {
+        status = slots_adopt(saver->slots, saver->session, saver->layout, &segments, err);
+    }
+    if (status == TCK_OK) {
+        atomic_store(&saver->session->connected, true);
+    } else {
+        session_disconnect(saver->session);
+    }
+    pthread_mutex_unlock(&saver->session->lock);
+    return status;
+}
+
+/* Whether the other end hung up. The answers to a request of the trainer's thread do not wake us. */
+static bool wait_for_work(struct saver *saver, int timeout_ms)
+{
+    bool connected = atomic_load(&saver->session->connected);
+    struct pollfd fds[2] = {{.fd = saver->wake_fd, .events = POLLIN},
+                            {.fd = connected ? saver->session->fd : -1, .events = POLLRDHUP}};
+    uint64_t count;
+
+    if (poll(fds, 2, timeout_ms) > 0 && fds[0].revents != 0 && read(saver->wake_fd, &count, sizeof(count)) < 0) {
+        log_debug("eventfd: %m"); /* another read was faster: no harm */
+    }
+    return fds[1].revents != 0;
+}
+
+static void lose_agent(struct saver *saver)
+{
+    log_warn("rank %u: the agent is gone", saver->session->rank);
+    pthread_mutex_lock(&saver->session->lock);
+    session_disconnect(saver->session);
+    pthread_mutex_unlock(&saver->session->lock);
+}
+
+static bool has_snapshot(struct saver *saver)
+{
+    bool copying;
+
+    pthread_mutex_lock(&saver->lock);
+    copying = saver->state == SAVE_COPYING;
+    pthread_mutex_unlock(&saver->lock);
+    return copying;
+}
+
+/* One try to come back; how long to wait before the next. */
+static int try_return(struct saver *saver, int pause_ms)
+{
+    struct error err = {0};
+
+    if (come_back(saver, &err) == TCK_OK) {
+        return RETURN_FIRST_MS;
+    }
+    log_debug("rank %u: the agent is not back: %s", saver->session->rank, err.text);
+    return pause_ms * 2 > RETURN_LAST_MS ? RETURN_LAST_MS : pause_ms * 2;
+}
+
+static void *saver_main(void *arg)
+{
+    struct saver *saver = arg;
+    int pause_ms = RETURN_FIRST_MS;
+
+    while (!should_stop(saver)) {
+        bool connected = atomic_load(&saver->session->connected);
+
+        if (has_snapshot(saver)) {
+            take_snapshot(saver);
+            continue;
+        }
+        if (wait_for_work(saver, connected ? -1 : pause_ms)) {
+            lose_agent(saver);
+        } else if (!connected && !has_snapshot(saver)) {
+            pause_ms = try_return(saver, pause_ms);
+        }
+    }
+    return NULL;
+}
+
+static int start_thread(struct saver *saver)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the trainer's own threads */
+    rc = pthread_create(&saver->thread, NULL, saver_main, saver);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+tck_status_t saver_start(struct saver *saver, struct session *session, const struct layout *layout, struct slots *slots,
+                         struct save_plan *plan, struct copier *copier, struct error *err)
+{
+    int rc;
+
+    *saver = (struct saver){.session = session, .layout = layout, .slots = slots, .plan = plan, .copier = copier};
+    saver->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (saver->wake_fd < 0) {
+        return error_set(err, status_of_errno(errno), "create an eventfd: %m");
+    }
+    pthread_mutex_init(&saver->lock, NULL);
+    pthread_cond_init(&saver->idle, NULL);
+    rc = start_thread(saver);
+    if (rc != 0) {
+        pthread_cond_destroy(&saver->idle);
+        pthread_mutex_destroy(&saver->lock);
+        close(saver->wake_fd);
+        errno = rc;
+        return error_set(err, status_of_errno(rc), "start the saver thread: %m");
+    }
+    saver->running = true;
+    return TCK_OK;
+}
+
+static void wake(struct saver *saver)
+{
+    uint64_t one = 1;
+
+    if (write(saver->wake_fd, &one, sizeof(one)) < 0) {
+        log_debug("eventfd: %m"); /* full: the thread is awake */
+    }
+}
+
+void saver_stop(struct saver *saver)
+{
+    if (!saver->running) {
+        return;
+    }
+    saver_wait(saver);
+    atomic_store(&saver->session->stopping, true);
+    pthread_mutex_lock(&saver->lock);
+    saver->stop = true;
+    pthread_mutex_unlock(&saver->lock);
+    wake(saver);
+    pthread_join(saver->thread, NULL);
+    atomic_store(&saver->session->stopping, false);
+    pthread_cond_destroy(&saver->idle);
+    pthread_mutex_destroy(&saver->lock);
+    close(saver->wake_fd);
+    saver->running = false;
+}
+
+/* ---- the trainer's side -------------------------------------------------------------------------------------- */
+
+static void copy_eager(const struct saver *saver)
+{
+    for (uint32_t i = 0; i < saver->plan->eager_count; i++) {
+        uint32_t r = saver->plan->eager[i];
+        const struct record *record = &saver->layout->records[r];
+
+        if (record->bytes > 0) {
+            memcpy(saver->plan->addrs[r], record->addr, record->bytes);
+        }
+    }
+}
+
+/* Why no snapshot can be begun now, NULL if it can. A hung agent costs the block time once, not at every save. */
+static const struct error *obstacle(const struct saver *saver)
+{
+    static const struct error gone = {TCK_ERR_UNREACHABLE, "the agent is gone; it is looked for"};
+    static const struct error hung = {TCK_ERR_TIMEDOUT, "the agent still does not answer"};
+
+    if (!atomic_load(&saver->session->connected)) {
+        return &gone;
+    }
+    return saver->agent_hung && atomic_load(&saver->session->board->agent_beat) == saver->hung_beat ? &hung : NULL;
+}
+
+/* Marks the snapshot as begun, or as skipped; with the lock held. */
+static bool enter(struct saver *saver, uint64_t step, bool to_storage)
+{
+    const struct error *why = obstacle(saver);
+
+    saver->begun_step = step > saver->begun_step ? step : saver->begun_step;
+    if (why != NULL) {
+        note_skipped(saver, step, why);
+        return false;
+    }
+    saver->step = step;
+    saver->to_storage = to_storage;
+    saver->deadline_ms = clock_ms() + saver->session->config.block_time_ms;
+    saver->counts.started++;
+    copy_eager(saver);
+    saver->state = SAVE_COPYING;
+    return true;
+}
+
+tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bool *started_out)
+{
+    bool busy, started;
+
+    pthread_mutex_lock(&saver->lock);
+    busy = saver->state == SAVE_COPYING;
+    started = !busy && enter(saver, step, to_storage);
+    pthread_mutex_unlock(&saver->lock);
+    if (busy) {
+        return TCK_ERR_BUSY;
+    }
+    if (started) {
+        wake(saver);
+    }
+    *started_out = started;
+    return TCK_OK;
+}
+
+void saver_wait(struct saver *saver)
+{
+    pthread_mutex_lock(&saver->lock);
+    while (saver->state == SAVE_COPYING) {
+        pthread_cond_wait(&saver->idle, &saver->lock);
+    }
+    pthread_mutex_unlock(&saver->lock);
+}
+
+bool saver_idle(struct saver *saver)
+{
+    return !has_snapshot(saver);
+}

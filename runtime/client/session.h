@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One rank's connection to its agent: requests and their answers, the board, and coming back after the agent restarted.
+ *
+ * Rule: the socket, the sequence number and the mapped slots belong to the thread that holds session.lock. There are
+ * two threads: the trainer's, in a call of tierckpt.h, and the saver's (saver.h). Each locks for a whole conversation:
+ * a snapshot from BEGIN to SEAL, a restore, a query, a return. Free of the lock are only the board (atomics, and its
+ * address never changes) and the two flags. Nothing on the trainer's step path takes the lock.
+ * A child made by fork must not use the session. */
+#ifndef TCK_CLIENT_SESSION_H
+#define TCK_CLIENT_SESSION_H
+
+#include "base/ipc.h"
+#include "base/message.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct session {
+    struct config config;
+    uint32_t rank, world_size;
+    pthread_mutex_t lock;
+    int fd; /* -1: no connection */
+    uint32_t seq;
+    struct board *board;
+    struct rank_hello hello; /* as the agent gave it */
+    struct world world;      /* after session_join; kept, to come back with */
+    atomic_bool connected;   /* saves may be begun; also says that the agent knows our shards */
+    atomic_bool stopping;    /* ends waiting for answers that may take long */
+};
+
+/* Connects, or starts an agent; then HELLO. On failure nothing is left. */
+must_check tck_status_t session_open(struct session *session, const struct config *config, uint32_t rank,
+                                     uint32_t world_size, struct error *err);
+void session_close(struct session *session);
+
+/* Everything below: with the lock held, or before there is a second thread. */
+
+#define PATIENT (-1) /* a time-out: as long as the agent lives and its loop turns */
+
+/* Begins a request: the number to put into it. */
+uint32_t session_seq(struct session *session);
+/* Sends the payload (taken over) and waits for its answer of that type, owned by the caller. MSG_ERROR and MSG_REFUSED
+ * become the error they carry. After a broken connection or a malformed answer the session is disconnected. */
+must_check tck_status_t session_ask(struct session *session, enum message_type type, struct writer *payload,
+                                    enum message_type answer, int timeout_ms, struct ipc_frame *out, struct error *err);
+/* Sends what has no answer. */
+must_check tck_status_t session_tell(struct session *session, enum message_type type, struct writer *payload,
+                                     struct error *err);
+
+/* Asks for a new term, at least this one. */
+must_check tck_status_t session_claim_term(struct session *session, uint64_t at_least, uint64_t *term_out,
+                                           struct error *err);
+/* Tells the agent who is in the world (session->world). */
+must_check tck_status_t session_join(struct session *session, struct error *err);
+/* Tells it all shards of the world. out is freed by the caller. */
+must_check tck_status_t session_register(struct session *session, struct msg_segments *out, struct error *err);
+/* The descriptor of a shard's slots, closed by the caller. */
+must_check tck_status_t session_segment_fd(struct session *session, struct hash128 shard, int *fd_out,
+                                           struct error *err);
+/* After the connection was lost: connects to the restarted agent, joins and registers again with the world as it was.
+ * Starts no agent: that is the keeper's part. Only the saver's thread calls it, once there is one. */
+must_check tck_status_t session_return(struct session *session, struct msg_segments *out, struct error *err);
+/* Gives the connection up; the saver's thread notices. */
+void session_disconnect(struct session *session);
+
+#endif

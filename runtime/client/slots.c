@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Mapping the memory that the agent holds for this rank's shards. */
+#include "client/slots.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SMALL_PAGE 4096
+#define HUGE_PAGE  ((size_t)2 << 20)
+
+/* ---- one shard ----------------------------------------------------------------------------------------------- */
+
+static void unmap(struct shard_slots *shard)
+{
+    if (shard->base != NULL) {
+        munmap(shard->base, shard->bytes);
+        shard->base = NULL;
+    }
+}
+
+static bool is_mapped(const struct shard_slots *shard, const struct stat *st, size_t bytes)
+{
+    return shard->base != NULL && shard->bytes == bytes && shard->dev == st->st_dev && shard->ino == st->st_ino;
+}
+
+/* Huge pages are mapped as such only from a boundary of theirs on; the kernel chooses one by itself only where
+ * shmem_enabled allows huge pages. */
+static void *map_aligned(size_t bytes, int populate, int fd)
+{
+    size_t room = bytes + HUGE_PAGE;
+    uint8_t *from = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t before = (size_t)(-(uintptr_t)from % HUGE_PAGE);
+    uint8_t *base;
+
+    if (from == MAP_FAILED) {
+        return MAP_FAILED;
+    }
+    base = mmap(from + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | populate, fd, 0);
+    if (base == MAP_FAILED) {
+        munmap(from, room);
+        return MAP_FAILED;
+    }
+    if (before > 0) {
+        munmap(from, before);
+    }
+    munmap(base + bytes, room - before - bytes);
+    return base;
+}
+
+static tck_status_t map_fd(struct shard_slots *shard, int fd, struct error *err)
+{
+    size_t bytes = shard->segment.slot_stride * shard->segment.slot_count;
+    /* Small pages are entered into the page table here, or each would cost a fault in the first snapshot. */
+    int populate = shard->segment.page_bytes == SMALL_PAGE ? MAP_POPULATE : 0;
+    struct stat st;
+    void *base;
+
+    if (fstat(fd, &st) < 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes) {
+        return error_set(err, TCK_ERR_PROTO, "a segment is smaller than its slots");
+    }
+    if (is_mapped(shard, &st, bytes)) {
+        return TCK_OK;
+    }
+    base = map_aligned(bytes, populate, fd);
+    if (base == MAP_FAILED) {
+        return error_set(err, status_of_errno(errno), "map a segment of %zu bytes: %m", bytes);
+    }
+    unmap(shard);
+    shard->base = base;
+    shard->bytes = bytes;
+    shard->dev = st.st_dev;
+    shard->ino = st.st_ino;
+    shard->prepared = 0;
+    return TCK_OK;
+}
+
+static tck_status_t map_shard(struct shard_slots *shard, struct session *session, struct error *err)
+{
+    int fd = -1;
+    tck_status_t status = session_segment_fd(session, shard->segment.shard, &fd, err);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = map_fd(shard, fd, err);
+    close(fd);
+    return status;
+}
+
+/* ---- all shards ---------------------------------------------------------------------------------------------- */
+
+static tck_status_t check_segment(const struct msg_segment *segment, const struct shard *shard, struct error *err)
+{
+    if (!hash128_is(segment->shard, shard->id)) {
+        return error_set(err, TCK_ERR_PROTO, "the agent answers with other shards than were registered");
+    }
+    if (segment->slot_count == 0 || segment->slot_count > MESSAGE_SLOTS_MAX ||
+        segment->slot_stride % IMAGE_ALIGN != 0 || segment->slot_stride < shard->image_bytes ||
+        segment->slot_stride > SIZE_MAX / MESSAGE_SLOTS_MAX) {
+        return error_set(err, TCK_ERR_PROTO, "%u slots of %" PRIu64 " bytes for an image of %" PRIu64,
+                         segment->slot_count, segment->slot_stride, shard->image_bytes);
+    }
+    return TCK_OK;
+}
+
+static tck_status_t check_segments(const struct msg_segments *segments, const struct layout *layout, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    if (segments->count != layout->shard_count) {
+        return error_set(err, TCK_ERR_PROTO, "the agent has %u shards of this rank, not %u", segments->count,
+                         layout->shard_count);
+    }
+    for (uint32_t i = 0; i < segments->count && status == TCK_OK; i++) {
+        status = check_segment(&segments->segments[i], &layout->shards[i], err);
+    }
+    return status;
+}
+
+static tck_status_t make_shards(struct slots *slots, uint32_t count, struct error *err)
+{
+    if (slots->shards != NULL) {
+        return TCK_OK;
+    }
+    slots->shards = calloc(count + (size_t)1, sizeof(*slots->shards));
+    if (slots->shards == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for %u shards", count);
+    }
+    slots->count = count;
+    return TCK_OK;
+}
+
+tck_status_t slots_adopt(struct slots *slots, struct session *session, const struct layout *layout,
+                         struct msg_segments *segments, struct error *err)
+{
+    tck_status_t status = check_segments(segments, layout, err);
+
+    if (status == TCK_OK) {
+        status = make_shards(slots, layout->shard_count, err);
+    }
+    for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
+        slots->shards[i].segment = segments->segments[i];
+        if (segments->segments[i].stored_here) {
+            status = map_shard(&slots->shards[i], session, err);
+        }
+    }
+    free(segments->segments);
+    segments->segments = NULL;
+    return status;
+}
+
+tck_status_t slots_map(struct slots *slots, uint32_t shard, struct session *session, struct error *err)
+{
+    return map_shard(&slots->shards[shard], session, err);
+}
+
+void slots_unmap(struct slots *slots, uint32_t shard)
+{
+    unmap(&slots->shards[shard]);
+}
+
+void slots_close(struct slots *slots)
+{
+    for (uint32_t i = 0; i < slots->count; i++) {
+        unmap(&slots->shards[i]);
+    }
+    free(slots->shards);
+    *slots = (struct slots){0};
+}
+
+/* ---- the fixed part of an image ------------------------------------------------------------------------------ */
+
+/* Twins must have equal bytes everywhere, and memory that was used before is not zero. */
+static void zero_gaps(uint8_t *image, const struct layout *layout, const struct shard *shard)
+{
+    uint64_t at = shard->header_bytes;
+
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        const struct record *record = &layout->records[shard->records[i]];
+
+        memset(image + at, 0, record->image_offset - at);
+        at = record->image_offset + record->bytes;
+    }
+    memset(image + at, 0, shard->image_bytes - at);
+}
+
+void slot_prepare(struct shard_slots *slots, uint32_t slot, const struct layout *layout, const struct shard *shard)
+{
+    uint8_t *image = slot_image(slots, slot);
+
+    if ((slots->prepared & (1u << slot)) != 0) {
+        return;
+    }
+    if (memcmp(image, shard->header, shard->header_bytes) != 0) {
+        memcpy(image, shard->header, shard->header_bytes);
+        zero_gaps(image, layout, shard);
+    }
+    slots->prepared |= 1u << slot;
+}

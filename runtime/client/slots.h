@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * This rank's shards in the agent's memory: the mapped slots. They belong to the holder of session.lock. */
+#ifndef TCK_CLIENT_SLOTS_H
+#define TCK_CLIENT_SLOTS_H
+
+#include "client/session.h"
+
+/* The slots of one shard. */
+struct shard_slots {
+    struct msg_segment segment;
+    uint8_t *base; /* NULL: not mapped */
+    size_t bytes;
+    dev_t dev;         /* which memory it is, */
+    ino_t ino;         /* the same after the agent restarted */
+    uint32_t prepared; /* bit per slot: header and gaps are in place */
+};
+
+struct slots {
+    uint32_t count;
+    struct shard_slots *shards; /* in the order of the layout's shards */
+};
+
+/* Takes what the agent answered to REGISTER (segments is freed) and maps the slots of all shards that this rank stores.
+ * Memory that is mapped already stays where it is. Also on failure the slots are to be closed by slots_close. */
+must_check tck_status_t slots_adopt(struct slots *slots, struct session *session, const struct layout *layout,
+                                    struct msg_segments *segments, struct error *err);
+/* Maps those of a shard that another rank of this node stores, to read them. */
+must_check tck_status_t slots_map(struct slots *slots, uint32_t shard, struct session *session, struct error *err);
+void slots_unmap(struct slots *slots, uint32_t shard);
+void slots_close(struct slots *slots);
+
+static inline uint8_t *slot_image(const struct shard_slots *shard, uint32_t slot)
+{
+    return shard->base + slot * shard->segment.slot_stride;
+}
+
+/* Writes what stays the same from step to step: the header, and zeros between the records. */
+void slot_prepare(struct shard_slots *slots, uint32_t slot, const struct layout *layout, const struct shard *shard);
+
+#endif

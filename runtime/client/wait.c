@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Waiting for a stage of a snapshot: looks at the board now and then, which costs the agent nothing. */
+#include "base/clock.h"
+#include "client/client.h"
+
+#include <inttypes.h>
+#include <time.h>
+
+#define PAUSE_FIRST_NS 50000
+#define PAUSE_LAST_NS  2000000
+
+/* What is known of the snapshots at one moment. */
+struct progress {
+    uint64_t begun, copied, failed; /* newest step of each kind */
+    struct error failure;
+};
+
+static struct progress look(struct tck_client *client)
+{
+    struct saver *saver = &client->saver;
+    struct progress p;
+
+    pthread_mutex_lock(&saver->lock);
+    p = (struct progress){saver->begun_step, saver->copied_step, saver->failed_step, saver->failure};
+    pthread_mutex_unlock(&saver->lock);
+    return p;
+}
+
+static uint64_t reached(const struct tck_client *client, const struct progress *p, tck_stage_t stage)
+{
+    const struct board *board = client->session.board;
+
+    switch (stage) {
+    case TCK_STAGE_COPIED:
+        return p->copied;
+    case TCK_STAGE_PROTECTED:
+        return atomic_load(&board->protected_step);
+    case TCK_STAGE_COMMITTED:
+        return atomic_load(&board->committed_step);
+    case TCK_STAGE_DRAINED:
+        return atomic_load(&board->published_step);
+    }
+    return 0;
+}
+
+/* TCK_ERR_BUSY: not yet. */
+static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t stage, struct error *err)
+{
+    struct progress p = look(client);
+
+    if (step > p.begun) {
+        return error_set(err, TCK_ERR_NOENT, "step %" PRIu64 " was never saved", step);
+    }
+    if (reached(client, &p, stage) >= step) {
+        return TCK_OK;
+    }
+    if (p.failed == step) {
+        return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was skipped: %s", step, p.failure.text);
+    }
+    if (atomic_load(&client->session.board->failed_step) == step) {
+        return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was refused or aborted", step);
+    }
+    return TCK_ERR_BUSY;
+}
+
+static void pause_ns(long *ns)
+{
+    struct timespec pause = {.tv_nsec = *ns};
+
+    nanosleep(&pause, NULL);
+    *ns = *ns * 2 > PAUSE_LAST_NS ? PAUSE_LAST_NS : *ns * 2;
+}
+
+tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t stage, int timeout_ms, struct error *err)
+{
+    uint64_t deadline_ms = clock_ms() + (uint64_t)timeout_ms;
+    long pause = PAUSE_FIRST_NS;
+
+    for (;;) {
+        tck_status_t status = ask(client, step, stage, err);
+
+        if (status != TCK_ERR_BUSY) {
+            return status;
+        }
+        if (clock_ms() >= deadline_ms) {
+            return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " has not come so far in %d ms", step, timeout_ms);
+        }
+        pause_ns(&pause);
+    }
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Commit when every node is ready, abort at the first refusal, time-out or newer commit; one drain at a time. */
+#include "core/coordinator.h"
+#include <string.h>
+
+/* An undecided version; stands beside the same index of decision.open. */
+struct open_version {
+    uint64_t deadline_ms;
+    bool to_storage;
+    uint32_t ready_count;
+    bool *ready; /* per node */
+};
+
+struct coordinator {
+    const struct coordinator_setup *setup;
+    struct decision decision;
+    struct open_version open[CORE_OPEN_MAX];
+    bool drain_wanted; /* a storage version committed while another was being drained */
+    bool publishing;
+    bool *drained; /* per node: its part of decision.drain is on storage */
+    bool changed;  /* within one event */
+};
+
+size_t coordinator_memory(const struct coordinator_setup *setup)
+{
+    return sizeof(struct coordinator) + (size_t)setup->node_count * (CORE_OPEN_MAX + 1);
+}
+
+struct coordinator *coordinator_init(void *memory, const struct coordinator_setup *setup,
+                                     const struct decision *decision, uint64_t now_ms)
+{
+    struct coordinator *c = memory;
+    memset(memory, 0, coordinator_memory(setup));
+    bool *bits = (bool *)(c + 1);
+    c->setup = setup;
+    c->drained = bits;
+    for (uint32_t i = 0; i < CORE_OPEN_MAX; i++) {
+        c->open[i].ready = bits + (size_t)(i + 1) * setup->node_count;
+        c->open[i].deadline_ms = now_ms + setup->version_timeout_ms;
+    }
+    if (decision != NULL && decision->term == setup->term) {
+        c->decision = *decision;
+    } else {
+        c->decision = (struct decision){.term = setup->term, .seq = 1};
+    }
+    return c;
+}
+
+uint32_t coordinator_actions_max(const struct coordinator_setup *setup)
+{
+    (void)setup;
+    return 2; /* ANNOUNCE and PUBLISH */
+}
+
+const struct decision *coordinator_decision(const struct coordinator *c)
+{
+    return &c->decision;
+}
+
+static void open_remove(struct coordinator *c, uint32_t index)
+{
+    struct decision *d = &c->decision;
+    struct open_version gone = c->open[index];
+    for (uint32_t i = index; i + 1 < d->open_count; i++) {
+        d->open[i] = d->open[i + 1];
+        c->open[i] = c->open[i + 1];
+    }
+    d->open_count--;
+    d->open[d->open_count] = 0;
+    c->open[d->open_count] = gone; /* keeps its bits' memory */
+    c->changed = true;
+}
+
+/* The open version of this step, opened if it is the newest heard of; NONE32 if it is decided. */
+static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
+{
+    struct decision *d = &c->decision;
+    for (uint32_t i = 0; i < d->open_count; i++) {
+        if (d->open[i] == step) {
+            return i;
+        }
+    }
+    if (step < d->horizon || step == UINT64_MAX) {
+        return NONE32;
+    }
+    if (d->open_count == CORE_OPEN_MAX) {
+        open_remove(c, 0);
+    }
+    uint32_t index = d->open_count++;
+    struct open_version *o = &c->open[index];
+    memset(o->ready, 0, c->setup->node_count);
+    *o = (struct open_version){.deadline_ms = now_ms + c->setup->version_timeout_ms, .ready = o->ready};
+    d->open[index] = step;
+    d->horizon = step + 1;
+    c->changed = true;
+    return index;
+}
+
+/* Begins a drain of the newest committed version if one is wanted, none runs, and it is not on storage yet. */
+static void drain_begin_if_wanted(struct coordinator *c)
+{
+    struct decision *d = &c->decision;
+    if (!c->drain_wanted || !version_none(d->drain) || version_none(d->watermark)) {
+        return;
+    }
+    c->drain_wanted = false;
+    if (version_is(d->watermark, d->published)) {
+        return;
+    }
+    d->drain = d->watermark;
+    d->drain_attempt++;
+    c->publishing = false;
+    memset(c->drained, 0, c->setup->node_count);
+    c->changed = true;
+}
+
+static void drain_end(struct coordinator *c, bool published)
+{
+    if (published) {
+        c->decision.published = c->decision.drain;
+    }
+    c->decision.drain = VERSION_NONE;
+    c->publishing = false;
+    c->changed = true;
+    drain_begin_if_wanted(c);
+}
+
+static void commit(struct coordinator *c, uint32_t index)
+{
+    struct decision *d = &c->decision;
+    d->watermark = (struct version){d->term, d->open[index]};
+    c->drain_wanted |= c->open[index].to_storage;
+    for (uint32_t left = index + 1; left > 0; left--) {
+        open_remove(c, 0); /* itself, and those before it, which nobody needs any more */
+    }
+    drain_begin_if_wanted(c);
+}
+
+/* A version of the coordinator's own node is open from its beginning: were it not heard of before it is ready, the
+ * refusal of a later step would put it below the horizon, and where copies take longer than the interval every version
+ * would end so. */
+static void on_begin(struct coordinator *c, const struct event *e)
+{
+    (void)open_find(c, e->version.step, e->now_ms);
+}
+
+static void on_ready(struct coordinator *c, const struct event *e)
+{
+    uint32_t index = open_find(c, e->version.step, e->now_ms);
+    if (index == NONE32) {
+        return;
+    }
+    if (!hash128_is(e->layout, c->setup->layout)) {
+        open_remove(c, index);
+        return;
+    }
+    struct open_version *o = &c->open[index];
+    o->to_storage |= e->to_storage;
+    o->ready_count += !o->ready[e->node];
+    o->ready[e->node] = true;
+    if (o->ready_count == c->setup->node_count) {
+        commit(c, index);
+    }
+}
+
+static void on_refused(struct coordinator *c, const struct event *e)
+{
+    uint32_t index = open_find(c, e->version.step, e->now_ms);
+    if (index != NONE32) {
+        open_remove(c, index);
+    }
+}
+
+static void on_drained(struct coordinator *c, const struct event *e)
+{
+    const struct decision *d = &c->decision;
+    bool current = version_is(e->version, d->drain) && e->attempt == d->drain_attempt;
+    if (version_none(d->drain) || !current || c->publishing) {
+        return;
+    }
+    if (e->ok) {
+        c->drained[e->node] = true;
+    } else {
+        drain_end(c, false);
+    }
+}
+
+static void on_published(struct coordinator *c, const struct event *e)
+{
+    const struct decision *d = &c->decision;
+    if (!version_none(d->drain) && version_is(e->version, d->drain) && e->attempt == d->drain_attempt) {
+        drain_end(c, e->ok);
+    }
+}
+
+static void on_based(struct coordinator *c, struct version base)
+{
+    struct decision *d = &c->decision;
+    if (d->based || base.term >= d->term) {
+        return;
+    }
+    d->based = true;
+    if (!version_none(base) && d->watermark.term < d->term) {
+        d->watermark = base;
+    }
+    c->changed = true;
+}
+
+static void on_tick(struct coordinator *c, uint64_t now_ms)
+{
+    for (uint32_t i = c->decision.open_count; i > 0; i--) {
+        if (now_ms >= c->open[i - 1].deadline_ms) {
+            open_remove(c, i - 1);
+        }
+    }
+}
+
+static bool all_drained(const struct coordinator *c)
+{
+    for (uint32_t i = 0; i < c->setup->node_count; i++) {
+        if (c->setup->drains[i] && !c->drained[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void dispatch(struct coordinator *c, const struct event *e)
+{
+    bool from_member = e->node < c->setup->node_count;
+    bool of_term = e->version.term == c->setup->term;
+    if (e->type == EVENT_BEGIN) {
+        on_begin(c, e);
+    } else if (e->type == EVENT_READY && from_member && of_term) {
+        on_ready(c, e);
+    } else if (e->type == EVENT_REFUSED && from_member && of_term) {
+        on_refused(c, e);
+    } else if (e->type == EVENT_DRAINED && from_member) {
+        on_drained(c, e);
+    } else if (e->type == EVENT_PUBLISHED) {
+        on_published(c, e);
+    } else if (e->type == EVENT_BASED) {
+        on_based(c, e->version);
+    } else if (e->type == EVENT_DRAIN_ASKED) {
+        c->drain_wanted = true;
+        drain_begin_if_wanted(c);
+    } else if (e->type == EVENT_TICK) {
+        on_tick(c, e->now_ms);
+    }
+}
+
+void coordinator_step(struct coordinator *c, const struct event *e, struct actions *out)
+{
+    if (e->term != c->setup->term) {
+        return;
+    }
+    c->changed = false;
+    dispatch(c, e);
+    if (c->changed) {
+        c->decision.seq++;
+        action_add(out, ACTION_ANNOUNCE);
+    }
+    if (!version_none(c->decision.drain) && !c->publishing && all_drained(c)) {
+        c->publishing = true;
+        struct action *a = action_add(out, ACTION_PUBLISH);
+        a->version = c->decision.drain;
+        a->attempt = c->decision.drain_attempt;
+    }
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The node machine: its memory, its helpers, and which part handles which event. */
+#include "core/node_internal.h"
+#include <string.h>
+
+static uint32_t setup_slot_total(const struct node_setup *setup)
+{
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < setup->shard_count; i++) {
+        total += setup->shards[i].slot_count;
+    }
+    return total;
+}
+
+/* Takes bytes from the caller's memory; with memory NULL it only counts. */
+static void *carve(char *memory, size_t *used, size_t bytes)
+{
+    void *at = memory == NULL ? NULL : memory + *used;
+    *used += (bytes + 15) & ~(size_t)15;
+    return at;
+}
+
+/* Lays the machine out in memory, or (memory NULL) tells the bytes it needs; the struct itself stands first. */
+static size_t lay_out(const struct node_setup *setup, char *memory, struct node *n)
+{
+    uint32_t slots = setup_slot_total(setup);
+    size_t used = 0;
+    carve(memory, &used, sizeof(struct node));
+    n->next_step = carve(memory, &used, setup->rank_count * sizeof(*n->next_step));
+    n->first_slot = carve(memory, &used, setup->shard_count * sizeof(*n->first_slot));
+    n->slots = carve(memory, &used, slots * sizeof(*n->slots));
+    n->copies = carve(memory, &used, slots * sizeof(*n->copies));
+    n->down = carve(memory, &used, setup->node_count * sizeof(*n->down));
+    for (int i = 0; i < NODE_SAVES; i++) {
+        n->saves[i].ranks = carve(memory, &used, setup->rank_count);
+    }
+    return used;
+}
+
+size_t node_memory(const struct node_setup *setup)
+{
+    struct node scratch;
+    return lay_out(setup, NULL, &scratch);
+}
+
+/* A version of this term found in headers: its progress is forgotten, so this node can never report it as protected. */
+static void refuse_found(struct node *n, struct version v)
+{
+    struct action items[2];
+    struct actions out = {.items = items, .cap = 2};
+    save_refuse(n, v, REFUSAL_TIMED_OUT, &out); /* said again at the first tick; nobody carries these actions out */
+    for (int i = 0; i < NODE_SAVES; i++) {
+        if (version_is(n->saves[i].version, v)) {
+            n->saves[i].next_send_ms = n->now_ms;
+        }
+    }
+    for (uint32_t r = 0; r < n->setup->rank_count; r++) {
+        if (n->next_step[r] <= v.step) {
+            n->next_step[r] = v.step + 1;
+        }
+    }
+}
+
+struct node *node_init(void *memory, const struct node_setup *setup, const struct slot *slots, uint64_t now_ms)
+{
+    struct node *n = memory;
+    memset(memory, 0, node_memory(setup));
+    lay_out(setup, memory, n);
+    n->setup = setup;
+    n->now_ms = now_ms;
+    n->slot_total = setup_slot_total(setup);
+    n->decision.term = setup->term;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < setup->shard_count; i++) {
+        n->first_slot[i] = next;
+        next += setup->shards[i].slot_count;
+    }
+    for (uint32_t i = 0; i < n->slot_total; i++) {
+        bool whole = slots[i].state == SLOT_VERIFIED;
+        n->slots[i] = (struct slot){.shard = slots[i].shard, .state = SLOT_FREE, .from = NONE32};
+        if (whole) {
+            n->slots[i].state = SLOT_VERIFIED;
+            n->slots[i].version = slots[i].version;
+            n->slots[i].root = slots[i].root;
+        }
+        if (whole && slots[i].version.term == setup->term) {
+            refuse_found(n, slots[i].version);
+        }
+    }
+    return n;
+}
+
+uint32_t node_actions_max(const struct node_setup *setup)
+{
+    uint32_t max = 2 * NODE_SAVES + 8;
+    for (uint32_t i = 0; i < setup->shard_count; i++) {
+        max += setup->shards[i].slot_count * (2 + setup->shards[i].holder_count);
+    }
+    return max;
+}
+
+const struct decision *node_decision(const struct node *node)
+{
+    return &node->decision;
+}
+
+uint32_t node_slot_total(const struct node *node)
+{
+    return node->slot_total;
+}
+
+const struct slot *node_slot(const struct node *node, uint32_t slot)
+{
+    return &node->slots[slot];
+}
+
+uint32_t node_slot_of(const struct node *node, uint32_t shard, struct version version)
+{
+    uint32_t first = node->first_slot[shard];
+    for (uint32_t i = first; i < first + node->setup->shards[shard].slot_count; i++) {
+        if (node->slots[i].state != SLOT_FREE && version_is(node->slots[i].version, version)) {
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+uint32_t node_shard_of(const struct node *node, uint32_t world_shard)
+{
+    for (uint32_t i = 0; world_shard != NONE32 && i < node->setup->shard_count; i++) {
+        if (node->setup->shards[i].world_shard == world_shard) {
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+struct version node_version(const struct node *n, uint64_t step)
+{
+    return (struct version){n->setup->term, step};
+}
+
+enum fate node_fate(const struct node *n, struct version v)
+{
+    return decision_fate(&n->decision, v);
+}
+
+const struct node_shard *node_shard_of_slot(const struct node *n, uint32_t slot)
+{
+    return &n->setup->shards[n->slots[slot].shard];
+}
+
+void node_set_slot(struct node *n, uint32_t slot, enum slot_state state, struct version version, struct actions *out)
+{
+    struct slot *s = &n->slots[slot];
+    if (!slot_may_become(s->state, state)) {
+        return;
+    }
+    s->state = state;
+    s->version = version;
+    action_add(out, ACTION_WRITE_HEADER)->slot = slot;
+}
+
+void node_free_slot(struct node *n, uint32_t slot, struct actions *out)
+{
+    struct slot *s = &n->slots[slot];
+    node_set_slot(n, slot, SLOT_FREE, VERSION_NONE, out);
+    s->root = (struct hash128){0, 0};
+    s->doomed = false;
+    s->from = NONE32;
+    memset(n->copies[slot], 0, sizeof(n->copies[slot]));
+}
+
+void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out)
+{
+    const struct slot *s = &n->slots[slot];
+    if (s->doomed && s->state == SLOT_VERIFIED && s->pins == 0 && !version_is(s->version, n->decision.drain)) {
+        node_free_slot(n, slot, out);
+    }
+}
+
+uint32_t node_empty_slot(const struct node *n, uint32_t shard)
+{
+    uint32_t first = n->first_slot[shard];
+    for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
+        if (n->slots[i].state == SLOT_FREE && n->slots[i].pins == 0) {
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+/* The end of a write into a slot. One whose version is over by now has nobody to be told. */
+static void verified(struct node *n, const struct event *e, struct actions *out)
+{
+    const struct slot *s = &n->slots[e->slot];
+    if (!version_is(s->version, e->version)) {
+        return;
+    }
+    if (s->state == SLOT_SEALED) {
+        save_verified(n, e, out);
+    } else if (s->state == SLOT_RECEIVING) {
+        hold_received(n, e, out);
+    }
+}
+
+static void unpin(struct node *n, uint32_t slot, struct actions *out)
+{
+    if (n->slots[slot].pins > 0) {
+        n->slots[slot].pins--;
+        node_free_if_unused(n, slot, out);
+    }
+}
+
+static void slot_event(struct node *n, const struct event *e, struct actions *out)
+{
+    if (e->slot >= n->slot_total) {
+        return;
+    }
+    if (e->type == EVENT_VERIFIED) {
+        verified(n, e, out);
+    } else if (e->type == EVENT_PIN) {
+        n->slots[e->slot].pins++;
+    } else if (e->type == EVENT_UNPIN) {
+        unpin(n, e->slot, out);
+    } else {
+        hold_corrupt(n, e, out);
+    }
+}
+
+static void rank_event(struct node *n, const struct event *e, struct actions *out)
+{
+    if (e->rank >= n->setup->rank_count) {
+        return;
+    }
+    if (e->type == EVENT_BEGIN) {
+        save_begin(n, e, out);
+    } else if (e->type == EVENT_SEAL) {
+        save_seal(n, e, out);
+    } else if (e->type == EVENT_ABANDON) {
+        save_abandon(n, e, out);
+    } else {
+        save_rank_lost(n, e, out);
+    }
+}
+
+static void peer_event(struct node *n, const struct event *e, struct actions *out)
+{
+    if (e->node >= n->setup->node_count) {
+        return;
+    }
+    if (e->type == EVENT_OFFER) {
+        hold_offer(n, e, out);
+    } else if (e->type == EVENT_REPLICA) {
+        save_replica(n, e, out);
+    } else if (e->type == EVENT_NODE_DOWN) {
+        n->down[e->node] = true;
+        save_node_down(n, e->node, out);
+    } else {
+        n->down[e->node] = false;
+    }
+}
+
+void node_step(struct node *n, const struct event *e, struct actions *out)
+{
+    if (e->term != n->setup->term) {
+        return;
+    }
+    n->now_ms = e->now_ms > n->now_ms ? e->now_ms : n->now_ms;
+    switch (e->type) {
+    case EVENT_BEGIN:
+    case EVENT_SEAL:
+    case EVENT_ABANDON:
+    case EVENT_RANK_LOST:
+        rank_event(n, e, out);
+        break;
+    case EVENT_VERIFIED:
+    case EVENT_PIN:
+    case EVENT_UNPIN:
+    case EVENT_CORRUPT:
+        slot_event(n, e, out);
+        break;
+    case EVENT_OFFER:
+    case EVENT_REPLICA:
+    case EVENT_NODE_DOWN:
+    case EVENT_NODE_UP:
+        peer_event(n, e, out);
+        break;
+    case EVENT_FETCH:
+        hold_fetch(n, e, out);
+        break;
+    case EVENT_DECISION:
+        decide_learn(n, &e->decision, out);
+        break;
+    case EVENT_DRAINED_HERE:
+        decide_drained_here(n, e, out);
+        break;
+    case EVENT_TICK:
+        save_tick(n, out);
+        decide_tick(n, out);
+        break;
+    case EVENT_READY:
+    case EVENT_REFUSED:
+    case EVENT_DRAINED:
+    case EVENT_PUBLISHED:
+    case EVENT_BASED:
+    case EVENT_DRAIN_ASKED:
+        break; /* the coordinator's */
+    }
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One node's part of the protocol: which slot may be filled, replicated, kept, freed (docs/architecture.md,
+ * "protocol").
+ *
+ * A slot is freed only when the newest decision says its version is over (decision_fate), when the trainer or transfer
+ * that was filling it is gone, or when its content is corrupt. Never by age, count or space. One exception, used by
+ * recovery only: EVENT_FETCH with no free slot takes one of an older term, in this order: the newest version newer than
+ * the one fetched (the planner found it incomplete), the oldest below the floor (superseded), the oldest above it.
+ * Never the floor itself: had anything above it been committed, then the coordinator, who alone may know of it, is
+ * lost, and that fault did not cost this shard's copies.
+ *
+ * A slot that something still writes into (FILLING, SEALED before its digests, RECEIVING) waits for the event that ends
+ * it before it is used again, even if its version is over; so does one that is pinned, or whose version is drained. */
+#ifndef TCK_CORE_NODE_H
+#define TCK_CORE_NODE_H
+
+#include "core/slot.h"
+
+/* A shard that this node owns (a rank here saves it) or holds for others, in this term. */
+struct node_shard {
+    uint32_t world_shard; /* index in the world, NONE32 for a leftover of an older term that has no duty here */
+    struct hash128 id;
+    uint32_t slot_count;
+    uint32_t storing_rank; /* local rank (0..rank_count-1) that saves it, NONE32 if only held */
+    uint32_t holder_count; /* nodes that this node sends copies to */
+    uint32_t holders[CORE_HOLDERS_MAX];
+    bool held;        /* offers of it are welcome */
+    bool drains_here; /* this node writes it to storage */
+};
+
+struct node_setup {
+    uint64_t term;
+    uint32_t self;
+    uint32_t node_count;
+    struct hash128 layout;
+    uint32_t rank_count; /* trainers of this node */
+    uint32_t shard_count;
+    const struct node_shard *shards; /* slots are numbered through: shard 0's first */
+    uint32_t version_timeout_ms;
+    uint32_t retry_ms; /* READY, REFUSED and failed replicas are repeated after this */
+};
+
+struct node;
+
+/* Bytes of memory that node_init needs; the memory is the caller's and is the machine. */
+size_t node_memory(const struct node_setup *setup);
+/* setup and what it points to must outlive the node. slots (setup's total count) gives the content found in headers:
+ * FREE or VERIFIED; undecided versions of this term among them are refused, since nothing is known of their copies. */
+struct node *node_init(void *memory, const struct node_setup *setup, const struct slot *slots, uint64_t now_ms);
+uint32_t node_actions_max(const struct node_setup *setup);
+
+void node_step(struct node *node, const struct event *event, struct actions *out);
+
+const struct decision *node_decision(const struct node *node);
+uint32_t node_slot_total(const struct node *node);
+const struct slot *node_slot(const struct node *node, uint32_t slot);
+/* The slot of this shard (index into setup.shards) with this version, NONE32 if none. */
+uint32_t node_slot_of(const struct node *node, uint32_t shard, struct version version);
+/* Index into setup.shards of a shard of the world, NONE32 if it has no duty here. */
+uint32_t node_shard_of(const struct node *node, uint32_t world_shard);
+
+#endif

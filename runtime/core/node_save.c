@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Versions that this node saves: from BEGIN over digests and replicas to READY, or to a refusal. */
+#include "core/node_internal.h"
+#include <string.h>
+
+static struct save *save_find(struct node *n, struct version v)
+{
+    for (int i = 0; i < NODE_SAVES; i++) {
+        if (version_is(n->saves[i].version, v)) {
+            return &n->saves[i];
+        }
+    }
+    return NULL;
+}
+
+/* The version's entry, a new one if it has none; NULL if the table is full. */
+static struct save *save_open(struct node *n, struct version v)
+{
+    struct save *s = save_find(n, v);
+    if (s != NULL) {
+        return s;
+    }
+    s = save_find(n, VERSION_NONE);
+    if (s != NULL) {
+        uint8_t *ranks = s->ranks;
+        memset(ranks, RANK_IDLE, n->setup->rank_count);
+        *s = (struct save){.version = v, .ranks = ranks, .deadline_ms = n->now_ms + n->setup->version_timeout_ms};
+    }
+    return s;
+}
+
+static void tell(struct version v, enum told told, struct actions *out)
+{
+    struct action *a = action_add(out, ACTION_TELL);
+    a->version = v;
+    a->told = told;
+}
+
+/* Says READY or REFUSED, whichever holds. */
+static void send_state(struct node *n, struct save *s, struct actions *out)
+{
+    struct action *a = action_add(out, s->refusal != REFUSAL_NONE ? ACTION_SEND_REFUSED : ACTION_SEND_READY);
+    a->version = s->version;
+    a->refusal = s->refusal;
+    a->to_storage = s->to_storage;
+    s->next_send_ms = n->now_ms + n->setup->retry_ms;
+}
+
+void save_refuse(struct node *n, struct version v, enum refusal refusal, struct actions *out)
+{
+    struct save *s = node_fate(n, v) == FATE_UNDECIDED ? save_open(n, v) : NULL;
+    if (s == NULL || s->refusal != REFUSAL_NONE) {
+        return;
+    }
+    s->refusal = refusal;
+    if (!s->ready) { /* else it may be committed all the same */
+        s->told_failed = true;
+        tell(v, TOLD_FAILED, out);
+    }
+    send_state(n, s, out);
+}
+
+/* Why this rank cannot save v now, REFUSAL_NONE if it can. */
+static enum refusal begin_obstacle(const struct node *n, uint32_t rank, struct version v)
+{
+    for (uint32_t i = 0; i < n->setup->shard_count; i++) {
+        const struct node_shard *shard = &n->setup->shards[i];
+        if (shard->storing_rank != rank) {
+            continue;
+        }
+        if (node_empty_slot(n, i) == NONE32 || node_slot_of(n, i, v) != NONE32) {
+            return REFUSAL_NO_SLOT;
+        }
+        for (uint32_t h = 0; h < shard->holder_count; h++) {
+            if (n->down[shard->holders[h]]) {
+                return REFUSAL_HOLDER_LOST;
+            }
+        }
+    }
+    return REFUSAL_NONE;
+}
+
+static void refuse_rank(uint32_t rank, struct version v, enum refusal refusal, struct actions *out)
+{
+    struct action *a = action_add(out, ACTION_REFUSE);
+    a->rank = rank;
+    a->version = v;
+    a->refusal = refusal;
+}
+
+static void grant(struct node *n, struct save *s, uint32_t rank, struct actions *out)
+{
+    for (uint32_t i = 0; i < n->setup->shard_count; i++) {
+        if (n->setup->shards[i].storing_rank == rank) {
+            node_set_slot(n, node_empty_slot(n, i), SLOT_FILLING, s->version, out);
+        }
+    }
+    s->ranks[rank] = RANK_FILLING;
+    struct action *a = action_add(out, ACTION_GRANT);
+    a->rank = rank;
+    a->version = s->version;
+}
+
+/* Undecided versions that this rank will never save, because it has gone on: the agent was away when it should have, or
+ * has forgotten since. Nobody else can tell, and their slots would be held until they time out. */
+static void refuse_passed_over(struct node *n, uint32_t rank, uint64_t step, struct actions *out)
+{
+    for (uint32_t i = 0; i < n->decision.open_count && n->decision.open[i] < step; i++) {
+        struct version v = node_version(n, n->decision.open[i]);
+        const struct save *s = save_find(n, v);
+        if (s == NULL || s->ranks[rank] == RANK_IDLE) {
+            save_refuse(n, v, REFUSAL_PASSED_OVER, out);
+        }
+    }
+}
+
+static void begin(struct node *n, const struct event *e, struct version v, struct actions *out)
+{
+    if (node_fate(n, v) != FATE_UNDECIDED) {
+        refuse_rank(e->rank, v, REFUSAL_ABORTED, out);
+        return;
+    }
+    struct save *s = save_open(n, v);
+    if (s == NULL) { /* many undecided versions and a silent coordinator: it will time this one out */
+        refuse_rank(e->rank, v, REFUSAL_NO_SLOT, out);
+        return;
+    }
+    s->to_storage |= e->to_storage;
+    enum refusal obstacle = s->refusal != REFUSAL_NONE ? s->refusal : begin_obstacle(n, e->rank, v);
+    if (obstacle != REFUSAL_NONE) {
+        refuse_rank(e->rank, v, obstacle, out);
+        save_refuse(n, v, obstacle, out);
+        return;
+    }
+    grant(n, s, e->rank, out);
+}
+
+void save_begin(struct node *n, const struct event *e, struct actions *out)
+{
+    struct version v = node_version(n, e->version.step);
+    if (v.step < n->next_step[e->rank] || v.step == UINT64_MAX) {
+        refuse_rank(e->rank, v, REFUSAL_OLD_STEP, out);
+        return;
+    }
+    n->next_step[e->rank] = v.step + 1;
+    begin(n, e, v, out);
+    refuse_passed_over(n, e->rank, v.step, out);
+}
+
+static bool all_sealed(const struct node *n, const struct save *s)
+{
+    for (uint32_t r = 0; r < n->setup->rank_count; r++) {
+        if (s->ranks[r] != RANK_SEALED) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool shard_protected(const struct node *n, uint32_t shard, struct version v)
+{
+    uint32_t slot = node_slot_of(n, shard, v);
+    if (slot == NONE32 || n->slots[slot].state != SLOT_VERIFIED) {
+        return false;
+    }
+    for (uint32_t h = 0; h < n->setup->shards[shard].holder_count; h++) {
+        if (n->copies[slot][h].state != COPY_ACKED) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void ready_if_protected(struct node *n, struct save *s, struct actions *out)
+{
+    if (s->ready || s->refusal != REFUSAL_NONE || !all_sealed(n, s)) {
+        return;
+    }
+    for (uint32_t i = 0; i < n->setup->shard_count; i++) {
+        if (n->setup->shards[i].storing_rank != NONE32 && !shard_protected(n, i, s->version)) {
+            return;
+        }
+    }
+    s->ready = true;
+    tell(s->version, TOLD_PROTECTED, out);
+    send_state(n, s, out);
+}
+
+/* Calls on_slot for each slot that this rank is filling with v (VERSION_NONE: with any version). */
+static void each_filling(struct node *n, uint32_t rank, struct version v,
+                         void (*on_slot)(struct node *n, uint32_t slot, struct actions *out), struct actions *out)
+{
+    for (uint32_t i = 0; i < n->slot_total; i++) {
+        const struct slot *slot = &n->slots[i];
+        bool wanted = version_none(v) || version_is(slot->version, v);
+        if (slot->state == SLOT_FILLING && wanted && node_shard_of_slot(n, i)->storing_rank == rank) {
+            on_slot(n, i, out);
+        }
+    }
+}
+
+static void seal_slot(struct node *n, uint32_t slot, struct actions *out)
+{
+    if (n->slots[slot].doomed) {
+        node_free_slot(n, slot, out);
+        return;
+    }
+    node_set_slot(n, slot, SLOT_SEALED, n->slots[slot].version, out);
+    struct action *a = action_add(out, ACTION_VERIFY);
+    a->slot = slot;
+    a->version = n->slots[slot].version;
+}
+
+void save_seal(struct node *n, const struct event *e, struct actions *out)
+{
+    struct version v = node_version(n, e->version.step);
+    each_filling(n, e->rank, v, seal_slot, out);
+    struct save *s = save_find(n, v);
+    if (s != NULL && s->ranks[e->rank] == RANK_FILLING) {
+        s->ranks[e->rank] = RANK_SEALED;
+        ready_if_protected(n, s, out); /* a rank may have nothing of its own to store */
+    }
+}
+
+void save_abandon(struct node *n, const struct event *e, struct actions *out)
+{
+    struct version v = node_version(n, e->version.step);
+    each_filling(n, e->rank, v, node_free_slot, out);
+    struct save *s = save_find(n, v);
+    if (s != NULL && s->ranks[e->rank] == RANK_FILLING) {
+        s->ranks[e->rank] = RANK_IDLE;
+        save_refuse(n, v, REFUSAL_RANK_LOST, out);
+    }
+}
+
+void save_rank_lost(struct node *n, const struct event *e, struct actions *out)
+{
+    each_filling(n, e->rank, VERSION_NONE, node_free_slot, out);
+    for (int i = 0; i < NODE_SAVES; i++) {
+        struct save *s = &n->saves[i];
+        if (!version_none(s->version) && s->ranks[e->rank] != RANK_SEALED) {
+            s->ranks[e->rank] = RANK_IDLE;
+            save_refuse(n, s->version, REFUSAL_RANK_LOST, out);
+        }
+    }
+}
+
+static void replicate(struct node *n, uint32_t slot, uint32_t holder, struct actions *out)
+{
+    const struct node_shard *shard = node_shard_of_slot(n, slot);
+    n->copies[slot][holder].state = COPY_SENDING;
+    struct action *a = action_add(out, ACTION_REPLICATE);
+    a->slot = slot;
+    a->node = shard->holders[holder];
+    a->shard = shard->world_shard;
+    a->version = n->slots[slot].version;
+    a->root = n->slots[slot].root;
+}
+
+void save_verified(struct node *n, const struct event *e, struct actions *out)
+{
+    struct version v = e->version;
+    if (!e->ok) {
+        node_free_slot(n, e->slot, out);
+        save_refuse(n, v, REFUSAL_CORRUPT, out);
+        return;
+    }
+    n->slots[e->slot].root = e->root;
+    node_set_slot(n, e->slot, SLOT_VERIFIED, v, out);
+    node_free_if_unused(n, e->slot, out);
+    struct save *s = save_find(n, v);
+    if (s == NULL || s->refusal != REFUSAL_NONE || n->slots[e->slot].state != SLOT_VERIFIED) {
+        return;
+    }
+    for (uint32_t h = 0; h < node_shard_of_slot(n, e->slot)->holder_count; h++) {
+        replicate(n, e->slot, h, out);
+    }
+    ready_if_protected(n, s, out);
+}
+
+/* Whether asking the same holder again can help. */
+static bool refusal_may_heal(enum refusal refusal)
+{
+    return refusal != REFUSAL_NOT_A_HOLDER && refusal != REFUSAL_TERM_CLOSED && refusal != REFUSAL_ABORTED;
+}
+
+/* The copy of the event's shard at the event's node, NULL if nothing is known of it. */
+static struct copy *copy_of(struct node *n, const struct event *e, uint32_t *slot_out)
+{
+    uint32_t shard = node_shard_of(n, e->shard);
+    uint32_t slot = shard == NONE32 ? NONE32 : node_slot_of(n, shard, e->version);
+    if (slot == NONE32) {
+        return NULL;
+    }
+    for (uint32_t h = 0; h < n->setup->shards[shard].holder_count; h++) {
+        if (n->setup->shards[shard].holders[h] == e->node) {
+            *slot_out = slot;
+            return &n->copies[slot][h];
+        }
+    }
+    return NULL;
+}
+
+void save_replica(struct node *n, const struct event *e, struct actions *out)
+{
+    uint32_t slot = NONE32;
+    struct copy *copy = copy_of(n, e, &slot);
+    struct save *s = save_find(n, e->version);
+    if (copy == NULL || s == NULL || copy->state == COPY_NONE || copy->state == COPY_ACKED) {
+        return;
+    }
+    if (e->ok && hash128_is(e->root, n->slots[slot].root)) {
+        copy->state = COPY_ACKED;
+        ready_if_protected(n, s, out);
+        return;
+    }
+    copy->state = COPY_FAILED;
+    copy->retry_ms = n->now_ms + n->setup->retry_ms;
+    if (!refusal_may_heal(e->refusal)) {
+        save_refuse(n, e->version, e->refusal, out);
+    }
+}
+
+/* Whether this version still waits for a copy at that node. */
+static bool needs_holder(const struct node *n, const struct save *s, uint32_t node)
+{
+    for (uint32_t i = 0; i < n->setup->shard_count; i++) {
+        const struct node_shard *shard = &n->setup->shards[i];
+        if (shard->storing_rank == NONE32) {
+            continue;
+        }
+        uint32_t slot = node_slot_of(n, i, s->version);
+        for (uint32_t h = 0; h < shard->holder_count; h++) {
+            bool acked = slot != NONE32 && n->copies[slot][h].state == COPY_ACKED;
+            if (shard->holders[h] == node && !acked) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void save_node_down(struct node *n, uint32_t node, struct actions *out)
+{
+    for (int i = 0; i < NODE_SAVES; i++) {
+        struct save *s = &n->saves[i];
+        if (!version_none(s->version) && s->refusal == REFUSAL_NONE && needs_holder(n, s, node)) {
+            save_refuse(n, s->version, REFUSAL_HOLDER_LOST, out);
+        }
+    }
+}
+
+static void retry_copies(struct node *n, uint32_t slot, struct actions *out)
+{
+    if (n->slots[slot].state != SLOT_VERIFIED) {
+        return;
+    }
+    const struct save *s = save_find(n, n->slots[slot].version);
+    if (s == NULL || s->refusal != REFUSAL_NONE) {
+        return;
+    }
+    for (uint32_t h = 0; h < node_shard_of_slot(n, slot)->holder_count; h++) {
+        const struct copy *copy = &n->copies[slot][h];
+        if (copy->state == COPY_FAILED && n->now_ms >= copy->retry_ms) {
+            replicate(n, slot, h, out);
+        }
+    }
+}
+
+void save_tick(struct node *n, struct actions *out)
+{
+    for (int i = 0; i < NODE_SAVES; i++) {
+        struct save *s = &n->saves[i];
+        if (version_none(s->version)) {
+            continue;
+        }
+        if (s->refusal == REFUSAL_NONE && n->now_ms >= s->deadline_ms) {
+            save_refuse(n, s->version, REFUSAL_TIMED_OUT, out);
+        } else if ((s->ready || s->refusal != REFUSAL_NONE) && n->now_ms >= s->next_send_ms) {
+            send_state(n, s, out);
+        }
+    }
+    for (uint32_t i = 0; i < n->slot_total; i++) {
+        retry_copies(n, i, out);
+    }
+}
+
+void save_settle(struct node *n, struct actions *out)
+{
+    for (int i = 0; i < NODE_SAVES; i++) {
+        struct save *s = &n->saves[i];
+        if (version_none(s->version) || node_fate(n, s->version) == FATE_UNDECIDED) {
+            continue;
+        }
+        if (node_fate(n, s->version) == FATE_OVER && !s->told_failed) {
+            tell(s->version, TOLD_FAILED, out);
+        }
+        s->version = VERSION_NONE;
+    }
+}

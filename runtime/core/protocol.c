@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a decision says of a version, its encoding, and the texts of refusals. */
+#include "core/protocol.h"
+#include <string.h>
+
+static bool decision_has_open(const struct decision *d, uint64_t step)
+{
+    for (uint32_t i = 0; i < d->open_count; i++) {
+        if (d->open[i] == step) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum fate decision_fate(const struct decision *d, struct version v)
+{
+    if (version_none(v)) {
+        return FATE_OVER;
+    }
+    if (version_is(v, d->watermark)) {
+        return FATE_COMMITTED;
+    }
+    if (v.term > d->term) {
+        return FATE_UNDECIDED;
+    }
+    if (v.term < d->term) {
+        return d->based || d->watermark.term == d->term ? FATE_OVER : FATE_UNDECIDED;
+    }
+    return v.step >= d->horizon || decision_has_open(d, v.step) ? FATE_UNDECIDED : FATE_OVER;
+}
+
+void decision_encode(const struct decision *d, struct writer *w)
+{
+    write_u64(w, d->term);
+    write_u64(w, d->seq);
+    write_u8(w, d->based);
+    write_version(w, d->watermark);
+    write_u64(w, d->horizon);
+    write_u8(w, (uint8_t)d->open_count);
+    for (uint32_t i = 0; i < d->open_count; i++) {
+        write_u64(w, d->open[i]);
+    }
+    write_version(w, d->drain);
+    write_u64(w, d->drain_attempt);
+    write_version(w, d->published);
+}
+
+/* The invariants that the coordinator keeps; whoever breaks them is not one. */
+static bool decision_is_sane(const struct decision *d)
+{
+    if (d->term == 0 || d->watermark.term > d->term || d->drain.term > d->term || d->published.term > d->term) {
+        return false;
+    }
+    bool decided_here = d->watermark.term == d->term;
+    if (decided_here && d->watermark.step >= d->horizon) {
+        return false;
+    }
+    for (uint32_t i = 0; i < d->open_count; i++) {
+        bool ascending = i == 0 || d->open[i] > d->open[i - 1];
+        bool newer = !decided_here || d->open[i] > d->watermark.step;
+        if (!ascending || !newer || d->open[i] >= d->horizon) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct decision decision_decode(struct reader *r)
+{
+    struct decision d = {0};
+    d.term = read_u64(r);
+    d.seq = read_u64(r);
+    uint8_t based = read_u8(r);
+    d.based = based == 1;
+    d.watermark = read_version(r);
+    d.horizon = read_u64(r);
+    d.open_count = read_u8(r);
+    if (d.open_count > CORE_OPEN_MAX) {
+        d.open_count = 0;
+        r->failed = true;
+    }
+    for (uint32_t i = 0; i < d.open_count; i++) {
+        d.open[i] = read_u64(r);
+    }
+    d.drain = read_version(r);
+    d.drain_attempt = read_u64(r);
+    d.published = read_version(r);
+    if (based > 1 || !decision_is_sane(&d)) {
+        r->failed = true;
+    }
+    return d;
+}
+
+const char *refusal_text(enum refusal refusal)
+{
+    switch (refusal) {
+#define REFUSAL_CASE(name, text) \
+    case REFUSAL_##name:         \
+        return text;
+        REFUSAL_MAP(REFUSAL_CASE)
+#undef REFUSAL_CASE
+    case REFUSAL_NONE:
+        break;
+    }
+    return "not refused";
+}
+
+struct action *action_add(struct actions *out, enum action_type type)
+{
+    struct action *a = &out->items[out->count++];
+    *a = (struct action){.type = type, .node = NONE32, .rank = NONE32, .shard = NONE32, .slot = NONE32};
+    return a;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the protocol's machines (node.h, coordinator.h, term.h) consume and produce. Pure: plain structs, no I/O, no
+ * clock, no allocation; the agent and the simulator feed events in and carry the actions out, in order, before the next
+ * event. Nodes and shards are indices into the term's world (base/world.h).
+ *
+ * One idea carries it: the coordinator's whole decision state (struct decision) is small and is sent again and again.
+ * Every message may be lost, doubled, delayed or reordered; a node acts on the newest decision it has seen. */
+#ifndef TCK_CORE_PROTOCOL_H
+#define TCK_CORE_PROTOCOL_H
+
+#include "base/version.h"
+
+#define CORE_OPEN_MAX    8 /* undecided versions the coordinator keeps open; one more aborts the oldest */
+#define CORE_HOLDERS_MAX 4 /* replicas of one shard */
+#define CORE_SLOTS_MAX   4 /* slots per shard */
+
+/* The one decision state of a term. A version of this term is
+ *   committed  if it is the watermark,
+ *   undecided  if its step is in open[], or not below the horizon,
+ *   over       otherwise: aborted, or committed once and superseded by the watermark.
+ * A version of an older term is over once `based` is set or the watermark is of this term; only the watermark itself,
+ * which may be of an older term (the base of a recovery), stays. What is committed or over never becomes undecided. */
+struct decision {
+    uint64_t term;
+    uint64_t seq; /* grows with every change; an older one is ignored */
+    bool based;   /* recovery of this term is over: the watermark (if any) is protected again in this world */
+    struct version watermark; /* newest committed */
+    uint64_t horizon;         /* one above the highest step ever heard of in this term; 0: none heard of */
+    uint32_t open_count;
+    uint64_t open[CORE_OPEN_MAX]; /* ascending */
+    struct version drain;         /* committed version being drained; VERSION_NONE: none. Its slots stay */
+    uint64_t drain_attempt;       /* counts the drains of this term: tells two attempts at one version apart */
+    struct version published;     /* newest one published in this term */
+};
+
+enum fate {
+    FATE_UNDECIDED,
+    FATE_COMMITTED,
+    FATE_OVER /* aborted, superseded, or of a closed term: its slots are free */
+};
+
+/* What the decision says of v. */
+enum fate decision_fate(const struct decision *d, struct version v);
+void decision_encode(const struct decision *d, struct writer *w);
+struct decision decision_decode(struct reader *r); /* r->failed if malformed */
+
+/* Why a save or an offer is refused; X(name, text). */
+#define REFUSAL_MAP(X)                                                                \
+    X(NO_SLOT, "no free slot: the versions before it are undecided or being drained") \
+    X(OLD_STEP, "the step is not newer than one already begun")                       \
+    X(TERM_CLOSED, "a newer term has begun")                                          \
+    X(NOT_JOINED, "this agent has no world yet")                                      \
+    X(ABORTED, "the version was already aborted")                                     \
+    X(NOT_A_HOLDER, "this node does not hold that shard")                             \
+    X(RANK_LOST, "a trainer of this node went away before it sealed")                 \
+    X(HOLDER_LOST, "a node that should hold a copy is lost")                          \
+    X(CORRUPT, "the bytes do not match their digest")                                 \
+    X(TIMED_OUT, "not decided in time")                                               \
+    X(PASSED_OVER, "a trainer of this node went on without saving it")
+
+enum refusal {
+    REFUSAL_NONE,
+#define REFUSAL_ENUM(name, text) REFUSAL_##name,
+    REFUSAL_MAP(REFUSAL_ENUM)
+#undef REFUSAL_ENUM
+};
+const char *refusal_text(enum refusal refusal);
+
+/* ---- events -------------------------------------------------------------------------------------------------- */
+
+enum event_type {
+    /* node machine, from this node */
+    EVENT_BEGIN,   /* rank, step, to_storage: a trainer wants to save. The coordinator's machine is fed it first, on its
+                      own node: the version is then open before anybody's refusal of a later step is heard */
+    EVENT_SEAL,    /* rank, step: it has copied everything */
+    EVENT_ABANDON, /* rank, step: it gave up */
+    EVENT_RANK_LOST, /* rank: its trainer is gone */
+    EVENT_VERIFIED,  /* slot, version, root, ok, refusal: digests of a sealed or received slot are made. Exactly one for
+                        each ACTION_VERIFY, ACTION_STORE and granted ACTION_FETCH_SLOT, also if the sender is lost (not
+                        ok), and only when nothing writes into the slot any more */
+    EVENT_TICK,      /* now_ms */
+    EVENT_PIN,     /* slot: somebody reads it (replicate, restore, pull, drain): not used again before its last UNPIN */
+    EVENT_UNPIN,   /* slot */
+    EVENT_CORRUPT, /* slot: its content no longer matches; the copy is lost */
+    EVENT_FETCH,   /* shard, version: recovery wants a slot to receive this version into (ends with EVENT_VERIFIED) */
+    /* node machine, from other nodes */
+    EVENT_OFFER,        /* node, shard, version, root: an owner wants a copy stored here */
+    EVENT_REPLICA,      /* node, shard, version, root, ok, refusal: the outcome of our ACTION_REPLICATE */
+    EVENT_NODE_DOWN,    /* node */
+    EVENT_NODE_UP,      /* node */
+    EVENT_DECISION,     /* decision */
+    EVENT_DRAINED_HERE, /* version, attempt, ok: this node's part of a drain is on storage */
+    /* coordinator machine */
+    EVENT_READY,       /* node, version, layout, to_storage: all shards of that node are protected */
+    EVENT_REFUSED,     /* node, version, refusal */
+    EVENT_DRAINED,     /* node, version, attempt, ok */
+    EVENT_PUBLISHED,   /* version, attempt, ok: outcome of ACTION_PUBLISH */
+    EVENT_BASED,       /* version: recovery is over and this version (or none) is protected in this world */
+    EVENT_DRAIN_ASKED, /* the user wants the newest committed version on storage */
+};
+
+struct event {
+    enum event_type type;
+    uint64_t now_ms; /* every event carries the time */
+    uint64_t term;   /* of the message or request; every event of another term than the machine's is dropped */
+    uint32_t node, rank, slot;
+    uint32_t shard;         /* index in the world */
+    struct version version; /* BEGIN, SEAL, ABANDON: step only */
+    struct version floor;   /* FETCH: newest commit that any inventory of this recovery knows of */
+    struct hash128 root, layout;
+    uint64_t attempt;
+    bool ok, to_storage;
+    enum refusal refusal;
+    struct decision decision;
+};
+
+/* ---- actions ------------------------------------------------------------------------------------------------- */
+
+enum action_type {
+    /* node machine */
+    ACTION_GRANT,        /* rank, version: its shards' slots are in FILLING with that version (node_slot_of) */
+    ACTION_REFUSE,       /* rank, version, refusal */
+    ACTION_WRITE_HEADER, /* slot: its state or version changed, or its version is committed now; write the header before
+                            carrying out later actions */
+    ACTION_VERIFY,       /* slot, version: make digests, then EVENT_VERIFIED */
+    ACTION_REPLICATE,    /* slot, node, shard, version: send it there, then EVENT_REPLICA */
+    ACTION_STORE, /* slot, node, shard, version, root: receive the offered copy into this slot, check it against root,
+                     then EVENT_VERIFIED */
+    ACTION_REJECT_OFFER, /* node, shard, version, refusal */
+    ACTION_ACK_OFFER,    /* node, shard, version, root: the copy is here and verified */
+    ACTION_FETCH_SLOT,   /* slot, shard, version, ok: answer to EVENT_FETCH. ok: it is here already, in this slot; else
+                            receive   into slot, then EVENT_VERIFIED; slot NONE32 and refusal: not now */
+    ACTION_SEND_READY,   /* version, to_storage: to the coordinator */
+    ACTION_SEND_REFUSED, /* version, refusal: to the coordinator */
+    ACTION_DRAIN,        /* version, attempt: write this node's part to storage, then EVENT_DRAINED_HERE */
+    ACTION_SEND_DRAINED, /* version, attempt, ok: to the coordinator */
+    ACTION_TELL,         /* version, stage: to the trainers of this node: protected, committed, published or failed */
+    /* coordinator machine */
+    ACTION_ANNOUNCE, /* the decision changed: keep it (agent state), then send it to every node */
+    ACTION_PUBLISH,  /* version, attempt: write the manifest and publish, then EVENT_PUBLISHED. Comes again after a
+                        restart of the agent: a version that is published already is a success */
+};
+
+enum told { TOLD_PROTECTED, TOLD_COMMITTED, TOLD_PUBLISHED, TOLD_FAILED };
+
+struct action {
+    enum action_type type;
+    uint32_t node, rank, slot;
+    uint32_t shard; /* index in the world */
+    struct version version;
+    struct hash128 root;
+    uint64_t attempt;
+    bool ok, to_storage;
+    enum refusal refusal;
+    enum told told;
+};
+
+/* The caller provides items; a machine never emits more than <machine>_actions_max of its setup per event. */
+struct actions {
+    struct action *items;
+    uint32_t count, cap;
+};
+
+/* Adds one of this type, all else zero or NONE32, and returns it for filling in. */
+struct action *action_add(struct actions *out, enum action_type type);
+
+#endif

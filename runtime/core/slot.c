@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of a slot's legal transitions. */
+#include "core/slot.h"
+
+const char *slot_state_name(enum slot_state state)
+{
+    static const char *const names[SLOT_STATES] = {
+        [SLOT_FREE] = "free",           [SLOT_FILLING] = "filling",   [SLOT_SEALED] = "sealed",
+        [SLOT_RECEIVING] = "receiving", [SLOT_VERIFIED] = "verified",
+    };
+    return (unsigned)state < SLOT_STATES ? names[state] : "unknown";
+}
+
+bool slot_may_become(enum slot_state from, enum slot_state to)
+{
+    static const bool legal[SLOT_STATES][SLOT_STATES] = {
+        [SLOT_FREE] = {[SLOT_FILLING] = true, [SLOT_RECEIVING] = true},
+        [SLOT_FILLING] = {[SLOT_FREE] = true, [SLOT_SEALED] = true},
+        [SLOT_SEALED] = {[SLOT_FREE] = true, [SLOT_VERIFIED] = true},
+        [SLOT_RECEIVING] = {[SLOT_FREE] = true, [SLOT_VERIFIED] = true},
+        [SLOT_VERIFIED] = {[SLOT_FREE] = true},
+    };
+    return (unsigned)from < SLOT_STATES && (unsigned)to < SLOT_STATES && legal[from][to];
+}

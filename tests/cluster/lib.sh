@@ -1,0 +1,165 @@
+# Shared by the cluster tests: real trainers, agents and keepers, several "nodes" on this machine. Sourced with the build
+# directory as $1. Every process started has the work directory in its command line and is ended by pid at the exit.
+# shellcheck shell=bash
+
+build=$(cd "$1" && pwd)
+work=$(mktemp -d "$build/cluster.XXXXXX")
+bin=$work/bin
+mkdir -p "$bin" "$work/save" "$work/run"
+# Reports of a sanitized build, also those of agents and keepers, whose output nobody sees.
+reports=$work/sanitizer
+suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")/../lib" && pwd)
+export ASAN_OPTIONS=log_path=$reports UBSAN_OPTIONS=log_path=$reports:print_stacktrace=1
+export LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0
+export UCX_MEM_EVENTS=n # its hooks call what ThreadSanitizer has taken over from threads that it no longer knows
+export TSAN_OPTIONS=log_path=$reports:suppressions=$suppressions/tsan.supp:print_suppressions=0
+for program in "$build"/runtime/agent/tierckptd "$build"/runtime/agent/tierckpt-keeper "$build"/runtime/cli/tierckpt; do
+    ln -s "$program" "$bin/"
+done
+export TIERCKPT_BIN_DIR=$bin
+trainer=$build/tests/cluster/cluster_trainer
+job=test
+settings="" # further JSON members, each with a leading comma
+in_node=""  # command prefix that takes a node's name; make_net sets it
+mem_interval=2 storage_interval=0 memory_cap=2GiB
+launch=0
+
+at_end() { :; } # a test may put its own tidying here
+finish() {
+    local status=$?
+    end_all
+    at_end
+    remove_net
+    if [ $status -ne 0 ] && [ $status -ne 77 ]; then
+        tail -n 30 "$work"/out.* "$work"/run/*/*/agent.log "$work"/run/*/*/keeper.log 2>/dev/null
+    fi
+    no_reports || status=1
+    [ $status -ne 0 ] && [ $status -ne 77 ] || rm -rf "$work"
+    exit $status
+}
+no_reports() { ! compgen -G "$reports.*" >/dev/null || { head -n 60 "$reports".*; return 1; }; }
+trap finish EXIT
+
+pids_of() { pgrep -f -- "$1" | grep -vx $$; }
+end_all() {
+    local pid
+    for pid in $(pids_of "$work/"); do kill -9 "$pid" 2>/dev/null; done
+}
+skip() { echo "skipped: $*"; exit 77; }
+needs_root() { [ "$(id -u)" = 0 ] || skip "needs root"; }
+die() { echo "FAILED: $*"; exit 1; }
+
+# wait_for SECONDS COMMAND...: until it succeeds.
+wait_for() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.1
+    done
+}
+
+node_json() { # NODE
+    printf '{"job":"%s","node":"%s","runtime_dir":"%s","save_dir":"%s","linger_s":60,"memory_cap_bytes":"%s","save_mem_interval":%s,"save_storage_interval":%s,"log_level":3%s}' \
+        "$job" "$1" "$work/run" "$work/save" "$memory_cap" "$mem_interval" "$storage_interval" "$settings"
+}
+
+# begin WORLD: a new launch; ranks of it are started with `run_on`.
+begin() {
+    launch=$((launch + 1))
+    world=$1
+    mkdir -p "$work/oob.$launch"
+    trainers=()
+}
+# run_on NODE "RANKS" OPTIONS...: starts trainers of these ranks on a node.
+run_on() {
+    local node=$1 ranks=$2 rank
+    shift 2
+    for rank in $ranks; do
+        ${in_node:+$in_node "$node"} "$trainer" --json "$(node_json "$node")" --oob "$work/oob.$launch" --rank "$rank" --world "$world" \
+            "$@" >"$work/out.$launch.$rank" 2>&1 &
+        trainers+=($!)
+    done
+}
+# all_end: every trainer of this launch ended well.
+all_end() {
+    local pid bad=0
+    for pid in "${trainers[@]}"; do wait "$pid" || bad=1; done
+    [ $bad -eq 0 ] || die "a trainer of launch $launch failed: $(grep -h -E 'WRONG|ERROR' "$work"/out."$launch".* | head -3)"
+}
+kill_trainers() {
+    local pid
+    for pid in "${trainers[@]}"; do kill -9 "$pid" 2>/dev/null; done
+    wait "${trainers[@]}" 2>/dev/null || true
+}
+out() { cat "$work/out.$launch.$1"; }
+# said RANK PATTERN: the rank of this launch printed it.
+said() { grep -qE -- "$2" "$work/out.$launch.$1"; }
+must_say() { said "$1" "$2" || die "rank $1 did not print '$2' but: $(tail -5 "$work/out.$launch.$1")"; }
+restored_step() { sed -nE 's/^RESTORED .*step=([0-9]+) .*/\1/p' "$work/out.$launch.$1"; }
+restored_from() { sed -nE "s/^RESTORED .* $2=([0-9]+).*/\1/p" "$work/out.$launch.$1"; } # RANK TIER -> bytes
+
+agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do grep -qa 'tierckptd' "/proc/$p/comm" && echo "$p"; done; }
+keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1" | while read -r p; do grep -qa 'tierckpt-keeper' "/proc/$p/comm" && echo "$p"; done; }
+# newest_commit: newest step whose commit a trainer with --wait-commit has printed in this launch.
+newest_commit() { sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work"/out."$launch".* | sort -n | tail -1; }
+stall_ms() { sed -nE 's/^STATS .*stall_max_us=([0-9]+)$/\1/p' "$work/out.$launch.$1" | awk '{ print int($1 / 1000) }'; } # RANK
+agent_log() { echo "$work/run/$job/$1/agent.log"; }
+# logged NODE PATTERN, log_must_say NODE SECONDS PATTERN
+logged() { grep -qE -- "$2" "$(agent_log "$1")"; }
+log_must_say() { wait_for "$2" logged "$1" "$3" || die "the log of $1 does not say '$3'"; }
+commits() { cat "$(agent_log "$1")" 2>/dev/null | grep -c 'is committed$' || true; }
+has_commits() { [ "$(commits "$1")" -ge "$2" ]; }
+# more_commits NODE COUNT SECONDS: so many more from now on.
+more_commits() { wait_for "$3" has_commits "$1" $(($(commits "$1") + $2)); }
+is_json() { python3 -c 'import json,sys; json.load(sys.stdin)'; }
+# same_agent NODE PID: it was not restarted.
+same_agent() { [ "$(agent_pid "$1")" = "$2" ]; }
+# kill_node NODE: agent, keeper, and with them the node's memory.
+kill_node() {
+    local pid
+    for pid in $(keeper_pid "$1") $(agent_pid "$1"); do kill -9 "$pid"; done
+    wait_for 5 no_agent "$1" || die "node $1 does not die"
+}
+no_agent() { [ -z "$(agent_pid "$1")" ]; }
+ask() { # NODE COMMAND...
+    local node=$1
+    shift
+    printf '%s' "$(node_json "$node")" >"$work/$node.json"
+    "$bin/tierckpt" --config "$work/$node.json" "$@"
+}
+
+# make_net NODE...: each node in a network namespace of its own, all on one switch in another; from now on run_on starts
+# its trainers, and so the agents, there. Names carry this test's pid: tests run at the same time.
+net_nodes=()
+make_net() {
+    local node i=0
+    needs_root
+    ip netns add "tck$$-switch" 2>/dev/null || skip "no network namespaces here"
+    net_nodes=(switch "$@")
+    ip -n "tck$$-switch" link add bridge type bridge || skip "no bridges here"
+    ip -n "tck$$-switch" link set bridge up
+    for node in "$@"; do
+        i=$((i + 1))
+        ip netns add "tck$$-$node"
+        ip -n "tck$$-switch" link add "to-$node" type veth peer name net0 netns "tck$$-$node" || skip "no veth here"
+        ip -n "tck$$-switch" link set "to-$node" master bridge up
+        ip -n "tck$$-$node" link set lo up
+        ip -n "tck$$-$node" address add "10.77.0.$i/24" dev net0
+        ip -n "tck$$-$node" link set net0 up
+    done
+    in_node=enter
+    settings="$settings"',"net_device":"net0"'
+}
+remove_net() {
+    local node
+    for node in "${net_nodes[@]}"; do ip netns delete "tck$$-$node" 2>/dev/null; done
+}
+# enter NODE COMMAND...: becomes the command on that node (so $! of it in the background is the command's pid).
+enter() {
+    local node=$1
+    shift
+    exec ip netns exec "tck$$-$node" "$@"
+}
+cut_link() { ip -n "tck$$-switch" link set "to-$1" down; }
+heal_link() { ip -n "tck$$-switch" link set "to-$1" up; }

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# A trainer whose agent cannot start is told why, and can attach once the reason is gone.
+. "$(dirname "$0")/lib.sh" "$1"
+rmdir "$work/save"
+echo "in the way" >"$work/save"
+begin 1
+run_on a 0 --steps 3 --done
+wait "${trainers[@]}" && die "the trainer attached without an agent"
+must_say 0 "ERROR attach: .*the agent cannot start: save_dir $work/save.*agent.log"
+rm "$work/save"
+begin 1
+run_on a 0 --steps 3 --done
+all_end

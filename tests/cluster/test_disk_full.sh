@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# A full file system below save_dir: the drain fails with a line that says so, memory commits go on, and when there is
+# room again the next drain publishes.
+. "$(dirname "$0")/lib.sh" "$1"
+needs_root
+mount -t tmpfs -o size=3m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
+at_end() { umount -l "$work/save"; }
+storage_interval=10
+settings=',"max_ckpt_num":2'
+head -c 2M /dev/zero >"$work/save/other"
+begin 2
+run_on a "0 1" --steps 100000 --step-ms 20
+log_must_say a 30 '(drain|published).*[Nn]o space left'
+before=$(commits a)
+more_commits a 5 20 || die "no commit since the disk is full ($before before)"
+! logged a 'is published' || die "published on a full disk"
+rm "$work/save/other"
+log_must_say a 30 'is published'
+ask a verify published >/dev/null || die "verify: $(ask a verify published)"

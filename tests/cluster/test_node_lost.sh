@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# A node lost with everything on it is replaced: its twins' shards come from the other node, private ones from the peer
+# copies; ranks sit on other nodes than before.
+. "$(dirname "$0")/lib.sh" "$1"
+begin 4
+run_on a "0 1" --twins 4 --steps 1000 --step-ms 20 --wait-commit
+run_on b "2 3" --twins 4 --steps 1000 --step-ms 20 --wait-commit
+wait_for 30 said 3 '^COMMITTED 8$' || die "no commit: $(out 3 | tail -3)"
+kill_node a
+kill_trainers
+newest=$(grep -h '^COMMITTED' "$work"/out.1.* | awk '{ print $2 }' | sort -n | tail -1)
+begin 4
+run_on b "0 1" --twins 4 --steps 60 --wait-commit --done
+run_on c "2 3" --twins 4 --steps 60 --wait-commit --done
+all_end
+for rank in 0 1 2 3; do
+    [ "$(restored_step $rank)" -ge "$newest" ] || die "rank $rank restored $(restored_step $rank), but $newest was committed"
+done
+[ "$(restored_from 2 storage)" = 0 ] || die "storage was used: $(out 2 | grep RESTORED)"
+[ "$(restored_from 2 twin)" -gt 0 ] || die "the twins' shard did not come from a twin: $(out 2 | grep RESTORED)"

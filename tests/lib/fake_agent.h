@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * An agent for tests of the client: a thread that answers the messages of one node's ranks with a memory tier of its
+ * own, and misbehaves when told to. It stops and starts again with its memory kept, as the real one does. */
+#ifndef TCK_TESTS_FAKE_AGENT_H
+#define TCK_TESTS_FAKE_AGENT_H
+
+#include "base/message.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define FAKE_SHARDS_MAX 64
+#define FAKE_CLIENTS    4
+#define FAKE_SLOTS      3
+
+enum fake_mode {
+    FAKE_GRANTS,
+    FAKE_REFUSES,  /* BEGIN is answered with MSG_REFUSED */
+    FAKE_HANGS,    /* nothing is answered, the beat stands still */
+    FAKE_HOLDS,    /* BEGIN is answered late: when the mode changes */
+    FAKE_NONSENSE, /* BEGIN and RESTORE are answered with slots that do not exist */
+};
+
+struct fake_shard {
+    struct hash128 id;
+    uint64_t bytes;
+    uint32_t next_slot, sealed_slot, granted_slot;
+    int fd;
+    uint8_t *base;
+};
+
+struct fake_client {
+    int fd; /* -1: none */
+    int board_fd;
+    struct board *board;
+    uint32_t rank;
+    struct hash128 shards[FAKE_SHARDS_MAX]; /* of this rank, sorted */
+    bool stored[FAKE_SHARDS_MAX];
+    uint32_t shard_count;
+    struct ipc_held {
+        uint32_t seq;
+        uint64_t step;
+        bool waiting;
+    } held;
+};
+
+struct fake_agent {
+    char dir[256];
+    struct rank_hello hello;
+    pthread_t thread;
+    bool running;
+    int listen_fd, stop_fd;
+    atomic_int mode; /* enum fake_mode */
+    atomic_int begins, seals, abandons, returns, detaches;
+    _Atomic uint64_t interval; /* put on the boards */
+    struct fake_client clients[FAKE_CLIENTS];
+    /* the memory tier: outlives stop and start */
+    struct fake_shard shards[FAKE_SHARDS_MAX];
+    uint32_t shard_count;
+    struct version sealed; /* {0, 0}: none */
+    uint64_t term;
+};
+
+/* Serves <runtime_dir>/<job>/<node>. The struct must be zero before the first start. */
+void fake_agent_start(struct fake_agent *agent, const char *runtime_dir, const char *job, const char *node);
+/* As if it died: all connections close, the memory stays. */
+void fake_agent_stop(struct fake_agent *agent);
+/* Gives the memory back too. */
+void fake_agent_free(struct fake_agent *agent);
+
+/* The sealed image of a shard. */
+uint8_t *fake_agent_image(struct fake_agent *agent, uint32_t shard);
+
+#endif

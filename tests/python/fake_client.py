@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands for _native.Client where a test needs no library: remembers what it is told."""
+
+
+class FakeClient:
+    def __init__(self):
+        self.records = []
+        self.moved = {}
+        self.capacities = {}
+        self.blobs = {}
+
+    def add_record(self, **record):
+        self.records.append(record)
+        return len(self.records) - 1
+
+    def set_address(self, number, address):
+        self.moved[number] = address
+
+    def add_blob(self, key, capacity):
+        self.capacities[key] = capacity
+
+    def set_blob(self, key, data):
+        self.blobs[key] = data
+
+    def get_blob(self, key):
+        return self.blobs.get(key, b"")

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import math
+from collections import Counter
+
+import numpy
+import pytest
+import torch
+
+from tierckpt import Unsupported, jsonstate
+
+
+def round_trip(value):
+    return jsonstate.loads(jsonstate.dumps("value", value))
+
+
+@pytest.mark.parametrize("value", [
+    None, True, 0, -1, 2**70, 0.1, 5e-324, "", "naïve", [], {}, [1, [2.5, "x"]], {"a": {"b": None}},
+    (), (1, (2, [3])), {1: "a", (2, 3): "b"}, b"", b"\x00\xff", {"$tuple": [1]}, {"$x": 1, "y": 2}, Counter({30: 1}),
+    math.inf, -math.inf,
+])
+def test_values_come_back_equal_and_of_the_same_type(value):
+    back = round_trip(value)
+    assert back == value and type(back) is type(value)
+
+
+def test_not_a_number_comes_back():
+    assert math.isnan(round_trip(math.nan))
+
+
+def test_output_is_standard_json():
+    json.loads(jsonstate.dumps("value", {"best": math.inf, 1: (2,)}), parse_constant=pytest.fail)
+
+
+def test_numpy_scalars_become_numbers():
+    assert round_trip({"x": numpy.float64(0.1), "n": numpy.int64(3)}) == {"x": 0.1, "n": 3}
+
+
+def test_refusal_of_a_tensor_names_it():
+    with pytest.raises(Unsupported, match=r"scheduler\.best\[1\] is a Tensor"):
+        jsonstate.dumps("scheduler", {"best": [0, torch.ones(1)]})
+
+
+def test_refusal_of_an_object_names_its_type():
+    with pytest.raises(Unsupported, match="value.x is a set"):
+        jsonstate.dumps("value", {"x": {1}})

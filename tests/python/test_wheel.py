@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The installed package works without this source tree."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import conftest
+import pytest
+
+import tierckpt
+
+PROGRAM = """
+import json, sys, torch, tierckpt
+model = torch.nn.Linear(2, 2)
+with tierckpt.init(model=model, config=json.loads(sys.argv[1])) as checkpoint:
+    checkpoint.save_checkpoint(1)
+    checkpoint.wait("committed")
+print(tierckpt.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(top, tmp_path_factory):
+    """The directory of the installed package; made here if the tests run from the source tree."""
+    if conftest.INSTALLED:
+        return Path(tierckpt.__file__).parents[1]
+    if importlib.util.find_spec("scikit_build_core") is None:
+        pytest.skip("scikit-build-core is not installed")
+    where = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index",
+               "--target", str(where / "site"), "-C", f"build-dir={where / 'build'}", str(top)]
+    subprocess.run(command, check=True, env={**os.environ, "CMAKE_BUILD_PARALLEL_LEVEL": "2"})
+    return where / "site"
+
+
+def script(installed):
+    beside = installed / "bin" / "tierckpt"
+    return beside if beside.exists() else Path(sysconfig.get_path("scripts")) / "tierckpt"
+
+
+def environment(installed):
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("TIERCKPT_")}
+    return {**kept, "PYTHONPATH": str(installed)}
+
+
+def test_installed_package_saves(installed, site, tmp_path):
+
+
+    out = subprocess.run([sys.executable, "-c", PROGRAM, json.dumps(site.config)], check=True, cwd=tmp_path,
+                         env=environment(installed), capture_output=True, text=True).stdout
+    assert out.strip().startswith(str(installed))
+
+
+def test_script_starts_the_command_without_torch(installed, tmp_path):
+    blocked = tmp_path / "torch.py"
+    blocked.write_text("raise ImportError('torch is not for this')\n")
+    env = {**environment(installed), "PYTHONPATH": f"{installed}:{tmp_path}"}
+    out = subprocess.run([str(script(installed)), "--help"], check=True, env=env, capture_output=True,
+                         text=True).stdout
+    assert out.startswith("usage: tierckpt")

@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Plants each fault of mutants.txt into a copy of one source file, links the simulator with it and demands that the
+# simulator finds it. Needs a build by Ninja, whose commands it reuses.
+#
+#   mutants.sh <source directory> <build directory> [seeds [name]]
+set -u
+source_dir=$1 build_dir=$2 seeds=${3:-30000} only=${4:-}
+[ -f "$build_dir/build.ninja" ] || { echo "skipped: $build_dir was not built by Ninja"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$build_dir" || exit 1
+link=$(ninja -t commands sim | grep -e '-o tests/sim/sim ' | tail -1)
+
+# Prints the first failing seed's line; fails if the fault was not planted or not found.
+try() {
+    local name=$1 file=$2 script=$3 object=$work/$1.o mutated=$work/$1.c
+    sed -e "$script" "$source_dir/$file" > "$mutated"
+    if cmp -s "$mutated" "$source_dir/$file"; then
+        echo "$name: does not apply to $file any more"
+        return 1
+    fi
+    local compile
+    compile=$(ninja -t commands sim | grep -e "-c .*/$file\$" | tail -1 | sed -e "s,-c .*,," -e "s,-o [^ ]*,," -e "s,-MF [^ ]*,,;s,-MT [^ ]*,,;s,-MD,,;s,-Werror,," )
+    if ! $compile -w -I"$(dirname "$source_dir/$file")" -c "$mutated" -o "$object" ||
+        ! sh -c "${link/-o tests\/sim\/sim /$object -o $work/$name }"; then
+        echo "$name: does not build"
+        return 1
+    fi
+    local found
+    if found=$(timeout 120 "$work/$name" --seed 1 --count "$seeds"); then
+        echo "$name: NOT FOUND in $seeds schedules"
+        return 1
+    fi
+    echo "$name: $(echo "$found" | head -1)"
+}
+
+failed=0 count=0
+while IFS='|' read -r name file script; do
+    name=${name// /} file=${file// /}
+    if [[ $name == \#* || -z $name || (-n $only && $name != "$only") ]]; then
+        continue
+    fi
+    count=$((count + 1))
+    try "$name" "$file" "${script# }" || failed=$((failed + 1))
+done < "$source_dir/tests/sim/mutants.txt"
+echo "$count mutants, $((count - failed)) found"
+[ "$failed" -eq 0 ]

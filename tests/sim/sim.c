@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Runs schedules: `sim [--seed S] [--count N] [--verbose]`. Exit status 1 at the first broken promise. */
+#include "sim.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROGRESS_MS 6000 /* after everything is healed something must be committed within this */
+
+struct totals {
+    uint64_t schedules, events, commits, recoveries, from_storage, publishes, faults;
+};
+
+/* ---- one schedule ---------------------------------------------------------------------------------------------- */
+
+static void choose_shape(struct sim *s)
+{
+    s->nodes = (uint32_t)sim_between(s, 3, SIM_NODES);
+    s->ranks = (uint32_t)sim_between(s, s->nodes, SIM_RANKS);
+    s->slots = sim_chance(s, 800) ? 3 : 2;
+    s->per_domain = s->nodes >= 5 && sim_chance(s, 300) ? 2 : 1;
+    s->copies = s->per_domain == 1 && sim_chance(s, 200) ? 3 : 2;
+    s->mem_every = (uint32_t)sim_between(s, 1, 3);
+    s->storage_every = s->mem_every * (uint32_t)sim_between(s, 1, 6);
+    s->loss = sim_chance(s, 300) ? 0 : (uint32_t)sim_random(s, 100);
+    s->duplicate = (uint32_t)sim_random(s, 60);
+    s->fault_every = (uint32_t)sim_between(s, 30, sim_chance(s, 500) ? 300 : 1000);
+    bool twins = sim_chance(s, 400);
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        s->rank_shards[r][0] = s->shards++;
+        s->rank_shard_count[r] = 1;
+    }
+    for (uint32_t r = 0; twins && r + 1 < s->ranks && s->shards < SIM_SHARDS; r += 2) {
+        s->rank_shards[r][1] = s->rank_shards[r + 1][1] = s->shards++; /* a data-parallel pair */
+        s->rank_shard_count[r] = s->rank_shard_count[r + 1] = 2;
+    }
+}
+
+static void set_up(struct sim *s, uint64_t seed, bool verbose)
+{
+    memset(s, 0, offsetof(struct sim, tasks)); /* the queue's memory needs no cleaning, and is large */
+    s->seed = s->random = seed;
+    s->verbose = verbose;
+    sim_queue_clear(s);
+    s->events = s->commits = s->recoveries = s->from_storage = s->publishes = s->faults = 0;
+    choose_shape(s);
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        struct machine *m = &s->machines[i];
+        m->alive = m->agent_up = i < s->nodes;
+        m->info.agent_id = i * 1000;
+        snprintf(m->info.name, sizeof(m->info.name), "m%u.0", i);
+        snprintf(m->info.domain, sizeof(m->info.domain), "d%u", i / s->per_domain);
+        snprintf(m->info.address, sizeof(m->info.address), "10.0.0.%u:1", i);
+        sim_after(s, sim_random(s, HEARTBEAT_MS), TASK_TICK, i);
+    }
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        s->seats[i] = i;
+    }
+    sim_log(s, "%u nodes, %u ranks, %u shards, %u slots, %u copies, %u machines per domain", s->nodes, s->ranks,
+            s->shards, s->slots, s->copies, s->per_domain);
+    recover_form_soon(s);
+    sim_after(s, s->fault_every, TASK_FAULT, NONE32);
+}
+
+static void tear_down(struct sim *s)
+{
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        recovery_free(s->machines[i].recovery);
+        free(s->machines[i].node_memory);
+        free(s->machines[i].coordinator_memory);
+    }
+    for (uint64_t t = 1; t <= s->claimed; t++) {
+        sim_term_free(s->terms[t]);
+    }
+}
+
+static void start_agent(struct sim *s, const struct task *t)
+{
+    const struct machine *m = &s->machines[t->machine];
+    if (m->alive && !m->agent_up && m->life == t->from_life) {
+        agent_start(s, t->machine);
+    }
+}
+
+static void next_fault(struct sim *s)
+{
+    if (!s->calm) {
+        fault_strike(s);
+        sim_after(s, sim_between(s, 1, 2 * s->fault_every), TASK_FAULT, NONE32);
+    }
+}
+
+static void tick(struct sim *s, uint32_t machine)
+{
+    if (s->machines[machine].agent_up) {
+        agent_tick(s, machine);
+    }
+    sim_after(s, HEARTBEAT_MS, TASK_TICK, machine);
+}
+
+static void run_agent_task(struct sim *s, const struct task *t)
+{
+    static void (*const handlers[])(struct sim * s, const struct task *t) = {
+        [TASK_DIGEST] = save_digest,
+        [TASK_TRANSFER] = save_transfer,
+        [TASK_COPY_TIMEOUT] = save_copy_timeout,
+        [TASK_DRAIN] = storage_drained,
+        [TASK_PUBLISH] = storage_publish_step,
+        [TASK_INVENTORY] = recover_inventory,
+        [TASK_STORED] = recover_stored,
+        [TASK_FETCH] = recover_fetch,
+        [TASK_FETCHED] = recover_fetched,
+        [TASK_UNPIN] = agent_unpin,
+        [TASK_MESSAGE] = agent_message,
+        [TASK_STEP] = save_step,
+        [TASK_BEGIN] = save_begin_rank,
+        [TASK_COPIED] = save_copied,
+        [TASK_JOIN] = recover_join,
+        [TASK_AGENT_START] = start_agent,
+    };
+    handlers[t->type](s, t);
+}
+
+static void run_task(struct sim *s, const struct task *t)
+{
+    if (t->agent != NONE32 && s->machines[t->machine].agent != t->agent) {
+        return; /* what a former agent had begun */
+    }
+    if (t->type == TASK_LOCAL) {
+        agent_feed(s, t->machine, t->event);
+    } else if (t->type == TASK_TICK) {
+        tick(s, t->machine);
+    } else if (t->type == TASK_FORM) {
+        recover_form(s);
+    } else if (t->type == TASK_FAULT) {
+        next_fault(s);
+    } else if (t->type == TASK_HEAL) {
+        fault_heal(s);
+    } else {
+        run_agent_task(s, t);
+    }
+}
+
+/* No more faults: what is down comes back, and the world must get somewhere. */
+static void calm_down(struct sim *s)
+{
+    s->calm = true;
+    s->loss = s->duplicate = 0;
+    fault_heal(s);
+    sim_log(s, "calm");
+    recover_form_soon(s);
+}
+
+static bool progressed(const struct sim *s, uint64_t since_ms)
+{
+    struct version v = s->anchor.version;
+    const struct sim_term *term = v.term > 0 && s->anchor.in_memory ? s->terms[v.term] : NULL;
+    return term != NULL && v.term == s->claimed && term->first_begin[v.step] > since_ms;
+}
+
+static void run_schedule(struct sim *s)
+{
+    uint64_t calm_at = sim_between(s, 300, 2500);
+    struct task t;
+    while (!s->failed && sim_next(s, &t)) {
+        if (!s->calm && s->now >= calm_at) {
+            calm_down(s);
+        }
+        run_task(s, &t);
+        s->events++;
+        if (s->touched) {
+            s->touched = false;
+            check_memory(s);
+        }
+        if (s->calm && progressed(s, calm_at)) {
+            break;
+        }
+        if (s->now > calm_at + PROGRESS_MS) {
+            sim_fail(s, "progress: all is healed and nothing is committed");
+        }
+    }
+    check_storage(s);
+}
+
+/* ---- many ------------------------------------------------------------------------------------------------------ */
+
+static bool run_seed(struct sim *s, uint64_t seed, bool verbose, struct totals *totals)
+{
+    set_up(s, seed, verbose);
+    run_schedule(s);
+    totals->schedules++;
+    totals->events += s->events;
+    totals->commits += s->commits;
+    totals->recoveries += s->recoveries;
+    totals->from_storage += s->from_storage;
+    totals->publishes += s->publishes;
+    totals->faults += s->faults;
+    tear_down(s);
+    return !s->failed;
+}
+
+static bool parse(int argc, char **argv, uint64_t *seed, uint64_t *count, bool *verbose)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--verbose") == 0) {
+            *verbose = true;
+        } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
+            *seed = strtoull(argv[++i], NULL, 10);
+        } else if (i + 1 < argc && strcmp(argv[i], "--count") == 0) {
+            *count = strtoull(argv[++i], NULL, 10);
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = 1, count = 1;
+    bool verbose = false;
+    if (!parse(argc, argv, &seed, &count, &verbose)) {
+        fprintf(stderr, "usage: sim [--seed S] [--count N] [--verbose]\n");
+        return 2;
+    }
+    struct sim *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        return 2;
+    }
+    struct totals t = {0};
+    bool ok = true;
+    for (uint64_t i = 0; i < count && ok; i++) {
+        ok = run_seed(s, seed + i, verbose, &t);
+    }
+    free(s);
+    printf("%" PRIu64 " schedules, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64 " terms, %" PRIu64
+           " restores from storage only, %" PRIu64 " commits, %" PRIu64 " publishes, %d violations\n",
+           t.schedules, t.events, t.faults, t.recoveries, t.from_storage, t.commits, t.publishes, ok ? 0 : 1);
+    return ok ? 0 : 1;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A deterministic simulator: the real protocol machines (runtime/core), placement, planner and recovery on simulated
+ * machines, network, memory, storage and clock, all from one seed. After every event the promises of
+ * docs/architecture.md are checked (sim_check.c). One schedule is one seed; `sim --seed S --verbose` shows its story.
+ *
+ *   sim.c          arguments, one schedule from start to end
+ *   sim_queue.c    random numbers, the queue of things to come, the log
+ *   sim_agent.c    carries out the machines' actions, as the agent does
+ *   sim_save.c     trainers; digests and copies between memories
+ *   sim_recover.c  terms: who is in, recovery, restore
+ *   sim_storage.c  the persistent tier: stages, publish, retention, power loss
+ *   sim_fault.c    what goes wrong, within what is promised to be survived
+ *   sim_check.c    the promises */
+#ifndef TCK_TESTS_SIM_H
+#define TCK_TESTS_SIM_H
+
+#include "core/coordinator.h"
+#include "core/node.h"
+#include "core/term.h"
+#include "recovery/recovery.h"
+
+#define SIM_MACHINES  12
+#define SIM_NODES     6
+#define SIM_RANKS     8
+#define SIM_SHARDS    12
+#define SIM_SLOTS     3
+#define SIM_TERMS     64
+#define SIM_STEPS     4096 /* per term */
+#define SIM_PUBLISHED 64
+#define SIM_TASKS     8192
+
+#define HEARTBEAT_MS       20
+#define RETRY_MS           30
+#define VERSION_TIMEOUT_MS 400
+#define TRANSFER_MS        120 /* a copy that is not acknowledged by then has failed */
+#define RETENTION          3
+
+/* ---- machines and their memory --------------------------------------------------------------------------------- */
+
+/* A slot as it lies in memory: the header, and one number for the bytes. */
+struct memory_slot {
+    enum slot_state state;
+    struct version version;
+    struct hash128 root;
+    uint64_t value;
+    uint32_t writers, readers; /* trainers, transfers, digests, drains at work; the machines must respect them */
+    struct version copied;     /* what the trainer at work writes */
+    bool committed;            /* the node had learned the commit when it wrote the header */
+};
+
+struct segment {
+    bool exists;
+    struct memory_slot slots[SIM_SLOTS];
+};
+
+struct sim;
+struct sim_term;
+
+struct recovery_context {
+    struct sim *sim;
+    uint32_t machine;
+};
+
+struct machine {
+    bool alive, agent_up;
+    uint32_t life;  /* of the machine: a replacement has an empty memory and another agent_id */
+    uint32_t agent; /* counts agent starts: what an earlier one had begun is void */
+    uint32_t group; /* machines of different groups do not reach each other */
+    struct node_info info;
+    struct segment segments[SIM_SHARDS];
+    uint64_t damaged_ms[SIM_SHARDS]; /* when a fault of ours last hit a copy here */
+    struct term_state terms;
+    struct decision kept; /* the coordinator's, in memory that survives the agent */
+    /* The machines of the joined term; NULL: none runs. */
+    const struct sim_term *term;
+    uint32_t self; /* node of that term */
+    struct node_setup node_setup;
+    struct node_shard node_shards[SIM_SHARDS];
+    uint32_t shard_of_local[SIM_SHARDS]; /* our shard number by index into node_shards */
+    void *node_memory;
+    struct node *node;
+    struct coordinator_setup coordinator_setup;
+    void *coordinator_memory;
+    struct coordinator *coordinator;
+    struct recovery *recovery;
+    struct recovery_context context;
+    const struct task *fetching; /* the request that the node machine is answering */
+};
+
+/* ---- terms ----------------------------------------------------------------------------------------------------- */
+
+struct trainer {
+    bool alive, copying;
+    uint64_t step;
+};
+
+struct sim_term {
+    uint64_t term;
+    struct world world;
+    struct placement placement;
+    uint32_t machine_of_node[SIM_NODES];
+    uint32_t life_of_node[SIM_NODES];
+    uint32_t shard_of_world[SIM_SHARDS]; /* our shard number by the world's index */
+    uint32_t world_of_shard[SIM_SHARDS];
+    bool drains[SIM_NODES];
+    uint32_t joined;
+    bool planned; /* inventories were read: what an older coordinator says after that binds nobody */
+    bool training, based;
+    uint64_t planned_ms;
+    struct version base;
+    uint64_t step;
+    struct trainer trainers[SIM_RANKS];
+    uint8_t fates[SIM_STEPS]; /* enum fate: what was decided, once */
+    uint64_t first_begin[SIM_STEPS];
+    uint32_t inventories_due, asked; /* answers of the newest round of questions */
+    struct stored_version stored[SIM_PUBLISHED];
+    struct hash128 ids[SIM_SHARDS];
+};
+
+/* ---- storage --------------------------------------------------------------------------------------------------- */
+
+struct stored_file {
+    bool written, synced;
+    uint64_t value;
+};
+
+struct stage {
+    bool used;
+    struct version version;
+    uint64_t term, attempt; /* of the drain that writes it */
+    struct stored_file files[SIM_SHARDS];
+    bool visible; /* renamed into place; its manifest and files were synced before */
+    bool durable; /* the directory was synced after */
+};
+
+/* ---- things to come -------------------------------------------------------------------------------------------- */
+
+enum task_type {
+    TASK_MESSAGE, /* event arrives from machine `from` */
+    TASK_LOCAL,   /* event of this machine itself */
+    TASK_TICK,
+    TASK_STEP,     /* the trainers of a term make a step */
+    TASK_BEGIN,    /* a rank wants to save */
+    TASK_COPIED,   /* a rank has copied */
+    TASK_DIGEST,   /* digests of a sealed slot are made */
+    TASK_TRANSFER, /* bytes have arrived in a slot */
+    TASK_COPY_TIMEOUT,
+    TASK_DRAIN,
+    TASK_PUBLISH,
+    TASK_FORM,
+    TASK_JOIN,
+    TASK_INVENTORY,
+    TASK_STORED,
+    TASK_FETCH,
+    TASK_FETCHED,
+    TASK_UNPIN,
+    TASK_FAULT,
+    TASK_AGENT_START,
+    TASK_HEAL,
+};
+
+struct task {
+    uint64_t at, order;
+    enum task_type type;
+    uint32_t machine, agent; /* agent: void if that one is gone; NONE32: any */
+    uint32_t from, from_life;
+    uint32_t rank, slot, shard, phase;
+    uint8_t source;
+    uint64_t number;
+    uint64_t term;
+    struct version version;
+    tck_status_t outcome;
+    struct event event;
+};
+
+/* What must hold for the newest decided version: every promised copy not lost to a fault of ours is there. */
+struct anchor {
+    struct version version; /* VERSION_NONE: nothing decided yet */
+    bool in_memory;         /* false: only storage is promised to have it */
+    uint32_t tolerance;     /* fault domains */
+    bool promised[SIM_SHARDS][SIM_MACHINES];
+};
+
+struct sim {
+    uint64_t seed, random, now, order;
+    bool verbose, failed, calm; /* calm: no more faults */
+    /* what this schedule is like */
+    uint32_t nodes, ranks, shards, slots, copies, per_domain, mem_every, storage_every, loss, duplicate, fault_every;
+    uint32_t rank_shards[SIM_RANKS][2], rank_shard_count[SIM_RANKS];
+    uint32_t seats[SIM_NODES]; /* machines of the newest term */
+    struct machine machines[SIM_MACHINES];
+    struct sim_term *terms[SIM_TERMS]; /* by term; [0] unused */
+    uint64_t claimed;
+    bool form_pending;
+    struct stage stages[SIM_PUBLISHED];
+    struct anchor anchor;
+    struct version newest_published;
+    uint64_t last_destroyed_ms;
+    uint32_t destroyed; /* fault domains hit since the anchor's save began */
+    bool touched;       /* memory changed: check it */
+    /* queue */
+    struct task tasks[SIM_TASKS];
+    uint32_t heap[SIM_TASKS], heap_count;
+    uint32_t unused[SIM_TASKS], unused_count;
+    /* results */
+    uint64_t events, commits, recoveries, from_storage, publishes, faults;
+};
+
+/* sim_queue.c */
+uint64_t sim_random(struct sim *s, uint64_t below);
+bool sim_chance(struct sim *s, uint32_t per_mille);
+uint64_t sim_between(struct sim *s, uint64_t low, uint64_t high);
+void sim_queue_clear(struct sim *s);
+/* A zeroed task to fill in, `after` ms from now. */
+struct task *sim_after(struct sim *s, uint64_t after, enum task_type type, uint32_t machine);
+bool sim_next(struct sim *s, struct task *out);
+void sim_log(const struct sim *s, const char *fmt, ...) printf_like(2, 3);
+/* Ends the schedule: a promise was broken. */
+void sim_fail(struct sim *s, const char *fmt, ...) printf_like(2, 3);
+
+/* sim_agent.c */
+bool sim_reach(const struct sim *s, uint32_t a, uint32_t b);
+/* Feeds the event to the machine's node or coordinator and carries the actions out. */
+void agent_feed(struct sim *s, uint32_t machine, struct event event);
+void agent_message(struct sim *s, const struct task *t);
+void agent_tick(struct sim *s, uint32_t machine);
+/* Starts the node machine (and the coordinator on node 0) of a joined term from what memory holds. */
+void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term);
+void agent_stop(struct sim *s, uint32_t machine);
+void agent_start(struct sim *s, uint32_t machine);
+/* Somebody reads the slot for so long. */
+void agent_pin(struct sim *s, uint32_t machine, uint32_t local_slot, uint64_t ms);
+void agent_unpin(struct sim *s, const struct task *t);
+struct memory_slot *agent_slot(struct sim *s, uint32_t machine, uint32_t local_slot);
+void sim_send(struct sim *s, uint32_t from, uint32_t to, const struct event *event);
+
+/* sim_save.c */
+uint64_t sim_value(uint32_t shard, struct version version);
+struct hash128 sim_root(uint64_t value);
+void save_step(struct sim *s, const struct task *t);
+void save_begin_rank(struct sim *s, const struct task *t);
+void save_granted(struct sim *s, uint32_t machine, const struct action *a);
+void save_copied(struct sim *s, const struct task *t);
+void save_digest(struct sim *s, const struct task *t);
+void save_replicate(struct sim *s, uint32_t machine, const struct action *a);
+void save_copy_timeout(struct sim *s, const struct task *t);
+void save_store(struct sim *s, uint32_t machine, const struct action *a);
+void save_transfer(struct sim *s, const struct task *t);
+
+/* sim_recover.c */
+struct sim_term *sim_newest_term(const struct sim *s);
+void recover_form_soon(struct sim *s);
+void recover_form(struct sim *s);
+void recover_join(struct sim *s, const struct task *t);
+void recover_begin(struct sim *s, uint32_t machine);
+void recover_tick(struct sim *s, uint32_t machine);
+void recover_inventory(struct sim *s, const struct task *t);
+void recover_stored(struct sim *s, const struct task *t);
+void recover_fetch(struct sim *s, const struct task *t);
+void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a);
+void recover_fetched(struct sim *s, const struct task *t);
+void sim_term_free(struct sim_term *term);
+
+/* sim_storage.c */
+void storage_drain(struct sim *s, uint32_t machine, const struct action *a);
+void storage_drained(struct sim *s, const struct task *t);
+void storage_publish(struct sim *s, uint32_t machine, const struct action *a);
+void storage_publish_step(struct sim *s, const struct task *t);
+void storage_power_loss(struct sim *s);
+const struct stage *storage_find(const struct sim *s, struct version version);
+
+/* sim_fault.c */
+void fault_strike(struct sim *s);
+void fault_heal(struct sim *s);
+/* Whether this many more fault domains may be hit without breaking what is promised. */
+bool fault_tolerable(const struct sim *s, uint32_t domains);
+void fault_count(struct sim *s, uint32_t domains);
+void fault_lose_machine(struct sim *s, uint32_t machine);
+
+/* sim_check.c */
+void check_decision(struct sim *s, uint32_t machine);
+void check_memory(struct sim *s);
+void check_restore(struct sim *s, uint32_t machine, struct version version);
+/* A recovery that began again in a term whose trainers run. */
+void check_same_base(struct sim *s, const struct sim_term *term, struct version version);
+void check_plan(struct sim *s, struct sim_term *term, struct version version);
+void check_storage(struct sim *s);
+void check_header(struct sim *s, uint32_t machine, uint32_t local_slot);
+
+#endif

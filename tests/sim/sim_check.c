@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The promises. What was decided last (a commit, or the base of a recovery) is the anchor: each copy promised for it
+ * stays whole until something newer is decided, unless a fault of ours took it. */
+#include "sim.h"
+#include <inttypes.h>
+#include <string.h>
+
+#define V_FMT    "%" PRIu64 ".%" PRIu64
+#define V_ARG(v) (v).term, (v).step
+
+/* The machine's verified slot of this version, NULL if none. */
+static const struct memory_slot *find_copy(const struct sim *s, uint32_t machine, uint32_t shard,
+                                           struct version version)
+{
+    for (uint32_t i = 0; i < s->slots; i++) {
+        const struct memory_slot *memory = &s->machines[machine].segments[shard].slots[i];
+        if (memory->state == SLOT_VERIFIED && version_is(memory->version, version)) {
+            return memory;
+        }
+    }
+    return NULL;
+}
+
+/* Verified, and bit for bit what was saved. */
+static bool has_good_copy(const struct sim *s, uint32_t machine, uint32_t shard, struct version version)
+{
+    const struct memory_slot *memory = find_copy(s, machine, shard, version);
+    uint64_t value = sim_value(shard, version);
+    return memory != NULL && memory->value == value && hash128_is(memory->root, sim_root(value));
+}
+
+/* ---- the anchor ------------------------------------------------------------------------------------------------ */
+
+/* A copy that the decision rests on: it must be there, or lost to a fault since the version was begun. */
+static void promise(struct sim *s, const struct sim_term *term, uint32_t node, uint32_t shard, uint64_t begun_ms)
+{
+    uint32_t machine = term->machine_of_node[node];
+    const struct machine *m = &s->machines[machine];
+    struct version version = s->anchor.version;
+    if (m->life != term->life_of_node[node]) {
+        return;
+    }
+    if (has_good_copy(s, machine, shard, version)) {
+        s->anchor.promised[shard][machine] = true;
+    } else if (m->damaged_ms[shard] == 0 || m->damaged_ms[shard] < begun_ms) {
+        sim_fail(s, "memory durability: " V_FMT " was decided without the copy of shard %u on m%u", V_ARG(version),
+                 shard, machine);
+    }
+}
+
+static void set_anchor(struct sim *s, const struct sim_term *term, struct version version, uint64_t begun_ms)
+{
+    if (version_cmp(version, s->anchor.version) < 0) {
+        sim_fail(s, "monotonic: " V_FMT " was decided after " V_FMT, V_ARG(version), V_ARG(s->anchor.version));
+    }
+    s->anchor = (struct anchor){.version = version, .in_memory = true};
+    s->anchor.tolerance = term->placement.domains_short > 0 ? 0 : s->copies - 1;
+    if (begun_ms > s->last_destroyed_ms) {
+        s->destroyed = 0;
+    }
+    for (uint32_t w = 0; w < term->world.shard_count; w++) {
+        const struct shard_placement *p = &term->placement.shards[w];
+        for (uint32_t i = 0; i < p->owner_count; i++) {
+            promise(s, term, term->placement.owners[p->first_owner + i], term->shard_of_world[w], begun_ms);
+        }
+        for (uint32_t i = 0; i < p->holder_count; i++) {
+            promise(s, term, p->holders[i], term->shard_of_world[w], begun_ms);
+        }
+    }
+    s->touched = true;
+}
+
+void check_memory(struct sim *s)
+{
+    if (!s->anchor.in_memory) {
+        return;
+    }
+    for (uint32_t shard = 0; shard < s->shards; shard++) {
+        uint32_t left = 0;
+        for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+            left += s->anchor.promised[shard][i];
+            if (s->anchor.promised[shard][i] && !has_good_copy(s, i, shard, s->anchor.version)) {
+                sim_fail(s, "GC safety: the copy of shard %u of " V_FMT " on m%u is gone and nothing newer is decided",
+                         shard, V_ARG(s->anchor.version), i);
+            }
+        }
+        if (left == 0) {
+            sim_fail(s, "always one complete version: no copy of shard %u of " V_FMT " is left", shard,
+                     V_ARG(s->anchor.version));
+        }
+    }
+}
+
+/* ---- decisions ------------------------------------------------------------------------------------------------- */
+
+/* Whether anybody has to honour what this term's coordinator says now. */
+static bool binds(const struct sim *s, uint64_t term)
+{
+    for (uint64_t t = term + 1; t <= s->claimed; t++) {
+        if (s->terms[t]->planned) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void check_fates(struct sim *s, struct sim_term *term, const struct decision *d)
+{
+    uint64_t low = d->horizon > 64 ? d->horizon - 64 : 0;
+    for (uint64_t step = low; step < d->horizon && step < SIM_STEPS; step++) {
+        enum fate was = (enum fate)term->fates[step], is = decision_fate(d, (struct version){term->term, step});
+        bool superseded = was == FATE_COMMITTED && is == FATE_OVER && d->watermark.step > step;
+        if (was != FATE_UNDECIDED && is != was && !superseded) {
+            sim_fail(s, "agreement: %" PRIu64 ".%" PRIu64 " was decided twice", term->term, step);
+        }
+        term->fates[step] = (uint8_t)is;
+    }
+}
+
+void check_decision(struct sim *s, uint32_t machine)
+{
+    const struct decision *d = &s->machines[machine].kept;
+    struct sim_term *term = s->terms[d->term];
+    struct version w = d->watermark;
+    bool newly = w.term == d->term && term->fates[w.step] != FATE_COMMITTED;
+    check_fates(s, term, d);
+    if (newly) {
+        s->commits++;
+        sim_log(s, "committed " V_FMT, V_ARG(w));
+        if (binds(s, d->term)) {
+            set_anchor(s, term, w, term->first_begin[w.step]);
+        }
+    }
+    if (d->based && !term->based) {
+        term->based = true;
+        if (!version_none(w) && w.term < d->term && binds(s, d->term)) {
+            sim_log(s, "term %" PRIu64 " is based on " V_FMT, d->term, V_ARG(w));
+            set_anchor(s, term, w, term->planned_ms);
+        }
+    }
+}
+
+/* ---- recoveries ------------------------------------------------------------------------------------------------ */
+
+/* A term after which another one has planned binds nobody: its trainers are fenced, whatever its coordinator, cut off
+ * until now, still hands to them. */
+void check_plan(struct sim *s, struct sim_term *term, struct version version)
+{
+    if (!binds(s, term->term)) {
+        return;
+    }
+    if (version_cmp(version, s->anchor.version) < 0) {
+        sim_fail(s, "memory durability: term %" PRIu64 " restores " V_FMT " although " V_FMT " was decided", term->term,
+                 V_ARG(version), V_ARG(s->anchor.version));
+    }
+    if (version_cmp(version, s->newest_published) < 0) {
+        sim_fail(s, "persistent durability: term %" PRIu64 " restores " V_FMT " although " V_FMT " is published",
+                 term->term, V_ARG(version), V_ARG(s->newest_published));
+    }
+    s->from_storage += !s->anchor.in_memory && !version_none(version);
+}
+
+/* Trainers may read now: all of it must be there, of one version, as it was saved. */
+void check_restore(struct sim *s, uint32_t machine, struct version version)
+{
+    struct sim_term *term = s->terms[s->machines[machine].term->term];
+    check_plan(s, term, version);
+    for (uint32_t w = 0; w < term->world.shard_count; w++) {
+        const struct shard_placement *p = &term->placement.shards[w];
+        for (uint32_t i = 0; i < p->owner_count; i++) {
+            uint32_t node = term->placement.owners[p->first_owner + i];
+            uint32_t at = term->machine_of_node[node], shard = term->shard_of_world[w];
+            bool excused = s->machines[at].life != term->life_of_node[node] ||
+                           s->machines[at].damaged_ms[shard] >= term->planned_ms;
+            if (!excused && !has_good_copy(s, at, shard, version)) {
+                sim_fail(s, "atomic restore: m%u has not shard %u of " V_FMT, at, shard, V_ARG(version));
+            }
+        }
+    }
+}
+
+void check_same_base(struct sim *s, const struct sim_term *term, struct version version)
+{
+    if (!version_is(version, term->base)) {
+        sim_fail(s, "agreement: term %" PRIu64 " restores " V_FMT " after " V_FMT, term->term, V_ARG(version),
+                 V_ARG(term->base));
+    }
+}
+
+/* ---- storage and slots ----------------------------------------------------------------------------------------- */
+
+void check_storage(struct sim *s)
+{
+    for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
+        const struct stage *stage = &s->stages[i];
+        for (uint32_t shard = 0; stage->used && stage->visible && shard < s->shards; shard++) {
+            if (!stage->files[shard].synced || stage->files[shard].value != sim_value(shard, stage->version)) {
+                sim_fail(s, "atomic publish: " V_FMT " is visible with a bad file of shard %u", V_ARG(stage->version),
+                         shard);
+            }
+        }
+    }
+    if (!version_none(s->newest_published) && storage_find(s, s->newest_published) == NULL) {
+        sim_fail(s, "persistent GC: the newest published version " V_FMT " is gone", V_ARG(s->newest_published));
+    }
+}
+
+/* Called before a header changes: a slot that is written or read must not be given to somebody else. */
+void check_header(struct sim *s, uint32_t machine, uint32_t local_slot)
+{
+    const struct memory_slot *memory = agent_slot(s, machine, local_slot);
+    const struct slot *slot = node_slot(s->machines[machine].node, local_slot);
+    bool given = slot->state == SLOT_FILLING || slot->state == SLOT_RECEIVING;
+    bool same = memory->state == slot->state && version_is(memory->version, slot->version);
+    if (given && !same && (memory->writers > 0 || memory->readers > 0)) {
+        sim_fail(s, "m%u gives slot %u away that is still %s", machine, local_slot,
+                 memory->writers > 0 ? "written" : "read");
+    }
+}

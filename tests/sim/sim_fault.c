@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What goes wrong. Crashes of machines, damage and machines out of reach when a term forms are counted: never more
+ * fault domains than the copies of the newest decided version can bear. All else comes without limit. */
+#include "sim.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+bool fault_tolerable(const struct sim *s, uint32_t domains)
+{
+    const struct sim_term *term = sim_newest_term(s);
+    uint32_t tolerance = term == NULL || term->placement.domains_short > 0 ? 0 : s->copies - 1;
+    if (s->anchor.in_memory && s->anchor.tolerance < tolerance) {
+        tolerance = s->anchor.tolerance;
+    }
+    return s->destroyed + domains <= tolerance;
+}
+
+void fault_count(struct sim *s, uint32_t domains)
+{
+    if (domains > 0) {
+        s->destroyed += domains;
+        s->last_destroyed_ms = s->now;
+        s->faults++;
+    }
+}
+
+void fault_lose_machine(struct sim *s, uint32_t machine)
+{
+    for (uint32_t shard = 0; shard < s->shards; shard++) {
+        s->anchor.promised[shard][machine] = false;
+    }
+}
+
+/* ---- machines -------------------------------------------------------------------------------------------------- */
+
+static void crash_machine(struct sim *s, uint32_t machine)
+{
+    struct machine *m = &s->machines[machine];
+    sim_log(s, "m%u is lost with its memory", machine);
+    agent_stop(s, machine);
+    fault_lose_machine(s, machine);
+    m->alive = false;
+    m->life++;
+    m->info.agent_id = machine * 1000 + m->life;
+    snprintf(m->info.name, sizeof(m->info.name), "m%u.%u", machine, m->life);
+    memset(m->segments, 0, sizeof(m->segments));
+    memset(m->damaged_ms, 0, sizeof(m->damaged_ms));
+    m->terms = (struct term_state){0};
+    m->kept = (struct decision){0};
+    m->term = NULL;
+    recover_form_soon(s);
+}
+
+static void crash_domain(struct sim *s, uint32_t machine)
+{
+    uint32_t domain = machine / s->per_domain;
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        if (i / s->per_domain == domain && s->machines[i].alive) {
+            crash_machine(s, i);
+        }
+    }
+    fault_count(s, 1);
+}
+
+/* Everything loses power: only storage is left. */
+static void crash_all(struct sim *s)
+{
+    sim_log(s, "all machines are lost");
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        if (s->machines[i].alive) {
+            crash_machine(s, i);
+        }
+    }
+    s->anchor = (struct anchor){.version = s->newest_published};
+    s->destroyed = 0;
+    s->faults++;
+}
+
+static void crash_agent(struct sim *s, uint32_t machine)
+{
+    if (s->machines[machine].agent_up) {
+        sim_log(s, "agent of m%u crashes", machine);
+        agent_stop(s, machine);
+        struct task *t = sim_after(s, sim_between(s, 5, 200), TASK_AGENT_START, machine);
+        t->from_life = s->machines[machine].life;
+        s->faults++;
+    }
+}
+
+/* ---- trainers and memory --------------------------------------------------------------------------------------- */
+
+static void crash_trainer(struct sim *s)
+{
+    struct sim_term *term = sim_newest_term(s);
+    if (term == NULL || !term->training) {
+        return;
+    }
+    uint32_t rank = (uint32_t)sim_random(s, s->ranks);
+    uint32_t node = term->world.node_of_rank[rank], local = 0;
+    for (uint32_t r = 0; r < rank; r++) {
+        local += term->world.node_of_rank[r] == node;
+    }
+    struct machine *m = &s->machines[term->machine_of_node[node]];
+    if (!term->trainers[rank].alive || m->term != term || m->life != term->life_of_node[node]) {
+        return;
+    }
+    sim_log(s, "trainer %u crashes", rank);
+    term->trainers[rank].alive = term->trainers[rank].copying = false;
+    for (uint32_t i = 0; i < m->node_setup.shard_count; i++) {
+        for (uint32_t k = 0; k < s->slots && m->node_shards[i].storing_rank == local; k++) {
+            struct memory_slot *memory = &m->segments[m->shard_of_local[i]].slots[k];
+            memory->writers = version_none(memory->copied) ? memory->writers : 0;
+            memory->copied = VERSION_NONE;
+        }
+    }
+    struct event lost = {.type = EVENT_RANK_LOST, .term = term->term, .rank = local};
+    agent_feed(s, term->machine_of_node[node], lost);
+    s->faults++;
+    recover_form_soon(s);
+}
+
+/* The scrub finds damage and says so. */
+static void scrub(struct sim *s, uint32_t machine)
+{
+    struct machine *m = &s->machines[machine];
+    for (uint32_t slot = 0; m->node != NULL && slot < node_slot_total(m->node); slot++) {
+        const struct memory_slot *memory = agent_slot(s, machine, slot);
+        if (memory->state == SLOT_VERIFIED && !hash128_is(sim_root(memory->value), memory->root)) {
+            agent_feed(s, machine, (struct event){.type = EVENT_CORRUPT, .term = m->term->term, .slot = slot});
+        }
+    }
+}
+
+static void damage_slot(struct sim *s, uint32_t machine)
+{
+    struct machine *m = &s->machines[machine];
+    uint32_t shard = (uint32_t)sim_random(s, s->shards), i = (uint32_t)sim_random(s, s->slots);
+    struct memory_slot *memory = &m->segments[shard].slots[i];
+    if (!m->alive || memory->state != SLOT_VERIFIED || !hash128_is(sim_root(memory->value), memory->root)) {
+        return;
+    }
+    sim_log(s, "m%u: a bit flips in shard %u of %" PRIu64 ".%" PRIu64, machine, shard, memory->version.term,
+            memory->version.step);
+    memory->value ^= 1;
+    m->damaged_ms[shard] = s->now;
+    if (version_is(memory->version, s->anchor.version)) {
+        s->anchor.promised[shard][machine] = false;
+    }
+    fault_count(s, 1);
+    if (sim_chance(s, 500)) {
+        scrub(s, machine);
+    }
+}
+
+/* ---- network --------------------------------------------------------------------------------------------------- */
+
+static void report_reach(struct sim *s, enum event_type type, uint32_t cut)
+{
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        const struct machine *m = &s->machines[i];
+        for (uint32_t node = 0; m->node != NULL && node < s->nodes; node++) {
+            uint32_t other = m->term->machine_of_node[node];
+            bool concerns = cut == NONE32 || (i == cut) != (other == cut);
+            if (concerns && node != m->self && sim_chance(s, 700)) {
+                struct task *t = sim_after(s, sim_between(s, 20, 100), TASK_LOCAL, i);
+                t->agent = m->agent;
+                t->event = (struct event){.type = type, .term = m->term->term, .node = node};
+            }
+        }
+    }
+}
+
+static void cut_off(struct sim *s, uint32_t machine)
+{
+    if (s->machines[machine].group == 0) {
+        sim_log(s, "m%u is cut off", machine);
+        s->machines[machine].group = 1;
+        report_reach(s, EVENT_NODE_DOWN, machine);
+        s->faults++;
+        if (sim_chance(s, 600)) {
+            recover_form_soon(s);
+        }
+        sim_after(s, sim_between(s, 50, 800), TASK_HEAL, NONE32);
+    }
+}
+
+void fault_heal(struct sim *s)
+{
+    sim_log(s, "the network is whole");
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        s->machines[i].group = 0;
+    }
+    report_reach(s, EVENT_NODE_UP, NONE32);
+}
+
+/* ---- the dice -------------------------------------------------------------------------------------------------- */
+
+void fault_strike(struct sim *s)
+{
+    uint32_t machine = s->seats[sim_random(s, s->nodes)];
+    uint64_t kind = sim_random(s, 100);
+    if (kind < 22) {
+        crash_agent(s, machine);
+    } else if (kind < 40) {
+        crash_trainer(s);
+    } else if (kind < 55) {
+        cut_off(s, machine);
+    } else if (kind < 60) {
+        storage_power_loss(s);
+    } else if (kind < 65) {
+        scrub(s, machine);
+    } else if (kind < 67) {
+        crash_all(s);
+    } else if (fault_tolerable(s, 1) && kind < 80) {
+        damage_slot(s, (uint32_t)sim_random(s, SIM_MACHINES));
+    } else if (fault_tolerable(s, 1) && s->machines[machine].alive) {
+        crash_domain(s, machine);
+    }
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Random numbers, the queue of things to come, the log. Same seed, same order, same story. */
+#include "sim.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t next_random(struct sim *s)
+{
+    /* splitmix64 (Steele, Lea, Flood 2014) */
+    uint64_t z = (s->random += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+uint64_t sim_random(struct sim *s, uint64_t below)
+{
+    return next_random(s) % below;
+}
+
+bool sim_chance(struct sim *s, uint32_t per_mille)
+{
+    return sim_random(s, 1000) < per_mille;
+}
+
+uint64_t sim_between(struct sim *s, uint64_t low, uint64_t high)
+{
+    return low + sim_random(s, high - low + 1);
+}
+
+void sim_queue_clear(struct sim *s)
+{
+    s->heap_count = 0;
+    s->unused_count = SIM_TASKS;
+    for (uint32_t i = 0; i < SIM_TASKS; i++) {
+        s->unused[i] = i;
+    }
+}
+
+static bool sooner(const struct sim *s, uint32_t a, uint32_t b)
+{
+    const struct task *x = &s->tasks[a], *y = &s->tasks[b];
+    return x->at != y->at ? x->at < y->at : x->order < y->order;
+}
+
+/* The caller fills the task in, but not its time: the heap is in order already. */
+struct task *sim_after(struct sim *s, uint64_t after, enum task_type type, uint32_t machine)
+{
+    static struct task nowhere;
+    if (s->unused_count == 0) {
+        sim_fail(s, "more than %d things under way: something repeats itself without end", SIM_TASKS);
+        return &nowhere;
+    }
+    uint32_t index = s->unused[--s->unused_count];
+    struct task *t = &s->tasks[index];
+    memset(t, 0, sizeof(*t));
+    t->at = s->now + after;
+    t->order = s->order++;
+    t->type = type;
+    t->machine = machine;
+    t->agent = NONE32;
+    uint32_t i = s->heap_count++;
+    while (i > 0 && sooner(s, index, s->heap[(i - 1) / 2])) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    s->heap[i] = index;
+    return t;
+}
+
+bool sim_next(struct sim *s, struct task *out)
+{
+    if (s->heap_count == 0) {
+        return false;
+    }
+    uint32_t top = s->heap[0], last = s->heap[--s->heap_count], i = 0;
+    for (uint32_t child; (child = 2 * i + 1) < s->heap_count; i = child) {
+        if (child + 1 < s->heap_count && sooner(s, s->heap[child + 1], s->heap[child])) {
+            child++;
+        }
+        if (!sooner(s, s->heap[child], last)) {
+            break;
+        }
+        s->heap[i] = s->heap[child];
+    }
+    s->heap[i] = last;
+    *out = s->tasks[top];
+    s->unused[s->unused_count++] = top;
+    s->now = out->at;
+    return true;
+}
+
+static void print_line(const struct sim *s, const char *mark, const char *fmt, va_list args)
+{
+    printf("%6" PRIu64 " %s", s->now, mark);
+    vprintf(fmt, args);
+    printf("\n");
+}
+
+void sim_log(const struct sim *s, const char *fmt, ...)
+{
+    if (s->verbose) {
+        va_list args;
+        va_start(args, fmt);
+        print_line(s, "", fmt, args);
+        va_end(args);
+    }
+}
+
+void sim_fail(struct sim *s, const char *fmt, ...)
+{
+    if (!s->failed) {
+        va_list args;
+        va_start(args, fmt);
+        printf("seed %" PRIu64 ": ", s->seed);
+        print_line(s, "VIOLATION: ", fmt, args);
+        va_end(args);
+    }
+    s->failed = true;
+}

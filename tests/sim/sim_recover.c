@@ -1,0 +1,625 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Terms: the launcher puts a world together, its agents join one by one, the real recovery machine restores it. */
+#include "sim.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct sim_term *sim_newest_term(const struct sim *s)
+{
+    return s->claimed > 0 ? s->terms[s->claimed] : NULL;
+}
+
+void sim_term_free(struct sim_term *term)
+{
+    if (term != NULL) {
+        placement_free(&term->placement);
+        world_free(&term->world);
+        free(term);
+    }
+}
+
+/* ---- forming --------------------------------------------------------------------------------------------------- */
+
+void recover_form_soon(struct sim *s)
+{
+    if (!s->form_pending) {
+        s->form_pending = true;
+        sim_after(s, sim_between(s, 20, 150), TASK_FORM, NONE32);
+    }
+}
+
+static bool is_seated(const struct sim *s, uint32_t machine)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        if (s->seats[i] == machine) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A machine for an empty seat: one that is idle, else a new one in a dead one's place. */
+static uint32_t spare_machine(struct sim *s)
+{
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        const struct machine *m = &s->machines[i];
+        if (m->alive && m->agent_up && m->group == 0 && !is_seated(s, i)) {
+            return i;
+        }
+    }
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        struct machine *m = &s->machines[i];
+        if (!m->alive && !is_seated(s, i)) {
+            m->alive = m->agent_up = true;
+            m->group = 0;
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+static bool usable(const struct machine *m)
+{
+    return m->alive && m->agent_up && m->group == 0;
+}
+
+/* Machines out of reach are given up only if the world can bear it; one whose agent restarts is waited for. */
+static bool may_form(struct sim *s)
+{
+    uint32_t lost = 0;
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        const struct machine *m = &s->machines[i];
+        if (m->alive && !m->agent_up) {
+            return false;
+        }
+        lost += m->alive && m->group != 0;
+    }
+    if (lost > 0 && !fault_tolerable(s, lost)) {
+        return false;
+    }
+    fault_count(s, lost);
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        if (s->machines[i].alive && s->machines[i].group != 0) {
+            fault_lose_machine(s, i);
+        }
+    }
+    return true;
+}
+
+static bool take_seats(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        if (!usable(&s->machines[s->seats[i]])) {
+            uint32_t spare = spare_machine(s);
+            if (spare == NONE32) {
+                return false;
+            }
+            s->seats[i] = spare;
+        }
+    }
+    if (sim_chance(s, 200)) { /* ranks may move between machines */
+        uint32_t a = (uint32_t)sim_random(s, s->nodes), b = (uint32_t)sim_random(s, s->nodes), swap = s->seats[a];
+        s->seats[a] = s->seats[b];
+        s->seats[b] = swap;
+    }
+    return true;
+}
+
+static bool build_world(struct sim *s, struct sim_term *term)
+{
+    struct rank_hello hellos[SIM_RANKS];
+    struct shard_info infos[2 * SIM_RANKS];
+    uint32_t counts[SIM_RANKS], total = 0;
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        hellos[r] = (struct rank_hello){.node = s->machines[s->seats[r * s->nodes / s->ranks]].info};
+        counts[r] = s->rank_shard_count[r];
+        for (uint32_t i = 0; i < counts[r]; i++) {
+            infos[total++] = (struct shard_info){.id = {s->rank_shards[r][i], 1}, .image_bytes = 4096};
+        }
+    }
+    struct error err = {0};
+    if (world_build(term->term, hellos, s->ranks, &term->world, &err) != TCK_OK ||
+        world_add_shards(&term->world, infos, counts, &err) != TCK_OK ||
+        placement_build(&term->world, s->copies, &term->placement, &err) != TCK_OK) {
+        sim_fail(s, "no world: %s", err.text);
+        return false;
+    }
+    return true;
+}
+
+static void number_things(struct sim *s, struct sim_term *term)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        term->machine_of_node[i] = s->seats[i];
+        term->life_of_node[i] = s->machines[s->seats[i]].life;
+    }
+    for (uint32_t w = 0; w < term->world.shard_count; w++) {
+        term->ids[w] = term->world.shards[w].id;
+        term->shard_of_world[w] = (uint32_t)term->world.shards[w].id.hi;
+        term->world_of_shard[term->shard_of_world[w]] = w;
+        term->drains[term->placement.shards[w].drainer] = true;
+    }
+}
+
+static void end_older_trainers(struct sim *s)
+{
+    for (uint64_t t = 1; t <= s->claimed; t++) {
+        for (uint32_t r = 0; r < s->ranks; r++) {
+            uint32_t machine = s->terms[t]->machine_of_node[s->terms[t]->world.node_of_rank[r]];
+            if (s->machines[machine].group == 0) {
+                s->terms[t]->trainers[r].alive = false;
+            }
+        }
+    }
+}
+
+void recover_form(struct sim *s)
+{
+    s->form_pending = false;
+    if (s->claimed + 1 >= SIM_TERMS) {
+        return;
+    }
+    if (!may_form(s) || !take_seats(s)) {
+        recover_form_soon(s);
+        return;
+    }
+    struct sim_term *term = calloc(1, sizeof(*term));
+    term->term = s->claimed + 1;
+    if (!build_world(s, term)) {
+        sim_term_free(term);
+        return;
+    }
+    number_things(s, term);
+    end_older_trainers(s);
+    s->terms[++s->claimed] = term;
+    s->recoveries++;
+    sim_log(s, "term %" PRIu64 " is claimed; coordinator m%u", term->term, s->seats[0]);
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        struct task *t = sim_after(s, sim_between(s, 1, 40), TASK_JOIN, s->seats[i]);
+        t->term = term->term;
+        t->slot = i;
+        t->from_life = s->machines[s->seats[i]].life;
+    }
+}
+
+void recover_join(struct sim *s, const struct task *t)
+{
+    struct machine *m = &s->machines[t->machine];
+    struct sim_term *term = s->terms[t->term];
+    if (t->term != s->claimed || m->life != t->from_life) {
+        return;
+    }
+    if (!m->agent_up || m->group != 0) {
+        struct task *again = sim_after(s, 30, TASK_JOIN, t->machine);
+        again->term = t->term;
+        again->slot = t->slot;
+        again->from_life = t->from_life;
+        return;
+    }
+    agent_stop(s, t->machine);
+    for (uint32_t i = 0; i < s->shards * s->slots; i++) { /* the trainers of the old term are gone */
+        struct memory_slot *memory = &m->segments[i / s->slots].slots[i % s->slots];
+        memory->writers = 0;
+        memory->copied = VERSION_NONE;
+    }
+    m->agent_up = true;
+    m->self = t->slot;
+    if (!term_join(&m->terms, t->term)) {
+        sim_fail(s, "m%u cannot join the newest term", t->machine);
+        return;
+    }
+    agent_join(s, t->machine, term);
+    if (++term->joined == s->nodes) {
+        recover_begin(s, term->machine_of_node[0]);
+    }
+}
+
+/* ---- recovery -------------------------------------------------------------------------------------------------- */
+
+static void emit(void *ctx, const struct recovery_action *action);
+
+void recover_begin(struct sim *s, uint32_t machine)
+{
+    struct machine *m = &s->machines[machine];
+    if (m->coordinator == NULL || m->term->joined < s->nodes || m->kept.based) {
+        return; /* it begins when the last one joins, or when this agent is back */
+    }
+    bool fresh = m->term->training && version_none(m->term->base);
+    if (fresh || m->kept.watermark.term == m->term->term) { /* this term has something newer, or began afresh */
+        agent_feed(s, machine, (struct event){.type = EVENT_BASED, .term = m->term->term});
+        return;
+    }
+    struct recovery_setup setup = {
+        .world = &m->term->world, .placement = &m->term->placement, .wait_ms = 1000, .max_tries = 5};
+    m->context = (struct recovery_context){s, machine};
+    recovery_free(m->recovery);
+    m->recovery = NULL;
+    if (recovery_new(&setup, emit, &m->context, &m->recovery) != TCK_OK) {
+        sim_fail(s, "no memory");
+        return;
+    }
+    /* Trainers that go on from a base already must not be given another one. */
+    recovery_begin(m->recovery, m->term->training ? m->term->base.step : TCK_NEWEST, s->now);
+}
+
+static struct task *recovery_task(struct sim *s, uint32_t coordinator, uint64_t after, enum task_type type)
+{
+    struct task *t = sim_after(s, after, type, coordinator);
+    t->agent = s->machines[coordinator].agent;
+    t->term = s->machines[coordinator].term->term;
+    return t;
+}
+
+static void ask_all(struct sim *s, uint32_t coordinator)
+{
+    struct sim_term *term = s->terms[s->machines[coordinator].term->term];
+    term->inventories_due = 0;
+    term->asked++;
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        if (s->machines[i].alive) {
+            struct task *t = recovery_task(s, coordinator, sim_between(s, 2, 40), TASK_INVENTORY);
+            t->from = i;
+            t->number = term->asked;
+            term->inventories_due++;
+        }
+    }
+}
+
+/* Looks at the recovery after each event: the moment it has a plan, older coordinators bind nobody any more. */
+static void note_plan(struct sim *s, uint32_t machine)
+{
+    struct machine *m = &s->machines[machine];
+    struct sim_term *term = s->terms[m->term->term];
+    enum recovery_phase phase = m->recovery == NULL ? RECOVERY_IDLE : recovery_phase(m->recovery);
+    const struct plan *plan = m->recovery == NULL ? NULL : recovery_plan(m->recovery);
+    if (phase == RECOVERY_IDLE || phase == RECOVERY_ASKING || term->planned || term->training || plan == NULL ||
+        (version_none(plan->version) && !plan->nothing_saved)) {
+        return;
+    }
+    term->planned = true;
+    term->planned_ms = s->now;
+    check_plan(s, term, plan->version);
+}
+
+/* All that is whole; of the asking term itself only what is committed, since the rest may be freed at any moment. */
+static void read_headers(struct sim *s, const struct machine *m, const struct sim_term *term, struct inventory *out)
+{
+    out->node = m->info;
+    out->holdings = calloc((size_t)SIM_SHARDS * SIM_SLOTS, sizeof(*out->holdings));
+    for (uint32_t i = 0; i < s->shards * s->slots; i++) {
+        const struct memory_slot *memory = &m->segments[i / s->slots].slots[i % s->slots];
+        if (memory->state != SLOT_VERIFIED) {
+            continue;
+        }
+        if (memory->committed && version_cmp(memory->version, out->watermark) > 0) {
+            out->watermark = memory->version;
+        }
+        if (memory->version.term < term->term || memory->committed) {
+            out->holdings[out->count++] = (struct holding){.shard = {i / s->slots, 1},
+                                                           .layout = term->world.layout,
+                                                           .version = memory->version,
+                                                           .root = memory->root,
+                                                           .image_bytes = 4096};
+        }
+    }
+    inventory_sort(out);
+}
+
+/* What the heartbeats tell the coordinator of its members. */
+static void report_reach(struct sim *s, uint32_t coordinator)
+{
+    struct machine *m = &s->machines[coordinator];
+    for (uint32_t node = 0; node < s->nodes; node++) {
+        uint32_t at = m->term->machine_of_node[node];
+        if (s->machines[at].life == m->term->life_of_node[node] && sim_reach(s, coordinator, at)) {
+            recovery_node_up(m->recovery, node);
+        } else {
+            recovery_node_down(m->recovery, node, s->now);
+        }
+    }
+}
+
+void recover_tick(struct sim *s, uint32_t machine)
+{
+    report_reach(s, machine);
+    recovery_tick(s->machines[machine].recovery, s->now);
+    note_plan(s, machine);
+}
+
+void recover_inventory(struct sim *s, const struct task *t)
+{
+    struct machine *coordinator = &s->machines[t->machine], *m = &s->machines[t->from];
+    struct sim_term *term = s->terms[t->term];
+    if (coordinator->recovery == NULL) {
+        return;
+    }
+    if (m->alive && !m->agent_up && t->phase < 10) { /* it will be back in a moment */
+        struct task *again = recovery_task(s, t->machine, 30, TASK_INVENTORY);
+        again->from = t->from;
+        again->phase = t->phase + 1;
+        again->number = t->number;
+        return;
+    }
+    if (m->alive && sim_reach(s, t->machine, t->from)) {
+        if (term_judge(&m->terms, t->term) == TERM_NEWER) { /* alive, but not of this world: it gives its copies */
+            agent_stop(s, t->from);
+            m->agent_up = true;
+            term_adopt(&m->terms, t->term);
+        }
+        struct inventory inventory = {0};
+        read_headers(s, m, term, &inventory);
+        recovery_inventory(coordinator->recovery, &inventory, s->now);
+    } else {
+        report_reach(s, t->machine);
+    }
+    if (t->number == term->asked && --term->inventories_due == 0) {
+        recovery_asked_all(coordinator->recovery, s->now);
+    }
+    note_plan(s, t->machine);
+}
+
+void recover_stored(struct sim *s, const struct task *t)
+{
+    struct machine *m = &s->machines[t->machine];
+    struct sim_term *term = s->terms[t->term];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
+        if (s->stages[i].used && s->stages[i].visible) {
+            term->stored[count++] = (struct stored_version){.version = s->stages[i].version,
+                                                            .layout = term->world.layout,
+                                                            .shard_count = term->world.shard_count,
+                                                            .shards = term->ids};
+        }
+    }
+    for (uint32_t i = 1; i < count; i++) { /* newest first */
+        for (uint32_t j = i; j > 0 && version_cmp(term->stored[j].version, term->stored[j - 1].version) > 0; j--) {
+            struct stored_version swap = term->stored[j];
+            term->stored[j] = term->stored[j - 1];
+            term->stored[j - 1] = swap;
+        }
+    }
+    if (m->recovery != NULL) {
+        recovery_stored(m->recovery, term->stored, count, VERSION_NONE, s->now);
+        note_plan(s, t->machine);
+    }
+}
+
+static uint32_t machine_by_id(const struct sim *s, const struct node_info *info)
+{
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        if (s->machines[i].info.agent_id == info->agent_id) {
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+static struct version floor_of(const struct machine *coordinator)
+{
+    const struct plan_input *input = recovery_input(coordinator->recovery);
+    struct version floor = VERSION_NONE;
+    for (uint32_t i = 0; i < input->inventory_count; i++) {
+        if (version_cmp(input->inventories[i].watermark, floor) > 0) {
+            floor = input->inventories[i].watermark;
+        }
+    }
+    return floor;
+}
+
+static void request_fetch(struct sim *s, uint32_t machine, const struct recovery_action *a)
+{
+    const struct machine *m = &s->machines[machine];
+    struct task *t = recovery_task(s, machine, sim_between(s, 1, 10), TASK_FETCH);
+    t->rank = a->node;
+    t->shard = a->shard;
+    t->version = a->version;
+    t->source = a->source;
+    t->from = a->source == SOURCE_STORAGE ? NONE32 : machine_by_id(s, &a->from);
+    t->from_life = t->from == NONE32 ? 0 : s->machines[t->from].life;
+    t->event.floor = floor_of(m);
+}
+
+static void start_training(struct sim *s, struct sim_term *term, struct version base)
+{
+    if (term->training || term->term != s->claimed) {
+        return;
+    }
+    term->training = true;
+    term->base = base;
+    term->step = base.step;
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        term->trainers[r].alive = true;
+    }
+    sim_after(s, 10, TASK_STEP, NONE32)->term = term->term;
+}
+
+/* Trainers read what they restore; the slots are pinned meanwhile. */
+static void let_trainers_read(struct sim *s, const struct sim_term *term, struct version version)
+{
+    for (uint32_t node = 0; node < s->nodes; node++) {
+        uint32_t machine = term->machine_of_node[node];
+        const struct machine *m = &s->machines[machine];
+        for (uint32_t i = 0; m->term == term && m->node != NULL && i < m->node_setup.shard_count; i++) {
+            bool owned = m->node_shards[i].storing_rank != NONE32;
+            uint32_t slot = owned ? node_slot_of(m->node, i, version) : NONE32;
+            if (slot != NONE32) {
+                agent_pin(s, machine, slot, sim_between(s, 10, 300));
+            }
+        }
+    }
+}
+
+static void finish(struct sim *s, uint32_t machine, const struct recovery_action *a)
+{
+    struct machine *m = &s->machines[machine];
+    struct sim_term *term = s->terms[m->term->term];
+    note_plan(s, machine);
+    if (a->type == RECOVERY_READY) {
+        sim_log(s, "term %" PRIu64 " restores %" PRIu64 ".%" PRIu64, term->term, a->version.term, a->version.step);
+        if (term->training) {
+            check_same_base(s, term, a->version);
+            return;
+        }
+        check_restore(s, machine, a->version);
+        let_trainers_read(s, term, a->version);
+        start_training(s, term, a->version);
+        return;
+    }
+    /* Something was saved, but never decided, and is incomplete now: the user says to start afresh. */
+    const struct plan *plan = recovery_plan(m->recovery);
+    bool fresh = plan->nothing_saved || version_none(s->anchor.version);
+    if (a->type == RECOVERY_NOTHING && !fresh) {
+        sim_log(s, "term %" PRIu64 " cannot restore: %s", term->term, plan->reason);
+        recover_form_soon(s);
+        return;
+    }
+    if (a->type == RECOVERY_NOTHING) {
+        start_training(s, term, VERSION_NONE);
+    }
+    struct task *t = recovery_task(s, machine, 1, TASK_LOCAL);
+    struct version base = a->type == RECOVERY_NOTHING ? VERSION_NONE : a->version;
+    t->event = (struct event){.type = EVENT_BASED, .term = term->term, .version = base};
+}
+
+static void emit(void *ctx, const struct recovery_action *action)
+{
+    struct recovery_context *context = ctx;
+    struct sim *s = context->sim;
+    if (action->type == RECOVERY_ASK) {
+        ask_all(s, context->machine);
+    } else if (action->type == RECOVERY_LIST) {
+        recovery_task(s, context->machine, sim_between(s, 1, 30), TASK_STORED);
+    } else if (action->type == RECOVERY_FETCH) {
+        request_fetch(s, context->machine, action);
+    } else {
+        finish(s, context->machine, action);
+    }
+}
+
+/* ---- fetches --------------------------------------------------------------------------------------------------- */
+
+static void answer(struct sim *s, const struct task *request, tck_status_t outcome)
+{
+    struct task *t = sim_after(s, sim_between(s, 1, 10), TASK_FETCHED, request->machine);
+    t->agent = request->agent;
+    t->term = request->term;
+    t->rank = request->rank;
+    t->shard = request->shard;
+    t->version = request->version;
+    t->outcome = outcome;
+}
+
+void recover_fetched(struct sim *s, const struct task *t)
+{
+    struct machine *m = &s->machines[t->machine];
+    if (m->recovery != NULL) {
+        recovery_fetched(m->recovery, t->rank, t->shard, t->version, t->outcome, s->now);
+    }
+}
+
+/* The source's bytes and the root it has for them; storage's root stands in the manifest. */
+static tck_status_t read_source(const struct sim *s, const struct task *t, uint32_t machine, uint64_t *value_out,
+                                struct hash128 *root_out)
+{
+    uint32_t shard = s->terms[t->term]->shard_of_world[t->shard];
+    if (t->source == SOURCE_STORAGE) {
+        const struct stage *stage = storage_find(s, t->version);
+        if (stage == NULL) {
+            return TCK_ERR_NOENT;
+        }
+        *value_out = stage->files[shard].value;
+        *root_out = sim_root(sim_value(shard, t->version));
+        return TCK_OK;
+    }
+    if (t->from == NONE32 || s->machines[t->from].life != t->from_life || !sim_reach(s, t->from, machine)) {
+        return TCK_ERR_UNREACHABLE;
+    }
+    for (uint32_t i = 0; i < s->slots; i++) {
+        const struct memory_slot *memory = &s->machines[t->from].segments[shard].slots[i];
+        if (memory->state == SLOT_VERIFIED && version_is(memory->version, t->version)) {
+            *value_out = memory->value;
+            *root_out = memory->root;
+            return TCK_OK;
+        }
+    }
+    return TCK_ERR_NOENT;
+}
+
+/* The bytes are here (or not): what the agent does when its pull is done. */
+static void fetch_arrived(struct sim *s, const struct task *t, uint32_t machine)
+{
+    struct memory_slot *memory = agent_slot(s, machine, t->slot);
+    struct hash128 root = {0};
+    uint64_t value = 0;
+    tck_status_t outcome = read_source(s, t, machine, &value, &root);
+    if (outcome == TCK_OK && !hash128_is(sim_root(value), root)) {
+        outcome = TCK_ERR_CORRUPT;
+    }
+    if (!s->calm && sim_chance(s, s->loss)) {
+        outcome = TCK_ERR_IO;
+    }
+    memory->value = value;
+    memory->writers--;
+    agent_feed(s, machine,
+               (struct event){.type = EVENT_VERIFIED,
+                              .term = t->term,
+                              .slot = t->slot,
+                              .version = t->version,
+                              .root = root,
+                              .ok = outcome == TCK_OK});
+    answer(s, t, outcome);
+}
+
+void recover_fetch(struct sim *s, const struct task *t)
+{
+    const struct sim_term *term = s->terms[t->term];
+    uint32_t machine = term->machine_of_node[t->rank];
+    struct machine *m = &s->machines[machine];
+    if (m->node == NULL || m->term != term || !sim_reach(s, t->machine, machine)) {
+        answer(s, t, TCK_ERR_TIMEDOUT);
+        return;
+    }
+    if (t->phase == 1) {
+        if (m->agent == t->number) {
+            fetch_arrived(s, t, machine);
+        } else {
+            answer(s, t, TCK_ERR_TIMEDOUT);
+        }
+        return;
+    }
+    m->fetching = t;
+    agent_feed(
+        s, machine,
+        (struct event){
+            .type = EVENT_FETCH, .term = t->term, .shard = t->shard, .version = t->version, .floor = t->event.floor});
+    m->fetching = NULL;
+}
+
+void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a)
+{
+    struct machine *m = &s->machines[machine];
+    const struct task *request = m->fetching;
+    if (a->ok) {
+        const struct memory_slot *memory = agent_slot(s, machine, a->slot);
+        bool whole = hash128_is(sim_root(memory->value), memory->root);
+        answer(s, request, whole ? TCK_OK : TCK_ERR_CORRUPT);
+        if (!whole) {
+            agent_feed(s, machine, (struct event){.type = EVENT_CORRUPT, .term = m->term->term, .slot = a->slot});
+        }
+        return;
+    }
+    if (a->slot == NONE32) {
+        answer(s, request, TCK_ERR_BUSY);
+        return;
+    }
+    uint64_t slow = !s->calm && sim_chance(s, 100) ? sim_between(s, 100, 600) : 0;
+    struct task *t = sim_after(s, slow + sim_between(s, 5, 60), TASK_FETCH, request->machine);
+    uint64_t at = t->at, order = t->order;
+    *t = *request;
+    t->at = at;
+    t->order = order;
+    t->phase = 1;
+    t->slot = a->slot;
+    t->number = m->agent;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/state.h"
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* A keeper that keeps in this process. */
+struct shelf {
+    char names[8][64];
+    int fds[8];
+    int count;
+};
+
+static void shelf_remove(void *ctx, const char *name)
+{
+    struct shelf *s = ctx;
+    for (int i = 0; i < s->count; i++) {
+        if (strcmp(s->names[i], name) == 0) {
+            close(s->fds[i]);
+            s->count--;
+            memcpy(s->names[i], s->names[s->count], sizeof s->names[i]);
+            s->fds[i] = s->fds[s->count];
+        }
+    }
+}
+
+static tck_status_t shelf_park(void *ctx, const char *name, int fd, struct error *err)
+{
+    (void)err;
+    struct shelf *s = ctx;
+    shelf_remove(s, name);
+    snprintf(s->names[s->count], sizeof s->names[0], "%s", name);
+    s->fds[s->count++] = dup(fd);
+    return TCK_OK;
+}
+
+static struct state *open_state(struct shelf *s)
+{
+    struct state_setup setup = {.park = shelf_park, .unpark = shelf_remove, .ctx = s};
+    struct state *state = NULL;
+    struct error err;
+    cr_assert_eq(state_new(&setup, &state, &err), TCK_OK);
+    for (int i = 0; i < s->count; i++) {
+        cr_assert(state_adopt(state, s->names[i], dup(s->fds[i])));
+    }
+    cr_assert_eq(state_ready(state, &err), TCK_OK, "%s", err.text);
+    return state;
+}
+
+static struct world small_world(uint64_t term)
+{
+    struct rank_hello hello = {.term_seen = 0};
+    strcpy(hello.node.name, "a");
+    strcpy(hello.node.domain, "a");
+    strcpy(hello.node.address, "127.0.0.1:1");
+    hello.node.agent_id = 5;
+    struct world world;
+    struct error err;
+    cr_assert_eq(world_build(term, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
+    return world;
+}
+
+Test(state, survives_the_agent_with_identity_term_and_decision)
+{
+    struct shelf shelf = {0};
+    struct state *first = open_state(&shelf);
+    struct kept kept = *state_get(first);
+    cr_assert_neq(kept.agent_id, 0);
+    kept.term = (struct term_state){.adopted = 4, .joined = 4};
+    kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
+    state_put(first, &kept);
+    state_free(first);
+    struct state *second = open_state(&shelf);
+    cr_assert_eq(state_get(second)->agent_id, kept.agent_id);
+    cr_assert_eq(state_get(second)->term.joined, 4);
+    cr_assert_eq(state_get(second)->decision.watermark.step, 20);
+    state_free(second);
+}
+
+Test(state, a_torn_head_falls_back_to_the_one_before)
+{
+    struct shelf shelf = {0};
+    struct state *first = open_state(&shelf);
+    struct kept kept = *state_get(first);
+    kept.term.adopted = 1;
+    state_put(first, &kept);
+    kept.term.adopted = 2;
+    state_put(first, &kept);
+    state_free(first);
+    uint8_t page[4096];
+    for (off_t at = 0; at < 8192; at += 4096) { /* the page that says 2 is torn */
+        cr_assert_eq(pread(shelf.fds[0], page, sizeof page, at), (ssize_t)sizeof page);
+        uint64_t adopted;
+        memcpy(&adopted, page + 28, sizeof adopted);
+        if (adopted == 2) {
+            page[100] ^= 1;
+            cr_assert_eq(pwrite(shelf.fds[0], page, sizeof page, at), (ssize_t)sizeof page);
+        }
+    }
+    struct state *second = open_state(&shelf);
+    cr_assert_eq(state_get(second)->term.adopted, 1);
+    state_free(second);
+}
+
+Test(state, keeps_the_world_of_the_newest_term_only)
+{
+    struct shelf shelf = {0};
+    struct state *first = open_state(&shelf);
+    struct error err;
+    for (uint64_t term = 1; term <= 2; term++) {
+        struct world world = small_world(term);
+        cr_assert_eq(state_put_world(first, &world, &err), TCK_OK, "%s", err.text);
+        world_free(&world);
+    }
+    struct kept kept = *state_get(first);
+    kept.term = (struct term_state){.adopted = 2, .joined = 2};
+    state_put(first, &kept);
+    state_free(first);
+    cr_assert_eq(shelf.count, 2, "head and one world, not %d files", shelf.count);
+    struct state *second = open_state(&shelf);
+    struct world world;
+    cr_assert_eq(state_world(second, &world, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(world.term, 2);
+    world_free(&world);
+    state_free(second);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../base/codec.h"
+#include "agent/wire.h"
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CODEC(name, free_fn)                                                    \
+    static void name##_encode(const void *value, struct writer *w)              \
+    {                                                                           \
+        wire_##name##_encode(value, w);                                         \
+    }                                                                           \
+    static tck_status_t name##_decode(const void *bytes, size_t len, void *out) \
+    {                                                                           \
+        return wire_##name##_decode(bytes, len, out);                           \
+    }                                                                           \
+    static const struct codec name##_codec = {sizeof(struct wire_##name), name##_encode, name##_decode, free_fn}
+
+static void ready_release(void *value)
+{
+    free(((struct wire_ready *)value)->roots);
+}
+
+static void drained_release(void *value)
+{
+    wire_drained_free(value);
+}
+
+static void inventory_release(void *value)
+{
+    free(((struct wire_inventory *)value)->known);
+}
+
+CODEC(beat, NULL);
+CODEC(note, NULL);
+CODEC(ready, ready_release);
+CODEC(refused, NULL);
+CODEC(drained, drained_release);
+CODEC(ask, NULL);
+CODEC(inventory, inventory_release);
+CODEC(fetch, NULL);
+CODEC(fetched, NULL);
+CODEC(readable, NULL);
+CODEC(change, NULL);
+
+static const struct hash128 some_hash = {0x0123456789abcdef, 0xfedcba9876543210};
+
+Test(wire, beat_holds_as_a_codec_must)
+{
+    struct wire_beat m = {.term = 3, .from_coordinator = true, .mem_steps = 10, .storage_steps = 100, .from_step = 5};
+    m.decision = (struct decision){.term = 3, .seq = 9, .based = true, .watermark = {3, 40}, .horizon = 61};
+    m.decision.open_count = 2;
+    m.decision.open[0] = 50;
+    m.decision.open[1] = 60;
+    codec_check(&beat_codec, &m);
+}
+
+Test(wire, beat_of_an_agent_without_a_term_holds_too)
+{
+    struct wire_beat m = {.term = 3};
+    codec_check(&beat_codec, &m);
+}
+
+Test(wire, beat_fits_in_a_heartbeat)
+{
+    struct wire_beat m = {.term = 3, .decision = {.term = 3, .seq = 1, .horizon = 100, .open_count = CORE_OPEN_MAX}};
+    for (uint64_t i = 0; i < CORE_OPEN_MAX; i++) {
+        m.decision.open[i] = 10 + i;
+    }
+    struct writer w = writer_new(0);
+    wire_beat_encode(&m, &w);
+    cr_assert_leq(w.len, WIRE_BEAT_MAX);
+    writer_free(&w);
+}
+
+Test(wire, notes_and_questions_hold_as_codecs_must)
+{
+    struct wire_note note = {.term = 7};
+    struct wire_ask ask = {.term = 7, .asking = 2, .step = TCK_NEWEST};
+    struct wire_change change = {.term = 7, .key = "save_mem_interval", .value = "30s"};
+    struct wire_refused refused = {.term = 7, .version = {7, 8}, .refusal = REFUSAL_NO_SLOT};
+    codec_check(&note_codec, &note);
+    codec_check(&ask_codec, &ask);
+    codec_check(&change_codec, &change);
+    codec_check(&refused_codec, &refused);
+}
+
+Test(wire, ready_carries_the_roots_of_twins)
+{
+    struct wire_root roots[2] = {{.shard = 1, .root = some_hash}, {.shard = 4, .root = some_hash}};
+    struct wire_ready m = {.term = 2, .version = {2, 30}, .layout = some_hash, .to_storage = true, .count = 2};
+    m.roots = roots;
+    codec_check(&ready_codec, &m);
+}
+
+Test(wire, drained_carries_the_chunk_digests_of_each_file)
+{
+    uint32_t crcs[3] = {1, 2, 3};
+    struct manifest_file file = {
+        .shard = some_hash, .bytes = 2ull * CHUNK_BYTES + 4096, .root = some_hash, .crcs = crcs};
+    struct wire_drained m = {.term = 2, .version = {2, 30}, .ok = true, .count = 1, .files = &file};
+    codec_check(&drained_codec, &m);
+}
+
+Test(wire, inventory_carries_remembered_nodes)
+{
+    struct node_info known = {.name = "a", .domain = "r1", .address = "10.0.0.1:400", .agent_id = 5};
+    struct wire_inventory m = {.term = 2, .asking = 3, .known_count = 1, .known = &known, .inventory_len = 4};
+    m.inventory = "body";
+    codec_check(&inventory_codec, &m);
+}
+
+Test(wire, fetch_and_its_answers_hold_as_codecs_must)
+{
+    struct wire_fetch fetch = {.term = 2, .shard = 3, .version = {1, 9}, .source = SOURCE_PEER};
+    strcpy(fetch.from.name, "b");
+    struct wire_fetched fetched = {.term = 2, .shard = 3, .version = {1, 9}, .outcome = TCK_ERR_CORRUPT};
+    struct wire_readable readable = {.term = 2, .asked_step = 9, .outcome = TCK_ERR_NOENT, .reason = "nothing"};
+    codec_check(&fetch_codec, &fetch);
+    codec_check(&fetched_codec, &fetched);
+    codec_check(&readable_codec, &readable);
+}

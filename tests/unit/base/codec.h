@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What every encoding must hold, tried on one value: it comes back the same, no part of it and nothing longer decodes,
+ * and a flipped bit is either refused or another value that encodes to exactly those bytes. */
+#ifndef TCK_TESTS_CODEC_H
+#define TCK_TESTS_CODEC_H
+
+#include "base/buf.h"
+
+struct codec {
+    size_t size; /* of the struct */
+    void (*encode)(const void *value, struct writer *w);
+    tck_status_t (*decode)(const void *bytes, size_t len, void *out);
+    void (*release)(void *value); /* frees what decode allocated; may be NULL */
+};
+
+void codec_check(const struct codec *codec, const void *value);
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Configuration: defaults, precedence, what is refused and with which words, printing and changing. */
+#include "base/config.h"
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void clean_environment(void)
+{
+    unsetenv("TIERCKPT_NODE");
+    unsetenv("TIERCKPT_RUNTIME_DIR");
+    unsetenv("XDG_RUNTIME_DIR");
+}
+
+TestSuite(config, .init = clean_environment);
+
+static struct config loaded(const char *text)
+{
+    struct config config;
+    struct error err = {0};
+    cr_assert_eq(config_load(NULL, text, &config, &err), TCK_OK, "%s: %s", text, err.text);
+    return config;
+}
+
+/* The text names one faulty member beside a good save_dir. */
+static void expect_refused(const char *member, const char *error)
+{
+    char text[2048];
+    struct config config;
+    struct error err = {0};
+    snprintf(text, sizeof(text), "{\"save_dir\":\"/s\",%s}", member);
+    cr_assert_eq(config_load(NULL, text, &config, &err), TCK_ERR_CONFIG, "accepted %s", member);
+    cr_assert_str_eq(err.text, error);
+    cr_assert_eq(err.code, TCK_ERR_CONFIG);
+}
+
+Test(config, has_the_documented_defaults)
+{
+    struct config c = loaded("{\"save_dir\":\"/s\",\"node\":\"n\"}");
+    cr_assert_str_eq(c.job, "default");
+    cr_assert_str_eq(c.domain, "n");
+    cr_assert_str_eq(c.load_dir, "");
+    cr_assert_str_eq(c.token_file, "");
+    cr_assert_str_eq(c.audit_file_path, "/s/default/audit.n.jsonl");
+    cr_assert_eq(c.slots, 3);
+    cr_assert_eq(c.copies, 2);
+    cr_assert_eq(c.save_mem_interval.steps, 10);
+    cr_assert_eq(c.save_storage_interval.steps, 100);
+    cr_assert_eq(c.max_ckpt_num, 3);
+    cr_assert_eq(c.block_time_ms, 2000);
+    cr_assert_eq(c.on_node_loss, ON_NODE_LOSS_REPORT);
+    cr_assert_gt(c.memory_cap_bytes, 0);
+}
+
+Test(config, requires_a_save_dir)
+{
+    struct config config;
+    struct error err = {0};
+    cr_assert_eq(config_load(NULL, "{}", &config, &err), TCK_ERR_CONFIG);
+    cr_assert_str_eq(err.text, "save_dir: is required");
+    cr_assert_eq(config_load(NULL, NULL, &config, &err), TCK_ERR_CONFIG);
+}
+
+Test(config, makes_paths_absolute)
+{
+    char here[CONFIG_PATH], want[CONFIG_PATH + 8];
+    cr_assert_not_null(getcwd(here, sizeof(here)));
+    snprintf(want, sizeof(want), "%s/sub/s", here);
+    struct config c = loaded("{\"save_dir\":\"sub/s\"}");
+    cr_assert_str_eq(c.save_dir, want);
+}
+
+Test(config, takes_the_environment_only_where_the_text_is_silent)
+{
+    setenv("TIERCKPT_NODE", "from-env", 1);
+    setenv("TIERCKPT_RUNTIME_DIR", "/run/env", 1);
+    struct config c = loaded("{\"save_dir\":\"/s\"}");
+    cr_assert_str_eq(c.node, "from-env");
+    cr_assert_str_eq(c.log_file_path, "/run/env/default/from-env/agent.log");
+    c = loaded("{\"save_dir\":\"/s\",\"node\":\"own\",\"runtime_dir\":\"/r\"}");
+    cr_assert_str_eq(c.node, "own");
+    cr_assert_str_eq(c.catalog_dir, "/r/default/own/catalog");
+}
+
+Test(config, prefers_the_users_runtime_directory)
+{
+    setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+    cr_assert_str_eq(loaded("{\"save_dir\":\"/s\"}").runtime_dir, "/run/user/7/tierckpt");
+}
+
+Test(config, refuses_an_unsafe_node_from_the_environment)
+{
+    struct config config;
+    struct error err = {0};
+    setenv("TIERCKPT_NODE", "../up", 1);
+    cr_assert_eq(config_load(NULL, "{\"save_dir\":\"/s\"}", &config, &err), TCK_ERR_CONFIG);
+    cr_assert_eq(strncmp(err.text, "$TIERCKPT_NODE: node: \"../up\"", 29), 0, "%s", err.text);
+}
+
+static void write_file(char path[32], const char *content)
+{
+    strcpy(path, "/tmp/tck-config-XXXXXX");
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, content, strlen(content)), (ssize_t)strlen(content));
+    close(fd);
+}
+
+Test(config, lets_the_text_override_the_file)
+{
+    char path[32];
+    struct config c;
+    struct error err = {0};
+    write_file(path, "{\"save_dir\":\"/file\",\"copies\":3,\"job\":\"a\"}\n");
+    cr_assert_eq(config_load(path, "{\"copies\":1}", &c, &err), TCK_OK, "%s", err.text);
+    unlink(path);
+    cr_assert_eq(c.copies, 1);
+    cr_assert_str_eq(c.save_dir, "/file");
+    cr_assert_str_eq(c.job, "a");
+}
+
+Test(config, puts_the_file_name_before_its_errors)
+{
+    char path[32], want[128];
+    struct config c;
+    struct error err = {0};
+    write_file(path, "{\"save_dir\":\"/s\",\n\"slots\":9}");
+    cr_assert_eq(config_load(path, NULL, &c, &err), TCK_ERR_CONFIG);
+    unlink(path);
+    snprintf(want, sizeof(want), "%s: slots: 9 is out of range (2 to 3)", path);
+    cr_assert_str_eq(err.text, want);
+    cr_assert_eq(config_load(path, NULL, &c, &err), TCK_ERR_NOENT);
+    snprintf(want, sizeof(want), "%s: open: No such file or directory", path);
+    cr_assert_str_eq(err.text, want);
+}
+
+Test(config, suggests_the_nearest_known_key)
+{
+    expect_refused("\"slotz\":3", "slotz: unknown key; did you mean slots?");
+    expect_refused("\"save_mem_intervall\":3", "save_mem_intervall: unknown key; did you mean save_mem_interval?");
+    expect_refused("\"elephant\":3", "elephant: unknown key");
+}
+
+Test(config, keeps_errors_on_one_line)
+{
+    expect_refused("\"two\\nlines\":1", "two?lines: unknown key");
+    expect_refused("\"storage\":\"\\u001b[1m\"", "storage: \"?[1m\" is not one of: posix");
+}
+
+Test(config, refuses_a_wrong_type_and_shows_the_value)
+{
+    expect_refused("\"slots\":\"3\"", "slots: wants a whole number, not \"3\"");
+    expect_refused("\"slots\":2.5", "slots: wants a whole number, not 2.5");
+    expect_refused("\"job\":7", "job: wants a text, not 7");
+    expect_refused("\"load_dir\":null", "load_dir: wants a text, not null");
+    expect_refused("\"save_mem_interval\":[10]",
+                   "save_mem_interval: wants a number of steps or a text such as \"30s\", not [10]");
+}
+
+Test(config, refuses_values_out_of_range)
+{
+    expect_refused("\"slots\":1", "slots: 1 is out of range (2 to 3)");
+    expect_refused("\"copies\":0", "copies: 0 is out of range (1 to 5)");
+    expect_refused("\"copies\":6", "copies: 6 is out of range (1 to 5)");
+    expect_refused("\"block_time_ms\":0", "block_time_ms: 0 is out of range (1 to 86400000)");
+    expect_refused("\"net_port\":65536", "net_port: 65536 is out of range (0 to 65535)");
+}
+
+Test(config, refuses_a_timeout_that_heartbeats_cannot_meet)
+{
+    expect_refused("\"heartbeat_ms\":500,\"peer_timeout_ms\":999",
+                   "peer_timeout_ms: 999 is less than twice heartbeat_ms (500)");
+    loaded("{\"save_dir\":\"/s\",\"heartbeat_ms\":500,\"peer_timeout_ms\":1000}");
+}
+
+Test(config, refuses_what_is_not_in_this_version)
+{
+    expect_refused("\"redundancy\":\"parity\"", "redundancy: \"parity\" is not in this version");
+    expect_refused("\"storage\":\"s3\"", "storage: \"s3\" is not in this version");
+    expect_refused("\"on_node_loss\":\"panic\"", "on_node_loss: \"panic\" is not one of: report, end_trainers");
+}
+
+Test(config, refuses_unsafe_names)
+{
+    static const char *const unsafe[] = {"", ".", "..", ".hidden", "a/b", "a b", "a\n", "\xc3\xa9"};
+    char long_name[CONFIG_NAME + 1] = {0};
+    for (size_t i = 0; i < sizeof(unsafe) / sizeof(unsafe[0]); i++) {
+        cr_assert_not(name_is_safe(unsafe[i]), "%s", unsafe[i]);
+    }
+    memset(long_name, 'a', CONFIG_NAME - 1);
+    cr_assert(name_is_safe(long_name));
+    long_name[CONFIG_NAME - 1] = 'a';
+    cr_assert_not(name_is_safe(long_name));
+    expect_refused("\"job\":\"../x\"", "job: \"../x\" must be 1 to 63 of A-Z a-z 0-9 . _ - and not begin with a dot");
+}
+
+Test(config, refuses_texts_that_do_not_fit)
+{
+    char text[CONFIG_PATH + 100], path[CONFIG_PATH + 10];
+    struct config config;
+    struct error err = {0};
+    memset(path, 'p', sizeof(path));
+    path[0] = '/';
+    path[CONFIG_PATH] = '\0';
+    snprintf(text, sizeof(text), "{\"save_dir\":\"%s\"}", path);
+    cr_assert_eq(config_load(NULL, text, &config, &err), TCK_ERR_CONFIG);
+    path[CONFIG_PATH - 1] = '\0'; /* fits itself, but not the audit file below it */
+    snprintf(text, sizeof(text), "{\"save_dir\":\"%s\"}", path);
+    cr_assert_eq(config_load(NULL, text, &config, &err), TCK_ERR_CONFIG);
+    cr_assert_eq(strncmp(err.text, "audit_file_path: ", 17), 0, "%s", err.text);
+}
+
+static struct interval interval_of(const char *value)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "{\"save_dir\":\"/s\",\"save_mem_interval\":%s}", value);
+    return loaded(text).save_mem_interval;
+}
+
+static void expect_interval(const char *value, uint64_t steps, double seconds)
+{
+    struct interval interval = interval_of(value);
+    cr_assert_eq(interval.steps, steps, "%s", value);
+    cr_assert_float_eq(interval.seconds, seconds, 1e-9, "%s", value);
+}
+
+Test(config, reads_intervals_in_steps_seconds_or_never)
+{
+    expect_interval("20", 20, 0);
+    expect_interval("\"20\"", 20, 0);
+    expect_interval("\"30s\"", 0, 30);
+    expect_interval("\"1.5m\"", 0, 90);
+    expect_interval("\"2h\"", 0, 7200);
+    expect_interval("\"250ms\"", 0, 0.25);
+    expect_interval("\"off\"", 0, 0);
+    expect_interval("0", 0, 0);
+    expect_interval("\"0s\"", 0, 0);
+}
+
+Test(config, refuses_intervals_that_are_neither)
+{
+    static const char *const bad[] = {"\"-5s\"",          "\"s\"",       "\"\"",      "\"5 s\"",  "\"5x\"",
+                                      "\"0x10\"",         "\"inf s\"",   "\"1..2s\"", "\"1e3s\"", "\"9999999999s\"",
+                                      "9007199254740992", "\"0.0001s\"", "\"nans\"",  "-1"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char text[256];
+        struct config config;
+        struct error err = {0};
+        snprintf(text, sizeof(text), "{\"save_dir\":\"/s\",\"save_mem_interval\":%s}", bad[i]);
+        cr_assert_eq(config_load(NULL, text, &config, &err), TCK_ERR_CONFIG, "accepted %s", bad[i]);
+    }
+}
+
+Test(config, reads_bytes_with_units)
+{
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\",\"memory_cap_bytes\":\"64GiB\"}").memory_cap_bytes, UINT64_C(64) << 30);
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\",\"memory_cap_bytes\":\"512MiB\"}").memory_cap_bytes, UINT64_C(512) << 20);
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\",\"memory_cap_bytes\":4096}").memory_cap_bytes, 4096);
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\",\"memory_cap_bytes\":\"18446744073709551615\"}").memory_cap_bytes,
+                 UINT64_MAX);
+    expect_refused(
+        "\"memory_cap_bytes\":\"16777216TiB\"",
+        "memory_cap_bytes: \"16777216TiB\" is not a number of bytes below 2^64, plain or with KiB, MiB, GiB, "
+        "TiB");
+}
+
+Test(config, prints_what_it_reads_back_to_the_same)
+{
+    struct config c = loaded("{\"save_dir\":\"rel\",\"load_dir\":\"/l\",\"node\":\"n1\",\"domain\":\"rack7\","
+                             "\"save_mem_interval\":\"0.1s\",\"save_storage_interval\":\"off\",\"net_port\":7000,"
+                             "\"memory_cap_bytes\":\"18446744073709551615\",\"on_node_loss\":\"end_trainers\"}");
+    json_t *json = config_json(&c);
+    char *text = json_print(json, true);
+    json_free(json);
+    struct config back = loaded(text);
+    free(text);
+    cr_assert_eq(memcmp(&c, &back, sizeof(c)), 0);
+}
+
+Test(config, changes_only_changeable_fields)
+{
+    struct config c = loaded("{\"save_dir\":\"/s\"}");
+    struct error err = {0};
+    cr_assert_eq(config_change(&c, "save_mem_interval", "30s", &err), TCK_OK);
+    cr_assert_eq(config_change(&c, "max_ckpt_num", "20", &err), TCK_OK);
+    cr_assert_eq(config_change(&c, "on_node_loss", "end_trainers", &err), TCK_OK);
+    cr_assert_float_eq(c.save_mem_interval.seconds, 30, 1e-9);
+    cr_assert_eq(c.max_ckpt_num, 20);
+    cr_assert_eq(c.on_node_loss, ON_NODE_LOSS_END_TRAINERS);
+    cr_assert_eq(config_change(&c, "slots", "2", &err), TCK_ERR_CONFIG);
+    cr_assert_str_eq(err.text, "slots: cannot be changed while running");
+    cr_assert_eq(config_change(&c, "max_ckpt", "2", &err), TCK_ERR_CONFIG);
+}
+
+Test(config, keeps_the_old_value_when_a_change_is_refused)
+{
+    struct config c = loaded("{\"save_dir\":\"/s\"}"), before = c;
+    struct error err = {0};
+    cr_assert_eq(config_change(&c, "max_ckpt_num", "-1", &err), TCK_ERR_CONFIG);
+    cr_assert_str_eq(err.text, "max_ckpt_num: \"-1\" is not a whole number");
+    cr_assert_eq(config_change(&c, "save_mem_interval", "soon", &err), TCK_ERR_CONFIG);
+    cr_assert_eq(memcmp(&c, &before, sizeof(c)), 0);
+}
+
+Test(config, explains_every_field_that_it_prints)
+{
+    struct config c = loaded("{\"save_dir\":\"/s\"}");
+    json_t *json = config_json(&c);
+    struct config_help help;
+    size_t count = 0;
+    while (config_field(count, &help)) {
+        cr_assert_not_null(json_get(json, help.name), "%s", help.name);
+        cr_assert_gt(strlen(help.help), 10, "%s", help.name);
+        cr_assert_not_null(help.default_text, "%s", help.name);
+        count++;
+    }
+    cr_assert_eq(json_len(json), count);
+    json_free(json);
+}

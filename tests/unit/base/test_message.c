@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Messages: each one comes back as it was sent, and nothing malformed is taken. */
+#include "base/message.h"
+#include "codec.h"
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A struct codec around each pair of functions. */
+#define CODEC(name, release_fn)                                                                                    \
+    static void any_##name##_encode(const void *value, struct writer *w)                                           \
+    {                                                                                                              \
+        msg_##name##_encode(value, w);                                                                             \
+    }                                                                                                              \
+    static tck_status_t any_##name##_decode(const void *bytes, size_t len, void *out)                              \
+    {                                                                                                              \
+        return msg_##name##_decode(bytes, len, out);                                                               \
+    }                                                                                                              \
+    static const struct codec name##_codec = {sizeof(struct msg_##name), any_##name##_encode, any_##name##_decode, \
+                                              release_fn}
+
+static void release_world(void *value)
+{
+    world_free(&((struct msg_world *)value)->world);
+}
+
+static void release_segments(void *value)
+{
+    free(((struct msg_segments *)value)->segments);
+}
+
+static void release_grant(void *value)
+{
+    free(((struct msg_grant *)value)->slots);
+}
+
+static void release_restored(void *value)
+{
+    free(((struct msg_restored *)value)->shards);
+}
+
+CODEC(hello, NULL);
+CODEC(welcome, NULL);
+CODEC(term, NULL);
+CODEC(world, release_world);
+CODEC(segments, release_segments);
+CODEC(segment_get, NULL);
+CODEC(begin, NULL);
+CODEC(grant, release_grant);
+CODEC(step, NULL);
+CODEC(restore, NULL);
+CODEC(restored, release_restored);
+CODEC(version, NULL);
+CODEC(detach, NULL);
+CODEC(error, NULL);
+
+/* Encodes m and decodes it into back, both of type struct msg_<name>. */
+#define PASS(name, m, back)                                                       \
+    do {                                                                          \
+        struct writer pass_w = writer_new(0);                                     \
+        msg_##name##_encode(m, &pass_w);                                          \
+        cr_assert_eq(msg_##name##_decode(pass_w.data, pass_w.len, back), TCK_OK); \
+        writer_free(&pass_w);                                                     \
+    } while (0)
+
+#define REFUSED(name, m)                                                                               \
+    do {                                                                                               \
+        struct msg_##name refused_out;                                                                 \
+        struct writer refused_w = writer_new(0);                                                       \
+        msg_##name##_encode(m, &refused_w);                                                            \
+        cr_assert_eq(msg_##name##_decode(refused_w.data, refused_w.len, &refused_out), TCK_ERR_PROTO); \
+        writer_free(&refused_w);                                                                       \
+    } while (0)
+
+static struct msg_hello some_hello(void)
+{
+    struct msg_hello m = {.seq = 1,
+                          .format = MESSAGE_FORMAT,
+                          .rank = 3,
+                          .world_size = 8,
+                          .pid = 4711,
+                          .job = "train",
+                          .returning = true,
+                          .term = 12};
+    memset(m.proof, 0xa5, sizeof(m.proof));
+    return m;
+}
+
+Test(message, hello_comes_back)
+{
+    struct msg_hello m = some_hello(), back;
+    codec_check(&hello_codec, &m);
+    PASS(hello, &m, &back);
+    cr_assert_eq(back.rank, 3);
+    cr_assert_eq(back.world_size, 8);
+    cr_assert_str_eq(back.job, "train");
+    cr_assert(back.returning);
+    cr_assert_eq(memcmp(back.proof, m.proof, MAC_BYTES), 0);
+}
+
+Test(message, hello_of_another_format_is_refused)
+{
+    struct msg_hello m = some_hello();
+    m.format++;
+    REFUSED(hello, &m);
+}
+
+Test(message, hello_of_an_impossible_rank_or_job_is_refused)
+{
+    struct msg_hello m = some_hello();
+    m.rank = m.world_size;
+    REFUSED(hello, &m);
+    m = some_hello();
+    m.world_size = WORLD_RANKS_MAX + 1;
+    REFUSED(hello, &m);
+    m = some_hello();
+    strcpy(m.job, "../other");
+    REFUSED(hello, &m);
+}
+
+static struct rank_hello some_rank_hello(void)
+{
+    return (struct rank_hello){
+        .node = {.name = "n0", .domain = "r0", .address = "10.0.0.1:4000", .agent_id = UINT64_MAX}, .term_seen = 5};
+}
+
+Test(message, welcome_comes_back)
+{
+    struct msg_welcome m = {.seq = 2, .format = MESSAGE_FORMAT, .hello = some_rank_hello()}, back;
+    codec_check(&welcome_codec, &m);
+    PASS(welcome, &m, &back);
+    cr_assert_str_eq(back.hello.node.address, "10.0.0.1:4000");
+    cr_assert_eq(back.hello.term_seen, 5);
+}
+
+Test(message, term_step_restore_detach_and_version_come_back)
+{
+    const struct msg_term term = {.seq = 3, .term = 9};
+    const struct msg_step step = {.seq = 4, .step = 1000};
+    const struct msg_restore restore = {.seq = 5, .step = TCK_NEWEST};
+    const struct msg_detach detach = {.seq = 6, .job_done = true};
+    const struct msg_version version = {.seq = 7, .version = {2, 300}};
+    codec_check(&term_codec, &term);
+    codec_check(&step_codec, &step);
+    codec_check(&restore_codec, &restore);
+    codec_check(&detach_codec, &detach);
+    codec_check(&version_codec, &version);
+    struct msg_restore back;
+    PASS(restore, &restore, &back);
+    cr_assert_eq(back.step, TCK_NEWEST);
+}
+
+Test(message, begin_and_segment_get_come_back)
+{
+    const struct msg_begin begin = {.seq = 8, .step = 77, .to_storage = true};
+    const struct msg_segment_get get = {.seq = 9, .shard = {1, 2}};
+    struct msg_begin begin_back;
+    struct msg_segment_get get_back;
+    codec_check(&begin_codec, &begin);
+    codec_check(&segment_get_codec, &get);
+    PASS(begin, &begin, &begin_back);
+    PASS(segment_get, &get, &get_back);
+    cr_assert(begin_back.to_storage && begin_back.step == 77);
+    cr_assert(hash128_is(get_back.shard, get.shard));
+}
+
+Test(message, world_comes_back)
+{
+    const struct rank_hello hellos[] = {some_rank_hello(), some_rank_hello()};
+    const uint32_t counts[] = {1, 1};
+    const struct shard_info infos[] = {{.id = {1, 1}, .image_bytes = 4096}, {.id = {1, 1}, .image_bytes = 4096}};
+    struct msg_world m = {.seq = 10, .rank = 1}, back;
+    struct error err = {0};
+    cr_assert_eq(world_build(4, hellos, 2, &m.world, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(world_add_shards(&m.world, infos, counts, &err), TCK_OK, "%s", err.text);
+    codec_check(&world_codec, &m);
+    PASS(world, &m, &back);
+    cr_assert_eq(back.rank, 1);
+    cr_assert(hash128_is(back.world.layout, m.world.layout));
+    world_free(&back.world);
+    m.rank = 2;
+    REFUSED(world, &m);
+    world_free(&m.world);
+}
+
+Test(message, segments_come_back)
+{
+    struct msg_segment list[] = {{{1, 1}, 8192, 3, 4096, true}, {{1, 2}, 4096, 3, 2 << 20, false}};
+    struct msg_segments m = {.seq = 11, .count = 2, .segments = list}, back;
+    codec_check(&segments_codec, &m);
+    PASS(segments, &m, &back);
+    cr_assert_eq(back.segments[0].slot_stride, 8192);
+    cr_assert(back.segments[0].stored_here && !back.segments[1].stored_here);
+    free(back.segments);
+    m.count = 0;
+    codec_check(&segments_codec, &m);
+}
+
+Test(message, segments_out_of_order_or_out_of_bounds_are_refused)
+{
+    struct msg_segment list[] = {{{1, 2}, 8192, 3, 4096, true}, {{1, 2}, 8192, 3, 4096, true}};
+    struct msg_segments m = {.seq = 11, .count = 2, .segments = list};
+    REFUSED(segments, &m);
+    m.count = 1;
+    list[0].slot_count = MESSAGE_SLOTS_MAX + 1;
+    REFUSED(segments, &m);
+    list[0].slot_count = 3;
+    list[0].slot_stride = UINT64_MAX / 2;
+    REFUSED(segments, &m);
+}
+
+Test(message, grant_comes_back)
+{
+    uint32_t slots[] = {2, 0, 1};
+    struct msg_grant m = {.seq = 12, .count = 3, .step = 40, .slots = slots}, back;
+    codec_check(&grant_codec, &m);
+    PASS(grant, &m, &back);
+    cr_assert_eq(memcmp(back.slots, slots, sizeof(slots)), 0);
+    free(back.slots);
+}
+
+Test(message, restored_comes_back)
+{
+    struct restored_shard shards[] = {{0, SOURCE_LOCAL}, {2, SOURCE_STORAGE}};
+    struct msg_restored m = {.seq = 13, .count = 2, .version = {3, 90}, .newest_step = 95, .shards = shards}, back;
+    codec_check(&restored_codec, &m);
+    PASS(restored, &m, &back);
+    cr_assert_eq(back.newest_step, 95);
+    cr_assert_eq(back.shards[1].slot, 2);
+    cr_assert_eq(back.shards[1].source, SOURCE_STORAGE);
+    free(back.shards);
+    shards[1].source = SOURCE_KINDS;
+    REFUSED(restored, &m);
+}
+
+Test(message, more_shards_than_a_rank_may_have_are_refused)
+{
+    enum { COUNT = MESSAGE_SHARDS_MAX + 1 };
+    struct msg_grant m = {.seq = 14, .count = COUNT, .slots = calloc(COUNT, sizeof(uint32_t))}, back;
+    REFUSED(grant, &m);
+    m.count--;
+    PASS(grant, &m, &back);
+    free(back.slots);
+    free(m.slots);
+}
+
+Test(message, error_comes_back_with_its_text)
+{
+    struct msg_error m = {.seq = 15}, back;
+    (void)error_set(&m.error, TCK_ERR_NOSPC, "wanted %d, allowed %d", 2, 1);
+    codec_check(&error_codec, &m);
+    PASS(error, &m, &back);
+    cr_assert_eq(back.error.code, TCK_ERR_NOSPC);
+    cr_assert_str_eq(back.error.text, "wanted 2, allowed 1");
+}
+
+Test(message, error_without_a_known_code_is_refused)
+{
+    struct msg_error m = {.seq = 15, .error = {.code = TCK_OK}};
+    REFUSED(error, &m);
+    m.error.code = (tck_status_t)-1000;
+    REFUSED(error, &m);
+    m.error.code = (tck_status_t)3;
+    REFUSED(error, &m);
+}
+
+Test(message, seq_is_read_from_any_payload)
+{
+    const struct msg_step m = {.seq = 99, .step = 1};
+    struct msg_seq seq;
+    struct writer w = writer_new(0);
+    msg_step_encode(&m, &w);
+    cr_assert_eq(msg_seq_decode(w.data, w.len, &seq), TCK_OK);
+    cr_assert_eq(seq.seq, 99);
+    cr_assert_eq(msg_seq_decode(w.data, 3, &seq), TCK_ERR_PROTO);
+    writer_free(&w);
+}

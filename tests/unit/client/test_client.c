@@ -1,0 +1,722 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The client library against a fake agent: saves, restores, and what it does when agent or other ranks fail. */
+#include "client/client.h"
+#include "fake_agent.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATIENCE_MS 10000 /* for what must happen, however slow the machine is */
+#define WEIGHTS     5000
+
+static char runtime_dir[] = "/tmp/tck-client-XXXXXX";
+static struct fake_agent agent;
+
+static void start_agent(void)
+{
+    fake_agent_start(&agent, runtime_dir, "job", "node");
+}
+
+static void setup(void)
+{
+    cr_assert_not_null(mkdtemp(runtime_dir));
+    start_agent();
+}
+
+static void teardown(void)
+{
+    char command[128];
+    fake_agent_free(&agent);
+    snprintf(command, sizeof(command), "rm -rf '%s'", runtime_dir);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(client, .init = setup, .fini = teardown, .timeout = 60);
+
+static void sleep_ms(long ms)
+{
+    struct timespec pause = {.tv_nsec = ms * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+static const char *config_text(void)
+{
+    static char text[512];
+    snprintf(text, sizeof(text),
+             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":100}",
+             runtime_dir, runtime_dir);
+    return text;
+}
+
+static tck_attach_params_t params_of(int rank, int world_size)
+{
+    return (tck_attach_params_t){.struct_size = sizeof(tck_attach_params_t),
+                                 .config_json = config_text(),
+                                 .rank = rank,
+                                 .world_size = world_size};
+}
+
+/* What a trainer has. */
+struct trainer {
+    tck_client_t *client;
+    float weights[WEIGHTS];
+    uint64_t counter;
+    uint32_t weights_record;
+};
+
+static void fill(struct trainer *t, float value)
+{
+    for (int i = 0; i < WEIGHTS; i++) {
+        t->weights[i] = value + (float)i;
+    }
+    t->counter = (uint64_t)value;
+}
+
+static void expect(const struct trainer *t, float value)
+{
+    for (int i = 0; i < WEIGHTS; i++) {
+        cr_assert_float_eq(t->weights[i], value + (float)i, 0);
+    }
+    cr_assert_eq(t->counter, (uint64_t)value);
+}
+
+static void ok(const struct trainer *t, tck_status_t status)
+{
+    cr_assert_eq(status, TCK_OK, "%s: %s", tck_strerror(status), tck_errmsg(t->client));
+}
+
+static void add_records(struct trainer *t, const char *group)
+{
+    tck_record_t weights = {.struct_size = sizeof(weights),
+                            .key = "weights",
+                            .dtype = TCK_F32,
+                            .ndim = 1,
+                            .global_shape = {WEIGHTS},
+                            .local_shape = {WEIGHTS},
+                            .addr = t->weights,
+                            .replica_group = group};
+    tck_record_t counter = {.struct_size = sizeof(counter),
+                            .key = "counter",
+                            .dtype = TCK_U64,
+                            .addr = &t->counter,
+                            .replica_group = group,
+                            .when = TCK_EAGER};
+    ok(t, tck_add_record(t->client, &weights, &t->weights_record));
+    ok(t, tck_add_record(t->client, &counter, NULL));
+    ok(t, tck_add_blob(t->client, "rng", 100, group));
+}
+
+static void attach(struct trainer *t)
+{
+    tck_attach_params_t params = params_of(0, 1);
+    memset(t, 0, sizeof(*t));
+    cr_assert_eq(tck_attach(&params, &t->client), TCK_OK, "%s", tck_errmsg(NULL));
+}
+
+static void begin(struct trainer *t)
+{
+    attach(t);
+    add_records(t, NULL);
+    ok(t, tck_register(t->client));
+}
+
+static void save(struct trainer *t, uint64_t step)
+{
+    ok(t, tck_snapshot(t->client, step, TCK_SAVE_MEMORY));
+    ok(t, tck_fence(t->client));
+}
+
+static tck_stats_t stats_of(struct trainer *t)
+{
+    tck_stats_t stats = {.struct_size = sizeof(stats)};
+    ok(t, tck_stats(t->client, &stats));
+    return stats;
+}
+
+/* ---- the usual course ---- */
+
+Test(client, restores_what_was_saved)
+{
+    struct trainer t;
+    tck_restored_t restored = {.struct_size = sizeof(restored)};
+    char rng[100];
+    size_t rng_size = 0;
+    begin(&t);
+    fill(&t, 7);
+    ok(&t, tck_set_blob(t.client, "rng", "seed", 4));
+    save(&t, 5);
+    fill(&t, 100);
+    ok(&t, tck_set_blob(t.client, "rng", "another", 7));
+    ok(&t, tck_restore(t.client, TCK_NEWEST, &restored));
+    expect(&t, 7);
+    ok(&t, tck_get_blob(t.client, "rng", rng, sizeof(rng), &rng_size));
+    cr_assert_eq(rng_size, 4);
+    cr_assert_eq(memcmp(rng, "seed", 4), 0);
+    cr_assert_eq(restored.version.step, 5);
+    cr_assert_eq(restored.bytes_local, t.client->layout.shards[0].image_bytes);
+    tck_detach(t.client, 1);
+}
+
+Test(client, restores_into_a_successor)
+{
+    struct trainer first, second;
+    begin(&first);
+    fill(&first, 3);
+    save(&first, 9);
+    tck_detach(first.client, 0);
+    begin(&second);
+    ok(&second, tck_restore(second.client, TCK_NEWEST, NULL));
+    expect(&second, 3);
+    tck_detach(second.client, 0);
+}
+
+Test(client, slot_is_the_file_image_with_zeros_between_records)
+{
+    struct trainer t;
+    struct error err = {0};
+    uint64_t data_start = 0, bytes = 0;
+    begin(&t);
+    fill(&t, 7);
+    save(&t, 1);
+    const struct shard *shard = &t.client->layout.shards[0];
+    const uint8_t *image = fake_agent_image(&agent, 0);
+    cr_assert_eq(image_check(image, shard->image_bytes, &data_start, &bytes, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(bytes, shard->image_bytes);
+    cr_assert_eq(image[bytes - 1], 0, "the filler at the end has what was there before");
+    cr_assert_eq(memcmp(image + t.client->layout.records[0].image_offset, t.weights, sizeof(t.weights)), 0);
+    tck_detach(t.client, 0);
+}
+
+Test(client, copies_eager_records_inside_the_call)
+{
+    struct trainer t;
+    begin(&t);
+    fill(&t, 7);
+    atomic_store(&agent.mode, FAKE_HOLDS);
+    ok(&t, tck_snapshot(t.client, 1, TCK_SAVE_MEMORY));
+    t.counter = 1000;
+    ok(&t, tck_set_blob(t.client, "rng", "later", 5));
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    ok(&t, tck_fence(t.client));
+    t.counter = 0;
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    cr_assert_eq(t.counter, 7);
+    tck_detach(t.client, 0);
+}
+
+Test(client, saves_at_the_interval_on_the_board)
+{
+    struct trainer t;
+    int started_count = 0;
+    atomic_store(&agent.interval, 3);
+    begin(&t);
+    for (uint64_t step = 1; step <= 10; step++) {
+        int started = 0;
+        ok(&t, tck_fence(t.client));
+        ok(&t, tck_save_if_needed(t.client, step, &started));
+        cr_assert_eq(started, step % 3 == 0);
+        started_count += started;
+    }
+    ok(&t, tck_fence(t.client));
+    cr_assert_eq(started_count, 3);
+    cr_assert_eq(stats_of(&t).saves_copied, 3);
+    tck_detach(t.client, 0);
+}
+
+Test(client, reads_a_moved_record_at_its_new_address)
+{
+    static float moved[WEIGHTS];
+    struct trainer t;
+    begin(&t);
+    fill(&t, 1);
+    memcpy(moved, t.weights, sizeof(moved));
+    moved[0] = 77;
+    ok(&t, tck_set_address(t.client, t.weights_record, moved));
+    save(&t, 1);
+    moved[0] = 0;
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    cr_assert_float_eq(moved[0], 77, 0);
+    cr_assert_float_eq(t.weights[0], 1, 0);
+    tck_detach(t.client, 0);
+}
+
+Test(client, waits_for_a_stage)
+{
+    struct trainer t;
+    begin(&t);
+    save(&t, 4);
+    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COPIED, 0));
+    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_DRAINED, 10), TCK_ERR_TIMEDOUT);
+    cr_assert_eq(tck_wait(t.client, 5, TCK_STAGE_COPIED, 10), TCK_ERR_NOENT);
+    tck_detach(t.client, 0);
+}
+
+Test(client, tells_the_newest_version)
+{
+    struct trainer t;
+    tck_version_t version = {0};
+    begin(&t);
+    cr_assert_eq(tck_query(t.client, &version), TCK_ERR_NOENT);
+    save(&t, 4);
+    ok(&t, tck_query(t.client, &version));
+    cr_assert_eq(version.step, 4);
+    cr_assert_eq(version.term, 1);
+    tck_detach(t.client, 0);
+}
+
+Test(client, detach_tells_the_agent)
+{
+    struct trainer t;
+    begin(&t);
+    tck_detach(t.client, 1);
+    cr_assert_eq(agent.detaches, 1);
+}
+
+/* ---- refusals, and agents that hang or die ---- */
+
+Test(client, skips_and_names_a_refused_snapshot)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.mode, FAKE_REFUSES);
+    save(&t, 3);
+    cr_assert_eq(stats_of(&t).saves_skipped, 1);
+    cr_assert_eq(tck_wait(t.client, 3, TCK_STAGE_COMMITTED, PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "undecided"), "%s", tck_errmsg(t.client));
+    tck_detach(t.client, 0);
+}
+
+Test(client, fence_returns_and_training_goes_on_when_the_agent_hangs)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.mode, FAKE_HANGS);
+    save(&t, 1);
+    cr_assert_eq(stats_of(&t).saves_skipped, 1);
+    cr_assert_eq(tck_wait(t.client, 1, TCK_STAGE_COPIED, 0), TCK_ERR_CANCELED);
+    fake_agent_stop(&agent); /* or detach would wait for it */
+    tck_detach(t.client, 0);
+}
+
+Test(client, hung_agent_is_asked_again_only_after_its_loop_turned)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.mode, FAKE_HANGS);
+    for (uint64_t step = 1; step <= 5; step++) {
+        save(&t, step);
+    }
+    cr_assert_eq(stats_of(&t).saves_started, 1);
+    cr_assert_eq(stats_of(&t).saves_skipped, 5);
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    for (int i = 0; i < PATIENCE_MS / 10 && stats_of(&t).saves_copied == 0; i++) {
+        sleep_ms(10);
+        save(&t, 6 + (uint64_t)i);
+    }
+    cr_assert_eq(stats_of(&t).saves_copied, 1);
+    cr_assert_geq(agent.abandons, 1, "the snapshot that waited in vain");
+    tck_detach(t.client, 0);
+}
+
+Test(client, does_not_copy_into_slots_that_do_not_exist)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.mode, FAKE_NONSENSE);
+    save(&t, 1);
+    cr_assert_eq(stats_of(&t).saves_copied, 0);
+    cr_assert_eq(stats_of(&t).saves_skipped, 1);
+    tck_detach(t.client, 0);
+}
+
+Test(client, refuses_a_snapshot_while_one_is_copied)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.mode, FAKE_HOLDS);
+    ok(&t, tck_snapshot(t.client, 1, TCK_SAVE_MEMORY));
+    cr_assert_eq(tck_snapshot(t.client, 2, TCK_SAVE_MEMORY), TCK_ERR_BUSY);
+    cr_assert_eq(tck_set_address(t.client, t.weights_record, t.weights), TCK_ERR_BUSY);
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    ok(&t, tck_fence(t.client));
+    tck_detach(t.client, 0);
+}
+
+static bool copies_again(struct trainer *t, uint64_t step)
+{
+    for (int i = 0; i < PATIENCE_MS / 10; i++) {
+        save(t, step + (uint64_t)i);
+        if (stats_of(t).saves_copied == 2) {
+            return true;
+        }
+        sleep_ms(10);
+    }
+    return false;
+}
+
+Test(client, comes_back_to_a_restarted_agent_and_keeps_its_mappings)
+{
+    struct trainer t;
+    begin(&t);
+    fill(&t, 1);
+    save(&t, 1);
+    const uint8_t *base = t.client->slots.shards[0].base;
+    fake_agent_stop(&agent);
+    save(&t, 2);
+    cr_assert_eq(stats_of(&t).saves_skipped, 1);
+    start_agent();
+    fill(&t, 9);
+    cr_assert(copies_again(&t, 3));
+    cr_assert_eq(agent.returns, 1);
+    cr_assert_eq(t.client->slots.shards[0].base, base);
+    fill(&t, 0);
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    expect(&t, 9);
+    tck_detach(t.client, 0);
+}
+
+Test(client, detaches_while_the_agent_is_gone)
+{
+    struct trainer t;
+    tck_version_t version;
+    begin(&t);
+    fake_agent_stop(&agent);
+    for (int i = 0; i < PATIENCE_MS / 10 && atomic_load(&t.client->session.connected); i++) {
+        sleep_ms(10);
+    }
+    cr_assert_eq(tck_query(t.client, &version), TCK_ERR_UNREACHABLE);
+    tck_detach(t.client, 0);
+}
+
+/* ---- restores that must not happen ---- */
+
+Test(client, restore_of_nothing_says_so)
+{
+    struct trainer t;
+    begin(&t);
+    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_NOENT);
+    tck_detach(t.client, 0);
+}
+
+Test(client, refuses_to_restore_from_slots_that_do_not_exist)
+{
+    struct trainer t;
+    begin(&t);
+    fill(&t, 1);
+    save(&t, 1);
+    atomic_store(&agent.mode, FAKE_NONSENSE);
+    fill(&t, 50);
+    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_PROTO);
+    expect(&t, 50);
+    tck_detach(t.client, 0);
+}
+
+Test(client, refuses_an_image_with_another_header_and_changes_nothing)
+{
+    struct trainer t;
+    begin(&t);
+    fill(&t, 1);
+    save(&t, 1);
+    fake_agent_image(&agent, 0)[100] ^= 1;
+    fill(&t, 50);
+    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_LAYOUT);
+    expect(&t, 50);
+    tck_detach(t.client, 0);
+}
+
+Test(client, refuses_a_blob_longer_than_its_capacity_and_changes_nothing)
+{
+    struct trainer t;
+    begin(&t);
+    fill(&t, 1);
+    save(&t, 1);
+    fake_agent_image(&agent, 0)[t.client->layout.records[2].image_offset] = 101;
+    fill(&t, 50);
+    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_CORRUPT);
+    expect(&t, 50);
+    tck_detach(t.client, 0);
+}
+
+/* ---- arguments ---- */
+
+Test(client, refuses_calls_in_the_wrong_order)
+{
+    struct trainer t;
+    attach(&t);
+    cr_assert_eq(tck_snapshot(t.client, 1, TCK_SAVE_MEMORY), TCK_ERR_INVAL);
+    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_INVAL);
+    add_records(&t, NULL);
+    ok(&t, tck_register(t.client));
+    cr_assert_eq(tck_register(t.client), TCK_ERR_INVAL);
+    cr_assert_eq(tck_add_blob(t.client, "late", 1, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(tck_snapshot(t.client, 0, TCK_SAVE_MEMORY), TCK_ERR_INVAL);
+    cr_assert_eq(tck_snapshot(t.client, TCK_NEWEST, TCK_SAVE_MEMORY), TCK_ERR_INVAL);
+    tck_detach(t.client, 0);
+}
+
+Test(client, keeps_blobs_within_their_capacity)
+{
+    struct trainer t;
+    char data[200] = {0};
+    size_t size = 0;
+    attach(&t);
+    add_records(&t, NULL);
+    cr_assert_eq(tck_set_blob(t.client, "rng", data, 101), TCK_ERR_NOSPC);
+    cr_assert_eq(tck_set_blob(t.client, "weights", data, 1), TCK_ERR_NOENT);
+    ok(&t, tck_set_blob(t.client, "rng", data, 100));
+    cr_assert_eq(tck_get_blob(t.client, "rng", data, 99, &size), TCK_ERR_NOSPC);
+    cr_assert_eq(size, 100);
+    tck_detach(t.client, 0);
+}
+
+Test(client, attach_names_a_bad_configuration)
+{
+    tck_attach_params_t params = params_of(0, 1);
+    tck_client_t *client = NULL;
+    params.config_json = "{\"no_such_key\":1}";
+    cr_assert_eq(tck_attach(&params, &client), TCK_ERR_CONFIG);
+    cr_assert_not_null(strstr(tck_errmsg(NULL), "no_such_key"));
+    cr_assert_null(client);
+    params = params_of(1, 1);
+    cr_assert_eq(tck_attach(&params, &client), TCK_ERR_INVAL);
+    params = params_of(0, 2);
+    cr_assert_eq(tck_attach(&params, &client), TCK_ERR_INVAL, "no allgather");
+}
+
+/* ---- starting an agent ---- */
+
+static void write_program(const char *dir, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    cr_assert_not_null(f);
+    fputs(text, f);
+    fclose(f);
+    cr_assert_eq(chmod(path, 0700), 0);
+}
+
+Test(client, names_where_it_looked_for_the_programs)
+{
+    tck_attach_params_t params = params_of(0, 1);
+    tck_client_t *client;
+    fake_agent_stop(&agent);
+    setenv("TIERCKPT_BIN_DIR", "/no/such/directory", 1);
+    cr_assert_eq(tck_attach(&params, &client), TCK_ERR_NOENT);
+    cr_assert_not_null(strstr(tck_errmsg(NULL), "/no/such/directory"), "%s", tck_errmsg(NULL));
+}
+
+Test(client, says_how_the_keeper_ended)
+{
+    tck_attach_params_t params = params_of(0, 1);
+    tck_client_t *client;
+    fake_agent_stop(&agent);
+    write_program(runtime_dir, "tierckptd", "");
+    write_program(runtime_dir, "tierckpt-keeper", "#!/bin/sh\nexit 7\n");
+    setenv("TIERCKPT_BIN_DIR", runtime_dir, 1);
+    cr_assert_eq(tck_attach(&params, &client), TCK_ERR_UNREACHABLE);
+    cr_assert_not_null(strstr(tck_errmsg(NULL), "status 7"), "%s", tck_errmsg(NULL));
+}
+
+/* Hangs until the client waits for its welcome, dies, and comes back. */
+static void *die_in_greeting(void *arg)
+{
+    sleep_ms(50);
+    fake_agent_stop(&agent);
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    start_agent();
+    return arg;
+}
+
+Test(client, greets_again_when_the_agent_dies_before_its_welcome)
+{
+    struct trainer t;
+    pthread_t thread;
+    write_program(runtime_dir, "tierckptd", "");
+    write_program(runtime_dir, "tierckpt-keeper", "#!/bin/sh\nexit 3\n"); /* one lives there already */
+    setenv("TIERCKPT_BIN_DIR", runtime_dir, 1);
+    atomic_store(&agent.mode, FAKE_HANGS);
+    cr_assert_eq(pthread_create(&thread, NULL, die_in_greeting, NULL), 0);
+    attach(&t);
+    pthread_join(thread, NULL);
+    tck_detach(t.client, 0);
+}
+
+/* Becomes the agent when the keeper's script has run. */
+static void *start_when_asked(void *arg)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/asked", (const char *)arg);
+    for (int i = 0; i < PATIENCE_MS / 10 && access(path, F_OK) != 0; i++) {
+        sleep_ms(10);
+    }
+    start_agent();
+    return NULL;
+}
+
+static void read_file(const char *name, char *out, size_t cap)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s", runtime_dir, name);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    out[fread(out, 1, cap - 1, f)] = '\0';
+    fclose(f);
+}
+
+Test(client, starts_the_keeper_with_the_configuration_and_waits_for_the_agent)
+{
+    struct trainer t;
+    char text[8192], script[512];
+    pthread_t thread;
+    struct config config;
+    int leaked = fcntl(STDERR_FILENO, F_DUPFD, 200); /* not closed on exec, and no number that a shell uses */
+    fake_agent_stop(&agent);
+    snprintf(script, sizeof(script),
+             "#!/bin/sh\necho \"$@\" > '%s/arguments'\n[ -e /proc/$$/fd/%d ] && echo leak >> '%s/arguments'\n"
+             "touch '%s/asked'\n",
+             runtime_dir, leaked, runtime_dir, runtime_dir);
+    write_program(runtime_dir, "tierckptd", "");
+    write_program(runtime_dir, "tierckpt-keeper", script);
+    setenv("TIERCKPT_BIN_DIR", runtime_dir, 1);
+    cr_assert_eq(pthread_create(&thread, NULL, start_when_asked, runtime_dir), 0);
+    begin(&t);
+    pthread_join(thread, NULL);
+    read_file("arguments", text, sizeof(text));
+    cr_assert_not_null(strstr(text, "--runtime-dir"));
+    cr_assert_not_null(strstr(text, "tierckptd --config"));
+    cr_assert_null(strstr(text, "leak"), "the trainer's descriptors are open in the keeper");
+    read_file("job/node/config.json", text, sizeof(text));
+    cr_assert_eq(config_load(NULL, text, &config, NULL), TCK_OK);
+    cr_assert_eq(config.block_time_ms, 100);
+    tck_detach(t.client, 0);
+}
+
+/* ---- two ranks ---- */
+
+struct meeting {
+    pthread_barrier_t barrier;
+    uint8_t buffer[1 << 16];
+};
+
+struct rank {
+    struct meeting *meeting;
+    int number;
+    const char *config;
+    struct trainer trainer;
+    tck_status_t attached;
+    char text[ERROR_TEXT_BYTES];
+};
+
+static int meet(void *ctx, const void *in, void *out, size_t len)
+{
+    const struct rank *rank = ctx;
+    memcpy(rank->meeting->buffer + (size_t)rank->number * len, in, len);
+    pthread_barrier_wait(&rank->meeting->barrier);
+    memcpy(out, rank->meeting->buffer, 2 * len);
+    pthread_barrier_wait(&rank->meeting->barrier);
+    return 0;
+}
+
+static void attach_rank(struct rank *rank)
+{
+    tck_attach_params_t params = params_of(rank->number, 2);
+    params.oob = (tck_oob_t){meet, rank};
+    if (rank->config != NULL) {
+        params.config_json = rank->config;
+    }
+    rank->attached = tck_attach(&params, &rank->trainer.client);
+    snprintf(rank->text, sizeof(rank->text), "%s", tck_errmsg(NULL));
+}
+
+static void *twin_main(void *arg)
+{
+    struct rank *rank = arg;
+    struct trainer *t = &rank->trainer;
+    tck_restored_t restored = {.struct_size = sizeof(restored)};
+    attach_rank(rank);
+    cr_assert_eq(rank->attached, TCK_OK, "%s", rank->text);
+    add_records(t, "dp");
+    ok(t, tck_register(t->client));
+    fill(t, 6);
+    save(t, 2);
+    fill(t, 0);
+    ok(t, tck_wait(t->client, 2, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    pthread_barrier_wait(&rank->meeting->barrier);
+    ok(t, tck_restore(t->client, TCK_NEWEST, &restored));
+    expect(t, 6);
+    cr_assert_eq(rank->number == 0 ? restored.bytes_twin : restored.bytes_local, 0);
+    tck_detach(t->client, 1);
+    return NULL;
+}
+
+static void run_ranks(struct rank ranks[2], struct meeting *meeting, void *(*rank_main)(void *))
+{
+    pthread_t thread;
+    pthread_barrier_init(&meeting->barrier, NULL, 2);
+    for (int i = 0; i < 2; i++) {
+        ranks[i].meeting = meeting;
+        ranks[i].number = i;
+    }
+    config_text(); /* before there are two threads that fill its buffer */
+    cr_assert_eq(pthread_create(&thread, NULL, rank_main, &ranks[1]), 0);
+    rank_main(&ranks[0]);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&meeting->barrier);
+}
+
+static struct meeting meeting;
+static struct rank ranks[2];
+
+Test(client, twins_share_slots_and_both_restore)
+{
+    run_ranks(ranks, &meeting, twin_main);
+    cr_assert_eq(agent.shard_count, 1);
+    cr_assert_eq(agent.seals, 2);
+}
+
+static void *attach_main(void *arg)
+{
+    attach_rank(arg);
+    return NULL;
+}
+
+Test(client, failure_of_one_rank_fails_all_and_names_it)
+{
+    ranks[1].config = "{\"no_such_key\":1}";
+    run_ranks(ranks, &meeting, attach_main);
+    cr_assert_eq(ranks[0].attached, TCK_ERR_CONFIG);
+    cr_assert_eq(ranks[1].attached, TCK_ERR_CONFIG);
+    cr_assert_not_null(strstr(ranks[0].text, "rank 1: "), "%s", ranks[0].text);
+    cr_assert_not_null(strstr(ranks[0].text, "no_such_key"), "%s", ranks[0].text);
+}
+
+static void *register_main(void *arg)
+{
+    struct rank *rank = arg;
+    struct trainer *t = &rank->trainer;
+    attach_rank(rank);
+    cr_assert_eq(rank->attached, TCK_OK, "%s", rank->text);
+    add_records(t, NULL);
+    if (rank->number == 1) {
+        add_records(t, NULL);
+    }
+    cr_assert_eq(tck_register(t->client), TCK_ERR_INVAL);
+    snprintf(rank->text, sizeof(rank->text), "%s", tck_errmsg(t->client));
+    tck_detach(t->client, 0);
+    return NULL;
+}
+
+Test(client, bad_record_table_of_one_rank_fails_register_on_all)
+{
+    run_ranks(ranks, &meeting, register_main);
+    cr_assert_not_null(strstr(ranks[0].text, "rank 1: "), "%s", ranks[0].text);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Claims about the coordinator's decisions. */
+#include "core/coordinator.h"
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+#define TERM 5
+
+static struct coordinator *c;
+static struct action items[4];
+static struct actions out;
+static uint64_t now;
+static const struct hash128 layout = {1, 2};
+static const bool drains[3] = {true, false, true};
+static const struct coordinator_setup setup = {
+    .term = TERM, .node_count = 3, .layout = {1, 2}, .version_timeout_ms = 1000, .drains = drains};
+
+static void start(const struct decision *kept)
+{
+    free(c);
+    c = coordinator_init(malloc(coordinator_memory(&setup)), &setup, kept, now);
+}
+
+static void fresh(void)
+{
+    now = 100;
+    c = NULL;
+    start(NULL);
+}
+
+static void drop(void)
+{
+    free(c);
+}
+
+TestSuite(coordinator, .init = fresh, .fini = drop);
+
+static void step(struct event e)
+{
+    e.term = TERM;
+    e.now_ms = now;
+    out = (struct actions){.items = items, .cap = coordinator_actions_max(&setup)};
+    coordinator_step(c, &e, &out);
+    cr_assert(out.count <= out.cap);
+}
+
+static struct version v(uint64_t s)
+{
+    return (struct version){TERM, s};
+}
+
+static void ready(uint32_t node, uint64_t s, bool to_storage)
+{
+    step(
+        (struct event){.type = EVENT_READY, .node = node, .version = v(s), .layout = layout, .to_storage = to_storage});
+}
+
+static void refused(uint32_t node, uint64_t s)
+{
+    step((struct event){.type = EVENT_REFUSED, .node = node, .version = v(s), .refusal = REFUSAL_NO_SLOT});
+}
+
+static void all_ready(uint64_t s, bool to_storage)
+{
+    for (uint32_t node = 0; node < 3; node++) {
+        ready(node, s, to_storage);
+    }
+}
+
+static void drained(uint32_t node, uint64_t s, uint64_t attempt, bool ok)
+{
+    step((struct event){.type = EVENT_DRAINED, .node = node, .version = v(s), .attempt = attempt, .ok = ok});
+}
+
+static void published(uint64_t s, uint64_t attempt, bool ok)
+{
+    step((struct event){.type = EVENT_PUBLISHED, .version = v(s), .attempt = attempt, .ok = ok});
+}
+
+static bool emitted(enum action_type type)
+{
+    for (uint32_t i = 0; i < out.count; i++) {
+        if (items[i].type == type) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct decision *decision(void)
+{
+    return coordinator_decision(c);
+}
+
+static enum fate fate(uint64_t s)
+{
+    return decision_fate(decision(), v(s));
+}
+
+Test(coordinator, commits_when_all_nodes_are_ready)
+{
+    ready(0, 7, false);
+    ready(1, 7, false);
+    ready(1, 7, false);
+    cr_assert_eq(fate(7), FATE_UNDECIDED, "one node twice is not two");
+    ready(2, 7, false);
+    cr_assert_eq(fate(7), FATE_COMMITTED);
+    cr_assert(emitted(ACTION_ANNOUNCE));
+}
+
+Test(coordinator, aborts_at_the_first_refusal_and_never_commits_after)
+{
+    ready(0, 7, false);
+    refused(1, 7);
+    cr_assert_eq(fate(7), FATE_OVER);
+    all_ready(7, false);
+    cr_assert_eq(fate(7), FATE_OVER);
+}
+
+Test(coordinator, never_aborts_after_a_commit)
+{
+    all_ready(7, false);
+    refused(1, 7);
+    cr_assert_eq(fate(7), FATE_COMMITTED);
+    cr_assert_not(emitted(ACTION_ANNOUNCE));
+}
+
+Test(coordinator, refusal_of_an_unheard_version_decides_it)
+{
+    refused(0, 7);
+    cr_assert_eq(fate(7), FATE_OVER);
+    cr_assert_eq(fate(8), FATE_UNDECIDED);
+}
+
+Test(coordinator, a_begun_version_survives_the_refusal_of_a_later_step)
+{
+    step((struct event){.type = EVENT_BEGIN, .version = {0, 7}});
+    refused(1, 9);
+    cr_assert_eq(fate(7), FATE_UNDECIDED);
+    cr_assert_eq(fate(9), FATE_OVER);
+    all_ready(7, false);
+    cr_assert_eq(fate(7), FATE_COMMITTED);
+}
+
+Test(coordinator, a_version_is_begun_once)
+{
+    refused(1, 7);
+    step((struct event){.type = EVENT_BEGIN, .version = {0, 7}});
+    cr_assert_eq(fate(7), FATE_OVER);
+}
+
+Test(coordinator, commit_ends_older_open_versions_and_leaves_newer_ones)
+{
+    ready(0, 7, false);
+    ready(0, 8, false);
+    ready(0, 9, false);
+    all_ready(8, false);
+    cr_assert_eq(fate(7), FATE_OVER);
+    cr_assert_eq(fate(8), FATE_COMMITTED);
+    cr_assert_eq(fate(9), FATE_UNDECIDED);
+    all_ready(9, false);
+    cr_assert_eq(fate(9), FATE_COMMITTED);
+}
+
+Test(coordinator, aborts_the_oldest_when_too_many_are_open)
+{
+    for (uint64_t s = 1; s <= CORE_OPEN_MAX + 1; s++) {
+        ready(0, s, false);
+    }
+    cr_assert_eq(fate(1), FATE_OVER);
+    cr_assert_eq(fate(2), FATE_UNDECIDED);
+}
+
+Test(coordinator, aborts_what_is_not_decided_in_time)
+{
+    ready(0, 7, false);
+    now += 1000;
+    step((struct event){.type = EVENT_TICK});
+    cr_assert_eq(fate(7), FATE_OVER);
+}
+
+Test(coordinator, aborts_a_version_of_another_layout)
+{
+    step((struct event){.type = EVENT_READY, .node = 0, .version = v(7), .layout = {9, 9}});
+    cr_assert_eq(fate(7), FATE_OVER);
+}
+
+Test(coordinator, ignores_other_terms_and_unknown_nodes)
+{
+    ready(3, 7, false);
+    step((struct event){.type = EVENT_READY, .node = 0, .version = {TERM - 1, 7}, .layout = layout});
+    cr_assert_eq(decision()->horizon, 0);
+}
+
+Test(coordinator, goes_on_from_the_decision_that_was_kept)
+{
+    all_ready(7, false);
+    ready(0, 8, false);
+    struct decision kept = *decision();
+    start(&kept);
+    ready(0, 8, false);
+    ready(1, 8, false);
+    cr_assert_eq(fate(8), FATE_UNDECIDED);
+    ready(2, 8, false);
+    cr_assert_eq(fate(8), FATE_COMMITTED);
+    cr_assert(decision()->seq > kept.seq);
+}
+
+Test(coordinator, drains_a_committed_storage_version_and_publishes_it)
+{
+    all_ready(7, true);
+    cr_assert(version_is(decision()->drain, v(7)));
+    drained(0, 7, 1, true);
+    cr_assert_not(emitted(ACTION_PUBLISH));
+    drained(2, 7, 1, true);
+    cr_assert(emitted(ACTION_PUBLISH));
+    published(7, 1, true);
+    cr_assert(version_is(decision()->published, v(7)));
+    cr_assert(version_none(decision()->drain));
+}
+
+Test(coordinator, publishes_once)
+{
+    all_ready(7, true);
+    drained(0, 7, 1, true);
+    drained(2, 7, 1, true);
+    drained(2, 7, 1, true);
+    cr_assert_not(emitted(ACTION_PUBLISH));
+}
+
+Test(coordinator, a_failed_part_ends_the_drain_and_the_next_attempt_starts_clean)
+{
+    all_ready(7, true);
+    drained(0, 7, 1, true);
+    drained(2, 7, 1, false);
+    cr_assert(version_none(decision()->drain));
+    step((struct event){.type = EVENT_DRAIN_ASKED});
+    cr_assert(version_is(decision()->drain, v(7)));
+    drained(0, 7, 1, true);
+    drained(2, 7, 2, true);
+    cr_assert_not(emitted(ACTION_PUBLISH), "node 0 has not drained in this attempt");
+    drained(0, 7, 2, true);
+    cr_assert(emitted(ACTION_PUBLISH));
+}
+
+Test(coordinator, drains_the_newest_version_after_the_running_drain)
+{
+    all_ready(7, true);
+    all_ready(8, true);
+    all_ready(9, false);
+    cr_assert(version_is(decision()->drain, v(7)));
+    drained(0, 7, 1, true);
+    drained(2, 7, 1, true);
+    published(7, 1, true);
+    cr_assert(version_is(decision()->drain, v(9)), "8 may be gone from memory by now");
+}
+
+Test(coordinator, does_not_drain_what_is_published)
+{
+    all_ready(7, true);
+    drained(0, 7, 1, true);
+    drained(2, 7, 1, true);
+    published(7, 1, true);
+    step((struct event){.type = EVENT_DRAIN_ASKED});
+    cr_assert(version_none(decision()->drain));
+}
+
+Test(coordinator, base_becomes_the_watermark_until_something_newer_is_committed)
+{
+    struct version base = {TERM - 1, 3};
+    step((struct event){.type = EVENT_BASED, .version = base});
+    cr_assert(decision()->based);
+    cr_assert(version_is(decision()->watermark, base));
+    all_ready(7, false);
+    cr_assert_eq(decision_fate(decision(), base), FATE_OVER);
+}
+
+Test(coordinator, base_does_not_replace_a_commit_of_this_term)
+{
+    all_ready(7, false);
+    step((struct event){.type = EVENT_BASED, .version = {TERM - 1, 3}});
+    cr_assert(decision()->based);
+    cr_assert(version_is(decision()->watermark, v(7)));
+}
+
+Test(coordinator, nothing_to_recover_still_ends_older_terms)
+{
+    step((struct event){.type = EVENT_BASED, .version = VERSION_NONE});
+    cr_assert_eq(decision_fate(decision(), (struct version){TERM - 1, 3}), FATE_OVER);
+}

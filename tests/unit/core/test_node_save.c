@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Claims about versions that a node saves. */
+#include "machine.h"
+
+static struct machine m;
+
+static void three_slots(void)
+{
+    machine_new(&m, 3);
+}
+
+static void drop(void)
+{
+    free(m.memory);
+}
+
+TestSuite(node_save, .init = three_slots, .fini = drop);
+
+Test(node_save, grants_a_free_slot_of_each_shard_the_rank_stores)
+{
+    begin(&m, 0, 7);
+    const struct action *grant = action_of(&m, ACTION_GRANT);
+    cr_assert_not_null(grant);
+    cr_assert(version_is(grant->version, v(7)));
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FILLING);
+    cr_assert_eq(state_of(&m, OTHER_OWN_SHARD, v(7)), SLOT_FREE);
+}
+
+Test(node_save, refuses_a_step_that_is_not_newer)
+{
+    begin(&m, 0, 7);
+    begin(&m, 0, 7);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_OLD_STEP);
+}
+
+Test(node_save, saves_step_zero)
+{
+    begin(&m, 0, 0);
+    cr_assert_not_null(action_of(&m, ACTION_GRANT));
+}
+
+Test(node_save, refuses_without_a_slot_and_tells_the_coordinator)
+{
+    begin(&m, 0, 1);
+    begin(&m, 0, 2);
+    begin(&m, 0, 3);
+    begin(&m, 0, 4);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_NO_SLOT);
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_NO_SLOT);
+    cr_assert(told(&m, v(4), TOLD_FAILED));
+}
+
+Test(node_save, refuses_the_other_ranks_of_a_refused_version)
+{
+    begin(&m, 0, 1);
+    begin(&m, 0, 2);
+    begin(&m, 0, 3);
+    begin(&m, 0, 4);
+    begin(&m, 1, 4);
+    cr_assert_not_null(action_of(&m, ACTION_REFUSE));
+    cr_assert_eq(state_of(&m, OTHER_OWN_SHARD, v(4)), SLOT_FREE);
+}
+
+Test(node_save, refuses_an_open_version_that_a_rank_has_passed_over)
+{
+    begin(&m, 1, 7);
+    decide(&m, (struct decision){.seq = 1, .horizon = 8, .open_count = 1, .open = {7}});
+    begin(&m, 1, 8);
+    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED), "rank 1 has begun both, rank 0 may yet begin 7");
+    begin(&m, 0, 8);
+    cr_assert(version_is(action_of(&m, ACTION_SEND_REFUSED)->version, v(7)));
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_PASSED_OVER);
+    cr_assert_not_null(action_of(&m, ACTION_GRANT), "the new one is saved all the same");
+}
+
+Test(node_save, refuses_a_version_already_aborted)
+{
+    decide(&m, (struct decision){.seq = 1, .horizon = 9});
+    begin(&m, 0, 8);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_ABORTED);
+}
+
+Test(node_save, refuses_at_begin_when_a_holder_is_down)
+{
+    machine_step(&m, (struct event){.type = EVENT_NODE_DOWN, .node = 0});
+    begin(&m, 1, 7);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_HOLDER_LOST);
+    machine_step(&m, (struct event){.type = EVENT_NODE_UP, .node = 0});
+    begin(&m, 1, 8);
+    cr_assert_not_null(action_of(&m, ACTION_GRANT));
+}
+
+Test(node_save, replicates_to_every_holder_once_verified)
+{
+    begin(&m, 1, 7);
+    seal(&m, 1, 7);
+    cr_assert_eq(actions_of(&m, ACTION_VERIFY), 1);
+    cr_assert_eq(actions_of(&m, ACTION_REPLICATE), 0);
+    verified(&m, OTHER_OWN_SHARD, v(7), true);
+    cr_assert_eq(actions_of(&m, ACTION_REPLICATE), 2);
+    cr_assert_eq(action_nth(&m, ACTION_REPLICATE, 0)->node, 2);
+    cr_assert_eq(action_nth(&m, ACTION_REPLICATE, 1)->node, 0);
+}
+
+Test(node_save, is_ready_only_when_all_copies_are_acknowledged)
+{
+    save_until_verified(&m, 7);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NONE);
+    replica(&m, 2, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    cr_assert_null(action_of(&m, ACTION_SEND_READY));
+    replica(&m, 0, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    cr_assert_not_null(action_of(&m, ACTION_SEND_READY));
+    cr_assert(told(&m, v(7), TOLD_PROTECTED));
+}
+
+Test(node_save, does_not_count_a_copy_with_another_root)
+{
+    save_until_verified(&m, 7);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NONE);
+    replica(&m, 2, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    machine_step(&m, (struct event){.type = EVENT_REPLICA,
+                                    .node = 0,
+                                    .shard = OTHER_OWN_SHARD,
+                                    .version = v(7),
+                                    .root = root_of(666),
+                                    .ok = true});
+    cr_assert_null(action_of(&m, ACTION_SEND_READY));
+}
+
+Test(node_save, is_not_ready_before_every_rank_has_sealed)
+{
+    begin(&m, 0, 7);
+    seal(&m, 0, 7);
+    verified(&m, OWN_SHARD, v(7), true);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NONE);
+    cr_assert_null(action_of(&m, ACTION_SEND_READY));
+}
+
+Test(node_save, passes_the_wish_for_storage_on)
+{
+    machine_step(&m, (struct event){.type = EVENT_BEGIN, .rank = 0, .version = {0, 7}, .to_storage = true});
+    begin(&m, 1, 7);
+    seal(&m, 0, 7);
+    seal(&m, 1, 7);
+    verified(&m, OWN_SHARD, v(7), true);
+    verified(&m, OTHER_OWN_SHARD, v(7), true);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NONE);
+    replica(&m, 2, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    replica(&m, 0, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    cr_assert(action_of(&m, ACTION_SEND_READY)->to_storage);
+}
+
+Test(node_save, repeats_ready_until_decided)
+{
+    save_until_ready(&m, 7);
+    machine_tick(&m, MACHINE_RETRY);
+    cr_assert_not_null(action_of(&m, ACTION_SEND_READY));
+    decide(&m, (struct decision){.seq = 1, .watermark = v(7), .horizon = 8});
+    machine_tick(&m, MACHINE_RETRY);
+    cr_assert_null(action_of(&m, ACTION_SEND_READY));
+}
+
+Test(node_save, sends_a_failed_copy_again_after_a_while)
+{
+    save_until_verified(&m, 7);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NO_SLOT);
+    machine_tick(&m, MACHINE_RETRY - 1);
+    cr_assert_null(action_of(&m, ACTION_REPLICATE));
+    machine_tick(&m, 1);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->shard, OWN_SHARD);
+    machine_tick(&m, MACHINE_RETRY);
+    cr_assert_null(action_of(&m, ACTION_REPLICATE), "one at a time");
+}
+
+Test(node_save, gives_a_version_up_when_its_holder_can_never_take_it)
+{
+    save_until_verified(&m, 7);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NOT_A_HOLDER);
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_NOT_A_HOLDER);
+}
+
+Test(node_save, refuses_a_version_that_waits_for_a_lost_holder)
+{
+    save_until_verified(&m, 7);
+    machine_step(&m, (struct event){.type = EVENT_NODE_DOWN, .node = 2});
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_HOLDER_LOST);
+}
+
+Test(node_save, stays_ready_when_a_holder_is_lost_after_its_acknowledgement)
+{
+    save_until_ready(&m, 7);
+    machine_step(&m, (struct event){.type = EVENT_NODE_DOWN, .node = 2});
+    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED));
+}
+
+Test(node_save, frees_the_slots_of_a_lost_trainer_and_refuses_its_version)
+{
+    begin(&m, 0, 7);
+    begin(&m, 1, 7);
+    machine_step(&m, (struct event){.type = EVENT_RANK_LOST, .rank = 0});
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FREE);
+    cr_assert_eq(state_of(&m, OTHER_OWN_SHARD, v(7)), SLOT_FILLING, "the other trainer still writes");
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_RANK_LOST);
+}
+
+Test(node_save, keeps_what_a_lost_trainer_had_sealed)
+{
+    save_until_ready(&m, 7);
+    machine_step(&m, (struct event){.type = EVENT_RANK_LOST, .rank = 0});
+    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED));
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
+}
+
+Test(node_save, frees_the_slots_of_an_abandoned_save)
+{
+    begin(&m, 0, 7);
+    machine_step(&m, (struct event){.type = EVENT_ABANDON, .rank = 0, .version = {0, 7}});
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FREE);
+    cr_assert_not_null(action_of(&m, ACTION_SEND_REFUSED));
+}
+
+Test(node_save, refuses_a_version_whose_bytes_changed_before_their_digest)
+{
+    begin(&m, 0, 7);
+    seal(&m, 0, 7);
+    verified(&m, OWN_SHARD, v(7), false);
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FREE);
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_CORRUPT);
+}
+
+Test(node_save, keeps_its_slots_when_a_ready_version_times_out)
+{
+    save_until_ready(&m, 7);
+    machine_tick(&m, MACHINE_TIMEOUT);
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_TIMED_OUT);
+    cr_assert_not(told(&m, v(7), TOLD_FAILED), "it may have been committed");
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
+    decide(&m, (struct decision){.seq = 1, .watermark = v(7), .horizon = 8});
+    cr_assert(told(&m, v(7), TOLD_COMMITTED));
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
+}
+
+Test(node_save, refuses_versions_of_its_term_found_after_a_restart)
+{
+    m.found[0] = (struct slot){.shard = 0, .state = SLOT_VERIFIED, .version = v(7), .root = root_of(1)};
+    machine_start(&m);
+    machine_tick(&m, 0);
+    cr_assert(version_is(action_of(&m, ACTION_SEND_REFUSED)->version, v(7)));
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED, "it may be committed");
+    begin(&m, 0, 7);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_OLD_STEP);
+}
+
+Test(node_save, ignores_events_of_another_term)
+{
+    struct event e = {.type = EVENT_BEGIN, .term = MACHINE_TERM - 1, .version = {0, 7}};
+    m.out.count = 0;
+    node_step(m.node, &e, &m.out);
+    cr_assert_eq(m.out.count, 0);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Claims about decisions, their encoding, slot transitions and terms. */
+#include "core/slot.h"
+#include "core/term.h"
+#include <criterion/criterion.h>
+#include <string.h>
+
+#define TERM 5
+
+static struct decision some_decision(void)
+{
+    return (struct decision){.term = TERM,
+                             .seq = 9,
+                             .based = true,
+                             .watermark = {TERM, 10},
+                             .horizon = 21,
+                             .open_count = 2,
+                             .open = {12, 20},
+                             .drain = {TERM, 8},
+                             .drain_attempt = 3,
+                             .published = {TERM - 1, 4}};
+}
+
+static struct version v(uint64_t step)
+{
+    return (struct version){TERM, step};
+}
+
+Test(protocol, fate_of_versions_of_this_term)
+{
+    struct decision d = some_decision();
+    cr_assert_eq(decision_fate(&d, v(10)), FATE_COMMITTED);
+    cr_assert_eq(decision_fate(&d, v(9)), FATE_OVER);
+    cr_assert_eq(decision_fate(&d, v(12)), FATE_UNDECIDED);
+    cr_assert_eq(decision_fate(&d, v(13)), FATE_OVER);
+    cr_assert_eq(decision_fate(&d, v(21)), FATE_UNDECIDED);
+}
+
+Test(protocol, older_terms_stay_until_this_one_is_based_or_has_committed)
+{
+    struct version old = {TERM - 1, 100};
+    struct decision d = {.term = TERM, .seq = 1};
+    cr_assert_eq(decision_fate(&d, old), FATE_UNDECIDED);
+    d.based = true;
+    cr_assert_eq(decision_fate(&d, old), FATE_OVER);
+    d.watermark = old;
+    cr_assert_eq(decision_fate(&d, old), FATE_COMMITTED);
+    d = (struct decision){.term = TERM, .seq = 1, .watermark = v(1), .horizon = 2};
+    cr_assert_eq(decision_fate(&d, old), FATE_OVER);
+}
+
+Test(protocol, newer_terms_are_not_this_decisions_business)
+{
+    struct decision d = some_decision();
+    cr_assert_eq(decision_fate(&d, (struct version){TERM + 1, 1}), FATE_UNDECIDED);
+}
+
+static struct decision through_wire(const struct decision *d, bool *failed_out)
+{
+    struct writer w = writer_new(0);
+    decision_encode(d, &w);
+    struct reader r = reader_of(w.data, w.len);
+    struct decision got = decision_decode(&r);
+    *failed_out = !reader_done(&r);
+    writer_free(&w);
+    return got;
+}
+
+Test(protocol, decision_survives_its_encoding)
+{
+    struct decision d = some_decision();
+    bool failed;
+    struct decision got = through_wire(&d, &failed);
+    cr_assert_not(failed);
+    cr_assert_eq(memcmp(&got.watermark, &d.watermark, sizeof(d.watermark)), 0);
+    cr_assert_eq(got.seq, d.seq);
+    cr_assert_eq(got.based, d.based);
+    cr_assert_eq(got.horizon, d.horizon);
+    cr_assert_eq(got.open_count, 2);
+    cr_assert_eq(got.open[1], 20);
+    cr_assert(version_is(got.drain, d.drain));
+    cr_assert_eq(got.drain_attempt, 3);
+    cr_assert(version_is(got.published, d.published));
+}
+
+Test(protocol, decision_that_no_coordinator_makes_does_not_decode)
+{
+    struct decision descending = some_decision();
+    descending.open[1] = 11;
+    struct decision beyond = some_decision();
+    beyond.open[1] = 21;
+    struct decision behind = some_decision();
+    behind.open[0] = 10;
+    struct decision of_the_future = some_decision();
+    of_the_future.watermark.term = TERM + 1;
+    const struct decision *bad[] = {&descending, &beyond, &behind, &of_the_future};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        bool failed;
+        through_wire(bad[i], &failed);
+        cr_assert(failed, "number %zu", i);
+    }
+}
+
+Test(protocol, truncated_decision_does_not_decode)
+{
+    struct decision d = some_decision();
+    struct writer w = writer_new(0);
+    decision_encode(&d, &w);
+    for (size_t len = 0; len < w.len; len++) {
+        struct reader r = reader_of(w.data, len);
+        decision_decode(&r);
+        cr_assert_not(reader_done(&r), "length %zu", len);
+    }
+    writer_free(&w);
+}
+
+Test(protocol, every_refusal_has_a_text)
+{
+    for (int r = REFUSAL_NO_SLOT; r <= REFUSAL_PASSED_OVER; r++) {
+        cr_assert_str_neq(refusal_text((enum refusal)r), refusal_text(REFUSAL_NONE));
+    }
+}
+
+Test(slot, becomes_verified_only_through_writing_and_digests)
+{
+    cr_assert(slot_may_become(SLOT_SEALED, SLOT_VERIFIED));
+    cr_assert(slot_may_become(SLOT_RECEIVING, SLOT_VERIFIED));
+    cr_assert_not(slot_may_become(SLOT_FREE, SLOT_VERIFIED));
+    cr_assert_not(slot_may_become(SLOT_FILLING, SLOT_VERIFIED));
+    cr_assert_not(slot_may_become(SLOT_VERIFIED, SLOT_FILLING));
+    cr_assert_not(slot_may_become(SLOT_STATES, SLOT_FREE));
+}
+
+Test(slot, every_state_has_a_name)
+{
+    for (int s = 0; s < SLOT_STATES; s++) {
+        cr_assert_str_neq(slot_state_name((enum slot_state)s), slot_state_name(SLOT_STATES));
+    }
+}
+
+Test(term, adopting_closes_older_terms_for_good)
+{
+    struct term_state t = {0};
+    cr_assert(term_join(&t, 3));
+    cr_assert_eq(term_judge(&t, 3), TERM_CURRENT);
+    cr_assert_eq(term_judge(&t, 4), TERM_NEWER);
+    cr_assert(term_adopt(&t, 4));
+    cr_assert_eq(term_judge(&t, 3), TERM_STALE);
+    cr_assert_eq(term_judge(&t, 4), TERM_GIVER);
+    cr_assert_not(term_adopt(&t, 4));
+    cr_assert_not(term_join(&t, 3));
+    cr_assert(term_join(&t, 4));
+    cr_assert_eq(term_judge(&t, 4), TERM_CURRENT);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Two shards, the second in two versions; freed by the test. */
+static struct inventory some_inventory(void)
+{
+    struct world w = fixture_world(2, 1, 1);
+    fixture_add_private_shards(&w, 4096);
+    struct inventory inventory = fixture_inventory(&w, 1);
+    strcpy(inventory.node.address, "10.0.0.1:40123");
+    inventory.watermark = (struct version){3, 120};
+    inventory.newest_step = 140;
+    fixture_hold(&inventory, &w, 1, (struct version){3, 120});
+    fixture_hold(&inventory, &w, 1, (struct version){3, 110});
+    fixture_hold(&inventory, &w, 0, (struct version){3, 120});
+    inventory.holdings[0].committed = false;
+    world_free(&w);
+    return inventory;
+}
+
+static tck_status_t decode(const void *data, size_t len)
+{
+    struct inventory out;
+    struct error err;
+    tck_status_t status = inventory_decode(data, len, &out, &err);
+    if (status == TCK_OK) {
+        inventory_free(&out);
+    }
+    return status;
+}
+
+Test(inventory, comes_back_as_it_was_sent)
+{
+    struct inventory sent = some_inventory(), got;
+    struct error err;
+    struct writer w = writer_new(0);
+    inventory_encode(&sent, &w);
+    cr_assert(eq(int, inventory_decode(w.data, w.len, &got, &err), TCK_OK), "%s", err.text);
+    cr_assert(eq(str, got.node.name, sent.node.name));
+    cr_assert(eq(str, got.node.domain, sent.node.domain));
+    cr_assert(eq(str, got.node.address, sent.node.address));
+    cr_assert(eq(u64, got.node.agent_id, sent.node.agent_id));
+    cr_assert(version_is(got.watermark, sent.watermark));
+    cr_assert(eq(u64, got.newest_step, sent.newest_step));
+    cr_assert(eq(u32, got.count, sent.count));
+    for (uint32_t i = 0; i < got.count; i++) {
+        cr_assert(hash128_is(got.holdings[i].shard, sent.holdings[i].shard));
+        cr_assert(hash128_is(got.holdings[i].layout, sent.holdings[i].layout));
+        cr_assert(hash128_is(got.holdings[i].root, sent.holdings[i].root));
+        cr_assert(version_is(got.holdings[i].version, sent.holdings[i].version));
+        cr_assert(eq(u64, got.holdings[i].image_bytes, sent.holdings[i].image_bytes));
+        cr_assert(eq(int, got.holdings[i].committed, sent.holdings[i].committed));
+    }
+    inventory_free(&got);
+    inventory_free(&sent);
+    writer_free(&w);
+}
+
+Test(inventory, refuses_every_shortened_form)
+{
+    struct inventory sent = some_inventory();
+    struct writer w = writer_new(0);
+    inventory_encode(&sent, &w);
+    for (size_t len = 0; len < w.len; len++) {
+        cr_assert(eq(int, decode(w.data, len), TCK_ERR_PROTO));
+    }
+    write_u8(&w, 0);
+    cr_assert(eq(int, decode(w.data, w.len), TCK_ERR_PROTO), "a byte too many");
+    inventory_free(&sent);
+    writer_free(&w);
+}
+
+Test(inventory, refuses_holdings_out_of_order)
+{
+    struct inventory sent = some_inventory();
+    struct holding swap = sent.holdings[0];
+    sent.holdings[0] = sent.holdings[1];
+    sent.holdings[1] = swap;
+    struct writer w = writer_new(0);
+    inventory_encode(&sent, &w);
+    cr_assert(eq(int, decode(w.data, w.len), TCK_ERR_PROTO));
+    inventory_free(&sent);
+    writer_free(&w);
+}
+
+Test(inventory, refuses_a_holding_without_a_version)
+{
+    struct inventory sent = some_inventory();
+    sent.holdings[0].version = VERSION_NONE;
+    struct writer w = writer_new(0);
+    inventory_encode(&sent, &w);
+    cr_assert(eq(int, decode(w.data, w.len), TCK_ERR_PROTO));
+    inventory_free(&sent);
+    writer_free(&w);
+}
+
+Test(inventory, may_be_empty)
+{
+    struct inventory sent = {.node = {.name = "node0"}};
+    struct writer w = writer_new(0);
+    inventory_encode(&sent, &w);
+    cr_assert(eq(int, decode(w.data, w.len), TCK_OK));
+    writer_free(&w);
+}

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define V(t, s)   ((struct version){(t), (s)})
+#define NODES_MAX 8
+
+/* A world with its placement, and what the planner is told of it. */
+struct scene {
+    struct world world;
+    struct placement placement;
+    struct inventory inventories[NODES_MAX];
+    struct stored_version stored[2];
+    struct hash128 stored_shards[64];
+    struct plan_input input;
+    struct plan plan;
+};
+
+/* Nodes with one rank and a private shard each, two copies; shard i belongs to node i. Inventories are empty. */
+static void scene_init(struct scene *s, uint32_t nodes)
+{
+    *s = (struct scene){.world = fixture_world(nodes, 1, 1)};
+    fixture_add_private_shards(&s->world, 4096);
+    for (uint32_t i = 0; i < nodes; i++) {
+        s->inventories[i] = fixture_inventory(&s->world, i);
+    }
+}
+
+static void scene_plan(struct scene *s)
+{
+    struct error err;
+    plan_free(&s->plan);
+    placement_free(&s->placement);
+    cr_assert(eq(int, placement_build(&s->world, 2, &s->placement, &err), TCK_OK));
+    s->input.world = &s->world;
+    s->input.placement = &s->placement;
+    s->input.inventories = s->inventories;
+    s->input.inventory_count = s->input.inventory_count > 0 ? s->input.inventory_count : s->world.node_count;
+    s->input.stored = s->stored;
+    s->input.step = s->input.step > 0 ? s->input.step : TCK_NEWEST;
+    cr_assert(eq(int, plan_build(&s->input, &s->plan, &err), TCK_OK), "%s", err.text);
+}
+
+static void scene_free(struct scene *s)
+{
+    plan_free(&s->plan);
+    placement_free(&s->placement);
+    for (uint32_t i = 0; i < NODES_MAX; i++) {
+        inventory_free(&s->inventories[i]);
+    }
+    world_free(&s->world);
+}
+
+/* Every owner and holder has its copies of this version. */
+static void hold_everywhere(struct scene *s, struct version version)
+{
+    struct error err;
+    struct placement p;
+    cr_assert(eq(int, placement_build(&s->world, 2, &p, &err), TCK_OK));
+    for (uint32_t shard = 0; shard < p.shard_count; shard++) {
+        for (uint32_t node = 0; node < s->world.node_count; node++) {
+            if (placement_is_owner(&p, shard, node) || placement_is_holder(&p, shard, node)) {
+                fixture_hold(&s->inventories[node], &s->world, shard, version);
+            }
+        }
+    }
+    placement_free(&p);
+}
+
+static void store(struct scene *s, struct version version, uint32_t first_shard, uint32_t count)
+{
+    for (uint32_t i = 0; i < s->world.shard_count; i++) {
+        s->stored_shards[i] = s->world.shards[i].id;
+    }
+    s->stored[s->input.stored_count++] = (struct stored_version){
+        .version = version, .layout = s->world.layout, .shard_count = count, .shards = s->stored_shards + first_shard};
+}
+
+static void forget(struct inventory *inventory)
+{
+    inventory->count = 0;
+}
+
+static const struct plan_action *action_of(const struct scene *s, uint32_t shard, uint32_t node)
+{
+    for (uint32_t i = 0; i < s->plan.action_count; i++) {
+        if (s->plan.actions[i].shard == shard && s->plan.actions[i].node == node) {
+            return &s->plan.actions[i];
+        }
+    }
+    cr_fatal("no action for shard %u on node %u", shard, node);
+}
+
+static void assert_version(const struct scene *s, struct version version)
+{
+    cr_assert(eq(u64, s->plan.version.term, version.term), "%s", s->plan.reason);
+    cr_assert(eq(u64, s->plan.version.step, version.step), "%s", s->plan.reason);
+}
+
+Test(plan, says_that_nothing_was_saved)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    scene_plan(&s);
+    cr_assert(s.plan.nothing_saved);
+    cr_assert(version_none(s.plan.version) && version_none(s.plan.newest_seen));
+    cr_assert(eq(u32, s.plan.action_count, 0));
+    scene_free(&s);
+}
+
+Test(plan, takes_the_newest_complete_version)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    hold_everywhere(&s, V(3, 100));
+    hold_everywhere(&s, V(3, 110));
+    hold_everywhere(&s, V(2, 900)); /* of an older term: older in spite of its step */
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(eq(u32, s.plan.passed_count, 0));
+    scene_free(&s);
+}
+
+Test(plan, moves_nothing_if_all_is_in_place)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    hold_everywhere(&s, V(3, 100));
+    scene_plan(&s);
+    cr_assert(eq(u32, s.plan.action_count, 8));
+    for (uint32_t i = 0; i < s.plan.action_count; i++) {
+        cr_assert(eq(int, s.plan.actions[i].source, SOURCE_LOCAL));
+        cr_assert(eq(u64, s.plan.actions[i].bytes, 0));
+        cr_assert(eq(int, s.plan.actions[i].for_holder, i >= 4));
+    }
+    cr_assert(eq(u64, s.plan.bytes_by_source[SOURCE_LOCAL], 8 * 4096));
+    scene_free(&s);
+}
+
+Test(plan, prefers_local_over_peer)
+{
+    struct scene s;
+    scene_init(&s, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        fixture_hold(&s.inventories[i], &s.world, i, V(1, 5));
+        fixture_hold(&s.inventories[i], &s.world, (i + 1) % 3, V(1, 5));
+    }
+    scene_plan(&s);
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert(eq(int, action_of(&s, i, i)->source, SOURCE_LOCAL));
+        cr_assert(eq(u32, action_of(&s, i, i)->inventory, i));
+    }
+    scene_free(&s);
+}
+
+Test(plan, prefers_peer_replica_over_drained_copy)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    hold_everywhere(&s, V(3, 100));
+    store(&s, V(3, 100), 0, 4);
+    forget(&s.inventories[1]);
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    uint32_t holder = s.placement.shards[1].holders[0];
+    cr_assert(eq(int, action_of(&s, 1, 1)->source, SOURCE_PEER));
+    cr_assert(eq(u32, action_of(&s, 1, 1)->inventory, holder));
+    cr_assert(eq(u64, s.plan.bytes_by_source[SOURCE_STORAGE], 0));
+    scene_free(&s);
+}
+
+Test(plan, prefers_twin_over_peer)
+{
+    struct scene s;
+    s = (struct scene){.world = fixture_world(3, 1, 1)};
+    fixture_add_shard(&s.world, 4096, 2, (uint32_t[]){0, 2});
+    for (uint32_t i = 0; i < 3; i++) {
+        s.inventories[i] = fixture_inventory(&s.world, i);
+    }
+    fixture_hold(&s.inventories[1], &s.world, 0, V(1, 1)); /* not an owner */
+    fixture_hold(&s.inventories[2], &s.world, 0, V(1, 1));
+    scene_plan(&s);
+    cr_assert(eq(int, action_of(&s, 0, 0)->source, SOURCE_TWIN));
+    cr_assert(eq(u32, action_of(&s, 0, 0)->inventory, 2));
+    scene_free(&s);
+}
+
+Test(plan, fills_the_gaps_of_memory_from_storage)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 100));
+    store(&s, V(3, 100), 1, 3);
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    cr_assert(eq(int, action_of(&s, 0, 0)->source, SOURCE_LOCAL));
+    cr_assert(eq(int, action_of(&s, 1, 1)->source, SOURCE_STORAGE));
+    cr_assert(eq(u32, action_of(&s, 1, 1)->inventory, NONE32));
+    cr_assert(not(s.plan.from_storage_only));
+    scene_free(&s);
+}
+
+Test(plan, restores_from_storage_only)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(2, 50), 0, 2);
+    scene_plan(&s);
+    assert_version(&s, V(2, 50));
+    cr_assert(s.plan.from_storage_only);
+    scene_free(&s);
+}
+
+Test(plan, falls_back_to_older_version_and_says_why)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    hold_everywhere(&s, V(3, 110));
+    for (uint32_t i = 0; i < 2; i++) {
+        fixture_hold(&s.inventories[i], &s.world, i, V(3, 120));
+    }
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(version_is(s.plan.newest_seen, V(3, 120)));
+    cr_assert(eq(u32, s.plan.passed_count, 1));
+    cr_assert(eq(u32, s.plan.passed[0].missing, 2));
+    cr_assert(hash128_is(s.plan.passed[0].example, s.world.shards[2].id));
+    char id[HASH128_TEXT];
+    hash128_text(s.world.shards[2].id, id);
+    cr_assert(strstr(s.plan.reason, "version 3.120: 2 of 4 shards have no copy (first ") != NULL, "%s", s.plan.reason);
+    cr_assert(strstr(s.plan.reason, id) != NULL, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, gives_no_version_but_a_reason_if_none_is_complete)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 120));
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    cr_assert(not(s.plan.nothing_saved));
+    cr_assert(strstr(s.plan.reason, "version 3.120: 3 of 4 shards have no copy") != NULL, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, does_not_mix_versions)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 120));
+    fixture_hold(&s.inventories[1], &s.world, 1, V(3, 119));
+    fixture_hold(&s.inventories[1], &s.world, 1, V(2, 120));
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    scene_free(&s);
+}
+
+Test(plan, passes_over_another_layout)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < s.inventories[i].count; k++) {
+            s.inventories[i].holdings[k].layout.lo++;
+        }
+    }
+    hold_everywhere(&s, V(3, 100));
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    cr_assert(s.plan.passed[0].other_layout);
+    cr_assert(strstr(s.plan.reason, "version 3.120 has another layout") != NULL, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, plans_without_bad_copies)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    hold_everywhere(&s, V(3, 110));
+    hold_everywhere(&s, V(3, 120));
+    scene_plan(&s);
+    struct bad_copy bad[2] = {{s.world.shards[0].id, V(3, 120), 0}};
+    s.input.bad = bad;
+    s.input.bad_count = 1;
+    scene_plan(&s);
+    assert_version(&s, V(3, 120));
+    cr_assert(eq(int, action_of(&s, 0, 0)->source, SOURCE_PEER));
+    bad[1] = (struct bad_copy){s.world.shards[0].id, V(3, 120), s.placement.shards[0].holders[0]};
+    s.input.bad_count = 2;
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    scene_free(&s);
+}
+
+Test(plan, calls_bad_copies_a_loss_not_a_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 1);
+    store(&s, V(1, 1), 0, 1);
+    struct bad_copy bad = {s.world.shards[0].id, V(1, 1), NONE32};
+    s.input.bad = &bad;
+    s.input.bad_count = 1;
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    cr_assert(not(s.plan.nothing_saved));
+    scene_free(&s);
+}
+
+Test(plan, takes_the_step_that_was_asked_for)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    hold_everywhere(&s, V(3, 100));
+    hold_everywhere(&s, V(2, 100));
+    s.input.step = 100;
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    s.input.step = 77;
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    cr_assert(not(s.plan.nothing_saved));
+    cr_assert_str_eq(s.plan.reason, "step 77: no copy was seen; the newest version seen is 3.120");
+    scene_free(&s);
+}
+
+Test(plan, passes_over_only_the_given_up_version)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    hold_everywhere(&s, V(3, 100));
+    s.input.give_up = V(3, 120);
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    cr_assert(s.plan.passed[0].poisoned);
+    hold_everywhere(&s, V(3, 130));
+    scene_plan(&s);
+    assert_version(&s, V(3, 130));
+    scene_free(&s);
+}
+
+Test(plan, takes_the_given_up_version_if_its_step_is_asked_for)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    s.input.give_up = V(3, 120);
+    s.input.step = 120;
+    scene_plan(&s);
+    assert_version(&s, V(3, 120));
+    scene_free(&s);
+}
+
+Test(plan, takes_the_root_that_most_copies_have)
+{
+    struct scene s;
+    s = (struct scene){.world = fixture_world(3, 1, 1)};
+    fixture_add_shard(&s.world, 4096, 3, (uint32_t[]){0, 1, 2});
+    for (uint32_t i = 0; i < 3; i++) {
+        s.inventories[i] = fixture_inventory(&s.world, i);
+        fixture_hold(&s.inventories[i], &s.world, 0, V(1, 1));
+    }
+    s.inventories[1].holdings[0].root.lo = 99; /* this twin has drifted */
+    scene_plan(&s);
+    cr_assert(eq(int, action_of(&s, 0, 0)->source, SOURCE_LOCAL));
+    cr_assert(eq(int, action_of(&s, 0, 1)->source, SOURCE_TWIN));
+    cr_assert(eq(int, action_of(&s, 0, 2)->source, SOURCE_LOCAL));
+    scene_free(&s);
+}
+
+Test(plan, takes_a_copy_of_another_size_for_none)
+{
+    struct scene s;
+    scene_init(&s, 1);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(1, 1));
+    s.inventories[0].holdings[0].image_bytes += 4096;
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    scene_free(&s);
+}
+
+/* The same machines, other ranks: what was node 0's shard is now wanted by node 1, and so on. */
+Test(plan, finds_the_shards_of_ranks_moved_between_nodes)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    hold_everywhere(&s, V(3, 100));
+    for (uint32_t r = 0; r < 4; r++) {
+        s.world.node_of_rank[r] = (r + 1) % 4;
+    }
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    for (uint32_t i = 0; i < 4; i++) {
+        cr_assert(eq(int, action_of(&s, i, (i + 1) % 4)->source, SOURCE_PEER));
+    }
+    scene_free(&s);
+}
+
+Test(plan, uses_copies_of_a_node_outside_the_world)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    s.inventories[2] = (struct inventory){.node = {.name = "gone", .agent_id = 5}};
+    s.inventories[2].holdings = calloc(2, sizeof(struct holding));
+    fixture_hold(&s.inventories[0], &s.world, 0, V(1, 1));
+    fixture_hold(&s.inventories[2], &s.world, 1, V(1, 1));
+    s.input.inventory_count = 3;
+    scene_plan(&s);
+    assert_version(&s, V(1, 1));
+    cr_assert(eq(int, action_of(&s, 1, 1)->source, SOURCE_PEER));
+    cr_assert(eq(u32, action_of(&s, 1, 1)->inventory, 2));
+    scene_free(&s);
+}
+
+Test(plan, does_not_take_another_agent_of_the_same_name_for_the_node)
+{
+    struct scene s;
+    scene_init(&s, 1);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(1, 1));
+    s.inventories[0].node.agent_id++;
+    scene_plan(&s);
+    cr_assert(eq(int, action_of(&s, 0, 0)->source, SOURCE_PEER));
+    scene_free(&s);
+}
+
+Test(plan, spreads_the_sending_over_equal_sources)
+{
+    struct scene s;
+    s = (struct scene){.world = fixture_world(8, 1, 1)};
+    for (uint32_t shard = 0; shard < 3; shard++) {
+        fixture_add_shard(&s.world, 4096, 8, (uint32_t[]){0, 1, 2, 3, 4, 5, 6, 7});
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        s.inventories[i] = fixture_inventory(&s.world, i);
+    }
+    for (uint32_t shard = 0; shard < 3; shard++) {
+        fixture_hold(&s.inventories[0], &s.world, shard, V(1, 1));
+        fixture_hold(&s.inventories[1], &s.world, shard, V(1, 1));
+    }
+    scene_plan(&s);
+    uint32_t sent[8] = {0};
+    for (uint32_t i = 0; i < s.plan.action_count; i++) {
+        if (s.plan.actions[i].source == SOURCE_TWIN) {
+            sent[s.plan.actions[i].inventory]++;
+        }
+    }
+    cr_assert(eq(u32, sent[0], 9));
+    cr_assert(eq(u32, sent[1], 9));
+    scene_free(&s);
+}
+
+/* ---- exhaustive ---------------------------------------------------------------------------------------------- */
+
+/* The newest version of which each shard is in the inventory of a living node or stored, by looking everywhere. */
+static struct version oracle(const struct scene *s, uint32_t dead, const struct version *versions, uint32_t count)
+{
+    for (uint32_t v = 0; v < count; v++) {
+        uint32_t found = 0;
+        for (uint32_t shard = 0; shard < s->world.shard_count; shard++) {
+            bool here = false;
+            for (uint32_t i = 0; i < s->world.node_count; i++) {
+                for (uint32_t k = 0; k < s->inventories[i].count && !(dead & 1u << i); k++) {
+                    const struct holding *h = &s->inventories[i].holdings[k];
+                    here = here ||
+                           (version_is(h->version, versions[v]) && hash128_is(h->shard, s->world.shards[shard].id));
+                }
+            }
+            for (uint32_t i = 0; i < s->input.stored_count; i++) {
+                here = here || version_is(s->stored[i].version, versions[v]);
+            }
+            found += here;
+        }
+        if (found == s->world.shard_count) {
+            return versions[v];
+        }
+    }
+    return VERSION_NONE;
+}
+
+/* Each action names a living place that has the shard in the chosen version. */
+static bool action_is_true(const struct scene *s, const struct plan_action *action)
+{
+    if (action->source == SOURCE_STORAGE) {
+        return s->input.stored_count > 0 && version_is(s->stored[0].version, s->plan.version);
+    }
+    const struct inventory *inventory = &s->input.inventories[action->inventory];
+    bool local = strcmp(inventory->node.name, s->world.nodes[action->node].name) == 0;
+    for (uint32_t k = 0; k < inventory->count; k++) {
+        const struct holding *h = &inventory->holdings[k];
+        if (version_is(h->version, s->plan.version) && hash128_is(h->shard, s->world.shards[action->shard].id)) {
+            return local == (action->source == SOURCE_LOCAL);
+        }
+    }
+    return false;
+}
+
+static void check_survivors(struct scene *s, uint32_t dead)
+{
+    static const struct version versions[] = {{3, 30}, {3, 20}, {2, 40}};
+    struct version expected = oracle(s, dead, versions, 3);
+    struct inventory alive[NODES_MAX] = {0};
+    struct plan_input input = s->input;
+    struct error err;
+    input.inventory_count = 0;
+    for (uint32_t i = 0; i < s->world.node_count; i++) {
+        if (!(dead & 1u << i)) {
+            alive[input.inventory_count++] = s->inventories[i];
+        }
+    }
+    s->input.inventories = input.inventories = alive;
+    cr_assert(eq(int, plan_build(&input, &s->plan, &err), TCK_OK));
+    cr_assert(version_is(s->plan.version, expected), "%u nodes, dead %x: %s", s->world.node_count, dead,
+              s->plan.reason);
+    uint32_t right = 0;
+    for (uint32_t i = 0; i < s->plan.action_count; i++) {
+        right += action_is_true(s, &s->plan.actions[i]);
+    }
+    cr_assert(eq(u32, right, s->plan.action_count));
+    plan_free(&s->plan);
+}
+
+/* Worlds of 1 to 6 nodes with private shards and twins; 3.30 in all copies, 3.20 only by owners, 2.40 stored or not. */
+Test(plan, agrees_with_a_search_of_everything_for_all_sets_of_dead_nodes)
+{
+    for (uint32_t c = 0; c < 12; c++) {
+        uint32_t nodes = 1 + c / 2;
+        struct scene s;
+        s = (struct scene){.world = fixture_world(nodes, 1, 1)};
+        fixture_add_private_shards(&s.world, 4096);
+        fixture_add_shard(&s.world, 8192, nodes, (uint32_t[]){0, 1, 2, 3, 4, 5});
+        for (uint32_t i = 0; i < nodes; i++) {
+            s.inventories[i] = fixture_inventory(&s.world, i);
+            fixture_hold(&s.inventories[i], &s.world, i, V(3, 20));
+            fixture_hold(&s.inventories[i], &s.world, nodes, V(3, 20));
+        }
+        hold_everywhere(&s, V(3, 30));
+        if (c % 2 == 1) {
+            store(&s, V(2, 40), 0, s.world.shard_count);
+        }
+        scene_plan(&s);
+        plan_free(&s.plan);
+        for (uint32_t dead = 0; dead < 1u << nodes; dead++) {
+            check_survivors(&s, dead);
+        }
+        scene_free(&s);
+    }
+}
+
+Test(plan, is_printed_with_names)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 100));
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 120));
+    forget(&s.inventories[1]);
+    scene_plan(&s);
+    json_t *json = plan_json(&s.plan, &s.input);
+    uint64_t step = 0;
+    cr_assert(json_u64(json_get(json_get(json, "version"), "step"), &step));
+    cr_assert(eq(u64, step, 100));
+    const json_t *action = json_at(json_get(json, "actions"), 1);
+    cr_assert_str_eq(json_str(json_get(action, "node")), "node1");
+    cr_assert_str_eq(json_str(json_get(action, "source")), "peer");
+    cr_assert_str_eq(json_str(json_get(action, "from")), "node0");
+    cr_assert_str_eq(json_str(json_get(action, "for")), "owner");
+    cr_assert(eq(sz, json_len(json_get(json, "passed_over")), 1));
+    cr_assert(json_get(json_get(json, "bytes_by_source"), "peer") != NULL);
+    json_free(json);
+    scene_free(&s);
+}
+
+Test(plan, handles_sixteen_thousand_nodes)
+{
+    struct world w = fixture_world(16384, 1, 1);
+    struct placement p;
+    struct error err;
+    struct plan plan;
+    for (uint32_t i = 0; i < 3; i++) {
+        fixture_add_private_shards(&w, 4096);
+    }
+    cr_assert(eq(int, placement_build(&w, 2, &p, &err), TCK_OK));
+    struct inventory *inventories = calloc(w.node_count, sizeof(*inventories));
+    cr_assert(inventories != NULL);
+    for (uint32_t i = 0; i < w.node_count; i++) {
+        inventories[i] = fixture_inventory(&w, i);
+    }
+    for (uint32_t shard = 0; shard < w.shard_count; shard++) {
+        for (uint64_t step = 1; step <= 3; step++) {
+            fixture_hold(&inventories[p.owners[p.shards[shard].first_owner]], &w, shard, V(1, step));
+            fixture_hold(&inventories[p.shards[shard].holders[0]], &w, shard, V(1, step));
+        }
+    }
+    forget(&inventories[77]);
+    struct plan_input input = {.world = &w, .placement = &p, .inventory_count = w.node_count, .step = TCK_NEWEST};
+    input.inventories = inventories;
+    cr_assert(eq(int, plan_build(&input, &plan, &err), TCK_OK));
+    cr_assert(version_is(plan.version, V(1, 3)), "%s", plan.reason);
+    cr_assert(eq(u64, plan.bytes_by_source[SOURCE_PEER], 3 * 4096), "what the lost node owned");
+    cr_assert(eq(u64, plan.bytes_by_source[SOURCE_TWIN], 3 * 4096), "what it held");
+    for (uint32_t i = 0; i < w.node_count; i++) {
+        inventory_free(&inventories[i]);
+    }
+    free(inventories);
+    plan_free(&plan);
+    placement_free(&p);
+    world_free(&w);
+}

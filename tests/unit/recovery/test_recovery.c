@@ -1,0 +1,630 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+#include "recovery/recovery.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+#define V(t, s)   ((struct version){(t), (s)})
+#define NODES     4
+#define WAIT_MS   1000
+#define MAX_TRIES 2
+
+/* Four nodes with a private shard each (shard i belongs to node i) and its copy on another one. */
+struct course {
+    struct world world;
+    struct placement placement;
+    struct recovery *recovery;
+    struct recovery_action actions[256]; /* since the last look */
+    uint32_t count;
+    struct hash128 stored_shards[NODES];
+    struct stored_version stored;
+};
+
+static void record(void *ctx, const struct recovery_action *action)
+{
+    struct course *c = ctx;
+    cr_assert(lt(u32, c->count, 256));
+    c->actions[c->count++] = *action;
+}
+
+static void course_init(struct course *c)
+{
+    struct error err;
+    *c = (struct course){.world = fixture_world(NODES, 1, 1)};
+    fixture_add_private_shards(&c->world, 4096);
+    cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
+    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES};
+    cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
+    recovery_begin(c->recovery, TCK_NEWEST, 0);
+}
+
+static void course_free(struct course *c)
+{
+    recovery_free(c->recovery);
+    placement_free(&c->placement);
+    world_free(&c->world);
+}
+
+static uint32_t holder_of(const struct course *c, uint32_t shard)
+{
+    return c->placement.shards[shard].holders[0];
+}
+
+static uint32_t held_by(const struct course *c, uint32_t node)
+{
+    for (uint32_t shard = 0; shard < NODES; shard++) {
+        if (holder_of(c, shard) == node) {
+            return shard;
+        }
+    }
+    cr_fatal("node %u holds nothing", node);
+}
+
+/* The node answers; it owns and holds what it should of these versions (up to VERSION_NONE). */
+static void answer(struct course *c, uint32_t node, struct version watermark, const struct version *versions,
+                   uint64_t now_ms)
+{
+    struct inventory inventory = fixture_inventory(&c->world, node);
+    inventory.watermark = watermark;
+    for (; !version_none(*versions); versions++) {
+        fixture_hold(&inventory, &c->world, node, *versions);
+        fixture_hold(&inventory, &c->world, held_by(c, node), *versions);
+    }
+    recovery_inventory(c->recovery, &inventory, now_ms);
+}
+
+#define VERSIONS(...) ((const struct version[]){__VA_ARGS__, VERSION_NONE})
+
+static void list_nothing(struct course *c)
+{
+    recovery_stored(c->recovery, NULL, 0, VERSION_NONE, 0);
+}
+
+static void list_stored(struct course *c, struct version version)
+{
+    for (uint32_t i = 0; i < NODES; i++) {
+        c->stored_shards[i] = c->world.shards[i].id;
+    }
+    c->stored = (struct stored_version){version, c->world.layout, NODES, c->stored_shards};
+    recovery_stored(c->recovery, &c->stored, 1, VERSION_NONE, 0);
+}
+
+/* All nodes have 3.20 and 3.10 but those in `without`, which answer with nothing. */
+static void start_with_two_versions(struct course *c, uint32_t without)
+{
+    list_nothing(c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        if (without & 1u << i) {
+            answer(c, i, VERSION_NONE, VERSIONS(VERSION_NONE), 0);
+        } else {
+            answer(c, i, V(3, 20), VERSIONS(V(3, 10), V(3, 20)), 0);
+        }
+    }
+    c->count = 0;
+    recovery_asked_all(c->recovery, 0);
+}
+
+static uint32_t emitted(const struct course *c, enum recovery_action_type type)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        found += c->actions[i].type == type;
+    }
+    return found;
+}
+
+static const struct recovery_action *fetch_of(const struct course *c, uint32_t shard, uint32_t node)
+{
+    for (uint32_t i = c->count; i-- > 0;) {
+        const struct recovery_action *a = &c->actions[i];
+        if (a->type == RECOVERY_FETCH && a->shard == shard && a->node == node) {
+            return a;
+        }
+    }
+    cr_fatal("no fetch of shard %u by node %u", shard, node);
+}
+
+static void fetched(struct course *c, uint32_t shard, uint32_t node, struct version version, tck_status_t outcome)
+{
+    recovery_fetched(c->recovery, node, shard, version, outcome, 0);
+}
+
+static void owners_fetch(struct course *c, struct version version)
+{
+    for (uint32_t i = 0; i < NODES; i++) {
+        fetched(c, i, i, version, TCK_OK);
+    }
+}
+
+static enum recovery_phase phase(const struct course *c)
+{
+    return recovery_phase(c->recovery);
+}
+
+Test(recovery, asks_and_lists_first)
+{
+    struct course c;
+    course_init(&c);
+    cr_assert(eq(u32, c.count, 2));
+    cr_assert(eq(int, c.actions[0].type, RECOVERY_ASK));
+    cr_assert(eq(int, c.actions[1].type, RECOVERY_LIST));
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    cr_assert(recovery_plan(c.recovery) == NULL);
+    course_free(&c);
+}
+
+Test(recovery, is_ready_after_the_owners_and_protected_after_the_holders)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_FETCH), NODES));
+    cr_assert(eq(int, fetch_of(&c, 2, 2)->source, SOURCE_LOCAL));
+    for (uint32_t i = 0; i < NODES; i++) {
+        cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 0));
+        fetched(&c, i, i, V(3, 20), TCK_OK);
+    }
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
+    cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+    for (uint32_t i = 0; i < NODES; i++) {
+        cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 0));
+        fetched(&c, i, holder_of(&c, i), V(3, 20), TCK_OK);
+    }
+    cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 1));
+    cr_assert(eq(int, phase(&c), RECOVERY_DONE));
+    course_free(&c);
+}
+
+Test(recovery, says_nothing_saved_for_a_fresh_start)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    recovery_asked_all(c.recovery, 0);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
+    cr_assert(recovery_plan(c.recovery)->nothing_saved);
+    course_free(&c);
+}
+
+Test(recovery, starts_nothing_afresh_while_an_agent_is_silent)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    recovery_tick(c.recovery, 10 * WAIT_MS);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    course_free(&c);
+}
+
+Test(recovery, starts_nothing_afresh_without_a_member)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    recovery_node_down(c.recovery, 2, 0);
+    recovery_asked_all(c.recovery, 0);
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
+    cr_assert_not(recovery_plan(c.recovery)->nothing_saved);
+    course_free(&c);
+}
+
+Test(recovery, does_not_plan_before_storage_is_listed)
+{
+    struct course c;
+    course_init(&c);
+    recovery_asked_all(c.recovery, 0);
+    recovery_tick(c.recovery, 10 * WAIT_MS);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    list_stored(&c, V(2, 5));
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    cr_assert(eq(int, fetch_of(&c, 0, 0)->source, SOURCE_STORAGE));
+    course_free(&c);
+}
+
+Test(recovery, waits_for_a_silent_member)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    for (uint32_t i = 1; i < NODES; i++) {
+        answer(&c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
+    }
+    recovery_tick(c.recovery, 10 * WAIT_MS);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    answer(&c, 0, V(3, 20), VERSIONS(V(3, 20)), 10 * WAIT_MS);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    course_free(&c);
+}
+
+Test(recovery, asks_again_when_a_member_comes_back)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    recovery_node_down(c.recovery, 2, 0);
+    recovery_node_up(c.recovery, 2);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_ASK), 2));
+    course_free(&c);
+}
+
+Test(recovery, waits_for_a_commit_that_somebody_knows_of)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(&c, i, V(3, 20), VERSIONS(V(3, 10)), 0);
+    }
+    recovery_asked_all(c.recovery, 1);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    recovery_tick(c.recovery, WAIT_MS);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, takes_the_commit_that_came_back_in_time)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    for (uint32_t i = 0; i < 2; i++) {
+        answer(&c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
+    }
+    recovery_asked_all(c.recovery, 1);
+    for (uint32_t i = 2; i < NODES; i++) {
+        answer(&c, i, V(3, 20), VERSIONS(V(3, 20)), 2);
+    }
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    course_free(&c);
+}
+
+Test(recovery, takes_another_copy_for_a_corrupt_one)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_FETCH), NODES + 1), "what is under way is not asked for again");
+    cr_assert(eq(int, fetch_of(&c, 1, 1)->source, SOURCE_PEER));
+    owners_fetch(&c, V(3, 20));
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
+    course_free(&c);
+}
+
+Test(recovery, falls_back_when_the_last_copy_is_corrupt)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    fetched(&c, 0, 0, V(3, 20), TCK_OK);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_NOENT);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)), "%s", recovery_plan(c.recovery)->reason);
+    fetched(&c, 2, 2, V(3, 20), TCK_OK); /* too late, of the former plan */
+    owners_fetch(&c, V(3, 10));
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
+    cr_assert(version_is(c.actions[c.count - 1].version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, has_nothing_when_every_copy_is_corrupt)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        fetched(&c, 1, 1, V(3, 10), TCK_ERR_CORRUPT);
+    }
+    cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
+    cr_assert(not(recovery_plan(c.recovery)->nothing_saved));
+    course_free(&c);
+}
+
+Test(recovery, tries_a_copy_out_of_reach_again_before_an_older_version)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 1u << 1); /* node 1 is new: one copy of its shard is left */
+    for (uint32_t i = 0; i < MAX_TRIES; i++) {
+        fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
+        cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+        c.count = 0;
+        recovery_tick(c.recovery, 1);
+        cr_assert(eq(u32, c.count, 1));
+        cr_assert(version_is(fetch_of(&c, 1, 1)->version, V(3, 20)));
+    }
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, stays_failed_when_a_new_plan_was_due)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
+    recovery_node_down(c.recovery, 2, 5);
+    recovery_tick(c.recovery, 6);
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
+    course_free(&c);
+}
+
+Test(recovery, never_returns_to_a_corrupt_copy_while_another_is_out_of_reach)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* its own */
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_TIMEDOUT);
+    c.count = 0;
+    recovery_tick(c.recovery, 1);
+    cr_assert(eq(u32, c.count, 1));
+    cr_assert(eq(int, fetch_of(&c, 1, 1)->source, SOURCE_PEER));
+    course_free(&c);
+}
+
+Test(recovery, fails_if_a_node_has_no_room_for_its_shard)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_NOSPC);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    recovery_tick(c.recovery, 1);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_NOSPC);
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
+    const struct plan *plan = recovery_plan(c.recovery);
+    cr_assert(strstr(plan->reason, "node node1 cannot take shard") != NULL, "%s", plan->reason);
+    cr_assert(version_none(plan->version));
+    course_free(&c);
+}
+
+Test(recovery, names_the_member_that_went_down_while_fetching)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    recovery_node_down(c.recovery, 2, 5);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
+    cr_assert(strstr(recovery_plan(c.recovery)->reason, "node2") != NULL);
+    owners_fetch(&c, V(3, 20));
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 0));
+    course_free(&c);
+}
+
+Test(recovery, names_the_member_that_went_down_while_asking)
+{
+    struct course c;
+    course_init(&c);
+    recovery_node_down(c.recovery, 2, 0);
+    start_with_two_versions(&c, 0);
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
+    cr_assert(strstr(recovery_plan(c.recovery)->reason, "node2") != NULL);
+    course_free(&c);
+}
+
+Test(recovery, goes_on_with_a_member_that_came_back)
+{
+    struct course c;
+    course_init(&c);
+    recovery_node_down(c.recovery, 2, 0);
+    recovery_node_up(c.recovery, 2);
+    start_with_two_versions(&c, 0);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    course_free(&c);
+}
+
+Test(recovery, tries_other_owners_for_a_holder_and_stays_ready)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    owners_fetch(&c, V(3, 20));
+    uint32_t holder = holder_of(&c, 1);
+    for (uint32_t i = 0; i < 3 * MAX_TRIES; i++) {
+        fetched(&c, 1, holder, V(3, 20), i % 2 == 0 ? TCK_ERR_CORRUPT : TCK_ERR_NOSPC);
+        cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+        recovery_tick(c.recovery, i);
+        cr_assert(eq(int, fetch_of(&c, 1, holder)->source, SOURCE_TWIN));
+        cr_assert_str_eq(fetch_of(&c, 1, holder)->from.name, "node1");
+    }
+    for (uint32_t i = 0; i < NODES; i++) {
+        fetched(&c, i, holder_of(&c, i), V(3, 20), TCK_OK);
+    }
+    cr_assert(eq(int, phase(&c), RECOVERY_DONE));
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
+    course_free(&c);
+}
+
+Test(recovery, asks_a_holder_again_that_went_down_while_protecting)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    owners_fetch(&c, V(3, 20));
+    recovery_node_down(c.recovery, holder_of(&c, 1), 5);
+    cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+    c.count = 0;
+    recovery_tick(c.recovery, 6);
+    cr_assert(eq(u32, c.count, 1));
+    cr_assert(eq(u32, c.actions[0].shard, 1));
+    course_free(&c);
+}
+
+Test(recovery, spares_storage_the_holders)
+{
+    struct course c;
+    course_init(&c);
+    list_stored(&c, V(2, 5));
+    recovery_asked_all(c.recovery, 0);
+    owners_fetch(&c, V(2, 5));
+    cr_assert(eq(int, fetch_of(&c, 1, holder_of(&c, 1))->source, SOURCE_TWIN));
+    cr_assert_str_eq(fetch_of(&c, 1, holder_of(&c, 1))->from.name, "node1");
+    course_free(&c);
+}
+
+/* A shard that all four nodes own, on storage only. */
+static void start_twins_from_storage(struct course *c)
+{
+    struct error err;
+    recovery_free(c->recovery);
+    placement_free(&c->placement);
+    world_free(&c->world);
+    c->world = fixture_world(NODES, 1, 1);
+    fixture_add_shard(&c->world, 4096, NODES, (uint32_t[]){0, 1, 2, 3});
+    cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
+    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES};
+    cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
+    recovery_begin(c->recovery, TCK_NEWEST, 0);
+    c->stored_shards[0] = c->world.shards[0].id;
+    c->stored = (struct stored_version){V(2, 5), c->world.layout, 1, c->stored_shards};
+    recovery_stored(c->recovery, &c->stored, 1, VERSION_NONE, 0);
+    c->count = 0;
+    recovery_asked_all(c->recovery, 0);
+}
+
+Test(recovery, reads_storage_once_and_passes_the_shard_on_between_twins)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_storage(&c);
+    cr_assert(eq(u32, c.count, 1), "one read");
+    cr_assert(eq(int, fetch_of(&c, 0, 0)->source, SOURCE_STORAGE));
+    recovery_tick(c.recovery, 1);
+    cr_assert(eq(u32, c.count, 1), "the others wait");
+    fetched(&c, 0, 0, V(2, 5), TCK_OK);
+    cr_assert(eq(u32, c.count, 3));
+    cr_assert_str_eq(fetch_of(&c, 0, 1)->from.name, "node0");
+    cr_assert_str_eq(fetch_of(&c, 0, 2)->from.name, "node0");
+    fetched(&c, 0, 1, V(2, 5), TCK_OK);
+    cr_assert_str_eq(fetch_of(&c, 0, 3)->from.name, "node1");
+    fetched(&c, 0, 2, V(2, 5), TCK_OK);
+    fetched(&c, 0, 3, V(2, 5), TCK_OK);
+    cr_assert(eq(int, phase(&c), RECOVERY_DONE));
+    course_free(&c);
+}
+
+Test(recovery, goes_to_storage_if_the_twin_before_does_not_give)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_storage(&c);
+    fetched(&c, 0, 0, V(2, 5), TCK_OK);
+    fetched(&c, 0, 1, V(2, 5), TCK_ERR_UNREACHABLE);
+    cr_assert(eq(int, fetch_of(&c, 0, 1)->source, SOURCE_STORAGE));
+    fetched(&c, 0, 1, V(2, 5), TCK_ERR_CORRUPT);
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED), "that was the only copy");
+    course_free(&c);
+}
+
+Test(recovery, ignores_answers_that_nobody_asked_for)
+{
+    struct course c;
+    course_init(&c);
+    fetched(&c, 0, 0, V(3, 20), TCK_OK);
+    start_with_two_versions(&c, 0);
+    fetched(&c, 0, 3, V(3, 20), TCK_OK);
+    fetched(&c, 99, 0, V(3, 20), TCK_ERR_CORRUPT);
+    fetched(&c, 0, 99, V(3, 20), TCK_ERR_CORRUPT);
+    for (uint32_t i = 0; i < NODES; i++) {
+        fetched(&c, 0, 0, V(3, 20), TCK_OK); /* one, four times */
+    }
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    course_free(&c);
+}
+
+Test(recovery, replaces_a_former_answer_of_the_same_agent)
+{
+    struct course c;
+    course_init(&c);
+    answer(&c, 0, V(3, 20), VERSIONS(V(3, 20)), 0);
+    answer(&c, 0, V(3, 20), VERSIONS(V(3, 10)), 0);
+    cr_assert(eq(u32, recovery_input(c.recovery)->inventory_count, 1));
+    cr_assert(version_is(recovery_input(c.recovery)->inventories[0].holdings[0].version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, can_begin_again)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
+    recovery_begin(c.recovery, 10, 50);
+    start_with_two_versions(&c, 0);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    owners_fetch(&c, V(3, 10));
+    cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+    course_free(&c);
+}
+
+/* ---- chance -------------------------------------------------------------------------------------------------- */
+
+/* Which copies are corrupt: bit (version * NODES + shard) * 2 + (0 for the owner's copy, 1 for the holder's). */
+struct damage {
+    uint32_t corrupt;
+};
+
+static bool copy_is_good(const struct damage *d, uint32_t version, uint32_t shard, bool holders)
+{
+    return !(d->corrupt >> ((version * NODES + shard) * 2 + holders) & 1);
+}
+
+static struct version newest_restorable(const struct damage *d, const struct version *versions)
+{
+    for (uint32_t v = 0; v < 2; v++) {
+        uint32_t whole = 0;
+        for (uint32_t shard = 0; shard < NODES; shard++) {
+            whole += copy_is_good(d, v, shard, false) || copy_is_good(d, v, shard, true);
+        }
+        if (whole == NODES) {
+            return versions[v];
+        }
+    }
+    return VERSION_NONE;
+}
+
+/* Answers the fetches in an order that follows from the seed, each by the state of the copy it names. */
+static void answer_truthfully(struct course *c, const struct damage *d, const struct version *versions, uint32_t seed)
+{
+    while (c->count > 0 && phase(c) == RECOVERY_FETCHING) {
+        uint32_t pick = seed % c->count;
+        struct recovery_action a = c->actions[pick];
+        c->actions[pick] = c->actions[--c->count];
+        seed = seed * 1664525 + 1013904223;
+        if (a.type == RECOVERY_FETCH) {
+            uint32_t version = version_is(a.version, versions[0]) ? 0 : 1;
+            bool holders = strcmp(a.from.name, c->world.nodes[a.shard].name) != 0;
+            bool good = copy_is_good(d, version, a.shard, holders);
+            fetched(c, a.shard, a.node, a.version, good ? TCK_OK : TCK_ERR_CORRUPT);
+        }
+    }
+}
+
+Test(recovery, ends_with_the_newest_version_of_which_a_good_copy_of_each_shard_exists)
+{
+    static const struct version versions[] = {{3, 20}, {3, 10}};
+    uint32_t chance = 12345;
+    for (uint32_t i = 0; i < 3000; i++) {
+        struct course c;
+        chance = chance * 1664525 + 1013904223;
+        struct damage d = {.corrupt = (chance >> 16) & (i % 2 == 0 ? 0x5a3c : 0xffff)};
+        course_init(&c);
+        start_with_two_versions(&c, 0);
+        answer_truthfully(&c, &d, versions, chance);
+        struct version expected = newest_restorable(&d, versions);
+        cr_assert(version_is(recovery_plan(c.recovery)->version, expected), "case %u: %s", i,
+                  recovery_plan(c.recovery)->reason);
+        cr_assert(eq(int, phase(&c), version_none(expected) ? RECOVERY_FAILED : RECOVERY_PROTECTING));
+        course_free(&c);
+    }
+}

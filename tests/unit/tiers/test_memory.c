@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Segments keep to their cap, cannot be shrunk, and come back from their files alone after a crash. */
+#include "tiers/memory.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SLOTS       3
+#define SMALL_BYTES (64u << 10)
+#define IMAGE_BYTES ((uint64_t)CHUNK_BYTES + 4096) /* two chunks */
+#define CAP_BYTES   ((uint64_t)256 << 20)
+#define PARKED_MAX  16
+#define NAME_BYTES  64
+
+static const struct hash128 SHARD = {7, 1}, OTHER = {7, 2};
+
+/* Stands for the service manager: holds duplicates, as a keeper does. */
+struct parked {
+    char names[PARKED_MAX][NAME_BYTES];
+    int fds[PARKED_MAX];
+    int count;
+    int refuse_from; /* number of the call that fails, -1 none */
+};
+
+static tck_status_t park(void *ctx, const char *name, int fd, struct error *err)
+{
+    struct parked *parked = ctx;
+    if (parked->count == parked->refuse_from) {
+        return error_set(err, TCK_ERR_UNREACHABLE, "nobody keeps %s", name);
+    }
+    snprintf(parked->names[parked->count], NAME_BYTES, "%s", name);
+    parked->fds[parked->count++] = dup(fd);
+    return TCK_OK;
+}
+
+static void unpark(void *ctx, const char *name)
+{
+    struct parked *parked = ctx;
+    for (int i = 0; i < parked->count; i++) {
+        if (strcmp(parked->names[i], name) == 0) {
+            close(parked->fds[i]);
+            parked->count--;
+            memcpy(parked->names[i], parked->names[parked->count], NAME_BYTES);
+            parked->fds[i] = parked->fds[parked->count];
+            return;
+        }
+    }
+}
+
+static void parked_free(struct parked *parked)
+{
+    while (parked->count > 0) {
+        close(parked->fds[--parked->count]);
+    }
+}
+
+static int parked_fd(const struct parked *parked, char letter)
+{
+    for (int i = 0; i < parked->count; i++) {
+        if (parked->names[i][0] == letter) {
+            return parked->fds[i];
+        }
+    }
+    cr_assert_fail("no parked file of kind %c", letter);
+    return -1;
+}
+
+static struct memory *memory_of(const char *job, uint64_t cap, struct parked *parked)
+{
+    struct memory *memory;
+    struct error err = {0};
+    struct memory_setup setup = {.job = job, .cap_bytes = cap, .hugetlb_mount = "", .threads = 2};
+    if (parked != NULL) {
+        setup.park = park;
+        setup.unpark = unpark;
+        setup.ctx = parked;
+    }
+    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
+    return memory;
+}
+
+static struct segment *add(struct memory *memory, struct hash128 shard, uint64_t bytes)
+{
+    struct segment *segment;
+    struct error err = {0};
+    cr_assert_eq(memory_add(memory, shard, bytes, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    return segment;
+}
+
+/* What a restarted agent does. */
+static struct memory *back_from(struct parked *parked, const char *job)
+{
+    struct memory *memory = memory_of(job, CAP_BYTES, parked);
+    for (int i = 0; i < parked->count; i++) {
+        memory_adopt(memory, parked->names[i], dup(parked->fds[i]));
+    }
+    memory_adopted(memory);
+    return memory;
+}
+
+/* Fills the slot and writes the header that an agent writes after digesting it. */
+static void save(struct segment *segment, uint32_t slot, struct version version)
+{
+    struct segment_info info = segment_info(segment);
+    struct slot_header header = {.version = version, .layout = {3, 3}, .state = SLOT_VERIFIED, .committed = true};
+    for (uint64_t i = 0; i < info.image_bytes; i++) {
+        segment_image(segment, slot)[i] = (uint8_t)(i * 31 + version.step);
+    }
+    header.root = digest_image(segment_image(segment, slot), info.image_bytes, segment_crcs(segment, slot));
+    segment_write_header(segment, slot, &header);
+}
+
+/* The two header pages of a slot in a mapping of the parked meta file. */
+static uint8_t *map_meta(const struct parked *parked)
+{
+    uint8_t *meta = mmap(NULL, 2 * SLOT_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, parked_fd(parked, 'm'), 0);
+    cr_assert_neq(meta, MAP_FAILED);
+    return meta;
+}
+
+static uint8_t *newest_page(uint8_t *meta)
+{
+    struct slot_header a, b;
+    bool a_whole = slot_header_decode(meta, &a, NULL) == TCK_OK;
+    bool b_whole = slot_header_decode(meta + SLOT_HEADER_BYTES, &b, NULL) == TCK_OK;
+    return a_whole && (!b_whole || a.sequence > b.sequence) ? meta : meta + SLOT_HEADER_BYTES;
+}
+
+/* ---- add ----------------------------------------------------------------------------------------------------- */
+
+Test(memory, gives_each_slot_zeroed_room_and_a_free_header)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+
+    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        cr_assert_eq(segment_header(segment, slot)->state, SLOT_FREE);
+        cr_assert_eq(segment_image(segment, slot)[0], 0);
+        cr_assert_eq(segment_image(segment, slot)[IMAGE_BYTES - 1], 0);
+        cr_assert_eq(segment_image(segment, slot),
+                     segment_image(segment, 0) + slot * segment_info(segment).slot_stride);
+    }
+    memory_free(memory);
+}
+
+Test(memory, has_every_page_there_before_it_is_used)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    struct stat st;
+
+    cr_assert_eq(fstat(segment_info(segment).data_fd, &st), 0);
+    cr_assert_geq(st.st_blocks * 512, st.st_size);
+    memory_free(memory);
+}
+
+Test(memory, strides_by_huge_pages_only_where_an_image_fills_one)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+
+    cr_assert_eq(segment_info(add(memory, SHARD, SMALL_BYTES + 4096)).slot_stride, SMALL_BYTES + 4096);
+    cr_assert_eq(segment_info(add(memory, OTHER, IMAGE_BYTES)).slot_stride, 6u << 20);
+    memory_free(memory);
+}
+
+Test(memory, tells_the_page_size_it_got)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    uint32_t page_bytes = segment_info(add(memory, SHARD, IMAGE_BYTES)).page_bytes;
+
+    cr_assert(page_bytes == 4096 || page_bytes == 2u << 20, "%u", page_bytes);
+    cr_assert_eq(segment_info(add(memory, OTHER, SMALL_BYTES)).page_bytes, 4096);
+    memory_free(memory);
+}
+
+Test(memory, names_bytes_wanted_in_use_and_allowed_when_the_cap_is_reached)
+{
+    struct memory *memory = memory_of("job", 1u << 20, NULL);
+    struct segment *segment;
+    struct error err = {0};
+    char want[128];
+
+    add(memory, SHARD, SMALL_BYTES);
+    uint64_t used = memory_used_bytes(memory);
+    cr_assert_eq(memory_add(memory, OTHER, 1u << 20, 1, &segment, &err), TCK_ERR_NOSPC);
+    snprintf(want, sizeof(want), "%u bytes wanted, %lu in use, %u allowed", (1u << 20) + 3 * 4096, (unsigned long)used,
+             1u << 20);
+    cr_assert_not_null(strstr(err.text, want), "%s", err.text);
+    cr_assert_eq(memory_used_bytes(memory), used);
+    cr_assert_eq(memory_count(memory), 1);
+    memory_free(memory);
+}
+
+Test(memory, asks_the_machine_before_it_touches_more_than_there_is)
+{
+    struct memory *memory = memory_of("job", UINT64_MAX, NULL);
+    struct segment *segment;
+    struct error err = {0};
+
+    cr_assert_eq(memory_add(memory, SHARD, (uint64_t)1 << 45, SLOTS, &segment, &err), TCK_ERR_NOSPC);
+    cr_assert_not_null(strstr(err.text, "bytes available of "), "%s", err.text);
+    cr_assert_eq(memory_used_bytes(memory), 0);
+    memory_free(memory);
+}
+
+Test(memory, refuses_sizes_that_no_segment_can_have)
+{
+    struct memory *memory = memory_of("job", UINT64_MAX, NULL);
+    struct segment *segment;
+
+    cr_assert_eq(memory_add(memory, SHARD, 0, SLOTS, &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(memory_add(memory, SHARD, UINT64_MAX, SLOTS, &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 0, &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, CORE_SLOTS_MAX + 1, &segment, NULL), TCK_ERR_INVAL);
+    memory_free(memory);
+}
+
+Test(memory, keeps_the_segment_it_has_and_refuses_another_size)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES), *other;
+
+    cr_assert_eq(add(memory, SHARD, SMALL_BYTES), segment);
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS - 1, &other, NULL), TCK_ERR_EXIST);
+    memory_free(memory);
+}
+
+Test(memory, finds_segments_and_lists_them_by_shard)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *second = add(memory, OTHER, SMALL_BYTES);
+    struct segment *first = add(memory, SHARD, SMALL_BYTES);
+
+    cr_assert_eq(memory_count(memory), 2);
+    cr_assert_eq(memory_at(memory, 0), first);
+    cr_assert_eq(memory_at(memory, 1), second);
+    cr_assert_eq(memory_find(memory, OTHER), second);
+    cr_assert_null(memory_find(memory, (struct hash128){7, 3}));
+    memory_free(memory);
+}
+
+Test(memory, gives_the_bytes_back_when_a_segment_is_removed)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+
+    memory_remove(memory, add(memory, SHARD, SMALL_BYTES));
+    cr_assert_eq(memory_used_bytes(memory), 0);
+    cr_assert_eq(memory_count(memory), 0);
+    cr_assert_eq(parked.count, 0);
+    memory_free(memory);
+}
+
+Test(memory, leaves_nothing_behind_when_parking_fails)
+{
+    struct parked parked = {.refuse_from = 1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment;
+
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS, &segment, NULL), TCK_ERR_UNREACHABLE);
+    cr_assert_eq(parked.count, 0);
+    cr_assert_eq(memory_used_bytes(memory), 0);
+    memory_free(memory);
+}
+
+Test(memory, cannot_be_shrunk_or_grown_by_who_holds_the_file)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    int data_fd = segment_info(add(memory, SHARD, SMALL_BYTES)).data_fd;
+
+    cr_assert_eq(ftruncate(data_fd, 0), -1);
+    cr_assert_eq(ftruncate(data_fd, 1 << 30), -1);
+    cr_assert_eq(ftruncate(parked_fd(&parked, 'm'), 0), -1);
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+Test(memory, refuses_a_mount_that_is_not_there)
+{
+    struct memory *memory;
+    struct error err = {0};
+    struct memory_setup setup = {.job = "job", .cap_bytes = 1, .hugetlb_mount = "/nonexistent/mount", .threads = 1};
+
+    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_ERR_CONFIG);
+    cr_assert_not_null(strstr(err.text, "/nonexistent/mount"), "%s", err.text);
+}
+
+/* ---- headers and digests ------------------------------------------------------------------------------------- */
+
+Test(memory, writes_headers_to_the_two_pages_in_turn)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES);
+    uint8_t *meta = map_meta(&parked);
+
+    for (int i = 0; i < 4; i++) {
+        uint8_t *before = newest_page(meta);
+        uint64_t sequence = segment_header(segment, 0)->sequence;
+        segment_write_header(segment, 0, &(struct slot_header){.state = SLOT_FILLING});
+        cr_assert_neq(newest_page(meta), before);
+        cr_assert_eq(segment_header(segment, 0)->sequence, sequence + 1);
+    }
+    munmap(meta, 2 * SLOT_HEADER_BYTES);
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+Test(memory, verifies_what_was_saved)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    struct error err = {0};
+
+    save(segment, 1, (struct version){2, 300});
+    cr_assert_eq(segment_verify(segment, 1, &err), TCK_OK, "%s", err.text);
+    memory_free(memory);
+}
+
+Test(memory, names_slot_and_chunk_of_a_flipped_bit)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    struct error err = {0};
+
+    save(segment, 2, (struct version){2, 300});
+    segment_image(segment, 2)[CHUNK_BYTES + 17] ^= 1;
+    cr_assert_eq(segment_verify(segment, 2, &err), TCK_ERR_CORRUPT);
+    cr_assert_not_null(strstr(err.text, "version 2.300: slot 2: chunk 1 of 2"), "%s", err.text);
+    memory_free(memory);
+}
+
+Test(memory, notices_chunk_crcs_that_are_not_those_of_the_header)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    struct error err = {0};
+
+    save(segment, 0, (struct version){2, 300});
+    memset(segment_image(segment, 0), 0, IMAGE_BYTES);
+    (void)digest_image(segment_image(segment, 0), IMAGE_BYTES, segment_crcs(segment, 0));
+    cr_assert_eq(segment_verify(segment, 0, &err), TCK_ERR_CORRUPT);
+    cr_assert_not_null(strstr(err.text, "root"), "%s", err.text);
+    memory_free(memory);
+}
+
+Test(memory, does_not_verify_a_slot_without_digests)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES);
+
+    cr_assert_eq(segment_verify(segment, 0, NULL), TCK_ERR_INVAL);
+    memory_free(memory);
+}
+
+/* ---- coming back --------------------------------------------------------------------------------------------- */
+
+Test(memory, comes_back_from_the_parked_files_alone)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct error err = {0};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    save(add(memory, SHARD, IMAGE_BYTES), 1, (struct version){2, 300});
+    add(memory, OTHER, SMALL_BYTES);
+    uint64_t used = memory_used_bytes(memory);
+    memory_free(memory);
+
+    memory = back_from(&parked, "job");
+    struct segment *segment = memory_find(memory, SHARD);
+    cr_assert_not_null(segment);
+    cr_assert_not_null(memory_find(memory, OTHER));
+    cr_assert_eq(memory_used_bytes(memory), used);
+    cr_assert_eq(segment_header(segment, 1)->state, SLOT_VERIFIED);
+    cr_assert(version_is(segment_header(segment, 1)->version, (struct version){2, 300}));
+    cr_assert(segment_header(segment, 1)->committed);
+    cr_assert_eq(segment_header(segment, 0)->state, SLOT_FREE);
+    cr_assert_eq(segment_verify(segment, 1, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(add(memory, SHARD, IMAGE_BYTES), segment);
+    cr_assert_eq(parked.count, 4);
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+Test(memory, goes_on_writing_headers_after_it_came_back)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    save(add(memory, SHARD, SMALL_BYTES), 0, (struct version){2, 300});
+    memory_free(memory);
+
+    memory = back_from(&parked, "job");
+    save(memory_find(memory, SHARD), 0, (struct version){2, 400});
+    memory_free(memory);
+
+    memory = back_from(&parked, "job");
+    cr_assert(version_is(segment_header(memory_find(memory, SHARD), 0)->version, (struct version){2, 400}));
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+Test(memory, believes_the_older_header_page_if_the_newer_one_is_torn)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES);
+    save(segment, 0, (struct version){2, 300});
+    save(segment, 0, (struct version){2, 400});
+    memory_free(memory);
+    uint8_t *meta = map_meta(&parked);
+    memset(newest_page(meta) + 100, 0, 8);
+
+    memory = back_from(&parked, "job");
+    cr_assert(version_is(segment_header(memory_find(memory, SHARD), 0)->version, (struct version){2, 300}));
+    munmap(meta, 2 * SLOT_HEADER_BYTES);
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+Test(memory, frees_a_slot_that_lost_both_header_pages_and_keeps_the_others)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES);
+    save(segment, 0, (struct version){2, 300});
+    save(segment, 1, (struct version){2, 400});
+    memory_free(memory);
+    uint8_t *meta = map_meta(&parked);
+    memset(meta, 0, 2 * SLOT_HEADER_BYTES);
+
+    memory = back_from(&parked, "job");
+    segment = memory_find(memory, SHARD);
+    cr_assert_not_null(segment);
+    cr_assert_eq(segment_header(segment, 0)->state, SLOT_FREE);
+    cr_assert_eq(segment_header(segment, 1)->state, SLOT_VERIFIED);
+    munmap(meta, 2 * SLOT_HEADER_BYTES);
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+Test(memory, drops_and_unparks_a_segment_with_no_whole_header)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment;
+    struct error err = {0};
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 1, &segment, &err), TCK_OK, "%s", err.text);
+    memory_free(memory);
+    uint8_t *meta = map_meta(&parked);
+    memset(meta, 0xff, 2 * SLOT_HEADER_BYTES);
+
+    memory = back_from(&parked, "job");
+    cr_assert_eq(memory_count(memory), 0);
+    cr_assert_eq(parked.count, 0);
+    munmap(meta, 2 * SLOT_HEADER_BYTES);
+    memory_free(memory);
+}
+
+Test(memory, drops_and_unparks_half_a_segment)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    add(memory, SHARD, SMALL_BYTES);
+    memory_free(memory);
+    unpark(&parked, parked.names[0]);
+
+    memory = back_from(&parked, "job");
+    cr_assert_eq(memory_count(memory), 0);
+    cr_assert_eq(parked.count, 0);
+    memory_free(memory);
+}
+
+Test(memory, drops_a_pair_whose_data_file_has_another_size)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    add(memory, SHARD, SMALL_BYTES);
+    memory_free(memory);
+    int other_fd = memfd_create("other", MFD_CLOEXEC);
+    cr_assert_eq(ftruncate(other_fd, SMALL_BYTES), 0);
+    cr_assert_eq(dup2(other_fd, parked_fd(&parked, 'd')), parked_fd(&parked, 'd'));
+    close(other_fd);
+
+    memory = back_from(&parked, "job");
+    cr_assert_eq(memory_count(memory), 0);
+    cr_assert_eq(parked.count, 0);
+    memory_free(memory);
+}
+
+Test(memory, drops_the_segments_of_another_job)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    add(memory, SHARD, SMALL_BYTES);
+    memory_free(memory);
+
+    memory = back_from(&parked, "other");
+    cr_assert_eq(memory_count(memory), 0);
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+Test(memory, unparks_files_that_are_no_segment_at_all)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    int fd = memfd_create("other", MFD_CLOEXEC);
+    cr_assert_eq(park(&parked, "x.0123456789abcdef0123456789abcdef", fd, NULL), TCK_OK);
+
+    memory_adopt(memory, parked.names[0], fd);
+    memory_adopted(memory);
+    cr_assert_eq(parked.count, 0);
+    memory_free(memory);
+}

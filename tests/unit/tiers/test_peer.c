@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sessions between agents: who is let in, what is carried, and how a loss is noticed. */
+#include "peer_rig.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct agent a, b, c;
+
+static void tear_down(void)
+{
+    agent_close(&a);
+    agent_close(&b);
+    agent_close(&c);
+    rig_close();
+}
+
+TestSuite(peer, .init = rig_open, .fini = tear_down, .timeout = 60);
+
+Test(peer, comes_up_on_both_sides_once)
+{
+    struct peer *to_b, *to_a;
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+    rig_run_until(&a.beats, 10);
+    cr_expect_eq(a.ups, 1);
+    cr_expect_eq(b.ups, 1);
+    cr_expect_str_eq(peer_node(to_a)->name, "node1");
+    cr_expect_str_eq(peer_node(to_a)->domain, "rack1");
+}
+
+Test(peer, carries_messages_of_every_size_in_order)
+{
+    static const size_t sizes[] = {0, 1, 65000, 65536, 65537, 300000, 5 << 20};
+    struct peer *to_b, *to_a;
+    uint8_t *data = malloc(5 << 20);
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        memset(data, (int)i + 1, sizes[i]);
+        cr_assert_eq(peer_send(to_a, (uint16_t)(40000 + i), data, sizes[i]), TCK_OK);
+        rig_run_until(&a.messages, i + 1);
+        cr_expect_eq(a.last_type, 40000 + i);
+        cr_assert_eq(a.last_len, sizes[i]);
+        cr_expect_eq(memcmp(a.last, data, sizes[i]), 0);
+    }
+    free(data);
+}
+
+Test(peer, accepts_an_agent_that_it_does_not_want_itself)
+{
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agent_want(&a, &b);
+    rig_run_until(&b.ups, 1);
+    cr_expect_eq(peer_node(b.last_peer)->agent_id, 1);
+}
+
+Test(peer, is_reached_by_the_larger_id_too_when_only_that_wants_it)
+{
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agent_want(&b, &a);
+    rig_run_until(&a.ups, 1);
+    rig_run_until(&b.ups, 1);
+}
+
+Test(peer, never_comes_up_with_another_secret)
+{
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 8);
+    agent_want(&a, &b);
+    agent_want(&b, &a);
+    rig_run_ms(600);
+    cr_expect_eq(a.ups + b.ups, 0);
+}
+
+Test(peer, never_comes_up_with_another_job)
+{
+    agent_open(&a, 1, "one", 7);
+    agent_open(&b, 2, "two", 7);
+    agent_want(&a, &b);
+    agent_want(&b, &a);
+    rig_run_ms(600);
+    cr_expect_eq(a.ups + b.ups, 0);
+}
+
+Test(peer, refuses_to_want_itself)
+{
+    struct peer *peer;
+    struct error err;
+    agent_open(&a, 1, NULL, 7);
+    cr_expect_eq(peers_want(a.peers, peers_self(a.peers), &peer, &err), TCK_ERR_INVAL);
+}
+
+Test(peer, notices_an_agent_that_ends_and_finds_it_again_at_its_new_address)
+{
+    struct peer *to_b, *to_a;
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+    agent_close(&b);
+    rig_run_until(&a.downs, 1);
+    cr_expect_eq(peer_send(to_b, 1, "x", 1), TCK_ERR_UNREACHABLE);
+    agent_open(&b, 2, NULL, 7);
+    cr_expect_eq(agent_want(&a, &b), to_b);
+    rig_run_until(&a.ups, 2);
+    rig_run_until(&b.ups, 1);
+}
+
+Test(peer, holds_three_agents_in_a_ring)
+{
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agent_open(&c, 3, NULL, 7);
+    agent_want(&a, &b);
+    agent_want(&b, &c);
+    agent_want(&c, &a);
+    rig_run_until(&a.ups, 2);
+    rig_run_until(&b.ups, 2);
+    rig_run_until(&c.ups, 2);
+    cr_expect_eq(peers_count(a.peers), 2);
+}
+
+Test(peer, ends_a_session_that_is_not_wanted_any_more)
+{
+    struct peer *to_b, *to_a;
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+    peers_unwant(a.peers, to_b);
+    cr_expect_eq(peers_count(a.peers), 0);
+    rig_run_until(&b.downs, 1);
+    cr_expect_eq(a.downs, 0);
+}
+
+static void send_garbage(const char *address)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    char garbage[1024];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    to.sin_port = htons((uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10));
+    memset(garbage, 0x5A, sizeof(garbage));
+    cr_assert_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    cr_assert_gt(write(fd, garbage, sizeof(garbage)), 0);
+    close(fd);
+}
+
+Test(peer, is_not_disturbed_by_garbage_on_its_port)
+{
+    struct peer *to_b, *to_a;
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+    for (size_t i = 0; i < 20; i++) {
+        send_garbage(peers_self(b.peers)->address);
+        cr_assert_eq(peer_send(to_b, 9, &i, sizeof(i)), TCK_OK);
+        rig_run_until(&b.messages, i + 1);
+    }
+    cr_expect_eq(a.downs + b.downs, 0);
+}
+
+/* ---- strangers: a bare link that speaks to an agent ---- */
+
+struct stranger {
+    struct link *link;
+    struct link_conn *conn;
+    size_t downs, pushed, pushed_ok;
+};
+
+static struct stranger stranger;
+
+static void stranger_down(void *ctx, struct link_conn *conn, const char *why)
+{
+    (void)ctx;
+    (void)why;
+    (void)conn;
+    stranger.downs++;
+    loop_stop(rig_loop);
+}
+
+static void stranger_message(void *ctx, struct link_conn *conn, const void *data, size_t len)
+{
+    (void)ctx;
+    (void)conn;
+    (void)data;
+    (void)len;
+}
+
+static void stranger_pushed(void *ctx, bool ok)
+{
+    (void)ctx;
+    stranger.pushed++;
+    stranger.pushed_ok += ok;
+    loop_stop(rig_loop);
+}
+
+static void stranger_open(const struct agent *agent)
+{
+    struct link_setup setup = {
+        .loop = rig_loop, .device = "lo", .address = "127.0.0.1", .message = stranger_message, .down = stranger_down};
+    struct error err;
+    cr_assert_eq(link_new(&setup, &stranger.link, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(link_connect(stranger.link, peers_self(agent->peers)->address, NULL, &stranger.conn, &err), TCK_OK);
+}
+
+Test(peer, closes_a_connection_that_begins_with_something_else)
+{
+    agent_open(&a, 1, NULL, 7);
+    stranger_open(&a);
+    cr_assert_eq(link_send(stranger.conn, "GET / HTTP/1.0", 14), TCK_OK);
+    rig_run_until(&stranger.downs, 1);
+    link_free(stranger.link);
+    cr_expect_eq(a.ups, 0);
+}
+
+Test(peer, closes_a_connection_that_says_nothing)
+{
+    agent_open(&a, 1, NULL, 7);
+    stranger_open(&a);
+    rig_run_until(&stranger.downs, 1);
+    link_free(stranger.link);
+}
+
+Test(peer, takes_no_chunk_from_a_stranger)
+{
+    static const uint8_t chunk[4096], header[12];
+    agent_open(&a, 1, NULL, 7);
+    stranger_open(&a);
+    cr_assert_eq(link_push(stranger.conn, header, sizeof(header), chunk, sizeof(chunk), stranger_pushed, NULL), TCK_OK);
+    rig_run_until(&stranger.pushed, 1);
+    link_free(stranger.link);
+    cr_expect_eq(stranger.pushed_ok, 0);
+}
+
+/* ---- a peer in another process ---- */
+
+/* Runs an agent there until it is killed. Forked before this process has used UCX, which does not survive a fork. */
+static pid_t fork_agent(struct node_info *node)
+{
+    int fds[2];
+    pid_t pid;
+    cr_assert_eq(pipe(fds), 0);
+    pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0) {
+        rig_open();
+        agent_open(&b, 2, NULL, 7);
+        if (write(fds[1], peers_self(b.peers), sizeof(*node)) != (ssize_t)sizeof(*node)) {
+            _exit(1);
+        }
+        for (;;) {
+            loop_run(rig_loop);
+        }
+    }
+    cr_assert_eq(read(fds[0], node, sizeof(*node)), (ssize_t)sizeof(*node));
+    close(fds[0]);
+    close(fds[1]);
+    return pid;
+}
+
+TestSuite(peer_process, .timeout = 60);
+
+Test(peer_process, is_down_within_the_timeout_when_it_stops_and_back_when_it_goes_on)
+{
+    struct node_info node;
+    struct error err;
+    struct peer *peer;
+    pid_t pid = fork_agent(&node);
+    rig_open();
+    agent_open(&a, 1, NULL, 7);
+    cr_assert_eq(peers_want(a.peers, &node, &peer, &err), TCK_OK);
+    rig_run_until(&a.ups, 1);
+    kill(pid, SIGSTOP);
+    rig_run_until(&a.downs, 1);
+    kill(pid, SIGCONT);
+    rig_run_until(&a.ups, 2);
+    kill(pid, SIGKILL);
+    rig_run_until(&a.downs, 2);
+    waitpid(pid, NULL, 0);
+    agent_close(&a);
+    rig_close();
+}

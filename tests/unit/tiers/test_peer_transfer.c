@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies between two agents: bit-exact or refused, and every callback exactly once. */
+#include "peer_rig.h"
+
+#include <string.h>
+
+#define MIB   ((uint64_t)1 << 20)
+#define LARGE (64 * MIB)
+#define ODD   (9 * MIB + 4096)
+
+static struct agent a, b;
+static struct peer *to_b, *to_a;
+static struct outcome outcome;
+
+static void set_up(void)
+{
+    rig_open();
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+}
+
+static void tear_down(void)
+{
+    agent_close(&a);
+    agent_close(&b);
+    rig_close();
+}
+
+static void put(void)
+{
+    struct tier_item item = slot_item(&a.slot);
+    struct error err;
+    cr_assert_eq(peer_put(to_b, 1, &item, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
+}
+
+/* The item must live until the outcome: the root is written to it. */
+static void get(struct tier_item *item)
+{
+    struct error err;
+    cr_assert_eq(peer_get(to_b, 1, item, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
+}
+
+static void expect_equal_slots(void)
+{
+    cr_expect_eq(memcmp(a.slot.image, b.slot.image, a.slot.bytes), 0);
+    cr_expect_eq(memcmp(a.slot.crcs, b.slot.crcs, chunk_count(a.slot.bytes) * sizeof(uint32_t)), 0);
+}
+
+TestSuite(peer_transfer, .init = set_up, .fini = tear_down, .timeout = 60);
+
+Test(peer_transfer, puts_a_large_image_bit_exact)
+{
+    slot_fill(&a.slot, LARGE);
+    slot_empty(&b.slot, LARGE);
+    put();
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+    cr_expect_eq(b.stored, 1);
+    cr_expect_eq(b.stored_outcome.code, TCK_OK);
+    expect_equal_slots();
+}
+
+Test(peer_transfer, puts_an_image_whose_last_chunk_is_short)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    put();
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+    expect_equal_slots();
+}
+
+Test(peer_transfer, refuses_a_byte_that_flipped_after_the_table_was_made)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    a.slot.image[5 * MIB] ^= 0x10;
+    put();
+    rig_run_until(&outcome.calls, 1);
+    cr_expect_eq(outcome.err.code, TCK_ERR_CORRUPT);
+    cr_expect_not_null(strstr(outcome.err.text, "chunk 1 "), "%s", outcome.err.text);
+    rig_run_until(&b.stored, 1);
+    cr_expect_eq(b.stored_outcome.code, TCK_ERR_CORRUPT);
+}
+
+Test(peer_transfer, refuses_a_table_that_does_not_have_its_root)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    a.slot.crcs[2] ^= 1;
+    put();
+    rig_run_until(&outcome.calls, 1);
+    cr_expect_eq(outcome.err.code, TCK_ERR_CORRUPT);
+    cr_expect_eq(b.offers, 0);
+}
+
+Test(peer_transfer, tells_the_reason_of_a_refusal)
+{
+    slot_fill(&a.slot, ODD);
+    b.answer = TCK_ERR_DENIED;
+    put();
+    rig_run_until(&outcome.calls, 1);
+    cr_expect_eq(outcome.err.code, TCK_ERR_DENIED);
+    cr_expect_not_null(strstr(outcome.err.text, "the test refuses"), "%s", outcome.err.text);
+    cr_expect_not_null(strstr(outcome.err.text, "node2"), "%s", outcome.err.text);
+    cr_expect_eq(b.stored, 0);
+}
+
+Test(peer_transfer, is_acknowledged_without_moving_what_is_there_already)
+{
+    slot_fill(&a.slot, ODD);
+    b.answer = TCK_ERR_EXIST;
+    put();
+    rig_run_until(&outcome.calls, 1);
+    cr_expect_eq(outcome.err.code, TCK_OK);
+    cr_expect_eq(b.stored, 0);
+}
+
+Test(peer_transfer, moves_many_images_at_once)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    for (int i = 0; i < 20; i++) {
+        put();
+    }
+    rig_run_until(&outcome.calls, 20);
+    cr_expect_eq(outcome.err.code, TCK_OK);
+    cr_expect_eq(b.stored, 20);
+    expect_equal_slots();
+}
+
+Test(peer_transfer, gets_an_image_bit_exact_and_tells_its_root)
+{
+    struct tier_item item;
+    slot_empty(&a.slot, LARGE);
+    slot_fill(&b.slot, LARGE);
+    item = slot_item(&a.slot);
+    get(&item);
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+    cr_expect(hash128_is(item.root, b.slot.root));
+    expect_equal_slots();
+    rig_run_until(&b.pull_dones, 1);
+    cr_expect_eq(b.pulled, 1);
+}
+
+Test(peer_transfer, does_not_get_a_copy_with_another_root_than_expected)
+{
+    struct tier_item item;
+    slot_empty(&a.slot, ODD);
+    slot_fill(&b.slot, ODD);
+    item = slot_item(&a.slot);
+    item.root = (struct hash128){1, 1};
+    get(&item);
+    rig_run_until(&outcome.calls, 1);
+    cr_expect_eq(outcome.err.code, TCK_ERR_CORRUPT);
+    rig_run_until(&b.pull_dones, 1);
+}
+
+Test(peer_transfer, does_not_get_a_copy_that_rotted)
+{
+    struct tier_item item;
+    slot_empty(&a.slot, ODD);
+    slot_fill(&b.slot, ODD);
+    b.slot.image[ODD - 1] ^= 1;
+    item = slot_item(&a.slot);
+    get(&item);
+    rig_run_until(&outcome.calls, 1);
+    cr_expect_eq(outcome.err.code, TCK_ERR_CORRUPT);
+    rig_run_until(&b.pull_dones, 1);
+}
+
+Test(peer_transfer, tells_why_a_copy_cannot_be_got)
+{
+    struct tier_item item;
+    slot_empty(&a.slot, ODD);
+    b.answer = TCK_ERR_NOENT;
+    item = slot_item(&a.slot);
+    get(&item);
+    rig_run_until(&outcome.calls, 1);
+    cr_expect_eq(outcome.err.code, TCK_ERR_NOENT);
+    cr_expect_eq(b.pull_dones, 0);
+}
+
+Test(peer_transfer, cannot_begin_with_a_peer_that_is_down)
+{
+    struct tier_item item;
+    struct error err;
+    slot_fill(&a.slot, ODD);
+    item = slot_item(&a.slot);
+    agent_close(&b);
+    rig_run_until(&a.downs, 1);
+    cr_expect_eq(peer_put(to_b, 1, &item, outcome_done, &outcome, &err), TCK_ERR_UNREACHABLE);
+    cr_expect_eq(outcome.calls, 0);
+}
+
+/* Ends one side after n turns, so that the cut falls into every phase. */
+static void cut_after(int turns, struct agent *ended)
+{
+    for (int i = 0; i < turns; i++) {
+        rig_run_ms(1);
+    }
+    agent_close(ended);
+}
+
+static void expect_one_callback_each(int turns)
+{
+    memset(&outcome, 0, sizeof(outcome));
+    slot_fill(&a.slot, LARGE);
+    slot_empty(&b.slot, LARGE);
+    put();
+    put();
+    cut_after(turns, &b);
+    rig_run_until(&outcome.calls, 2);
+    rig_run_ms(5);
+    cr_expect_eq(outcome.calls, 2);
+}
+
+Test(peer_transfer, ends_once_when_the_holder_goes_before_the_grant)
+{
+    expect_one_callback_each(0);
+}
+
+Test(peer_transfer, ends_once_when_the_holder_goes_at_the_first_chunks)
+{
+    expect_one_callback_each(3);
+}
+
+Test(peer_transfer, ends_once_when_the_holder_goes_in_the_middle)
+{
+    expect_one_callback_each(15);
+}
+
+Test(peer_transfer, is_given_up_on_both_sides_when_the_sender_goes)
+{
+    slot_fill(&a.slot, LARGE);
+    slot_empty(&b.slot, LARGE);
+    put();
+    rig_run_ms(5);
+    peers_unwant(a.peers, to_b);
+    rig_run_until(&outcome.calls, 1);
+    if (b.offers > 0) {
+        rig_run_until(&b.stored, 1);
+    }
+    rig_run_ms(5);
+    cr_expect_eq(outcome.calls, 1);
+    cr_expect_eq(b.stored, b.offers);
+}

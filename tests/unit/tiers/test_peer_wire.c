@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Messages between agents survive a round trip; cut, longer and made up ones are refused. */
+#include "tiers/peer_wire.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct node_info node = {.name = "n1", .domain = "r1", .address = "10.0.0.1:4000", .agent_id = 42};
+
+static struct wire_hello sample_hello(void)
+{
+    return (struct wire_hello){.format = PEER_FORMAT, .job = "job", .role = WIRE_BULK, .session = 77, .node = node};
+}
+
+static struct wire_copy sample_copy(void)
+{
+    return (struct wire_copy){
+        .to_token = 1,
+        .from_token = 2,
+        .offer = {
+            .term = 3, .version = {3, 900}, .shard = {5, 6}, .image_bytes = 2 * CHUNK_BYTES + 4096, .root = {7, 8}}};
+}
+
+Test(peer_wire, hello_survives_a_round_trip)
+{
+    struct wire_hello in = sample_hello(), out;
+    struct writer w = writer_new(0);
+    wire_hello_encode(&in, &w);
+    cr_assert_eq(wire_hello_decode(w.data, w.len, &out), TCK_OK);
+    cr_expect_str_eq(out.job, "job");
+    cr_expect_eq(out.role, WIRE_BULK);
+    cr_expect_eq(out.session, 77);
+    cr_expect_eq(out.node.agent_id, 42);
+    cr_expect_str_eq(out.node.address, node.address);
+    writer_free(&w);
+}
+
+Test(peer_wire, hello_of_another_format_still_tells_format_and_job)
+{
+    struct wire_hello in = sample_hello(), out;
+    struct writer w = writer_new(0);
+    in.format = PEER_FORMAT + 1;
+    wire_hello_encode(&in, &w);
+    write_u64(&w, 1); /* what a later format may add */
+    cr_assert_eq(wire_hello_decode(w.data, w.len, &out), TCK_OK);
+    cr_expect_eq(out.format, PEER_FORMAT + 1);
+    cr_expect_str_eq(out.job, "job");
+    writer_free(&w);
+}
+
+Test(peer_wire, hello_cut_anywhere_is_refused)
+{
+    struct wire_hello in = sample_hello(), out;
+    struct writer w = writer_new(0);
+    wire_hello_encode(&in, &w);
+    for (size_t len = 0; len < w.len; len++) {
+        cr_expect_eq(wire_hello_decode(w.data, len, &out), TCK_ERR_PROTO, "%zu bytes", len);
+    }
+    writer_free(&w);
+}
+
+Test(peer_wire, hello_with_a_name_that_is_no_name_is_refused)
+{
+    struct wire_hello in = sample_hello(), out;
+    struct writer w = writer_new(0);
+    strcpy(in.node.name, "../x");
+    wire_hello_encode(&in, &w);
+    cr_expect_eq(wire_hello_decode(w.data, w.len, &out), TCK_ERR_PROTO);
+    writer_free(&w);
+}
+
+Test(peer_wire, copy_survives_a_round_trip_with_its_table)
+{
+    static const uint32_t table[] = {11, 22, 33};
+    struct wire_copy in = sample_copy(), out;
+    struct writer w = writer_new(0);
+    uint32_t *crcs;
+    wire_copy_encode(&in, table, &w);
+    cr_assert_eq(wire_copy_decode(w.data, w.len, true, &out), TCK_OK);
+    cr_expect_eq(out.from_token, 2);
+    cr_expect(version_is(out.offer.version, in.offer.version));
+    cr_expect(hash128_is(out.offer.root, in.offer.root));
+    crcs = wire_copy_crcs(&out);
+    cr_expect_eq(memcmp(crcs, table, sizeof(table)), 0);
+    free(crcs);
+    writer_free(&w);
+}
+
+Test(peer_wire, copy_with_a_table_of_another_length_is_refused)
+{
+    static const uint32_t table[] = {11, 22, 33};
+    struct wire_copy in = sample_copy(), out;
+    struct writer w = writer_new(0);
+    wire_copy_encode(&in, table, &w);
+    cr_expect_eq(wire_copy_decode(w.data, w.len - 4, true, &out), TCK_ERR_PROTO);
+    cr_expect_eq(wire_copy_decode(w.data, w.len, false, &out), TCK_ERR_PROTO);
+    write_u32(&w, 44);
+    cr_expect_eq(wire_copy_decode(w.data, w.len, true, &out), TCK_ERR_PROTO);
+    writer_free(&w);
+}
+
+Test(peer_wire, copy_of_an_impossible_size_is_refused)
+{
+    static const uint64_t sizes[] = {0, WIRE_IMAGE_MAX + 1, UINT64_MAX};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct wire_copy in = sample_copy(), out;
+        struct writer w = writer_new(0);
+        in.offer.image_bytes = sizes[i];
+        wire_copy_encode(&in, NULL, &w);
+        cr_expect_eq(wire_copy_decode(w.data, w.len, false, &out), TCK_ERR_PROTO);
+        writer_free(&w);
+    }
+}
+
+static tck_status_t part(enum wire_kind kind, uint32_t total, uint32_t offset, size_t len)
+{
+    static const uint8_t payload[64];
+    struct wire_part in = {.kind = kind, .type = 9, .total = total, .offset = offset, .data = payload, .len = len};
+    struct wire_part out;
+    struct writer w = writer_new(0);
+    tck_status_t status;
+    wire_part_encode(&in, &w);
+    status = wire_part_decode(w.data, w.len, &out);
+    writer_free(&w);
+    return status;
+}
+
+Test(peer_wire, parts_lie_inside_their_message)
+{
+    cr_expect_eq(part(WIRE_MESSAGE, 64, 0, 64), TCK_OK);
+    cr_expect_eq(part(WIRE_MESSAGE, 64, 60, 4), TCK_OK);
+    cr_expect_eq(part(WIRE_MESSAGE, 0, 0, 0), TCK_OK);
+    cr_expect_eq(part(WIRE_MESSAGE, 64, 61, 4), TCK_ERR_PROTO);
+    cr_expect_eq(part(WIRE_MESSAGE, 64, 65, 0), TCK_ERR_PROTO);
+    cr_expect_eq(part(WIRE_MESSAGE, 64, 10, 0), TCK_ERR_PROTO);
+    cr_expect_eq(part(WIRE_MESSAGE, PEER_MESSAGE_MAX + 1, 0, 64), TCK_ERR_PROTO);
+    cr_expect_eq(part(WIRE_HELLO, 64, 0, 64), TCK_ERR_PROTO);
+    cr_expect_eq(part(WIRE_CANCEL + 1, 64, 0, 64), TCK_ERR_PROTO);
+}
+
+Test(peer_wire, ends_carry_only_real_errors)
+{
+    struct wire_end in = {.to_token = 5, .code = TCK_ERR_CORRUPT, .text = "why"}, out;
+    struct writer w = writer_new(0);
+    wire_end_encode(&in, &w);
+    cr_assert_eq(wire_end_decode(w.data, w.len, &out), TCK_OK);
+    cr_expect_eq(out.code, TCK_ERR_CORRUPT);
+    cr_expect_str_eq(out.text, "why");
+    w.data[8] = 0;
+    cr_expect_eq(wire_end_decode(w.data, w.len, &out), TCK_ERR_PROTO);
+    w.data[8] = 200;
+    cr_expect_eq(wire_end_decode(w.data, w.len, &out), TCK_ERR_PROTO);
+    writer_free(&w);
+}
+
+Test(peer_wire, chunk_headers_survive_a_round_trip)
+{
+    struct wire_chunk in = {.to_token = 0x1122334455667788, .index = 0x99aabbcc}, out;
+    uint8_t header[WIRE_CHUNK_BYTES];
+    wire_chunk_encode(&in, header);
+    cr_assert_eq(wire_chunk_decode(header, sizeof(header), &out), TCK_OK);
+    cr_expect_eq(out.to_token, in.to_token);
+    cr_expect_eq(out.index, in.index);
+    cr_expect_eq(wire_chunk_decode(header, sizeof(header) - 1, &out), TCK_ERR_PROTO);
+}

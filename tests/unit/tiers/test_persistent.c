@@ -1,0 +1,947 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The persistent tier on a real directory: what was put and published comes back, what was damaged is named, and
+ * nothing that is not ours is touched. */
+#include "tiers/persistent.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define JOB         "job"
+#define IMAGE_BYTES ((2u * CHUNK_BYTES) + 8192u)
+
+/* ---- fixture --------------------------------------------------------------------------------------------------- */
+
+static char root[256];
+static struct config config;
+static struct loop *loop;
+static struct pool *pool;
+static struct persistent *tier;
+
+static const char *path_of(const char *fmt, ...) printf_like(1, 2);
+static const char *path_of(const char *fmt, ...)
+{
+    static char path[4][1024]; /* several in one call */
+    static unsigned next;
+    char *out = path[next++ % 4];
+    size_t len = (size_t)snprintf(out, sizeof(path[0]), "%s/", root);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(out + len, sizeof(path[0]) - len, fmt, args);
+    va_end(args);
+    return out;
+}
+
+static tck_status_t try_open_tier(struct error *err)
+{
+    struct persistent_setup setup = {.loop = loop, .pool = pool, .config = &config};
+    return persistent_new(&setup, &tier, err);
+}
+
+static void open_tier(void)
+{
+    struct error err = {0};
+    cr_assert_eq(try_open_tier(&err), TCK_OK, "%s", err.text);
+}
+
+static void reopen_tier(void)
+{
+    persistent_free(tier);
+    open_tier();
+}
+
+static void set_up_without_tier(void)
+{
+    struct error err = {0};
+    char here[128];
+    cr_assert_not_null(getcwd(here, sizeof(here)));
+    snprintf(root, sizeof(root), "%s/persistent-XXXXXX", here);
+    cr_assert_not_null(mkdtemp(root));
+    config = (struct config){.job = JOB, .node = "n0", .max_ckpt_num = 0};
+    snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("a/b/save"));
+    snprintf(config.audit_file_path, sizeof(config.audit_file_path), "%s", path_of("a/b/save/" JOB "/audit.n0.jsonl"));
+    cr_assert_eq(loop_new(&loop, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(pool_new(loop, 2, &pool, &err), TCK_OK, "%s", err.text);
+}
+
+static void set_up(void)
+{
+    set_up_without_tier();
+    open_tier();
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st;
+    (void)kind;
+    (void)ftw;
+    return remove(path);
+}
+
+static void tear_down(void)
+{
+    persistent_free(tier);
+    pool_free(pool);
+    loop_free(loop);
+    nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+TestSuite(persistent, .init = set_up, .fini = tear_down);
+TestSuite(persistent_open, .init = set_up_without_tier, .fini = tear_down);
+
+/* ---- making and running things --------------------------------------------------------------------------------- */
+
+/* An item with buffers of its own; number makes shard and bytes differ. */
+static struct tier_item make_item(struct version version, uint32_t number, uint64_t bytes)
+{
+    struct tier_item item = {.version = version, .shard = {9, number}, .image_bytes = bytes};
+    item.image = aligned_alloc(4096, bytes);
+    item.crcs = calloc(chunk_count(bytes), sizeof(*item.crcs));
+    for (uint64_t i = 0; i < bytes; i += 8) {
+        uint64_t word = i * 0x9e3779b97f4a7c15u + number + version.step;
+        memcpy(item.image + i, &word, sizeof(word));
+    }
+    item.root = digest_image(item.image, bytes, item.crcs);
+    return item;
+}
+
+static void free_item(struct tier_item *item)
+{
+    free(item->image);
+    free(item->crcs);
+}
+
+static void ended(void *ctx, const struct error *outcome)
+{
+    *(struct error *)ctx = *outcome;
+    loop_stop(loop);
+}
+
+static struct error put(const struct tier_item *item)
+{
+    struct error outcome = {0}, err = {0};
+    cr_assert_eq(persistent_put(tier, item, ended, &outcome, &err), TCK_OK, "%s", err.text);
+    loop_run(loop);
+    return outcome;
+}
+
+static struct error publish_manifest(const struct manifest *manifest)
+{
+    struct error outcome = {0}, err = {0};
+    cr_assert_eq(persistent_publish(tier, manifest, ended, &outcome, &err), TCK_OK, "%s", err.text);
+    loop_run(loop);
+    return outcome;
+}
+
+static struct manifest manifest_of(const struct tier_item *items, uint32_t count)
+{
+    struct manifest manifest = {.job = JOB,
+                                .version = items[0].version,
+                                .world_size = count,
+                                .layout = {5, 5},
+                                .wall_ms = 1,
+                                .file_count = count};
+    manifest.files = calloc(count, sizeof(*manifest.files));
+    for (uint32_t i = 0; i < count; i++) {
+        struct manifest_file *file = &manifest.files[i];
+        *file = (struct manifest_file){.shard = items[i].shard, .bytes = items[i].image_bytes, .root = items[i].root};
+        manifest_file_name(file->shard, file->name);
+        file->crcs = calloc(chunk_count(file->bytes), sizeof(*file->crcs));
+        memcpy(file->crcs, items[i].crcs, chunk_count(file->bytes) * sizeof(*file->crcs));
+    }
+    return manifest;
+}
+
+static struct error publish(const struct tier_item *items, uint32_t count)
+{
+    struct manifest manifest = manifest_of(items, count);
+    struct error outcome = publish_manifest(&manifest);
+    manifest_free(&manifest);
+    return outcome;
+}
+
+/* Puts and publishes a version of one small shard. */
+static void make_version(struct version version)
+{
+    struct tier_item item = make_item(version, 1, 4096);
+    struct error outcome = put(&item);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    free_item(&item);
+}
+
+static const char *version_path(struct version version, const char *below)
+{
+    return path_of("a/b/save/" JOB "/v%012" PRIu64 ".t%" PRIu64 "/%s", version.step, version.term, below);
+}
+
+static const char *shard_path(struct version version)
+{
+    char name[MANIFEST_FILE_NAME];
+    manifest_file_name((struct hash128){9, 1}, name);
+    return version_path(version, name);
+}
+
+static bool exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file, "%s: %m", path);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void flip_byte(const char *path, off_t at)
+{
+    uint8_t byte;
+    int fd = open(path, O_RDWR);
+    cr_assert(fd >= 0, "%s: %m", path);
+    cr_assert_eq(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x10;
+    cr_assert_eq(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static size_t listed(struct version *first)
+{
+    struct published *versions = NULL;
+    size_t count = 0;
+    struct error err = {0};
+    cr_assert_eq(persistent_list(tier, &versions, &count, &err), TCK_OK, "%s", err.text);
+    if (first != NULL) {
+        *first = count > 0 ? versions[0].version : VERSION_NONE;
+    }
+    free(versions);
+    return count;
+}
+
+static void nothing(void *ctx)
+{
+    (void)ctx;
+}
+
+static void stop(void *ctx, bool canceled)
+{
+    (void)ctx;
+    (void)canceled;
+    loop_stop(loop);
+}
+
+/* What a publish does after its done takes a while; gives up silently, for the assertion after it to tell. */
+static void wait_until_listed(size_t count)
+{
+    for (int i = 0; i < 5000 && listed(NULL) != count; i++) {
+        cr_assert_eq(pool_submit(pool, nothing, stop, NULL), TCK_OK);
+        loop_run(loop);
+        usleep(1000);
+    }
+}
+
+static struct error get(const struct published *which, const struct manifest_file *file, struct tier_item *item)
+{
+    struct error outcome = {0}, err = {0};
+    tck_status_t status = persistent_get(tier, which, file, item, ended, &outcome, &err);
+    if (status != TCK_OK) {
+        return err;
+    }
+    loop_run(loop);
+    return outcome;
+}
+
+static bool text_has(const struct error *err, const char *what)
+{
+    return strstr(err->text, what) != NULL;
+}
+
+static size_t count_lines(const char *path, const char *with_a, const char *with_b)
+{
+    char line[2048];
+    size_t count = 0;
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file, "%s: %m", path);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        count += strstr(line, with_a) != NULL && strstr(line, with_b) != NULL;
+    }
+    fclose(file);
+    return count;
+}
+
+/* ---- round trip ------------------------------------------------------------------------------------------------ */
+
+static void check_same(const struct published *which, const struct manifest *manifest, const struct tier_item *want)
+{
+    struct tier_item got = make_item((struct version){1, 999}, 77, want->image_bytes);
+    got.root = (struct hash128){0, 0};
+    struct error outcome = get(which, manifest_find(manifest, want->shard), &got);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    cr_assert(memcmp(got.image, want->image, want->image_bytes) == 0);
+    cr_assert(memcmp(got.crcs, want->crcs, chunk_count(want->image_bytes) * sizeof(uint32_t)) == 0);
+    cr_assert(hash128_is(got.root, want->root));
+    free_item(&got);
+}
+
+Test(persistent, gives_back_what_was_put_and_published)
+{
+    struct version version = {1, 100};
+    struct tier_item items[2] = {make_item(version, 1, IMAGE_BYTES), make_item(version, 2, 4096)};
+    struct published *versions;
+    struct manifest manifest;
+    size_t count;
+    struct error err = {0};
+    for (int i = 0; i < 2; i++) {
+        struct error outcome = put(&items[i]);
+        cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    }
+    cr_assert_eq(listed(NULL), 0, "listed before it was published");
+    struct error outcome = publish(items, 2);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+
+    reopen_tier();
+    cr_assert_eq(persistent_list(tier, &versions, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(count, 1);
+    cr_assert(version_is(versions[0].version, version));
+    cr_assert_eq(persistent_manifest(tier, &versions[0], &manifest, &err), TCK_OK, "%s", err.text);
+    for (int i = 0; i < 2; i++) {
+        check_same(&versions[0], &manifest, &items[i]);
+        free_item(&items[i]);
+    }
+    cr_assert_eq(persistent_verify(tier, &versions[0], &err), TCK_OK, "%s", err.text);
+    manifest_free(&manifest);
+    free(versions);
+}
+
+Test(persistent, stores_the_image_byte_for_byte)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    struct tier_item item = make_item(version, 1, 4096);
+    uint8_t back[4097];
+    int fd = open(shard_path(version), O_RDONLY);
+    cr_assert_eq(read(fd, back, sizeof(back)), 4096);
+    cr_assert(memcmp(back, item.image, 4096) == 0);
+    close(fd);
+    free_item(&item);
+}
+
+Test(persistent, leaves_no_part_files_in_a_version)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    DIR *dir = opendir(version_path(version, ""));
+    cr_assert_not_null(dir);
+    size_t count = 0;
+    while (readdir(dir) != NULL) {
+        count++;
+    }
+    closedir(dir);
+    cr_assert_eq(count, 4, ". .. manifest and shard, not %zu entries", count);
+}
+
+Test(persistent, takes_images_that_are_not_aligned)
+{
+    struct version version = {1, 100};
+    struct tier_item item = make_item(version, 1, 4096);
+    struct tier_item odd = item;
+    odd.image++;
+    odd.image_bytes = 1001;
+    odd.root = digest_image(odd.image, odd.image_bytes, odd.crcs);
+    struct error outcome = put(&odd);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    outcome = publish(&odd, 1);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    cr_assert_eq(listed(NULL), 1);
+    free_item(&item);
+}
+
+Test(persistent, lists_newest_first_by_term_and_then_step)
+{
+    struct published *versions;
+    size_t count;
+    make_version((struct version){1, 300});
+    make_version((struct version){2, 100});
+    make_version((struct version){2, 200});
+    cr_assert_eq(persistent_list(tier, &versions, &count, NULL), TCK_OK);
+    cr_assert_eq(count, 3);
+    cr_assert(version_is(versions[0].version, (struct version){2, 200}));
+    cr_assert(version_is(versions[1].version, (struct version){2, 100}));
+    cr_assert(version_is(versions[2].version, (struct version){1, 300}));
+    free(versions);
+}
+
+/* ---- damage ---------------------------------------------------------------------------------------------------- */
+
+Test(persistent, names_file_and_chunk_of_a_flipped_byte)
+{
+    struct published which = {.version = {1, 100}};
+    struct tier_item item = make_item(which.version, 1, IMAGE_BYTES);
+    struct manifest manifest = manifest_of(&item, 1);
+    struct error err = put(&item);
+    cr_assert_eq(err.code, TCK_OK);
+    err = publish_manifest(&manifest);
+    cr_assert_eq(err.code, TCK_OK);
+    flip_byte(shard_path(which.version), CHUNK_BYTES + 5);
+
+    err = get(&which, &manifest.files[0], &item);
+    cr_assert_eq(err.code, TCK_ERR_CORRUPT, "%s", err.text);
+    cr_assert(text_has(&err, manifest.files[0].name) && text_has(&err, "chunk 1 of 3"), "%s", err.text);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_ERR_CORRUPT);
+    cr_assert(text_has(&err, manifest.files[0].name) && text_has(&err, "chunk 1 of 3"), "%s", err.text);
+    manifest_free(&manifest);
+    free_item(&item);
+}
+
+Test(persistent, does_not_list_a_version_with_a_truncated_file)
+{
+    struct published which = {.version = {1, 100}};
+    struct error err = {0};
+    make_version(which.version);
+    cr_assert_eq(truncate(shard_path(which.version), 4095), 0);
+    cr_assert_eq(listed(NULL), 0);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_ERR_CORRUPT);
+    cr_assert(text_has(&err, "4095"), "%s", err.text);
+}
+
+Test(persistent, get_refuses_a_file_that_was_truncated_after_the_listing)
+{
+    struct published which = {.version = {1, 100}};
+    struct manifest manifest;
+    struct tier_item item = make_item(which.version, 1, 4096);
+    make_version(which.version);
+    cr_assert_eq(persistent_manifest(tier, &which, &manifest, NULL), TCK_OK);
+    cr_assert_eq(truncate(shard_path(which.version), 100), 0);
+    struct error err = get(&which, &manifest.files[0], &item);
+    cr_assert_eq(err.code, TCK_ERR_CORRUPT, "%s", err.text);
+    manifest_free(&manifest);
+    free_item(&item);
+}
+
+Test(persistent, get_refuses_a_root_other_than_the_expected_one)
+{
+    struct published which = {.version = {1, 100}};
+    struct manifest manifest;
+    struct tier_item item = make_item(which.version, 2, 4096);
+    make_version(which.version);
+    cr_assert_eq(persistent_manifest(tier, &which, &manifest, NULL), TCK_OK);
+    struct error err = get(&which, &manifest.files[0], &item);
+    cr_assert_eq(err.code, TCK_ERR_CORRUPT, "%s", err.text);
+    manifest_free(&manifest);
+    free_item(&item);
+}
+
+Test(persistent, does_not_list_a_version_without_its_file)
+{
+    make_version((struct version){1, 100});
+    cr_assert_eq(unlink(shard_path((struct version){1, 100})), 0);
+    cr_assert_eq(listed(NULL), 0);
+}
+
+Test(persistent, does_not_list_a_version_without_manifest)
+{
+    make_version((struct version){1, 100});
+    cr_assert_eq(unlink(version_path((struct version){1, 100}, MANIFEST_NAME)), 0);
+    cr_assert_eq(listed(NULL), 0);
+}
+
+Test(persistent, does_not_list_a_version_with_an_edited_manifest)
+{
+    make_version((struct version){1, 100});
+    flip_byte(version_path((struct version){1, 100}, MANIFEST_NAME), 30);
+    cr_assert_eq(listed(NULL), 0);
+}
+
+Test(persistent, does_not_list_a_version_under_another_name)
+{
+    make_version((struct version){1, 100});
+    cr_assert_eq(rename(version_path((struct version){1, 100}, ""), version_path((struct version){9, 900}, "")), 0);
+    cr_assert_eq(listed(NULL), 0);
+}
+
+Test(persistent, does_not_list_what_only_looks_like_a_version)
+{
+    write_file(path_of("a/b/save/" JOB "/v000000000007.t1"), "a file");
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB "/v7.t1"), 0755), 0);
+    cr_assert_eq(mkfifo(path_of("a/b/save/" JOB "/v000000000008.t1"), 0644), 0);
+    cr_assert_eq(mkdir(version_path((struct version){1, 9}, ""), 0755), 0);
+    cr_assert_eq(mkfifo(version_path((struct version){1, 9}, MANIFEST_NAME), 0644), 0);
+    cr_assert_eq(listed(NULL), 0);
+}
+
+Test(persistent, does_not_follow_a_version_directory_that_is_a_link)
+{
+    make_version((struct version){1, 100});
+    cr_assert_eq(rename(version_path((struct version){1, 100}, ""), path_of("elsewhere")), 0);
+    cr_assert_eq(symlink(path_of("elsewhere"), path_of("a/b/save/" JOB "/v000000000100.t1")), 0);
+    cr_assert_eq(listed(NULL), 0);
+}
+
+Test(persistent, does_not_follow_a_shard_file_that_is_a_link)
+{
+    struct published which = {.version = {1, 100}};
+    struct error err = {0};
+    make_version(which.version);
+    cr_assert_eq(rename(shard_path(which.version), path_of("elsewhere")), 0);
+    cr_assert_eq(symlink(path_of("elsewhere"), shard_path(which.version)), 0);
+    cr_assert_eq(listed(NULL), 0);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_ERR_DENIED, "%s", err.text);
+}
+
+/* ---- publish --------------------------------------------------------------------------------------------------- */
+
+Test(persistent, publish_finds_its_own_work_again)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, 4096);
+    make_version(item.version);
+    struct error outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    free_item(&item);
+}
+
+Test(persistent, publish_never_replaces_another_content)
+{
+    struct version version = {1, 100};
+    struct tier_item other = make_item(version, 2, 4096);
+    make_version(version);
+    cr_assert_eq(put(&other).code, TCK_OK);
+    struct error outcome = publish(&other, 1);
+    cr_assert_eq(outcome.code, TCK_ERR_EXIST, "%s", outcome.text);
+    cr_assert(exists(shard_path(version)));
+    cr_assert_eq(listed(NULL), 1);
+    free_item(&other);
+}
+
+Test(persistent, publish_never_replaces_something_foreign_of_that_name)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, 4096);
+    cr_assert_eq(mkdir(version_path(item.version, ""), 0755), 0);
+    write_file(version_path(item.version, "mine"), "x");
+    cr_assert_eq(put(&item).code, TCK_OK);
+    struct error outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_ERR_EXIST, "%s", outcome.text);
+    cr_assert(exists(version_path(item.version, "mine")));
+    free_item(&item);
+}
+
+Test(persistent, a_superseded_term_cannot_publish)
+{
+    uint64_t term;
+    struct tier_item item = make_item((struct version){1, 100}, 1, 4096);
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
+    cr_assert_eq(put(&item).code, TCK_OK);
+    cr_assert_eq(persistent_claim_term(tier, 7, &term, NULL), TCK_OK);
+    struct error outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_ERR_DENIED, "%s", outcome.text);
+    cr_assert(text_has(&outcome, "term 7 was claimed"), "%s", outcome.text);
+    cr_assert_eq(listed(NULL), 0);
+    free_item(&item);
+}
+
+Test(persistent, publish_wants_every_file_in_the_stage)
+{
+    struct version version = {1, 100};
+    struct tier_item items[2] = {make_item(version, 1, 4096), make_item(version, 2, 4096)};
+    cr_assert_eq(put(&items[0]).code, TCK_OK);
+    struct error outcome = publish(items, 2);
+    cr_assert_eq(outcome.code, TCK_ERR_NOENT, "%s", outcome.text);
+    cr_assert_eq(listed(NULL), 0);
+    cr_assert_eq(put(&items[1]).code, TCK_OK);
+    outcome = publish(items, 2);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    free_item(&items[0]);
+    free_item(&items[1]);
+}
+
+Test(persistent, publish_wants_every_file_in_its_size)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, 4096);
+    struct tier_item longer = make_item((struct version){1, 100}, 1, 8192);
+    cr_assert_eq(put(&item).code, TCK_OK);
+    struct error outcome = publish(&longer, 1);
+    cr_assert_eq(outcome.code, TCK_ERR_CORRUPT, "%s", outcome.text);
+    free_item(&item);
+    free_item(&longer);
+}
+
+Test(persistent, a_put_again_replaces_the_file_in_the_stage)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, 4096);
+    cr_assert_eq(put(&item).code, TCK_OK);
+    cr_assert_eq(put(&item).code, TCK_OK);
+    struct error outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    free_item(&item);
+}
+
+Test(persistent, audits_each_publish_before_and_after)
+{
+    make_version((struct version){1, 100});
+    const char *audit = path_of("a/b/save/" JOB "/audit.n0.jsonl");
+    cr_assert_eq(count_lines(audit, "\"op\":\"publish\",\"phase\":\"intent\"", "v000000000100.t1"), 1);
+    cr_assert_eq(count_lines(audit, "\"op\":\"publish\",\"phase\":\"result\"", "\"status\":\"success\""), 1);
+    cr_assert_eq(count_lines(audit, "\"op\":\"write\"", "stage/1-100/shard-"), 2);
+}
+
+Test(persistent, tells_a_full_disk_before_it_writes_and_leaves_nothing_behind)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
+    const char *stage = path_of("a/b/save/" JOB "/stage");
+    cr_assert_eq(mkdir(stage, 0755), 0);
+    if (mount("none", stage, "tmpfs", 0, "size=1m") < 0) {
+        free_item(&item);
+        cr_skip_test("cannot mount a tmpfs: %m");
+    }
+    struct error outcome = put(&item);
+    struct stat st;
+    int entries = stat(path_of("a/b/save/" JOB "/stage/1-100"), &st);
+    bool empty = rmdir(path_of("a/b/save/" JOB "/stage/1-100")) == 0;
+    umount2(path_of("a/b/save/" JOB "/stage"), MNT_DETACH);
+    cr_assert_eq(outcome.code, TCK_ERR_NOSPC, "%s", outcome.text);
+    cr_assert_eq(entries, 0);
+    cr_assert(empty, "a part file was left");
+    free_item(&item);
+}
+
+Test(persistent, cancels_a_put_when_it_is_freed)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
+    struct error outcome = {0};
+    cr_assert_eq(persistent_put(tier, &item, ended, &outcome, NULL), TCK_OK);
+    persistent_free(tier);
+    tier = NULL;
+    pool_free(pool);
+    pool = NULL;
+    cr_assert_eq(outcome.code, TCK_ERR_CANCELED, "%s", outcome.text);
+    free_item(&item);
+}
+
+Test(persistent, ends_a_put_when_the_pool_goes_first)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
+    struct error outcome = {0};
+    cr_assert_eq(persistent_put(tier, &item, ended, &outcome, NULL), TCK_OK);
+    pool_free(pool);
+    pool = NULL;
+    persistent_free(tier);
+    tier = NULL;
+    cr_assert_eq(outcome.code, TCK_ERR_CANCELED, "%s", outcome.text);
+    free_item(&item);
+}
+
+/* ---- retention ------------------------------------------------------------------------------------------------- */
+
+Test(persistent, publish_keeps_as_many_as_configured)
+{
+    struct version newest;
+    config.max_ckpt_num = 2;
+    for (uint64_t step = 1; step <= 4; step++) {
+        make_version((struct version){1, step});
+        wait_until_listed(step < 2 ? step : 2);
+    }
+    reopen_tier();
+    cr_assert_eq(listed(&newest), 2);
+    cr_assert(version_is(newest, (struct version){1, 4}));
+    cr_assert_not(exists(version_path((struct version){1, 2}, "")));
+    pool_free(pool); /* the last deletion has ended */
+    pool = NULL;
+    const char *audit = path_of("a/b/save/" JOB "/audit.n0.jsonl");
+    cr_assert_eq(count_lines(audit, "\"op\":\"delete\",\"phase\":\"intent\",\"what\":\"v000000000001.t1\"", ""), 1);
+    cr_assert_eq(count_lines(audit, "\"op\":\"delete\",\"phase\":\"result\",\"what\":\"v000000000001.t1\"", "success"),
+                 1);
+}
+
+Test(persistent, prune_keeps_newest_and_pinned)
+{
+    struct published *removed;
+    size_t count;
+    for (uint64_t step = 1; step <= 4; step++) {
+        make_version((struct version){1, step});
+    }
+    cr_assert_eq(persistent_prune(tier, 1, (struct version){1, 2}, false, &removed, &count, NULL), TCK_OK);
+    cr_assert_eq(count, 2);
+    cr_assert_eq(listed(NULL), 2);
+    cr_assert(exists(shard_path((struct version){1, 4})));
+    cr_assert(exists(shard_path((struct version){1, 2})));
+    free(removed);
+}
+
+Test(persistent, a_dry_prune_names_and_keeps)
+{
+    struct published *removed;
+    size_t count;
+    for (uint64_t step = 1; step <= 3; step++) {
+        make_version((struct version){1, step});
+    }
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, true, &removed, &count, NULL), TCK_OK);
+    cr_assert_eq(count, 2);
+    cr_assert_eq(listed(NULL), 3);
+    free(removed);
+}
+
+Test(persistent, prune_leaves_a_version_with_a_foreign_file_whole)
+{
+    make_version((struct version){1, 1});
+    make_version((struct version){1, 2});
+    write_file(version_path((struct version){1, 1}, "notes.txt"), "mine");
+    size_t count = 99;
+    struct published *removed;
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, &removed, &count, NULL), TCK_OK);
+    cr_assert_eq(count, 0);
+    cr_assert(exists(version_path((struct version){1, 1}, "notes.txt")));
+    cr_assert_eq(listed(NULL), 2);
+    free(removed);
+}
+
+Test(persistent, prune_touches_nothing_without_a_valid_manifest)
+{
+    make_version((struct version){1, 1});
+    make_version((struct version){1, 2});
+    make_version((struct version){1, 3});
+    flip_byte(version_path((struct version){1, 1}, MANIFEST_NAME), 30);
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, NULL), TCK_OK);
+    cr_assert(exists(shard_path((struct version){1, 1})));
+    cr_assert_not(exists(shard_path((struct version){1, 2})));
+}
+
+Test(persistent, a_damaged_newest_does_not_count_as_the_one_to_keep)
+{
+    make_version((struct version){1, 1});
+    make_version((struct version){1, 2});
+    cr_assert_eq(unlink(shard_path((struct version){1, 2})), 0);
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, NULL), TCK_OK);
+    cr_assert(exists(shard_path((struct version){1, 1})));
+}
+
+Test(persistent, sweep_finishes_an_interrupted_deletion)
+{
+    make_version((struct version){1, 1});
+    const char *trash = path_of("a/b/save/" JOB "/trash");
+    const char *half = path_of("a/b/save/" JOB "/trash/v000000000001.t1.0123abcd");
+    cr_assert_eq(mkdir(trash, 0755), 0);
+    cr_assert_eq(unlink(shard_path((struct version){1, 1})), 0);
+    cr_assert_eq(rename(version_path((struct version){1, 1}, ""), half), 0);
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB "/trash/foreign"), 0755), 0);
+    cr_assert_eq(persistent_sweep(tier, 2, VERSION_NONE, NULL), TCK_OK);
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/trash/v000000000001.t1.0123abcd")));
+    cr_assert(exists(path_of("a/b/save/" JOB "/trash/foreign")));
+}
+
+Test(persistent, sweep_removes_old_stages_but_not_the_kept_one_a_newer_one_or_a_foreign_file)
+{
+    struct version versions[] = {{1, 1}, {1, 2}, {3, 3}, {1, 4}};
+    for (size_t i = 0; i < 4; i++) {
+        struct tier_item item = make_item(versions[i], 1, 4096);
+        cr_assert_eq(put(&item).code, TCK_OK);
+        free_item(&item);
+    }
+    write_file(path_of("a/b/save/" JOB "/stage/1-4/mine"), "x");
+    write_file(path_of("a/b/save/" JOB "/stage/1-1/manifest.json.0123abcd.part"), "x");
+    cr_assert_eq(persistent_sweep(tier, 2, versions[1], NULL), TCK_OK);
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/stage/1-1")));
+    cr_assert(exists(path_of("a/b/save/" JOB "/stage/1-2")));
+    cr_assert(exists(path_of("a/b/save/" JOB "/stage/3-3")));
+    cr_assert(exists(path_of("a/b/save/" JOB "/stage/1-4/mine")));
+}
+
+/* ---- terms ----------------------------------------------------------------------------------------------------- */
+
+Test(persistent, two_claims_get_different_terms)
+{
+    uint64_t a, b, newest;
+    struct persistent *first = tier;
+    open_tier(); /* another agent */
+    cr_assert_eq(persistent_claim_term(first, 1, &a, NULL), TCK_OK);
+    cr_assert_eq(persistent_claim_term(tier, 1, &b, NULL), TCK_OK);
+    cr_assert_eq(a, 1);
+    cr_assert_eq(b, 2);
+    cr_assert_eq(persistent_newest_term(first, &newest, NULL), TCK_OK);
+    cr_assert_eq(newest, 2);
+    persistent_free(first);
+}
+
+Test(persistent, claims_at_least_what_was_asked_and_never_below_an_older_one)
+{
+    uint64_t term;
+    cr_assert_eq(persistent_claim_term(tier, 5, &term, NULL), TCK_OK);
+    cr_assert_eq(term, 5);
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
+    cr_assert_eq(term, 6);
+}
+
+Test(persistent, claims_above_versions_whose_term_file_is_gone)
+{
+    uint64_t term;
+    make_version((struct version){4, 10});
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
+    cr_assert_eq(term, 5);
+}
+
+static uint64_t claim(void)
+{
+    uint64_t term;
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
+    return term;
+}
+
+static uint32_t tries_of(uint64_t term, struct version version)
+{
+    uint32_t tries;
+    struct error err = {0};
+    cr_assert_eq(persistent_restore_tries(tier, term, version, &tries, &err), TCK_OK, "%s", err.text);
+    return tries;
+}
+
+Test(persistent, counts_terms_in_a_row_that_restored_a_version_and_committed_nothing)
+{
+    struct version poison = {1, 100};
+    claim();
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    }
+    cr_assert_eq(tries_of(claim(), poison), 3);
+    cr_assert_eq(tries_of(4, poison), 2);
+    cr_assert_eq(tries_of(9, (struct version){1, 99}), 0);
+}
+
+Test(persistent, skips_terms_that_never_got_to_a_restore)
+{
+    struct version poison = {1, 100};
+    cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    claim();
+    write_file(path_of("a/b/save/" JOB "/term.%" PRIu64, claim()), "");
+    cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    cr_assert_eq(tries_of(claim(), poison), 2);
+}
+
+Test(persistent, a_commit_ends_the_count)
+{
+    struct version poison = {1, 100};
+    uint64_t good;
+    cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    good = claim();
+    cr_assert_eq(persistent_note_restore(tier, good, poison, NULL), TCK_OK);
+    cr_assert_eq(persistent_note_commit(tier, good, NULL), TCK_OK);
+    cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    cr_assert_eq(tries_of(claim(), poison), 1);
+}
+
+Test(persistent, another_restored_version_ends_the_count)
+{
+    struct version poison = {1, 100};
+    cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    cr_assert_eq(persistent_note_restore(tier, claim(), (struct version){1, 50}, NULL), TCK_OK);
+    cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    cr_assert_eq(tries_of(claim(), poison), 1);
+}
+
+/* ---- directories ----------------------------------------------------------------------------------------------- */
+
+static void expect_denied(const char *text)
+{
+    struct error err = {0};
+    cr_assert_eq(try_open_tier(&err), TCK_ERR_DENIED, "%s", err.text);
+    cr_assert(text_has(&err, text), "%s", err.text);
+}
+
+static void make_save_dir(void)
+{
+    cr_assert_eq(mkdir(path_of("a"), 0755), 0);
+    cr_assert_eq(mkdir(path_of("a/b"), 0755), 0);
+    cr_assert_eq(mkdir(path_of("a/b/save"), 0755), 0);
+}
+
+Test(persistent_open, makes_what_is_missing)
+{
+    open_tier();
+    cr_assert(exists(path_of("a/b/save/" JOB "/.tierckpt")));
+}
+
+Test(persistent_open, refuses_a_directory_that_is_not_ours)
+{
+    make_save_dir();
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
+    write_file(path_of("a/b/save/" JOB "/thesis.tex"), "x");
+    expect_denied("is not empty and has no .tierckpt marker");
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/.tierckpt")));
+}
+
+Test(persistent_open, refuses_the_directory_of_another_job)
+{
+    make_save_dir();
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
+    write_file(path_of("a/b/save/" JOB "/.tierckpt"), "{\"format\":1,\"job\":\"other\"}");
+    expect_denied("job other");
+}
+
+Test(persistent_open, refuses_a_job_directory_that_is_a_link)
+{
+    make_save_dir();
+    cr_assert_eq(mkdir(path_of("elsewhere"), 0755), 0);
+    cr_assert_eq(symlink(path_of("elsewhere"), path_of("a/b/save/" JOB)), 0);
+    expect_denied("symbolic link");
+}
+
+Test(persistent_open, reads_from_load_dir_and_never_writes_there)
+{
+    struct published *versions;
+    size_t count;
+    uint64_t term;
+    open_tier();
+    make_version((struct version){3, 100});
+    persistent_free(tier);
+    snprintf(config.load_dir, sizeof(config.load_dir), "%s", config.save_dir);
+    snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("new"));
+    snprintf(config.audit_file_path, sizeof(config.audit_file_path), "%s", path_of("audit"));
+    open_tier();
+
+    cr_assert_eq(persistent_list(tier, &versions, &count, NULL), TCK_OK);
+    cr_assert_eq(count, 1);
+    cr_assert(versions[0].from_load_dir);
+    cr_assert_eq(persistent_verify(tier, &versions[0], NULL), TCK_OK);
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, NULL), TCK_OK);
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
+    cr_assert_eq(term, 4, "new versions must be newer than those of load_dir");
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/term.4")));
+    make_version((struct version){4, 50});
+    free(versions);
+    cr_assert_eq(persistent_list(tier, &versions, &count, NULL), TCK_OK);
+    cr_assert_eq(count, 2);
+    cr_assert_not(versions[0].from_load_dir);
+    free(versions);
+}
+
+Test(persistent_open, lists_each_version_once_when_load_dir_is_save_dir)
+{
+    snprintf(config.load_dir, sizeof(config.load_dir), "%s", config.save_dir);
+    open_tier();
+    make_version((struct version){1, 1});
+    reopen_tier();
+    cr_assert_eq(listed(NULL), 1);
+}
+
+Test(persistent_open, serves_the_blocking_calls_without_a_loop)
+{
+    struct persistent_setup setup = {.config = &config};
+    struct tier_item item = make_item((struct version){1, 1}, 1, 4096);
+    struct error outcome, err = {0};
+    open_tier();
+    make_version((struct version){1, 1});
+    persistent_free(tier);
+    cr_assert_eq(persistent_new(&setup, &tier, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(listed(NULL), 1);
+    cr_assert_eq(persistent_put(tier, &item, ended, &outcome, NULL), TCK_ERR_INVAL);
+    free_item(&item);
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Transfers carry every byte by io_uring and by the pool alike, and end exactly once, whatever goes wrong. */
+#include "tiers/uring.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB (1u << 20)
+
+static struct loop *loop;
+static struct pool *pool;
+static struct uring *uring;
+static char dir[64];
+
+static void open_engine(enum uring_way way)
+{
+    struct error err = {0};
+    cr_assert_eq(loop_new(&loop, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(pool_new(loop, 2, &pool, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(uring_new(loop, pool, way, &uring, &err), TCK_OK, "%s", err.text);
+}
+
+static void close_engine(void)
+{
+    uring_free(uring);
+    pool_free(pool);
+    loop_free(loop);
+}
+
+static void make_dir(void)
+{
+    snprintf(dir, sizeof(dir), "uring-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void remove_dir(void)
+{
+    rmdir(dir);
+}
+
+TestSuite(uring, .init = make_dir, .fini = remove_dir);
+
+static int open_file(const char *name, int flags)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    int fd = open(path, flags, 0600);
+    cr_assert(fd >= 0, "%s: %m", path);
+    return fd;
+}
+
+static void remove_file(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    unlink(path);
+}
+
+static uint8_t *buffer(size_t bytes, unsigned seed)
+{
+    uint8_t *data = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    cr_assert_not_null(data);
+    for (size_t i = 0; i < bytes; i++) {
+        data[i] = (uint8_t)((i * 31 + i / 4096 + seed) & 0xff);
+    }
+    return data;
+}
+
+struct waiting {
+    int left; /* transfers that have to end before the loop stops */
+    int ended, parts;
+    uint64_t part_mask;
+    struct error last;
+};
+
+static void ended(void *ctx, const struct error *outcome)
+{
+    struct waiting *waiting = ctx;
+    waiting->ended++;
+    waiting->last = *outcome;
+    if (--waiting->left == 0) {
+        loop_stop(loop);
+    }
+}
+
+static void part_arrived(void *ctx, uint32_t i)
+{
+    struct waiting *waiting = ctx;
+    waiting->parts++;
+    waiting->part_mask |= UINT64_C(1) << i;
+}
+
+static struct error run_one(struct uring_transfer ask)
+{
+    struct waiting waiting = {.left = 1};
+    struct error err = {0};
+    ask.done = ended;
+    ask.ctx = &waiting;
+    ask.name = "file";
+    cr_assert_eq(uring_start(uring, &ask, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(waiting.ended, 0, "done ran inside the call");
+    loop_run(loop);
+    cr_assert_eq(waiting.ended, 1);
+    return waiting.last;
+}
+
+static void check_round_trip(enum uring_way way, size_t bytes, int direct)
+{
+    uint8_t *data = buffer(bytes, 3), *back = buffer(bytes, 77);
+    open_engine(way);
+    int fd = open_file("a", O_RDWR | O_CREAT | direct);
+    struct error outcome = run_one((struct uring_transfer){URING_WRITE, .fd = fd, .data = data, .bytes = bytes});
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    outcome = run_one((struct uring_transfer){URING_READ, .fd = fd, .data = back, .bytes = bytes});
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    cr_assert(memcmp(data, back, bytes) == 0);
+    close(fd);
+    remove_file("a");
+    close_engine();
+    free(data);
+    free(back);
+}
+
+Test(uring, brings_back_what_it_wrote_past_the_page_cache)
+{
+    check_round_trip(URING_IF_ALLOWED, 33 * MIB + 4096, O_DIRECT);
+}
+
+Test(uring, brings_back_what_the_pool_wrote)
+{
+    check_round_trip(URING_NEVER, 33 * MIB + 4096, O_DIRECT);
+}
+
+Test(uring, takes_any_size_through_the_page_cache)
+{
+    check_round_trip(URING_IF_ALLOWED, 1, 0);
+    check_round_trip(URING_IF_ALLOWED, 4 * MIB + 17, 0);
+    check_round_trip(URING_NEVER, 4 * MIB + 17, 0);
+}
+
+static void check_parts(enum uring_way way)
+{
+    size_t bytes = 21 * MIB;
+    struct waiting waiting = {.left = 1};
+    uint8_t *data = buffer(bytes, 0);
+    open_engine(way);
+    int fd = open_file("a", O_RDWR | O_CREAT);
+    cr_assert_eq(ftruncate(fd, (off_t)bytes), 0);
+    struct uring_transfer ask = {URING_READ, fd, "file", data, bytes, part_arrived, ended, &waiting};
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    loop_run(loop);
+    cr_assert_eq(waiting.parts, 6);
+    cr_assert_eq(waiting.part_mask, 0x3f);
+    close(fd);
+    remove_file("a");
+    close_engine();
+    free(data);
+}
+
+Test(uring, tells_of_each_part_once)
+{
+    check_parts(URING_IF_ALLOWED);
+    check_parts(URING_NEVER);
+}
+
+static void check_short_file(enum uring_way way, off_t size)
+{
+    uint8_t *data = buffer(9 * MIB, 0);
+    open_engine(way);
+    int fd = open_file("a", O_RDWR | O_CREAT);
+    cr_assert_eq(ftruncate(fd, size), 0);
+    struct error outcome = run_one((struct uring_transfer){URING_READ, .fd = fd, .data = data, .bytes = 9 * MIB});
+    cr_assert_eq(outcome.code, TCK_ERR_CORRUPT, "%s", outcome.text);
+    cr_assert_not_null(strstr(outcome.text, "file: ends before"), "%s", outcome.text);
+    close(fd);
+    remove_file("a");
+    close_engine();
+    free(data);
+}
+
+Test(uring, calls_a_file_that_ends_early_corrupt)
+{
+    check_short_file(URING_IF_ALLOWED, 8 * MIB);
+    check_short_file(URING_IF_ALLOWED, 5 * MIB + 100);
+    check_short_file(URING_NEVER, 5 * MIB + 100);
+}
+
+static void check_full_device(enum uring_way way)
+{
+    uint8_t *data = buffer(9 * MIB, 0);
+    open_engine(way);
+    int fd = open("/dev/full", O_WRONLY);
+    struct error outcome = run_one((struct uring_transfer){URING_WRITE, .fd = fd, .data = data, .bytes = 9 * MIB});
+    cr_assert_eq(outcome.code, TCK_ERR_NOSPC, "%s", outcome.text);
+    cr_assert_not_null(strstr(outcome.text, "file: write: No space left"), "%s", outcome.text);
+    close(fd);
+    close_engine();
+    free(data);
+}
+
+Test(uring, passes_on_the_error_of_a_write)
+{
+    check_full_device(URING_IF_ALLOWED);
+    check_full_device(URING_NEVER);
+}
+
+static void check_no_sync(enum uring_way way)
+{
+    uint8_t data[64] = {0};
+    open_engine(way);
+    int fd = open("/dev/null", O_WRONLY); /* takes writes, has no fsync */
+    struct error outcome = run_one((struct uring_transfer){URING_WRITE, .fd = fd, .data = data, .bytes = 64});
+    cr_assert_eq(outcome.code, TCK_ERR_INVAL, "%s", outcome.text);
+    cr_assert_not_null(strstr(outcome.text, "file: fdatasync"), "%s", outcome.text);
+    close(fd);
+    close_engine();
+}
+
+Test(uring, passes_on_the_error_of_the_sync)
+{
+    check_no_sync(URING_IF_ALLOWED);
+    check_no_sync(URING_NEVER);
+}
+
+Test(uring, ends_many_transfers_at_once_each_with_its_own_bytes)
+{
+    enum { COUNT = 16 };
+    struct waiting waiting = {.left = COUNT};
+    uint8_t *data[COUNT];
+    int fds[COUNT];
+    char names[COUNT][8];
+    open_engine(URING_IF_ALLOWED);
+    for (unsigned i = 0; i < COUNT; i++) {
+        snprintf(names[i], sizeof(names[i]), "f%u", i);
+        data[i] = buffer(MIB * 3 / 2 * i + 4096, i);
+        fds[i] = open_file(names[i], O_RDWR | O_CREAT | O_DIRECT);
+        struct uring_transfer ask = {URING_WRITE, fds[i], names[i], data[i], MIB * 3 / 2 * i + 4096,
+                                     NULL,        ended,  &waiting};
+        cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    }
+    loop_run(loop);
+    cr_assert_eq(waiting.ended, COUNT);
+    for (unsigned i = 0; i < COUNT; i++) {
+        uint8_t *back = buffer(MIB * 3 / 2 * i + 4096, 99);
+        cr_assert_eq(pread(fds[i], back, MIB * 3 / 2 * i + 4096, 0), (ssize_t)(MIB * 3 / 2 * i + 4096));
+        cr_assert(memcmp(back, data[i], MIB * 3 / 2 * i + 4096) == 0, "file %u", i);
+        close(fds[i]);
+        remove_file(names[i]);
+        free(back);
+        free(data[i]);
+    }
+    close_engine();
+}
+
+static void check_cancel(enum uring_way way)
+{
+    enum { COUNT = 5 };
+    struct waiting waiting = {.left = COUNT};
+    uint8_t *data = buffer(16 * MIB, 0);
+    open_engine(way);
+    int fd = open_file("a", O_RDWR | O_CREAT | O_DIRECT);
+    for (int i = 0; i < COUNT; i++) {
+        struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, ended, &waiting};
+        cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    }
+    close_engine();
+    cr_assert_eq(waiting.ended, COUNT);
+    cr_assert_eq(waiting.last.code, TCK_ERR_CANCELED, "%s", waiting.last.text);
+    close(fd);
+    remove_file("a");
+    free(data);
+}
+
+Test(uring, cancels_what_has_not_ended_when_it_is_freed)
+{
+    check_cancel(URING_IF_ALLOWED);
+    check_cancel(URING_NEVER);
+}
+
+Test(uring, refuses_an_empty_transfer)
+{
+    struct uring_transfer ask = {URING_READ, .fd = 0, .name = "nothing", .done = ended};
+    open_engine(URING_IF_ALLOWED);
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_ERR_INVAL);
+    close_engine();
+}

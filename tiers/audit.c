@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Audit lines: {"wall_ms":..,"node":..,"op":..,"phase":"intent"|"result","what":..[,"status":..,"text":..]}. One write
+ * per line with O_APPEND, so lines of several threads and agents never mix. */
+#include "tiers/audit.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct audit {
+    int fd;
+    char node[CONFIG_NAME];
+};
+
+static const struct {
+    const char *name;
+    bool synced;
+} ops[] = {
+    [AUDIT_WRITE] = {"write", false},
+    [AUDIT_PUBLISH] = {"publish", true},
+    [AUDIT_DELETE] = {"delete", true},
+};
+
+tck_status_t audit_new(int fd, const char *node, struct audit **out, struct error *err)
+{
+    struct audit *audit = calloc(1, sizeof(*audit));
+    if (audit == NULL) {
+        close(fd);
+        return error_set(err, TCK_ERR_NOMEM, "allocate the audit file");
+    }
+    audit->fd = fd;
+    snprintf(audit->node, sizeof(audit->node), "%s", node);
+    *out = audit;
+    return TCK_OK;
+}
+
+void audit_free(struct audit *audit)
+{
+    if (audit != NULL) {
+        close(audit->fd);
+        free(audit);
+    }
+}
+
+/* The line with its newline, the caller's to free; NULL if out of memory. */
+static char *print_line(const struct audit *audit, enum audit_op op, const char *what, const struct error *outcome)
+{
+    char *line = NULL, *text = NULL;
+    json_t *json = json_object();
+    bool ok = json != NULL && json_add_u64(json, "wall_ms", clock_wall_ms()) &&
+              json_add_str(json, "node", audit->node) && json_add_str(json, "op", ops[op].name) &&
+              json_add_str(json, "phase", outcome == NULL ? "intent" : "result") && json_add_str(json, "what", what);
+    if (ok && outcome != NULL) {
+        ok = json_add_str(json, "status", status_text(outcome->code)) && json_add_str(json, "text", outcome->text);
+    }
+    if (ok) {
+        text = json_print(json, false);
+    }
+    json_free(json);
+    if (text == NULL || asprintf(&line, "%s\n", text) < 0) {
+        line = NULL;
+    }
+    free(text);
+    return line;
+}
+
+static tck_status_t append(const struct audit *audit, const char *line, bool synced, struct error *err)
+{
+    size_t len = strlen(line);
+    ssize_t rc = write(audit->fd, line, len);
+    if (rc < 0 || (size_t)rc != len) {
+        errno = rc < 0 ? errno : ENOSPC; /* a short write */
+        return error_set(err, status_of_errno(errno), "write the audit file: %m");
+    }
+    /* EINVAL: a pipe or device that has nothing to sync. */
+    if (synced && fdatasync(audit->fd) < 0 && errno != EINVAL) {
+        return error_set(err, status_of_errno(errno), "fdatasync of the audit file: %m");
+    }
+    return TCK_OK;
+}
+
+static tck_status_t add(struct audit *audit, enum audit_op op, const char *what, const struct error *outcome,
+                        struct error *err)
+{
+    char *line = print_line(audit, op, what, outcome);
+    if (line == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a line of the audit file");
+    }
+    tck_status_t status = append(audit, line, ops[op].synced, err);
+    free(line);
+    return status;
+}
+
+tck_status_t audit_intent(struct audit *audit, enum audit_op op, const char *what, struct error *err)
+{
+    return add(audit, op, what, NULL, err);
+}
+
+void audit_result(struct audit *audit, enum audit_op op, const char *what, const struct error *outcome)
+{
+    struct error err = {0};
+    if (add(audit, op, what, outcome, &err) != TCK_OK) {
+        log_error("%s %s: its result is not in the audit file: %s", ops[op].name, what, err.text);
+    }
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The audit file: one JSON line before each act on storage (its intent) and one after (its result). Lines of publishes
+ * and deletes are synced: they must be there even if the act was the last thing that this machine did. Any thread. */
+#ifndef TCK_TIERS_AUDIT_H
+#define TCK_TIERS_AUDIT_H
+
+#include "base/status.h"
+
+enum audit_op { AUDIT_WRITE, AUDIT_PUBLISH, AUDIT_DELETE };
+
+struct audit;
+
+/* Appends to fd, which it takes over in any case. node appears in each line. */
+must_check tck_status_t audit_new(int fd, const char *node, struct audit **out, struct error *err);
+void audit_free(struct audit *audit);
+
+/* After a failure the act must not be carried out. */
+must_check tck_status_t audit_intent(struct audit *audit, enum audit_op op, const char *what, struct error *err);
+/* outcome->code TCK_OK: it was done. A failure to write it is logged. */
+void audit_result(struct audit *audit, enum audit_op op, const char *what, const struct error *outcome);
+
+#endif

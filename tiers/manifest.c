@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Printing and parsing manifest.json. Chunk CRCs stand as one hex string per file: a large version has millions of
+ * them. */
+#include "tiers/manifest.h"
+
+#include "base/secret.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEX_DIGITS "0123456789abcdef"
+#define CRC_DIGITS 8
+#define BYTES_MAX  ((uint64_t)1 << 50) /* of one file: keeps every later product inside 64 bits */
+#define TAIL_HEAD  ",\"sha256\":\""
+#define TAIL_END   "\"}"
+#define TAIL_BYTES (sizeof(TAIL_HEAD) - 1 + 2 * (size_t)MAC_BYTES + sizeof(TAIL_END) - 1)
+
+void manifest_file_name(struct hash128 shard, char out[MANIFEST_FILE_NAME])
+{
+    char hex[HASH128_TEXT];
+    hash128_text(shard, hex);
+    snprintf(out, MANIFEST_FILE_NAME, "shard-%s.safetensors", hex);
+}
+
+void manifest_free(struct manifest *manifest)
+{
+    for (uint32_t i = 0; manifest->files != NULL && i < manifest->file_count; i++) {
+        free(manifest->files[i].crcs);
+    }
+    free(manifest->files);
+    memset(manifest, 0, sizeof(*manifest));
+}
+
+static int compare_shard(const void *key, const void *file)
+{
+    return hash128_cmp(*(const struct hash128 *)key, ((const struct manifest_file *)file)->shard);
+}
+
+const struct manifest_file *manifest_find(const struct manifest *manifest, struct hash128 shard)
+{
+    if (manifest->file_count == 0) {
+        return NULL;
+    }
+    return bsearch(&shard, manifest->files, manifest->file_count, sizeof(*manifest->files), compare_shard);
+}
+
+/* The end of a manifest: its last member, the digest of the body before it, and the closing brace. */
+static void tail_of(const char *body, size_t len, char out[TAIL_BYTES + 1])
+{
+    uint8_t digest[MAC_BYTES];
+    sha256(body, len, digest);
+    char *at = out + sprintf(out, "%s", TAIL_HEAD);
+    for (size_t i = 0; i < sizeof(digest); i++) {
+        at += sprintf(at, "%02x", digest[i]);
+    }
+    sprintf(at, "%s", TAIL_END);
+}
+
+/* ---- print --------------------------------------------------------------------------------------------------- */
+
+static bool add_hash(json_t *object, const char *key, struct hash128 hash)
+{
+    char hex[HASH128_TEXT];
+    hash128_text(hash, hex);
+    return json_add_str(object, key, hex);
+}
+
+static bool add_crcs(json_t *object, const struct manifest_file *file)
+{
+    uint32_t count = chunk_count(file->bytes);
+    char *hex = malloc((size_t)count * CRC_DIGITS + 1);
+    if (hex == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        sprintf(hex + (size_t)i * CRC_DIGITS, "%08" PRIx32, file->crcs[i]);
+    }
+    bool added = json_add_str(object, "crc32c", hex);
+    free(hex);
+    return added;
+}
+
+static bool add_file(json_t *files, const struct manifest_file *file)
+{
+    json_t *object = json_object();
+    if (object == NULL) {
+        return false;
+    }
+    if (!add_hash(object, "shard", file->shard) || !json_add_str(object, "name", file->name) ||
+        !json_add_u64(object, "bytes", file->bytes) || !add_hash(object, "root", file->root) ||
+        !add_crcs(object, file)) {
+        json_free(object);
+        return false;
+    }
+    return json_add(files, NULL, object);
+}
+
+static bool add_files(json_t *body, const struct manifest *manifest)
+{
+    json_t *files = json_array();
+    for (uint32_t i = 0; files != NULL && i < manifest->file_count; i++) {
+        if (!add_file(files, &manifest->files[i])) {
+            json_free(files);
+            return false;
+        }
+    }
+    return files != NULL && json_add(body, "files", files);
+}
+
+/* The manifest without its digest, or NULL. */
+static char *print_body(const struct manifest *manifest)
+{
+    char *text = NULL;
+    json_t *body = json_object();
+    if (body != NULL && json_add_u64(body, "format", MANIFEST_FORMAT) && json_add_str(body, "job", manifest->job) &&
+        json_add_u64(body, "term", manifest->version.term) && json_add_u64(body, "step", manifest->version.step) &&
+        json_add_u64(body, "world_size", manifest->world_size) && add_hash(body, "layout", manifest->layout) &&
+        json_add_u64(body, "wall_ms", manifest->wall_ms) && json_add_u64(body, "chunk_bytes", CHUNK_BYTES) &&
+        add_files(body, manifest)) {
+        text = json_print(body, false);
+    }
+    json_free(body);
+    return text;
+}
+
+tck_status_t manifest_print(const struct manifest *manifest, char **text_out, size_t *len_out, struct error *err)
+{
+    char *body = print_body(manifest);
+    size_t body_len = body == NULL ? 0 : strlen(body) - 1; /* the digest goes before the closing brace */
+    char *text = body == NULL ? NULL : realloc(body, body_len + TAIL_BYTES + 1);
+    if (text == NULL) {
+        free(body);
+        return error_set(err, TCK_ERR_NOMEM, "no memory to print a manifest of %" PRIu32 " files",
+                         manifest->file_count);
+    }
+    char tail[TAIL_BYTES + 1];
+    tail_of(text, body_len, tail);
+    memcpy(text + body_len, tail, sizeof(tail));
+    *text_out = text;
+    *len_out = body_len + TAIL_BYTES;
+    return TCK_OK;
+}
+
+/* ---- parse --------------------------------------------------------------------------------------------------- */
+
+static tck_status_t bad(struct error *err, const char *what)
+{
+    return error_set(err, TCK_ERR_CORRUPT, "manifest: %s", what);
+}
+
+static bool get_hash(const json_t *object, const char *key, struct hash128 *out)
+{
+    const char *hex = json_str(json_get(object, key));
+    return hex != NULL && hash128_parse(hex, out);
+}
+
+static bool get_u32(const json_t *object, const char *key, uint32_t *out)
+{
+    uint64_t value;
+    if (!json_u64(json_get(object, key), &value) || value > UINT32_MAX) {
+        return false;
+    }
+    *out = (uint32_t)value;
+    return true;
+}
+
+static tck_status_t check_format(const json_t *json, struct error *err)
+{
+    uint64_t format;
+    if (!json_u64(json_get(json, "format"), &format)) {
+        return bad(err, "no format number");
+    }
+    if (format != MANIFEST_FORMAT) {
+        return error_set(err, TCK_ERR_PROTO, "manifest: format %" PRIu64 ", this build reads format %d", format,
+                         MANIFEST_FORMAT);
+    }
+    return TCK_OK;
+}
+
+static tck_status_t check_digest(const char *text, size_t len, struct error *err)
+{
+    char tail[TAIL_BYTES + 1];
+    if (len <= TAIL_BYTES) {
+        return bad(err, "no self-digest at its end");
+    }
+    tail_of(text, len - TAIL_BYTES, tail);
+    return memcmp(tail, text + len - TAIL_BYTES, TAIL_BYTES) == 0 ? TCK_OK : bad(err, "its self-digest does not match");
+}
+
+static tck_status_t decode_crcs(const json_t *json, struct manifest_file *file, struct error *err)
+{
+    const char *hex = json_str(json_get(json, "crc32c"));
+    uint32_t count = chunk_count(file->bytes);
+    size_t digits = (size_t)count * CRC_DIGITS;
+    if (hex == NULL || strlen(hex) != digits || strspn(hex, HEX_DIGITS) != digits) {
+        return bad(err, "crc32c of a file is not 8 hex digits per chunk");
+    }
+    file->crcs = calloc(count, sizeof(*file->crcs));
+    if (file->crcs == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for %" PRIu32 " chunk CRCs", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        char one[CRC_DIGITS + 1] = {0};
+        memcpy(one, hex + (size_t)i * CRC_DIGITS, CRC_DIGITS);
+        file->crcs[i] = (uint32_t)strtoul(one, NULL, 16);
+    }
+    return TCK_OK;
+}
+
+static tck_status_t decode_file(const json_t *json, struct manifest_file *file, struct error *err)
+{
+    const char *name = json_str(json_get(json, "name"));
+    if (!get_hash(json, "shard", &file->shard) || !get_hash(json, "root", &file->root)) {
+        return bad(err, "shard or root of a file is not 32 hex digits");
+    }
+    manifest_file_name(file->shard, file->name);
+    if (name == NULL || strcmp(name, file->name) != 0) {
+        return bad(err, "the name of a file is not that of its shard");
+    }
+    if (!json_u64(json_get(json, "bytes"), &file->bytes) || file->bytes == 0 || file->bytes > BYTES_MAX) {
+        return bad(err, "the size of a file is out of range");
+    }
+    tck_status_t status = decode_crcs(json, file, err);
+    if (status == TCK_OK && !hash128_is(digest_root(file->crcs, file->bytes), file->root)) {
+        status = bad(err, "the root of a file is not that of its chunk CRCs");
+    }
+    return status;
+}
+
+static tck_status_t decode_files(const json_t *json, struct manifest *out, struct error *err)
+{
+    size_t count = json_len(json);
+    if (!json_is_array(json) || count == 0 || count > UINT32_MAX) {
+        return bad(err, "no files");
+    }
+    out->files = calloc(count, sizeof(*out->files));
+    if (out->files == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a manifest of %zu files", count);
+    }
+    out->file_count = (uint32_t)count;
+    const struct manifest_file *previous = NULL;
+    struct manifest_file *file = out->files;
+    for (const json_t *item = json_first(json); item != NULL; item = json_next(item), file++) {
+        tck_status_t status = decode_file(item, file, err);
+        if (status != TCK_OK) {
+            return status;
+        }
+        if (previous != NULL && hash128_cmp(previous->shard, file->shard) >= 0) {
+            return bad(err, "its files are not in the order of their shards");
+        }
+        previous = file;
+    }
+    return TCK_OK;
+}
+
+static tck_status_t decode(const json_t *json, struct manifest *out, struct error *err)
+{
+    const char *job = json_str(json_get(json, "job"));
+    uint32_t chunk_bytes;
+    if (job == NULL || !name_is_safe(job)) {
+        return bad(err, "job is not a name");
+    }
+    snprintf(out->job, sizeof(out->job), "%s", job);
+    if (!json_u64(json_get(json, "term"), &out->version.term) || version_none(out->version) ||
+        !json_u64(json_get(json, "step"), &out->version.step)) {
+        return bad(err, "term or step is not a number");
+    }
+    if (!get_u32(json, "world_size", &out->world_size) || out->world_size == 0 ||
+        !get_hash(json, "layout", &out->layout) || !json_u64(json_get(json, "wall_ms"), &out->wall_ms)) {
+        return bad(err, "world_size, layout or wall_ms is missing or malformed");
+    }
+    if (!get_u32(json, "chunk_bytes", &chunk_bytes) || chunk_bytes != CHUNK_BYTES) {
+        return bad(err, "chunk_bytes is not that of this format");
+    }
+    return decode_files(json_get(json, "files"), out, err);
+}
+
+tck_status_t manifest_parse(const char *text, size_t len, struct manifest *out, struct error *err)
+{
+    struct manifest manifest = {0};
+    json_t *json = NULL;
+    tck_status_t status = json_parse(text, len, &json, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = check_format(json, err); /* before the digest: another format may carry another one */
+    if (status == TCK_OK) {
+        status = check_digest(text, len, err);
+    }
+    if (status == TCK_OK) {
+        status = decode(json, &manifest, err);
+    }
+    json_free(json);
+    if (status != TCK_OK) {
+        manifest_free(&manifest);
+        return status;
+    }
+    *out = manifest;
+    return TCK_OK;
+}

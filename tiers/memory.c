@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The set of segments: the cap on their bytes, their parked names, and their way back after a restart. */
+#include "tiers/memory.h"
+
+#include "base/log.h"
+#include "tiers/segment.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PARKED_NAME (2 + HASH128_TEXT)
+
+/* The two files of a segment, by the first letter of their parked names. */
+enum part { PART_DATA, PART_META, PARTS };
+static const char part_letters[PARTS] = {'d', 'm'};
+
+/* Files that were found parked, until both of a segment are there. */
+struct found {
+    struct hash128 id;
+    int fds[PARTS]; /* -1: not found yet */
+};
+
+struct memory {
+    struct memory_setup setup;
+    char job[CONFIG_NAME];
+    struct page_source *source;
+    struct segment **segments; /* sorted by shard id */
+    size_t count;
+    uint64_t used_bytes;
+    struct found *found;
+    size_t found_count;
+};
+
+tck_status_t memory_new(const struct memory_setup *setup, struct memory **out, struct error *err)
+{
+    struct memory *memory = calloc(1, sizeof(*memory));
+    if (memory == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the memory tier's own data");
+    }
+    memory->setup = *setup;
+    snprintf(memory->job, sizeof(memory->job), "%s", setup->job);
+    memory->setup.job = memory->job;
+    memory->setup.hugetlb_mount = NULL; /* not kept */
+    tck_status_t status = page_source_new(setup->hugetlb_mount, setup->threads, &memory->source, err);
+    if (status != TCK_OK) {
+        free(memory);
+        return status;
+    }
+    *out = memory;
+    return TCK_OK;
+}
+
+static void found_close(struct found *found)
+{
+    for (int part = 0; part < PARTS; part++) {
+        if (found->fds[part] >= 0) {
+            close(found->fds[part]);
+        }
+    }
+}
+
+void memory_free(struct memory *memory)
+{
+    if (memory == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < memory->count; i++) {
+        segment_free(memory->segments[i]);
+    }
+    for (size_t i = 0; i < memory->found_count; i++) {
+        found_close(&memory->found[i]);
+    }
+    free(memory->segments);
+    free(memory->found);
+    page_source_free(memory->source);
+    free(memory);
+}
+
+/* ---- the sorted array ---------------------------------------------------------------------------------------- */
+
+/* Where the shard's segment is or would be. */
+static size_t position(const struct memory *memory, struct hash128 shard)
+{
+    size_t low = 0, high = memory->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (hash128_cmp(memory->segments[middle]->shard, shard) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+struct segment *memory_find(const struct memory *memory, struct hash128 shard)
+{
+    size_t at = position(memory, shard);
+    bool found = at < memory->count && hash128_is(memory->segments[at]->shard, shard);
+    return found ? memory->segments[at] : NULL;
+}
+
+size_t memory_count(const struct memory *memory)
+{
+    return memory->count;
+}
+
+struct segment *memory_at(const struct memory *memory, size_t i)
+{
+    return memory->segments[i];
+}
+
+uint64_t memory_used_bytes(const struct memory *memory)
+{
+    return memory->used_bytes;
+}
+
+uint64_t memory_cap_bytes(const struct memory *memory)
+{
+    return memory->setup.cap_bytes;
+}
+
+static uint64_t bytes_of(const struct segment *segment)
+{
+    return segment->data.bytes + segment->meta.bytes;
+}
+
+static tck_status_t insert(struct memory *memory, struct segment *segment, struct error *err)
+{
+    size_t at = position(memory, segment->shard);
+    struct segment **grown = realloc(memory->segments, (memory->count + 1) * sizeof(struct segment *));
+    if (grown == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a list of %zu segments", memory->count + 1);
+    }
+    memory->segments = grown;
+    memmove(&grown[at + 1], &grown[at], (memory->count - at) * sizeof(struct segment *));
+    grown[at] = segment;
+    memory->count++;
+    memory->used_bytes += bytes_of(segment);
+    return TCK_OK;
+}
+
+static void take_out(struct memory *memory, struct segment *segment)
+{
+    size_t at = position(memory, segment->shard);
+    memory->count--;
+    memory->used_bytes -= bytes_of(segment);
+    memmove(&memory->segments[at], &memory->segments[at + 1], (memory->count - at) * sizeof(struct segment *));
+}
+
+/* ---- parked names -------------------------------------------------------------------------------------------- */
+
+static void parked_name(struct hash128 id, enum part part, char out[PARKED_NAME])
+{
+    char hex[HASH128_TEXT];
+    hash128_text(id, hex);
+    snprintf(out, PARKED_NAME, "%c.%s", part_letters[part], hex);
+}
+
+static bool parse_parked_name(const char *name, struct hash128 *id_out, enum part *part_out)
+{
+    if (strlen(name) != PARKED_NAME - 1 || name[1] != '.' || !hash128_parse(name + 2, id_out)) {
+        return false;
+    }
+    *part_out = name[0] == part_letters[PART_DATA] ? PART_DATA : PART_META;
+    return name[0] == part_letters[*part_out];
+}
+
+static void unpark(const struct memory *memory, struct hash128 id)
+{
+    char name[PARKED_NAME];
+    for (int part = 0; part < PARTS && memory->setup.unpark != NULL; part++) {
+        parked_name(id, (enum part)part, name);
+        memory->setup.unpark(memory->setup.ctx, name);
+    }
+}
+
+static tck_status_t park(const struct memory *memory, const struct segment *segment, struct error *err)
+{
+    const int fds[PARTS] = {[PART_DATA] = segment->data.fd, [PART_META] = segment->meta.fd};
+    char name[PARKED_NAME];
+    for (int part = 0; part < PARTS && memory->setup.park != NULL; part++) {
+        parked_name(segment->id, (enum part)part, name);
+        tck_status_t status = memory->setup.park(memory->setup.ctx, name, fds[part], err);
+        if (status != TCK_OK) {
+            unpark(memory, segment->id);
+            return status;
+        }
+    }
+    return TCK_OK;
+}
+
+/* ---- add and remove ------------------------------------------------------------------------------------------ */
+
+static void log_segment(const char *what, const struct segment *segment)
+{
+    char shard[HASH128_TEXT];
+    hash128_text(segment->shard, shard);
+    log_info("%s segment of shard %s: %" PRIu64 " bytes in %" PRIu32 " slots, %" PRIu32 " byte pages, %s%s", what,
+             shard, bytes_of(segment), segment->slot_count, segment->data.page_bytes, segment->data.way,
+             segment->data.sealed ? "" : ", not sealed (a trainer could shrink it)");
+}
+
+static tck_status_t check_cap(const struct memory *memory, uint64_t wanted, struct error *err)
+{
+    uint64_t cap = memory->setup.cap_bytes, used = memory->used_bytes;
+    if (used > cap || wanted > cap - used) {
+        return error_set(err, TCK_ERR_NOSPC,
+                         "%" PRIu64 " bytes wanted, %" PRIu64 " in use, %" PRIu64 " allowed (memory_cap_bytes)", wanted,
+                         used, cap);
+    }
+    return TCK_OK;
+}
+
+/* Made, parked and entered; undone in reverse order. */
+static tck_status_t add_new(struct memory *memory, const struct segment_wish *wish, struct segment **out,
+                            struct error *err)
+{
+    struct segment *segment;
+    tck_status_t status = segment_check(wish, err);
+    if (status == TCK_OK) {
+        status = check_cap(memory, segment_bytes(wish), err);
+    }
+    if (status == TCK_OK) {
+        status = segment_make(wish, memory->source, &segment, err);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = park(memory, segment, err);
+    if (status != TCK_OK) {
+        goto free_segment;
+    }
+    status = insert(memory, segment, err);
+    if (status != TCK_OK) {
+        goto unpark_segment;
+    }
+    log_segment("new", segment);
+    *out = segment;
+    return TCK_OK;
+unpark_segment:
+    unpark(memory, segment->id);
+free_segment:
+    segment_free(segment);
+    return status;
+}
+
+tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count,
+                        struct segment **out, struct error *err)
+{
+    char hex[HASH128_TEXT];
+    struct error why = {0};
+    struct segment_wish wish = {
+        .job = memory->job, .shard = shard, .image_bytes = image_bytes, .slot_count = slot_count};
+    struct segment *old = memory_find(memory, shard);
+    tck_status_t status = TCK_OK;
+    if (old == NULL) {
+        status = add_new(memory, &wish, out, &why);
+    } else if (old->image_bytes != image_bytes || old->slot_count != slot_count) {
+        status = error_set(&why, TCK_ERR_EXIST,
+                           "there is one of %" PRIu32 " slots of %" PRIu64 " bytes, wanted are %" PRIu32 " of %" PRIu64,
+                           old->slot_count, old->image_bytes, slot_count, image_bytes);
+    } else {
+        *out = old;
+    }
+    if (status != TCK_OK) {
+        hash128_text(shard, hex);
+        return error_set(err, status, "segment of shard %s: %s", hex, why.text);
+    }
+    return TCK_OK;
+}
+
+void memory_remove(struct memory *memory, struct segment *segment)
+{
+    take_out(memory, segment);
+    unpark(memory, segment->id);
+    segment_free(segment);
+}
+
+/* ---- coming back --------------------------------------------------------------------------------------------- */
+
+static struct found *found_entry(struct memory *memory, struct hash128 id)
+{
+    for (size_t i = 0; i < memory->found_count; i++) {
+        if (hash128_is(memory->found[i].id, id)) {
+            return &memory->found[i];
+        }
+    }
+    struct found *grown = realloc(memory->found, (memory->found_count + 1) * sizeof(*grown));
+    if (grown == NULL) {
+        return NULL;
+    }
+    memory->found = grown;
+    struct found *entry = &grown[memory->found_count++];
+    *entry = (struct found){.id = id, .fds = {-1, -1}};
+    return entry;
+}
+
+void memory_adopt(struct memory *memory, const char *name, int fd)
+{
+    struct hash128 id;
+    enum part part;
+    struct found *entry;
+    if (!parse_parked_name(name, &id, &part)) {
+        log_warn("parked file %s is not a segment's and is dropped", name);
+        if (memory->setup.unpark != NULL) {
+            memory->setup.unpark(memory->setup.ctx, name);
+        }
+        close(fd);
+        return;
+    }
+    entry = found_entry(memory, id);
+    if (entry == NULL || entry->fds[part] >= 0) {
+        log_warn("parked file %s %s", name, entry == NULL ? "finds no memory" : "is there twice");
+        close(fd);
+        return;
+    }
+    entry->fds[part] = fd;
+}
+
+/* Both files are the segment's on success. */
+static tck_status_t adopt_pair(struct memory *memory, const struct found *found, struct error *err)
+{
+    struct segment *segment;
+    if (found->fds[PART_DATA] < 0 || found->fds[PART_META] < 0) {
+        return error_set(err, TCK_ERR_NOENT, "its %s file is missing", found->fds[PART_DATA] < 0 ? "data" : "meta");
+    }
+    tck_status_t status =
+        segment_open(found->id, memory->job, found->fds[PART_DATA], found->fds[PART_META], &segment, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = memory_find(memory, segment->shard) == NULL
+                 ? insert(memory, segment, err)
+                 : error_set(err, TCK_ERR_EXIST, "another one holds the same shard");
+    if (status != TCK_OK) {
+        segment->data.fd = -1; /* stay the caller's */
+        segment->meta.fd = -1;
+        segment_free(segment);
+        return status;
+    }
+    log_segment("adopted", segment);
+    return TCK_OK;
+}
+
+void memory_adopted(struct memory *memory)
+{
+    char id[HASH128_TEXT];
+    for (size_t i = 0; i < memory->found_count; i++) {
+        struct error err = {0};
+        struct found *found = &memory->found[i];
+        if (adopt_pair(memory, found, &err) != TCK_OK) {
+            hash128_text(found->id, id);
+            log_warn("parked segment %s is dropped: %s", id, err.text);
+            unpark(memory, found->id);
+            found_close(found);
+        }
+    }
+    free(memory->found);
+    memory->found = NULL;
+    memory->found_count = 0;
+}

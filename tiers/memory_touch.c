@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Touching by madvise. Huge pages come in two ways: by the fault itself where the file's mount or the system allows it,
+ * else by MADV_COLLAPSE (Linux 6.1), which turns touched 4 KiB pages into huge ones whatever shmem_enabled says and
+ * needs no privilege. */
+#include "tiers/memory_touch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+#define THREADS_MAX 64u
+#define LINE_BYTES  512
+
+/* What one thread has to do. */
+struct toucher {
+    pthread_t thread;
+    uint8_t *base;
+    uint64_t bytes;
+    int error; /* errno, 0 if all went well */
+    bool started;
+    bool populate; /* the kernel has MADV_POPULATE_WRITE (Linux 5.14) */
+    bool huge;     /* and lets huge pages be asked for */
+};
+
+/* One page in each place for a huge page: either the fault brings all of it, or MADV_COLLAPSE, which leaves empty
+ * places alone, finds something there. It may lack contiguous memory; then the place gets small pages afterwards. */
+static void make_huge(uint8_t *base, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += HUGE_PAGE_BYTES) {
+        if (madvise(base + at, PAGE_BYTES, MADV_POPULATE_WRITE) != 0) {
+            return; /* will be reported by the one over everything */
+        }
+    }
+    (void)madvise(base, bytes, MADV_COLLAPSE);
+}
+
+static void write_each_page(uint8_t *base, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += PAGE_BYTES) {
+        ((volatile uint8_t *)base)[at] = 0;
+    }
+}
+
+static void *touch_run(void *ctx)
+{
+    struct toucher *toucher = ctx;
+    if (!toucher->populate) {
+        write_each_page(toucher->base, toucher->bytes);
+        return NULL;
+    }
+    if (toucher->huge) {
+        make_huge(toucher->base, toucher->bytes);
+    }
+    if (madvise(toucher->base, toucher->bytes, MADV_POPULATE_WRITE) != 0) {
+        toucher->error = errno;
+    }
+    return NULL;
+}
+
+/* Runs the parts: the first one, and any whose thread does not start, in this thread. Returns the first errno. */
+static int touch_parts(struct toucher *parts, uint32_t count)
+{
+    int error = 0;
+    for (uint32_t i = 1; i < count; i++) {
+        parts[i].started = pthread_create(&parts[i].thread, NULL, touch_run, &parts[i]) == 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (parts[i].started) {
+            pthread_join(parts[i].thread, NULL);
+        } else {
+            touch_run(&parts[i]);
+        }
+        error = error == 0 ? parts[i].error : error;
+    }
+    return error;
+}
+
+/* Splits at huge page boundaries. Returns how many parts there are. */
+static uint32_t split(struct toucher whole, uint32_t threads, struct toucher parts[THREADS_MAX])
+{
+    uint64_t places = (whole.bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES;
+    uint32_t wanted = threads < 1 ? 1 : threads > THREADS_MAX ? THREADS_MAX : threads;
+    uint64_t step = (places + wanted - 1) / wanted * HUGE_PAGE_BYTES;
+    uint32_t count = 0;
+    for (uint64_t at = 0; at < whole.bytes; at += step, count++) {
+        parts[count] = whole;
+        parts[count].base = whole.base + at;
+        parts[count].bytes = whole.bytes - at < step ? whole.bytes - at : step;
+    }
+    return count;
+}
+
+tck_status_t pages_touch(int fd, uint8_t *base, uint64_t bytes, uint32_t threads, struct error *err)
+{
+    struct toucher parts[THREADS_MAX];
+    struct toucher whole = {.base = base, .bytes = bytes};
+    whole.populate = madvise(base, 0, MADV_POPULATE_WRITE) == 0;
+    whole.huge = bytes % HUGE_PAGE_BYTES == 0 && madvise(base, bytes, MADV_HUGEPAGE) == 0;
+    if (!whole.populate) {
+        /* Writing to a page that the mount has no space for is a SIGBUS; this is not. */
+        int error = posix_fallocate(fd, 0, (off_t)bytes);
+        if (error != 0) {
+            errno = error;
+            return error_set(err, status_of_errno(error), "allocate %" PRIu64 " bytes: %m", bytes);
+        }
+    }
+    int error = touch_parts(parts, split(whole, threads, parts));
+    if (error != 0) {
+        /* EFAULT stands for the SIGBUS that touching it by hand would have got. */
+        tck_status_t status = error == EFAULT ? TCK_ERR_NOSPC : status_of_errno(error);
+        errno = error;
+        return error_set(err, status, "touch %" PRIu64 " bytes: %m", bytes);
+    }
+    return TCK_OK;
+}
+
+/* ---- page size ----------------------------------------------------------------------------------------------- */
+
+/* The lines of /proc/self/smaps about one mapping, in KiB. */
+struct smaps {
+    uint64_t page, rss, pmd_mapped;
+};
+
+static void take_line(const char *line, struct smaps *out)
+{
+    uint64_t kib;
+    if (sscanf(line, "KernelPageSize: %" SCNu64, &kib) == 1) {
+        out->page = kib;
+    } else if (sscanf(line, "Rss: %" SCNu64, &kib) == 1) {
+        out->rss = kib;
+    } else if (sscanf(line, "ShmemPmdMapped: %" SCNu64, &kib) == 1) {
+        out->pmd_mapped = kib;
+    }
+}
+
+/* A mapping's lines follow one that begins with "<first>-<end> " in hex; no other line begins so. */
+static struct smaps read_smaps(const uint8_t *base)
+{
+    char line[LINE_BYTES];
+    bool inside = false;
+    struct smaps found = {0};
+    FILE *file = fopen("/proc/self/smaps", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        uintptr_t first, end;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &first, &end) != 2) {
+            if (inside) {
+                take_line(line, &found);
+            }
+        } else if (inside) {
+            break; /* the kernel walks page tables as we read: no further than needed */
+        } else {
+            inside = first == (uintptr_t)base;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
+uint32_t pages_size_at(const uint8_t *base)
+{
+    struct smaps smaps = read_smaps(base);
+    bool huge = smaps.page * 1024 >= HUGE_PAGE_BYTES || (smaps.pmd_mapped > 0 && smaps.pmd_mapped * 2 >= smaps.rss);
+    return huge ? HUGE_PAGE_BYTES : PAGE_BYTES;
+}

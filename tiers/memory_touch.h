@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Making the pages of a mapping be there, and asking the kernel what they have become. */
+#ifndef TCK_TIERS_MEMORY_TOUCH_H
+#define TCK_TIERS_MEMORY_TOUCH_H
+
+#include "base/status.h"
+
+#define PAGE_BYTES      4096u
+#define HUGE_PAGE_BYTES (2u << 20)
+
+/* Faults in every page of a new, empty file by `threads` threads, as huge pages where they can be had. An error, never
+ * a SIGBUS, if the file's mount has no space. */
+must_check tck_status_t pages_touch(int fd, uint8_t *base, uint64_t bytes, uint32_t threads, struct error *err);
+
+/* The page size of most of the mapping that begins at base; what was not touched does not count. */
+uint32_t pages_size_at(const uint8_t *base);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Parking file descriptors with the service manager, by systemd's protocol (sd_notify: FDSTORE=1, FDNAME=; given back
+ * as LISTEN_FDS, LISTEN_FDNAMES, LISTEN_PID). systemd speaks it, and so does our keeper. */
+#ifndef TCK_TIERS_PARK_H
+#define TCK_TIERS_PARK_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <string.h>
+
+#define PARK_NAME_MAX   128
+#define PARK_NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
+/* Here and not in park.c because the keeper, which links none of the tiers, checks names too. */
+static inline bool park_name_ok(const char *name)
+{
+    size_t len = strspn(name, PARK_NAME_CHARS);
+    return len > 0 && len < PARK_NAME_MAX && name[len] == '\0';
+}
+
+/* Sends to the socket that NOTIFY_SOCKET names (path, or '@' for abstract). TCK_ERR_UNREACHABLE if nobody listens. */
+must_check tck_status_t park_store(const char *notify_socket, const char *name, int fd, struct error *err);
+must_check tck_status_t park_remove(const char *notify_socket, const char *name, struct error *err);
+must_check tck_status_t park_notify(const char *notify_socket, const char *state, struct error *err); /* "READY=1" */
+
+/* Calls found for each descriptor passed to this process (close-on-exec set), then forgets the environment variables. A
+ * descriptor without a name gets the name "". */
+void park_take_back(void (*found)(void *ctx, const char *name, int fd), void *ctx);
+
+#endif

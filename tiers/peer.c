@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The set of peers, and the clock that drives them: heartbeats, silence, reconnects, deadlines. */
+#include "tiers/peer.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "tiers/peer_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_MIN_MS 10
+#define TICK_MAX_MS 100
+
+struct peer *peers_find(const struct peers *peers, uint64_t agent_id)
+{
+    for (size_t i = 0; i < peers->count; i++) {
+        if (peers->list[i]->node.agent_id == agent_id) {
+            return peers->list[i];
+        }
+    }
+    return NULL;
+}
+
+struct peer *peers_add(struct peers *peers, const struct node_info *node)
+{
+    struct peer *peer;
+
+    if (peers->count == peers->cap) {
+        size_t cap = peers->cap == 0 ? 16 : peers->cap * 2;
+        struct peer **list = reallocarray(peers->list, cap, sizeof(struct peer *));
+
+        if (list == NULL) {
+            return NULL;
+        }
+        peers->list = list;
+        peers->cap = cap;
+    }
+    peer = calloc(1, sizeof(*peer));
+    if (peer == NULL) {
+        return NULL;
+    }
+    peer->peers = peers;
+    peer->node = *node;
+    peer->backoff_ms = PEER_BACKOFF_MIN_MS;
+    peers->list[peers->count++] = peer;
+    return peer;
+}
+
+/* Out of the list, and to be freed by a later sweep. */
+static void leave(struct peers *peers, struct peer *peer)
+{
+    size_t i = 0;
+
+    while (peers->list[i] != peer) {
+        i++;
+    }
+    memmove(&peers->list[i], &peers->list[i + 1], (peers->count - i - 1) * sizeof(struct peer *));
+    peers->count--;
+    peer->next = peers->leaving;
+    peers->leaving = peer;
+}
+
+static void sweep_leaving(struct peers *peers)
+{
+    struct peer **at = &peers->leaving;
+
+    while (*at != NULL) {
+        struct peer *peer = *at;
+
+        if (peer->transfer_count > 0) {
+            at = &peer->next;
+            continue;
+        }
+        *at = peer->next;
+        free(peer);
+    }
+}
+
+/* ---- the clock ---- */
+
+static void tick_session(struct peer *peer, uint64_t now_ms)
+{
+    const struct peers_setup *setup = &peer->peers->setup;
+
+    if (peer->stale) {
+        peer->stale = false;
+        session_end(peer->up, TCK_ERR_UNREACHABLE, "the agent has a new address or lost a message", false);
+    } else if (now_ms >= peer->up->heard_ms + setup->timeout_ms) {
+        log_warn("node %s has been silent for %u ms", peer->node.name, setup->timeout_ms);
+        session_end(peer->up, TCK_ERR_UNREACHABLE, "no heartbeat", false);
+    } else if (now_ms >= peer->up->beat_ms + setup->heartbeat_ms) {
+        session_beat(peer, now_ms);
+    }
+}
+
+static void tick_peer(struct peer *peer, uint64_t now_ms)
+{
+    if (peer->making != NULL && now_ms >= peer->making->deadline_ms) {
+        session_end(peer->making, TCK_ERR_UNREACHABLE, "no answer", true);
+    }
+    if (peer->up != NULL) {
+        tick_session(peer, now_ms);
+    } else if (peer->wanted && peer->making == NULL && now_ms >= peer->connect_at_ms) {
+        session_connect(peer);
+    } else if (!peer->wanted && peer->making == NULL) {
+        leave(peer->peers, peer);
+    }
+}
+
+/* If this thread itself was away for long, the others may well have spoken meanwhile: that time does not count. */
+static void forgive(struct peers *peers, uint64_t now_ms)
+{
+    uint64_t late_ms = now_ms - peers->ticked_ms;
+
+    peers->ticked_ms = now_ms;
+    if (late_ms < 2 * peers->tick_ms) {
+        return;
+    }
+    for (size_t i = 0; i < peers->count; i++) {
+        if (peers->list[i]->up != NULL) {
+            peers->list[i]->up->heard_ms += late_ms - peers->tick_ms;
+        }
+    }
+}
+
+static void on_tick(void *ctx)
+{
+    struct peers *peers = ctx;
+    uint64_t now_ms = clock_ms();
+
+    forgive(peers, now_ms);
+    strangers_expire(peers, now_ms);
+    transfers_expire(peers, now_ms);
+    /* A callback may remove peers; the one that moves into a place passed already waits for the next tick. */
+    for (size_t i = 0; i < peers->count; i++) {
+        tick_peer(peers->list[i], now_ms);
+    }
+}
+
+static bool on_poll(void *ctx)
+{
+    struct peers *peers = ctx;
+
+    bool worked = transfers_finish(peers);
+
+    sweep_leaving(peers);
+    return worked;
+}
+
+/* ---- what the agent calls ---- */
+
+static tck_status_t open_link(struct peers *peers, struct error *err)
+{
+    struct link_setup setup = {.loop = peers->setup.loop,
+                               .device = peers->setup.device,
+                               .address = peers->setup.address,
+                               .port = peers->setup.port,
+                               .ctx = peers,
+                               .accepted = channel_accepted,
+                               .message = session_message,
+                               .chunk = transfer_chunk,
+                               .chunk_done = transfer_chunk_done,
+                               .down = session_conn_down};
+    tck_status_t status = link_new(&setup, &peers->link, err);
+
+    if (status == TCK_OK) {
+        snprintf(peers->self.address, sizeof(peers->self.address), "%s", link_address(peers->link));
+    }
+    return status;
+}
+
+static tck_status_t start_clock(struct peers *peers, struct error *err)
+{
+    struct loop *loop = peers->setup.loop;
+    uint64_t tick_ms = peers->setup.heartbeat_ms / 4;
+
+    if (loop_timer_add(loop, on_tick, peers, &peers->tick) != TCK_OK) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the peers' timer");
+    }
+    if (loop_poll_add(loop, on_poll, peers) != TCK_OK) {
+        loop_timer_remove(peers->tick);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the peers' poll function");
+    }
+    tick_ms = tick_ms < TICK_MIN_MS ? TICK_MIN_MS : tick_ms;
+    peers->tick_ms = tick_ms > TICK_MAX_MS ? TICK_MAX_MS : tick_ms;
+    peers->ticked_ms = clock_ms();
+    loop_timer_set(peers->tick, peers->tick_ms, true);
+    return TCK_OK;
+}
+
+tck_status_t peers_new(const struct peers_setup *setup, struct peers **out, struct error *err)
+{
+    struct peers *peers = calloc(1, sizeof(*peers));
+    tck_status_t status;
+
+    if (peers == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for peers");
+    }
+    peers->setup = *setup;
+    peers->self = setup->self;
+    peers->auth = (struct auth_self){.job = setup->job, .node = &peers->self, .secret = &peers->setup.secret};
+    peers->transfers_end = &peers->transfers;
+    status = open_link(peers, err);
+    if (status != TCK_OK) {
+        goto free_peers;
+    }
+    status = start_clock(peers, err);
+    if (status != TCK_OK) {
+        goto free_link;
+    }
+    *out = peers;
+    return TCK_OK;
+
+free_link:
+    link_free(peers->link);
+free_peers:
+    secret_wipe(&peers->setup.secret);
+    free(peers);
+    return status;
+}
+
+static void end_sessions(struct peer *peer, tck_status_t code, const char *why)
+{
+    if (peer->making != NULL) {
+        session_end(peer->making, code, why, true);
+    }
+    if (peer->up != NULL) {
+        session_end(peer->up, code, why, true);
+    }
+}
+
+void peers_free(struct peers *peers)
+{
+    if (peers == NULL) {
+        return;
+    }
+    loop_timer_remove(peers->tick);
+    loop_poll_remove(peers->setup.loop, on_poll, peers);
+    strangers_close(peers);
+    while (peers->count > 0) {
+        peers_unwant(peers, peers->list[0]);
+    }
+    link_free(peers->link);
+    transfers_join(peers);
+    transfers_finish(peers);
+    sweep_leaving(peers);
+    secret_wipe(&peers->setup.secret);
+    free(peers->list);
+    free(peers);
+}
+
+const struct node_info *peers_self(const struct peers *peers)
+{
+    return &peers->self;
+}
+
+tck_status_t peers_want(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)
+{
+    struct peer *peer = peers_find(peers, node->agent_id);
+
+    if (node->agent_id == peers->self.agent_id) {
+        return error_set(err, TCK_ERR_INVAL, "node %s has the id of this agent", node->name);
+    }
+    if (peer == NULL) {
+        peer = peers_add(peers, node);
+        if (peer == NULL) {
+            return error_set(err, TCK_ERR_NOMEM, "no memory for node %s", node->name);
+        }
+    }
+    if (!peer->wanted) {
+        peer->wanted = true;
+        peer->connect_at_ms = clock_ms() + (peers->self.agent_id < node->agent_id ? 0 : PEER_YIELD_MS);
+    }
+    peer->stale = peer->up != NULL && strcmp(peer->node.address, node->address) != 0;
+    peer->node = *node;
+    *out = peer;
+    return TCK_OK;
+}
+
+void peers_unwant(struct peers *peers, struct peer *peer)
+{
+    peer->wanted = false;
+    end_sessions(peer, TCK_ERR_CANCELED, "the agent is not wanted any more");
+    leave(peers, peer);
+}
+
+bool peer_is_up(const struct peer *peer)
+{
+    return peer->up != NULL;
+}
+
+const struct node_info *peer_node(const struct peer *peer)
+{
+    return &peer->node;
+}
+
+void *peer_user(const struct peer *peer)
+{
+    return peer->user;
+}
+
+void peer_set_user(struct peer *peer, void *user)
+{
+    peer->user = user;
+}
+
+size_t peers_count(const struct peers *peers)
+{
+    return peers->count;
+}
+
+struct peer *peers_at(const struct peers *peers, size_t i)
+{
+    return peers->list[i];
+}
+
+tck_status_t peer_send(struct peer *peer, uint16_t type, const void *data, size_t len)
+{
+    return session_send(peer, WIRE_MESSAGE, type, data, len);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The bytes of transfers: pushing chunks within a window, receiving them, and checking them in the pool. */
+#include "base/log.h"
+#include "tiers/peer_transfer.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define PUSHES_PER_PEER 4
+#define JOIN_NS         1000000
+
+/* One chunk's check. Outlives its transfer only when the peers are freed before its done function ran. */
+struct crc_job {
+    struct crc_job *next, **at; /* in peers->jobs, while it has its transfer */
+    struct transfer *transfer;
+    uint32_t index;
+    const uint8_t *data;
+    size_t len;
+    uint32_t crc;
+    atomic_bool worked;
+};
+
+/* ---- sending ---- */
+
+static void on_pushed(void *ctx, bool ok)
+{
+    struct transfer *transfer = ctx;
+    struct peer *peer = transfer->peer;
+
+    transfer->moving--;
+    peer->pushing--;
+    peer->peers->ended_any = true;
+    if (ok) {
+        transfer_note_progress(transfer);
+    } else {
+        transfer->stalled = true;
+    }
+    transfers_pump(peer);
+}
+
+static bool can_push(const struct transfer *transfer)
+{
+    return transfer->sending && transfer->state == MOVING && !transfer->stalled &&
+           transfer->next_chunk < transfer->count;
+}
+
+static void push_next(struct transfer *transfer)
+{
+    struct wire_chunk chunk = {.to_token = transfer->remote_token, .index = transfer->next_chunk};
+    const uint8_t *data = transfer->item.image + (uint64_t)chunk.index * CHUNK_BYTES;
+    struct peer *peer = transfer->peer;
+    uint8_t header[WIRE_CHUNK_BYTES];
+    tck_status_t status;
+
+    wire_chunk_encode(&chunk, header);
+    transfer->next_chunk++;
+    transfer->moving++;
+    peer->pushing++;
+    status = link_push(peer->up->bulk->conn, header, sizeof(header), data,
+                       chunk_size(transfer->offer.image_bytes, chunk.index), on_pushed, transfer);
+    if (status != TCK_OK) {
+        transfer->moving--;
+        peer->pushing--;
+        transfer_give_up(transfer, status, "a chunk could not be sent");
+    }
+}
+
+/* The window is the peer's, and the oldest transfer goes first: many at once would all be late. */
+void transfers_pump(struct peer *peer)
+{
+    struct transfer *transfer = peer->peers->transfers;
+
+    while (peer->up != NULL && peer->pushing < PUSHES_PER_PEER && transfer != NULL) {
+        if (transfer->peer == peer && can_push(transfer)) {
+            push_next(transfer);
+        } else {
+            transfer = transfer->next;
+        }
+    }
+}
+
+/* ---- receiving ---- */
+
+void *transfer_chunk(void *ctx, struct link_conn *conn, const void *header, size_t header_len, size_t len)
+{
+    struct session *session = session_of_bulk(conn);
+    struct transfer *transfer;
+    struct wire_chunk chunk;
+    uint8_t bit;
+
+    (void)ctx;
+    if (session == NULL || wire_chunk_decode(header, header_len, &chunk) != TCK_OK) {
+        return NULL;
+    }
+    transfer = transfer_find_live(session->peer, chunk.to_token, false);
+    if (transfer == NULL || transfer->state != MOVING || chunk.index >= transfer->count ||
+        len != chunk_size(transfer->offer.image_bytes, chunk.index)) {
+        return NULL;
+    }
+    bit = (uint8_t)(1u << (chunk.index % 8));
+    if ((transfer->seen[chunk.index / 8] & bit) != 0) {
+        return NULL; /* a second time: it may be under check */
+    }
+    transfer->seen[chunk.index / 8] |= bit;
+    transfer->moving++;
+    return transfer->item.image + (uint64_t)chunk.index * CHUNK_BYTES;
+}
+
+static void crc_work(void *ctx)
+{
+    struct crc_job *job = ctx;
+
+    job->crc = crc32c(0, job->data, job->len);
+    atomic_store_explicit(&job->worked, true, memory_order_release);
+}
+
+static void take_job_out(struct crc_job *job)
+{
+    *job->at = job->next;
+    if (job->next != NULL) {
+        job->next->at = job->at;
+    }
+}
+
+static void judge_chunk(struct transfer *transfer, const struct crc_job *job, bool canceled)
+{
+    char why[ERROR_TEXT_BYTES];
+
+    if (transfer->state == ENDED) {
+        return;
+    }
+    if (canceled) {
+        transfer_give_up(transfer, TCK_ERR_CANCELED, "the agent is ending");
+    } else if (job->crc != transfer->item.crcs[job->index]) {
+        snprintf(why, sizeof(why), "chunk %u does not match its CRC", job->index);
+        transfer_give_up(transfer, TCK_ERR_CORRUPT, why);
+        log_error("%s", transfer->outcome.text);
+    } else if (++transfer->verified == transfer->count) {
+        transfer_succeed(transfer);
+    }
+}
+
+static void crc_done(void *ctx, bool canceled)
+{
+    struct crc_job *job = ctx;
+    struct transfer *transfer = job->transfer;
+
+    if (transfer != NULL) {
+        take_job_out(job);
+        transfer->checking--;
+        transfer->peer->peers->ended_any = true;
+        transfer_note_progress(transfer);
+        judge_chunk(transfer, job, canceled);
+    }
+    free(job);
+}
+
+static void check_chunk(struct transfer *transfer, uint32_t index)
+{
+    struct peers *peers = transfer->peer->peers;
+    struct crc_job *job = calloc(1, sizeof(*job));
+
+    if (job == NULL) {
+        transfer_give_up(transfer, TCK_ERR_NOMEM, "no memory to check a chunk");
+        return;
+    }
+    job->transfer = transfer;
+    job->index = index;
+    job->data = transfer->item.image + (uint64_t)index * CHUNK_BYTES;
+    job->len = chunk_size(transfer->offer.image_bytes, index);
+    if (pool_submit(peers->setup.pool, crc_work, crc_done, job) != TCK_OK) {
+        free(job);
+        transfer_give_up(transfer, TCK_ERR_NOMEM, "a chunk could not be checked");
+        return;
+    }
+    job->next = peers->jobs;
+    job->at = &peers->jobs;
+    if (job->next != NULL) {
+        job->next->at = &job->next;
+    }
+    peers->jobs = job;
+    transfer->checking++;
+}
+
+void transfer_chunk_done(void *ctx, struct link_conn *conn, const void *header, size_t header_len, bool ok)
+{
+    struct peers *peers = ctx;
+    struct transfer *transfer;
+    struct wire_chunk chunk;
+
+    (void)conn;
+    if (wire_chunk_decode(header, header_len, &chunk) != TCK_OK) {
+        return; /* cannot be: transfer_chunk took it */
+    }
+    transfer = transfer_find(peers, chunk.to_token);
+    transfer->moving--;
+    peers->ended_any = true;
+    if (transfer->state == ENDED) {
+        return;
+    }
+    if (ok) {
+        transfer_note_progress(transfer);
+        check_chunk(transfer, chunk.index);
+    } else {
+        transfer_give_up(transfer, TCK_ERR_UNREACHABLE, "a chunk was cut off");
+    }
+}
+
+void transfers_join(struct peers *peers)
+{
+    const struct timespec pause = {.tv_nsec = JOIN_NS};
+
+    while (peers->jobs != NULL) {
+        struct crc_job *job = peers->jobs;
+
+        while (!atomic_load_explicit(&job->worked, memory_order_acquire)) {
+            nanosleep(&pause, NULL);
+        }
+        take_job_out(job);
+        job->transfer->checking--;
+        job->transfer = NULL; /* crc_done frees it when the loop comes to it */
+        peers->ended_any = true;
+    }
+}

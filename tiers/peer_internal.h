@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the files of the peer tier share: peer.c (the set of peers and its clock), peer_session.c (connections,
+ * handshake, sessions), peer_transfer.c (copies of images). */
+#ifndef TCK_TIERS_PEER_INTERNAL_H
+#define TCK_TIERS_PEER_INTERNAL_H
+
+#include "base/pool.h"
+#include "tiers/peer_auth.h"
+
+#define PEER_BACKOFF_MIN_MS 100
+#define PEER_BACKOFF_MAX_MS 3000
+#define PEER_YIELD_MS       1000 /* the larger id leaves the smaller one this long to connect */
+
+/* One connection. Before its handshake is done it stands in peers->strangers or belongs to a session that we make. */
+struct channel {
+    struct peers *peers;
+    struct link_conn *conn;
+    struct auth auth;
+    struct session *session; /* NULL: stranger */
+    uint64_t deadline_ms;    /* of a stranger */
+    struct channel *next;    /* stranger */
+};
+
+/* A control and a bulk connection with one agent. In the making until both are authenticated and, on the accepting
+ * side, the other's first message has come: only then does the other side surely listen. */
+struct session {
+    struct peer *peer;
+    uint64_t id;
+    bool ours; /* we connect */
+    struct channel *control, *bulk;
+    uint64_t deadline_ms; /* to be up */
+    uint64_t heard_ms;    /* last sign of life */
+    uint64_t beat_ms;     /* last heartbeat sent */
+    /* A message whose parts are coming in. */
+    struct wire_part first;
+    uint8_t *assembly;
+    uint32_t assembled;
+};
+
+struct peer {
+    struct peers *peers;
+    struct node_info node;
+    void *user;
+    bool wanted;
+    bool stale;             /* new address, or half a message is out: the next tick ends the session */
+    struct session *up;     /* NULL: down */
+    struct session *making; /* may stand beside one that is up, to replace it */
+    uint64_t connect_at_ms; /* not before */
+    uint32_t backoff_ms;
+    uint32_t pushing;        /* chunks in flight to it */
+    uint32_t transfer_count; /* that have not had their last callback */
+    uint64_t progress_ms;    /* when a transfer with it last made any */
+    struct peer *next;       /* in peers->leaving */
+};
+
+struct peers {
+    struct peers_setup setup;
+    struct node_info self;
+    struct auth_self auth;
+    struct link *link;
+    struct loop_timer *tick;
+    uint64_t tick_ms, ticked_ms;
+    struct peer **list;
+    size_t count, cap;
+    struct peer *leaving; /* not in list any more, freed once their transfers have ended */
+    struct channel *strangers;
+    size_t stranger_count;
+    uint64_t complain_from_ms; /* the window of the log lines about strangers */
+    unsigned complaints;
+    struct transfer *transfers; /* oldest first */
+    struct transfer **transfers_end;
+    struct crc_job *jobs;
+    uint64_t last_token;
+    bool ended_any; /* a transfer may be ready for its last callback */
+};
+
+/* ---- peer.c ---- */
+
+/* The one with this id, or NULL. */
+struct peer *peers_find(const struct peers *peers, uint64_t agent_id);
+/* Adds it, not wanted yet. NULL: no memory. */
+struct peer *peers_add(struct peers *peers, const struct node_info *node);
+
+/* ---- peer_channel.c ---- */
+
+/* The link's callback; ctx is the peers. */
+void channel_accepted(void *ctx, struct link_conn *conn);
+struct channel *channel_new(struct peers *peers); /* NULL: no memory */
+void channel_free(struct channel *channel);       /* closes its connection */
+/* It is a stranger no more. */
+void channel_introduced(struct peers *peers, struct channel *channel);
+void channel_drop_stranger(struct channel *channel);
+void strangers_expire(struct peers *peers, uint64_t now_ms);
+void strangers_close(struct peers *peers);
+/* Whoever reaches the port can make us write log lines. False when there were too many lately. */
+bool peers_may_complain(struct peers *peers);
+
+/* ---- peer_parts.c ---- */
+
+/* Sends in parts. TCK_ERR_UNREACHABLE if the peer is not up. */
+must_check tck_status_t session_send(struct peer *peer, enum wire_kind kind, uint16_t type, const void *data,
+                                     size_t len);
+void session_beat(struct peer *peer, uint64_t now_ms);
+/* Hands on the message that this part completes. The callbacks may end the session, so it is not to be touched after
+ * that unless it is still the peer's. */
+must_check tck_status_t session_take_part(struct session *session, const struct wire_part *part);
+
+/* ---- peer_session.c ---- */
+
+/* The link's callbacks; ctx is the peers. */
+void session_message(void *ctx, struct link_conn *conn, const void *data, size_t len);
+void session_conn_down(void *ctx, struct link_conn *conn, const char *why);
+/* The session that is up and whose bulk connection this is, or NULL. */
+struct session *session_of_bulk(const struct link_conn *conn);
+
+void session_connect(struct peer *peer); /* begins one; a failure shows as a later connect_at_ms */
+/* Closes and forgets it. Of the peer's session that is up: down is told (unless quiet) and transfers fail with code. */
+void session_end(struct session *session, tck_status_t code, const char *why, bool quiet);
+/* ---- peer_chunk.c ---- */
+
+/* The link's callbacks; ctx is the peers. */
+void *transfer_chunk(void *ctx, struct link_conn *conn, const void *header, size_t header_len, size_t len);
+void transfer_chunk_done(void *ctx, struct link_conn *conn, const void *header, size_t header_len, bool ok);
+/* Waits for checks that still read buffers. */
+void transfers_join(struct peers *peers);
+
+/* ---- peer_dialog.c ---- */
+
+/* A message of kind WIRE_OFFER or above. TCK_ERR_PROTO ends the session. */
+must_check tck_status_t transfer_message(struct peer *peer, enum wire_kind kind, const void *data, size_t len);
+
+/* ---- peer_transfer.c ---- */
+
+/* All of this peer's fail. */
+void transfers_fail(struct peer *peer, tck_status_t code, const char *why);
+void transfers_expire(struct peers *peers, uint64_t now_ms);
+/* Gives the ended ones their last callback, outside of any call. False if there were none. */
+bool transfers_finish(struct peers *peers);
+
+#endif

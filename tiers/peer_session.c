@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sessions with other agents: accepting and opening connections, taking them through the handshake, pairing control and
+ * bulk, and carrying messages in parts.
+ *
+ * The agent with the smaller id connects. The other one does so too after a while, for the case that the first does not
+ * know it yet; of two sessions that are being made at once, the one that the smaller id opened stays. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "tiers/peer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sessions ---- */
+
+static uint64_t random_u64(void)
+{
+    uint64_t value;
+
+    if (random_bytes(&value, sizeof(value)) != TCK_OK) {
+        value = clock_ns(); /* only spreads retries and names sessions; the handshake has its own nonces */
+    }
+    return value;
+}
+
+static bool we_connect_first(const struct peer *peer)
+{
+    return peer->peers->self.agent_id < peer->node.agent_id;
+}
+
+static void plan_connect(struct peer *peer, uint32_t delay_ms)
+{
+    uint64_t half = delay_ms / 2;
+
+    peer->connect_at_ms = clock_ms() + half + random_u64() % (half + 1) + (we_connect_first(peer) ? 0 : PEER_YIELD_MS);
+}
+
+static void back_off(struct peer *peer)
+{
+    plan_connect(peer, peer->backoff_ms);
+    peer->backoff_ms = peer->backoff_ms > PEER_BACKOFF_MAX_MS / 2 ? PEER_BACKOFF_MAX_MS : peer->backoff_ms * 2;
+}
+
+static struct session *session_new(struct peer *peer, uint64_t id, bool ours)
+{
+    struct session *session = calloc(1, sizeof(*session));
+
+    if (session == NULL) {
+        return NULL;
+    }
+    session->peer = peer;
+    session->id = id;
+    session->ours = ours;
+    session->deadline_ms = clock_ms() + peer->peers->setup.timeout_ms;
+    return session;
+}
+
+static void session_free(struct session *session)
+{
+    channel_free(session->control);
+    channel_free(session->bulk);
+    free(session->assembly);
+    free(session);
+}
+
+void session_end(struct session *session, tck_status_t code, const char *why, bool quiet)
+{
+    struct peer *peer = session->peer;
+    struct peers *peers = peer->peers;
+
+    if (peer->making == session) {
+        peer->making = NULL;
+        session_free(session);
+        back_off(peer);
+        return;
+    }
+    peer->up = NULL;
+    peer->backoff_ms = PEER_BACKOFF_MIN_MS;
+    back_off(peer);
+    log_info("session with node %s ends: %s", peer->node.name, why);
+    session_free(session);
+    transfers_fail(peer, code, why);
+    if (!quiet) {
+        peers->setup.down(peers->setup.ctx, peer, why);
+    }
+}
+
+static void session_up(struct session *session)
+{
+    struct peer *peer = session->peer;
+    struct peers *peers = peer->peers;
+
+    if (peer->up != NULL) {
+        session_end(peer->up, TCK_ERR_UNREACHABLE, "the agent made a new session", false);
+    }
+    if (peer->making != session) {
+        return; /* ended in the callback of down */
+    }
+    peer->making = NULL;
+    peer->up = session;
+    peer->node = session->control->auth.node;
+    peer->stale = false;
+    peer->backoff_ms = PEER_BACKOFF_MIN_MS;
+    session->heard_ms = clock_ms();
+    log_info("session with node %s at %s", peer->node.name, peer->node.address);
+    session_beat(peer, session->heard_ms);
+    peers->setup.up(peers->setup.ctx, peer);
+}
+
+/* ---- connecting ---- */
+
+static tck_status_t open_channel(struct session *session, enum wire_role role, struct error *err)
+{
+    struct peer *peer = session->peer;
+    struct channel *channel = channel_new(peer->peers);
+    struct writer hello = writer_new(WIRE_HANDSHAKE_MAX);
+    tck_status_t status;
+
+    if (channel == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a connection");
+    }
+    status = auth_connect(&channel->auth, &peer->peers->auth, role, session->id, &hello);
+    if (status != TCK_OK) {
+        error_set(err, status, "no memory for a handshake");
+        goto free_channel;
+    }
+    status = link_connect(peer->peers->link, peer->node.address, channel, &channel->conn, err);
+    if (status != TCK_OK) {
+        goto free_channel;
+    }
+    status = link_send(channel->conn, hello.data, hello.len);
+    if (status != TCK_OK) {
+        error_set(err, status, "send HELLO to %s", peer->node.address);
+        goto free_channel;
+    }
+    channel->session = session;
+    *(role == WIRE_CONTROL ? &session->control : &session->bulk) = channel;
+    writer_free(&hello);
+    return TCK_OK;
+
+free_channel:
+    channel_free(channel);
+    writer_free(&hello);
+    return status;
+}
+
+static void give_up_making(struct session *session, const char *why)
+{
+    struct peer *peer = session->peer;
+
+    if (peers_may_complain(peer->peers)) {
+        log_warn("no session with node %s at %s: %s", peer->node.name, peer->node.address, why);
+    }
+    session_end(session, TCK_ERR_UNREACHABLE, why, true);
+}
+
+void session_connect(struct peer *peer)
+{
+    struct error err;
+    struct session *session = session_new(peer, random_u64(), true);
+
+    if (session == NULL) {
+        back_off(peer);
+        return;
+    }
+    peer->making = session;
+    if (open_channel(session, WIRE_CONTROL, &err) != TCK_OK) {
+        give_up_making(session, err.text);
+    }
+}
+
+/* A connection that we opened is authenticated. */
+static void connected(struct channel *channel)
+{
+    struct session *session = channel->session;
+    struct error err;
+
+    if (channel->auth.node.agent_id != session->peer->node.agent_id) {
+        give_up_making(session, "another agent answers there");
+    } else if (channel->auth.role == WIRE_BULK) {
+        session_up(session);
+    } else if (open_channel(session, WIRE_BULK, &err) != TCK_OK) {
+        give_up_making(session, err.text);
+    }
+}
+
+/* ---- being connected to ---- */
+
+/* Makes way for a session that the other agent begins; false if ours goes first. */
+static bool make_way(struct peer *peer)
+{
+    if (peer->making == NULL) {
+        return true;
+    }
+    if (peer->making->ours && we_connect_first(peer)) {
+        return false;
+    }
+    session_end(peer->making, TCK_ERR_UNREACHABLE, "the agent made a new session", true);
+    return true;
+}
+
+static bool join_control(struct channel *channel)
+{
+    struct peers *peers = channel->peers;
+    struct peer *peer = peers_find(peers, channel->auth.node.agent_id);
+    struct session *session;
+
+    if (peer == NULL) {
+        peer = peers_add(peers, &channel->auth.node);
+    }
+    if (peer == NULL || !make_way(peer)) {
+        return false;
+    }
+    session = session_new(peer, channel->auth.session, false);
+    if (session == NULL) {
+        return false;
+    }
+    peer->making = session;
+    session->control = channel;
+    channel->session = session;
+    return true;
+}
+
+static bool join_bulk(struct channel *channel)
+{
+    struct peer *peer = peers_find(channel->peers, channel->auth.node.agent_id);
+    struct session *session = peer == NULL ? NULL : peer->making;
+
+    if (session == NULL || session->ours || session->id != channel->auth.session || session->bulk != NULL) {
+        return false;
+    }
+    session->bulk = channel;
+    channel->session = session;
+    return true;
+}
+
+/* A stranger has proved who it is. */
+static void introduced(struct channel *channel)
+{
+    bool joined = channel->auth.role == WIRE_CONTROL ? join_control(channel) : join_bulk(channel);
+
+    channel_introduced(channel->peers, channel);
+    if (!joined) {
+        channel_free(channel);
+    }
+}
+
+/* ---- the handshake's messages ---- */
+
+static void handshake_failed(struct channel *channel, const struct error *err)
+{
+    if (channel->session != NULL) {
+        give_up_making(channel->session, err->text);
+        return;
+    }
+    if (peers_may_complain(channel->peers)) {
+        log_warn("a connection is refused: %s", err->text);
+    }
+    if (err->code != TCK_ERR_DENIED) {
+        channel_drop_stranger(channel); /* else its deadline does: the answer must still get out */
+    }
+}
+
+static void handshake_message(struct channel *channel, const void *data, size_t len)
+{
+    struct writer answer = writer_new(WIRE_HANDSHAKE_MAX);
+    struct error err;
+    tck_status_t status;
+
+    if (channel->auth.awaits == AUTH_FAILED) {
+        return;
+    }
+    status = auth_take(&channel->auth, data, len, &answer, &err);
+    if (answer.len > 0 && !answer.failed && link_send(channel->conn, answer.data, answer.len) != TCK_OK &&
+        status == TCK_OK) {
+        status = error_set(&err, TCK_ERR_UNREACHABLE, "the connection broke during the handshake");
+    }
+    writer_free(&answer);
+    if (status != TCK_OK) {
+        handshake_failed(channel, &err);
+    } else if (channel->auth.awaits == AUTH_DONE && channel->session == NULL) {
+        introduced(channel);
+    } else if (channel->auth.awaits == AUTH_DONE) {
+        connected(channel);
+    }
+}
+
+/* ---- a session's messages ---- */
+
+static bool is_complete(const struct session *session)
+{
+    return session->control != NULL && session->bulk != NULL && session->control->auth.awaits == AUTH_DONE &&
+           session->bulk->auth.awaits == AUTH_DONE;
+}
+
+static void end_malformed(struct session *session, tck_status_t status)
+{
+    struct peer *peer = session->peer;
+    const char *why = status == TCK_ERR_NOMEM ? "no memory for a message" : "malformed message";
+
+    log_warn("node %s: %s", peer->node.name, why);
+    session_end(session, TCK_ERR_UNREACHABLE, why, false);
+}
+
+static void established_message(struct channel *channel, const void *data, size_t len)
+{
+    struct session *session = channel->session;
+    struct peer *peer = session->peer;
+    struct wire_part part;
+    tck_status_t status;
+
+    if (channel != session->control || !is_complete(session) || wire_part_decode(data, len, &part) != TCK_OK) {
+        end_malformed(session, TCK_ERR_PROTO);
+        return;
+    }
+    if (peer->making == session) {
+        session_up(session);
+        if (peer->up != session) {
+            return; /* ended in a callback */
+        }
+    }
+    session->heard_ms = clock_ms();
+    status = session_take_part(session, &part);
+    if (status != TCK_OK && peer->up == session) {
+        end_malformed(session, status);
+    }
+}
+
+void session_message(void *ctx, struct link_conn *conn, const void *data, size_t len)
+{
+    struct channel *channel = link_user(conn);
+
+    (void)ctx;
+    if (channel->auth.awaits == AUTH_DONE && channel->session != NULL) {
+        established_message(channel, data, len);
+    } else {
+        handshake_message(channel, data, len);
+    }
+}
+
+void session_conn_down(void *ctx, struct link_conn *conn, const char *why)
+{
+    struct channel *channel = link_user(conn);
+    struct session *session = channel->session;
+
+    (void)ctx;
+    if (session == NULL) {
+        channel_drop_stranger(channel);
+    } else if (session->peer->making == session && session->ours) {
+        give_up_making(session, why);
+    } else {
+        session_end(session, TCK_ERR_UNREACHABLE, why, false);
+    }
+}
+
+struct session *session_of_bulk(const struct link_conn *conn)
+{
+    struct channel *channel = link_user(conn);
+    struct session *session = channel == NULL ? NULL : channel->session;
+
+    if (session == NULL || session->peer->up != session || session->bulk != channel) {
+        return NULL;
+    }
+    session->heard_ms = clock_ms();
+    return session;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies of shard images between two agents. One machine serves put and get, on both sides:
+ *
+ *     put   sender: OFFER   receiver: GRANT   sender: chunks   receiver: ACK
+ *     get   receiver: PULL  sender: READY     receiver: GRANT  sender: chunks  receiver: ACK
+ *
+ * The receiver can end a transfer by REFUSE, the sender by CANCEL. OFFER and READY carry the chunk CRC table, which
+ * must have the announced root; each chunk is checked against it in the pool while the next ones come in. A transfer
+ * that has ended gets its last callback only when nothing refers to its buffers any more: no push, no receive, no
+ * check.
+ *
+ * peer_transfer.c has their life from begin to last callback, peer_dialog.c the messages, peer_chunk.c the bytes. */
+#ifndef TCK_TIERS_PEER_TRANSFER_H
+#define TCK_TIERS_PEER_TRANSFER_H
+
+#include "tiers/peer_internal.h"
+
+#define TRANSFERS_MAX 4096 /* with one peer */
+
+enum transfer_state {
+    ASKED,  /* OFFER, PULL or READY is out */
+    MOVING, /* GRANT went out or came in */
+    ENDED,
+};
+
+struct transfer {
+    struct transfer *next;
+    struct peer *peer;
+    enum transfer_state state;
+    bool sending;
+    bool own; /* asked for by this agent: done is to be called, not stored or pull_done */
+    uint64_t token, remote_token;
+    struct peer_offer offer;
+    struct tier_item item;
+    struct tier_item *result; /* own get: the caller's */
+    tier_done_fn *done;
+    void *ctx;
+    uint32_t count; /* of chunks */
+    uint32_t next_chunk;
+    uint32_t verified; /* chunks checked */
+    uint32_t moving;   /* pushes or receives in flight */
+    uint32_t checking; /* jobs in the pool */
+    bool stalled;      /* a push failed: the other side's reason, or the end of the session, is to come */
+    uint8_t *seen;     /* one bit per chunk received */
+    uint64_t progress_ms;
+    struct error outcome;
+};
+
+/* ---- peer_transfer.c ---- */
+
+/* Not in the list yet. NULL: no memory. */
+struct transfer *transfer_new(struct peer *peer, const struct peer_offer *offer, bool sending);
+void transfer_free(struct transfer *transfer);
+/* Into the list: from here on it gets its last callback whatever happens. */
+void transfer_link(struct peers *peers, struct transfer *transfer);
+struct transfer *transfer_find(const struct peers *peers, uint64_t token);
+/* One that this peer may speak of and that has not ended, or NULL. */
+struct transfer *transfer_find_live(const struct peer *peer, uint64_t token, bool sending);
+void transfer_note_progress(struct transfer *transfer);
+void transfer_succeed(struct transfer *transfer);
+/* No-op once it has ended. */
+void transfer_fail(struct transfer *transfer, tck_status_t code, const char *why);
+/* Fails it for a reason found here, and tells the other side. */
+void transfer_give_up(struct transfer *transfer, tck_status_t code, const char *why);
+
+/* ---- peer_chunk.c ---- */
+
+/* Sends what the window allows. */
+void transfers_pump(struct peer *peer);
+
+/* ---- peer_dialog.c ---- */
+
+/* A message that gets lost with its session needs no care: the session's end fails the transfer. */
+void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token, tck_status_t code, const char *text);
+void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root);
+/* OFFER, PULL or READY. */
+void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The persistent tier: published versions below <save_dir>/<job>/, and the one linearizable act that begins a term.
+ *
+ *     <save_dir>/<job>/.tierckpt               our marker: job name and format; a directory without it is not touched
+ *     <save_dir>/<job>/term.<T>                claimed with O_EXCL, one per term
+ *     <save_dir>/<job>/stage/<T>-<step>/       being written
+ *     <save_dir>/<job>/v<step 12 digits>.t<T>/ published, by one rename without replace
+ *     <save_dir>/<job>/trash/...               un-published, being deleted
+ *
+ * Nothing outside is opened, no symbolic link is followed (openat2 beneath). Each publish and delete is logged to the
+ * audit file, intent before and result after. Implementations stand behind struct persistent_ops: POSIX is the one
+ * there is. Calls and callbacks as in tier.h. */
+#ifndef TCK_TIERS_PERSISTENT_H
+#define TCK_TIERS_PERSISTENT_H
+
+#include "tiers/manifest.h"
+#include "tiers/tier.h"
+
+struct persistent;
+
+struct persistent_setup {
+    struct loop *loop; /* NULL, and pool too: for the blocking calls alone, in a command without a loop */
+    struct pool *pool;
+    const struct config *config; /* must stay; max_ckpt_num is looked at anew with each publish */
+};
+
+struct published {
+    struct version version;
+    bool from_load_dir;
+};
+
+/* Finds or makes the directories and the marker. TCK_ERR_DENIED if <save_dir>/<job> is there, not empty and not ours.
+ */
+must_check tck_status_t persistent_new(const struct persistent_setup *setup, struct persistent **out,
+                                       struct error *err);
+/* Ends the calls under way with TCK_ERR_CANCELED, here or, of those whose work is in the pool, in pool_free. The pool
+ * may be freed before or after. */
+void persistent_free(struct persistent *p);
+
+/* The job directory below save_dir (for the secret); stays p's. */
+int persistent_dir_fd(const struct persistent *p);
+
+/* Claims the lowest free term above at_least - 1 and syncs it. Blocking, milliseconds. */
+must_check tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint64_t *term_out,
+                                              struct error *err);
+/* Highest term ever claimed here, 0 if none. */
+must_check tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err);
+/* Poison counter: notes in term.<T> that this term restores `version`; and how many terms in a row, before this one and
+ * ending with the newest, restored the same version and committed nothing after it. */
+must_check tck_status_t persistent_note_restore(struct persistent *p, uint64_t term, struct version version,
+                                                struct error *err);
+must_check tck_status_t persistent_note_commit(struct persistent *p, uint64_t term, struct error *err);
+must_check tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struct version version,
+                                                 uint32_t *tries_out, struct error *err);
+
+/* ---- drain --------------------------------------------------------------------------------------------------- */
+
+/* Writes one shard file into the stage of its version: io_uring, O_DIRECT, 4 MiB requests, a few in flight; then
+ * synced. After an error of write, sync or close the file is given up, never synced again: the next put uses a new
+ * name. */
+must_check tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done,
+                                       void *ctx, struct error *err);
+/* Called by the coordinator when all shards of the version are in the stage: checks that each file is there with its
+ * size, writes the manifest, syncs, publishes by rename, syncs the directory: done. Then applies max_ckpt_num. Refused
+ * with TCK_ERR_DENIED once a higher term was claimed. TCK_OK again if the same was published before, TCK_ERR_EXIST if
+ * something else stands there. */
+must_check tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, tier_done_fn *done,
+                                           void *ctx, struct error *err);
+/* Removes stages of older terms and of versions other than `keep` (called when a term has formed). */
+must_check tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err);
+
+/* ---- load ---------------------------------------------------------------------------------------------------- */
+
+/* Versions with a valid manifest in save_dir and load_dir, newest first; the caller frees. Those with an invalid one
+ * are skipped and told through log_warn. Blocking: reads manifests. */
+must_check tck_status_t persistent_list(struct persistent *p, struct published **out, size_t *count_out,
+                                        struct error *err);
+/* Calls found for each directory with a version's name that is no valid version, and says why. Blocking. */
+must_check tck_status_t persistent_list_invalid(struct persistent *p, void (*found)(void *ctx, const char *why),
+                                                void *ctx, struct error *err);
+must_check tck_status_t persistent_manifest(struct persistent *p, const struct published *which, struct manifest *out,
+                                            struct error *err);
+/* Reads one shard file of a published version into the item's slot, checking size, chunks and root by the manifest. */
+must_check tck_status_t persistent_get(struct persistent *p, const struct published *which,
+                                       const struct manifest_file *file, struct tier_item *item, tier_done_fn *done,
+                                       void *ctx, struct error *err);
+/* Reads and checks every file of a published version. Blocking, as long as it takes: for the command. */
+must_check tck_status_t persistent_verify(struct persistent *p, const struct published *which, struct error *err);
+
+/* ---- retention ----------------------------------------------------------------------------------------------- */
+
+/* Un-publishes and deletes all but the newest `keep` of save_dir; never the newest, never `pinned`. With dry_run only
+ * fills removed_out (may be NULL; caller frees). Called by publish with max_ckpt_num, and by the command. */
+must_check tck_status_t persistent_prune(struct persistent *p, uint32_t keep, struct version pinned, bool dry_run,
+                                         struct published **removed_out, size_t *count_out, struct error *err);
+
+/* What an implementation provides; persistent_*.c keep naming, manifest, terms, retention and audit common. dir_fd and
+ * name are the caller's; dir_fd stays open until done. */
+struct persistent_ops {
+    const char *name;
+    /* Appears under its name only whole and synced. */
+    tck_status_t (*write_file)(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
+                               tier_done_fn *done, void *ctx, struct error *err);
+    /* Fills item's image and the crcs of what was read; comparing them with the manifest is the caller's. A file of
+     * another size than item's is TCK_ERR_CORRUPT. */
+    tck_status_t (*read_file)(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
+                              tier_done_fn *done, void *ctx, struct error *err);
+};
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Bytes of published versions: one shard into a slot, or all of them past one buffer to verify. What is read counts
+ * only after its chunks and root agree with the manifest. */
+#include "tiers/persistent_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ALIGN_BYTES 4096
+
+static tck_status_t check_chunk(const struct manifest_file *file, uint32_t i, uint32_t crc, struct error *err)
+{
+    if (crc == file->crcs[i]) {
+        return TCK_OK;
+    }
+    return error_set(err, TCK_ERR_CORRUPT,
+                     "%s: chunk %" PRIu32 " of %" PRIu32 " has CRC %08" PRIx32 ", its manifest says %08" PRIx32,
+                     file->name, i, chunk_count(file->bytes), crc, file->crcs[i]);
+}
+
+/* ---- get ------------------------------------------------------------------------------------------------------- */
+
+struct get {
+    struct persistent *p;
+    struct published which;
+    const struct manifest_file *file;
+    struct tier_item *item;
+    tier_done_fn *done;
+    void *ctx;
+    int dir_fd;
+    struct error outcome;
+};
+
+static void get_finish(struct get *op)
+{
+    if (op->outcome.code != TCK_OK) {
+        char name[DIR_NAME_MAX];
+        version_dir_name(op->which.version, name);
+        error_prefix(&op->outcome, "%s", name);
+    }
+    if (op->dir_fd >= 0) {
+        close(op->dir_fd);
+    }
+    op->done(op->ctx, &op->outcome);
+    persistent_unref(op->p);
+    free(op);
+}
+
+static tck_status_t check_item(struct tier_item *item, const struct manifest_file *file, struct error *err)
+{
+    for (uint32_t i = 0; i < chunk_count(file->bytes); i++) {
+        tck_status_t status = check_chunk(file, i, item->crcs[i], err);
+        if (status != TCK_OK) {
+            return status;
+        }
+    }
+    struct hash128 root = digest_root(item->crcs, file->bytes);
+    if (!hash128_is(root, file->root)) {
+        return error_set(err, TCK_ERR_CORRUPT, "%s: its root is not that of its manifest", file->name);
+    }
+    item->root = root;
+    return TCK_OK;
+}
+
+static void get_read(void *ctx, const struct error *outcome)
+{
+    struct get *op = ctx;
+    op->outcome = *outcome;
+    if (outcome->code == TCK_OK) {
+        op->outcome.code = check_item(op->item, op->file, &op->outcome);
+    }
+    get_finish(op);
+}
+
+static void get_open(void *ctx)
+{
+    struct get *op = ctx;
+    op->outcome.code = version_open(op->p, &op->which, &op->dir_fd, &op->outcome);
+}
+
+static void get_opened(void *ctx, bool canceled)
+{
+    struct get *op = ctx;
+    struct persistent *p = op->p;
+    tck_status_t status = op->outcome.code;
+    if (canceled || p->closing) {
+        status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing");
+    }
+    if (status == TCK_OK) {
+        status = p->ops->read_file(p, op->dir_fd, op->file->name, op->item, get_read, op, &op->outcome);
+    }
+    if (status != TCK_OK) {
+        get_finish(op);
+    }
+}
+
+static tck_status_t check_ask(const struct persistent *p, const struct manifest_file *file,
+                              const struct tier_item *item, struct error *err)
+{
+    if (p->uring == NULL) {
+        return error_set(err, TCK_ERR_INVAL, "%s: there is no loop to read in", file->name);
+    }
+    if (item->image_bytes != file->bytes) {
+        return error_set(err, TCK_ERR_INVAL, "%s has %" PRIu64 " bytes, its slot %" PRIu64, file->name, file->bytes,
+                         item->image_bytes);
+    }
+    if (!hash128_is(item->root, (struct hash128){0, 0}) && !hash128_is(item->root, file->root)) {
+        return error_set(err, TCK_ERR_CORRUPT, "%s: the root in its manifest is not the expected one", file->name);
+    }
+    return TCK_OK;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): what, whereto, and how to tell */
+tck_status_t persistent_get(struct persistent *p, const struct published *which, const struct manifest_file *file,
+                            struct tier_item *item, tier_done_fn *done, void *ctx, struct error *err)
+{
+    tck_status_t status = check_ask(p, file, item, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    struct get *op = calloc(1, sizeof(*op));
+    if (op == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "%s: allocate a get", file->name);
+    }
+    *op = (struct get){.p = p, .which = *which, .file = file, .item = item, .done = done, .ctx = ctx, .dir_fd = -1};
+    status = pool_submit(p->pool, get_open, get_opened, op);
+    if (status != TCK_OK) {
+        free(op);
+        return error_set(err, status, "%s: start a get", file->name);
+    }
+    persistent_ref(p);
+    return TCK_OK;
+}
+
+/* ---- verify ---------------------------------------------------------------------------------------------------- */
+
+static tck_status_t read_chunk(int fd, const struct manifest_file *file, uint32_t i, uint8_t *buffer, struct error *err)
+{
+    uint32_t len = chunk_size(file->bytes, i), got = 0;
+    while (got < len) {
+        ssize_t rc = pread(fd, buffer + got, len - got, (off_t)((uint64_t)i * CHUNK_BYTES + got));
+        if (rc < 0 && errno == EINTR) {
+            continue;
+        }
+        if (rc < 0) {
+            return error_set(err, status_of_errno(errno), "%s: read chunk %" PRIu32 ": %m", file->name, i);
+        }
+        if (rc == 0) {
+            return error_set(err, TCK_ERR_CORRUPT, "%s ends in chunk %" PRIu32, file->name, i);
+        }
+        got += (uint32_t)rc;
+    }
+    return TCK_OK;
+}
+
+/* Through the page cache, but from the device: cached pages would show what was written, not what lies there. */
+static tck_status_t verify_file(int dir_fd, const struct manifest_file *file, uint8_t *buffer, struct error *err)
+{
+    int fd = -1;
+    tck_status_t status = beneath_open(dir_fd, file->name, O_RDONLY, &fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* a hint: without it the check is only weaker */
+    for (uint32_t i = 0; i < chunk_count(file->bytes) && status == TCK_OK; i++) {
+        status = read_chunk(fd, file, i, buffer, err);
+        if (status == TCK_OK) {
+            status = check_chunk(file, i, crc32c(0, buffer, chunk_size(file->bytes, i)), err);
+        }
+    }
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* and what was read is not needed again */
+    close(fd);
+    return status;
+}
+
+static tck_status_t verify_dir(const struct persistent *p, int dir_fd, struct version version, struct error *err)
+{
+    struct manifest manifest;
+    tck_status_t status = version_manifest(p, dir_fd, version, &manifest, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    uint8_t *buffer = aligned_alloc(ALIGN_BYTES, CHUNK_BYTES);
+    status = buffer == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory to verify with")
+                            : version_check_files(dir_fd, &manifest, err);
+    for (uint32_t i = 0; i < manifest.file_count && status == TCK_OK; i++) {
+        status = verify_file(dir_fd, &manifest.files[i], buffer, err);
+    }
+    free(buffer);
+    manifest_free(&manifest);
+    return status;
+}
+
+tck_status_t persistent_verify(struct persistent *p, const struct published *which, struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    int dir_fd = -1;
+    tck_status_t status = version_open(p, which, &dir_fd, err);
+    if (status == TCK_OK) {
+        status = verify_dir(p, dir_fd, which->version, err);
+        close(dir_fd);
+    }
+    if (status != TCK_OK) {
+        version_dir_name(which->version, name);
+        error_prefix(err, "%s", name);
+    }
+    return status;
+}

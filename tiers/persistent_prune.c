@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Retention. A version is un-published first (renamed to the trash, directory synced), then deleted file by file: at no
+ * moment does half a version stand under a version's name. A crash in between leaves it in the trash, for the sweep. */
+#include "tiers/persistent_impl.h"
+
+#include "base/log.h"
+#include "base/secret.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- deleting one directory ------------------------------------------------------------------------------------ */
+
+static tck_status_t check_entries(int dir_fd, const struct names *names, const struct deletion *deletion,
+                                  struct error *err)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        uint64_t bytes;
+        if (!deletion->may_delete(deletion->ctx, names->names[i])) {
+            return error_set(err, TCK_ERR_DENIED, "holds %s, which is not ours", names->names[i]);
+        }
+        tck_status_t status = beneath_size(dir_fd, names->names[i], &bytes, err); /* a regular file? */
+        if (status != TCK_OK) {
+            return status;
+        }
+    }
+    return TCK_OK;
+}
+
+static tck_status_t unlink_entries(int dir_fd, const struct names *names, struct error *err)
+{
+    bool has_manifest = false;
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], MANIFEST_NAME) == 0) {
+            has_manifest = true;
+            continue;
+        }
+        tck_status_t status = beneath_unlink(dir_fd, names->names[i], err);
+        if (status != TCK_OK) {
+            return status;
+        }
+    }
+    return has_manifest ? beneath_unlink(dir_fd, MANIFEST_NAME, err) : TCK_OK;
+}
+
+/* Opened, listed and checked in one go, so that what is deleted is what was looked at. */
+static tck_status_t empty_dir(const struct deletion *deletion, struct error *err)
+{
+    struct names names;
+    int dir_fd = -1;
+    tck_status_t status = beneath_open_dir(deletion->parent_fd, deletion->name, &dir_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = beneath_list(dir_fd, &names, err);
+    if (status == TCK_OK) {
+        status = check_entries(dir_fd, &names, deletion, err);
+        if (status == TCK_OK) {
+            status = unlink_entries(dir_fd, &names, err);
+        }
+        names_free(&names);
+    }
+    close(dir_fd);
+    return status;
+}
+
+tck_status_t delete_dir(const struct persistent *p, const struct deletion *deletion, struct error *err)
+{
+    struct error outcome = {0};
+    const char *what = deletion->what;
+    tck_status_t status = audit_intent(p->audit, AUDIT_DELETE, what, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    outcome.code = empty_dir(deletion, &outcome);
+    if (outcome.code == TCK_OK) {
+        outcome.code = beneath_remove_dir(deletion->parent_fd, deletion->name, &outcome);
+    }
+    audit_result(p->audit, AUDIT_DELETE, what, &outcome);
+    return outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "delete %s: %s", what, outcome.text);
+}
+
+static bool is_of_version(const void *ctx, const char *name)
+{
+    const struct manifest *manifest = ctx;
+    if (strcmp(name, MANIFEST_NAME) == 0) {
+        return true;
+    }
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        if (strcmp(name, manifest->files[i].name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_of_nothing(const void *ctx, const char *name)
+{
+    (void)ctx;
+    (void)name;
+    return false;
+}
+
+/* ---- trash ----------------------------------------------------------------------------------------------------- */
+
+/* Entries are called <version's name>.<8 hex>. */
+static void trash_name(struct version version, uint32_t number, char out[DIR_NAME_MAX])
+{
+    char name[DIR_NAME_MAX];
+    version_dir_name(version, name);
+    snprintf(out, DIR_NAME_MAX, "%.*s.%08x", DIR_NAME_MAX - 10, name, number);
+}
+
+static bool trash_parse(const char *name, struct version *out)
+{
+    char version[DIR_NAME_MAX];
+    const char *number = strrchr(name, '.');
+    if (number == NULL || strlen(name) >= sizeof(version)) {
+        return false;
+    }
+    snprintf(version, sizeof(version), "%.*s", (int)(number - name), name);
+    return version_dir_parse(version, out);
+}
+
+/* What is left of an un-published version: with its manifest, or empty. */
+static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, const char *name, struct error *err)
+{
+    struct manifest manifest;
+    struct version version;
+    char what[BENEATH_NAME_MAX + sizeof(TRASH_DIR) + 1];
+    int dir_fd = -1;
+    if (!trash_parse(name, &version)) {
+        return error_set(err, TCK_ERR_DENIED, "%s is not ours", name);
+    }
+    snprintf(what, sizeof(what), TRASH_DIR "/%.*s", BENEATH_NAME_MAX, name);
+    tck_status_t status = beneath_open_dir(trash_fd, name, &dir_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = version_manifest(p, dir_fd, version, &manifest, err);
+    close(dir_fd);
+    if (status == TCK_ERR_NOENT) {
+        struct deletion deletion = {trash_fd, name, what, is_of_nothing, NULL};
+        return delete_dir(p, &deletion, err);
+    }
+    if (status == TCK_OK) {
+        struct deletion deletion = {trash_fd, name, what, is_of_version, &manifest};
+        status = delete_dir(p, &deletion, err);
+        manifest_free(&manifest);
+    }
+    return status;
+}
+
+void empty_trash(const struct persistent *p)
+{
+    struct names names;
+    struct error err = {0};
+    int trash_fd = -1;
+    tck_status_t status = beneath_open_dir(p->job_fd, TRASH_DIR, &trash_fd, &err);
+    if (status == TCK_ERR_NOENT) {
+        return;
+    }
+    if (status == TCK_OK) {
+        status = beneath_list(trash_fd, &names, &err);
+        if (status != TCK_OK) {
+            close(trash_fd);
+        }
+    }
+    if (status != TCK_OK) {
+        log_warn("%s/%s/" TRASH_DIR ": %s", p->config->save_dir, p->config->job, err.text);
+        return;
+    }
+    for (size_t i = 0; i < names.count; i++) {
+        if (delete_trashed(p, trash_fd, names.names[i], &err) != TCK_OK) {
+            log_warn("%s/%s/" TRASH_DIR "/%s stays: %s", p->config->save_dir, p->config->job, names.names[i], err.text);
+        }
+    }
+    names_free(&names);
+    close(trash_fd);
+}
+
+/* ---- prune ----------------------------------------------------------------------------------------------------- */
+
+/* That nothing foreign lies in the directory: else the version stays published as a whole. */
+static tck_status_t check_deletable(const struct persistent *p, struct version version, struct error *err)
+{
+    struct published which = {.version = version};
+    struct manifest manifest;
+    struct names names;
+    int dir_fd = -1;
+    tck_status_t status = version_open(p, &which, &dir_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = version_manifest(p, dir_fd, version, &manifest, err);
+    if (status == TCK_OK) {
+        status = beneath_list(dir_fd, &names, err);
+        if (status == TCK_OK) {
+            struct deletion deletion = {.may_delete = is_of_version, .ctx = &manifest};
+            status = check_entries(dir_fd, &names, &deletion, err);
+            names_free(&names);
+        }
+        manifest_free(&manifest);
+    }
+    close(dir_fd);
+    return status;
+}
+
+/* From its published name into the trash, durably. */
+static tck_status_t unpublish(const struct persistent *p, struct version version, int trash_fd,
+                              char trashed_out[DIR_NAME_MAX], struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    uint32_t number;
+    tck_status_t status = random_bytes(&number, sizeof(number));
+    if (status != TCK_OK) {
+        return error_set(err, status, "no random bytes");
+    }
+    version_dir_name(version, name);
+    trash_name(version, number, trashed_out);
+    status = beneath_move_dir(p->job_fd, name, trash_fd, trashed_out, err);
+    if (status == TCK_OK) {
+        status = beneath_sync(trash_fd, err);
+    }
+    if (status == TCK_OK) {
+        status = beneath_sync(p->job_fd, err);
+    }
+    return status;
+}
+
+static tck_status_t remove_version(const struct persistent *p, struct version version, struct error *err)
+{
+    char name[DIR_NAME_MAX], trashed[DIR_NAME_MAX];
+    int trash_fd = -1;
+    struct error outcome = {0};
+    version_dir_name(version, name);
+    tck_status_t status = check_deletable(p, version, err);
+    if (status == TCK_OK) {
+        status = beneath_make_dir(p->job_fd, TRASH_DIR, &trash_fd, err);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = audit_intent(p->audit, AUDIT_DELETE, name, err);
+    if (status == TCK_OK) {
+        outcome.code = unpublish(p, version, trash_fd, trashed, &outcome);
+        if (outcome.code == TCK_OK) {
+            outcome.code = delete_trashed(p, trash_fd, trashed, &outcome);
+        }
+        audit_result(p->audit, AUDIT_DELETE, name, &outcome);
+        status = outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
+    }
+    close(trash_fd);
+    return status;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    return version_cmp(((const struct published *)b)->version, ((const struct published *)a)->version);
+}
+
+/* Keeps in versions those that have to go; returns how many. */
+static size_t select_surplus(struct published *versions, size_t count, uint32_t keep, struct version pinned)
+{
+    size_t surplus = 0;
+    if (keep == 0 || count == 0) {
+        return 0;
+    }
+    qsort(versions, count, sizeof(*versions), newest_first);
+    for (size_t i = keep; i < count; i++) {
+        if (!version_is(versions[i].version, pinned)) {
+            versions[surplus++] = versions[i];
+        }
+    }
+    return surplus;
+}
+
+/* Removes them oldest first, so that whatever stops it leaves the newer ones; those that stay are logged and dropped
+ * from the list. */
+static size_t remove_versions(const struct persistent *p, struct published *versions, size_t count)
+{
+    size_t removed = count; /* the list's tail from here on was removed */
+    for (size_t i = count; i-- > 0;) {
+        char name[DIR_NAME_MAX];
+        struct error err = {0};
+        version_dir_name(versions[i].version, name);
+        if (remove_version(p, versions[i].version, &err) != TCK_OK) {
+            log_warn("%s/%s/%s is not removed: %s", p->config->save_dir, p->config->job, name, err.text);
+            continue;
+        }
+        log_info("removed %s", name);
+        versions[--removed] = versions[i];
+    }
+    memmove(versions, versions + removed, (count - removed) * sizeof(*versions));
+    return count - removed;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): what, whether, and where to tell */
+tck_status_t persistent_prune(struct persistent *p, uint32_t keep, struct version pinned, bool dry_run,
+                              struct published **removed_out, size_t *count_out, struct error *err)
+{
+    struct published *versions = NULL;
+    size_t count = 0;
+    tck_status_t status = list_versions(p, p->job_fd, false, &versions, &count, err);
+    if (status != TCK_OK) {
+        free(versions);
+        return status;
+    }
+    count = select_surplus(versions, count, keep, pinned);
+    if (!dry_run && count > 0) {
+        count = remove_versions(p, versions, count);
+    }
+    if (removed_out == NULL) {
+        free(versions);
+        return TCK_OK;
+    }
+    *removed_out = versions;
+    *count_out = count;
+    return TCK_OK;
+}

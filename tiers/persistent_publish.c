@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From the stage to a published version: shard files are put into stage/<term>-<step>, the manifest is written beside
+ * them, and one rename without replace makes them a version. */
+#include "tiers/persistent_impl.h"
+
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LATEST_NAME "LATEST" /* for people and scripts; never read by us */
+#define WHAT_BYTES  (sizeof(STAGE_DIR) + DIR_NAME_MAX + MANIFEST_FILE_NAME)
+
+/* ---- put ------------------------------------------------------------------------------------------------------- */
+
+struct put {
+    struct persistent *p;
+    const struct tier_item *item;
+    tier_done_fn *done;
+    void *ctx;
+    int stage_fd;
+    char name[MANIFEST_FILE_NAME];
+    char what[WHAT_BYTES]; /* path below the job directory */
+    struct error outcome;
+};
+
+static void put_finish(struct put *op)
+{
+    if (op->outcome.code != TCK_OK) {
+        error_prefix(&op->outcome, "%s", op->what);
+    }
+    audit_result(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
+    if (op->stage_fd >= 0) {
+        close(op->stage_fd);
+    }
+    op->done(op->ctx, &op->outcome);
+    persistent_unref(op->p);
+    free(op);
+}
+
+/* Several agents make the same stage at the same time; each finds it or makes it. */
+static tck_status_t make_stage(const struct persistent *p, struct version version, int *fd_out, struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    int parent_fd = -1;
+    tck_status_t status = beneath_make_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    stage_dir_name(version, name);
+    status = beneath_make_dir(parent_fd, name, fd_out, err);
+    close(parent_fd);
+    return status;
+}
+
+static void put_prepare(void *ctx)
+{
+    struct put *op = ctx;
+    op->outcome.code = audit_intent(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
+    if (op->outcome.code == TCK_OK) {
+        op->outcome.code = make_stage(op->p, op->item->version, &op->stage_fd, &op->outcome);
+    }
+}
+
+static void put_written(void *ctx, const struct error *outcome)
+{
+    struct put *op = ctx;
+    op->outcome = *outcome;
+    put_finish(op);
+}
+
+static void put_prepared(void *ctx, bool canceled)
+{
+    struct put *op = ctx;
+    struct persistent *p = op->p;
+    tck_status_t status = op->outcome.code;
+    if (canceled || p->closing) {
+        status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing");
+    }
+    if (status == TCK_OK) {
+        status = p->ops->write_file(p, op->stage_fd, op->name, op->item, put_written, op, &op->outcome);
+    }
+    if (status != TCK_OK) {
+        put_finish(op);
+    }
+}
+
+tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
+                            struct error *err)
+{
+    char stage[DIR_NAME_MAX];
+    if (p->uring == NULL || version_none(item->version) || item->image_bytes == 0) {
+        return error_set(err, TCK_ERR_INVAL, "put: no loop, no version or no bytes");
+    }
+    struct put *op = calloc(1, sizeof(*op));
+    if (op == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "allocate a put");
+    }
+    *op = (struct put){.p = p, .item = item, .done = done, .ctx = ctx, .stage_fd = -1};
+    manifest_file_name(item->shard, op->name);
+    stage_dir_name(item->version, stage);
+    snprintf(op->what, sizeof(op->what), STAGE_DIR "/%s/%s", stage, op->name);
+    tck_status_t status = pool_submit(p->pool, put_prepare, put_prepared, op);
+    if (status != TCK_OK) {
+        error_set(err, status, "%s: start a put", op->what);
+        free(op);
+        return status;
+    }
+    persistent_ref(p);
+    return TCK_OK;
+}
+
+/* ---- publish --------------------------------------------------------------------------------------------------- */
+
+struct publish {
+    struct persistent *p;
+    const struct manifest *manifest; /* the caller's: not to be used after done */
+    struct version version;
+    uint32_t keep;
+    tier_done_fn *done;
+    void *ctx;
+    struct error outcome;
+};
+
+static bool same_content(const struct manifest *a, const struct manifest *b)
+{
+    if (strcmp(a->job, b->job) != 0 || !version_is(a->version, b->version) || a->file_count != b->file_count ||
+        !hash128_is(a->layout, b->layout)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < a->file_count; i++) {
+        const struct manifest_file *x = &a->files[i], *y = &b->files[i];
+        if (!hash128_is(x->shard, y->shard) || x->bytes != y->bytes || !hash128_is(x->root, y->root)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A retry after a publish whose answer was lost finds its own work. TCK_ERR_NOENT: the name is free. TCK_OK: the same
+ * version stands there, durably. */
+static tck_status_t find_published(const struct persistent *p, const struct manifest *manifest, struct error *err)
+{
+    struct published which = {.version = manifest->version};
+    struct manifest there;
+    struct error why = {0};
+    int dir_fd = -1;
+    tck_status_t status = version_open(p, &which, &dir_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    bool same = false;
+    if (version_manifest(p, dir_fd, manifest->version, &there, &why) == TCK_OK) {
+        same = version_check_files(dir_fd, &there, &why) == TCK_OK && same_content(manifest, &there);
+        manifest_free(&there);
+    }
+    close(dir_fd);
+    if (!same) {
+        return error_set(err, TCK_ERR_EXIST, "is there already with another content%s%s", why.text[0] ? ": " : "",
+                         why.text);
+    }
+    return beneath_sync(p->job_fd, err);
+}
+
+/* Part files of attempts that failed must not travel into the version. */
+static tck_status_t remove_parts(int stage_fd, struct error *err)
+{
+    struct names names;
+    char whole[BENEATH_NAME_MAX + 1];
+    tck_status_t status = beneath_list(stage_fd, &names, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < names.count && status == TCK_OK; i++) {
+        if (beneath_is_part(names.names[i], whole)) {
+            status = beneath_unlink(stage_fd, names.names[i], err);
+        }
+    }
+    names_free(&names);
+    return status;
+}
+
+/* Only what this build itself can read back is worth publishing. */
+static tck_status_t write_manifest(int stage_fd, const struct manifest *manifest, struct error *err)
+{
+    struct manifest again;
+    char *text;
+    size_t len;
+    tck_status_t status = manifest_print(manifest, &text, &len, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = manifest_parse(text, len, &again, err);
+    if (status == TCK_OK) {
+        manifest_free(&again);
+        status = beneath_write(stage_fd, MANIFEST_NAME, text, len, err);
+    }
+    free(text);
+    return status;
+}
+
+static tck_status_t complete_stage(int parent_fd, const char *stage, const struct manifest *manifest, struct error *err)
+{
+    int stage_fd = -1;
+    tck_status_t status = beneath_open_dir(parent_fd, stage, &stage_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = version_check_files(stage_fd, manifest, err);
+    if (status == TCK_OK) {
+        status = remove_parts(stage_fd, err);
+    }
+    if (status == TCK_OK) {
+        status = write_manifest(stage_fd, manifest, err);
+    }
+    close(stage_fd);
+    return status;
+}
+
+static tck_status_t check_not_superseded(struct persistent *p, uint64_t term, struct error *err)
+{
+    uint64_t newest;
+    tck_status_t status = persistent_newest_term(p, &newest, err);
+    if (status == TCK_OK && newest > term) {
+        status = error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over: term %" PRIu64 " was claimed", term, newest);
+    }
+    return status;
+}
+
+/* The rename is the moment of publishing; the two syncs make it last. */
+static tck_status_t move_stage(const struct persistent *p, int parent_fd, const char *stage, const char *name,
+                               struct error *err)
+{
+    struct error outcome = {0};
+    tck_status_t status = audit_intent(p->audit, AUDIT_PUBLISH, name, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    outcome.code = beneath_move_dir(parent_fd, stage, p->job_fd, name, &outcome);
+    if (outcome.code == TCK_OK) {
+        outcome.code = beneath_sync(p->job_fd, &outcome);
+    }
+    if (outcome.code == TCK_OK) {
+        outcome.code = beneath_sync(parent_fd, &outcome);
+    }
+    audit_result(p->audit, AUDIT_PUBLISH, name, &outcome);
+    return outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
+}
+
+static tck_status_t publish_stage(struct persistent *p, const struct manifest *manifest, const char *name,
+                                  struct error *err)
+{
+    char stage[DIR_NAME_MAX];
+    int parent_fd = -1;
+    tck_status_t status = beneath_open_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    stage_dir_name(manifest->version, stage);
+    status = complete_stage(parent_fd, stage, manifest, err);
+    if (status == TCK_OK) {
+        status = check_not_superseded(p, manifest->version.term, err);
+    }
+    if (status == TCK_OK) {
+        status = move_stage(p, parent_fd, stage, name, err);
+    }
+    close(parent_fd);
+    return status;
+}
+
+static void publish_work(void *ctx)
+{
+    struct publish *op = ctx;
+    struct error *err = &op->outcome;
+    char name[DIR_NAME_MAX];
+    version_dir_name(op->manifest->version, name);
+    tck_status_t status = find_published(op->p, op->manifest, err);
+    if (status == TCK_ERR_NOENT) {
+        status = publish_stage(op->p, op->manifest, name, err);
+    }
+    if (status != TCK_OK) {
+        error_prefix(err, "publish %s", name);
+        return;
+    }
+    *err = (struct error){.code = TCK_OK};
+}
+
+/* None of this can undo the publish, so failures are only told. */
+static void tidy_work(void *ctx)
+{
+    struct publish *op = ctx;
+    struct persistent *p = op->p;
+    struct error err = {0};
+    char name[DIR_NAME_MAX], line[DIR_NAME_MAX + 1];
+    version_dir_name(op->version, name);
+    int len = snprintf(line, sizeof(line), "%s\n", name);
+    if (beneath_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
+        log_warn("the hint " LATEST_NAME " is not renewed: %s", err.text);
+    }
+    if (persistent_prune(p, op->keep, VERSION_NONE, false, NULL, NULL, &err) != TCK_OK) {
+        log_warn("older versions are not removed: %s", err.text);
+    }
+}
+
+static void publish_free(struct publish *op)
+{
+    persistent_unref(op->p);
+    free(op);
+}
+
+static void tidy_done(void *ctx, bool canceled);
+
+/* Takes op over. One at a time: a publish that ends meanwhile has its turn after this one. */
+static void tidy_start(struct publish *op)
+{
+    struct persistent *p = op->p;
+    if (p->closing || p->tidying) {
+        p->tidy_next = p->closing ? VERSION_NONE : op->version;
+        publish_free(op);
+        return;
+    }
+    op->keep = p->config->max_ckpt_num;
+    p->tidying = pool_submit(p->pool, tidy_work, tidy_done, op) == TCK_OK;
+    if (!p->tidying) {
+        publish_free(op); /* the next publish does it */
+    }
+}
+
+static void tidy_done(void *ctx, bool canceled)
+{
+    struct publish *op = ctx;
+    struct persistent *p = op->p;
+    op->version = p->tidy_next;
+    p->tidy_next = VERSION_NONE;
+    p->tidying = false;
+    if (canceled || version_none(op->version)) {
+        publish_free(op);
+    } else {
+        tidy_start(op);
+    }
+}
+
+/* The caller learns of its version before the older ones are deleted, which may take long. */
+static void publish_done(void *ctx, bool canceled)
+{
+    struct publish *op = ctx;
+    if (canceled) {
+        error_set(&op->outcome, TCK_ERR_CANCELED, "publish: the persistent tier is closing");
+    }
+    op->done(op->ctx, &op->outcome);
+    if (op->outcome.code == TCK_OK) {
+        tidy_start(op);
+    } else {
+        publish_free(op);
+    }
+}
+
+tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, tier_done_fn *done, void *ctx,
+                                struct error *err)
+{
+    if (p->pool == NULL || strcmp(manifest->job, p->config->job) != 0) {
+        return error_set(err, TCK_ERR_INVAL, "publish: no pool, or a manifest of job %s", manifest->job);
+    }
+    struct publish *op = calloc(1, sizeof(*op));
+    if (op == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "allocate a publish");
+    }
+    *op = (struct publish){.p = p,
+                           .manifest = manifest,
+                           .version = manifest->version,
+                           .keep = p->config->max_ckpt_num,
+                           .done = done,
+                           .ctx = ctx};
+    tck_status_t status = pool_submit(p->pool, publish_work, publish_done, op);
+    if (status != TCK_OK) {
+        free(op);
+        return error_set(err, status, "start a publish");
+    }
+    persistent_ref(p);
+    return TCK_OK;
+}
+
+/* ---- sweep ----------------------------------------------------------------------------------------------------- */
+
+static bool is_shard_file(const char *name)
+{
+    char hex[HASH128_TEXT], again[MANIFEST_FILE_NAME];
+    struct hash128 shard;
+    if (sscanf(name, "shard-%32[0-9a-f].safetensors", hex) != 1 || !hash128_parse(hex, &shard)) {
+        return false;
+    }
+    manifest_file_name(shard, again);
+    return strcmp(name, again) == 0;
+}
+
+static bool is_of_stage(const void *ctx, const char *name)
+{
+    char whole[BENEATH_NAME_MAX + 1];
+    (void)ctx;
+    if (beneath_is_part(name, whole)) {
+        name = whole;
+    }
+    return strcmp(name, MANIFEST_NAME) == 0 || is_shard_file(name);
+}
+
+static void sweep_stage(const struct persistent *p, int parent_fd, const char *name)
+{
+    char what[BENEATH_NAME_MAX + sizeof(STAGE_DIR) + 1];
+    struct error err = {0};
+    snprintf(what, sizeof(what), STAGE_DIR "/%.*s", BENEATH_NAME_MAX, name);
+    struct deletion deletion = {parent_fd, name, what, is_of_stage, NULL};
+    if (delete_dir(p, &deletion, &err) != TCK_OK) {
+        log_warn("%s/%s: a stage is not removed: %s", p->config->save_dir, p->config->job, err.text);
+    }
+}
+
+static tck_status_t sweep_stages(const struct persistent *p, uint64_t term, struct version keep, struct error *err)
+{
+    struct names names;
+    int parent_fd = -1;
+    tck_status_t status = beneath_open_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
+    if (status != TCK_OK) {
+        return status == TCK_ERR_NOENT ? TCK_OK : status;
+    }
+    status = beneath_list(parent_fd, &names, err);
+    if (status == TCK_OK) {
+        for (size_t i = 0; i < names.count; i++) {
+            struct version version;
+            if (stage_dir_parse(names.names[i], &version) && version.term <= term && !version_is(version, keep)) {
+                sweep_stage(p, parent_fd, names.names[i]);
+            }
+        }
+        names_free(&names);
+    }
+    close(parent_fd);
+    return status;
+}
+
+tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err)
+{
+    tck_status_t status = sweep_stages(p, term, keep, err);
+    if (status == TCK_OK) {
+        empty_trash(p);
+    }
+    return status;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * persistent_ops on a POSIX file system. Calls that may block (open, allocate, close, rename) run in the pool, the data
+ * moves by uring.h past the page cache, and read chunks are checksummed in the pool while the next ones arrive. */
+#include "tiers/persistent_impl.h"
+
+#include "base/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES 4096u
+
+/* NOLINTNEXTLINE(misc-redundant-expression): equal is what they must stay */
+_Static_assert(URING_REQUEST_BYTES == CHUNK_BYTES, "a part of a transfer is a chunk of an image");
+
+/* Past the page cache if the buffer allows it and the file system does not refuse. */
+static tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item, int *fd_out,
+                                struct error *err)
+{
+    if ((uintptr_t)item->image % BLOCK_BYTES != 0 || item->image_bytes % BLOCK_BYTES != 0) {
+        return beneath_open(dir_fd, name, flags, fd_out, err);
+    }
+    tck_status_t status = beneath_open(dir_fd, name, flags | O_DIRECT, fd_out, err);
+    if (status != TCK_ERR_INVAL) {
+        return status;
+    }
+    log_info("%s: this file system refuses O_DIRECT: it goes through the page cache", name);
+    return beneath_open(dir_fd, name, flags & ~O_EXCL, fd_out, err); /* the refused open may have made the file */
+}
+
+/* ---- write ----------------------------------------------------------------------------------------------------- */
+
+struct file_write {
+    struct persistent *p;
+    const struct tier_item *item;
+    tier_done_fn *done;
+    void *ctx;
+    int dir_fd, fd;
+    char name[MANIFEST_FILE_NAME], part[BENEATH_NAME_MAX + 1];
+    struct error outcome;
+};
+
+/* Allocating first tells of a full disk before the transfer, and keeps the file in one piece. */
+static tck_status_t allocate(int fd, const char *name, uint64_t bytes, struct error *err)
+{
+    int rc;
+    do {
+        rc = fallocate(fd, 0, 0, (off_t)bytes);
+    } while (rc < 0 && errno == EINTR);
+    if (rc < 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
+        return error_set(err, status_of_errno(errno), "%s: allocate %" PRIu64 " bytes: %m", name, bytes);
+    }
+    return TCK_OK;
+}
+
+static void write_open(void *ctx)
+{
+    struct file_write *op = ctx;
+    tck_status_t status = beneath_part_name(op->name, op->part, &op->outcome);
+    if (status == TCK_OK) {
+        status = open_direct(op->dir_fd, op->part, O_WRONLY | O_CREAT | O_EXCL, op->item, &op->fd, &op->outcome);
+    }
+    if (status == TCK_OK) {
+        status = allocate(op->fd, op->name, op->item->image_bytes, &op->outcome);
+    }
+    op->outcome.code = status;
+}
+
+/* Under its final name only if every step went well; else it is given up, and the next attempt takes a new name. */
+static void write_close(void *ctx)
+{
+    struct file_write *op = ctx;
+    struct error *outcome = &op->outcome;
+    if (op->fd < 0) {
+        return;
+    }
+    if (close(op->fd) < 0 && outcome->code == TCK_OK) {
+        error_set(outcome, status_of_errno(errno), "%s: close: %m", op->name);
+    }
+    if (outcome->code == TCK_OK && beneath_rename(op->dir_fd, op->part, op->name, outcome) == TCK_OK) {
+        outcome->code = beneath_sync(op->dir_fd, outcome);
+        return;
+    }
+    struct error why = {0};
+    if (beneath_unlink(op->dir_fd, op->part, &why) != TCK_OK) {
+        log_warn("a part file stays until the next sweep: %s", why.text);
+    }
+}
+
+static void write_closed(void *ctx, bool canceled)
+{
+    struct file_write *op = ctx;
+    if (canceled) {
+        write_close(op);
+    }
+    op->done(op->ctx, &op->outcome);
+    persistent_unref(op->p);
+    free(op);
+}
+
+static void write_ended(void *ctx, const struct error *outcome)
+{
+    struct file_write *op = ctx;
+    op->outcome = *outcome;
+    persistent_run_last(op->p, write_close, write_closed, op);
+}
+
+static void write_opened(void *ctx, bool canceled)
+{
+    struct file_write *op = ctx;
+    tck_status_t status = op->outcome.code;
+    if (canceled || op->p->closing) {
+        status = error_set(&op->outcome, TCK_ERR_CANCELED, "%s: the persistent tier is closing", op->name);
+    }
+    if (status == TCK_OK) {
+        struct uring_transfer ask = {.direction = URING_WRITE,
+                                     .fd = op->fd,
+                                     .name = op->name,
+                                     .ctx = op,
+                                     .data = op->item->image,
+                                     .bytes = op->item->image_bytes,
+                                     .done = write_ended};
+        status = uring_start(op->p->uring, &ask, &op->outcome);
+    }
+    if (status != TCK_OK) {
+        persistent_run_last(op->p, write_close, write_closed, op);
+    }
+}
+
+/* NOLINTNEXTLINE(readability-function-size): as in persistent_ops */
+static tck_status_t posix_write_file(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
+                                     tier_done_fn *done, void *ctx, struct error *err)
+{
+    struct file_write *op = calloc(1, sizeof(*op));
+    if (op == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "%s: allocate a write", name);
+    }
+    *op = (struct file_write){.p = p, .item = item, .done = done, .ctx = ctx, .dir_fd = dir_fd, .fd = -1};
+    snprintf(op->name, sizeof(op->name), "%s", name);
+    tck_status_t status = pool_submit(p->pool, write_open, write_opened, op);
+    if (status != TCK_OK) {
+        free(op);
+        return error_set(err, status, "%s: start a write", name);
+    }
+    persistent_ref(p);
+    return TCK_OK;
+}
+
+/* ---- read ------------------------------------------------------------------------------------------------------ */
+
+struct file_read {
+    struct persistent *p;
+    struct tier_item *item;
+    tier_done_fn *done;
+    void *ctx;
+    int dir_fd, fd;
+    char name[MANIFEST_FILE_NAME];
+    struct error outcome;
+    bool data_ended;
+    uint32_t jobs; /* checksums under way */
+    struct file_chunk {
+        struct file_read *op;
+        uint32_t i;
+    } chunks[];
+};
+
+static void read_open(void *ctx)
+{
+    struct file_read *op = ctx;
+    struct stat st;
+    tck_status_t status = open_direct(op->dir_fd, op->name, O_RDONLY, op->item, &op->fd, &op->outcome);
+    if (status == TCK_OK && fstat(op->fd, &st) < 0) {
+        status = error_set(&op->outcome, status_of_errno(errno), "%s: stat: %m", op->name);
+    }
+    if (status == TCK_OK && (uint64_t)st.st_size != op->item->image_bytes) {
+        status = error_set(&op->outcome, TCK_ERR_CORRUPT, "%s has %lld bytes, expected %" PRIu64, op->name,
+                           (long long)st.st_size, op->item->image_bytes);
+    }
+    op->outcome.code = status;
+}
+
+static void read_settle(struct file_read *op)
+{
+    if (!op->data_ended || op->jobs > 0) {
+        return;
+    }
+    if (op->fd >= 0) {
+        close(op->fd);
+    }
+    op->done(op->ctx, &op->outcome);
+    persistent_unref(op->p);
+    free(op);
+}
+
+static void chunk_work(void *ctx)
+{
+    const struct file_chunk *chunk = ctx;
+    const struct tier_item *item = chunk->op->item;
+    const uint8_t *data = item->image + (uint64_t)chunk->i * CHUNK_BYTES;
+    item->crcs[chunk->i] = crc32c(0, data, chunk_size(item->image_bytes, chunk->i));
+}
+
+static void chunk_done(void *ctx, bool canceled)
+{
+    struct file_read *op = ((struct file_chunk *)ctx)->op;
+    op->jobs--;
+    if (canceled) {
+        error_set(&op->outcome, TCK_ERR_CANCELED, "%s: its check was canceled", op->name);
+    }
+    read_settle(op);
+}
+
+static void read_part(void *ctx, uint32_t i)
+{
+    struct file_read *op = ctx;
+    op->chunks[i] = (struct file_chunk){.op = op, .i = i};
+    op->jobs++;
+    if (op->p->closing || pool_submit(op->p->pool, chunk_work, chunk_done, &op->chunks[i]) != TCK_OK) {
+        op->jobs--;
+        error_set(&op->outcome, TCK_ERR_CANCELED, "%s: chunk %" PRIu32 " could not be checked", op->name, i);
+    }
+}
+
+static void read_ended(void *ctx, const struct error *outcome)
+{
+    struct file_read *op = ctx;
+    op->data_ended = true;
+    if (outcome->code != TCK_OK) {
+        op->outcome = *outcome;
+    }
+    read_settle(op);
+}
+
+static void read_opened(void *ctx, bool canceled)
+{
+    struct file_read *op = ctx;
+    tck_status_t status = op->outcome.code;
+    if (canceled || op->p->closing) {
+        status = error_set(&op->outcome, TCK_ERR_CANCELED, "%s: the persistent tier is closing", op->name);
+    }
+    if (status == TCK_OK) {
+        struct uring_transfer ask = {.direction = URING_READ,
+                                     .fd = op->fd,
+                                     .name = op->name,
+                                     .ctx = op,
+                                     .data = op->item->image,
+                                     .bytes = op->item->image_bytes,
+                                     .part = read_part,
+                                     .done = read_ended};
+        status = uring_start(op->p->uring, &ask, &op->outcome);
+    }
+    if (status != TCK_OK) {
+        op->data_ended = true;
+        read_settle(op);
+    }
+}
+
+/* NOLINTNEXTLINE(readability-function-size): as in persistent_ops */
+static tck_status_t posix_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
+                                    tier_done_fn *done, void *ctx, struct error *err)
+{
+    uint32_t chunks = chunk_count(item->image_bytes);
+    struct file_read *op = calloc(1, sizeof(*op) + chunks * sizeof(op->chunks[0]));
+    if (op == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "%s: allocate a read", name);
+    }
+    *op = (struct file_read){.p = p, .item = item, .done = done, .ctx = ctx, .dir_fd = dir_fd, .fd = -1};
+    snprintf(op->name, sizeof(op->name), "%s", name);
+    tck_status_t status = pool_submit(p->pool, read_open, read_opened, op);
+    if (status != TCK_OK) {
+        free(op);
+        return error_set(err, status, "%s: start a read", name);
+    }
+    persistent_ref(p);
+    return TCK_OK;
+}
+
+const struct persistent_ops posix_ops = {
+    .name = "posix",
+    .write_file = posix_write_file,
+    .read_file = posix_read_file,
+};

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The two files of a segment and the headers of its slots. */
+#include "tiers/segment.h"
+
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define HEADER_PAGES UINT64_C(2)
+
+static uint64_t round_up(uint64_t value, uint64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+/* ---- where things are ---------------------------------------------------------------------------------------- */
+
+/* Images that fill a huge page begin at one. */
+static uint64_t stride_of(uint64_t image_bytes)
+{
+    return round_up(image_bytes, image_bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES);
+}
+
+/* Of one slot in the meta file. */
+static uint64_t meta_stride(uint64_t image_bytes)
+{
+    return HEADER_PAGES * SLOT_HEADER_BYTES + round_up(chunk_count(image_bytes) * sizeof(uint32_t), PAGE_BYTES);
+}
+
+static uint8_t *header_page(const struct segment *segment, uint32_t slot, uint32_t page)
+{
+    return segment->meta.base + slot * meta_stride(segment->image_bytes) + (uint64_t)page * SLOT_HEADER_BYTES;
+}
+
+uint8_t *segment_image(const struct segment *segment, uint32_t slot)
+{
+    return segment->data.base + slot * segment->slot_stride;
+}
+
+uint32_t *segment_crcs(const struct segment *segment, uint32_t slot)
+{
+    return (uint32_t *)(void *)header_page(segment, slot, HEADER_PAGES);
+}
+
+const struct slot_header *segment_header(const struct segment *segment, uint32_t slot)
+{
+    return &segment->headers[slot];
+}
+
+struct segment_info segment_info(const struct segment *segment)
+{
+    return (struct segment_info){.shard = segment->shard,
+                                 .image_bytes = segment->image_bytes,
+                                 .slot_stride = segment->slot_stride,
+                                 .slot_count = segment->slot_count,
+                                 .page_bytes = segment->data.page_bytes,
+                                 .data_fd = segment->data.fd};
+}
+
+/* ---- writing headers ----------------------------------------------------------------------------------------- */
+
+/* The magic goes last and is taken away first, so that a writer that dies at any instruction leaves a page that is
+ * either whole or plainly none. */
+static void publish_page(uint8_t *page, const uint8_t *content)
+{
+    uint64_t magic;
+    _Atomic uint64_t *place = (_Atomic uint64_t *)(void *)page;
+    memcpy(&magic, content, sizeof(magic));
+    atomic_store_explicit(place, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    memcpy(page + sizeof(magic), content + sizeof(magic), SLOT_HEADER_BYTES - sizeof(magic));
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(place, magic, memory_order_release);
+}
+
+void segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header)
+{
+    uint8_t content[SLOT_HEADER_BYTES];
+    uint32_t page = 1 - segment->newest_page[slot];
+    struct slot_header full = *header;
+    full.sequence = segment->headers[slot].sequence + 1;
+    memcpy(full.job, segment->job, sizeof(full.job));
+    full.segment = segment->id;
+    full.slot = slot;
+    full.slot_count = segment->slot_count;
+    full.slot_stride = segment->slot_stride;
+    full.image_bytes = segment->image_bytes;
+    full.shard = segment->shard;
+    full.chunk_bytes = CHUNK_BYTES;
+    slot_header_encode(&full, content);
+    pthread_mutex_lock(&segment->lock);
+    publish_page(header_page(segment, slot, page), content);
+    segment->headers[slot] = full;
+    segment->newest_page[slot] = page;
+    pthread_mutex_unlock(&segment->lock);
+}
+
+static void write_free_header(struct segment *segment, uint32_t slot)
+{
+    segment_write_header(segment, slot, &(struct slot_header){.state = SLOT_FREE});
+}
+
+/* ---- make ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t segment_check(const struct segment_wish *wish, struct error *err)
+{
+    if (wish->image_bytes == 0 || wish->image_bytes > SLOT_STRIDE_MAX) {
+        return error_set(err, TCK_ERR_INVAL, "no segment for an image of %" PRIu64 " bytes", wish->image_bytes);
+    }
+    if (wish->slot_count == 0 || wish->slot_count > CORE_SLOTS_MAX) {
+        return error_set(err, TCK_ERR_INVAL, "no segment of %" PRIu32 " slots: 1 to %d", wish->slot_count,
+                         CORE_SLOTS_MAX);
+    }
+    return TCK_OK;
+}
+
+uint64_t segment_bytes(const struct segment_wish *wish)
+{
+    return wish->slot_count * (stride_of(wish->image_bytes) + meta_stride(wish->image_bytes));
+}
+
+static struct segment *segment_alloc(void)
+{
+    struct segment *segment = calloc(1, sizeof(*segment));
+    if (segment == NULL || pthread_mutex_init(&segment->lock, NULL) != 0) {
+        free(segment);
+        return NULL;
+    }
+    segment->data.fd = -1;
+    segment->meta.fd = -1;
+    return segment;
+}
+
+void segment_free(struct segment *segment)
+{
+    if (segment == NULL) {
+        return;
+    }
+    pages_free(&segment->data);
+    pages_free(&segment->meta);
+    pthread_mutex_destroy(&segment->lock);
+    free(segment);
+}
+
+static tck_status_t make_files(struct segment *segment, const struct page_source *source, struct error *err)
+{
+    uint64_t data_bytes = segment->slot_count * segment->slot_stride;
+    uint64_t meta_bytes = segment->slot_count * meta_stride(segment->image_bytes);
+    if (getrandom(&segment->id, sizeof(segment->id), 0) != sizeof(segment->id)) {
+        return error_set(err, TCK_ERR_IO, "no random id for a segment: %m");
+    }
+    tck_status_t status = pages_make(source, meta_bytes, false, &segment->meta, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    return pages_make(source, data_bytes, segment->image_bytes >= HUGE_PAGE_BYTES, &segment->data, err);
+}
+
+tck_status_t segment_make(const struct segment_wish *wish, const struct page_source *source, struct segment **out,
+                          struct error *err)
+{
+    struct segment *segment = segment_alloc();
+    if (segment == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a segment's own data");
+    }
+    memcpy(segment->job, wish->job, strnlen(wish->job, sizeof(segment->job) - 1));
+    segment->shard = wish->shard;
+    segment->image_bytes = wish->image_bytes;
+    segment->slot_stride = stride_of(wish->image_bytes);
+    segment->slot_count = wish->slot_count;
+    tck_status_t status = make_files(segment, source, err);
+    if (status != TCK_OK) {
+        segment_free(segment);
+        return status;
+    }
+    for (uint32_t slot = 0; slot < segment->slot_count; slot++) {
+        write_free_header(segment, slot);
+    }
+    *out = segment;
+    return TCK_OK;
+}
+
+/* ---- open ---------------------------------------------------------------------------------------------------- */
+
+/* Where in the meta file a slot's pages lie follows from the sizes in any whole header: finds the first. */
+static tck_status_t find_header(const struct pages *meta, struct slot_header *out, struct error *err)
+{
+    for (uint64_t at = 0; at < meta->bytes; at += SLOT_HEADER_BYTES) {
+        if (slot_header_decode(meta->base + at, out, NULL) == TCK_OK) {
+            return TCK_OK;
+        }
+    }
+    /* The first page says why, or which other format it is. */
+    return slot_header_decode(meta->base, out, err);
+}
+
+/* Takes the sizes from a header and checks the files against them. */
+static tck_status_t take_sizes(struct segment *segment, const struct slot_header *header, struct error *err)
+{
+    segment->shard = header->shard;
+    segment->image_bytes = header->image_bytes;
+    segment->slot_stride = header->slot_stride;
+    segment->slot_count = header->slot_count;
+    uint64_t data_bytes = header->slot_count * header->slot_stride;
+    uint64_t meta_bytes = header->slot_count * meta_stride(header->image_bytes);
+    if (header->slot_stride != stride_of(header->image_bytes) || segment->data.bytes != data_bytes ||
+        segment->meta.bytes != meta_bytes) {
+        return error_set(err, TCK_ERR_CORRUPT,
+                         "its header stands for %" PRIu64 " + %" PRIu64 " bytes, the files have %" PRIu64 " + %" PRIu64,
+                         data_bytes, meta_bytes, segment->data.bytes, segment->meta.bytes);
+    }
+    return TCK_OK;
+}
+
+static bool belongs(const struct segment *segment, uint32_t slot, const struct slot_header *header)
+{
+    return hash128_is(header->segment, segment->id) && strcmp(header->job, segment->job) == 0 && header->slot == slot &&
+           hash128_is(header->shard, segment->shard) && header->image_bytes == segment->image_bytes &&
+           header->slot_stride == segment->slot_stride && header->slot_count == segment->slot_count;
+}
+
+static tck_status_t take_slot(struct segment *segment, uint32_t slot, struct error *err)
+{
+    struct slot_header *header = &segment->headers[slot];
+    const uint8_t *page_a = header_page(segment, slot, 0), *page_b = header_page(segment, slot, 1);
+    struct slot_header in_b;
+    struct error torn = {0};
+    tck_status_t status = slot_header_newest(page_a, page_b, header, &torn);
+    if (status == TCK_ERR_PROTO) {
+        return error_set(err, status, "slot %" PRIu32 ": %s", slot, torn.text);
+    }
+    if (status != TCK_OK) {
+        log_warn("slot %" PRIu32 " of a segment is lost and free again: %s", slot, torn.text);
+        write_free_header(segment, slot);
+        return TCK_OK;
+    }
+    if (!belongs(segment, slot, header)) {
+        return error_set(err, TCK_ERR_CORRUPT, "the header of slot %" PRIu32 " is of job %s or of another segment",
+                         slot, header->job);
+    }
+    bool b_newest = slot_header_decode(page_b, &in_b, NULL) == TCK_OK && in_b.sequence == header->sequence;
+    segment->newest_page[slot] = b_newest ? 1 : 0;
+    return TCK_OK;
+}
+
+static tck_status_t take_slots(struct segment *segment, struct error *err)
+{
+    struct slot_header first;
+    tck_status_t status = find_header(&segment->meta, &first, err);
+    if (status == TCK_OK) {
+        status = take_sizes(segment, &first, err);
+    }
+    for (uint32_t slot = 0; status == TCK_OK && slot < segment->slot_count; slot++) {
+        status = take_slot(segment, slot, err);
+    }
+    return status;
+}
+
+tck_status_t segment_open(struct hash128 id, const char *job, int data_fd, int meta_fd, struct segment **out,
+                          struct error *err)
+{
+    struct segment *segment = segment_alloc();
+    if (segment == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a segment's own data");
+    }
+    segment->id = id;
+    memcpy(segment->job, job, strnlen(job, sizeof(segment->job) - 1));
+    tck_status_t status = pages_map(data_fd, &segment->data, err);
+    if (status == TCK_OK) {
+        status = pages_map(meta_fd, &segment->meta, err);
+    }
+    if (status == TCK_OK) {
+        status = take_slots(segment, err);
+    }
+    if (status != TCK_OK) {
+        segment->data.fd = -1; /* stay the caller's */
+        segment->meta.fd = -1;
+        segment_free(segment);
+        return status;
+    }
+    *out = segment;
+    return TCK_OK;
+}
+
+/* ---- verify -------------------------------------------------------------------------------------------------- */
+
+static tck_status_t verify_chunks(const struct segment *segment, uint32_t slot, struct error *err)
+{
+    const uint8_t *image = segment_image(segment, slot);
+    const uint32_t *crcs = segment_crcs(segment, slot);
+    uint32_t count = chunk_count(segment->image_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t crc = crc32c(0, image + (uint64_t)i * CHUNK_BYTES, chunk_size(segment->image_bytes, i));
+        if (crc != crcs[i]) {
+            return error_set(err, TCK_ERR_CORRUPT,
+                             "slot %" PRIu32 ": chunk %" PRIu32 " of %" PRIu32 " has CRC %08" PRIx32
+                             ", its table says %08" PRIx32,
+                             slot, i, count, crc, crcs[i]);
+        }
+    }
+    return TCK_OK;
+}
+
+static struct slot_header copy_header(struct segment *segment, uint32_t slot)
+{
+    pthread_mutex_lock(&segment->lock);
+    struct slot_header header = segment->headers[slot];
+    pthread_mutex_unlock(&segment->lock);
+    return header;
+}
+
+tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err)
+{
+    char shard[HASH128_TEXT];
+    struct error found = {0};
+    struct slot_header header = copy_header(segment, slot);
+    if (header.state != SLOT_VERIFIED) {
+        return error_set(err, TCK_ERR_INVAL, "slot %" PRIu32 " is %s: it has no digests to be checked by", slot,
+                         slot_state_name(header.state));
+    }
+    tck_status_t status = verify_chunks(segment, slot, &found);
+    if (status == TCK_OK && !hash128_is(digest_root(segment_crcs(segment, slot), segment->image_bytes), header.root)) {
+        status = error_set(&found, TCK_ERR_CORRUPT,
+                           "slot %" PRIu32 ": its chunk CRCs do not give the root in its header", slot);
+    }
+    if (status != TCK_OK) {
+        hash128_text(segment->shard, shard);
+        return error_set(err, status, "shard %s version %" PRIu64 ".%" PRIu64 ": %s", shard, header.version.term,
+                         header.version.step, found.text);
+    }
+    return TCK_OK;
+}

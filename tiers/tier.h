@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What all tiers speak of: one version of one shard, lying in a slot, on its way to or from a peer's memory (peer.h) or
+ * storage (persistent.h). Their put and get calls come from the loop's thread and return at once; done runs later in
+ * the same thread, exactly once, unless the call itself returned an error. put is done only when the other side has
+ * verified the bytes (peer) or they are synced to the device (storage); get only when every chunk was checked. The item
+ * and its buffers stay the caller's, untouched and pinned, until then. */
+#ifndef TCK_TIERS_TIER_H
+#define TCK_TIERS_TIER_H
+
+#include "base/digest.h"
+#include "base/loop.h"
+#include "base/pool.h"
+
+/* One version of one shard, in a slot. */
+struct tier_item {
+    struct version version;
+    struct hash128 shard;
+    uint64_t image_bytes;
+    uint8_t *image;      /* get: filled; put: read */
+    uint32_t *crcs;      /* chunk_count(image_bytes) entries; get: filled, put: read */
+    struct hash128 root; /* put: of crcs; get: what is expected, all zero if unknown, filled in when done */
+};
+
+typedef void tier_done_fn(void *ctx, const struct error *outcome); /* outcome->code TCK_OK: done, verified */
+
+#endif

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The engine behind uring.h. URING_DEPTH request slots are filled from the list of transfers, oldest first; each
+ * completion frees or repeats its request and fills the slots again. A write's fdatasync is one more request, made when
+ * all of its data is written. */
+#include "tiers/uring.h"
+
+#include "base/log.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES 4096u /* a request that came short goes on from a multiple of this, as O_DIRECT wants */
+#define TRIES_MAX   64    /* of one request that was interrupted, came short or found no resources */
+
+struct transfer {
+    struct uring_transfer ask;
+    uint64_t next; /* first byte not yet asked for */
+    uint32_t in_flight;
+    bool syncing; /* its fdatasync was asked for */
+    struct error outcome;
+    struct transfer *next_in_list;
+};
+
+struct request {
+    struct uring *uring;
+    struct transfer *transfer; /* NULL: the slot is free */
+    bool sync;
+    uint64_t offset;
+    uint32_t len, filled; /* filled: bytes of it that are done */
+    uint32_t tries;
+    int result; /* of the pool's way: as io_uring's, bytes or -errno */
+};
+
+struct uring {
+    struct loop *loop;
+    struct pool *pool;
+    bool has_ring, closing, submit_posted;
+    struct io_uring ring;
+    int event_fd;
+    struct loop_fd *source;
+    uint32_t in_flight;
+    struct transfer *transfers; /* oldest first */
+    struct request requests[URING_DEPTH];
+};
+
+static void request_done(struct request *request, int result);
+static void go_on(struct uring *uring);
+
+/* ---- carrying out one request ---------------------------------------------------------------------------------- */
+
+static void submit_again(void *ctx);
+
+/* Requests that the kernel has no memory for now stay in the ring's queue and are offered again in the next turn. */
+static void ring_submit(struct uring *uring)
+{
+    int rc = io_uring_submit(&uring->ring);
+    if (rc >= 0 || uring->submit_posted) {
+        return;
+    }
+    errno = -rc;
+    log_debug("io_uring_submit: %m, trying again");
+    uring->submit_posted = loop_post(uring->loop, submit_again, uring) == TCK_OK;
+}
+
+static void submit_again(void *ctx)
+{
+    struct uring *uring = ctx;
+    uring->submit_posted = false;
+    if (!uring->closing) {
+        ring_submit(uring);
+    } else if (uring->in_flight == 0) {
+        free(uring);
+    }
+}
+
+static uint8_t *request_data(const struct request *request)
+{
+    return (uint8_t *)request->transfer->ask.data + request->offset + request->filled;
+}
+
+static void ring_start(struct request *request)
+{
+    const struct uring_transfer *ask = &request->transfer->ask;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&request->uring->ring); /* never NULL: the ring has a place per slot */
+    uint32_t left = request->len - request->filled;
+    uint64_t at = request->offset + request->filled;
+
+    if (request->sync) {
+        io_uring_prep_fsync(sqe, ask->fd, IORING_FSYNC_DATASYNC);
+    } else if (ask->direction == URING_WRITE) {
+        io_uring_prep_write(sqe, ask->fd, request_data(request), left, at);
+    } else {
+        io_uring_prep_read(sqe, ask->fd, request_data(request), left, at);
+    }
+    io_uring_sqe_set_data(sqe, request);
+    ring_submit(request->uring);
+}
+
+static void pool_work(void *ctx)
+{
+    struct request *request = ctx;
+    const struct uring_transfer *ask = &request->transfer->ask;
+    uint32_t left = request->len - request->filled;
+    off_t at = (off_t)(request->offset + request->filled);
+    ssize_t rc;
+
+    if (request->sync) {
+        rc = fdatasync(ask->fd);
+    } else if (ask->direction == URING_WRITE) {
+        rc = pwrite(ask->fd, request_data(request), left, at);
+    } else {
+        rc = pread(ask->fd, request_data(request), left, at);
+    }
+    request->result = rc < 0 ? -errno : (int)rc;
+}
+
+static void pool_worked(void *ctx, bool canceled)
+{
+    struct request *request = ctx;
+    struct uring *uring = request->uring;
+    request_done(request, canceled ? -ECANCELED : request->result);
+    if (uring->closing && uring->in_flight == 0) {
+        free(uring);
+    } else {
+        go_on(uring);
+    }
+}
+
+/* Counts the request as in flight; false if it could not be started at all. */
+static bool request_start(struct request *request)
+{
+    if (request->uring->has_ring) {
+        ring_start(request);
+    } else if (pool_submit(request->uring->pool, pool_work, pool_worked, request) != TCK_OK) {
+        return false;
+    }
+    request->uring->in_flight++;
+    request->transfer->in_flight++;
+    return true;
+}
+
+/* ---- transfers ------------------------------------------------------------------------------------------------- */
+
+static bool transfer_failed(const struct transfer *transfer)
+{
+    return transfer->outcome.code != TCK_OK;
+}
+
+static bool transfer_wants_sync(const struct transfer *transfer)
+{
+    return transfer->ask.direction == URING_WRITE && transfer->next == transfer->ask.bytes &&
+           transfer->in_flight == 0 && !transfer->syncing;
+}
+
+static bool transfer_wants_request(const struct transfer *transfer)
+{
+    return !transfer_failed(transfer) && (transfer->next < transfer->ask.bytes || transfer_wants_sync(transfer));
+}
+
+static void transfer_fail(struct transfer *transfer, int errnum, const char *what)
+{
+    if (!transfer_failed(transfer)) {
+        errno = errnum;
+        error_set(&transfer->outcome, errnum == ECANCELED ? TCK_ERR_CANCELED : status_of_errno(errnum), "%s: %s: %m",
+                  transfer->ask.name, what);
+    }
+}
+
+static void transfer_unlink(struct uring *uring, struct transfer *transfer)
+{
+    struct transfer **at = &uring->transfers;
+    while (*at != transfer) {
+        at = &(*at)->next_in_list;
+    }
+    *at = transfer->next_in_list;
+}
+
+/* Calls done if nothing of the transfer is left to do. */
+static void transfer_settle(struct uring *uring, struct transfer *transfer)
+{
+    if (transfer->in_flight > 0 || transfer_wants_request(transfer)) {
+        return;
+    }
+    transfer_unlink(uring, transfer);
+    transfer->ask.done(transfer->ask.ctx, &transfer->outcome);
+    free(transfer);
+}
+
+/* Puts the next piece of the transfer's work into the slot. */
+static void slot_fill(struct request *slot, struct transfer *transfer)
+{
+    uint64_t left = transfer->ask.bytes - transfer->next;
+    slot->transfer = transfer;
+    slot->sync = left == 0;
+    slot->offset = transfer->next;
+    slot->len = left < URING_REQUEST_BYTES ? (uint32_t)left : URING_REQUEST_BYTES;
+    slot->filled = 0;
+    slot->tries = 0;
+    transfer->next += slot->len;
+    transfer->syncing = slot->sync;
+    if (!request_start(slot)) {
+        slot->transfer = NULL;
+        transfer_fail(transfer, ECANCELED, "start a request");
+    }
+}
+
+static struct transfer *next_wanting(const struct uring *uring)
+{
+    struct transfer *transfer = uring->transfers;
+    while (transfer != NULL && !transfer_wants_request(transfer)) {
+        transfer = transfer->next_in_list;
+    }
+    return transfer;
+}
+
+/* A transfer that this fails and that has nothing in flight is the caller's to settle. */
+static void fill_slots(struct uring *uring)
+{
+    for (uint32_t i = 0; i < URING_DEPTH && !uring->closing; i++) {
+        struct transfer *transfer = next_wanting(uring);
+        if (transfer == NULL) {
+            return;
+        }
+        if (uring->requests[i].transfer == NULL) {
+            slot_fill(&uring->requests[i], transfer);
+        }
+    }
+}
+
+/* After completions: fills the slots, and ends the transfers whose next request could not be started. */
+static void go_on(struct uring *uring)
+{
+    fill_slots(uring);
+    struct transfer *transfer = uring->transfers;
+    while (transfer != NULL) {
+        struct transfer *next = transfer->next_in_list;
+        transfer_settle(uring, transfer);
+        transfer = next;
+    }
+}
+
+/* ---- completions ----------------------------------------------------------------------------------------------- */
+
+/* True if the request has to be started again for the rest. */
+static bool request_goes_on(struct request *request, int result)
+{
+    struct transfer *transfer = request->transfer;
+    const char *what = request->sync ? "fdatasync" : transfer->ask.direction == URING_WRITE ? "write" : "read";
+
+    bool again = result == -EINTR || result == -EAGAIN;
+
+    if (again) {
+        result = 0;
+    } else if (result < 0) {
+        transfer_fail(transfer, -result, what);
+        return false;
+    } else if (request->sync || request->filled + (uint32_t)result == request->len) {
+        request->filled = request->len;
+        return false;
+    }
+    uint32_t more = (uint32_t)result / BLOCK_BYTES * BLOCK_BYTES;
+    if (more == 0 && !again && transfer->ask.direction == URING_READ) {
+        error_set(&transfer->outcome, TCK_ERR_CORRUPT, "%s: ends before byte %" PRIu64 ", expected %" PRIu64 " bytes",
+                  transfer->ask.name, request->offset + request->filled + BLOCK_BYTES, transfer->ask.bytes);
+        return false;
+    }
+    request->filled += more;
+    if (++request->tries > TRIES_MAX) {
+        transfer_fail(transfer, EIO, what);
+        return false;
+    }
+    return true;
+}
+
+static void request_done(struct request *request, int result)
+{
+    struct uring *uring = request->uring;
+    struct transfer *transfer = request->transfer;
+    uring->in_flight--;
+    transfer->in_flight--;
+
+    if (request_goes_on(request, result)) {
+        if (!uring->closing && !transfer_failed(transfer) && request_start(request)) {
+            return;
+        }
+        transfer_fail(transfer, ECANCELED, "go on with a request");
+    } else if (transfer->ask.part != NULL && !request->sync && !transfer_failed(transfer)) {
+        transfer->ask.part(transfer->ask.ctx, (uint32_t)(request->offset / URING_REQUEST_BYTES));
+    }
+    request->transfer = NULL;
+    if (uring->closing) {
+        transfer_fail(transfer, ECANCELED, "transfer");
+    }
+    transfer_settle(uring, transfer);
+}
+
+static void take_completions(struct uring *uring)
+{
+    struct io_uring_cqe *cqe;
+    while (io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
+        struct request *request = io_uring_cqe_get_data(cqe);
+        int result = cqe->res;
+        io_uring_cqe_seen(&uring->ring, cqe);
+        request_done(request, result);
+    }
+}
+
+static void on_completion(void *ctx, uint32_t epoll_events)
+{
+    struct uring *uring = ctx;
+    eventfd_t count;
+    (void)epoll_events;
+    eventfd_read(uring->event_fd, &count);
+    take_completions(uring);
+    go_on(uring);
+}
+
+/* Out of the list again if not even its first request could be started: then done does not run. */
+static tck_status_t transfer_begin(struct uring *uring, struct transfer *transfer, struct error *err)
+{
+    struct transfer **end = &uring->transfers;
+    while (*end != NULL) {
+        end = &(*end)->next_in_list;
+    }
+    *end = transfer;
+    fill_slots(uring);
+    if (!transfer_failed(transfer) || transfer->in_flight > 0) {
+        return TCK_OK;
+    }
+    transfer_unlink(uring, transfer);
+    return error_set(err, transfer->outcome.code, "%s", transfer->outcome.text);
+}
+
+tck_status_t uring_start(struct uring *uring, const struct uring_transfer *ask, struct error *err)
+{
+    if (uring->closing || ask->bytes == 0) {
+        return error_set(err, uring->closing ? TCK_ERR_CANCELED : TCK_ERR_INVAL,
+                         "%s: cannot start a transfer of %" PRIu64 " bytes", ask->name, ask->bytes);
+    }
+    struct transfer *transfer = calloc(1, sizeof(*transfer));
+    if (transfer == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "%s: allocate a transfer", ask->name);
+    }
+    transfer->ask = *ask;
+    tck_status_t status = transfer_begin(uring, transfer, err);
+    if (status != TCK_OK) {
+        free(transfer);
+    }
+    return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+static tck_status_t watch_ring(struct uring *uring, struct error *err)
+{
+    uring->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (uring->event_fd < 0) {
+        return error_set(err, status_of_errno(errno), "create eventfd: %m");
+    }
+    int rc = io_uring_register_eventfd(&uring->ring, uring->event_fd);
+    tck_status_t status =
+        rc < 0 ? status_of_errno(-rc)
+               : loop_fd_add(uring->loop, uring->event_fd, EPOLLIN, on_completion, uring, &uring->source);
+    if (status != TCK_OK) {
+        close(uring->event_fd);
+        return error_set(err, status, "watch the eventfd of io_uring");
+    }
+    return TCK_OK;
+}
+
+tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way, struct uring **out, struct error *err)
+{
+    struct uring *uring = calloc(1, sizeof(*uring));
+    if (uring == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "allocate an io_uring engine");
+    }
+    uring->loop = loop;
+    uring->pool = pool;
+    for (uint32_t i = 0; i < URING_DEPTH; i++) {
+        uring->requests[i].uring = uring;
+    }
+    int rc = way == URING_NEVER ? -ENOSYS : io_uring_queue_init(2 * URING_DEPTH, &uring->ring, 0);
+    uring->has_ring = rc == 0;
+    if (rc < 0) {
+        errno = -rc;
+        log_info("io_uring is not used (%m): file transfers run in the thread pool");
+    } else {
+        tck_status_t status = watch_ring(uring, err);
+        if (status != TCK_OK) {
+            io_uring_queue_exit(&uring->ring);
+            free(uring);
+            return status;
+        }
+    }
+    *out = uring;
+    return TCK_OK;
+}
+
+/* The kernel writes into buffers that are about to go away: wait for it. */
+static void ring_close(struct uring *uring)
+{
+    while (uring->in_flight > 0) {
+        int rc = io_uring_submit_and_wait(&uring->ring, 1);
+        if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
+            errno = -rc;
+            log_error("io_uring_enter: %m");
+            break;
+        }
+        take_completions(uring);
+    }
+    loop_fd_remove(uring->source);
+    close(uring->event_fd);
+    io_uring_queue_exit(&uring->ring);
+}
+
+void uring_free(struct uring *uring)
+{
+    if (uring == NULL) {
+        return;
+    }
+    uring->closing = true;
+    if (uring->has_ring) {
+        ring_close(uring);
+    }
+    struct transfer *next;
+    for (struct transfer *transfer = uring->transfers; transfer != NULL; transfer = next) {
+        next = transfer->next_in_list;
+        transfer_fail(transfer, ECANCELED, "transfer");
+        transfer_settle(uring, transfer); /* frees it unless the pool still works for it */
+    }
+    if (uring->in_flight == 0 && !uring->submit_posted) {
+        free(uring); /* else the last pool job or post does */
+    }
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Whole-buffer file transfers that do not block the loop: 4 MiB requests, URING_DEPTH in flight over all transfers, by
+ * io_uring. Where the kernel or a container refuses io_uring the same requests run in the pool. Calls and callbacks
+ * belong to the loop's thread; a callback may start transfers but not free the engine. */
+#ifndef TCK_TIERS_URING_H
+#define TCK_TIERS_URING_H
+
+#include "base/loop.h"
+#include "base/pool.h"
+
+#define URING_DEPTH         4
+#define URING_REQUEST_BYTES (4u << 20) /* one chunk of an image: see uring_part_fn */
+
+struct uring;
+
+enum uring_way { URING_IF_ALLOWED, URING_NEVER /* for tests of the pool's way */ };
+
+must_check tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way, struct uring **out,
+                                  struct error *err);
+/* Ends all transfers with TCK_ERR_CANCELED. Buffers are the caller's again when their done has run: before this returns
+ * with io_uring, at the latest in pool_free with the pool. */
+void uring_free(struct uring *uring);
+
+enum uring_direction { URING_READ, URING_WRITE /* and then fdatasync */ };
+
+typedef void uring_done_fn(void *ctx, const struct error *outcome);
+/* Part i (bytes from i * URING_REQUEST_BYTES on) has been read; parts come in any order. */
+typedef void uring_part_fn(void *ctx, uint32_t i);
+
+struct uring_transfer {
+    enum uring_direction direction;
+    int fd;           /* from offset 0; with O_DIRECT data and bytes are multiples of the block size */
+    const char *name; /* for error texts */
+    void *data;
+    uint64_t bytes;
+    uring_part_fn *part; /* may be NULL */
+    uring_done_fn *done;
+    void *ctx;
+};
+
+/* fd, name and data stay the caller's, untouched, until done, which runs later, exactly once, unless this fails. A file
+ * that ends before bytes is TCK_ERR_CORRUPT. Transfers are served in the order they were started. */
+must_check tck_status_t uring_start(struct uring *uring, const struct uring_transfer *transfer, struct error *err);
+
+#endif
