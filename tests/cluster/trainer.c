@@ -3,32 +3,43 @@
  * that what is restored can be checked to the bit without a reference copy. Ranks meet through files in a directory.
  *
  * Tensors: "params", the same on all ranks of a group of --twins ranks; "moments", this rank's alone; a blob with the
- * step. Prints one line per event; exits 3 if a restored byte is wrong. */
+ * step and the launch that computed it (--launch), on which the contents depend too. Prints one line per event; exits 3
+ * if a restored byte is wrong. With --lockstep no rank begins a step before all ended the one before. */
+#include "journal.h"
 #include "tierckpt.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #define OOB_WAIT_MS 120000
 
 struct options {
-    const char *config, *json, *oob;
-    int rank, world;
-    unsigned twins; /* ranks r with equal r / twins are twins */
-    uint64_t steps; /* stop after this step */
-    uint64_t count; /* elements per tensor */
-    long step_ms;
+    const char *config, *json, *oob, *journal;
+    uint64_t rank, world;
+    uint64_t twins;  /* ranks r with equal r / twins are twins */
+    uint64_t launch; /* which start of the job this is */
+    uint64_t steps;  /* stop after this step */
+    uint64_t count;  /* elements per tensor */
+    uint64_t step_ms;
     int wait_commit;  /* wait for the commit of each saved step */
     int wait_drained; /* wait for the newest storage save at the end */
     int no_restore;
     uint64_t restore_step;
+    int lockstep;
     int done; /* detach says that the job is done */
+};
+
+/* The blob. */
+struct origin {
+    uint64_t step, launch;
 };
 
 struct trainer {
@@ -36,6 +47,9 @@ struct trainer {
     tck_client_t *client;
     uint64_t *params, *moments;
     uint64_t step;
+    uint64_t launch;          /* that computed what the tensors hold */
+    volatile uint64_t *steps; /* with --lockstep: where each rank is, shared by all */
+    uint64_t committed, published;
     unsigned round;
 };
 
@@ -52,12 +66,12 @@ static uint64_t mix(uint64_t x)
 
 static uint64_t params_seed(const struct trainer *t, uint64_t step)
 {
-    return mix(1000003ull * ((uint64_t)t->o.rank / t->o.twins + 1)) ^ mix(step);
+    return mix(1000003ull * (t->o.rank / t->o.twins + 1)) ^ mix(step) ^ mix(t->launch << 32);
 }
 
 static uint64_t moments_seed(const struct trainer *t, uint64_t step)
 {
-    return mix(7777777ull * ((uint64_t)t->o.rank + 1)) ^ mix(step);
+    return mix(7777777ull * (t->o.rank + 1)) ^ mix(step) ^ mix(t->launch << 32);
 }
 
 static void fill(uint64_t *data, uint64_t count, uint64_t seed)
@@ -110,11 +124,11 @@ static int allgather(void *ctx, const void *in, void *out, size_t len)
     struct trainer *t = ctx;
     char path[512];
     unsigned round = t->round++;
-    snprintf(path, sizeof path, "%s/%u.%d", t->o.oob, round, t->o.rank);
+    snprintf(path, sizeof path, "%s/%u.%d", t->o.oob, round, (int)t->o.rank);
     if (put_file(path, in, len) != 0) {
         return -1;
     }
-    for (int r = 0; r < t->o.world; r++) {
+    for (int r = 0; r < (int)t->o.world; r++) {
         snprintf(path, sizeof path, "%s/%u.%d", t->o.oob, round, r);
         if (get_file(path, (char *)out + (size_t)r * len, len) != 0) {
             return -1;
@@ -123,11 +137,41 @@ static int allgather(void *ctx, const void *in, void *out, size_t len)
     return 0;
 }
 
+static int open_steps(struct trainer *t)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/steps", t->o.oob);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    size_t size = t->o.world * sizeof *t->steps;
+    if (fd < 0 || ftruncate(fd, (off_t)size) != 0) {
+        return 2;
+    }
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    t->steps = at;
+    return at == MAP_FAILED ? 2 : 0;
+}
+
+/* As the collectives of a training do; like those it hangs when a rank is gone, until the launcher ends it. */
+static void meet(struct trainer *t)
+{
+    if (t->steps == NULL) {
+        return;
+    }
+    t->steps[t->o.rank] = t->step;
+    for (uint64_t r = 0; r < t->o.world; r++) {
+        while (t->steps[r] < t->step) {
+            nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+        }
+    }
+}
+
 /* ---- the job ------------------------------------------------------------------------------------------------- */
 
 static int fail(const struct trainer *t, const char *what)
 {
     printf("ERROR %s: %s\n", what, tck_errmsg(t->client));
+    journal("failed", ",\"what\":\"%s\"", what);
     return 2;
 }
 
@@ -142,14 +186,14 @@ static tck_status_t add(struct trainer *t, const char *key, uint64_t *data, cons
 static int setup(struct trainer *t)
 {
     char params[64], moments[64], group[64];
-    snprintf(params, sizeof params, "params.%u", (unsigned)t->o.rank / t->o.twins);
-    snprintf(group, sizeof group, "twins.%u", (unsigned)t->o.rank / t->o.twins);
-    snprintf(moments, sizeof moments, "moments.%d", t->o.rank);
+    snprintf(params, sizeof params, "params.%u", (unsigned)(t->o.rank / t->o.twins));
+    snprintf(group, sizeof group, "twins.%u", (unsigned)(t->o.rank / t->o.twins));
+    snprintf(moments, sizeof moments, "moments.%u", (unsigned)t->o.rank);
     tck_attach_params_t p = {.struct_size = sizeof p,
                              .config_file = t->o.config,
                              .config_json = t->o.json,
-                             .rank = t->o.rank,
-                             .world_size = t->o.world,
+                             .rank = (int)t->o.rank,
+                             .world_size = (int)t->o.world,
                              .oob = {.allgather = allgather, .ctx = t}};
     if (tck_attach(&p, &t->client) != TCK_OK) {
         return fail(t, "attach");
@@ -161,15 +205,16 @@ static int setup(struct trainer *t)
     return tck_register(t->client) == TCK_OK ? 0 : fail(t, "register");
 }
 
-static int check_all(const struct trainer *t)
+static int check_all(struct trainer *t)
 {
-    uint64_t step = 0;
+    struct origin origin = {0};
     size_t size = 0;
-    if (tck_get_blob(t->client, "step", &step, sizeof step, &size) != TCK_OK || size != sizeof step ||
-        step != t->step) {
-        printf("WRONG blob: %llu\n", (unsigned long long)step);
+    if (tck_get_blob(t->client, "step", &origin, sizeof origin, &size) != TCK_OK || size != sizeof origin ||
+        origin.step != t->step) {
+        printf("WRONG blob: %llu\n", (unsigned long long)origin.step);
         return 3;
     }
+    t->launch = origin.launch;
     return check(t->params, t->o.count, params_seed(t, t->step), "params") ||
                    check(t->moments, t->o.count, moments_seed(t, t->step), "moments")
                ? 3
@@ -182,6 +227,7 @@ static int restore(struct trainer *t)
     tck_status_t status = tck_restore(t->client, t->o.restore_step, &r);
     if (status == TCK_ERR_NOENT) {
         printf("FRESH\n");
+        journal("fresh", ",\"step\":0");
         return 0;
     }
     if (status != TCK_OK) {
@@ -192,20 +238,72 @@ static int restore(struct trainer *t)
            (unsigned long long)r.version.term, (unsigned long long)r.version.step, (unsigned long long)r.bytes_local,
            (unsigned long long)r.bytes_twin, (unsigned long long)r.bytes_peer, (unsigned long long)r.bytes_storage,
            (unsigned long long)r.newest_step, r.seconds);
-    return check_all(t);
+    int wrong = check_all(t);
+    journal("restored",
+            ",\"term\":%llu,\"step\":%llu,\"origin\":%llu,\"right\":%s,\"local\":%llu,\"twin\":%llu,\"peer\":%llu,"
+            "\"storage\":%llu,\"newest\":%llu,\"seconds\":%.3f",
+            (unsigned long long)r.version.term, (unsigned long long)r.version.step, (unsigned long long)t->launch,
+            wrong ? "false" : "true", (unsigned long long)r.bytes_local, (unsigned long long)r.bytes_twin,
+            (unsigned long long)r.bytes_peer, (unsigned long long)r.bytes_storage, (unsigned long long)r.newest_step,
+            r.seconds);
+    return wrong;
+}
+
+/* What the agent has made known since it was last looked at. */
+static void look(struct trainer *t)
+{
+    tck_stats_t s = {.struct_size = sizeof s};
+    if (tck_stats(t->client, &s) != TCK_OK) {
+        return;
+    }
+    if (s.committed_step > t->committed) {
+        t->committed = s.committed_step;
+        journal("committed", ",\"step\":%llu", (unsigned long long)s.committed_step);
+    }
+    if (s.published_step > t->published) {
+        t->published = s.published_step;
+        journal("published", ",\"step\":%llu", (unsigned long long)s.published_step);
+    }
+}
+
+/* The save call of a step: its intent is in the journal before it, what became of it after it. */
+static tck_status_t save(struct trainer *t, int *started)
+{
+    struct origin origin = {t->step, t->launch};
+    int due = 0;
+    if (tck_set_blob(t->client, "step", &origin, sizeof origin) != TCK_OK ||
+        tck_save_due(t->client, t->step, &due) != TCK_OK) {
+        return TCK_ERR_INTERNAL;
+    }
+    if (due) {
+        journal("save", ",\"step\":%llu", (unsigned long long)t->step);
+    }
+    tck_status_t status = tck_save_if_needed(t->client, t->step, started);
+    if (status == TCK_OK && due && !*started) {
+        journal("skipped", ",\"step\":%llu", (unsigned long long)t->step);
+    }
+    return status;
+}
+
+static tck_status_t fence(struct trainer *t, int started)
+{
+    tck_stats_t s = {.struct_size = sizeof s};
+    tck_status_t status = tck_fence(t->client);
+    if (status == TCK_OK && started && tck_stats(t->client, &s) == TCK_OK) {
+        journal("held", ",\"step\":%llu,\"ms\":%.3f", (unsigned long long)t->step, (double)s.stall_ns_last / 1e6);
+    }
+    return status;
 }
 
 static int one_step(struct trainer *t)
 {
     int started = 0;
-    if (tck_fence(t->client) != TCK_OK) {
-        return fail(t, "fence");
-    }
     t->step++;
+    t->launch = t->o.launch;
+    meet(t);
     fill(t->params, t->o.count, params_seed(t, t->step));
     fill(t->moments, t->o.count, moments_seed(t, t->step));
-    if (tck_set_blob(t->client, "step", &t->step, sizeof t->step) != TCK_OK ||
-        tck_save_if_needed(t->client, t->step, &started) != TCK_OK) {
+    if (save(t, &started) != TCK_OK) {
         return fail(t, "save");
     }
     if (started && t->o.wait_commit) {
@@ -215,7 +313,13 @@ static int one_step(struct trainer *t)
         tck_status_t status = tck_wait(t->client, t->step, TCK_STAGE_COMMITTED, 20000);
         printf("%s %llu\n", status == TCK_OK ? "COMMITTED" : tck_strerror(status), (unsigned long long)t->step);
     }
-    nanosleep(&(struct timespec){.tv_sec = t->o.step_ms / 1000, .tv_nsec = t->o.step_ms % 1000 * 1000000}, NULL);
+    nanosleep(
+        &(struct timespec){.tv_sec = (time_t)(t->o.step_ms / 1000), .tv_nsec = (long)(t->o.step_ms % 1000) * 1000000},
+        NULL);
+    if (fence(t, started) != TCK_OK) {
+        return fail(t, "fence");
+    }
+    look(t);
     return 0;
 }
 
@@ -243,73 +347,63 @@ static int train(struct trainer *t)
     return status;
 }
 
+/* An option sets the member at `at`: a text, a number, or, without argument, a switch. */
+struct option_to {
+    const char *name;
+    size_t at;
+    enum { TEXT, NUMBER, SWITCH } type;
+};
+#define TO(name, member, type)                       \
+    {                                                \
+        name, offsetof(struct options, member), type \
+    }
+static const struct option_to options[] = {TO("config", config, TEXT),
+                                           TO("json", json, TEXT),
+                                           TO("oob", oob, TEXT),
+                                           TO("journal", journal, TEXT),
+                                           TO("rank", rank, NUMBER),
+                                           TO("world", world, NUMBER),
+                                           TO("twins", twins, NUMBER),
+                                           TO("launch", launch, NUMBER),
+                                           TO("steps", steps, NUMBER),
+                                           TO("count", count, NUMBER),
+                                           TO("step-ms", step_ms, NUMBER),
+                                           TO("restore-step", restore_step, NUMBER),
+                                           TO("wait-commit", wait_commit, SWITCH),
+                                           TO("wait-drained", wait_drained, SWITCH),
+                                           TO("no-restore", no_restore, SWITCH),
+                                           TO("lockstep", lockstep, SWITCH),
+                                           TO("done", done, SWITCH)};
+#define OPTIONS (sizeof options / sizeof *options)
+
+static void set(struct options *o, const struct option_to *to, const char *value)
+{
+    void *member = (char *)o + to->at;
+    if (to->type == TEXT) {
+        *(const char **)member = value;
+    } else if (to->type == NUMBER) {
+        *(uint64_t *)member = strtoull(value, NULL, 10);
+    } else {
+        *(int *)member = 1;
+    }
+}
+
 static int parse(int argc, char **argv, struct options *o)
 {
-    static const struct option options[] = {{"config", required_argument, NULL, 'c'},
-                                            {"json", required_argument, NULL, 'j'},
-                                            {"oob", required_argument, NULL, 'o'},
-                                            {"rank", required_argument, NULL, 'r'},
-                                            {"world", required_argument, NULL, 'w'},
-                                            {"twins", required_argument, NULL, 't'},
-                                            {"steps", required_argument, NULL, 's'},
-                                            {"count", required_argument, NULL, 'n'},
-                                            {"step-ms", required_argument, NULL, 'm'},
-                                            {"wait-commit", no_argument, NULL, 'C'},
-                                            {"wait-drained", no_argument, NULL, 'D'},
-                                            {"no-restore", no_argument, NULL, 'N'},
-                                            {"restore-step", required_argument, NULL, 'R'},
-                                            {"done", no_argument, NULL, 'd'},
-                                            {NULL, 0, NULL, 0}};
+    struct option list[OPTIONS + 1] = {{0}};
+    int which;
+    for (size_t i = 0; i < OPTIONS; i++) {
+        list[i].name = options[i].name;
+        list[i].has_arg = options[i].type == SWITCH ? no_argument : required_argument;
+    }
     *o = (struct options){.world = 1, .twins = 1, .steps = 10, .count = 1 << 16, .restore_step = TCK_NEWEST};
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        switch (c) {
-        case 'c':
-            o->config = optarg;
-            break;
-        case 'j':
-            o->json = optarg;
-            break;
-        case 'o':
-            o->oob = optarg;
-            break;
-        case 'r':
-            o->rank = atoi(optarg);
-            break;
-        case 'w':
-            o->world = atoi(optarg);
-            break;
-        case 't':
-            o->twins = (unsigned)atoi(optarg);
-            break;
-        case 's':
-            o->steps = strtoull(optarg, NULL, 10);
-            break;
-        case 'n':
-            o->count = strtoull(optarg, NULL, 10);
-            break;
-        case 'm':
-            o->step_ms = atol(optarg);
-            break;
-        case 'C':
-            o->wait_commit = 1;
-            break;
-        case 'D':
-            o->wait_drained = 1;
-            break;
-        case 'N':
-            o->no_restore = 1;
-            break;
-        case 'R':
-            o->restore_step = strtoull(optarg, NULL, 10);
-            break;
-        case 'd':
-            o->done = 1;
-            break;
-        default:
+    for (int c; (c = getopt_long(argc, argv, "", list, &which)) != -1;) {
+        if (c != 0) {
             return 2;
         }
+        set(o, &options[which], optarg);
     }
-    return o->twins == 0 ? 2 : 0;
+    return o->twins == 0 || o->rank >= o->world ? 2 : 0;
 }
 
 int main(int argc, char **argv)
@@ -321,9 +415,13 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     t.params = calloc(t.o.count, sizeof *t.params);
     t.moments = calloc(t.o.count, sizeof *t.moments);
-    if (!t.params || !t.moments) {
+    if (!t.params || !t.moments || journal_open(t.o.journal, (int)t.o.rank, t.o.launch) != 0) {
         return 2;
     }
+    if (t.o.lockstep && open_steps(&t) != 0) {
+        return 2;
+    }
+    journal("begin", ",\"pid\":%d", (int)getpid());
     int status = setup(&t);
     if (status == 0 && !t.o.no_restore) {
         status = restore(&t);
@@ -331,6 +429,7 @@ int main(int argc, char **argv)
     if (status == 0) {
         status = train(&t);
     }
+    journal("end", ",\"status\":%d,\"step\":%llu", status, (unsigned long long)t.step);
     if (t.client) {
         tck_detach(t.client, status == 0 && t.o.done);
     }
