@@ -7,11 +7,6 @@
 
 #define WIRE_MAGIC UINT32_C(0x70636b74) /* "tkcp" */
 
-static tck_status_t finished(const struct reader *r)
-{
-    return reader_done(r) ? TCK_OK : TCK_ERR_PROTO;
-}
-
 static void expect(struct reader *r, bool condition)
 {
     r->failed = r->failed || !condition;
@@ -87,7 +82,7 @@ tck_status_t wire_hello_decode(const void *data, size_t len, struct wire_hello *
     if (reader_done(&r)) {
         *out = hello;
     }
-    return finished(&r);
+    return reader_status(&r);
 }
 
 void wire_challenge_encode(const struct wire_challenge *in, struct writer *w)
@@ -109,7 +104,7 @@ tck_status_t wire_challenge_decode(const void *data, size_t len, struct wire_cha
     if (reader_done(&r)) {
         *out = challenge;
     }
-    return finished(&r);
+    return reader_status(&r);
 }
 
 void wire_proof_encode(const uint8_t mac[MAC_BYTES], struct writer *w)
@@ -124,7 +119,7 @@ tck_status_t wire_proof_decode(const void *data, size_t len, uint8_t out[MAC_BYT
 
     expect(&r, read_u8(&r) == WIRE_PROOF);
     read_array(&r, out, MAC_BYTES);
-    return finished(&r);
+    return reader_status(&r);
 }
 
 void wire_welcome_encode(struct writer *w)
@@ -137,7 +132,7 @@ tck_status_t wire_welcome_decode(const void *data, size_t len)
     struct reader r = reader_of(data, len);
 
     expect(&r, read_u8(&r) == WIRE_WELCOME);
-    return finished(&r);
+    return reader_status(&r);
 }
 
 void wire_mismatch_encode(const struct wire_mismatch *in, struct writer *w)
@@ -160,7 +155,7 @@ tck_status_t wire_mismatch_decode(const void *data, size_t len, struct wire_mism
     if (reader_done(&r)) {
         *out = mismatch;
     }
-    return finished(&r);
+    return reader_status(&r);
 }
 
 /* ---- parts ---- */
@@ -232,7 +227,7 @@ tck_status_t wire_copy_decode(const void *data, size_t len, bool with_crcs, stru
     if (reader_done(&r)) {
         *out = copy;
     }
-    return finished(&r);
+    return reader_status(&r);
 }
 
 uint32_t *wire_copy_crcs(const struct wire_copy *copy)
@@ -259,7 +254,7 @@ tck_status_t wire_grant_decode(const void *data, size_t len, struct wire_grant *
 
     out->to_token = read_u64(&r);
     out->from_token = read_u64(&r);
-    return finished(&r);
+    return reader_status(&r);
 }
 
 void wire_ack_encode(const struct wire_ack *in, struct writer *w)
@@ -274,7 +269,7 @@ tck_status_t wire_ack_decode(const void *data, size_t len, struct wire_ack *out)
 
     out->to_token = read_u64(&r);
     out->root = read_hash128(&r);
-    return finished(&r);
+    return reader_status(&r);
 }
 
 void wire_end_encode(const struct wire_end *in, struct writer *w)
@@ -297,7 +292,7 @@ tck_status_t wire_end_decode(const void *data, size_t len, struct wire_end *out)
         return TCK_ERR_PROTO;
     }
     out->code = (tck_status_t) - (int)code;
-    return finished(&r);
+    return reader_status(&r);
 }
 
 void wire_chunk_encode(const struct wire_chunk *in, uint8_t out[WIRE_CHUNK_BYTES])
@@ -316,5 +311,5 @@ tck_status_t wire_chunk_decode(const void *data, size_t len, struct wire_chunk *
 
     out->to_token = read_u64(&r);
     out->index = read_u32(&r);
-    return finished(&r);
+    return reader_status(&r);
 }

@@ -8,11 +8,6 @@
 #define WIRE_SHARDS_MAX (1u << 20)
 #define WIRE_KNOWN_MAX  65536u
 
-static tck_status_t done(const struct reader *r)
-{
-    return reader_done(r) ? TCK_OK : TCK_ERR_PROTO;
-}
-
 /* An array of count elements of at least wire_bytes each, or NULL (count beyond max, or more than can be left). */
 static void *array_for(struct reader *r, uint32_t count, uint32_t max, size_t wire_bytes, size_t element)
 {
@@ -41,15 +36,6 @@ static void read_node(struct reader *r, struct node_info *n)
     read_str(r, n->domain, sizeof n->domain);
     read_str(r, n->address, sizeof n->address);
     n->agent_id = read_u64(r);
-}
-
-static bool read_bool(struct reader *r)
-{
-    uint8_t v = read_u8(r);
-    if (v > 1) {
-        r->failed = true;
-    }
-    return v == 1;
 }
 
 void wire_beat_encode(const struct wire_beat *m, struct writer *w)
@@ -83,7 +69,7 @@ tck_status_t wire_beat_decode(const void *data, size_t len, struct wire_beat *ou
     out->mem_target = read_u64(&r);
     out->storage_target = read_u64(&r);
     out->on_node_loss = read_u8(&r);
-    return out->on_node_loss <= ON_NODE_LOSS_END_TRAINERS ? done(&r) : TCK_ERR_PROTO;
+    return out->on_node_loss <= ON_NODE_LOSS_END_TRAINERS ? reader_status(&r) : TCK_ERR_PROTO;
 }
 
 void wire_note_encode(const struct wire_note *m, struct writer *w)
@@ -95,7 +81,7 @@ tck_status_t wire_note_decode(const void *data, size_t len, struct wire_note *ou
 {
     struct reader r = reader_of(data, len);
     out->term = read_u64(&r);
-    return done(&r);
+    return reader_status(&r);
 }
 
 void wire_ready_encode(const struct wire_ready *m, struct writer *w)
@@ -145,7 +131,7 @@ tck_status_t wire_refused_decode(const void *data, size_t len, struct wire_refus
     out->term = read_u64(&r);
     out->version = read_version(&r);
     out->refusal = read_u8(&r);
-    return done(&r);
+    return reader_status(&r);
 }
 
 void wire_drained_encode(const struct wire_drained *m, struct writer *w)
@@ -229,7 +215,7 @@ tck_status_t wire_ask_decode(const void *data, size_t len, struct wire_ask *out)
     out->term = read_u64(&r);
     out->asking = read_u64(&r);
     out->step = read_u64(&r);
-    return done(&r);
+    return reader_status(&r);
 }
 
 void wire_inventory_encode(const struct wire_inventory *m, struct writer *w)
@@ -284,7 +270,7 @@ tck_status_t wire_fetch_decode(const void *data, size_t len, struct wire_fetch *
     out->floor = read_version(&r);
     out->source = read_u8(&r);
     read_node(&r, &out->from);
-    return out->source < SOURCE_KINDS ? done(&r) : TCK_ERR_PROTO;
+    return out->source < SOURCE_KINDS ? reader_status(&r) : TCK_ERR_PROTO;
 }
 
 void wire_fetched_encode(const struct wire_fetched *m, struct writer *w)
@@ -302,7 +288,7 @@ tck_status_t wire_fetched_decode(const void *data, size_t len, struct wire_fetch
     out->shard = read_u32(&r);
     out->version = read_version(&r);
     out->outcome = (int32_t)read_u32(&r);
-    return done(&r);
+    return reader_status(&r);
 }
 
 void wire_readable_encode(const struct wire_readable *m, struct writer *w)
@@ -325,7 +311,7 @@ tck_status_t wire_readable_decode(const void *data, size_t len, struct wire_read
     out->version = read_version(&r);
     out->newest_step = read_u64(&r);
     read_str(&r, out->reason, sizeof out->reason);
-    return done(&r);
+    return reader_status(&r);
 }
 
 void wire_change_encode(const struct wire_change *m, struct writer *w)
@@ -341,5 +327,5 @@ tck_status_t wire_change_decode(const void *data, size_t len, struct wire_change
     out->term = read_u64(&r);
     read_str(&r, out->key, sizeof out->key);
     read_str(&r, out->value, sizeof out->value);
-    return done(&r);
+    return reader_status(&r);
 }

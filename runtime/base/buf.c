@@ -23,6 +23,11 @@ bool reader_done(const struct reader *r)
     return !r->failed && r->pos == r->len;
 }
 
+tck_status_t reader_status(const struct reader *r)
+{
+    return reader_done(r) ? TCK_OK : TCK_ERR_PROTO;
+}
+
 const void *read_bytes(struct reader *r, size_t len)
 {
     const uint8_t *at;
@@ -57,6 +62,14 @@ uint8_t read_u8(struct reader *r)
 
     read_into(r, &v, sizeof(v));
     return v;
+}
+
+bool read_bool(struct reader *r)
+{
+    uint8_t v = read_u8(r);
+
+    r->failed |= v > 1;
+    return v == 1;
 }
 
 uint16_t read_u16(struct reader *r)

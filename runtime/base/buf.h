@@ -23,8 +23,12 @@ uint64_t read_u64(struct reader *r);
 const void *read_bytes(struct reader *r, size_t len);
 /* A u16 length, then that many bytes, none NUL; copied with a NUL into out. Fails if cap is too small. */
 void read_str(struct reader *r, char *out, size_t cap);
+/* Fails unless the byte is 0 or 1. */
+bool read_bool(struct reader *r);
 /* True if nothing failed and nothing is left. */
 bool reader_done(const struct reader *r);
+/* How a decoder ends: TCK_OK if reader_done, else TCK_ERR_PROTO. */
+must_check tck_status_t reader_status(const struct reader *r);
 size_t reader_left(const struct reader *r);
 
 /* Grows by itself up to max bytes (0: no limit). data is the writer's until writer_free or writer_take. */

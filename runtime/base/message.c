@@ -7,13 +7,6 @@
 #define SEGMENT_BYTES  (16 + 8 + 4 + 4 + 1) /* encoded */
 #define RESTORED_BYTES (4 + 1)
 
-static bool read_bool(struct reader *r)
-{
-    uint8_t v = read_u8(r);
-    r->failed |= v > 1;
-    return v == 1;
-}
-
 /* A count of entries that must follow, entry_bytes each. */
 static uint32_t read_count(struct reader *r, size_t entry_bytes)
 {

@@ -48,6 +48,31 @@ Test(buf, reader_with_bytes_left_is_not_done)
     cr_assert_not(reader_done(&r));
 }
 
+Test(buf, only_0_and_1_are_a_bool)
+{
+    const uint8_t bytes[] = {0, 1, 2};
+    struct reader r = reader_of(bytes, sizeof(bytes));
+
+    cr_assert(!read_bool(&r));
+    cr_assert(read_bool(&r));
+    cr_assert(!r.failed);
+    cr_assert(!read_bool(&r));
+    cr_assert(r.failed);
+}
+
+Test(buf, a_decoder_ends_well_only_at_the_end_of_its_input)
+{
+    const uint8_t bytes[] = {1, 2};
+    struct reader r = reader_of(bytes, sizeof(bytes));
+
+    (void)read_u8(&r);
+    cr_assert_eq(reader_status(&r), TCK_ERR_PROTO);
+    (void)read_u8(&r);
+    cr_assert_eq(reader_status(&r), TCK_OK);
+    (void)read_u8(&r);
+    cr_assert_eq(reader_status(&r), TCK_ERR_PROTO);
+}
+
 Test(buf, reading_past_the_end_gives_zeros_and_stays_failed)
 {
     struct reader r = reader_of("\xff\xff\xff", 3);
