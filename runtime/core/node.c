@@ -43,24 +43,6 @@ size_t node_memory(const struct node_setup *setup)
     return lay_out(setup, NULL, &scratch);
 }
 
-/* A version of this term found in headers: its progress is forgotten, so this node can never report it as protected. */
-static void refuse_found(struct node *n, struct version v)
-{
-    struct action items[2];
-    struct actions out = {.items = items, .cap = 2};
-    save_refuse(n, v, REFUSAL_TIMED_OUT, &out); /* said again at the first tick; nobody carries these actions out */
-    for (int i = 0; i < NODE_SAVES; i++) {
-        if (version_is(n->saves[i].version, v)) {
-            n->saves[i].next_send_ms = n->now_ms;
-        }
-    }
-    for (uint32_t r = 0; r < n->setup->rank_count; r++) {
-        if (n->next_step[r] <= v.step) {
-            n->next_step[r] = v.step + 1;
-        }
-    }
-}
-
 struct node *node_init(void *memory, const struct node_setup *setup, const struct slot *slots, uint64_t now_ms)
 {
     struct node *n = memory;
@@ -75,18 +57,7 @@ struct node *node_init(void *memory, const struct node_setup *setup, const struc
         n->first_slot[i] = next;
         next += setup->shards[i].slot_count;
     }
-    for (uint32_t i = 0; i < n->slot_total; i++) {
-        bool whole = slots[i].state == SLOT_VERIFIED;
-        n->slots[i] = (struct slot){.shard = slots[i].shard, .state = SLOT_FREE, .from = NONE32};
-        if (whole) {
-            n->slots[i].state = SLOT_VERIFIED;
-            n->slots[i].version = slots[i].version;
-            n->slots[i].root = slots[i].root;
-        }
-        if (whole && slots[i].version.term == setup->term) {
-            refuse_found(n, slots[i].version);
-        }
-    }
+    resume(n, slots);
     return n;
 }
 
@@ -167,6 +138,8 @@ void node_free_slot(struct node *n, uint32_t slot, struct actions *out)
     node_set_slot(n, slot, SLOT_FREE, VERSION_NONE, out);
     s->root = (struct hash128){0, 0};
     s->doomed = false;
+    s->to_storage = false;
+    s->undigested = false;
     s->from = NONE32;
     memset(n->copies[slot], 0, sizeof(n->copies[slot]));
 }
@@ -174,7 +147,8 @@ void node_free_slot(struct node *n, uint32_t slot, struct actions *out)
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out)
 {
     const struct slot *s = &n->slots[slot];
-    if (s->doomed && s->state == SLOT_VERIFIED && s->pins == 0 && !version_is(s->version, n->decision.drain)) {
+    bool at_rest = s->state == SLOT_VERIFIED || (s->state == SLOT_SEALED && s->undigested);
+    if (s->doomed && at_rest && s->pins == 0 && !version_is(s->version, n->decision.drain)) {
         node_free_slot(n, slot, out);
     }
 }

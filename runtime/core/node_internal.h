@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The node machine's state, shared by its parts: node.c (memory, dispatch, helpers), node_save.c (versions this node
- * saves), node_hold.c (copies it holds or fetches), node_decide.c (what a decision changes, retries).
+ * saves), node_hold.c (copies it holds or fetches), node_resume.c (what it finds at its start), node_decide.c (what a
+ * decision changes, retries).
  *
- * A version this node takes part in has an entry in `saves` from its first BEGIN, or its refusal, until a decision on
- * it is learned. An entry is either on its way to READY or refused; one that was READY may still turn refused
- * (time-out, corruption): the coordinator goes by what it hears first, and this node keeps the slots until it learns
- * which. */
+ * A version this node takes part in has an entry in `saves` from its first BEGIN, its refusal, or the start that found
+ * its slots, until a decision on it is learned. An entry is either on its way to READY or refused; one that was READY
+ * may still turn refused (time-out, corruption): the coordinator goes by what it hears first, and this node keeps the
+ * slots until it learns which. */
 #ifndef TCK_CORE_NODE_INTERNAL_H
 #define TCK_CORE_NODE_INTERNAL_H
 
@@ -77,8 +78,14 @@ void save_node_down(struct node *n, uint32_t node, struct actions *out);
 /* This node will not (any more) report v as protected; told to the coordinator until v is decided. */
 void save_refuse(struct node *n, struct version v, enum refusal refusal, struct actions *out);
 void save_tick(struct node *n, struct actions *out);
+/* The version's entry, a new one if it has none; NULL if the table is full. */
+struct save *save_open(struct node *n, struct version v);
 /* Drops the entries that the decision has decided, and tells the trainers. */
 void save_settle(struct node *n, struct actions *out);
+
+/* node_resume.c */
+/* Takes over the slots found at the start, and takes up those of its versions that this node saves. */
+void resume(struct node *n, const struct slot *found);
 
 /* node_hold.c */
 void hold_offer(struct node *n, const struct event *e, struct actions *out);

@@ -13,8 +13,7 @@ static struct save *save_find(struct node *n, struct version v)
     return NULL;
 }
 
-/* The version's entry, a new one if it has none; NULL if the table is full. */
-static struct save *save_open(struct node *n, struct version v)
+struct save *save_open(struct node *n, struct version v)
 {
     struct save *s = save_find(n, v);
     if (s != NULL) {
@@ -88,11 +87,13 @@ static void refuse_rank(uint32_t rank, struct version v, enum refusal refusal, s
     a->refusal = refusal;
 }
 
-static void grant(struct node *n, struct save *s, uint32_t rank, struct actions *out)
+static void grant(struct node *n, struct save *s, uint32_t rank, bool to_storage, struct actions *out)
 {
     for (uint32_t i = 0; i < n->setup->shard_count; i++) {
         if (n->setup->shards[i].storing_rank == rank) {
-            node_set_slot(n, node_empty_slot(n, i), SLOT_FILLING, s->version, out);
+            uint32_t slot = node_empty_slot(n, i);
+            n->slots[slot].to_storage = to_storage;
+            node_set_slot(n, slot, SLOT_FILLING, s->version, out);
         }
     }
     s->ranks[rank] = RANK_FILLING;
@@ -132,7 +133,7 @@ static void begin(struct node *n, const struct event *e, struct version v, struc
         save_refuse(n, v, obstacle, out);
         return;
     }
-    grant(n, s, e->rank, out);
+    grant(n, s, e->rank, e->to_storage, out);
 }
 
 void save_begin(struct node *n, const struct event *e, struct actions *out)
@@ -199,6 +200,14 @@ static void each_filling(struct node *n, uint32_t rank, struct version v,
     }
 }
 
+static void make_digests(struct node *n, uint32_t slot, struct actions *out)
+{
+    n->slots[slot].undigested = false;
+    struct action *a = action_add(out, ACTION_VERIFY);
+    a->slot = slot;
+    a->version = n->slots[slot].version;
+}
+
 static void seal_slot(struct node *n, uint32_t slot, struct actions *out)
 {
     if (n->slots[slot].doomed) {
@@ -206,9 +215,30 @@ static void seal_slot(struct node *n, uint32_t slot, struct actions *out)
         return;
     }
     node_set_slot(n, slot, SLOT_SEALED, n->slots[slot].version, out);
-    struct action *a = action_add(out, ACTION_VERIFY);
-    a->slot = slot;
-    a->version = n->slots[slot].version;
+    make_digests(n, slot, out);
+}
+
+/* Whether a slot that this rank has filled is gone: corrupt, or its header was lost in a restart. */
+static bool lacks_slot(const struct node *n, uint32_t rank, struct version v)
+{
+    for (uint32_t i = 0; i < n->setup->shard_count; i++) {
+        if (n->setup->shards[i].storing_rank == rank && node_slot_of(n, i, v) == NONE32) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A trainer that came back says again what it has sealed: what it missed meanwhile is told again. */
+static void tell_again(const struct node *n, const struct save *s, struct version v, struct actions *out)
+{
+    const struct version w = n->decision.watermark;
+    bool aborted = node_fate(n, v) == FATE_OVER && (w.term != v.term || v.step > w.step);
+    if (aborted || (s != NULL && s->told_failed)) {
+        tell(v, TOLD_FAILED, out);
+    } else if (s != NULL && s->ready) {
+        tell(v, TOLD_PROTECTED, out);
+    }
 }
 
 void save_seal(struct node *n, const struct event *e, struct actions *out)
@@ -216,9 +246,17 @@ void save_seal(struct node *n, const struct event *e, struct actions *out)
     struct version v = node_version(n, e->version.step);
     each_filling(n, e->rank, v, seal_slot, out);
     struct save *s = save_find(n, v);
+    if (v.step >= n->next_step[e->rank]) {
+        return; /* never begun */
+    }
+    if (lacks_slot(n, e->rank, v)) {
+        save_refuse(n, v, REFUSAL_CORRUPT, out);
+    }
     if (s != NULL && s->ranks[e->rank] == RANK_FILLING) {
         s->ranks[e->rank] = RANK_SEALED;
         ready_if_protected(n, s, out); /* a rank may have nothing of its own to store */
+    } else {
+        tell_again(n, s, v, out);
     }
 }
 
@@ -262,7 +300,9 @@ void save_verified(struct node *n, const struct event *e, struct actions *out)
     struct version v = e->version;
     if (!e->ok) {
         node_free_slot(n, e->slot, out);
-        save_refuse(n, v, REFUSAL_CORRUPT, out);
+        if (v.term == n->setup->term) {
+            save_refuse(n, v, REFUSAL_CORRUPT, out);
+        }
         return;
     }
     n->slots[e->slot].root = e->root;
@@ -350,8 +390,12 @@ void save_node_down(struct node *n, uint32_t node, struct actions *out)
     }
 }
 
-static void retry_copies(struct node *n, uint32_t slot, struct actions *out)
+static void retry_slot(struct node *n, uint32_t slot, struct actions *out)
 {
+    if (n->slots[slot].state == SLOT_SEALED && n->slots[slot].undigested) {
+        make_digests(n, slot, out);
+        return;
+    }
     if (n->slots[slot].state != SLOT_VERIFIED) {
         return;
     }
@@ -378,10 +422,12 @@ void save_tick(struct node *n, struct actions *out)
             save_refuse(n, s->version, REFUSAL_TIMED_OUT, out);
         } else if ((s->ready || s->refusal != REFUSAL_NONE) && n->now_ms >= s->next_send_ms) {
             send_state(n, s, out);
+        } else {
+            ready_if_protected(n, s, out); /* one that was found whole, and has no holders, waits for nothing else */
         }
     }
     for (uint32_t i = 0; i < n->slot_total; i++) {
-        retry_copies(n, i, out);
+        retry_slot(n, i, out);
     }
 }
 

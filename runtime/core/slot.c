@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of a slot's legal transitions. */
+ * The table of a slot's legal transitions, and what is made of a slot after a restart. */
 #include "core/slot.h"
 
 const char *slot_state_name(enum slot_state state)
@@ -9,6 +9,20 @@ const char *slot_state_name(enum slot_state state)
         [SLOT_RECEIVING] = "receiving", [SLOT_VERIFIED] = "verified",
     };
     return (unsigned)state < SLOT_STATES ? names[state] : "unknown";
+}
+
+enum slot_state slot_found(enum slot_state state, struct version version, struct version seal, uint64_t term)
+{
+    if (state == SLOT_VERIFIED || state == SLOT_SEALED) {
+        return state;
+    }
+    if (state != SLOT_FILLING) {
+        return SLOT_FREE;
+    }
+    if (version_is(seal, version)) {
+        return SLOT_SEALED;
+    }
+    return version.term == term ? SLOT_FILLING : SLOT_FREE;
 }
 
 bool slot_may_become(enum slot_state from, enum slot_state to)

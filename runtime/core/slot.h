@@ -18,10 +18,18 @@ const char *slot_state_name(enum slot_state state);
 /* FREE->FILLING->SEALED->VERIFIED, FREE->RECEIVING->VERIFIED, any->FREE. */
 bool slot_may_become(enum slot_state from, enum slot_state to);
 
+/* What a slot counts as when an agent begins to serve `term`, by its header and by the seal that a trainer leaves
+ * beside it when it has copied everything (VERSION_NONE: none). What was sealed is sealed whoever died since. What a
+ * trainer was filling in this very term it may still be filling; what one of an older term left unfinished is worth
+ * nothing, nor is what was arriving from elsewhere. */
+enum slot_state slot_found(enum slot_state state, struct version version, struct version seal, uint64_t term);
+
 struct slot {
     uint32_t shard; /* index into node_setup.shards */
     enum slot_state state;
     struct version version;
+    bool to_storage;     /* of its version, as its trainer began it */
+    bool undigested;     /* SEALED when it was found: its digests are still to be asked for */
     struct hash128 root; /* valid from VERIFIED on; while RECEIVING, what the sender announced */
     uint32_t pins;       /* readers; a FREE slot with pins (its content turned out corrupt) is not used again either */
     bool doomed;         /* its version is over; becomes free when nobody reads or writes it any more */

@@ -115,7 +115,9 @@ static void run_agent_task(struct sim *s, const struct task *t)
         [TASK_MESSAGE] = agent_message,
         [TASK_STEP] = save_step,
         [TASK_BEGIN] = save_begin_rank,
+        [TASK_GRANTED] = save_copy,
         [TASK_COPIED] = save_copied,
+        [TASK_RETURN] = save_return,
         [TASK_JOIN] = recover_join,
         [TASK_AGENT_START] = start_agent,
     };

@@ -34,6 +34,7 @@
 #define VERSION_TIMEOUT_MS 400
 #define TRANSFER_MS        120 /* a copy that is not acknowledged by then has failed */
 #define RETENTION          3
+#define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
 
@@ -45,6 +46,9 @@ struct memory_slot {
     uint64_t value;
     uint32_t writers, readers; /* trainers, transfers, digests, drains at work; the machines must respect them */
     struct version copied;     /* what the trainer at work writes */
+    struct version seal;       /* left by the trainer that copied everything */
+    bool to_storage;           /* as the trainer began it; in the header */
+    uint64_t sealed_ms;        /* when it was found or made SEALED by the agent that runs now */
     bool committed;            /* the node had learned the commit when it wrote the header */
 };
 
@@ -70,7 +74,7 @@ struct machine {
     struct segment segments[SIM_SHARDS];
     uint64_t damaged_ms[SIM_SHARDS]; /* when a fault of ours last hit a copy here */
     struct term_state terms;
-    struct decision kept; /* the coordinator's, in memory that survives the agent */
+    struct decision kept; /* newest one made or learned, in memory that survives the agent */
     /* The machines of the joined term; NULL: none runs. */
     const struct sim_term *term;
     uint32_t self; /* node of that term */
@@ -91,6 +95,9 @@ struct machine {
 
 struct trainer {
     bool alive, copying;
+    bool waiting;           /* for slots */
+    uint32_t agent;         /* the agent start it is connected to; another one does not know it yet */
+    uint64_t asked, sealed; /* newest step it asked slots for; that it copied */
     uint64_t step;
 };
 
@@ -141,7 +148,9 @@ enum task_type {
     TASK_TICK,
     TASK_STEP,     /* the trainers of a term make a step */
     TASK_BEGIN,    /* a rank wants to save */
+    TASK_GRANTED,  /* a rank hears that it may copy */
     TASK_COPIED,   /* a rank has copied */
+    TASK_RETURN,   /* a rank comes back to an agent that was started again */
     TASK_DIGEST,   /* digests of a sealed slot are made */
     TASK_TRANSFER, /* bytes have arrived in a slot */
     TASK_COPY_TIMEOUT,
@@ -240,7 +249,16 @@ struct hash128 sim_root(uint64_t value);
 void save_step(struct sim *s, const struct task *t);
 void save_begin_rank(struct sim *s, const struct task *t);
 void save_granted(struct sim *s, uint32_t machine, const struct action *a);
+void save_copy(struct sim *s, const struct task *t);
 void save_copied(struct sim *s, const struct task *t);
+void save_return(struct sim *s, const struct task *t);
+/* What happens to the trainers of a machine when its agent stops and when it is back. */
+void save_agent_stopped(struct sim *s, uint32_t machine);
+void save_agent_started(struct sim *s, uint32_t machine);
+/* The trainer ends between two instructions. */
+void save_trainer_dies(struct sim *s, struct sim_term *term, uint32_t rank);
+/* The agent looks for seals of trainers that are gone. */
+void save_take_seals(struct sim *s, uint32_t machine);
 void save_digest(struct sim *s, const struct task *t);
 void save_replicate(struct sim *s, uint32_t machine, const struct action *a);
 void save_copy_timeout(struct sim *s, const struct task *t);
@@ -286,5 +304,8 @@ void check_same_base(struct sim *s, const struct sim_term *term, struct version 
 void check_plan(struct sim *s, struct sim_term *term, struct version version);
 void check_storage(struct sim *s);
 void check_header(struct sim *s, uint32_t machine, uint32_t local_slot);
+/* An agent that starts takes the slot for `found`. */
+void check_found(struct sim *s, uint32_t machine, const struct memory_slot *memory, enum slot_state found);
+void check_sealed(struct sim *s, uint32_t machine);
 
 #endif

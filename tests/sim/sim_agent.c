@@ -92,7 +92,12 @@ static void write_header(struct sim *s, uint32_t machine, uint32_t local_slot)
         memory->value = 0;
         memory->writers++;
         memory->copied = slot->state == SLOT_FILLING ? slot->version : VERSION_NONE;
+        memory->seal = VERSION_NONE;
     }
+    if (!same && slot->state == SLOT_SEALED) {
+        memory->sealed_ms = s->now;
+    }
+    memory->to_storage = slot->to_storage;
     memory->state = slot->state;
     memory->version = slot->version;
     memory->root = slot->root;
@@ -221,6 +226,9 @@ static void step_machine(struct sim *s, uint32_t machine, const struct event *ev
         sim_fail(s, "m%u made %u actions of %u", machine, out.count, cap);
         return;
     }
+    if (!coordinator && event->type == EVENT_DECISION && m->coordinator == NULL) {
+        m->kept = *node_decision(m->node);
+    }
     uint32_t agent = m->agent;
     for (uint32_t i = 0; i < out.count && m->agent == agent; i++) {
         act(s, machine, &items[i]);
@@ -250,7 +258,9 @@ void agent_tick(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
     if (m->node != NULL) {
+        save_take_seals(s, machine);
         agent_feed(s, machine, (struct event){.type = EVENT_TICK, .term = m->term->term});
+        check_sealed(s, machine);
     }
     if (m->coordinator != NULL) {
         struct event tick = {.type = EVENT_TICK, .term = m->term->term, .now_ms = s->now};
@@ -295,6 +305,23 @@ static struct node_shard duty_of(struct sim *s, const struct machine *m, uint32_
     return duty;
 }
 
+/* What the agent makes of a slot that it finds. */
+static struct slot take_over(struct sim *s, const struct machine *m, uint32_t local, struct memory_slot *memory)
+{
+    struct slot slot = {.shard = local,
+                        .state = slot_found(memory->state, memory->version, memory->seal, m->term->term),
+                        .version = memory->version,
+                        .root = memory->root,
+                        .to_storage = memory->to_storage};
+    check_found(s, (uint32_t)(m - s->machines), memory, slot.state);
+    memory->sealed_ms = s->now;
+    if (slot.state == SLOT_FREE) {
+        memory->state = SLOT_FREE;
+        memory->version = VERSION_NONE;
+    }
+    return slot;
+}
+
 /* Segments that are here or needed, as the node machine numbers them; and what their headers say. */
 static void collect_slots(struct sim *s, struct machine *m, struct slot *slots)
 {
@@ -311,12 +338,7 @@ static void collect_slots(struct sim *s, struct machine *m, struct slot *slots)
         m->shard_of_local[local] = shard;
         for (uint32_t i = 0; i < s->slots; i++) {
             struct memory_slot *memory = &segment->slots[i];
-            if (memory->state != SLOT_VERIFIED) {
-                memory->state = SLOT_FREE;
-                memory->version = VERSION_NONE;
-            }
-            slots[local * s->slots + i] =
-                (struct slot){.shard = local, .state = memory->state, .version = memory->version, .root = memory->root};
+            slots[local * s->slots + i] = take_over(s, m, local, memory);
         }
     }
 }
@@ -349,6 +371,9 @@ void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term)
         m->coordinator = coordinator_init(m->coordinator_memory, &m->coordinator_setup, &m->kept, s->now);
         m->kept = *coordinator_decision(m->coordinator);
     }
+    if (m->kept.term == term->term) {
+        agent_feed(s, machine, (struct event){.type = EVENT_DECISION, .term = term->term, .decision = m->kept});
+    }
 }
 
 void agent_stop(struct sim *s, uint32_t machine)
@@ -360,6 +385,7 @@ void agent_stop(struct sim *s, uint32_t machine)
     m->coordinator = NULL;
     recovery_free(m->recovery);
     m->recovery = NULL;
+    save_agent_stopped(s, machine);
     for (uint32_t shard = 0; shard < s->shards; shard++) {
         for (uint32_t i = 0; i < s->slots; i++) {
             struct memory_slot *memory = &m->segments[shard].slots[i];
@@ -377,6 +403,7 @@ void agent_start(struct sim *s, uint32_t machine)
     m->agent++;
     if (m->term != NULL && m->terms.joined == m->terms.adopted && m->terms.joined == m->term->term) {
         agent_join(s, machine, m->term);
+        save_agent_started(s, machine);
         if (m->coordinator != NULL && !m->kept.based) {
             recover_begin(s, machine);
         }

@@ -217,3 +217,29 @@ void check_header(struct sim *s, uint32_t machine, uint32_t local_slot)
                  memory->writers > 0 ? "written" : "read");
     }
 }
+
+/* What a trainer has sealed is not lost with the agent; what it still writes is given to nobody else. */
+void check_found(struct sim *s, uint32_t machine, const struct memory_slot *memory, enum slot_state found)
+{
+    bool sealed = memory->state == SLOT_SEALED || memory->state == SLOT_VERIFIED ||
+                  (memory->state == SLOT_FILLING && version_is(memory->seal, memory->version));
+    if (sealed && found != SLOT_SEALED && found != SLOT_VERIFIED) {
+        sim_fail(s, "sealed slots: m%u lost one of " V_FMT " with its agent", machine, V_ARG(memory->version));
+    }
+    if (memory->writers > 0 && found == SLOT_FREE) {
+        sim_fail(s, "m%u takes a slot for free that a trainer still writes", machine);
+    }
+}
+
+/* A sealed slot goes on, also one that was found. */
+void check_sealed(struct sim *s, uint32_t machine)
+{
+    struct machine *m = &s->machines[machine];
+    for (uint32_t slot = 0; slot < node_slot_total(m->node); slot++) {
+        bool late = s->now > agent_slot(s, machine, slot)->sealed_ms + DIGESTED_MS;
+        if (node_slot(m->node, slot)->state == SLOT_SEALED && late) {
+            sim_fail(s, "sealed slots: m%u makes no digests of one of " V_FMT, machine,
+                     V_ARG(node_slot(m->node, slot)->version));
+        }
+    }
+}

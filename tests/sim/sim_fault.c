@@ -97,25 +97,13 @@ static void crash_trainer(struct sim *s)
         return;
     }
     uint32_t rank = (uint32_t)sim_random(s, s->ranks);
-    uint32_t node = term->world.node_of_rank[rank], local = 0;
-    for (uint32_t r = 0; r < rank; r++) {
-        local += term->world.node_of_rank[r] == node;
-    }
-    struct machine *m = &s->machines[term->machine_of_node[node]];
+    uint32_t node = term->world.node_of_rank[rank];
+    const struct machine *m = &s->machines[term->machine_of_node[node]];
     if (!term->trainers[rank].alive || m->term != term || m->life != term->life_of_node[node]) {
         return;
     }
     sim_log(s, "trainer %u crashes", rank);
-    term->trainers[rank].alive = term->trainers[rank].copying = false;
-    for (uint32_t i = 0; i < m->node_setup.shard_count; i++) {
-        for (uint32_t k = 0; k < s->slots && m->node_shards[i].storing_rank == local; k++) {
-            struct memory_slot *memory = &m->segments[m->shard_of_local[i]].slots[k];
-            memory->writers = version_none(memory->copied) ? memory->writers : 0;
-            memory->copied = VERSION_NONE;
-        }
-    }
-    struct event lost = {.type = EVENT_RANK_LOST, .term = term->term, .rank = local};
-    agent_feed(s, term->machine_of_node[node], lost);
+    save_trainer_dies(s, term, rank);
     s->faults++;
     recover_form_soon(s);
 }

@@ -430,6 +430,7 @@ static void start_training(struct sim *s, struct sim_term *term, struct version 
     term->step = base.step;
     for (uint32_t r = 0; r < s->ranks; r++) {
         term->trainers[r].alive = true;
+        term->trainers[r].agent = s->machines[term->machine_of_node[term->world.node_of_rank[r]]].agent;
     }
     sim_after(s, 10, TASK_STEP, NONE32)->term = term->term;
 }

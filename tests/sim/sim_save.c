@@ -89,10 +89,12 @@ void save_begin_rank(struct sim *s, const struct task *t)
     struct sim_term *term = s->terms[t->term];
     uint32_t machine = machine_of_rank(term, t->rank);
     const struct machine *m = &s->machines[machine];
-    term->trainers[t->rank].copying = false;
-    if (!term->trainers[t->rank].alive || m->node == NULL || m->term != term) {
+    struct trainer *trainer = &term->trainers[t->rank];
+    trainer->copying = false;
+    if (!trainer->alive || m->node == NULL || m->term != term || trainer->agent != m->agent) {
         return; /* nobody answers: this step is not saved */
     }
+    trainer->asked = t->version.step;
     if (term->first_begin[t->version.step] == 0) {
         term->first_begin[t->version.step] = s->now;
     }
@@ -110,24 +112,73 @@ void save_granted(struct sim *s, uint32_t machine, const struct action *a)
     struct sim_term *term = s->terms[m->term->term];
     uint32_t rank = global_rank(term, m->self, a->rank);
     term->trainers[rank].copying = true;
-    struct task *t = sim_after(s, sim_between(s, 2, 60), TASK_COPIED, machine);
+    term->trainers[rank].waiting = true;
+    struct task *t = sim_after(s, sim_between(s, 0, 4), TASK_GRANTED, machine);
+    t->agent = m->agent;
     t->from_life = m->life;
     t->term = term->term;
     t->rank = rank;
     t->version = a->version;
 }
 
-/* The bytes of one shard, in whatever slot the rank was given: the trainer knows no other. */
-static void finish_copy(struct sim *s, struct machine *m, uint32_t shard, struct version version)
+/* From here on the copying goes on whatever becomes of the agent. */
+void save_copy(struct sim *s, const struct task *t)
 {
-    for (uint32_t i = 0; i < s->slots; i++) {
-        struct memory_slot *memory = &m->segments[shard].slots[i];
-        if (version_is(memory->copied, version)) {
-            memory->value = sim_value(shard, version);
-            memory->writers = 0;
-            memory->copied = VERSION_NONE;
+    struct trainer *trainer = &s->terms[t->term]->trainers[t->rank];
+    if (!trainer->alive) {
+        return;
+    }
+    trainer->waiting = false;
+    struct task *copied = sim_after(s, sim_between(s, 2, 60), TASK_COPIED, t->machine);
+    copied->from_life = t->from_life;
+    copied->term = t->term;
+    copied->rank = t->rank;
+    copied->version = t->version;
+}
+
+/* The trainer writes into this slot no more; if it has written all, it left its seal. */
+static void end_copy(struct memory_slot *memory, uint32_t shard, bool whole)
+{
+    if (whole) {
+        memory->value = sim_value(shard, memory->copied);
+        memory->seal = memory->copied;
+    }
+    memory->writers = 0;
+    memory->copied = VERSION_NONE;
+}
+
+/* The slots of one rank, if its machine still serves the term. */
+static uint32_t slots_of_rank(struct sim *s, const struct sim_term *term, uint32_t rank, struct memory_slot **out,
+                              uint32_t *shards_out)
+{
+    struct machine *m = &s->machines[machine_of_rank(term, rank)];
+    uint32_t count = 0;
+    for (uint32_t i = 0; m->term == term && i < m->node_setup.shard_count; i++) {
+        for (uint32_t k = 0; k < s->slots && m->node_shards[i].storing_rank == local_rank(term, rank); k++) {
+            shards_out[count] = m->shard_of_local[i];
+            out[count++] = &m->segments[m->shard_of_local[i]].slots[k];
         }
     }
+    return count;
+}
+
+/* The bytes of its shards, in whatever slots the rank was given: the trainer knows no other. */
+static void end_copies(struct sim *s, const struct sim_term *term, uint32_t rank, struct version version, bool whole)
+{
+    struct memory_slot *slots[SIM_SHARDS * SIM_SLOTS];
+    uint32_t shards[SIM_SHARDS * SIM_SLOTS];
+    uint32_t count = slots_of_rank(s, term, rank, slots, shards);
+    for (uint32_t i = 0; i < count; i++) {
+        if (version_is(slots[i]->copied, version)) {
+            end_copy(slots[i], shards[i], whole);
+        }
+    }
+}
+
+static void tell_step(struct sim *s, const struct sim_term *term, uint32_t rank, enum event_type type, uint64_t step)
+{
+    agent_feed(s, machine_of_rank(term, rank),
+               (struct event){.type = type, .term = term->term, .rank = local_rank(term, rank), .version = {0, step}});
 }
 
 void save_copied(struct sim *s, const struct task *t)
@@ -137,20 +188,123 @@ void save_copied(struct sim *s, const struct task *t)
     if (!term->trainers[t->rank].alive || m->life != t->from_life) {
         return;
     }
-    term->trainers[t->rank].copying = false;
-    uint32_t local = local_rank(term, t->rank);
-    for (uint32_t i = 0; m->term == term && i < m->node_setup.shard_count; i++) {
-        if (m->node_shards[i].storing_rank == local) {
-            finish_copy(s, m, m->shard_of_local[i], t->version);
+    struct trainer *trainer = &term->trainers[t->rank];
+    bool gives_up = !s->calm && sim_chance(s, 10);
+    trainer->copying = false;
+    trainer->sealed = gives_up ? trainer->sealed : t->version.step;
+    end_copies(s, term, t->rank, t->version, !gives_up);
+    if (m->term == term && trainer->agent == m->agent) {
+        tell_step(s, term, t->rank, gives_up ? EVENT_ABANDON : EVENT_SEAL, t->version.step);
+    }
+}
+
+/* ---- agents that come and go ----------------------------------------------------------------------------------- */
+
+/* Slots that were granted, but not heard of, are not written. */
+void save_agent_stopped(struct sim *s, uint32_t machine)
+{
+    const struct machine *m = &s->machines[machine];
+    struct sim_term *term = m->term == NULL ? NULL : s->terms[m->term->term];
+    for (uint32_t r = 0; term != NULL && r < s->ranks; r++) {
+        struct trainer *trainer = &term->trainers[r];
+        if (machine_of_rank(term, r) == machine && trainer->waiting) {
+            trainer->waiting = trainer->copying = false;
+            end_copies(s, term, r, (struct version){term->term, trainer->asked}, false);
         }
     }
-    bool gives_up = !s->calm && sim_chance(s, 10);
-    agent_feed(s, t->machine,
-               (struct event){.type = gives_up ? EVENT_ABANDON : EVENT_SEAL,
-                              .term = term->term,
-                              .rank = local,
-                              .version = {0, t->version.step}});
 }
+
+void save_agent_started(struct sim *s, uint32_t machine)
+{
+    const struct machine *m = &s->machines[machine];
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        if (machine_of_rank(m->term, r) == machine && m->term->trainers[r].alive) {
+            struct task *t = sim_after(s, sim_between(s, 1, 80), TASK_RETURN, machine);
+            t->agent = m->agent;
+            t->term = m->term->term;
+            t->rank = r;
+        }
+    }
+}
+
+/* A trainer comes back when it does not copy; what its old connection may have lost is said again. */
+void save_return(struct sim *s, const struct task *t)
+{
+    struct trainer *trainer = &s->terms[t->term]->trainers[t->rank];
+    const struct machine *m = &s->machines[t->machine];
+    if (!trainer->alive || m->term == NULL || m->term->term != t->term) {
+        return;
+    }
+    if (trainer->copying) {
+        struct task *again = sim_after(s, 5, TASK_RETURN, t->machine);
+        again->agent = t->agent;
+        again->term = t->term;
+        again->rank = t->rank;
+        return;
+    }
+    trainer->agent = m->agent;
+    if (trainer->sealed > 0) {
+        tell_step(s, m->term, t->rank, EVENT_SEAL, trainer->sealed);
+    }
+    if (trainer->asked > trainer->sealed) {
+        tell_step(s, m->term, t->rank, EVENT_ABANDON, trainer->asked);
+    }
+}
+
+/* All slots that the rank was filling bear its seal. */
+static void take_seal(struct sim *s, const struct sim_term *term, uint32_t rank)
+{
+    struct memory_slot *slots[SIM_SHARDS * SIM_SLOTS];
+    uint32_t shards[SIM_SHARDS * SIM_SLOTS];
+    uint32_t count = slots_of_rank(s, term, rank, slots, shards);
+    struct version sealed = VERSION_NONE;
+    for (uint32_t i = 0; i < count; i++) {
+        if (slots[i]->state == SLOT_FILLING && slots[i]->version.term == term->term) {
+            if (!version_is(slots[i]->seal, slots[i]->version)) {
+                return;
+            }
+            sealed = slots[i]->version;
+        }
+    }
+    if (!version_none(sealed)) {
+        tell_step(s, term, rank, EVENT_SEAL, sealed.step);
+    }
+}
+
+void save_take_seals(struct sim *s, uint32_t machine)
+{
+    const struct machine *m = &s->machines[machine];
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        bool here = machine_of_rank(m->term, r) == machine;
+        if (here && (!m->term->trainers[r].alive || m->term->trainers[r].agent != m->agent)) {
+            take_seal(s, m->term, r);
+        }
+    }
+}
+
+void save_trainer_dies(struct sim *s, struct sim_term *term, uint32_t rank)
+{
+    struct memory_slot *slots[SIM_SHARDS * SIM_SLOTS];
+    uint32_t shards[SIM_SHARDS * SIM_SLOTS];
+    uint32_t count = slots_of_rank(s, term, rank, slots, shards);
+    struct trainer *trainer = &term->trainers[rank];
+    bool wrote = trainer->copying && !trainer->waiting;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!version_none(slots[i]->copied)) {
+            end_copy(slots[i], shards[i], wrote && sim_chance(s, 300));
+        }
+    }
+    trainer->alive = trainer->copying = trainer->waiting = false;
+    uint32_t machine = machine_of_rank(term, rank);
+    const struct machine *m = &s->machines[machine];
+    if (m->node != NULL && m->term == term && trainer->agent == m->agent) {
+        take_seal(s, term, rank);
+        struct event lost = {.type = EVENT_RANK_LOST, .term = term->term, .rank = local_rank(term, rank)};
+        agent_feed(s, machine, lost);
+    }
+}
+
+/* ---- digests --------------------------------------------------------------------------------------------------- */
 
 void save_digest(struct sim *s, const struct task *t)
 {

@@ -240,15 +240,20 @@ Test(node_save, keeps_its_slots_when_a_ready_version_times_out)
     cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
 }
 
-Test(node_save, refuses_versions_of_its_term_found_after_a_restart)
+Test(node_save, tells_a_trainer_that_says_again_what_it_sealed)
 {
-    m.found[0] = (struct slot){.shard = 0, .state = SLOT_VERIFIED, .version = v(7), .root = root_of(1)};
-    machine_start(&m);
-    machine_tick(&m, 0);
-    cr_assert(version_is(action_of(&m, ACTION_SEND_REFUSED)->version, v(7)));
-    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED, "it may be committed");
-    begin(&m, 0, 7);
-    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_OLD_STEP);
+    save_until_ready(&m, 7);
+    seal(&m, 0, 7);
+    cr_assert(told(&m, v(7), TOLD_PROTECTED));
+    decide(&m, (struct decision){.seq = 1, .horizon = 8});
+    seal(&m, 0, 7);
+    cr_assert(told(&m, v(7), TOLD_FAILED), "it was aborted");
+}
+
+Test(node_save, says_nothing_of_a_step_that_was_never_begun)
+{
+    seal(&m, 0, 7);
+    cr_assert_eq(m.out.count, 0);
 }
 
 Test(node_save, ignores_events_of_another_term)

@@ -131,6 +131,25 @@ Test(slot, becomes_verified_only_through_writing_and_digests)
     cr_assert_not(slot_may_become(SLOT_STATES, SLOT_FREE));
 }
 
+Test(slot, sealed_by_its_trainer_is_found_sealed_whoever_died)
+{
+    struct version now = {5, 7}, before = {4, 7};
+    cr_assert_eq(slot_found(SLOT_SEALED, now, VERSION_NONE, 5), SLOT_SEALED);
+    cr_assert_eq(slot_found(SLOT_FILLING, now, now, 5), SLOT_SEALED);
+    cr_assert_eq(slot_found(SLOT_FILLING, before, before, 5), SLOT_SEALED);
+    cr_assert_eq(slot_found(SLOT_VERIFIED, before, VERSION_NONE, 5), SLOT_VERIFIED);
+}
+
+Test(slot, unfinished_is_found_filling_in_its_own_term_only)
+{
+    struct version now = {5, 7}, before = {4, 7}, other = {5, 6};
+    cr_assert_eq(slot_found(SLOT_FILLING, now, VERSION_NONE, 5), SLOT_FILLING);
+    cr_assert_eq(slot_found(SLOT_FILLING, now, other, 5), SLOT_FILLING, "the seal is of another version");
+    cr_assert_eq(slot_found(SLOT_FILLING, before, VERSION_NONE, 5), SLOT_FREE);
+    cr_assert_eq(slot_found(SLOT_RECEIVING, now, now, 5), SLOT_FREE);
+    cr_assert_eq(slot_found(SLOT_FREE, now, now, 5), SLOT_FREE);
+}
+
 Test(slot, every_state_has_a_name)
 {
     for (int s = 0; s < SLOT_STATES; s++) {
