@@ -58,5 +58,9 @@ const struct slot_header *segment_header(const struct segment *segment, uint32_t
 void segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
 /* Recomputes every chunk: TCK_ERR_CORRUPT names slot and first bad chunk. May run in a pool thread. */
 must_check tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err);
+/* The same in parts, for several threads: the slot has digests and they give the root in its header (TCK_ERR_INVAL,
+ * TCK_ERR_CORRUPT); one chunk is as its digest says. */
+must_check tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct error *err);
+must_check tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32_t i, struct error *err);
 
 #endif

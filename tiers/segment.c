@@ -287,23 +287,6 @@ tck_status_t segment_open(struct hash128 id, const char *job, int data_fd, int m
 
 /* ---- verify -------------------------------------------------------------------------------------------------- */
 
-static tck_status_t verify_chunks(const struct segment *segment, uint32_t slot, struct error *err)
-{
-    const uint8_t *image = segment_image(segment, slot);
-    const uint32_t *crcs = segment_crcs(segment, slot);
-    uint32_t count = chunk_count(segment->image_bytes);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t crc = crc32c(0, image + (uint64_t)i * CHUNK_BYTES, chunk_size(segment->image_bytes, i));
-        if (crc != crcs[i]) {
-            return error_set(err, TCK_ERR_CORRUPT,
-                             "slot %" PRIu32 ": chunk %" PRIu32 " of %" PRIu32 " has CRC %08" PRIx32
-                             ", its table says %08" PRIx32,
-                             slot, i, count, crc, crcs[i]);
-        }
-    }
-    return TCK_OK;
-}
-
 static struct slot_header copy_header(struct segment *segment, uint32_t slot)
 {
     pthread_mutex_lock(&segment->lock);
@@ -312,24 +295,54 @@ static struct slot_header copy_header(struct segment *segment, uint32_t slot)
     return header;
 }
 
-tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err)
+/* The error with what the slot holds before its text. */
+static tck_status_t verify_failed(const struct segment *segment, const struct slot_header *header,
+                                  const struct error *found, struct error *err)
 {
     char shard[HASH128_TEXT];
+    hash128_text(segment->shard, shard);
+    return error_set(err, found->code, "shard %s version %" PRIu64 ".%" PRIu64 ": %s", shard, header->version.term,
+                     header->version.step, found->text);
+}
+
+tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32_t i, struct error *err)
+{
+    struct error found = {0};
+    const uint8_t *chunk = segment_image(segment, slot) + (uint64_t)i * CHUNK_BYTES;
+    uint32_t crc = crc32c(0, chunk, chunk_size(segment->image_bytes, i));
+    uint32_t expected = segment_crcs(segment, slot)[i];
+    if (crc == expected) {
+        return TCK_OK;
+    }
+    (void)error_set(&found, TCK_ERR_CORRUPT,
+                    "slot %" PRIu32 ": chunk %" PRIu32 " of %" PRIu32 " has CRC %08" PRIx32
+                    ", its table says %08" PRIx32,
+                    slot, i, chunk_count(segment->image_bytes), crc, expected);
+    struct slot_header header = copy_header(segment, slot);
+    return verify_failed(segment, &header, &found, err);
+}
+
+tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct error *err)
+{
     struct error found = {0};
     struct slot_header header = copy_header(segment, slot);
     if (header.state != SLOT_VERIFIED) {
         return error_set(err, TCK_ERR_INVAL, "slot %" PRIu32 " is %s: it has no digests to be checked by", slot,
                          slot_state_name(header.state));
     }
-    tck_status_t status = verify_chunks(segment, slot, &found);
-    if (status == TCK_OK && !hash128_is(digest_root(segment_crcs(segment, slot), segment->image_bytes), header.root)) {
-        status = error_set(&found, TCK_ERR_CORRUPT,
-                           "slot %" PRIu32 ": its chunk CRCs do not give the root in its header", slot);
+    if (hash128_is(digest_root(segment_crcs(segment, slot), segment->image_bytes), header.root)) {
+        return TCK_OK;
     }
-    if (status != TCK_OK) {
-        hash128_text(segment->shard, shard);
-        return error_set(err, status, "shard %s version %" PRIu64 ".%" PRIu64 ": %s", shard, header.version.term,
-                         header.version.step, found.text);
+    (void)error_set(&found, TCK_ERR_CORRUPT, "slot %" PRIu32 ": its chunk CRCs do not give the root in its header",
+                    slot);
+    return verify_failed(segment, &header, &found, err);
+}
+
+tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err)
+{
+    tck_status_t status = segment_verify_root(segment, slot, err);
+    for (uint32_t i = 0; i < chunk_count(segment->image_bytes) && status == TCK_OK; i++) {
+        status = segment_verify_chunk(segment, slot, i, err);
     }
-    return TCK_OK;
+    return status;
 }

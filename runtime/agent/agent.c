@@ -56,21 +56,6 @@ void agent_adopt(struct agent *agent, uint64_t term)
 
 /* ---- time ---------------------------------------------------------------------------------------------------- */
 
-/* Tells the coordinator that this node has its memory, until an answer shows that it was heard. */
-static void tell_registered(struct formation *f)
-{
-    uint64_t now = clock_ms();
-    if ((f->readable_known && node_decision(f->node)->based) || now - f->told_registered_ms < SLOW_TICK_MS) {
-        return;
-    }
-    f->told_registered_ms = now;
-    struct wire_note m = {.term = f->world.term};
-    struct writer w = writer_new(0);
-    wire_note_encode(&m, &w);
-    exchange_send_coordinator(f, WIRE_REGISTERED, &w);
-    writer_free(&w);
-}
-
 static void on_tick(void *ctx)
 {
     struct agent *agent = ctx;
@@ -82,7 +67,7 @@ static void on_tick(void *ctx)
     }
     if (f && !f->closed) {
         drive_tick(f);
-        tell_registered(f);
+        exchange_registered_tick(f);
         recover_tick(f);
     }
     fetch_tick(agent);
@@ -145,7 +130,7 @@ static tck_status_t start_ticks(struct agent *agent, struct error *err)
 
 /* ---- parts --------------------------------------------------------------------------------------------------- */
 
-static uint32_t pool_threads(void)
+uint32_t agent_pool_threads(void)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores < 1 ? 1 : cores > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)cores;
@@ -169,7 +154,7 @@ static tck_status_t open_memory(struct agent *agent, struct error *err)
     struct memory_setup memory = {.job = agent->config.job,
                                   .cap_bytes = agent->config.memory_cap_bytes,
                                   .hugetlb_mount = agent->config.hugetlb_mount,
-                                  .threads = pool_threads(),
+                                  .threads = agent_pool_threads(),
                                   .park = parking_park,
                                   .unpark = parking_unpark,
                                   .ctx = agent->parking};
@@ -225,7 +210,7 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = loop_new(&agent->loop, err);
     }
     if (status == TCK_OK) {
-        status = pool_new(agent->loop, (int)pool_threads(), &agent->pool, err);
+        status = pool_new(agent->loop, (int)agent_pool_threads(), &agent->pool, err);
     }
     if (status == TCK_OK) {
         status = pool_new(agent->loop, IO_THREADS, &agent->io, err);

@@ -138,7 +138,7 @@ struct formation {
     uint64_t all_registered_ms;
     bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
     uint64_t asked_step;
-    uint64_t told_registered_ms;
+    uint64_t told_registered_ms, tell_registered_pause_ms;
     struct twins *twins;  /* coordinator: roots reported of the newest version */
     uint64_t divergences; /* twins whose roots differed */
     bool commit_noted;    /* coordinator: a commit of this term was noted in the save directory */
@@ -207,6 +207,8 @@ void agent_free(struct agent *agent);
 /* An operation on slots begins or ends; a registration waits until none is under way. */
 void agent_op_begin(struct agent *agent);
 void agent_op_end(struct agent *agent);
+/* How many threads its pool has. */
+uint32_t agent_pool_threads(void);
 /* Adopts a newer term: the formation, if older, is closed for good. */
 void agent_adopt(struct agent *agent, uint64_t term);
 
@@ -241,6 +243,9 @@ void exchange_announce(struct formation *f);
 /* The node index of a peer in the formation, NONE32 if it is not in it. */
 uint32_t exchange_node_of(const struct formation *f, const struct peer *peer);
 void exchange_connect(struct formation *f);
+/* Tells the coordinator that this node has its memory; again at ticks, until an answer shows that it was heard. */
+void exchange_registered(struct formation *f);
+void exchange_registered_tick(struct formation *f);
 /* What a beat of this agent says now. */
 void exchange_beat(struct agent *agent, struct wire_beat *out);
 void exchange_heard_beat(struct agent *agent, const struct wire_beat *m);
@@ -291,6 +296,12 @@ void drain_heard(struct formation *f, uint32_t node, const void *data, size_t le
 void drain_publish(struct formation *f, const struct action *action);
 /* Drops what was gathered for a manifest. */
 void drain_forget(struct agent *agent);
+
+/* ---- check.c ------------------------------------------------------------------------------------------------- */
+
+/* Compares all chunks of a slot with its digests; the slot must stay as it is until done has been called. */
+typedef void check_done_fn(void *ctx, const struct error *outcome);
+void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, check_done_fn *done, void *ctx);
 
 /* ---- fetch.c ------------------------------------------------------------------------------------------------- */
 

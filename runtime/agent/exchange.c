@@ -2,8 +2,13 @@
  * Messages with other agents: beats and decisions, reports to the coordinator, offers and pulls of copies. */
 #include "agent/agent.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
+
+#define REGISTERED_FIRST_MS 50 /* pause before it is told again, doubled each time up to */
+#define REGISTERED_LAST_MS  1000
 
 uint32_t exchange_node_of(const struct formation *f, const struct peer *peer)
 {
@@ -324,6 +329,26 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
     }
 }
 
+void exchange_registered(struct formation *f)
+{
+    struct wire_note m = {.term = f->world.term};
+    struct writer w = writer_new(0);
+    uint64_t pause_ms = f->tell_registered_pause_ms ? 2 * f->tell_registered_pause_ms : REGISTERED_FIRST_MS;
+    f->told_registered_ms = clock_ms();
+    f->tell_registered_pause_ms = pause_ms < REGISTERED_LAST_MS ? pause_ms : REGISTERED_LAST_MS;
+    wire_note_encode(&m, &w);
+    exchange_send_coordinator(f, WIRE_REGISTERED, &w);
+    writer_free(&w);
+}
+
+void exchange_registered_tick(struct formation *f)
+{
+    bool heard = f->readable_known && node_decision(f->node)->based;
+    if (!heard && clock_ms() - f->told_registered_ms >= f->tell_registered_pause_ms) {
+        exchange_registered(f);
+    }
+}
+
 /* ---- sessions ------------------------------------------------------------------------------------------------ */
 
 static void up(void *ctx, struct peer *peer)
@@ -335,9 +360,10 @@ static void up(void *ctx, struct peer *peer)
     if (node != NONE32) {
         f->peers[node] = peer;
         trainers_node_up(f, node);
-        f->told_registered_ms = 0;
         struct event event = {.type = EVENT_NODE_UP, .node = node};
         drive_node(f, &event);
+        f->tell_registered_pause_ms = 0;
+        exchange_registered(f);
         recover_node(f, node, true);
     }
     recover_peer_up(agent, peer);

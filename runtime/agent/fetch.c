@@ -89,44 +89,28 @@ static void fetched(void *ctx, const struct error *outcome)
 
 /* ---- what is already here ------------------------------------------------------------------------------------ */
 
-static void check_work(void *ctx)
+static void checked(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
-    uint32_t k;
-    struct duty *d = formation_slot(x->f, x->slot, &k);
-    x->outcome.code = TCK_OK;
-    (void)!segment_verify(d->segment, k, &x->outcome);
-}
-
-static void check_done(void *ctx, bool canceled)
-{
-    struct fetch *x = ctx;
-    struct agent *agent = x->f->agent;
-    struct error outcome = x->outcome;
-    if (canceled) {
-        (void)error_set(&outcome, TCK_ERR_CANCELED, "the agent is leaving");
-    }
+    struct error result = *outcome;
     struct event unpin = {.type = EVENT_UNPIN, .slot = x->slot};
     drive_node(x->f, &unpin);
-    if (outcome.code == TCK_ERR_CORRUPT) {
+    if (result.code == TCK_ERR_CORRUPT) {
         struct event corrupt = {.type = EVENT_CORRUPT, .slot = x->slot};
         drive_node(x->f, &corrupt);
     }
-    fetch_end(x, &outcome);
-    agent_op_end(agent);
+    fetch_end(x, &result);
 }
 
 static void check_local(struct fetch *x)
 {
+    uint32_t k;
+    struct duty *d = formation_slot(x->f, x->slot, &k);
     struct event pin = {.type = EVENT_PIN, .slot = x->slot};
     drive_node(x->f, &pin);
-    agent_op_begin(x->f->agent);
     x->ask.source = SOURCE_LOCAL;
     memset(&x->ask.from, 0, sizeof x->ask.from);
-    if (pool_submit(x->f->agent->pool, check_work, check_done, x) != TCK_OK) {
-        (void)error_set(&x->outcome, TCK_ERR_NOMEM, "out of memory");
-        check_done(x, false);
-    }
+    check_slot(x->f->agent, d->segment, k, checked, x);
 }
 
 /* ---- from other agents and storage --------------------------------------------------------------------------- */

@@ -360,6 +360,7 @@ static tck_status_t form(struct joining *j)
              (unsigned long long)(memory_cap_bytes(agent->memory) >> 20));
     ledger_nodes(f);
     exchange_connect(f);
+    exchange_registered(f);
     return status;
 }
 

@@ -372,6 +372,15 @@ static void say_again(struct formation *f, uint32_t node)
     writer_free(&w);
 }
 
+/* As soon as all is known that it needs, not at the next tick: a restore from memory takes less than a tick. */
+static void start_if_due(struct formation *f)
+{
+    if (f->coordinator && !f->agent->recover && all_registered(f) && !coordinator_decision(f->coordinator)->based &&
+        (f->asked || clock_ms() - f->all_registered_ms >= GRACE_MS)) {
+        recover_start(f, f->asked ? f->asked_step : TCK_NEWEST);
+    }
+}
+
 void recover_registered(struct formation *f, uint32_t node)
 {
     if (!f->registered[node]) {
@@ -379,6 +388,7 @@ void recover_registered(struct formation *f, uint32_t node)
         f->registered_count++;
         if (all_registered(f)) {
             f->all_registered_ms = clock_ms();
+            start_if_due(f);
         }
     }
     if (f->readable_known) {
@@ -425,18 +435,15 @@ void recover_restore_ask(struct formation *f, uint64_t step)
     }
     f->asked_step = step;
     f->asked = true;
+    start_if_due(f);
 }
 
 /* ---- as time goes on ----------------------------------------------------------------------------------------- */
 
 void recover_tick(struct formation *f)
 {
+    start_if_due(f);
     struct recover *r = f->agent->recover;
-    if (f->coordinator && !r && all_registered(f) && !coordinator_decision(f->coordinator)->based &&
-        (f->asked || clock_ms() - f->all_registered_ms >= GRACE_MS)) {
-        recover_start(f, f->asked ? f->asked_step : TCK_NEWEST);
-        r = f->agent->recover;
-    }
     if (r && !r->ended) {
         ask_fetches_again(r);
         recovery_tick(r->machine, clock_ms());
