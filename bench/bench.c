@@ -157,15 +157,26 @@ struct spread bench_ratio(const struct bench_way *numerator, const struct bench_
     return (struct spread){median, bench_spread(ratios, rounds).spread};
 }
 
-const struct bench_way *bench_best(const struct bench_way *ways, uint32_t count, uint32_t rounds)
+static const struct bench_way *least(const struct bench_way *ways, uint32_t count, uint32_t rounds,
+                                     struct spread (*of)(const struct bench_way *way, uint32_t rounds))
 {
     const struct bench_way *best = &ways[0];
     for (uint32_t i = 1; i < count; i++) {
-        if (bench_seconds(&ways[i], rounds).median < bench_seconds(best, rounds).median) {
+        if (of(&ways[i], rounds).median < of(best, rounds).median) {
             best = &ways[i];
         }
     }
     return best;
+}
+
+const struct bench_way *bench_best(const struct bench_way *ways, uint32_t count, uint32_t rounds)
+{
+    return least(ways, count, rounds, bench_seconds);
+}
+
+const struct bench_way *bench_best_cpu(const struct bench_way *ways, uint32_t count, uint32_t rounds)
+{
+    return least(ways, count, rounds, bench_cpu);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */

@@ -64,6 +64,8 @@ struct spread bench_cpu(const struct bench_way *way, uint32_t rounds);
 struct spread bench_ratio(const struct bench_way *numerator, const struct bench_way *denominator, uint32_t rounds);
 /* The way with the least median time. */
 const struct bench_way *bench_best(const struct bench_way *ways, uint32_t count, uint32_t rounds);
+/* The one with the least processor time. */
+const struct bench_way *bench_best_cpu(const struct bench_way *ways, uint32_t count, uint32_t rounds);
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 

@@ -66,6 +66,25 @@ static void print_stall(const struct bench *bench, const struct trainer *t, cons
                             .reference_unit = "GB/s"});
 }
 
+/* Processor time is what a machine with other work on it can still compare. */
+static void print_cpu(const struct bench *bench, const struct trainer *t, const char *id, const struct bench_way *stall,
+                      const struct bench_way *best)
+{
+    char what[160];
+    struct spread ours = bench_cpu(stall, bench->rounds), plain = bench_cpu(best, bench->rounds);
+    snprintf(what, sizeof(what), "the trainer's processor time of it, tensors of %zu KiB / best plain copy's",
+             t->tensor_bytes / 1024);
+    bench_print(&(struct bench_row){.id = id,
+                                    .what = what,
+                                    .unit = "ratio of CPU",
+                                    .value = {ours.median / plain.median, ours.spread},
+                                    .goal = NAN,
+                                    .rounds = bench->rounds,
+                                    .reference = best->name,
+                                    .reference_value = plain.median * 1e3,
+                                    .reference_unit = "CPU ms"});
+}
+
 static void stall_of(const struct bench *bench, const char *name, size_t tensor_bytes, double goal, void *to)
 {
     static struct bench_way ways[2 + COPY_WAYS_MAX];
@@ -84,6 +103,8 @@ static void stall_of(const struct bench *bench, const char *name, size_t tensor_
     print_stall(bench, &t, id, goal, &ways[0], best);
     snprintf(id, sizeof(id), "G1.%s.told", name);
     print_stall(bench, &t, id, goal, &ways[1], best);
+    snprintf(id, sizeof(id), "G1.%s.cpu", name);
+    print_cpu(bench, &t, id, &ways[0], bench_best_cpu(&ways[2], count - 2, bench->rounds));
     trainer_free(&t);
 }
 

@@ -15,7 +15,8 @@ static void copy_libc(void *dst, const void *src, size_t bytes)
 #include <immintrin.h>
 
 #define LINE           64
-#define PREFETCH_AHEAD 1024
+#define PREFETCH_AHEAD 512
+#define HALVED_BYTES   (256u << 10) /* from here on two places of a stretch are copied at once */
 
 static void copy_movsb(void *dst, const void *src, size_t bytes)
 {
@@ -39,10 +40,40 @@ __attribute__((target("avx512f"))) static void copy_avx512(void *dst, const void
     size_t at = copy_head(to, from, bytes);
 
     for (; bytes - at >= LINE; at += LINE) {
+        _mm512_stream_si512((void *)(to + at), _mm512_loadu_si512(from + at));
+    }
+    memcpy(to + at, from + at, bytes - at);
+}
+
+__attribute__((target("avx512f"))) static void copy_avx512_prefetch(void *dst, const void *src, size_t bytes)
+{
+    uint8_t *to = dst;
+    const uint8_t *from = src;
+    size_t at = copy_head(to, from, bytes);
+
+    for (; bytes - at >= LINE; at += LINE) {
         _mm_prefetch((const char *)from + at + PREFETCH_AHEAD, _MM_HINT_NTA);
         _mm512_stream_si512((void *)(to + at), _mm512_loadu_si512(from + at));
     }
     memcpy(to + at, from + at, bytes - at);
+}
+
+/* Both halves side by side: the hardware's prefetchers then follow two streams. */
+__attribute__((target("avx512f"))) static void copy_avx512_halves(void *dst, const void *src, size_t bytes)
+{
+    size_t head = copy_head(dst, src, bytes), half = (bytes - head) / (2 * LINE) * LINE;
+    uint8_t *low = (uint8_t *)dst + head, *high = low + half;
+    const uint8_t *from_low = (const uint8_t *)src + head, *from_high = from_low + half;
+
+    if (bytes < HALVED_BYTES) {
+        copy_avx512(dst, src, bytes);
+        return;
+    }
+    for (size_t at = 0; at < half; at += LINE) {
+        _mm512_stream_si512((void *)(low + at), _mm512_loadu_si512(from_low + at));
+        _mm512_stream_si512((void *)(high + at), _mm512_loadu_si512(from_high + at));
+    }
+    memcpy(high + half, from_high + half, bytes - head - 2 * half);
 }
 
 __attribute__((target("avx2"))) static void copy_avx2(void *dst, const void *src, size_t bytes)
@@ -65,8 +96,9 @@ unsigned kernels_list(struct kernel out[KERNELS_MAX])
 
     if (__builtin_cpu_supports("avx512f")) {
         out[count++] = (struct kernel){"avx512_nt", copy_avx512};
-    }
-    if (__builtin_cpu_supports("avx2")) {
+        out[count++] = (struct kernel){"avx512_nt_prefetch", copy_avx512_prefetch};
+        out[count++] = (struct kernel){"avx512_nt_halves", copy_avx512_halves};
+    } else if (__builtin_cpu_supports("avx2")) {
         out[count++] = (struct kernel){"avx2_nt", copy_avx2};
     }
     out[count++] = (struct kernel){"movsb", copy_movsb};

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define KERNELS_MAX 4
+#define KERNELS_MAX 5
 
 /* As memcpy. Stores may still be on their way until kernel_fence. */
 typedef void (*kernel_fn)(void *dst, const void *src, size_t bytes);
