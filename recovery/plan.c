@@ -98,6 +98,12 @@ static struct passed_over judge(struct planner *p, const struct seen_version *se
     return verdict;
 }
 
+static bool is_candidate(const struct plan_input *input, struct version version)
+{
+    bool step = input->step == TCK_NEWEST || version.step == input->step;
+    return step && (version_none(input->only) || version_is(version, input->only));
+}
+
 /* Leaves coverage filled for the chosen version. */
 static void choose_version(struct planner *p, struct plan *plan)
 {
@@ -105,7 +111,7 @@ static void choose_version(struct planner *p, struct plan *plan)
     plan->nothing_saved = c->seen_count == 0;
     plan->newest_seen = c->seen_count > 0 ? c->seen[0].version : VERSION_NONE;
     for (uint32_t i = 0; i < c->seen_count; i++) {
-        if (p->input->step != TCK_NEWEST && c->seen[i].version.step != p->input->step) {
+        if (!is_candidate(p->input, c->seen[i].version)) {
             continue;
         }
         struct passed_over verdict = judge(p, &c->seen[i]);

@@ -33,6 +33,7 @@ struct plan_input {
     uint32_t bad_count;
     const struct bad_copy *bad;
     uint64_t step;          /* TCK_NEWEST or the one asked for */
+    struct version only;    /* no other version is a candidate; VERSION_NONE: all are */
     struct version give_up; /* poisoned: not taken unless step asks for it; VERSION_NONE: none */
 };
 

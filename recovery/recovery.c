@@ -416,14 +416,25 @@ void recovery_free(struct recovery *r)
     free(r);
 }
 
-void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms)
+static void begin(struct recovery *r, uint64_t step, struct version only, uint64_t now_ms)
 {
     forget_what_was_known(r);
     r->input.step = step;
+    r->input.only = only;
     r->phase = RECOVERY_ASKING;
     r->deadline_ms = now_ms + r->setup.wait_ms;
     emit_simple(r, RECOVERY_ASK);
     emit_simple(r, RECOVERY_LIST);
+}
+
+void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms)
+{
+    begin(r, step, VERSION_NONE, now_ms);
+}
+
+void recovery_resume(struct recovery *r, struct version base, uint64_t now_ms)
+{
+    begin(r, base.step, base, now_ms);
 }
 
 void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_t now_ms)

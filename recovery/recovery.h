@@ -53,6 +53,8 @@ must_check tck_status_t recovery_new(const struct recovery_setup *setup, recover
 void recovery_free(struct recovery *r);
 /* Starts, or starts again, for the newest version or a given step. */
 void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms);
+/* Starts with a base that was chosen before, by a coordinator that trainers may have heard of: that version or none. */
+void recovery_resume(struct recovery *r, struct version base, uint64_t now_ms);
 /* Takes over the inventory's holdings; a later one of the same agent replaces the former. */
 void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_t now_ms);
 /* Every agent that was asked has answered or is known to be down: which those are is the caller's business. Planning

@@ -282,8 +282,8 @@ static tck_status_t terms_below(const struct persistent *p, uint64_t term, uint6
     return TCK_OK;
 }
 
-tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struct version version, uint32_t *tries_out,
-                                      struct error *err)
+tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struct version *version_out,
+                                      uint32_t *tries_out, struct error *err)
 {
     uint64_t *terms = NULL;
     size_t count = 0;
@@ -292,6 +292,7 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
         return status;
     }
     uint32_t tries = 0;
+    struct version restored = VERSION_NONE;
     for (size_t i = 0; i < count; i++) {
         struct term_note note;
         status = note_read(p, terms[i], &note, err);
@@ -299,15 +300,17 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
             break;
         }
         if (version_none(note.restored) && !note.committed) {
-            continue; /* never got as far as a restore: says nothing about the version */
+            continue; /* never got as far as a restore: says nothing about any version */
         }
-        if (note.committed || !version_is(note.restored, version)) {
+        if (note.committed || (tries > 0 && !version_is(note.restored, restored))) {
             break;
         }
+        restored = note.restored;
         tries++;
     }
     free(terms);
     if (status == TCK_OK) {
+        *version_out = restored;
         *tries_out = tries;
     }
     return status;

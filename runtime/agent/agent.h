@@ -224,6 +224,8 @@ void join_ops_idle(struct agent *agent);
 /* After an agent's restart: forms the kept term again. */
 void join_resume(struct agent *agent);
 void join_abandon(struct agent *agent);
+/* A pool thread is changing the memory tier: nobody else may look at it. */
+bool join_allocating(const struct agent *agent);
 
 /* ---- drive.c ------------------------------------------------------------------------------------------------- */
 
@@ -326,8 +328,8 @@ void recover_peer_up(struct agent *agent, struct peer *peer);
 void recover_refused(struct formation *f, enum refusal refusal);
 void recover_tick(struct formation *f);
 void recover_free(struct agent *agent);
-/* This agent's inventory as a wire message. */
-must_check tck_status_t recover_tell_inventory(struct agent *agent, uint64_t term, uint64_t asking, struct writer *w);
+/* This agent's inventory as a wire message; TCK_ERR_BUSY: not now, to be asked again. */
+must_check tck_status_t recover_tell_inventory(struct agent *agent, const struct wire_ask *ask, struct writer *w);
 /* What recovery would do now, for the command; fn is called once with a JSON object it must free, or with an error. */
 typedef void recover_plan_fn(void *ctx, json_t *plan, const struct error *err);
 void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, void *ctx);

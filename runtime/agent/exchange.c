@@ -277,7 +277,7 @@ static void heard_inventory_ask(struct agent *agent, struct peer *peer, const vo
     }
     agent_adopt(agent, m.term);
     struct writer w = writer_new(0);
-    if (recover_tell_inventory(agent, m.term, m.asking, &w) == TCK_OK && !w.failed &&
+    if (recover_tell_inventory(agent, &m, &w) == TCK_OK && !w.failed &&
         peer_send(peer, WIRE_INVENTORY, w.data, w.len) != TCK_OK) {
         log_warn("inventory could not be sent to node %s", peer_node(peer)->name);
     }

@@ -187,6 +187,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
         return TCK_OK;
     }
     agent_adopt(agent, world->term);
+    kept.watermark = state_watermark(agent->state);
     kept.decision = (struct decision){0};
     state_put(agent->state, &kept);
     unwant_strangers(agent, world);
@@ -504,6 +505,11 @@ void join_resume(struct agent *agent)
         log_error("term %llu cannot be taken up again: %s", (unsigned long long)kept->term.joined, err.text);
         world_free(&world);
     }
+}
+
+bool join_allocating(const struct agent *agent)
+{
+    return agent->joining && agent->joining->allocating;
 }
 
 void join_abandon(struct agent *agent)

@@ -10,7 +10,7 @@
 
 #define FETCH_TRIES  4
 #define GRACE_MS     1500 /* trainers that ask for a given step come first; after this the newest is recovered unasked */
-#define ASK_AGAIN_MS 2000 /* fetches without an outcome */
+#define ASK_AGAIN_MS 1000 /* fetches without an outcome, members without an inventory */
 
 /* ---- what the machine says ----------------------------------------------------------------------------------- */
 
@@ -84,12 +84,16 @@ static void send_fetch(struct recover *r, const struct recovery_action *a)
     say_fetch(r, a);
 }
 
-static void ask_fetches_again(struct recover *r)
+/* Fetches without an outcome; members without an inventory, which may still have been allocating. */
+static void ask_again(struct recover *r)
 {
     if (clock_ms() < r->ask_again_ms) {
         return;
     }
     r->ask_again_ms = clock_ms() + ASK_AGAIN_MS;
+    if (recovery_phase(r->machine) == RECOVERY_ASKING) {
+        recover_ask_silent(r);
+    }
     for (const struct asked_fetch *x = r->asked; x; x = x->next) {
         if (x->action.node != r->f->self) {
             say_fetch(r, &x->action);
@@ -121,40 +125,39 @@ static void forget_asked(struct recover *r)
     }
 }
 
-/* The version that killed the job again and again is not tried for ever. */
-static bool too_many_tries(struct recover *r, struct version version)
+/* ---- what is said when it can be read, and when it is over ----------------------------------------------------------
+ */
+
+static void feed_coordinator(struct formation *f, enum event_type type, struct version version)
 {
-    struct agent *agent = r->f->agent;
-    uint32_t tries = 0;
-    struct error err;
-    r->poison_checked = true;
-    if (r->step != TCK_NEWEST ||
-        persistent_restore_tries(agent->persistent, r->f->world.term, version, &tries, &err) != TCK_OK ||
-        tries < agent->config.max_restore_tries) {
-        return false;
-    }
-    log_error("version %llu.%llu was restored %u times and nothing was committed after it: it is given up, the one "
-              "before is used",
-              (unsigned long long)version.term, (unsigned long long)version.step, tries);
-    r->give_up = version;
-    return true;
+    struct event event = {.type = type, .version = version};
+    drive_coordinator(f, &event);
 }
 
-static void ready(struct recover *r, struct version version)
+/* Trainers hear of the base only when the kept decision has it: this agent may die right after, and must then go on
+ * with the same one. */
+static void say_ready_if_kept(struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
+    const struct decision *d = coordinator_decision(r->f->coordinator);
+    struct version version = plan->version;
+    if (!d->readable) {
+        feed_coordinator(r->f, EVENT_READABLE, version);
+    }
+    if (!d->readable || !version_is(d->base, version)) {
+        return; /* the event waits in the queue: tried again on the next tick */
+    }
+    r->unsaid = false;
     ledger_restored(r->f, version);
     log_info("version %llu.%llu can be read by all ranks (%llu ms)%s%s", (unsigned long long)version.term,
              (unsigned long long)version.step, (unsigned long long)(clock_ms() - r->started_ms),
-             plan && plan->passed_count ? "; newer ones were passed over: " : "",
-             plan && plan->passed_count ? plan->reason : "");
-    say_readable(r, TCK_OK, version, plan ? plan->reason : "");
+             plan->passed_count ? "; newer ones were passed over: " : "", plan->passed_count ? plan->reason : "");
+    say_readable(r, TCK_OK, version, plan->reason);
 }
 
 static void based(struct recover *r, struct version version)
 {
-    struct event event = {.type = EVENT_BASED, .version = version};
-    drive_coordinator(r->f, &event);
+    feed_coordinator(r->f, EVENT_BASED, version);
 }
 
 static void nothing(struct recover *r)
@@ -163,10 +166,10 @@ static void nothing(struct recover *r)
     bool fresh = plan && plan->nothing_saved;
     r->ended = true;
     log_info("nothing to restore: %s", plan ? plan->reason : "no plan could be made");
-    say_readable(r, fresh ? TCK_ERR_NOENT : TCK_ERR_UNRECOVERABLE, VERSION_NONE, plan ? plan->reason : "no plan");
     if (fresh) {
         based(r, VERSION_NONE);
     }
+    say_readable(r, fresh ? TCK_ERR_NOENT : TCK_ERR_UNRECOVERABLE, VERSION_NONE, plan ? plan->reason : "no plan");
 }
 
 void recover_refused(struct formation *f, enum refusal refusal)
@@ -204,14 +207,11 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
         recover_list_storage(r);
         break;
     case RECOVERY_FETCH:
-        if (!r->poison_checked && too_many_tries(r, a->version)) {
-            r->poisoned = true;
-        } else {
-            send_fetch(r, a);
-        }
+        send_fetch(r, a);
         break;
     case RECOVERY_READY:
-        ready(r, a->version);
+        r->unsaid = true;
+        say_ready_if_kept(r);
         break;
     case RECOVERY_PROTECTED:
         r->ended = true;
@@ -247,16 +247,18 @@ static void run_queue(struct recover *r)
 {
     for (uint32_t i = 0; i < r->queue_count; i++) {
         struct recovery_action action = r->queue[i];
-        if (!r->poisoned && !r->ended) {
+        if (!r->ended) {
             carry_out(r, &action);
         }
     }
     r->queue_count = 0;
-    if (r->poisoned) { /* its plan is given up: again, without that version */
-        r->poisoned = false;
-        forget_asked(r);
-        recovery_begin(r->machine, r->step, clock_ms());
-    }
+}
+
+/* Of all that only a recovery under way needs. */
+static void let_go(struct recover *r)
+{
+    forget_asked(r);
+    let_strangers_go(r);
 }
 
 void recover_run(struct recover *r)
@@ -270,8 +272,7 @@ void recover_run(struct recover *r)
     }
     r->running = false;
     if (r->ended) {
-        forget_asked(r);
-        let_strangers_go(r);
+        let_go(r);
     }
 }
 
@@ -329,14 +330,22 @@ static struct recover *recover_make(struct formation *f, uint64_t step)
     return r;
 }
 
+/* A base that was chosen before this agent's restart is the term's only one: trainers may have read it. */
 static void recover_start(struct formation *f, uint64_t step)
 {
+    const struct decision *d = coordinator_decision(f->coordinator);
     log_info("recovery of term %llu begins: %s", (unsigned long long)f->world.term,
-             step == TCK_NEWEST ? "the newest version is wanted" : "a given step is wanted");
-    f->agent->recover = recover_make(f, step);
-    if (f->agent->recover) {
-        recovery_begin(f->agent->recover->machine, step, clock_ms());
-        recover_run(f->agent->recover);
+             d->readable          ? "again, with the version that was chosen before"
+             : step == TCK_NEWEST ? "the newest version is wanted"
+                                  : "a given step is wanted");
+    struct recover *r = f->agent->recover = recover_make(f, step);
+    if (r && d->readable) {
+        recovery_resume(r->machine, d->base, clock_ms());
+    } else if (r) {
+        recovery_begin(r->machine, step, clock_ms());
+    }
+    if (r) {
+        recover_run(r);
     }
 }
 
@@ -375,8 +384,9 @@ static void say_again(struct formation *f, uint32_t node)
 /* As soon as all is known that it needs, not at the next tick: a restore from memory takes less than a tick. */
 static void start_if_due(struct formation *f)
 {
-    if (f->coordinator && !f->agent->recover && all_registered(f) && !coordinator_decision(f->coordinator)->based &&
-        (f->asked || clock_ms() - f->all_registered_ms >= GRACE_MS)) {
+    const struct decision *d = coordinator_decision(f->coordinator);
+    bool over = f->agent->recover || d->based || d->watermark.term == f->world.term;
+    if (!over && all_registered(f) && (f->asked || clock_ms() - f->all_registered_ms >= GRACE_MS)) {
         recover_start(f, f->asked ? f->asked_step : TCK_NEWEST);
     }
 }
@@ -396,57 +406,96 @@ void recover_registered(struct formation *f, uint32_t node)
     }
 }
 
-/* A question when the recovery is over: what was said is said again, and what is known already after an agent's restart
- * is said anew. False if another version was recovered. */
-static bool answer_again(struct formation *f, uint64_t step)
+/* What a restart of this agent made it forget to have said: the kept decision still knows. */
+static bool remember_readable(struct formation *f, uint64_t step)
 {
     const struct decision *d = coordinator_decision(f->coordinator);
-    if (f->readable_known && f->readable.asked_step == step) {
-        for (uint32_t n = 0; n < f->world.node_count; n++) {
-            say_again(f, n);
-        }
-        return true;
-    }
-    if (f->agent->recover || step != TCK_NEWEST) {
-        return false;
+    if (f->readable_known || f->agent->recover || !d->based || d->watermark.term == f->world.term) {
+        return f->readable_known;
     }
     f->readable = (struct wire_readable){.term = f->world.term,
                                          .asked_step = step,
-                                         .outcome = version_none(d->watermark) ? TCK_ERR_NOENT : TCK_OK,
-                                         .version = d->watermark,
-                                         .newest_step = d->watermark.step,
+                                         .outcome = version_none(d->base) ? TCK_ERR_NOENT : TCK_OK,
+                                         .version = d->base,
+                                         .newest_step = d->base.step,
                                          .reason = "nothing was saved"};
     f->readable_known = true;
-    return answer_again(f, step);
+    return true;
+}
+
+/* Does the answer to the term's one recovery, if there is one by now, answer this question too? */
+static bool fits_base(const struct formation *f, uint64_t step)
+{
+    const struct decision *d = coordinator_decision(f->coordinator);
+    return d->readable && (step == d->base.step || (step == TCK_NEWEST && !f->readable_known));
+}
+
+/* False if another version was recovered. */
+static bool answer_again(struct formation *f, uint64_t step)
+{
+    bool fits = fits_base(f, step);
+    if (!remember_readable(f, step) || (!fits && f->readable.asked_step != step)) {
+        return false;
+    }
+    f->readable.asked_step = step;
+    for (uint32_t n = 0; n < f->world.node_count; n++) {
+        say_again(f, n);
+    }
+    return true;
 }
 
 void recover_restore_ask(struct formation *f, uint64_t step)
 {
-    struct recover *r = f->agent->recover;
-    if (r && r->step == step && !f->readable_known) {
-        return; /* under way */
-    }
-    if (r || coordinator_decision(f->coordinator)->based) {
-        if (!answer_again(f, step)) {
-            answer_otherwise(f, step, TCK_ERR_BUSY,
-                             "this term has recovered another version already: attach anew to restore a given step");
-        }
+    const struct recover *r = f->agent->recover;
+    const struct decision *d = coordinator_decision(f->coordinator);
+    bool begun = r || d->readable || d->based;
+    if (!begun || (!r && !d->based && fits_base(f, step))) {
+        f->asked_step = step;
+        f->asked = true;
+        start_if_due(f);
         return;
     }
-    f->asked_step = step;
-    f->asked = true;
-    start_if_due(f);
+    if (r && !r->ended && !f->readable_known && (r->step == step || fits_base(f, step))) {
+        return; /* under way */
+    }
+    if (!answer_again(f, step)) {
+        answer_otherwise(f, step, TCK_ERR_BUSY,
+                         d->watermark.term == f->world.term ? "this term has saved since it began: attach anew"
+                                                            : "this term has recovered another version: attach anew");
+    }
 }
 
 /* ---- as time goes on ----------------------------------------------------------------------------------------- */
 
+/* What this term has committed itself needs no older version under it. */
+static void end_if_committed(struct formation *f)
+{
+    const struct decision *d = coordinator_decision(f->coordinator);
+    struct recover *r = f->agent->recover;
+    if (d->based || d->watermark.term != f->world.term) {
+        return;
+    }
+    log_info("term %llu has committed: its recovery is over", (unsigned long long)f->world.term);
+    feed_coordinator(f, EVENT_BASED, VERSION_NONE);
+    if (r && !r->ended) {
+        r->ended = true;
+        let_go(r);
+    }
+}
+
 void recover_tick(struct formation *f)
 {
-    start_if_due(f);
+    if (f->coordinator) {
+        end_if_committed(f);
+        start_if_due(f);
+    }
     struct recover *r = f->agent->recover;
     if (r && !r->ended) {
-        ask_fetches_again(r);
+        ask_again(r);
         recovery_tick(r->machine, clock_ms());
+        if (r->unsaid) {
+            say_ready_if_kept(r);
+        }
         recover_run(r);
     }
     recover_dry_tick(f->agent);

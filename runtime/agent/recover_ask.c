@@ -11,7 +11,8 @@
 
 /* ---- inventories --------------------------------------------------------------------------------------------- */
 
-static void add_holdings(const struct segment *segment, struct inventory *inv)
+/* What the asking term itself has not committed may be freed at any moment: no recovery of it may count on that. */
+static void add_holdings(const struct segment *segment, uint64_t term, struct inventory *inv)
 {
     struct segment_info info = segment_info(segment);
     for (uint32_t k = 0; k < info.slot_count; k++) {
@@ -19,7 +20,7 @@ static void add_holdings(const struct segment *segment, struct inventory *inv)
         if (h->state != SLOT_FREE && h->version.step > inv->newest_step) {
             inv->newest_step = h->version.step;
         }
-        if (h->state != SLOT_VERIFIED) {
+        if (h->state != SLOT_VERIFIED || (h->version.term == term && !h->committed)) {
             continue;
         }
         inv->holdings[inv->count++] = (struct holding){.shard = info.shard,
@@ -42,32 +43,37 @@ static int holding_cmp(const void *a, const void *b)
     return c ? c : version_cmp(x->version, y->version);
 }
 
-/* From the headers alone. */
-static tck_status_t own_inventory(struct agent *agent, struct inventory *inv)
+/* For a recovery of this term, from the headers; the newest commit also from the kept decision, which may know of one
+ * that this node has nothing of. TCK_ERR_BUSY: not now, the segments are being changed. */
+static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inventory *inv)
 {
-    *inv = (struct inventory){.node = *peers_self(agent->peers)};
-    size_t count = agent->joining ? 0 : memory_count(agent->memory);
+    if (join_allocating(agent)) {
+        return TCK_ERR_BUSY;
+    }
+    *inv = (struct inventory){.node = *peers_self(agent->peers), .watermark = state_watermark(agent->state)};
+    size_t count = memory_count(agent->memory);
     inv->holdings = calloc(count * CORE_SLOTS_MAX + 1, sizeof *inv->holdings);
     if (!inv->holdings) {
         return TCK_ERR_NOMEM;
     }
     for (size_t i = 0; i < count; i++) {
-        add_holdings(memory_at(agent->memory, i), inv);
+        add_holdings(memory_at(agent->memory, i), term, inv);
     }
     qsort(inv->holdings, inv->count, sizeof *inv->holdings, holding_cmp);
     return TCK_OK;
 }
 
-tck_status_t recover_tell_inventory(struct agent *agent, uint64_t term, uint64_t asking, struct writer *w)
+tck_status_t recover_tell_inventory(struct agent *agent, const struct wire_ask *ask, struct writer *w)
 {
     struct inventory inv;
-    tck_status_t status = own_inventory(agent, &inv);
+    tck_status_t status = own_inventory(agent, ask->term + ask->dry, &inv);
     if (status != TCK_OK) {
         return status;
     }
     struct writer body = writer_new(0);
     inventory_encode(&inv, &body);
-    struct wire_inventory m = {.term = term, .asking = asking, .inventory = body.data, .inventory_len = body.len};
+    struct wire_inventory m = {
+        .term = ask->term, .asking = ask->asking, .inventory = body.data, .inventory_len = body.len};
     size_t known = 0;
     struct error ignored; /* the catalog is a hint */
     if (agent->catalog && catalog_nodes(agent->catalog, &m.known, &known, &ignored) != TCK_OK) {
@@ -84,7 +90,7 @@ tck_status_t recover_tell_inventory(struct agent *agent, uint64_t term, uint64_t
 
 void recover_ask_peer(struct recover *r, struct peer *peer)
 {
-    struct wire_ask m = {.term = r->f->world.term, .asking = r->asking};
+    struct wire_ask m = {.term = r->f->world.term, .asking = r->asking, .dry = !r->machine};
     struct writer w = writer_new(0);
     wire_ask_encode(&m, &w);
     if (!w.failed && peer_send(peer, WIRE_INVENTORY_ASK, w.data, w.len) != TCK_OK) {
@@ -182,21 +188,27 @@ void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *
     }
 }
 
-void recover_ask_all(struct recover *r)
+void recover_ask_silent(struct recover *r)
 {
-    struct formation *f = r->f;
-    r->asking++;
-    memset(r->answered, 0, f->world.node_count * sizeof *r->answered);
+    const struct formation *f = r->f;
+    struct inventory inv;
     for (uint32_t n = 0; n < f->world.node_count; n++) {
-        if (n != f->self) {
+        if (n != f->self && !r->answered[n]) {
             want_and_ask(r, &f->world.nodes[n]);
         }
     }
-    add_known(r);
-    struct inventory inv;
-    if (own_inventory(f->agent, &inv) == TCK_OK) {
+    bool self = !r->answered[f->self];
+    if (self && own_inventory(f->agent, f->world.term + !r->machine, &inv) == TCK_OK) {
         recover_take_inventory(r, f->self, &inv);
     }
+}
+
+void recover_ask_all(struct recover *r)
+{
+    r->asking++;
+    memset(r->answered, 0, r->f->world.node_count * sizeof *r->answered);
+    recover_ask_silent(r);
+    add_known(r);
 }
 
 /* ---- storage ------------------------------------------------------------------------------------------------- */
@@ -236,6 +248,20 @@ void recover_free_stored(struct recover *r)
     r->stored_count = 0;
 }
 
+/* The version that killed the job again and again is not tried for ever. */
+static void find_poisoned(struct recover *r)
+{
+    struct agent *agent = r->f->agent;
+    struct version restored;
+    struct error err;
+    r->give_up = VERSION_NONE;
+    if (persistent_restore_tries(agent->persistent, r->f->world.term, &restored, &r->tries, &err) != TCK_OK) {
+        log_warn("how often a version was restored is not known: %s", err.text);
+    } else if (r->tries >= agent->config.max_restore_tries) {
+        r->give_up = restored;
+    }
+}
+
 /* In a pool thread. */
 static void list_stored(void *ctx)
 {
@@ -243,6 +269,7 @@ static void list_stored(void *ctx)
     struct published *list = NULL;
     size_t count = 0;
     r->list_err.code = TCK_OK;
+    find_poisoned(r);
     if (persistent_list(r->f->agent->persistent, &list, &count, &r->list_err) != TCK_OK) {
         return;
     }
@@ -254,6 +281,15 @@ static void list_stored(void *ctx)
         }
     }
     free(list);
+}
+
+static void say_poisoned(const struct recover *r)
+{
+    if (!version_none(r->give_up) && r->step == TCK_NEWEST) {
+        log_error("version %llu.%llu was restored %u times and nothing was committed after it: it is given up, the one "
+                  "before is used",
+                  (unsigned long long)r->give_up.term, (unsigned long long)r->give_up.step, r->tries);
+    }
 }
 
 static void listed(void *ctx, bool canceled)
@@ -270,6 +306,7 @@ static void listed(void *ctx, bool canceled)
         }
         r->listed = true;
         if (r->machine) {
+            say_poisoned(r);
             recovery_stored(r->machine, r->stored, r->stored_count, r->give_up, clock_ms());
             recover_run(r);
         }

@@ -28,7 +28,8 @@ static json_t *make_plan(const struct recover *r, struct error *err)
                                .inventories = r->inventories,
                                .stored_count = r->stored_count,
                                .stored = r->stored,
-                               .step = r->step};
+                               .step = r->step,
+                               .give_up = r->give_up};
     struct plan plan;
     if (plan_build(&input, &plan, err) != TCK_OK) {
         return NULL;

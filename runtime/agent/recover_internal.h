@@ -21,12 +21,13 @@ struct recover {
     uint32_t stranger_count;
     struct stored_version *stored;
     uint32_t stored_count;
-    struct version give_up;
-    bool poison_checked, poisoned;
-    bool listing; /* a pool thread reads manifests */
-    bool doomed;  /* to be freed when it has */
+    struct version give_up; /* as of listing: restored again and again with no commit after it */
+    uint32_t tries;         /* how often */
+    bool listing;           /* a pool thread reads manifests */
+    bool doomed;            /* to be freed when it has */
     struct error list_err;
     bool ended, running;
+    bool unsaid;                   /* all owners have the base, and the trainers are not told yet */
     struct recovery_action *queue; /* what the machine wants done: carried out after it returned */
     uint32_t queue_count, queue_cap;
     struct asked_fetch *asked; /* fetches without an outcome yet */
@@ -53,6 +54,8 @@ void recover_dry_free(struct agent *agent);
 bool recover_all_answered(const struct recover *r);
 void recover_ask_all(struct recover *r);
 void recover_ask_peer(struct recover *r, struct peer *peer);
+/* Members that have not answered. */
+void recover_ask_silent(struct recover *r);
 bool recover_is_stranger(const struct recover *r, const struct node_info *node);
 /* Agents of earlier terms may still live, and hold what the world has lost. */
 void recover_add_strangers(struct recover *r, const struct node_info *nodes, size_t count);

@@ -20,7 +20,7 @@
 #define PAGE         4096u
 #define HEAD_BYTES   8192u /* two pages, written in turn */
 #define HEAD_MAGIC   0x3165746174736b74ull
-#define STATE_FORMAT 1u
+#define STATE_FORMAT 2u
 #define WORLD_MAX    ((off_t)1 << 30)
 
 struct state {
@@ -115,6 +115,7 @@ static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *ou
     out->agent_id = read_u64(&r);
     out->term.adopted = read_u64(&r);
     out->term.joined = read_u64(&r);
+    out->watermark = read_version(&r);
     out->decision = (struct decision){0};
     if (read_u8(&r) != 0) {
         out->decision = decision_decode(&r);
@@ -131,6 +132,7 @@ static void head_encode(const struct kept *kept, uint64_t sequence, uint8_t page
     write_u64(&w, kept->agent_id);
     write_u64(&w, kept->term.adopted);
     write_u64(&w, kept->term.joined);
+    write_version(&w, kept->watermark);
     write_u8(&w, kept->decision.term != 0);
     if (kept->decision.term != 0) {
         decision_encode(&kept->decision, &w);
@@ -217,6 +219,11 @@ tck_status_t state_ready(struct state *s, struct error *err)
 const struct kept *state_get(const struct state *s)
 {
     return &s->kept;
+}
+
+struct version state_watermark(const struct state *s)
+{
+    return version_none(s->kept.decision.watermark) ? s->kept.watermark : s->kept.decision.watermark;
 }
 
 static tck_status_t write_all(int fd, const uint8_t *data, size_t len, struct error *err)

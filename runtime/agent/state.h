@@ -20,6 +20,7 @@ struct kept {
     uint64_t agent_id;
     struct term_state term;
     struct decision decision; /* newest seen (or, on the coordinator, made) in term.joined */
+    struct version watermark; /* what the newest decision of the terms before it said */
 };
 
 must_check tck_status_t state_new(const struct state_setup *setup, struct state **out, struct error *err);
@@ -31,6 +32,8 @@ bool state_adopt(struct state *state, const char *name, int fd);
 must_check tck_status_t state_ready(struct state *state, struct error *err);
 
 const struct kept *state_get(const struct state *state);
+/* The newest commit this agent has heard of, whatever it holds of it. */
+struct version state_watermark(const struct state *state);
 /* Replaces the head. Cheap: one page of memory and a CRC. */
 void state_put(struct state *state, const struct kept *kept);
 

@@ -207,6 +207,7 @@ void wire_ask_encode(const struct wire_ask *m, struct writer *w)
     write_u64(w, m->term);
     write_u64(w, m->asking);
     write_u64(w, m->step);
+    write_u8(w, m->dry);
 }
 
 tck_status_t wire_ask_decode(const void *data, size_t len, struct wire_ask *out)
@@ -215,6 +216,7 @@ tck_status_t wire_ask_decode(const void *data, size_t len, struct wire_ask *out)
     out->term = read_u64(&r);
     out->asking = read_u64(&r);
     out->step = read_u64(&r);
+    out->dry = read_bool(&r);
     return reader_status(&r);
 }
 

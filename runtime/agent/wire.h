@@ -74,6 +74,7 @@ struct wire_ask {
     uint64_t term;
     uint64_t asking; /* number of the question, repeated in the answer */
     uint64_t step;
+    bool dry; /* INVENTORY_ASK: of what a later term could take, which may be more than this one */
 };
 
 struct wire_inventory {

@@ -193,10 +193,24 @@ static void on_published(struct coordinator *c, const struct event *e)
     }
 }
 
+/* One base per term: trainers may have read the first one. */
+static bool choose_base(struct coordinator *c, struct version base)
+{
+    struct decision *d = &c->decision;
+    if (d->readable || base.term >= d->term) {
+        return d->readable && version_is(base, d->base);
+    }
+    d->readable = true;
+    d->base = base;
+    c->changed = true;
+    return true;
+}
+
+/* With no version: nothing is to be protected again. Either there was nothing, or this term has something newer. */
 static void on_based(struct coordinator *c, struct version base)
 {
     struct decision *d = &c->decision;
-    if (d->based || base.term >= d->term) {
+    if (d->based || (!choose_base(c, base) && !version_none(base))) {
         return;
     }
     d->based = true;
@@ -239,6 +253,8 @@ static void dispatch(struct coordinator *c, const struct event *e)
         on_drained(c, e);
     } else if (e->type == EVENT_PUBLISHED) {
         on_published(c, e);
+    } else if (e->type == EVENT_READABLE) {
+        (void)choose_base(c, e->version);
     } else if (e->type == EVENT_BASED) {
         on_based(c, e->version);
     } else if (e->type == EVENT_DRAIN_ASKED) {

@@ -277,6 +277,7 @@ void node_step(struct node *n, const struct event *e, struct actions *out)
     case EVENT_REFUSED:
     case EVENT_DRAINED:
     case EVENT_PUBLISHED:
+    case EVENT_READABLE:
     case EVENT_BASED:
     case EVENT_DRAIN_ASKED:
         break; /* the coordinator's */

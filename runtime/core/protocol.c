@@ -34,6 +34,8 @@ void decision_encode(const struct decision *d, struct writer *w)
 {
     write_u64(w, d->term);
     write_u64(w, d->seq);
+    write_u8(w, d->readable);
+    write_version(w, d->base);
     write_u8(w, d->based);
     write_version(w, d->watermark);
     write_u64(w, d->horizon);
@@ -50,6 +52,9 @@ void decision_encode(const struct decision *d, struct writer *w)
 static bool decision_is_sane(const struct decision *d)
 {
     if (d->term == 0 || d->watermark.term > d->term || d->drain.term > d->term || d->published.term > d->term) {
+        return false;
+    }
+    if (d->base.term >= d->term || (!d->readable && (d->based || !version_none(d->base)))) {
         return false;
     }
     bool decided_here = d->watermark.term == d->term;
@@ -71,8 +76,9 @@ struct decision decision_decode(struct reader *r)
     struct decision d = {0};
     d.term = read_u64(r);
     d.seq = read_u64(r);
-    uint8_t based = read_u8(r);
-    d.based = based == 1;
+    d.readable = read_bool(r);
+    d.base = read_version(r);
+    d.based = read_bool(r);
     d.watermark = read_version(r);
     d.horizon = read_u64(r);
     d.open_count = read_u8(r);
@@ -86,7 +92,7 @@ struct decision decision_decode(struct reader *r)
     d.drain = read_version(r);
     d.drain_attempt = read_u64(r);
     d.published = read_version(r);
-    if (based > 1 || !decision_is_sane(&d)) {
+    if (!decision_is_sane(&d)) {
         r->failed = true;
     }
     return d;

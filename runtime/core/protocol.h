@@ -23,7 +23,10 @@
 struct decision {
     uint64_t term;
     uint64_t seq; /* grows with every change; an older one is ignored */
-    bool based;   /* recovery of this term is over: the watermark (if any) is protected again in this world */
+    bool
+        readable; /* what this term restores is chosen: base and nothing else, whoever leads its recovery from now on */
+    struct version base; /* VERSION_NONE: nothing, a fresh start */
+    bool based;          /* recovery of this term is over: the watermark (if any) is protected again in this world */
     struct version watermark; /* newest committed */
     uint64_t horizon;         /* one above the highest step ever heard of in this term; 0: none heard of */
     uint32_t open_count;
@@ -95,6 +98,7 @@ enum event_type {
     EVENT_REFUSED,     /* node, version, refusal */
     EVENT_DRAINED,     /* node, version, attempt, ok */
     EVENT_PUBLISHED,   /* version, attempt, ok: outcome of ACTION_PUBLISH */
+    EVENT_READABLE,    /* version: every owner has it; once kept, the trainers may be told to read it */
     EVENT_BASED,       /* version: recovery is over and this version (or none) is protected in this world */
     EVENT_DRAIN_ASKED, /* the user wants the newest committed version on storage */
 };

@@ -207,7 +207,7 @@ static void act(struct sim *s, uint32_t machine, const struct action *a)
 static bool for_coordinator(enum event_type type)
 {
     return type == EVENT_READY || type == EVENT_REFUSED || type == EVENT_DRAINED || type == EVENT_PUBLISHED ||
-           type == EVENT_BASED || type == EVENT_DRAIN_ASKED;
+           type == EVENT_READABLE || type == EVENT_BASED || type == EVENT_DRAIN_ASKED;
 }
 
 /* Runs one machine; its actions are copied first, because carrying them out may feed the next event. */

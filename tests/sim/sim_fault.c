@@ -189,7 +189,7 @@ void fault_strike(struct sim *s)
     uint32_t machine = s->seats[sim_random(s, s->nodes)];
     uint64_t kind = sim_random(s, 100);
     if (kind < 22) {
-        crash_agent(s, machine);
+        crash_agent(s, sim_chance(s, 300) ? s->seats[0] : machine); /* the coordinator's has the most to remember */
     } else if (kind < 40) {
         crash_trainer(s);
     } else if (kind < 55) {

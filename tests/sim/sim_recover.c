@@ -225,7 +225,7 @@ void recover_begin(struct sim *s, uint32_t machine)
     if (m->coordinator == NULL || m->term->joined < s->nodes || m->kept.based) {
         return; /* it begins when the last one joins, or when this agent is back */
     }
-    bool fresh = m->term->training && version_none(m->term->base);
+    bool fresh = m->kept.readable && version_none(m->kept.base);
     if (fresh || m->kept.watermark.term == m->term->term) { /* this term has something newer, or began afresh */
         agent_feed(s, machine, (struct event){.type = EVENT_BASED, .term = m->term->term});
         return;
@@ -239,8 +239,11 @@ void recover_begin(struct sim *s, uint32_t machine)
         sim_fail(s, "no memory");
         return;
     }
-    /* Trainers that go on from a base already must not be given another one. */
-    recovery_begin(m->recovery, m->term->training ? m->term->base.step : TCK_NEWEST, s->now);
+    if (m->kept.readable) {
+        recovery_resume(m->recovery, m->kept.base, s->now);
+    } else {
+        recovery_begin(m->recovery, TCK_NEWEST, s->now);
+    }
 }
 
 static struct task *recovery_task(struct sim *s, uint32_t coordinator, uint64_t after, enum task_type type)
@@ -451,12 +454,20 @@ static void let_trainers_read(struct sim *s, const struct sim_term *term, struct
     }
 }
 
+/* Before any trainer hears of it. */
+static void keep_base(struct sim *s, uint32_t machine, struct version base)
+{
+    uint64_t term = s->machines[machine].term->term;
+    agent_feed(s, machine, (struct event){.type = EVENT_READABLE, .term = term, .version = base});
+}
+
 static void finish(struct sim *s, uint32_t machine, const struct recovery_action *a)
 {
     struct machine *m = &s->machines[machine];
     struct sim_term *term = s->terms[m->term->term];
     note_plan(s, machine);
     if (a->type == RECOVERY_READY) {
+        keep_base(s, machine, a->version);
         sim_log(s, "term %" PRIu64 " restores %" PRIu64 ".%" PRIu64, term->term, a->version.term, a->version.step);
         if (term->training) {
             check_same_base(s, term, a->version);
@@ -476,6 +487,7 @@ static void finish(struct sim *s, uint32_t machine, const struct recovery_action
         return;
     }
     if (a->type == RECOVERY_NOTHING) {
+        keep_base(s, machine, VERSION_NONE);
         start_training(s, term, VERSION_NONE);
     }
     struct task *t = recovery_task(s, machine, 1, TASK_LOCAL);

@@ -80,6 +80,23 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     state_free(second);
 }
 
+Test(state, knows_the_newest_commit_of_former_terms_too)
+{
+    struct shelf shelf = {0};
+    struct state *first = open_state(&shelf);
+    struct kept kept = *state_get(first);
+    kept.term = (struct term_state){.adopted = 4, .joined = 4};
+    kept.watermark = (struct version){3, 50};
+    state_put(first, &kept);
+    state_free(first);
+    struct state *second = open_state(&shelf);
+    cr_assert(version_is(state_watermark(second), (struct version){3, 50}));
+    kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {3, 40}};
+    state_put(second, &kept);
+    cr_assert(version_is(state_watermark(second), (struct version){3, 40}), "an older step was restored since");
+    state_free(second);
+}
+
 Test(state, a_torn_head_falls_back_to_the_one_before)
 {
     struct shelf shelf = {0};

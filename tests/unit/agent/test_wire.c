@@ -48,7 +48,8 @@ static const struct hash128 some_hash = {0x0123456789abcdef, 0xfedcba9876543210}
 Test(wire, beat_holds_as_a_codec_must)
 {
     struct wire_beat m = {.term = 3, .from_coordinator = true, .mem_steps = 10, .storage_steps = 100, .from_step = 5};
-    m.decision = (struct decision){.term = 3, .seq = 9, .based = true, .watermark = {3, 40}, .horizon = 61};
+    m.decision =
+        (struct decision){.term = 3, .seq = 9, .readable = true, .based = true, .watermark = {3, 40}, .horizon = 61};
     m.decision.open_count = 2;
     m.decision.open[0] = 50;
     m.decision.open[1] = 60;
@@ -76,7 +77,7 @@ Test(wire, beat_fits_in_a_heartbeat)
 Test(wire, notes_and_questions_hold_as_codecs_must)
 {
     struct wire_note note = {.term = 7};
-    struct wire_ask ask = {.term = 7, .asking = 2, .step = TCK_NEWEST};
+    struct wire_ask ask = {.term = 7, .asking = 2, .step = TCK_NEWEST, .dry = true};
     struct wire_change change = {.term = 7, .key = "save_mem_interval", .value = "30s"};
     struct wire_refused refused = {.term = 7, .version = {7, 8}, .refusal = REFUSAL_NO_SLOT};
     codec_check(&note_codec, &note);

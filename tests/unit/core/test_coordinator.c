@@ -283,6 +283,28 @@ Test(coordinator, base_does_not_replace_a_commit_of_this_term)
     cr_assert(version_is(decision()->watermark, v(7)));
 }
 
+Test(coordinator, a_term_has_one_base)
+{
+    struct version base = {TERM - 1, 3}, other = {TERM - 2, 3};
+    step((struct event){.type = EVENT_READABLE, .version = base});
+    cr_assert(decision()->readable && !decision()->based);
+    cr_assert_eq(decision_fate(decision(), other), FATE_UNDECIDED, "it is not protected again yet");
+    step((struct event){.type = EVENT_READABLE, .version = other});
+    step((struct event){.type = EVENT_BASED, .version = other});
+    cr_assert(version_is(decision()->base, base));
+    cr_assert_not(decision()->based);
+    step((struct event){.type = EVENT_BASED, .version = base});
+    cr_assert(decision()->based);
+    cr_assert(version_is(decision()->watermark, base));
+}
+
+Test(coordinator, a_base_is_kept_over_a_restart)
+{
+    struct version base = {TERM - 1, 3};
+    step((struct event){.type = EVENT_READABLE, .version = base});
+    cr_assert_eq(out.items[0].type, ACTION_ANNOUNCE, "so it is kept before anybody hears of it");
+}
+
 Test(coordinator, nothing_to_recover_still_ends_older_terms)
 {
     step((struct event){.type = EVENT_BASED, .version = VERSION_NONE});

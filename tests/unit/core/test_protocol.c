@@ -11,6 +11,8 @@ static struct decision some_decision(void)
 {
     return (struct decision){.term = TERM,
                              .seq = 9,
+                             .readable = true,
+                             .base = {TERM - 1, 30},
                              .based = true,
                              .watermark = {TERM, 10},
                              .horizon = 21,
@@ -74,6 +76,8 @@ Test(protocol, decision_survives_its_encoding)
     cr_assert_not(failed);
     cr_assert_eq(memcmp(&got.watermark, &d.watermark, sizeof(d.watermark)), 0);
     cr_assert_eq(got.seq, d.seq);
+    cr_assert_eq(got.readable, d.readable);
+    cr_assert(version_is(got.base, d.base));
     cr_assert_eq(got.based, d.based);
     cr_assert_eq(got.horizon, d.horizon);
     cr_assert_eq(got.open_count, 2);
@@ -93,7 +97,12 @@ Test(protocol, decision_that_no_coordinator_makes_does_not_decode)
     behind.open[0] = 10;
     struct decision of_the_future = some_decision();
     of_the_future.watermark.term = TERM + 1;
-    const struct decision *bad[] = {&descending, &beyond, &behind, &of_the_future};
+    struct decision based_on_itself = some_decision();
+    based_on_itself.base.term = TERM;
+    struct decision based_on_nothing_readable = some_decision();
+    based_on_nothing_readable.readable = false;
+    const struct decision *bad[] = {&descending,    &beyond,          &behind,
+                                    &of_the_future, &based_on_itself, &based_on_nothing_readable};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         bool failed;
         through_wire(bad[i], &failed);

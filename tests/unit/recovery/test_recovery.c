@@ -567,6 +567,28 @@ Test(recovery, can_begin_again)
     course_free(&c);
 }
 
+Test(recovery, resumes_with_the_base_chosen_before_and_no_other)
+{
+    struct course c;
+    course_init(&c);
+    recovery_resume(c.recovery, V(3, 10), 0);
+    start_with_two_versions(&c, 0);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    owners_fetch(&c, V(3, 10));
+    cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+    course_free(&c);
+}
+
+Test(recovery, resumes_with_nothing_if_only_the_same_step_of_another_term_is_left)
+{
+    struct course c;
+    course_init(&c);
+    recovery_resume(c.recovery, V(2, 20), 0);
+    start_with_two_versions(&c, 0);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
+    course_free(&c);
+}
+
 /* ---- chance -------------------------------------------------------------------------------------------------- */
 
 /* Which copies are corrupt: bit (version * NODES + shard) * 2 + (0 for the owner's copy, 1 for the holder's). */
