@@ -76,7 +76,8 @@ static struct storage *storage_open(const struct bench *bench)
     struct storage *s = bench_alloc(sizeof(*s));
     struct error err = {0};
     char text[2 * CONFIG_PATH];
-    snprintf(text, sizeof(text), "{\"job\":\"bench\",\"save_dir\":\"%s\",\"max_ckpt_num\":0}", bench->dir);
+    snprintf(text, sizeof(text),
+             "{\"job\":\"bench\",\"save_dir\":\"%s\",\"max_ckpt_num\":0,\"storage_verify\":\"off\"}", bench->dir);
     bench_check(config_load(NULL, text, &s->config, &err), &err, "configuration");
     bench_check(loop_new(&s->loop, &err), &err, "loop");
     bench_check(pool_new(s->loop, THREADS, &s->pool, &err), &err, "pool");
@@ -123,6 +124,27 @@ static void drain(void *ctx, struct bench_go *go)
     put_and_publish(s);
     bench_stop(go);
     remove_published(s);
+}
+
+/* The drain as it is by default: what was written is read back from the device before it is published. */
+static void drain_verified(void *ctx, struct bench_go *go)
+{
+    struct storage *s = ctx;
+    s->config.storage_verify = SWITCH_ON;
+    drain(ctx, go);
+    s->config.storage_verify = SWITCH_OFF;
+}
+
+/* The same bytes written, then read, without anything else. */
+static void raw_write_and_read(void *ctx, struct bench_go *go)
+{
+    const struct raw_io *raw = ctx;
+    struct bench_go back;
+    raw_write_keep(raw, go);
+    raw_read(ctx, &back);
+    go->seconds += back.seconds;
+    go->cpu += back.cpu;
+    unlink(raw->path);
 }
 
 static void digest_and_drain(void *ctx, struct bench_go *go)
@@ -195,6 +217,37 @@ static void bench_drain(const struct bench *bench)
     storage_close(s);
 }
 
+static void bench_drain_verified(const struct bench *bench)
+{
+    static struct bench_way ways[3];
+    struct storage *s = storage_open(bench);
+    ways[0] = (struct bench_way){.name = "drain, read back", .run = drain_verified, .ctx = s};
+    ways[1] =
+        (struct bench_way){.name = "io_uring loop 4M/qd4, new file, read", .run = raw_write_and_read, .ctx = &s->raw};
+    ways[2] = (struct bench_way){.name = "drain", .run = drain, .ctx = s};
+    bench_rounds(bench->rounds, ways, 3);
+    bench_print(&(struct bench_row){.id = "G5.verified",
+                                    .what = "drain of 1 GiB, read back, published and durable / write and read",
+                                    .unit = "ratio of GB/s",
+                                    .value = bench_ratio(&ways[1], &ways[0], bench->rounds),
+                                    .better = BENCH_MORE,
+                                    .goal = 0.95,
+                                    .rounds = bench->rounds,
+                                    .reference = ways[1].name,
+                                    .reference_value = rate(&ways[1], bench->rounds),
+                                    .reference_unit = "GB/s"});
+    bench_print(&(struct bench_row){.id = "G5.cost",
+                                    .what = "time of a drain of 1 GiB with reading back / without",
+                                    .unit = "ratio of seconds",
+                                    .value = bench_ratio(&ways[0], &ways[2], bench->rounds),
+                                    .goal = 2,
+                                    .rounds = bench->rounds,
+                                    .reference = ways[2].name,
+                                    .reference_value = rate(&ways[2], bench->rounds),
+                                    .reference_unit = "GB/s"});
+    storage_close(s);
+}
+
 static void print_cpu(const struct bench *bench, const char *id, const char *what, double goal,
                       const struct bench_way *way, const struct bench_way *raw)
 {
@@ -249,6 +302,7 @@ static void bench_load(const struct bench *bench)
 
 int main(int argc, char **argv)
 {
-    static const struct bench_entry entries[] = {{"G5", bench_drain}, {"G6", bench_drain_cpu}, {"G7", bench_load}};
+    static const struct bench_entry entries[] = {
+        {"G5", bench_drain}, {"G5.verified", bench_drain_verified}, {"G6", bench_drain_cpu}, {"G7", bench_load}};
     return bench_main(argc, argv, entries, sizeof(entries) / sizeof(*entries));
 }

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * persistent_ops on a POSIX file system. Calls that may block (open, allocate, close, rename) run in the pool, the data
- * moves by uring.h past the page cache, and read chunks are checksummed in the pool while the next ones arrive. */
+ * moves by uring.h past the page cache, and read chunks are checksummed in the pool while the next ones arrive. What
+ * was written is read back and compared before it gets its name. */
 #include "tiers/persistent_impl.h"
 
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK_BYTES 4096u
+#define BLOCK_BYTES    4096u
+#define READ_BACK_JOBS 2
 
 /* NOLINTNEXTLINE(misc-redundant-expression): equal is what they must stay */
 _Static_assert(URING_REQUEST_BYTES == CHUNK_BYTES, "a part of a transfer is a chunk of an image");
@@ -43,6 +46,8 @@ struct file_write {
     int dir_fd, fd;
     char name[MANIFEST_FILE_NAME], part[BENEATH_NAME_MAX + 1];
     struct error outcome;
+    uint32_t backs;             /* jobs that read it back */
+    _Atomic uint32_t next_back; /* chunk that the next of them takes */
 };
 
 /* Allocating first tells of a full disk before the transfer, and keeps the file in one piece. */
@@ -69,6 +74,131 @@ static void write_open(void *ctx)
         status = allocate(op->fd, op->name, op->item->image_bytes, &op->outcome);
     }
     op->outcome.code = status;
+}
+
+/* A chunk of the item that storage gives back differently: whose fault is it? */
+static tck_status_t blame(const struct tier_item *item, const char *name, uint32_t i, struct error *err)
+{
+    const uint8_t *data = item->image + (uint64_t)i * CHUNK_BYTES;
+    if (crc32c(0, data, chunk_size(item->image_bytes, i)) != item->crcs[i]) {
+        return error_set(err, TCK_ERR_CORRUPT,
+                         "%s: chunk %" PRIu32 " no longer matches its digest in memory: it is not published", name, i);
+    }
+    return error_set(err, TCK_ERR_IO, "%s: storage gives chunk %" PRIu32 " back with other bytes than were written",
+                     name, i);
+}
+
+static tck_status_t read_back_chunk(int fd, const char *name, uint32_t len, uint32_t i, uint8_t *buffer,
+                                    struct error *err)
+{
+    uint32_t got = 0;
+    while (got < len) {
+        ssize_t rc = pread(fd, buffer + got, len - got, (off_t)((uint64_t)i * CHUNK_BYTES + got));
+        if (rc < 0 && errno == EINTR) {
+            continue;
+        }
+        if (rc <= 0) {
+            return rc < 0 ? error_set(err, status_of_errno(errno), "%s: read chunk %" PRIu32 " back: %m", name, i)
+                          : error_set(err, TCK_ERR_IO, "%s: ends in chunk %" PRIu32 " after it was written", name, i);
+        }
+        got += (uint32_t)rc;
+    }
+    return TCK_OK;
+}
+
+/* One of the jobs that share the chunks of a file among them. */
+struct read_back {
+    struct file_write *op;
+    struct error outcome;
+};
+
+static tck_status_t compare_chunks(struct file_write *op, int fd, uint8_t *buffer, struct error *err)
+{
+    const struct tier_item *item = op->item;
+    for (;;) {
+        uint32_t i = atomic_fetch_add_explicit(&op->next_back, 1, memory_order_relaxed);
+        if (i >= chunk_count(item->image_bytes)) {
+            return TCK_OK;
+        }
+        uint32_t len = chunk_size(item->image_bytes, i);
+        tck_status_t status = read_back_chunk(fd, op->name, len, i, buffer, err);
+        if (status == TCK_OK && crc32c(0, buffer, len) != item->crcs[i]) {
+            status = blame(item, op->name, i, err);
+        }
+        if (status != TCK_OK) {
+            return status;
+        }
+    }
+}
+
+/* What storage gives back must be what the digests say, and these what was protected. Past the page cache where that
+ * can be had; else from it after a hint to drop what it holds. */
+static void read_back_work(void *ctx)
+{
+    struct read_back *job = ctx;
+    struct file_write *op = job->op;
+    struct error *err = &job->outcome;
+    int fd = -1;
+    uint8_t *buffer = aligned_alloc(BLOCK_BYTES, CHUNK_BYTES);
+    if (buffer == NULL) {
+        error_set(err, TCK_ERR_NOMEM, "%s: no memory to read it back", op->name);
+        return;
+    }
+    err->code = open_direct(op->dir_fd, op->part, O_RDONLY, op->item, &fd, err);
+    if (err->code == TCK_OK) {
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        err->code = compare_chunks(op, fd, buffer, err);
+        close(fd);
+    }
+    free(buffer);
+}
+
+static void write_close(void *ctx);
+static void write_closed(void *ctx, bool canceled);
+
+static void read_back_done(void *ctx, bool canceled)
+{
+    struct read_back *job = ctx;
+    struct file_write *op = job->op;
+    if (canceled) {
+        error_set(&job->outcome, TCK_ERR_CANCELED, "%s: the persistent tier is closing", op->name);
+    }
+    if (op->outcome.code == TCK_OK) {
+        op->outcome = job->outcome;
+    }
+    free(job);
+    if (--op->backs == 0) {
+        persistent_run_last(op->p, write_close, write_closed, op);
+    }
+}
+
+/* Several jobs, so that the device is kept busy while digests are made. */
+static void read_back_start(struct file_write *op)
+{
+    const struct tier_item *item = op->item;
+    tck_status_t status = TCK_OK;
+    if (!hash128_is(digest_root(item->crcs, item->image_bytes), item->root)) {
+        error_set(&op->outcome, TCK_ERR_CORRUPT, "%s: its digests in memory do not give its root", op->name);
+        persistent_run_last(op->p, write_close, write_closed, op);
+        return;
+    }
+    for (uint32_t i = 0; i < READ_BACK_JOBS && i < chunk_count(item->image_bytes) && status == TCK_OK; i++) {
+        struct read_back *job = calloc(1, sizeof(*job));
+        if (job == NULL) {
+            status = TCK_ERR_NOMEM;
+            break;
+        }
+        job->op = op;
+        status = pool_submit(op->p->pool, read_back_work, read_back_done, job);
+        op->backs += status == TCK_OK;
+        if (status != TCK_OK) {
+            free(job);
+        }
+    }
+    if (op->backs == 0) { /* with fewer jobs than wanted it only takes longer */
+        error_set(&op->outcome, status, "%s: start to read it back", op->name);
+        persistent_run_last(op->p, write_close, write_closed, op);
+    }
 }
 
 /* Under its final name only if every step went well; else it is given up, and the next attempt takes a new name. */
@@ -107,7 +237,11 @@ static void write_ended(void *ctx, const struct error *outcome)
 {
     struct file_write *op = ctx;
     op->outcome = *outcome;
-    persistent_run_last(op->p, write_close, write_closed, op);
+    if (outcome->code == TCK_OK && !op->p->closing && op->p->config->storage_verify == SWITCH_ON) {
+        read_back_start(op);
+    } else {
+        persistent_run_last(op->p, write_close, write_closed, op);
+    }
 }
 
 static void write_opened(void *ctx, bool canceled)

@@ -20,6 +20,7 @@ static const struct word redundancy_words[] = {
     {"replica", REDUNDANCY_REPLICA, false}, {"parity", REDUNDANCY_PARITY, true}, {0}};
 static const struct word loss_words[] = {
     {"report", ON_NODE_LOSS_REPORT, false}, {"end_trainers", ON_NODE_LOSS_END_TRAINERS, false}, {0}};
+static const struct word switch_words[] = {{"off", SWITCH_OFF, false}, {"on", SWITCH_ON, false}, {0}};
 
 #define AT(member)           .name = #member, .offset = offsetof(struct config, member)
 #define CAP(member)          .cap = sizeof(((struct config *)0)->member)
@@ -80,6 +81,12 @@ static const struct field fields[] = {
      .help = "of the client, the one that always copies included; 0: one"},
     {WORD(on_node_loss, loss_words), .default_text = "report", .changeable = true,
      .help = "when a node is lost, the other agents: report, end_trainers (so that the launcher restarts at once)"},
+    {WORD(storage_verify, switch_words), .default_text = "on",
+     .help = "read back what was written to storage before it is published: on, off"},
+    {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",
+     .help = "all snapshots in memory are checked against their digests once in this time; 0: never"},
+    {NUMBER(scrub_storage_interval_s, 0, 365 * DAY_S), .default_text = "86400",
+     .help = "this node's files of one published version are, one version after the other; 0: never"},
     {NUMBER(log_level, 0, 3), .default_text = "2", .help = "0 errors, 1 warnings, 2 what happens, 3 debug"},
 };
 

@@ -15,6 +15,7 @@ struct interval {
     double seconds;
 };
 
+enum switch_state { SWITCH_OFF, SWITCH_ON };
 enum on_node_loss { ON_NODE_LOSS_REPORT, ON_NODE_LOSS_END_TRAINERS };
 enum redundancy { REDUNDANCY_REPLICA, REDUNDANCY_PARITY /* refused: not in this version */ };
 enum storage_kind { STORAGE_POSIX, STORAGE_S3 /* refused: not in this version */ };
@@ -52,7 +53,10 @@ struct config {
     uint32_t max_restore_tries;  /* of one version without a commit after it, then the one before is used */
     uint32_t copy_threads;       /* of the client; 0: one */
     enum on_node_loss on_node_loss;
-    uint32_t log_level; /* 0 error .. 3 debug */
+    enum switch_state storage_verify;  /* a drain reads back what it wrote before it is published */
+    uint32_t scrub_interval_s;         /* each slot's digests are checked once in this time; 0: never */
+    uint32_t scrub_storage_interval_s; /* and this node's files of one published version; 0: never */
+    uint32_t log_level;                /* 0 error .. 3 debug */
 };
 
 /* Defaults, then the file (may be NULL), then the text (may be NULL), then checks of impossible combinations. An

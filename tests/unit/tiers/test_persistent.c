@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define JOB         "job"
@@ -66,7 +67,7 @@ static void set_up_without_tier(void)
     cr_assert_not_null(getcwd(here, sizeof(here)));
     snprintf(root, sizeof(root), "%s/persistent-XXXXXX", here);
     cr_assert_not_null(mkdtemp(root));
-    config = (struct config){.job = JOB, .node = "n0", .max_ckpt_num = 0};
+    config = (struct config){.job = JOB, .node = "n0", .max_ckpt_num = 0, .storage_verify = SWITCH_ON};
     snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("a/b/save"));
     snprintf(config.audit_file_path, sizeof(config.audit_file_path), "%s", path_of("a/b/save/" JOB "/audit.n0.jsonl"));
     cr_assert_eq(loop_new(&loop, &err), TCK_OK, "%s", err.text);
@@ -93,6 +94,23 @@ static void tear_down(void)
     pool_free(pool);
     loop_free(loop);
     nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A device that gives back other bytes than it was given: the tier asks for this before it reads anything back. */
+static bool storage_lies;
+
+int posix_fadvise(int fd, off_t offset, off_t len, int advice)
+{
+    char self[64];
+    if (storage_lies) {
+        snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+        int writable = open(self, O_WRONLY);
+        if (writable < 0 || pwrite(writable, "x", 1, 5000) != 1) {
+            abort();
+        }
+        close(writable);
+    }
+    return (int)syscall(SYS_fadvise64, fd, offset, len, advice);
 }
 
 TestSuite(persistent, .init = set_up, .fini = tear_down);
@@ -350,6 +368,47 @@ Test(persistent, leaves_no_part_files_in_a_version)
     }
     closedir(dir);
     cr_assert_eq(count, 4, ". .. manifest and shard, not %zu entries", count);
+}
+
+Test(persistent, a_put_fails_if_storage_gives_other_bytes_back)
+{
+    struct version version = {1, 100};
+    struct tier_item item = make_item(version, 1, IMAGE_BYTES);
+    storage_lies = true;
+    struct error outcome = put(&item);
+    storage_lies = false;
+    cr_assert_eq(outcome.code, TCK_ERR_IO, "%s", outcome.text);
+    cr_assert(text_has(&outcome, "chunk 0"), "%s", outcome.text);
+    outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_ERR_NOENT, "%s", outcome.text);
+    outcome = put(&item); /* and the next attempt is a fresh one */
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    free_item(&item);
+}
+
+Test(persistent, a_put_fails_if_memory_no_longer_matches_its_digests)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
+    item.image[CHUNK_BYTES + 17] ^= 1;
+    struct error outcome = put(&item);
+    cr_assert_eq(outcome.code, TCK_ERR_CORRUPT, "%s", outcome.text);
+    cr_assert(text_has(&outcome, "chunk 1"), "%s", outcome.text);
+    item.image[CHUNK_BYTES + 17] ^= 1;
+    item.crcs[1] ^= 1;
+    outcome = put(&item);
+    cr_assert_eq(outcome.code, TCK_ERR_CORRUPT, "%s", outcome.text);
+    free_item(&item);
+}
+
+Test(persistent, a_put_does_not_read_back_if_that_is_switched_off)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
+    config.storage_verify = SWITCH_OFF;
+    storage_lies = true;
+    struct error outcome = put(&item);
+    storage_lies = false;
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    free_item(&item);
 }
 
 Test(persistent, takes_images_that_are_not_aligned)
