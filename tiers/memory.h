@@ -62,5 +62,8 @@ must_check tck_status_t segment_verify(struct segment *segment, uint32_t slot, s
  * TCK_ERR_CORRUPT); one chunk is as its digest says. */
 must_check tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct error *err);
 must_check tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32_t i, struct error *err);
+/* Writes the slot's header again if what lies in memory is no longer what was written there: what an agent that starts
+ * anew will go by. True if it had to. */
+bool segment_mend_header(struct segment *segment, uint32_t slot);
 
 #endif

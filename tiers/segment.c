@@ -346,3 +346,16 @@ tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error
     }
     return status;
 }
+
+bool segment_mend_header(struct segment *segment, uint32_t slot)
+{
+    struct slot_header found;
+    const struct slot_header *known = &segment->headers[slot];
+    tck_status_t status = slot_header_decode(header_page(segment, slot, segment->newest_page[slot]), &found, NULL);
+    if (status == TCK_OK && found.sequence == known->sequence) {
+        return false;
+    }
+    struct slot_header again = *known;
+    segment_write_header(segment, slot, &again);
+    return true;
+}

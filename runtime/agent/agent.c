@@ -114,6 +114,7 @@ static void on_slow_tick(void *ctx)
         note_commit(f);
         remove_leftovers(agent);
     }
+    scrub_tick(agent);
     linger_tick(agent);
 }
 
@@ -230,6 +231,9 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = exchange_open(agent, err);
     }
     if (status == TCK_OK) {
+        status = scrub_new(agent, err);
+    }
+    if (status == TCK_OK) {
         status = start_ticks(agent, err);
     }
     if (status == TCK_OK) {
@@ -278,6 +282,7 @@ void agent_free(struct agent *agent)
     pool_free(agent->pool);
     pool_free(agent->io);
     persistent_free(agent->persistent);
+    scrub_free(agent);
     drain_forget(agent);
     ledger_free(agent);
     formation_free(agent->formation);

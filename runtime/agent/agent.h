@@ -9,6 +9,7 @@
  *   fetch.c    getting one shard into a slot         recover*.c   the coordinator's recovery
  *   restore.c  restores as trainers ask for them     trainers.c   boards, settings, trainers ended on a node's loss
  *   control.c  requests of the command               linger.c     when to leave
+ *   scrub.c    checking what lies in memory, mending what is missing
  *   ledger.c   catalog rows and notes                twins.c      data-parallel copies that must be equal
  *   parking.c  the keeper                            state.c      what survives the agent's death
  */
@@ -35,6 +36,7 @@ struct agent;
 struct formation;
 struct parking;
 struct recover;
+struct scrub;
 
 /* ---- clients.c ----------------------------------------------------------------------------------------------- */
 
@@ -94,6 +96,8 @@ struct duty {
     uint32_t first_slot;   /* number of its slot 0 in the node machine */
     uint8_t restored_from; /* enum source_kind of the last fetch */
     bool gone;             /* a leftover whose segment was given back */
+    uint32_t mend_tries;   /* places asked for the copy that is missing here */
+    uint64_t mend_after_ms;
 };
 
 struct queued_event {
@@ -197,6 +201,7 @@ struct agent {
     uint64_t idle_since_ms;              /* no trainer since; 0: there is one */
     bool job_done;
     bool leaving; /* agent_free has begun: nothing new is started */
+    struct scrub *scrub;
     struct loop_timer *tick;
     struct loop_timer *slow_tick;
     uint64_t stale_messages; /* of older terms, dropped */
@@ -308,11 +313,28 @@ void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, che
 /* ---- fetch.c ------------------------------------------------------------------------------------------------- */
 
 void fetch_asked(struct formation *f, const struct wire_fetch *ask);
+/* Of this node's own accord: scrub_mended is told, not the coordinator. */
+void fetch_mend(struct formation *f, const struct wire_fetch *ask);
 void fetch_slot_answer(struct formation *f, const struct action *action);
 /* Queued fetches whose source came up or went down. */
 void fetch_peer_changed(struct agent *agent, struct peer *peer);
 void fetch_tick(struct agent *agent);
 void fetch_forget(struct agent *agent);
+
+/* ---- scrub.c ------------------------------------------------------------------------------------------------- */
+
+must_check tck_status_t scrub_new(struct agent *agent, struct error *err);
+void scrub_free(struct agent *agent);
+void scrub_tick(struct agent *agent);
+/* Checks every snapshot in memory now. told is called once, bad an array of texts it must free; NULL: the agent leaves.
+ */
+typedef void scrub_told_fn(void *ctx, uint64_t checked, json_t *bad);
+must_check tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, struct error *err);
+/* The bytes in this verified slot are not what their digests say: the copy is lost. */
+void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, const char *why);
+/* A fetch_mend has ended. */
+void scrub_mended(struct formation *f, uint32_t duty, bool ok);
+json_t *scrub_json(const struct agent *agent);
 
 /* ---- recover.c ----------------------------------------------------------------------------------------------- */
 

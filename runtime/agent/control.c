@@ -137,6 +137,7 @@ static void do_status(struct client *client, const json_t *request)
     json_add(json, "memory", memory_json(agent));
     json_add(json, "trainers", trainers_json(agent));
     json_add_u64(json, "stale_messages", agent->stale_messages);
+    json_add(json, "scrub", scrub_json(agent));
     if (agent->formation) {
         add_formation(json, agent->formation);
     }
@@ -183,69 +184,41 @@ static void do_ls(struct client *client, const json_t *request)
     reply(client, json);
 }
 
-/* Recomputes the digests of all verified slots, in a pool thread. */
-struct verify_op {
+struct verify_request {
     struct agent *agent;
     uint64_t client; /* id: it may be gone when this ends */
-    json_t *bad;
-    uint64_t checked;
 };
 
-static void verify_work(void *ctx)
+static void verify_told(void *ctx, uint64_t checked, json_t *bad)
 {
-    struct verify_op *op = ctx;
-    for (size_t i = 0; i < memory_count(op->agent->memory); i++) {
-        struct segment *segment = memory_at(op->agent->memory, i);
-        for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
-            struct slot_header before = *segment_header(segment, k);
-            struct error err;
-            if (before.state != SLOT_VERIFIED || segment_verify(segment, k, &err) == TCK_OK) {
-                op->checked += before.state == SLOT_VERIFIED;
-                continue;
-            }
-            const struct slot_header *now = segment_header(segment, k);
-            if (now->state == SLOT_VERIFIED && now->sequence == before.sequence) {
-                json_add_str(op->bad, NULL, err.text);
-            }
-        }
-    }
-}
-
-static void verify_done(void *ctx, bool canceled)
-{
-    struct verify_op *op = ctx;
-    struct agent *agent = op->agent;
-    struct client *client = client_by_id(agent, op->client);
-    if (client && !canceled) {
+    struct verify_request *r = ctx;
+    struct client *client = bad ? client_by_id(r->agent, r->client) : NULL;
+    if (client) {
         json_t *json = json_object();
-        json_add_bool(json, "ok", json_len(op->bad) == 0);
-        json_add_u64(json, "slots_checked", op->checked);
-        json_add(json, "bad", op->bad);
+        json_add_bool(json, "ok", json_len(bad) == 0);
+        json_add_u64(json, "slots_checked", checked);
+        json_add(json, "bad", bad);
         reply(client, json);
     } else {
-        json_free(op->bad);
+        json_free(bad);
     }
-    free(op);
-    agent_op_end(agent);
+    free(r);
 }
 
+/* Recomputes the digests of all verified slots; the damaged ones are copies lost. */
 static void do_verify(struct client *client, const json_t *request)
 {
     (void)request;
-    struct agent *agent = client->agent;
     struct error err;
-    struct verify_op *op = agent->joining ? NULL : calloc(1, sizeof *op);
-    if (op) {
-        *op = (struct verify_op){.agent = agent, .client = client->id, .bad = json_array()};
-        agent_op_begin(agent);
-        if (op->bad && pool_submit(agent->pool, verify_work, verify_done, op) == TCK_OK) {
+    struct verify_request *r = calloc(1, sizeof *r);
+    if (r) {
+        *r = (struct verify_request){.agent = client->agent, .client = client->id};
+        if (scrub_now(client->agent, verify_told, r, &err) == TCK_OK) {
             return;
         }
-        json_free(op->bad);
-        free(op);
-        agent_op_end(agent);
+        free(r);
     }
-    (void)error_set(&err, TCK_ERR_BUSY, "memory is being allocated, or there is none left");
+    (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
     reply_error(client, &err);
 }
 

@@ -29,10 +29,24 @@ static void drain_end(struct drain_op *op, bool ok)
     agent_op_end(f->agent);
 }
 
+/* What was to be written no longer matches its digests: this copy is lost. */
+static void copy_is_bad(struct drain_op *op, const struct error *outcome)
+{
+    uint32_t slot = node_slot_of(op->f->node, op->next, op->version);
+    if (slot != NONE32) {
+        uint32_t k;
+        struct duty *d = formation_slot(op->f, slot, &k);
+        scrub_condemn(op->f->agent, d->segment, k, outcome->text);
+    }
+}
+
 static void file_done(void *ctx, const struct error *outcome)
 {
     struct drain_op *op = ctx;
     if (outcome->code != TCK_OK) {
+        if (outcome->code == TCK_ERR_CORRUPT) {
+            copy_is_bad(op, outcome);
+        }
         log_error("drain of version %llu.%llu failed: %s", (unsigned long long)op->version.term,
                   (unsigned long long)op->version.step, outcome->text);
         drain_end(op, false);

@@ -18,6 +18,7 @@ struct fetch {
     uint32_t slot; /* NONE32 until the machine gave one */
     bool here;     /* the machine says that the version is in that slot already */
     bool waiting;  /* for the peer's session */
+    bool mends;    /* a copy that is missing here: nobody else has asked for it */
     uint64_t give_up_ms;
     struct peer *peer;
     struct tier_item item;
@@ -56,7 +57,9 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
     hash128_text(x->f->shards[x->duty].id, id);
     x->outcome = *outcome;
     if (outcome->code == TCK_OK) {
-        x->f->duties[x->duty].restored_from = x->ask.source;
+        if (!x->mends) {
+            x->f->duties[x->duty].restored_from = x->ask.source;
+        }
         log_info("shard %s of version %llu.%llu is here from %s%s%s", id, (unsigned long long)x->ask.version.term,
                  (unsigned long long)x->ask.version.step, names[x->ask.source], x->ask.from.name[0] ? " " : "",
                  x->ask.from.name);
@@ -66,7 +69,11 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
                  x->ask.from.name, outcome->text);
     }
     fetch_unlink(x); /* before it is told: the recovery may ask for the same shard from elsewhere at once */
-    tell(x->f, &x->ask, outcome->code);
+    if (x->mends) {
+        scrub_mended(x->f, x->duty, outcome->code == TCK_OK);
+    } else {
+        tell(x->f, &x->ask, outcome->code);
+    }
     manifest_free(&x->manifest);
     free(x);
 }
@@ -241,17 +248,19 @@ static void fetch_start(struct fetch *x)
     }
 }
 
-static bool already(const struct formation *f, const struct wire_fetch *ask)
+/* The coordinator asked twice, and one answer will do; or for what is being mended here, and it must be told. */
+static bool already(const struct formation *f, const struct wire_fetch *ask, bool mends)
 {
-    for (const struct fetch *x = f->agent->fetches; x; x = x->next) {
+    for (struct fetch *x = f->agent->fetches; x; x = x->next) {
         if (x->f == f && x->ask.shard == ask->shard && version_is(x->ask.version, ask->version)) {
-            return true; /* the coordinator asked twice; one answer will do */
+            x->mends = x->mends && mends;
+            return true;
         }
     }
     return false;
 }
 
-void fetch_asked(struct formation *f, const struct wire_fetch *ask)
+static void fetch_begin(struct formation *f, const struct wire_fetch *ask, bool mends)
 {
     uint32_t duty = ask->shard < f->world.shard_count ? formation_duty(f, f->world.shards[ask->shard].id) : NONE32;
     if (duty == NONE32) {
@@ -259,13 +268,23 @@ void fetch_asked(struct formation *f, const struct wire_fetch *ask)
         tell(f, ask, TCK_ERR_INTERNAL);
         return;
     }
-    struct fetch *x = already(f, ask) ? NULL : calloc(1, sizeof *x);
+    struct fetch *x = already(f, ask, mends) ? NULL : calloc(1, sizeof *x);
     if (!x) {
         return; /* asked again if this was for want of memory */
     }
-    *x = (struct fetch){.next = f->agent->fetches, .f = f, .ask = *ask, .duty = duty, .slot = NONE32};
+    *x = (struct fetch){.next = f->agent->fetches, .f = f, .ask = *ask, .duty = duty, .slot = NONE32, .mends = mends};
     f->agent->fetches = x;
     fetch_start(x);
+}
+
+void fetch_asked(struct formation *f, const struct wire_fetch *ask)
+{
+    fetch_begin(f, ask, false);
+}
+
+void fetch_mend(struct formation *f, const struct wire_fetch *ask)
+{
+    fetch_begin(f, ask, true);
 }
 
 void fetch_peer_changed(struct agent *agent, struct peer *peer)

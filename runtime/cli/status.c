@@ -24,6 +24,19 @@ static void print_trainers(const json_t *answer)
     }
 }
 
+static void print_scrub(const json_t *scrub)
+{
+    if (number_of(scrub, "slots_bad") > 0) {
+        printf(
+            "WARNING: %llu copies in memory were damaged and given up, %llu were fetched again (see the agent's log)\n",
+            (unsigned long long)number_of(scrub, "slots_bad"), (unsigned long long)number_of(scrub, "copies_mended"));
+    }
+    if (number_of(scrub, "copies_missing") > 0) {
+        printf("WARNING: %llu copies of the committed version are missing here\n",
+               (unsigned long long)number_of(scrub, "copies_missing"));
+    }
+}
+
 static void print_status(const json_t *answer)
 {
     const json_t *memory = json_get(answer, "memory");
@@ -50,6 +63,7 @@ static void print_status(const json_t *answer)
         printf("WARNING: twins differed %llu times: data-parallel ranks no longer agree (see the agent's log)\n",
                (unsigned long long)number_of(answer, "twin_divergences"));
     }
+    print_scrub(json_get(answer, "scrub"));
     print_nodes(answer);
     print_trainers(answer);
 }
@@ -91,7 +105,8 @@ int cli_status(const struct cli *cli)
     if (!cli_json(cli, answer)) {
         print_status(answer);
     }
-    bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_lost(answer);
+    bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_lost(answer) &&
+                number_of(json_get(answer, "scrub"), "copies_missing") == 0;
     json_free(answer);
     return good ? 0 : 1;
 }

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Bytes flipped in the memory of one node: `tierckpt verify` finds them, and a restore uses the other node's copy.
+# Bytes flipped in the memory of one node, which nothing has noticed yet: a restore finds them and uses the other node's
+# copy.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
+settings=',"scrub_interval_s":0'
 begin 2
 run_on a "0" --steps 20 --wait-commit
 run_on b "1" --steps 20 --wait-commit
@@ -33,9 +35,6 @@ print(len(seen))
 PY
 }
 [ "$(flip "$(agent_pid a)")" -gt 0 ] || skip "no memfd of the agent can be written here"
-ask a verify memory >"$work/verify"
-[ $? = 1 ] || die "verify does not end with 1: $(cat "$work/verify")"
-grep -q '^BAD: ' "$work/verify" || die "verify names nothing: $(cat "$work/verify")"
 begin 2
 run_on a "0" --steps 24 --wait-commit --done
 run_on b "1" --steps 24 --wait-commit --done
