@@ -7,7 +7,18 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define CRC_STEP_BYTES (1u << 30) /* ISA-L counts in an int */
+/* Memory that is not in a cache comes faster if it is asked for a page ahead: the hardware's prefetchers stop at each
+ * page. ISA-L itself counts in an int. */
+#define CRC_STEP_BYTES       2048u
+#define PREFETCH_AHEAD_BYTES 4096u
+#define LINE_BYTES           64u
+
+static void prefetch(const unsigned char *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += LINE_BYTES) {
+        __builtin_prefetch(from + at);
+    }
+}
 
 uint32_t crc32c(uint32_t crc_start, const void *data, size_t len)
 {
@@ -20,6 +31,9 @@ uint32_t crc32c(uint32_t crc_start, const void *data, size_t len)
     while (len > 0) {
         size_t step = len < CRC_STEP_BYTES ? len : CRC_STEP_BYTES;
 
+        if (len >= PREFETCH_AHEAD_BYTES + CRC_STEP_BYTES) {
+            prefetch(at.unqualified + PREFETCH_AHEAD_BYTES, CRC_STEP_BYTES);
+        }
         crc = crc32_iscsi(at.unqualified, (int)step, crc);
         at.unqualified += step;
         len -= step;
