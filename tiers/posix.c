@@ -19,7 +19,7 @@
 #define READ_BACK_JOBS 2
 
 /* NOLINTNEXTLINE(misc-redundant-expression): equal is what they must stay */
-_Static_assert(URING_REQUEST_BYTES == CHUNK_BYTES, "a part of a transfer is a chunk of an image");
+_Static_assert(URING_PART_BYTES == CHUNK_BYTES, "a part of a transfer is a chunk of an image");
 
 /* Past the page cache if the buffer allows it and the file system does not refuse. */
 static tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item, int *fd_out,

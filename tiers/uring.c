@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
+#define WRITE_BYTES (2 * URING_PART_BYTES) /* of one request: each costs a turn of the loop */
 #define BLOCK_BYTES 4096u /* a request that came short goes on from a multiple of this, as O_DIRECT wants */
 #define TRIES_MAX   64    /* of one request that was interrupted, came short or found no resources */
 
@@ -41,7 +41,6 @@ struct uring {
     struct pool *pool;
     bool has_ring, closing, submit_posted;
     struct io_uring ring;
-    int event_fd;
     struct loop_fd *source;
     uint32_t in_flight;
     struct transfer *transfers; /* oldest first */
@@ -195,10 +194,11 @@ static void transfer_settle(struct uring *uring, struct transfer *transfer)
 static void slot_fill(struct request *slot, struct transfer *transfer)
 {
     uint64_t left = transfer->ask.bytes - transfer->next;
+    uint32_t most = transfer->ask.direction == URING_WRITE ? WRITE_BYTES : URING_PART_BYTES;
     slot->transfer = transfer;
     slot->sync = left == 0;
     slot->offset = transfer->next;
-    slot->len = left < URING_REQUEST_BYTES ? (uint32_t)left : URING_REQUEST_BYTES;
+    slot->len = left < most ? (uint32_t)left : most;
     slot->filled = 0;
     slot->tries = 0;
     transfer->next += slot->len;
@@ -290,7 +290,7 @@ static void request_done(struct request *request, int result)
         }
         transfer_fail(transfer, ECANCELED, "go on with a request");
     } else if (transfer->ask.part != NULL && !request->sync && !transfer_failed(transfer)) {
-        transfer->ask.part(transfer->ask.ctx, (uint32_t)(request->offset / URING_REQUEST_BYTES));
+        transfer->ask.part(transfer->ask.ctx, (uint32_t)(request->offset / URING_PART_BYTES));
     }
     request->transfer = NULL;
     if (uring->closing) {
@@ -313,9 +313,7 @@ static void take_completions(struct uring *uring)
 static void on_completion(void *ctx, uint32_t epoll_events)
 {
     struct uring *uring = ctx;
-    eventfd_t count;
     (void)epoll_events;
-    eventfd_read(uring->event_fd, &count);
     take_completions(uring);
     go_on(uring);
 }
@@ -356,21 +354,11 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *ask, 
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
+/* The ring's own descriptor is readable while completions wait in it. */
 static tck_status_t watch_ring(struct uring *uring, struct error *err)
 {
-    uring->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (uring->event_fd < 0) {
-        return error_set(err, status_of_errno(errno), "create eventfd: %m");
-    }
-    int rc = io_uring_register_eventfd(&uring->ring, uring->event_fd);
-    tck_status_t status =
-        rc < 0 ? status_of_errno(-rc)
-               : loop_fd_add(uring->loop, uring->event_fd, EPOLLIN, on_completion, uring, &uring->source);
-    if (status != TCK_OK) {
-        close(uring->event_fd);
-        return error_set(err, status, "watch the eventfd of io_uring");
-    }
-    return TCK_OK;
+    tck_status_t status = loop_fd_add(uring->loop, uring->ring.ring_fd, EPOLLIN, on_completion, uring, &uring->source);
+    return status == TCK_OK ? TCK_OK : error_set(err, status, "watch io_uring");
 }
 
 tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way, struct uring **out, struct error *err)
@@ -414,7 +402,6 @@ static void ring_close(struct uring *uring)
         take_completions(uring);
     }
     loop_fd_remove(uring->source);
-    close(uring->event_fd);
     io_uring_queue_exit(&uring->ring);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whole-buffer file transfers that do not block the loop: 4 MiB requests, URING_DEPTH in flight over all transfers, by
+ * Whole-buffer file transfers that do not block the loop: large requests, URING_DEPTH in flight over all transfers, by
  * io_uring. Where the kernel or a container refuses io_uring the same requests run in the pool. Calls and callbacks
  * belong to the loop's thread; a callback may start transfers but not free the engine. */
 #ifndef TCK_TIERS_URING_H
@@ -8,8 +8,8 @@
 #include "base/loop.h"
 #include "base/pool.h"
 
-#define URING_DEPTH         4
-#define URING_REQUEST_BYTES (4u << 20) /* one chunk of an image: see uring_part_fn */
+#define URING_DEPTH      4
+#define URING_PART_BYTES (4u << 20) /* one chunk of an image: see uring_part_fn */
 
 struct uring;
 
@@ -24,7 +24,7 @@ void uring_free(struct uring *uring);
 enum uring_direction { URING_READ, URING_WRITE /* and then fdatasync */ };
 
 typedef void uring_done_fn(void *ctx, const struct error *outcome);
-/* Part i (bytes from i * URING_REQUEST_BYTES on) has been read; parts come in any order. */
+/* Part i (bytes from i * URING_PART_BYTES on) has been read; parts come in any order. */
 typedef void uring_part_fn(void *ctx, uint32_t i);
 
 struct uring_transfer {
