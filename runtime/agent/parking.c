@@ -143,7 +143,13 @@ tck_status_t parking_ready(struct parking *p, struct error *err)
         log_warn("no service manager and no keeper: the memory tier ends with this process");
         return TCK_OK;
     }
-    return park_notify(p->notify_socket, "READY=1", err);
+    tck_status_t status = park_notify(p->notify_socket, "READY=1", err);
+    if (status == TCK_ERR_UNREACHABLE && p->keeper_is_ours) {
+        /* It died between starting this process and now: all that it kept is here and nowhere else. */
+        log_warn("the keeper is gone since it started this agent: %s", err->text);
+        return TCK_OK;
+    }
+    return status;
 }
 
 void parking_stopping(struct parking *p)
