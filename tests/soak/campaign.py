@@ -13,6 +13,7 @@ from cluster import kill, send
 SETTLE_S = 90  # recovery on a loaded machine takes a few seconds; more than this is taken for never
 PUMP_S = 0.02
 LOOK_S = 0.25  # between two looks at all processes
+EMPTY_S = 5.0  # a node that trains has neither agent nor keeper: whoever watches the job starts it again
 
 
 class Stuck(Exception):
@@ -31,6 +32,7 @@ class Campaign:
         self.heals = []  # (when, what)
         self.killed = set()  # pids of agents and keepers that we killed
         self.agents, self.looked = {}, 0.0
+        self.empty = {}  # node name -> since when it has neither agent nor keeper
         self.reparked = {}  # node name -> number of "parked with the new keeper" to wait for after its keeper died
         self.frozen = False
 
@@ -108,15 +110,24 @@ class Campaign:
     def _look(self):
         """An agent that is another one than before although nobody killed it has died by itself."""
         self.looked = time.monotonic()
-        now = {}
-        for kind, node, pid in self.cluster.processes():
-            if kind == "agent":
-                now[node] = pid
+        processes = self.cluster.processes()
+        now = {node: pid for kind, node, pid in processes if kind == "agent"}
         for node, pid in now.items():
             before = self.agents.get(node)
             if before not in (None, pid) and before not in self.killed:
                 self.history.add("agent_died", node=node, pid=before)
             self.agents[node] = pid
+        self._look_for_empty({node for kind, node, _ in processes if kind != "trainer"})
+
+    def _look_for_empty(self, kept):
+        """Agent and keeper died at the same time. What the node had is gone, and nobody but the launcher brings an agent
+        back."""
+        now = time.monotonic()
+        self.empty = {node.name: self.empty.get(node.name, now) for node in self.homes if node.name not in kept}
+        if any(now - since > EMPTY_S for since in self.empty.values()):
+            self.history.add("empty", nodes=sorted(self.empty), launch=self.launch)
+            self.empty = {}
+            kill([trainer.pid for trainer in self.trainers])
 
     def is_settled(self):
         return not self.heals and self.settled_at > self.disturbed
@@ -146,11 +157,12 @@ class Campaign:
             except (FileNotFoundError, ProcessLookupError, KeyError):
                 pass
 
-    def _check_published(self):
+    def _check_published(self, most=2):
+        """The newest that nobody has read yet."""
         s = self.cluster.settings
-        for step, term, path in published.versions(self.cluster.save_dir / "soak"):
-            if path.name in self.checked or path.name in self.damaged:
-                continue
+        versions = [version for version in published.versions(self.cluster.save_dir / "soak")
+                    if version[2].name not in self.checked | self.damaged]
+        for step, term, path in versions[-most:]:
             try:
                 launch, wrong = published.check(path, step, s["world"], s["twins"])
             except (OSError, ValueError, KeyError) as error:
@@ -158,6 +170,7 @@ class Campaign:
                     continue  # pruned meanwhile
                 launch, wrong = 0, f"{type(error).__name__}: {error}"
             self.checked.add(path.name)
+            self._read_history()
             self.history.add("checked", name=path.name, term=term, step=step, origin=launch, wrong=wrong)
 
     def intact(self):
@@ -202,7 +215,7 @@ class Campaign:
         while (left := self.cluster.processes()) and time.monotonic() < end:
             time.sleep(0.1)
         self.history.add("gone", left=[f"{kind} {node}" for kind, node, _ in left])
-        self._check_published()
+        self._check_published(most=100)
 
     def inject(self, fault):
         act = getattr(self, "_" + fault["kind"])

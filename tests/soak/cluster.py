@@ -47,12 +47,17 @@ class Cluster:
         self._spaces = []
         self._prefix = f"tck{os.getpid()}-"
         self._numbers = 0
-        self._trainer = self.build / "tests/cluster/cluster_trainer"
+        self._trainer = self.work / "bin/cluster_trainer"
         for name in ("save", "run", "bin"):
             (self.work / name).mkdir()
-        for program in ("agent/tierckptd", "agent/tierckpt-keeper", "cli/tierckpt"):
-            os.symlink(self.build / "runtime" / program, self.work / "bin" / Path(program).name)
-        self.environment = {**os.environ, "TIERCKPT_BIN_DIR": str(self.work / "bin"), "UCX_MEM_EVENTS": "n"}
+        programs = self.work / "bin"  # copies: what is built meanwhile does not matter
+        for program in ("runtime/agent/tierckptd", "runtime/agent/tierckpt-keeper", "runtime/cli/tierckpt",
+                        "tests/cluster/cluster_trainer"):
+            shutil.copy2(self.build / program, programs)
+        for library in (self.build / "runtime").rglob("libtierckpt.so*"):
+            shutil.copy2(library, programs, follow_symlinks=False)
+        self.environment = {**os.environ, "TIERCKPT_BIN_DIR": str(programs), "LD_LIBRARY_PATH": str(programs),
+                            "UCX_MEM_EVENTS": "n"}
         self._probe_network()
         self._mount_save_dir()
         for _ in range(settings["nodes"]):
@@ -118,6 +123,7 @@ class Cluster:
             "job": JOB, "node": node.name, "runtime_dir": str(self.work / "run"), "save_dir": str(self.save_dir),
             "linger_s": 60, "memory_cap_bytes": "1GiB", "heartbeat_ms": 200, "peer_timeout_ms": 1500,
             "restore_wait_ms": 1000, "version_timeout_ms": 10000, "max_restore_tries": 1000, "log_level": 3,
+            "on_node_loss": s["on_node_loss"],
             "save_mem_interval": s["save_mem_interval"], "save_storage_interval": s["save_storage_interval"],
             "slots": s["slots"], "copies": s["copies"], "max_ckpt_num": s["max_ckpt_num"],
         }

@@ -46,13 +46,14 @@ def settings(seed):
         "nodes": NODES,
         "world": NODES * rng.choice((1, 2)),
         "twins": rng.choice((1, 2, 4)),
-        "elements": rng.choice((1 << 13, 1 << 15, 1 << 17)),
+        "elements": rng.choice((1 << 13, 1 << 15, 1 << 17, 1 << 19)),
         "step_ms": rng.choice((10, 20, 40)),
         "save_mem_interval": interval,
         "save_storage_interval": interval * rng.choice((3, 5, 10)),
         "slots": rng.choice((2, 3, 3)),
         "max_ckpt_num": 3,
         "copies": 2,
+        "on_node_loss": rng.choice(("report", "end_trainers")),
     }
 
 
