@@ -242,11 +242,16 @@ static void park_all(struct parking *p)
     }
 }
 
+/* A child that ended well leaves a keeper that answers from then on. One that does not answer has died since: the agent
+ * alone has the memory, so its successor must not wait for as long as a slow start may take. */
 static void reap(struct parking *p)
 {
     int status;
     if (p->spawned > 0 && waitpid(p->spawned, &status, WNOHANG) == p->spawned) {
         p->spawned = 0;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && p->wait_ticks > 1) {
+            p->wait_ticks = 1;
+        }
     }
 }
 
