@@ -75,7 +75,6 @@ static tck_status_t map_fd(struct shard_slots *shard, int fd, struct error *err)
     shard->bytes = bytes;
     shard->dev = st.st_dev;
     shard->ino = st.st_ino;
-    shard->prepared = 0;
     return TCK_OK;
 }
 
@@ -175,11 +174,15 @@ void slots_close(struct slots *slots)
 
 /* ---- the fixed part of an image ------------------------------------------------------------------------------ */
 
-/* Twins must have equal bytes everywhere, and memory that was used before is not zero. */
-static void zero_gaps(uint8_t *image, const struct layout *layout, const struct shard *shard)
+/* Each time: whatever changed a slot since it was used last would otherwise get into the digests that are made of it,
+ * and with them into every copy. */
+void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct layout *layout,
+                  const struct shard *shard)
 {
+    uint8_t *image = slot_image(slots, slot);
     uint64_t at = shard->header_bytes;
 
+    memcpy(image, shard->header, shard->header_bytes);
     for (uint32_t i = 0; i < shard->record_count; i++) {
         const struct record *record = &layout->records[shard->records[i]];
 
@@ -187,18 +190,4 @@ static void zero_gaps(uint8_t *image, const struct layout *layout, const struct 
         at = record->image_offset + record->bytes;
     }
     memset(image + at, 0, shard->image_bytes - at);
-}
-
-void slot_prepare(struct shard_slots *slots, uint32_t slot, const struct layout *layout, const struct shard *shard)
-{
-    uint8_t *image = slot_image(slots, slot);
-
-    if ((slots->prepared & (1u << slot)) != 0) {
-        return;
-    }
-    if (memcmp(image, shard->header, shard->header_bytes) != 0) {
-        memcpy(image, shard->header, shard->header_bytes);
-        zero_gaps(image, layout, shard);
-    }
-    slots->prepared |= 1u << slot;
 }

@@ -10,9 +10,8 @@ struct shard_slots {
     struct msg_segment segment;
     uint8_t *base; /* NULL: not mapped */
     size_t bytes;
-    dev_t dev;         /* which memory it is, */
-    ino_t ino;         /* the same after the agent restarted */
-    uint32_t prepared; /* bit per slot: header and gaps are in place */
+    dev_t dev; /* which memory it is, */
+    ino_t ino; /* the same after the agent restarted */
 };
 
 struct slots {
@@ -35,6 +34,7 @@ static inline uint8_t *slot_image(const struct shard_slots *shard, uint32_t slot
 }
 
 /* Writes what stays the same from step to step: the header, and zeros between the records. */
-void slot_prepare(struct shard_slots *slots, uint32_t slot, const struct layout *layout, const struct shard *shard);
+void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct layout *layout,
+                  const struct shard *shard);
 
 #endif

@@ -194,6 +194,27 @@ Test(client, slot_is_the_file_image_with_zeros_between_records)
     tck_detach(t.client, 0);
 }
 
+Test(client, what_changed_a_slot_is_not_in_the_next_snapshot_in_it)
+{
+    struct trainer t;
+    begin(&t);
+    fill(&t, 7);
+    for (uint64_t step = 1; step <= FAKE_SLOTS; step++) {
+        save(&t, step);
+    }
+    const struct shard *shard = &t.client->layout.shards[0];
+    uint8_t *image = fake_agent_image(&agent, 0);
+    image[12] ^= 1;                     /* in the header */
+    image[shard->image_bytes - 1] ^= 1; /* in the filler at the end */
+    for (uint64_t step = 1; step <= FAKE_SLOTS; step++) {
+        save(&t, FAKE_SLOTS + step);
+    }
+    cr_assert_eq(fake_agent_image(&agent, 0), image, "another slot");
+    cr_assert_eq(memcmp(image, shard->header, shard->header_bytes), 0, "the header");
+    cr_assert_eq(image[shard->image_bytes - 1], 0, "the filler");
+    tck_detach(t.client, 0);
+}
+
 Test(client, copies_eager_records_inside_the_call)
 {
     struct trainer t;
