@@ -35,6 +35,7 @@ class Campaign:
         self.empty = {}  # node name -> since when it has neither agent nor keeper
         self.reparked = {}  # node name -> number of "parked with the new keeper" to wait for after its keeper died
         self.frozen = False
+        self.excused = 0.0  # until then an agent may die of bytes changed on the wire
 
     # ---- the launcher ---------------------------------------------------------------------------------------------
 
@@ -115,7 +116,8 @@ class Campaign:
         for node, pid in now.items():
             before = self.agents.get(node)
             if before not in (None, pid) and before not in self.killed:
-                self.history.add("agent_died", node=node, pid=before)
+                excused = time.monotonic() < self.excused
+                self.history.add("agent_died", node=node, pid=before, excused=excused)
             self.agents[node] = pid
         self._look_for_empty({node for kind, node, _ in processes if kind != "trainer"})
 
@@ -235,7 +237,7 @@ class Campaign:
 
     def _missing_for(self, kind):
         needs = {"link_cut": "network", "link_flaps": "network", "node_left_behind": "network", "one_way": "iptables",
-                 "slow_link": "tbf", "disk_full": "disk", "storage_hangs": "freeze"}
+                 "slow_link": "tbf", "noisy_link": "tun", "disk_full": "disk", "storage_hangs": "freeze"}
         if kind == "slot_damaged" and os.geteuid() != 0:
             return "needs root"
         return self.cluster.missing.get(needs.get(kind))
@@ -448,6 +450,17 @@ class Campaign:
         self.cluster.set_slow(node, True)
         self.heal(2 * fault["seconds"], lambda: self.cluster.set_slow(node, False))
         return {"nodes": [node.name], "seconds": 2 * fault["seconds"]}
+
+    def _noisy_link(self, fault):
+        """What TCP sees and mends, and bits changed behind its back: these may end an agent in UCX, and its keeper starts
+        it again."""
+        node, rng = self.node(fault), random.Random(fault["how"])
+        knobs = [rng.choice((0, most // 4, most)) for most in (50, 50, 100, 8, 10)]
+        if knobs[3]:
+            self.excused = time.monotonic() + 2 * fault["seconds"] + 5
+        self.cluster.set_noisy(node, [*knobs, fault["how"]])
+        self.heal(2 * fault["seconds"], lambda: self.cluster.set_noisy(node, [0, 0, 0, 0, 0, 1]))
+        return {"nodes": [node.name], "seconds": 2 * fault["seconds"], "how": knobs}
 
     def _noise_on_ports(self, fault):
         """Bytes from strangers. UCX may end its process over them; then the keeper starts the agent again."""

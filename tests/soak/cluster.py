@@ -43,6 +43,7 @@ class Cluster:
     def __init__(self, build, work, settings):
         self.build, self.work, self.settings = Path(build), Path(work), settings
         self.missing = {}  # mechanism -> why it cannot be had
+        self._cables = {}  # node name -> process
         self.nodes = []  # by position
         self._spaces = []
         self._prefix = f"tck{os.getpid()}-"
@@ -67,23 +68,28 @@ class Cluster:
 
     def _probe_network(self):
         if os.geteuid() != 0:
-            self.missing["network"] = self.missing["iptables"] = self.missing["tbf"] = "needs root"
+            self._no_network("needs root")
             return
         switch = self._prefix + "switch"
         if not run("ip", "netns", "add", switch):
-            self.missing["network"] = self.missing["iptables"] = self.missing["tbf"] = "no network namespaces here"
+            self._no_network("no network namespaces here")
             return
         self._spaces.append(switch)
         in_switch = ("ip", "netns", "exec", switch)
         if not (run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge") and
                 run("ip", "-n", switch, "link", "set", "bridge", "up")):
-            self.missing["network"] = self.missing["iptables"] = self.missing["tbf"] = "no bridges here"
+            self._no_network("no bridges here")
             return
         if not run(*in_switch, "iptables", "-L", "INPUT"):
             self.missing["iptables"] = "iptables does not work here"
         if not run("tc", "-n", switch, "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "8mbit", "burst", "64kb",
                    "latency", "500ms"):
             self.missing["tbf"] = "no tbf here"
+        if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+            self.missing["tun"] = "no /dev/net/tun here"
+
+    def _no_network(self, why):
+        self.missing.update(dict.fromkeys(("network", "iptables", "tbf", "tun"), why))
 
     def _mount_save_dir(self):
         image = self.work / "disk"
@@ -106,9 +112,7 @@ class Cluster:
 
     def _plug(self, node):
         space, switch = self._prefix + node.name, self._prefix + "switch"
-        made = (run("ip", "netns", "add", space) and
-                run("ip", "-n", switch, "link", "add", f"to-{node.name}", "type", "veth", "peer", "name", "net0", "netns",
-                    space) and
+        made = (run("ip", "netns", "add", space) and self._lay_cable(node, space, switch) and
                 run("ip", "-n", switch, "link", "set", f"to-{node.name}", "master", "bridge", "up") and
                 run("ip", "-n", space, "link", "set", "lo", "up") and
                 run("ip", "-n", space, "address", "add", f"{node.address}/16", "dev", "net0") and
@@ -116,6 +120,15 @@ class Cluster:
         if not made:
             raise RuntimeError(f"node {node.name} gets no network")
         self._spaces.append(space)
+
+    def _lay_cable(self, node, space, switch):
+        if "tun" in self.missing:
+            return run("ip", "-n", switch, "link", "add", f"to-{node.name}", "type", "veth", "peer", "name", "net0",
+                       "netns", space)
+        cable = subprocess.Popen((self.build / "tests/soak/soak_cable", space, "net0", switch, f"to-{node.name}"),
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._cables[node.name] = cable
+        return cable.stdout.readline() == b"ready\n"
 
     def config(self, node):
         s = self.settings
@@ -139,6 +152,9 @@ class Cluster:
             time.sleep(0.05)
         if "disk" not in self.missing:
             run("umount", "-l", self.save_dir)
+        for cable in self._cables.values():
+            cable.stdin.close()
+            cable.wait()
         for space in self._spaces:
             run("ip", "netns", "delete", space)
 
@@ -221,6 +237,12 @@ class Cluster:
     def set_slow(self, node, slow):
         device = ("-n", self._prefix + node.name, "qdisc", "add" if slow else "del", "dev", "net0", "root")
         run("tc", *device, *(("tbf", "rate", "8mbit", "burst", "64kb", "latency", "500ms") if slow else ()))
+
+    def set_noisy(self, node, knobs):
+        """Loss, doubling, reordering and corruption in thousandths of the frames, delay in ms, seed."""
+        cable = self._cables[node.name]
+        cable.stdin.write((" ".join(map(str, knobs)) + "\n").encode())
+        cable.stdin.flush()
 
     def send_noise(self, node, host, port, seed):
         enter = () if "network" in self.missing else ("ip", "netns", "exec", self._prefix + node.name)

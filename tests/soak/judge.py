@@ -143,6 +143,8 @@ class Judge:
             self.find("content", event, f"rank {event['rank']} of launch {event['launch']}: {event['said']}")
 
     def on_agent_died(self, event):
+        if event["excused"]:
+            return
         self.find("processes", event, f"the agent of {event['node']} (pid {event['pid']}) died of itself")
 
     def on_stuck(self, event):
@@ -242,6 +244,7 @@ def summary(events, broken):
         "steps_lost": {"median": _quantile(lost, 0.5), "max": max(lost, default=0)},
         "seconds_to_commit": {"median": _quantile(seconds, 0.5), "p99": _quantile(seconds, 0.99)},
         "held_ms": {"median": _quantile(held, 0.5), "max": round(max(held, default=0), 1)},
+        "agents_died": sum(e["event"] == "agent_died" for e in events),
         "lost_committed": sum(b["promise"] in ("lost", "monotonic") for b in broken),
         "broken": broken,
     }

@@ -27,6 +27,7 @@ KINDS = {
     "one_way": 2,
     "link_flaps": 1,
     "slow_link": 1,
+    "noisy_link": 2,  # loss, doubling, reordering, delay, corruption
     "slot_damaged": 2,
     "published_damaged": 1,
     "catalog_damaged": 1,
@@ -70,7 +71,7 @@ def plan(seed, count):
             "number": number,
             "kind": bag.pop(),
             "timing": "settled" if number == 1 else timing,
-            "delay_s": round(rng.uniform(0, 0.3 if timing == "close" else 1.5), 3),
+            "delay_s": round(rng.uniform(0, 0.3 if timing == "close" else rng.choice((0.3, 0.6, 1.5))), 3),
             "nodes": rng.sample(range(NODES), NODES),  # the first, or the first two, are meant
             "rank": rng.randrange(1 << 16),
             "seconds": round(rng.choice((0.3, 1.0, 2.0, 4.0)) * rng.uniform(0.5, 1.0), 3),

@@ -86,6 +86,9 @@ class AllIsWell(unittest.TestCase):
         story = begun().fault("trainer_stopped", seconds=20).tell("held", launch=1, rank=0, step=3, ms=19000.0)
         self.assertEqual(broken(story.end()), [])
 
+    def test_an_agent_may_die_of_bytes_changed_on_the_wire(self):
+        self.assertEqual(broken(begun().tell("agent_died", node="a", pid=7, excused=True).end()), [])
+
     def test_the_table_has_the_figures(self):
         story = begun().fault("node_lost", ["a"]).launch(2).restore(1, 3).end()
         figures = summary(story.events, [])
@@ -159,7 +162,7 @@ class Refused(unittest.TestCase):
         self.refused("liveness", begun())
 
     def test_an_agent_that_dies_of_itself(self):
-        self.refused("processes", begun().tell("agent_died", node="a", pid=7).end())
+        self.refused("processes", begun().tell("agent_died", node="a", pid=7, excused=False).end())
 
     def test_processes_left(self):
         self.refused("processes", begun().launch(2).restore(1, 3).tell("finished", launch=2, statuses=[0, 0]).tell(
