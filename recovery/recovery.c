@@ -25,7 +25,9 @@ struct recovery {
     enum recovery_phase phase;
     uint64_t deadline_ms; /* of ASKING */
     bool asked_all, listed;
-    bool *down; /* by node */
+    bool *down;       /* by node */
+    uint64_t lost_ms; /* members that are down by then count as lost */
+    tck_status_t failure;
     struct plan_input input;
     struct inventory *inventories; /* input.inventory_count */
     uint32_t inventory_cap;
@@ -57,13 +59,14 @@ static void end_with_nothing(struct recovery *r)
 }
 
 /* The plan cannot be carried out: no version comes of it, and the reason is this one. */
-static void give_up(struct recovery *r, const char *fmt, ...) printf_like(2, 3);
-static void give_up(struct recovery *r, const char *fmt, ...)
+static void give_up(struct recovery *r, tck_status_t failure, const char *fmt, ...) printf_like(3, 4);
+static void give_up(struct recovery *r, tck_status_t failure, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
     vsnprintf(r->plan.reason, sizeof(r->plan.reason), fmt, args);
     va_end(args);
+    r->failure = failure;
     r->plan.version = VERSION_NONE;
     r->plan.nothing_saved = false;
     r->planned = true;
@@ -232,7 +235,7 @@ static void replan(struct recovery *r)
     struct plan next;
     struct error err;
     if (plan_build(&r->input, &next, &err) != TCK_OK) {
-        give_up(r, "%s", err.text);
+        give_up(r, err.code, "%s", err.text);
         return;
     }
     bool older = version_cmp(next.version, r->plan.version) < 0;
@@ -294,6 +297,11 @@ static uint32_t lost_member(const struct recovery *r)
     return NONE32;
 }
 
+static void give_up_without(struct recovery *r, uint32_t member)
+{
+    give_up(r, TCK_ERR_UNREACHABLE, "node %s went down before it had its shards", r->setup.world->nodes[member].name);
+}
+
 /* A member is needed anyway, so its inventory is waited for until it is down. */
 static bool a_member_is_silent(const struct recovery *r)
 {
@@ -311,17 +319,23 @@ static bool a_member_is_silent(const struct recovery *r)
     return false;
 }
 
+/* A member's agent that restarts is back in a moment, with its memory. */
+static bool a_member_may_come_back(const struct recovery *r, uint64_t now_ms)
+{
+    return lost_member(r) != NONE32 && now_ms < r->lost_ms;
+}
+
 static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
 {
     bool waited = now_ms >= r->deadline_ms;
     bool answered = r->asked_all || (waited && !a_member_is_silent(r));
-    if (r->phase != RECOVERY_ASKING || !r->listed || !answered) {
+    if (r->phase != RECOVERY_ASKING || !r->listed || !answered || a_member_may_come_back(r, now_ms)) {
         return;
     }
     struct plan plan;
     struct error err;
     if (plan_build(&r->input, &plan, &err) != TCK_OK) {
-        give_up(r, "%s", err.text);
+        give_up(r, err.code, "%s", err.text);
         return;
     }
     /* Who has not answered may hold what nobody else saw: only silence of all that can be asked is a fresh start. */
@@ -333,7 +347,7 @@ static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
     uint32_t lost = lost_member(r);
     if (lost != NONE32) {
         plan_free(&plan);
-        give_up(r, "node %s went down before it had its shards", r->setup.world->nodes[lost].name);
+        give_up_without(r, lost);
         return;
     }
     adopt_plan(r, &plan);
@@ -394,6 +408,7 @@ static void forget_what_was_known(struct recovery *r)
     plan_free(&r->plan);
     r->planned = r->asked_all = r->listed = r->replan_due = false;
     r->second_chances = 0;
+    r->failure = TCK_ERR_UNRECOVERABLE;
     r->input = (struct plan_input){
         .world = r->setup.world,
         .placement = r->setup.placement,
@@ -445,7 +460,7 @@ void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_
     }
     struct inventory *place = place_for(r, &inventory->node);
     if (place == NULL) {
-        give_up(r, "out of memory for the inventory of node %s", inventory->node.name);
+        give_up(r, TCK_ERR_NOMEM, "out of memory for the inventory of node %s", inventory->node.name);
         inventory_free(inventory);
         return;
     }
@@ -484,14 +499,14 @@ static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome)
         emit_fetch(r, i); /* now from storage */
     } else if (lost || out_of_reach) {
         if (!add_bad_copy(r, piece, action->shard, out_of_reach)) {
-            give_up(r, "out of memory for the list of bad copies");
+            give_up(r, TCK_ERR_NOMEM, "out of memory for the list of bad copies");
             return;
         }
         replan(r);
     } else if (piece->tries >= r->setup.max_tries) {
         char shard[HASH128_TEXT];
         hash128_text(r->setup.world->shards[action->shard].id, shard);
-        give_up(r, "node %s cannot take shard %s of version %" PRIu64 ".%" PRIu64 ": %s",
+        give_up(r, outcome, "node %s cannot take shard %s of version %" PRIu64 ".%" PRIu64 ": %s",
                 r->setup.world->nodes[action->node].name, shard, r->plan.version.term, r->plan.version.step,
                 status_text(outcome));
     }
@@ -527,10 +542,10 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
     if (node >= r->setup.world->node_count) {
         return;
     }
-    r->down[node] = true;
-    if (r->phase == RECOVERY_FETCHING) {
-        give_up(r, "node %s went down before it had its shards", r->setup.world->nodes[node].name);
+    if (lost_member(r) == NONE32) {
+        r->lost_ms = now_ms + r->setup.wait_ms;
     }
+    r->down[node] = true;
     for (uint32_t i = r->owner_pieces; i < r->all_pieces && r->phase == RECOVERY_PROTECTING; i++) {
         if (r->plan.actions[i].node == node && r->pieces[i].state == PIECE_ASKED) {
             r->pieces[i].state = PIECE_FAILED;
@@ -558,6 +573,10 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
         r->replan_due = false;
         replan(r);
     }
+    uint32_t lost = lost_member(r);
+    if (r->phase == RECOVERY_FETCHING && lost != NONE32 && now_ms >= r->lost_ms) {
+        give_up_without(r, lost);
+    }
     if (r->phase == RECOVERY_FETCHING) {
         emit_open_pieces(r, 0, r->owner_pieces);
     } else if (r->phase == RECOVERY_PROTECTING) {
@@ -568,6 +587,14 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
 enum recovery_phase recovery_phase(const struct recovery *r)
 {
     return r->phase;
+}
+
+tck_status_t recovery_failure(const struct recovery *r)
+{
+    if (r->phase != RECOVERY_FAILED) {
+        return TCK_OK;
+    }
+    return r->plan.nothing_saved ? TCK_ERR_NOENT : r->failure;
 }
 
 const struct plan *recovery_plan(const struct recovery *r)

@@ -20,7 +20,7 @@ enum recovery_phase {
 struct recovery_setup {
     const struct world *world;
     const struct placement *placement;
-    uint32_t wait_ms; /* for inventories of known nodes outside the world; members are waited for until they are down */
+    uint32_t wait_ms; /* for inventories of known nodes outside the world, and for members that are down to come back */
     uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds in which
                            copies out of reach are counted in again before an older version is taken */
 };
@@ -70,12 +70,16 @@ void recovery_stored(struct recovery *r, const struct stored_version *stored, ui
  * as it takes. */
 void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
                       uint64_t now_ms);
-/* A member that goes down before RECOVERY_READY breaks the term: RECOVERY_NOTHING, and the reason names it. */
+/* A member that goes down before RECOVERY_READY, and is not back within wait_ms, breaks the term: RECOVERY_NOTHING, and
+ * the reason names it. Its fetches are the caller's to ask again when it is back. */
 void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms);
 /* Asks again if it came back before there was a plan. */
 void recovery_node_up(struct recovery *r, uint32_t node);
 void recovery_tick(struct recovery *r, uint64_t now_ms);
 enum recovery_phase recovery_phase(const struct recovery *r);
+/* After RECOVERY_NOTHING: TCK_ERR_NOENT nothing was ever saved, TCK_ERR_UNRECOVERABLE no version is complete,
+ * TCK_ERR_UNREACHABLE a member was lost; or why a node could not take its shards. */
+tck_status_t recovery_failure(const struct recovery *r);
 const struct plan *recovery_plan(const struct recovery *r); /* NULL before FETCHING */
 const struct plan_input *recovery_input(const struct recovery *r);
 

@@ -163,13 +163,14 @@ static void based(struct recover *r, struct version version)
 static void nothing(struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
-    bool fresh = plan && plan->nothing_saved;
+    const char *reason = plan ? plan->reason : "no plan could be made";
+    tck_status_t failure = recovery_failure(r->machine);
     r->ended = true;
-    log_info("nothing to restore: %s", plan ? plan->reason : "no plan could be made");
-    if (fresh) {
+    log_info("nothing to restore: %s", reason);
+    if (failure == TCK_ERR_NOENT) {
         based(r, VERSION_NONE);
     }
-    say_readable(r, fresh ? TCK_ERR_NOENT : TCK_ERR_UNRECOVERABLE, VERSION_NONE, plan ? plan->reason : "no plan");
+    say_readable(r, failure, VERSION_NONE, reason);
 }
 
 void recover_refused(struct formation *f, enum refusal refusal)

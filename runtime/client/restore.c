@@ -8,6 +8,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define RETURN_MS       30000 /* for an agent that died to be there again */
+#define RETURN_PAUSE_NS 10000000
+#define RETURNS_MAX     8
 
 /* ---- what the agent offers ----------------------------------------------------------------------------------- */
 
@@ -45,6 +50,36 @@ static tck_status_t ask_for_version(struct tck_client *client, uint64_t step, st
     }
     status = take_offer(client, &frame, out, err);
     ipc_frame_free(&frame);
+    return status;
+}
+
+/* The saver's thread comes back to an agent that its keeper has started again; it needs the lock for that. */
+static bool wait_for_return(struct session *session)
+{
+    uint64_t give_up_ms = clock_ms() + RETURN_MS;
+    bool back = false;
+
+    pthread_mutex_unlock(&session->lock);
+    while (!back && clock_ms() < give_up_ms) {
+        nanosleep(&(struct timespec){.tv_nsec = RETURN_PAUSE_NS}, NULL);
+        back = atomic_load(&session->connected);
+    }
+    pthread_mutex_lock(&session->lock);
+    return back;
+}
+
+/* An agent that dies meanwhile loses the question, but not what it had decided. */
+static tck_status_t ask_until_answered(struct tck_client *client, uint64_t step, struct msg_restored *out,
+                                       struct error *err)
+{
+    tck_status_t status = TCK_ERR_UNREACHABLE;
+
+    for (int i = 0; i < RETURNS_MAX && status != TCK_OK; i++) {
+        status = ask_for_version(client, step, out, err);
+        if (status != TCK_OK && (atomic_load(&client->session.connected) || !wait_for_return(&client->session))) {
+            break;
+        }
+    }
     return status;
 }
 
@@ -206,7 +241,7 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
     bool offered;
 
     if (status == TCK_OK) {
-        status = ask_for_version(client, step, offer, err);
+        status = ask_until_answered(client, step, offer, err);
     }
     offered = status == TCK_OK;
     if (offered) {

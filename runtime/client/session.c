@@ -124,15 +124,18 @@ static tck_status_t receive(struct session *session, struct patience *p, struct 
     }
 }
 
-/* The error that an answer carries, or that it is not the one expected. */
-static tck_status_t answer_error(const struct ipc_frame *frame, enum message_type answer, struct error *err)
+/* The error that an answer carries, or that it is not the one expected: then the connection is of no use any more. */
+static tck_status_t answer_error(struct session *session, const struct ipc_frame *frame, enum message_type answer,
+                                 struct error *err)
 {
     struct msg_error carried;
 
     if (frame->type != MSG_ERROR && frame->type != MSG_REFUSED) {
+        session_disconnect(session);
         return error_set(err, TCK_ERR_PROTO, "the agent answers with message %u instead of %u", frame->type, answer);
     }
     if (msg_error_decode(frame->payload, frame->len, &carried) != TCK_OK || carried.error.code == TCK_OK) {
+        session_disconnect(session);
         return error_set(err, TCK_ERR_PROTO, "malformed error from the agent");
     }
     *err = carried.error;
@@ -148,6 +151,9 @@ static tck_status_t receive_answer(struct session *session, enum message_type an
         struct msg_seq head;
         tck_status_t status = receive(session, p, &frame, err);
 
+        if (status == TCK_ERR_UNREACHABLE || status == TCK_ERR_PROTO) {
+            session_disconnect(session);
+        }
         if (status != TCK_OK) {
             return status;
         }
@@ -159,7 +165,7 @@ static tck_status_t receive_answer(struct session *session, enum message_type an
             *out = frame;
             return TCK_OK;
         }
-        status = answer_error(&frame, answer, err);
+        status = answer_error(session, &frame, answer, err);
         ipc_frame_free(&frame);
         return status;
     }
@@ -177,11 +183,7 @@ tck_status_t session_ask(struct session *session, enum message_type type, struct
     if (status != TCK_OK) {
         return status;
     }
-    status = receive_answer(session, answer, &patience, out, text);
-    if (status == TCK_ERR_UNREACHABLE || status == TCK_ERR_PROTO) {
-        session_disconnect(session);
-    }
-    return status;
+    return receive_answer(session, answer, &patience, out, text);
 }
 
 /* ---- hello --------------------------------------------------------------------------------------------------- */

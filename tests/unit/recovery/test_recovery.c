@@ -205,8 +205,10 @@ Test(recovery, starts_nothing_afresh_without_a_member)
     list_nothing(&c);
     recovery_node_down(c.recovery, 2, 0);
     recovery_asked_all(c.recovery, 0);
+    recovery_tick(c.recovery, WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
     cr_assert_not(recovery_plan(c.recovery)->nothing_saved);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_UNREACHABLE));
     course_free(&c);
 }
 
@@ -353,7 +355,7 @@ Test(recovery, stays_failed_when_a_new_plan_was_due)
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
     recovery_node_down(c.recovery, 2, 5);
-    recovery_tick(c.recovery, 6);
+    recovery_tick(c.recovery, 5 + WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
     course_free(&c);
 }
@@ -394,6 +396,9 @@ Test(recovery, names_the_member_that_went_down_while_fetching)
     course_init(&c);
     start_with_two_versions(&c, 0);
     recovery_node_down(c.recovery, 2, 5);
+    recovery_tick(c.recovery, 4 + WAIT_MS);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 0));
+    recovery_tick(c.recovery, 5 + WAIT_MS);
     cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
     cr_assert(strstr(recovery_plan(c.recovery)->reason, "node2") != NULL);
     owners_fetch(&c, V(3, 20));
@@ -407,6 +412,8 @@ Test(recovery, names_the_member_that_went_down_while_asking)
     course_init(&c);
     recovery_node_down(c.recovery, 2, 0);
     start_with_two_versions(&c, 0);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    recovery_tick(c.recovery, WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
     cr_assert(strstr(recovery_plan(c.recovery)->reason, "node2") != NULL);
     course_free(&c);
@@ -420,6 +427,20 @@ Test(recovery, goes_on_with_a_member_that_came_back)
     recovery_node_up(c.recovery, 2);
     start_with_two_versions(&c, 0);
     cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    course_free(&c);
+}
+
+Test(recovery, goes_on_with_a_member_whose_agent_restarted_while_it_fetched)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    recovery_node_down(c.recovery, 2, 5);
+    recovery_tick(c.recovery, 6);
+    recovery_node_up(c.recovery, 2);
+    recovery_tick(c.recovery, 10 * WAIT_MS);
+    owners_fetch(&c, V(3, 20));
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
     course_free(&c);
 }
 
