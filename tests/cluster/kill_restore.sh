@@ -1,0 +1,78 @@
+# Somebody is killed with -9 at each moment of a restore, as the coordinator's log tells them. Whoever restores in that
+# launch, and everybody in the next one, gets the one version there is, to the bit. Sourced after lib.sh.
+# shellcheck shell=bash
+
+moments=("joined term" "has its memory" "recovery of term" "is here from" "can be read" "has its copies again")
+mem_interval=6
+settings=',"max_restore_tries":1000000'
+options=(--twins 3 --count $((1 << 20)) --step-ms 100)
+saved="term=1 step=6" # nothing is saved after it, so every launch restores it
+
+# react PATTERN COMMAND...: as soon as the coordinator's log says it (again), and within milliseconds.
+react() {
+    local pattern=$1
+    shift
+    timeout 60 tail -n 0 -F "$(agent_log a)" 2>/dev/null | grep -m 1 -qE -- "$pattern" && "$@"
+}
+kill_agent() { local pid; pid=$(agent_pid "$1") && kill -9 $pid; }
+# Rank 1's trainer of the launch that the caller, who is in the background, was started before.
+kill_trainer() { wait_for 10 test -s "$work/pid.1" && kill -9 "$(cat "$work/pid.1")"; }
+kill_all_of() { kill_trainer && kill_node "$1"; }
+
+launch_all() {
+    begin 3
+    run_on a 0 "${options[@]}" "$@"
+    run_on b 1 "${options[@]}" "$@"
+    run_on c 2 "${options[@]}" "$@"
+    echo "${trainers[1]}" >"$work/pid.1"
+}
+rank_is_through() { said "$1" '^(RESTORED|FRESH|EXIT)' 2>/dev/null; }
+all_through() { rank_is_through 0 && rank_is_through 1 && rank_is_through 2; }
+nothing_wrong() {
+    local rank
+    for rank in 0 1 2; do
+        ! said "$rank" '^(WRONG|FRESH)' || die "$1: rank $rank: $(out "$rank" | grep -E '^(WRONG|FRESH)')"
+        ! said "$rank" '^RESTORED' || said "$rank" "^RESTORED $saved" || die "$1: rank $rank $(out "$rank" | grep RESTORED)"
+    done
+}
+first_launch() {
+    launch_all --steps 6 --wait-commit
+    all_end
+    said 0 '^COMMITTED 6' || die "nothing was committed: $(out 0 | tail -3)"
+}
+protections() { grep -c 'has its copies again' "$(agent_log a)"; }
+protected_since() { [ "$(protections)" -gt "$1" ]; }
+# restores_whole NAME: the launch after a kill. Before the next loss all copies must have been made again.
+restores_whole() {
+    local before
+    before=$(protections)
+    launch_all --steps 7
+    wait_for 60 all_through || die "$1: the next launch does not restore: $(out 0 | tail -2)"
+    nothing_wrong "$1, next launch"
+    for rank in 0 1 2; do must_say "$rank" "^RESTORED $saved"; done
+    all_end
+    wait_for 60 protected_since "$before" || die "$1: the copies are not made again"
+}
+# kill_rounds NAME GOES_ON BEFORE COMMAND...: BEFORE runs before each launch, COMMAND at the moment. GOES_ON: the trainers
+# are not ended with it, as a launcher would where one of them is dead, but find their own end.
+kill_rounds() {
+    local name=$1 goes_on=$2 before=$3 moment watcher in_term=0
+    shift 3
+    first_launch
+    for moment in "${moments[@]}"; do
+        $before
+        rm -f "$work/pid.1"
+        react "$moment" "$@" &
+        watcher=$!
+        launch_all --steps 9
+        wait "$watcher" || die "$name at '$moment': it did not come to that"
+        if $goes_on; then
+            wait_for 90 all_through || die "$name at '$moment': some rank hangs: $(tail -n 2 "$work"/out."$launch".*)"
+            in_term=$((in_term + $(grep -l '^RESTORED' "$work"/out."$launch".* | wc -l)))
+        fi
+        nothing_wrong "$name at '$moment'"
+        kill_trainers
+        restores_whole "$name at '$moment'"
+    done
+    echo "$name: ${#moments[@]} kills, $in_term of $((3 * ${#moments[@]})) restores went on in their term"
+}
