@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The memory tier: segments, each with the slots of one shard. A segment is two files: data (the images, shared with
- * trainers, 2 MiB pages where they can be had) and meta (per slot two header pages and the chunk CRC table; this
- * agent's alone). Both are sealed against shrinking and growing and are parked with the service manager (park.h). */
+ * trainers, 2 MiB pages where they can be had) and meta (per slot two header pages and the chunk CRC table, this
+ * agent's alone; at its end the page of seals (base/seal.h), which trainers write). Both are sealed against shrinking
+ * and growing and are parked with the service manager (park.h). */
 #ifndef TCK_TIERS_MEMORY_H
 #define TCK_TIERS_MEMORY_H
 
@@ -47,14 +48,17 @@ struct segment_info {
     struct hash128 shard;
     uint64_t image_bytes, slot_stride;
     uint32_t slot_count, page_bytes;
-    int data_fd; /* the segment's: not to be closed */
+    int data_fd, meta_fd; /* the segment's: not to be closed */
 };
 struct segment_info segment_info(const struct segment *segment);
 uint8_t *segment_image(const struct segment *segment, uint32_t slot);
 uint32_t *segment_crcs(const struct segment *segment, uint32_t slot);
 /* The newest header of the slot as last written or found. */
 const struct slot_header *segment_header(const struct segment *segment, uint32_t slot);
-/* Writes the header to the older of the two pages. Fills in sequence, job, segment, slot, sizes and shard itself. */
+/* The version that a trainer has sealed this slot with since it was last given to one; VERSION_NONE if none. */
+struct version segment_seal(const struct segment *segment, uint32_t slot);
+/* Writes the header to the older of the two pages. State FILLING takes the slot's seal away first. Fills in sequence,
+ * job, segment, slot, sizes and shard itself. */
 void segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
 /* Recomputes every chunk: TCK_ERR_CORRUPT names slot and first bad chunk. May run in a pool thread. */
 must_check tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err);

@@ -3,6 +3,7 @@
 #include "tiers/segment.h"
 
 #include "base/log.h"
+#include "base/seal.h"
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -30,6 +31,11 @@ static uint64_t meta_stride(uint64_t image_bytes)
     return HEADER_PAGES * SLOT_HEADER_BYTES + round_up(chunk_count(image_bytes) * sizeof(uint32_t), PAGE_BYTES);
 }
 
+static uint64_t meta_bytes_of(uint64_t image_bytes, uint32_t slot_count)
+{
+    return slot_count * meta_stride(image_bytes) + SEALS_BYTES;
+}
+
 static uint8_t *header_page(const struct segment *segment, uint32_t slot, uint32_t page)
 {
     return segment->meta.base + slot * meta_stride(segment->image_bytes) + (uint64_t)page * SLOT_HEADER_BYTES;
@@ -45,6 +51,17 @@ uint32_t *segment_crcs(const struct segment *segment, uint32_t slot)
     return (uint32_t *)(void *)header_page(segment, slot, HEADER_PAGES);
 }
 
+static struct seal *seal_of(const struct segment *segment, uint32_t slot)
+{
+    struct seal *seals = (struct seal *)(void *)(segment->meta.base + segment->meta.bytes - SEALS_BYTES);
+    return &seals[slot];
+}
+
+struct version segment_seal(const struct segment *segment, uint32_t slot)
+{
+    return seal_read(seal_of(segment, slot));
+}
+
 const struct slot_header *segment_header(const struct segment *segment, uint32_t slot)
 {
     return &segment->headers[slot];
@@ -57,7 +74,8 @@ struct segment_info segment_info(const struct segment *segment)
                                  .slot_stride = segment->slot_stride,
                                  .slot_count = segment->slot_count,
                                  .page_bytes = segment->data.page_bytes,
-                                 .data_fd = segment->data.fd};
+                                 .data_fd = segment->data.fd,
+                                 .meta_fd = segment->meta.fd};
 }
 
 /* ---- writing headers ----------------------------------------------------------------------------------------- */
@@ -91,6 +109,9 @@ void segment_write_header(struct segment *segment, uint32_t slot, const struct s
     full.shard = segment->shard;
     full.chunk_bytes = CHUNK_BYTES;
     slot_header_encode(&full, content);
+    if (full.state == SLOT_FILLING) {
+        seal_clear(seal_of(segment, slot)); /* of an earlier filling: before the header says that there is a new one */
+    }
     pthread_mutex_lock(&segment->lock);
     publish_page(header_page(segment, slot, page), content);
     segment->headers[slot] = full;
@@ -119,7 +140,7 @@ tck_status_t segment_check(const struct segment_wish *wish, struct error *err)
 
 uint64_t segment_bytes(const struct segment_wish *wish)
 {
-    return wish->slot_count * (stride_of(wish->image_bytes) + meta_stride(wish->image_bytes));
+    return wish->slot_count * stride_of(wish->image_bytes) + meta_bytes_of(wish->image_bytes, wish->slot_count);
 }
 
 static struct segment *segment_alloc(void)
@@ -148,7 +169,7 @@ void segment_free(struct segment *segment)
 static tck_status_t make_files(struct segment *segment, const struct page_source *source, struct error *err)
 {
     uint64_t data_bytes = segment->slot_count * segment->slot_stride;
-    uint64_t meta_bytes = segment->slot_count * meta_stride(segment->image_bytes);
+    uint64_t meta_bytes = meta_bytes_of(segment->image_bytes, segment->slot_count);
     if (getrandom(&segment->id, sizeof(segment->id), 0) != sizeof(segment->id)) {
         return error_set(err, TCK_ERR_IO, "no random id for a segment: %m");
     }
@@ -205,7 +226,7 @@ static tck_status_t take_sizes(struct segment *segment, const struct slot_header
     segment->slot_stride = header->slot_stride;
     segment->slot_count = header->slot_count;
     uint64_t data_bytes = header->slot_count * header->slot_stride;
-    uint64_t meta_bytes = header->slot_count * meta_stride(header->image_bytes);
+    uint64_t meta_bytes = meta_bytes_of(header->image_bytes, header->slot_count);
     if (header->slot_stride != stride_of(header->image_bytes) || segment->data.bytes != data_bytes ||
         segment->meta.bytes != meta_bytes) {
         return error_set(err, TCK_ERR_CORRUPT,

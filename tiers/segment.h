@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One segment from the inside, for memory.c. Its meta file holds per slot: header page A, header page B, and the table
- * of chunk CRCs padded to a page. What the outside may do with a segment stands in memory.h. */
+ * of chunk CRCs padded to a page; then the page of seals, the only one that trainers may write. What the outside may do
+ * with a segment stands in memory.h. */
 #ifndef TCK_TIERS_SEGMENT_H
 #define TCK_TIERS_SEGMENT_H
 

@@ -39,6 +39,7 @@ static void write_fields(const struct slot_header *header, struct writer *w)
     write_u32(w, header->chunk_bytes);
     write_hash128(w, header->root);
     write_u8(w, header->committed);
+    write_u8(w, header->to_storage);
 }
 
 void slot_header_encode(const struct slot_header *header, uint8_t *page_out)
@@ -69,9 +70,8 @@ static struct slot_header read_fields(struct reader *r)
     header.state = r->failed ? SLOT_FREE : (enum slot_state)state;
     header.chunk_bytes = read_u32(r);
     header.root = read_hash128(r);
-    uint8_t committed = read_u8(r);
-    r->failed |= committed > 1;
-    header.committed = committed == 1;
+    header.committed = read_bool(r);
+    header.to_storage = read_bool(r);
     return header;
 }
 

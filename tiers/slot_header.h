@@ -9,7 +9,7 @@
 #include "core/slot.h"
 
 #define SLOT_HEADER_BYTES 4096
-#define SLOT_FORMAT       1
+#define SLOT_FORMAT       2
 #define SLOT_STRIDE_MAX   ((uint64_t)1 << 50) /* keeps every product of sizes inside 64 bits */
 
 struct slot_header {
@@ -25,7 +25,8 @@ struct slot_header {
     enum slot_state state;
     uint32_t chunk_bytes;
     struct hash128 root;
-    bool committed; /* its node had learned the commit when it wrote this */
+    bool committed;  /* its node had learned the commit when it wrote this */
+    bool to_storage; /* the trainer that filled it wants its version on storage */
 };
 
 /* page_out is SLOT_HEADER_BYTES. */

@@ -109,6 +109,7 @@ static void on_slow_tick(void *ctx)
     struct formation *f = agent->formation;
     trainers_tick(agent);
     if (f && !f->closed) {
+        formation_take_seals(f);
         restore_tick(f);
         trainers_targets(f);
         note_commit(f);

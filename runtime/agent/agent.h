@@ -70,9 +70,9 @@ struct client {
 must_check tck_status_t clients_alone(const struct agent *agent, struct error *err);
 must_check tck_status_t clients_listen(struct agent *agent, struct error *err);
 void clients_close(struct agent *agent);
-/* Sends one frame of an encoded payload, with a descriptor beside it unless fd is -1. What cannot be sent cuts the
- * connection: better than a client that waits for ever. */
-void client_send_fd(struct client *client, uint32_t type, const struct writer *w, int fd);
+/* Sends one frame of an encoded payload with descriptors beside it. What cannot be sent cuts the connection: better
+ * than a client that waits for ever. */
+void client_send_fds(struct client *client, uint32_t type, const struct writer *w, const int *fds, uint32_t count);
 void client_send(struct client *client, uint32_t type, const struct writer *w);
 /* Ends the connection through its own event, so that the client stays valid for the caller. */
 void client_cut(struct client *client, const char *why);
@@ -158,6 +158,12 @@ uint32_t formation_duty(const struct formation *f, struct hash128 shard);
 struct duty *formation_slot(const struct formation *f, uint32_t slot, uint32_t *slot_in_segment);
 int64_t formation_local_rank(const struct formation *f, uint32_t rank);
 bool formation_is_coordinator(const struct formation *f);
+/* Local rank: has its trainer, which cannot say so any more, sealed what it was filling? */
+void formation_take_seal(struct formation *f, uint32_t rank);
+/* The same for all whose trainers are not connected. */
+void formation_take_seals(struct formation *f);
+/* Digests of versions of older terms are still to be made: until then they are in no inventory. */
+bool formation_digests_due(const struct formation *f);
 /* Does this world rank hold this world shard? */
 bool world_rank_has(const struct world *world, uint32_t shard, uint32_t rank);
 

@@ -52,6 +52,7 @@ static void client_drop(struct client *client, const char *why)
     }
     int64_t local = f && client->trainer && client->term == f->world.term ? formation_local_rank(f, client->rank) : -1;
     if (local >= 0 && !client_of_rank(agent, client->term, client->rank)) {
+        formation_take_seal(f, (uint32_t)local);
         struct event event = {.type = EVENT_RANK_LOST, .rank = (uint32_t)local};
         drive_node(f, &event);
     }
@@ -64,18 +65,18 @@ void client_cut(struct client *client, const char *why)
     shutdown(client->fd, SHUT_RDWR);
 }
 
-void client_send_fd(struct client *client, uint32_t type, const struct writer *w, int fd)
+void client_send_fds(struct client *client, uint32_t type, const struct writer *w, const int *fds, uint32_t count)
 {
     struct error err;
     (void)error_set(&err, TCK_ERR_NOMEM, "no memory for an answer");
-    if (w->failed || ipc_send(client->fd, type, w->data, w->len, &fd, fd >= 0 ? 1 : 0, SEND_WAIT_MS, &err) != TCK_OK) {
+    if (w->failed || ipc_send(client->fd, type, w->data, w->len, fds, count, SEND_WAIT_MS, &err) != TCK_OK) {
         client_cut(client, err.text);
     }
 }
 
 void client_send(struct client *client, uint32_t type, const struct writer *w)
 {
-    client_send_fd(client, type, w, -1);
+    client_send_fds(client, type, w, NULL, 0);
 }
 
 void client_error(struct client *client, uint32_t type, uint32_t seq, const struct error *err)

@@ -21,6 +21,7 @@ static void write_header(struct formation *f, const struct action *a)
     header.version = slot->version;
     header.root = slot->root;
     header.layout = f->world.layout;
+    header.to_storage = slot->to_storage;
     header.committed = slot->state == SLOT_VERIFIED && decision_fate(decision, slot->version) == FATE_COMMITTED;
     segment_write_header(d->segment, k, &header);
 }

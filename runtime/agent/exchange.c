@@ -331,6 +331,9 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
 
 void exchange_registered(struct formation *f)
 {
+    if (formation_digests_due(f)) {
+        return; /* what it says next is what it has: said at the tick that finds the digests made */
+    }
     struct wire_note m = {.term = f->world.term};
     struct writer w = writer_new(0);
     uint64_t pause_ms = f->tell_registered_pause_ms ? 2 * f->tell_registered_pause_ms : REGISTERED_FIRST_MS;

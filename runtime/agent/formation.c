@@ -54,6 +54,59 @@ struct duty *formation_slot(const struct formation *f, uint32_t slot, uint32_t *
     return d;
 }
 
+/* ---- seals --------------------------------------------------------------------------------------------------- */
+
+/* The version with which this rank has filled its slots, if it has sealed every one of them; VERSION_NONE otherwise. */
+static struct version sealed_by(const struct formation *f, uint32_t rank)
+{
+    struct version sealed = VERSION_NONE;
+    for (uint32_t i = 0; i < f->setup.shard_count; i++) {
+        for (uint32_t k = 0; f->shards[i].storing_rank == rank && k < f->shards[i].slot_count; k++) {
+            const struct slot *slot = node_slot(f->node, f->duties[i].first_slot + k);
+            if (slot->state != SLOT_FILLING) {
+                continue;
+            }
+            if (!version_is(segment_seal(f->duties[i].segment, k), slot->version)) {
+                return VERSION_NONE;
+            }
+            sealed = slot->version;
+        }
+    }
+    return sealed;
+}
+
+void formation_take_seal(struct formation *f, uint32_t rank)
+{
+    struct version sealed = sealed_by(f, rank);
+    if (!version_none(sealed)) {
+        log_info("rank %u has sealed step %llu and could not say so", f->ranks[rank], (unsigned long long)sealed.step);
+        struct event event = {.type = EVENT_SEAL, .rank = rank, .version = sealed};
+        drive_node(f, &event);
+    }
+}
+
+void formation_take_seals(struct formation *f)
+{
+    for (uint32_t r = 0; r < f->rank_count; r++) {
+        if (!client_of_rank(f->agent, f->world.term, f->ranks[r])) {
+            formation_take_seal(f, r);
+        }
+    }
+}
+
+bool formation_digests_due(const struct formation *f)
+{
+    for (uint32_t i = 0; i < node_slot_total(f->node); i++) {
+        const struct slot *slot = node_slot(f->node, i);
+        if (slot->state == SLOT_SEALED && slot->version.term < f->world.term) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- duties -------------------------------------------------------------------------------------------------- */
+
 static tck_status_t find_self(struct formation *f, struct error *err)
 {
     int64_t self = world_find_node(&f->world, f->agent->config.node);
@@ -145,7 +198,7 @@ static tck_status_t fill_duties(struct formation *f, struct error *err)
     return TCK_OK;
 }
 
-/* Slots as their headers tell; whatever was not verified is free. */
+/* Slots as their headers and seals tell. */
 static struct slot *slots_from_headers(const struct formation *f, uint32_t total)
 {
     struct slot *slots = calloc(total ? total : 1, sizeof *slots);
@@ -153,13 +206,12 @@ static struct slot *slots_from_headers(const struct formation *f, uint32_t total
         for (uint32_t k = 0; k < f->shards[i].slot_count; k++) {
             struct slot *slot = &slots[f->duties[i].first_slot + k];
             const struct slot_header *header = segment_header(f->duties[i].segment, k);
-            slot->shard = i;
-            slot->from = NONE32;
-            if (header->state == SLOT_VERIFIED) {
-                slot->state = SLOT_VERIFIED;
-                slot->version = header->version;
-                slot->root = header->root;
-            }
+            struct version seal = segment_seal(f->duties[i].segment, k);
+            *slot = (struct slot){.shard = i,
+                                  .state = slot_found(header->state, header->version, seal, f->world.term),
+                                  .version = header->version,
+                                  .root = header->root,
+                                  .to_storage = header->to_storage};
         }
     }
     return slots;

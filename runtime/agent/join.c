@@ -63,7 +63,7 @@ static void send_welcome(struct client *client, uint32_t seq, int board_fd)
     welcome.hello.term_seen = state_get(agent->state)->term.adopted;
     struct writer w = writer_new(0);
     msg_welcome_encode(&welcome, &w);
-    client_send_fd(client, MSG_WELCOME, &w, board_fd);
+    client_send_fds(client, MSG_WELCOME, &w, &board_fd, 1);
     writer_free(&w);
 }
 
@@ -539,6 +539,6 @@ void join_segment_get(struct client *client, const uint8_t *payload, size_t len)
     struct segment_info info = segment_info(f->duties[duty].segment);
     struct writer w = writer_new(0);
     msg_segment_get_encode(&m, &w);
-    client_send_fd(client, MSG_SEGMENT, &w, info.data_fd);
+    client_send_fds(client, MSG_SEGMENT, &w, (const int[]){info.data_fd, info.meta_fd}, 2);
     writer_free(&w);
 }

@@ -11,7 +11,7 @@
 
 #define AGENT_ERROR_FILE "agent.error" /* beside the socket, while the agent does not start: why not */
 
-#define MESSAGE_FORMAT     1
+#define MESSAGE_FORMAT     2
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
 #define MESSAGE_SLOTS_MAX  16   /* slots of one shard; slot numbers are the receiver's to check */
 
@@ -21,7 +21,7 @@ enum message_type {
     MSG_CLAIM_TERM,   /* struct msg_term: at least this term    -> MSG_TERM (the claimed one) or MSG_ERROR */
     MSG_JOIN,         /* world without shards (world_encode)    -> MSG_OK or MSG_ERROR */
     MSG_REGISTER,     /* world with shards                      -> MSG_SEGMENTS or MSG_ERROR */
-    MSG_SEGMENT_GET,  /* struct msg_segment_get                 -> MSG_SEGMENT with the data fd */
+    MSG_SEGMENT_GET,  /* struct msg_segment_get                 -> MSG_SEGMENT with the data and meta fds */
     MSG_BEGIN,        /* struct msg_begin                       -> MSG_GRANT or MSG_REFUSED */
     MSG_SEAL,         /* struct msg_step                        no answer */
     MSG_ABANDON,      /* struct msg_step                        no answer */

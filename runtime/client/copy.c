@@ -103,9 +103,7 @@ struct run {
     const struct copy_list *list;
     uint8_t *image; /* only read if the direction is FROM_SLOT */
     enum direction direction;
-    const struct copy_guard *guard; /* may be NULL */
     _Atomic uint32_t next_batch;
-    atomic_bool given_up;
 };
 
 struct copier {
@@ -137,11 +135,7 @@ static void take_part(const struct copier *copier, struct run *run)
     for (;;) {
         uint32_t i = atomic_fetch_add_explicit(&run->next_batch, 1, memory_order_relaxed);
 
-        if (i >= run->list->batch_count || atomic_load_explicit(&run->given_up, memory_order_relaxed)) {
-            return;
-        }
-        if (run->guard != NULL && !run->guard->go_on(run->guard->ctx)) {
-            atomic_store(&run->given_up, true);
+        if (i >= run->list->batch_count) {
             return;
         }
         copy_batch(copier, run, i);
@@ -205,12 +199,11 @@ static void carry_out(struct copier *copier, struct run *run)
     }
 }
 
-bool copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image, const struct copy_guard *guard)
+void copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image)
 {
-    struct run run = {.list = list, .image = image, .direction = TO_SLOT, .guard = guard};
+    struct run run = {.list = list, .image = image, .direction = TO_SLOT};
 
     carry_out(copier, &run);
-    return !atomic_load(&run.given_up);
 }
 
 void copy_from_slot(struct copier *copier, const struct copy_list *list, const uint8_t *image)

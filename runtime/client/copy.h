@@ -36,15 +36,8 @@ struct copier;
 must_check tck_status_t copier_new(uint32_t threads, struct device *device, struct copier **out, struct error *err);
 void copier_free(struct copier *copier);
 
-/* Asked before each batch; false gives the copy up. Called by any of the threads. */
-struct copy_guard {
-    bool (*go_on)(void *ctx);
-    void *ctx;
-};
-
-/* Copies the whole list. False if the guard gave it up: then the image is part new, part old. */
-must_check bool copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image,
-                             const struct copy_guard *guard);
+/* Copies the whole list. */
+void copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image);
 void copy_from_slot(struct copier *copier, const struct copy_list *list, const uint8_t *image);
 
 #endif

@@ -52,14 +52,14 @@ static void finish_skipped(struct saver *saver, const struct error *why)
 
 /* ---- one snapshot (session locked) --------------------------------------------------------------------------- */
 
-static void tell_step(struct saver *saver, enum message_type type)
+static void tell_step(struct saver *saver, enum message_type type, uint64_t number)
 {
-    struct msg_step step = {.seq = session_seq(saver->session), .step = saver->step};
+    struct msg_step step = {.seq = session_seq(saver->session), .step = number};
     struct writer w = writer_new(0);
 
     msg_step_encode(&step, &w);
     if (session_tell(saver->session, type, &w, NULL) != TCK_OK) {
-        log_debug("the agent could not be told of step %" PRIu64, saver->step);
+        log_debug("the agent could not be told of step %" PRIu64 ": it will be when it is back", number);
     }
 }
 
@@ -123,56 +123,60 @@ static tck_status_t ask_for_slots(struct saver *saver, struct msg_grant *out, st
     return status;
 }
 
-/* Between two batches: a copy for an agent that is gone is of no use. */
-static bool agent_is_there(void *ctx)
+/* Goes on even if the agent dies meanwhile: the slots outlive it, and its successor finds them sealed. */
+static uint64_t copy_shards(struct saver *saver, const struct msg_grant *grant)
 {
-    const struct session *session = ctx;
-    struct pollfd socket = {.fd = session->fd, .events = POLLRDHUP};
-
-    return poll(&socket, 1, 0) == 0;
-}
-
-static tck_status_t copy_shards(struct saver *saver, const struct msg_grant *grant, uint64_t *bytes_out,
-                                struct error *err)
-{
-    const struct copy_guard guard = {.go_on = agent_is_there, .ctx = saver->session};
     uint64_t bytes = 0;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < saver->slots->count; i++) {
         struct shard_slots *shard = &saver->slots->shards[i];
 
-        if (!shard->segment.stored_here) {
-            continue;
+        if (shard->segment.stored_here) {
+            uint32_t slot = grant->slots[n++];
+
+            slot_prepare(shard, slot, saver->layout, &saver->layout->shards[i]);
+            copy_to_slot(saver->copier, &saver->plan->lists[i], slot_image(shard, slot));
+            bytes += saver->plan->lists[i].bytes;
         }
-        uint32_t slot = grant->slots[n++];
-        slot_prepare(shard, slot, saver->layout, &saver->layout->shards[i]);
-        if (!copy_to_slot(saver->copier, &saver->plan->lists[i], slot_image(shard, slot), &guard)) {
-            return error_set(err, TCK_ERR_UNREACHABLE, "the agent went away while its slots were filled");
-        }
-        bytes += saver->plan->lists[i].bytes;
     }
-    *bytes_out = bytes;
-    return TCK_OK;
+    return bytes;
+}
+
+/* Only when all is copied: part of a snapshot is worth nothing. */
+static void seal_slots(struct saver *saver, const struct msg_grant *grant)
+{
+    const struct version version = {saver->session->world.term, saver->step};
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < saver->slots->count; i++) {
+        const struct shard_slots *shard = &saver->slots->shards[i];
+
+        if (shard->segment.stored_here) {
+            seal_set(&shard->seals[grant->slots[n++]], version);
+        }
+    }
+    saver->sealed_step = saver->step;
 }
 
 static tck_status_t snapshot_locked(struct saver *saver, uint64_t *bytes_out, struct error *err)
 {
     struct msg_grant grant;
-    tck_status_t status = ask_for_slots(saver, &grant, err);
+    tck_status_t status;
 
+    saver->asked_step = saver->step;
+    status = ask_for_slots(saver, &grant, err);
     if (status == TCK_ERR_TIMEDOUT || status == TCK_ERR_PROTO) {
-        tell_step(saver, MSG_ABANDON); /* a grant may still come; nobody will use it */
+        tell_step(saver, MSG_ABANDON, saver->step); /* a grant may still come; nobody will use it */
     }
     if (status != TCK_OK) {
         return status;
     }
-    status = copy_shards(saver, &grant, bytes_out, err);
+    *bytes_out = copy_shards(saver, &grant);
+    seal_slots(saver, &grant);
     free(grant.slots);
-    if (status == TCK_OK) {
-        tell_step(saver, MSG_SEAL);
-    }
-    return status;
+    tell_step(saver, MSG_SEAL, saver->step);
+    return TCK_OK;
 }
 
 static void take_snapshot(struct saver *saver)
@@ -203,6 +207,17 @@ static bool should_stop(struct saver *saver)
     return stop;
 }
 
+/* What the agent that died may not have heard. Said twice it does no harm. */
+static void say_again(struct saver *saver)
+{
+    if (saver->sealed_step > 0) {
+        tell_step(saver, MSG_SEAL, saver->sealed_step);
+    }
+    if (saver->asked_step > saver->sealed_step) {
+        tell_step(saver, MSG_ABANDON, saver->asked_step); /* its slots, if it has any, are not being filled */
+    }
+}
+
 static tck_status_t come_back(struct saver *saver, struct error *err)
 {
     struct msg_segments segments;
@@ -214,6 +229,7 @@ static tck_status_t come_back(struct saver *saver, struct error *err)
         status = slots_adopt(saver->slots, saver->session, saver->layout, &segments, err);
     }
     if (status == TCK_OK) {
+        say_again(saver);
         atomic_store(&saver->session->connected, true);
     } else {
         session_disconnect(saver->session);

@@ -37,7 +37,9 @@ struct saver {
     struct copier *copier;
     pthread_t thread;
     bool running;
-    int wake_fd; /* eventfd: there is a snapshot, or stop */
+    int wake_fd;          /* eventfd: there is a snapshot, or stop */
+    uint64_t asked_step;  /* newest that slots were asked for, */
+    uint64_t sealed_step; /* newest whose slots were filled and sealed: of the thread alone; 0: none */
 
     pthread_mutex_t lock; /* of all below; never held while waiting for anything but idle */
     pthread_cond_t idle;

@@ -377,7 +377,7 @@ tck_status_t session_register(struct session *session, struct msg_segments *out,
     return status;
 }
 
-tck_status_t session_segment_fd(struct session *session, struct hash128 shard, int *fd_out, struct error *err)
+tck_status_t session_segment_fds(struct session *session, struct hash128 shard, int fds_out[2], struct error *err)
 {
     struct msg_segment_get get = {.seq = session_seq(session), .shard = shard};
     struct writer w = writer_new(0);
@@ -389,11 +389,12 @@ tck_status_t session_segment_fd(struct session *session, struct hash128 shard, i
     if (status != TCK_OK) {
         return error_prefix(err, "segment of a shard");
     }
-    if (frame.fd_count != 1) {
+    if (frame.fd_count != 2) {
         status = error_set(err, TCK_ERR_PROTO, "the agent sent %u descriptors of a segment", frame.fd_count);
-    } else {
-        *fd_out = frame.fds[0];
-        frame.fds[0] = -1;
+    }
+    for (int i = 0; i < 2 && status == TCK_OK; i++) {
+        fds_out[i] = frame.fds[i];
+        frame.fds[i] = -1;
     }
     ipc_frame_free(&frame);
     return status;

@@ -53,9 +53,9 @@ must_check tck_status_t session_claim_term(struct session *session, uint64_t at_
 must_check tck_status_t session_join(struct session *session, struct error *err);
 /* Tells it all shards of the world. out is freed by the caller. */
 must_check tck_status_t session_register(struct session *session, struct msg_segments *out, struct error *err);
-/* The descriptor of a shard's slots, closed by the caller. */
-must_check tck_status_t session_segment_fd(struct session *session, struct hash128 shard, int *fd_out,
-                                           struct error *err);
+/* The descriptors of a shard's two files, closed by the caller: the slots, and what ends with their seals. */
+must_check tck_status_t session_segment_fds(struct session *session, struct hash128 shard, int fds_out[2],
+                                            struct error *err);
 /* After the connection was lost: connects to the restarted agent, joins and registers again with the world as it was.
  * Starts no agent: that is the keeper's part. Only the saver's thread calls it, once there is one. */
 must_check tck_status_t session_return(struct session *session, struct msg_segments *out, struct error *err);

@@ -21,6 +21,10 @@ static void unmap(struct shard_slots *shard)
         munmap(shard->base, shard->bytes);
         shard->base = NULL;
     }
+    if (shard->seals != NULL) {
+        munmap(shard->seals, SEALS_BYTES);
+        shard->seals = NULL;
+    }
 }
 
 static bool is_mapped(const struct shard_slots *shard, const struct stat *st, size_t bytes)
@@ -78,16 +82,40 @@ static tck_status_t map_fd(struct shard_slots *shard, int fd, struct error *err)
     return TCK_OK;
 }
 
+/* The last page of the segment's second file. */
+static tck_status_t map_seals(struct shard_slots *shard, int fd, struct error *err)
+{
+    struct stat st;
+    void *seals;
+
+    if (shard->seals != NULL) {
+        return TCK_OK; /* they belong to the slots, which are the same */
+    }
+    if (fstat(fd, &st) < 0 || st.st_size < SEALS_BYTES || st.st_size % SEALS_BYTES != 0) {
+        return error_set(err, TCK_ERR_PROTO, "a segment has no seals");
+    }
+    seals = mmap(NULL, SEALS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, st.st_size - SEALS_BYTES);
+    if (seals == MAP_FAILED) {
+        return error_set(err, status_of_errno(errno), "map the seals of a segment: %m");
+    }
+    shard->seals = seals;
+    return TCK_OK;
+}
+
 static tck_status_t map_shard(struct shard_slots *shard, struct session *session, struct error *err)
 {
-    int fd = -1;
-    tck_status_t status = session_segment_fd(session, shard->segment.shard, &fd, err);
+    int fds[2] = {-1, -1};
+    tck_status_t status = session_segment_fds(session, shard->segment.shard, fds, err);
 
     if (status != TCK_OK) {
         return status;
     }
-    status = map_fd(shard, fd, err);
-    close(fd);
+    status = map_fd(shard, fds[0], err);
+    if (status == TCK_OK && shard->segment.stored_here) {
+        status = map_seals(shard, fds[1], err);
+    }
+    close(fds[0]);
+    close(fds[1]);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #ifndef TCK_CLIENT_SLOTS_H
 #define TCK_CLIENT_SLOTS_H
 
+#include "base/seal.h"
 #include "client/session.h"
 
 /* The slots of one shard. */
@@ -10,8 +11,9 @@ struct shard_slots {
     struct msg_segment segment;
     uint8_t *base; /* NULL: not mapped */
     size_t bytes;
-    dev_t dev; /* which memory it is, */
-    ino_t ino; /* the same after the agent restarted */
+    struct seal *seals; /* one per slot, NULL: not mapped */
+    dev_t dev;          /* which memory it is, */
+    ino_t ino;          /* the same after the agent restarted */
 };
 
 struct slots {
@@ -23,7 +25,7 @@ struct slots {
  * Memory that is mapped already stays where it is. Also on failure the slots are to be closed by slots_close. */
 must_check tck_status_t slots_adopt(struct slots *slots, struct session *session, const struct layout *layout,
                                     struct msg_segments *segments, struct error *err);
-/* Maps those of a shard that another rank of this node stores, to read them. */
+/* Maps those of a shard that another rank of this node stores, to read them; not its seals. */
 must_check tck_status_t slots_map(struct slots *slots, uint32_t shard, struct session *session, struct error *err);
 void slots_unmap(struct slots *slots, uint32_t shard);
 void slots_close(struct slots *slots);

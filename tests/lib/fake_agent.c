@@ -53,6 +53,7 @@ static void need_shard(struct fake_agent *agent, const struct world_shard *wante
     *shard = (struct fake_shard){.id = wanted->id, .bytes = wanted->image_bytes};
     shard->base = make_memory("fake-segment", shard->bytes * FAKE_SLOTS, &shard->fd);
     memset(shard->base, 0xee, shard->bytes * FAKE_SLOTS); /* memory that somebody used before */
+    shard->seals = make_memory("fake-seals", SEALS_BYTES, &shard->seals_fd);
 }
 
 uint8_t *fake_agent_image(struct fake_agent *agent, uint32_t shard)
@@ -62,11 +63,17 @@ uint8_t *fake_agent_image(struct fake_agent *agent, uint32_t shard)
 
 /* ---- answers ------------------------------------------------------------------------------------------------- */
 
-static void answer(const struct fake_client *client, enum message_type type, struct writer *w, const int *fd)
+static void answer_fds(const struct fake_client *client, enum message_type type, struct writer *w, const int *fds,
+                       uint32_t count)
 {
     MUST(!w->failed);
-    (void)!ipc_send(client->fd, type, w->data, w->len, fd, fd == NULL ? 0 : 1, 1000, NULL);
+    (void)!ipc_send(client->fd, type, w->data, w->len, fds, count, 1000, NULL);
     writer_free(w);
+}
+
+static void answer(const struct fake_client *client, enum message_type type, struct writer *w, const int *fd)
+{
+    answer_fds(client, type, w, fd, fd == NULL ? 0 : 1);
 }
 
 static void answer_error(const struct fake_client *client, enum message_type type, uint32_t seq, tck_status_t code,
@@ -161,7 +168,7 @@ static void on_segment_get(struct fake_agent *agent, struct fake_client *client,
     const struct fake_shard *shard = find_shard(agent, get.shard);
     MUST(shard != NULL);
     write_u32(&w, get.seq);
-    answer(client, MSG_SEGMENT, &w, &shard->fd);
+    answer_fds(client, MSG_SEGMENT, &w, (const int[]){shard->fd, shard->seals_fd}, 2);
 }
 
 static void grant(struct fake_agent *agent, struct fake_client *client, uint32_t seq, uint64_t step, bool nonsense)
@@ -173,12 +180,26 @@ static void grant(struct fake_agent *agent, struct fake_client *client, uint32_t
         struct fake_shard *shard = find_shard(agent, client->shards[i]);
         if (client->stored[i]) {
             shard->granted_slot = shard->next_slot;
+            shard->granted_step = step;
+            seal_clear(&shard->seals[shard->granted_slot]);
             shard->next_slot = (shard->next_slot + 1) % FAKE_SLOTS;
             slots[message.count++] = nonsense ? MESSAGE_SLOTS_MAX : shard->granted_slot;
         }
     }
     msg_grant_encode(&message, &w);
     answer(client, MSG_GRANT, &w, NULL);
+}
+
+static void close_client(struct fake_client *client)
+{
+    if (client->fd >= 0) {
+        close(client->fd);
+    }
+    if (client->board != NULL) {
+        munmap(client->board, sizeof(*client->board));
+        close(client->board_fd);
+    }
+    *client = (struct fake_client){.fd = -1};
 }
 
 static void on_begin(struct fake_agent *agent, struct fake_client *client, const struct ipc_frame *frame)
@@ -193,7 +214,12 @@ static void on_begin(struct fake_agent *agent, struct fake_client *client, const
     } else if (mode == FAKE_HOLDS) {
         client->held = (struct ipc_held){begin.seq, begin.step, true};
     } else {
-        grant(agent, client, begin.seq, begin.step, mode == FAKE_NONSENSE);
+        if (mode != FAKE_DIES_ASKED) {
+            grant(agent, client, begin.seq, begin.step, mode == FAKE_NONSENSE);
+        }
+        if (mode == FAKE_DIES_ASKED || mode == FAKE_DIES_GRANTING) {
+            close_client(client);
+        }
     }
 }
 
@@ -204,13 +230,21 @@ static void on_seal(struct fake_agent *agent, struct fake_client *client, const 
     for (uint32_t i = 0; i < client->shard_count; i++) {
         if (client->stored[i]) {
             struct fake_shard *shard = find_shard(agent, client->shards[i]);
-            shard->sealed_slot = shard->granted_slot;
+            shard->sealed_slot = shard->granted_step == seal.step ? shard->granted_slot : shard->sealed_slot;
         }
     }
     agent->sealed = (struct version){agent->term, seal.step};
     atomic_store(&client->board->protected_step, seal.step);
     atomic_store(&client->board->committed_step, seal.step);
     agent->seals++;
+}
+
+static void on_abandon(struct fake_agent *agent, const struct ipc_frame *frame)
+{
+    struct msg_step step;
+    MUST(msg_step_decode(frame->payload, frame->len, &step) == TCK_OK);
+    atomic_store(&agent->abandoned_step, step.step);
+    agent->abandons++;
 }
 
 static void on_restore(struct fake_agent *agent, struct fake_client *client, const struct ipc_frame *frame)
@@ -276,7 +310,7 @@ static void on_frame(struct fake_agent *agent, struct fake_client *client, const
         on_seal(agent, client, frame);
         break;
     case MSG_ABANDON:
-        agent->abandons++;
+        on_abandon(agent, frame);
         break;
     case MSG_RESTORE:
         on_restore(agent, client, frame);
@@ -296,18 +330,6 @@ static void on_frame(struct fake_agent *agent, struct fake_client *client, const
 }
 
 /* ---- the thread ---------------------------------------------------------------------------------------------- */
-
-static void close_client(struct fake_client *client)
-{
-    if (client->fd >= 0) {
-        close(client->fd);
-    }
-    if (client->board != NULL) {
-        munmap(client->board, sizeof(*client->board));
-        close(client->board_fd);
-    }
-    *client = (struct fake_client){.fd = -1};
-}
 
 static void accept_client(struct fake_agent *agent)
 {
@@ -417,6 +439,8 @@ void fake_agent_free(struct fake_agent *agent)
     for (uint32_t i = 0; i < agent->shard_count; i++) {
         munmap(agent->shards[i].base, agent->shards[i].bytes * FAKE_SLOTS);
         close(agent->shards[i].fd);
+        munmap(agent->shards[i].seals, SEALS_BYTES);
+        close(agent->shards[i].seals_fd);
     }
     agent->shard_count = 0;
 }

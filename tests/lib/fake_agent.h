@@ -5,6 +5,7 @@
 #define TCK_TESTS_FAKE_AGENT_H
 
 #include "base/message.h"
+#include "base/seal.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -14,18 +15,22 @@
 
 enum fake_mode {
     FAKE_GRANTS,
-    FAKE_REFUSES,  /* BEGIN is answered with MSG_REFUSED */
-    FAKE_HANGS,    /* nothing is answered, the beat stands still */
-    FAKE_HOLDS,    /* BEGIN is answered late: when the mode changes */
-    FAKE_NONSENSE, /* BEGIN and RESTORE are answered with slots that do not exist */
+    FAKE_REFUSES,       /* BEGIN is answered with MSG_REFUSED */
+    FAKE_HANGS,         /* nothing is answered, the beat stands still */
+    FAKE_HOLDS,         /* BEGIN is answered late: when the mode changes */
+    FAKE_DIES_ASKED,    /* hangs up at BEGIN, and answers on the next connection */
+    FAKE_DIES_GRANTING, /* the same, once it has answered it */
+    FAKE_NONSENSE,      /* BEGIN and RESTORE are answered with slots that do not exist */
 };
 
 struct fake_shard {
     struct hash128 id;
     uint64_t bytes;
     uint32_t next_slot, sealed_slot, granted_slot;
-    int fd;
+    uint64_t granted_step;
+    int fd, seals_fd;
     uint8_t *base;
+    struct seal *seals; /* as the client leaves them */
 };
 
 struct fake_client {
@@ -51,7 +56,8 @@ struct fake_agent {
     int listen_fd, stop_fd;
     atomic_int mode; /* enum fake_mode */
     atomic_int begins, seals, abandons, returns, detaches;
-    _Atomic uint64_t interval; /* put on the boards */
+    _Atomic uint64_t abandoned_step; /* of the newest ABANDON */
+    _Atomic uint64_t interval;       /* put on the boards */
     struct fake_client clients[FAKE_CLIENTS];
     /* the memory tier: outlives stop and start */
     struct fake_shard shards[FAKE_SHARDS_MAX];

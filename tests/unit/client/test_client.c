@@ -404,6 +404,60 @@ Test(client, comes_back_to_a_restarted_agent_and_keeps_its_mappings)
     tck_detach(t.client, 0);
 }
 
+static void wait_until(atomic_int *counter, int count)
+{
+    for (int i = 0; i < PATIENCE_MS / 10 && atomic_load(counter) < count; i++) {
+        sleep_ms(10);
+    }
+    cr_assert_geq(atomic_load(counter), count);
+}
+
+Test(client, seals_and_says_so_later_when_the_agent_dies_while_it_copies)
+{
+    struct trainer t;
+    begin(&t);
+    fill(&t, 5);
+    atomic_store(&agent.mode, FAKE_DIES_GRANTING);
+    save(&t, 7);
+    cr_assert_eq(stats_of(&t).saves_copied, 1, "the slots outlive the agent");
+    wait_until(&agent.seals, 1);
+    cr_assert_eq(agent.returns, 1);
+    cr_assert_eq(agent.abandons, 0);
+    const struct fake_shard *shard = &agent.shards[0];
+    cr_assert(version_is(seal_read(&shard->seals[shard->granted_slot]), (struct version){agent.term, 7}));
+    fill(&t, 0);
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    expect(&t, 5);
+    tck_detach(t.client, 0);
+}
+
+Test(client, abandons_a_snapshot_that_the_agent_died_over_before_it_granted_it)
+{
+    struct trainer t;
+    begin(&t);
+    save(&t, 6);
+    wait_until(&agent.seals, 1);
+    atomic_store(&agent.mode, FAKE_DIES_ASKED);
+    save(&t, 7);
+    cr_assert_eq(stats_of(&t).saves_skipped, 1);
+    wait_until(&agent.abandons, 1);
+    cr_assert_eq(agent.abandoned_step, 7);
+    cr_assert_eq(agent.seals, 2, "what was sealed before is said again");
+    tck_detach(t.client, 0);
+}
+
+Test(client, leaves_no_seal_on_a_slot_that_it_was_refused)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.mode, FAKE_REFUSES);
+    save(&t, 7);
+    for (uint32_t slot = 0; slot < FAKE_SLOTS; slot++) {
+        cr_assert(version_none(seal_read(&agent.shards[0].seals[slot])));
+    }
+    tck_detach(t.client, 0);
+}
+
 Test(client, detaches_while_the_agent_is_gone)
 {
     struct trainer t;

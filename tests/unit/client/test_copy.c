@@ -129,7 +129,7 @@ static void copies_with(uint32_t threads)
     struct fixture f = make(threads);
     for (int round = 0; round < 10; round++) { /* through all kernels */
         memset(f.image, 0, f.layout.shards[0].image_bytes);
-        cr_assert(copy_to_slot(f.copier, &f.list, f.image, NULL));
+        copy_to_slot(f.copier, &f.list, f.image);
         check_image(&f);
     }
     for (int i = 0; i < 4; i++) {
@@ -160,24 +160,8 @@ Test(copy, moved_record_is_read_from_its_new_place)
     }
     copy_list_move(&f.list, &f.layout.records[1], moved);
     f.addrs[1] = moved;
-    cr_assert(copy_to_slot(f.copier, &f.list, f.image, NULL));
+    copy_to_slot(f.copier, &f.list, f.image);
     check_image(&f);
     free(moved);
-    release(&f);
-}
-
-static bool twice(void *ctx)
-{
-    return atomic_fetch_add((atomic_int *)ctx, 1) < 2;
-}
-
-Test(copy, guard_gives_the_copy_up_between_batches)
-{
-    struct fixture f = make(1);
-    atomic_int asked = 0;
-    const struct copy_guard guard = {twice, &asked};
-    cr_assert_geq(f.list.batch_count, 3);
-    cr_assert_not(copy_to_slot(f.copier, &f.list, f.image, &guard));
-    cr_assert_eq(asked, 3);
     release(&f);
 }

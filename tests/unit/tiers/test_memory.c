@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Segments keep to their cap, cannot be shrunk, and come back from their files alone after a crash. */
+#include "base/seal.h"
 #include "tiers/memory.h"
 
 #include <criterion/criterion.h>
@@ -189,7 +190,7 @@ Test(memory, names_bytes_wanted_in_use_and_allowed_when_the_cap_is_reached)
     add(memory, SHARD, SMALL_BYTES);
     uint64_t used = memory_used_bytes(memory);
     cr_assert_eq(memory_add(memory, OTHER, 1u << 20, 1, &segment, &err), TCK_ERR_NOSPC);
-    snprintf(want, sizeof(want), "%u bytes wanted, %lu in use, %u allowed", (1u << 20) + 3 * 4096, (unsigned long)used,
+    snprintf(want, sizeof(want), "%u bytes wanted, %lu in use, %u allowed", (1u << 20) + 4 * 4096, (unsigned long)used,
              1u << 20);
     cr_assert_not_null(strstr(err.text, want), "%s", err.text);
     cr_assert_eq(memory_used_bytes(memory), used);
@@ -401,6 +402,55 @@ Test(memory, goes_on_writing_headers_after_it_came_back)
 
     memory = back_from(&parked, "job");
     cr_assert(version_is(segment_header(memory_find(memory, SHARD), 0)->version, (struct version){2, 400}));
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+/* The seals as a trainer maps them. */
+static struct seal *map_seals(const struct parked *parked)
+{
+    int fd = parked_fd(parked, 'm');
+    struct stat st;
+    cr_assert_eq(fstat(fd, &st), 0);
+    struct seal *seals = mmap(NULL, SEALS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, st.st_size - SEALS_BYTES);
+    cr_assert_neq((void *)seals, MAP_FAILED);
+    return seals;
+}
+
+Test(memory, seals_outlive_the_agent)
+{
+    const struct version version = {2, 300};
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES);
+    segment_write_header(segment, 1, &(struct slot_header){.state = SLOT_FILLING, .version = version});
+    memory_free(memory);
+    struct seal *seals = map_seals(&parked);
+    seal_set(&seals[1], version);
+
+    memory = back_from(&parked, "job");
+    segment = memory_find(memory, SHARD);
+    cr_assert_eq(segment_header(segment, 1)->state, SLOT_FILLING);
+    cr_assert(version_is(segment_seal(segment, 1), version));
+    cr_assert(version_none(segment_seal(segment, 0)));
+    munmap(seals, SEALS_BYTES);
+    memory_free(memory);
+    parked_free(&parked);
+}
+
+Test(memory, takes_the_seal_away_when_the_slot_is_filled_anew)
+{
+    const struct version version = {2, 300};
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES);
+    struct seal *seals = map_seals(&parked);
+    seal_set(&seals[0], version);
+    save(segment, 0, version);
+    cr_assert(version_is(segment_seal(segment, 0), version));
+    segment_write_header(segment, 0, &(struct slot_header){.state = SLOT_FILLING, .version = version});
+    cr_assert(version_none(segment_seal(segment, 0)), "the same version, but not these bytes");
+    munmap(seals, SEALS_BYTES);
     memory_free(memory);
     parked_free(&parked);
 }

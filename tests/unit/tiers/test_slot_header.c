@@ -24,7 +24,8 @@ static struct slot_header sample(uint64_t sequence)
                                 .state = SLOT_VERIFIED,
                                 .chunk_bytes = CHUNK_BYTES,
                                 .root = {9, 10},
-                                .committed = true};
+                                .committed = true,
+                                .to_storage = true};
 }
 
 static void put_crc(uint8_t *page)
@@ -63,6 +64,7 @@ Test(slot_header, survives_a_round_trip)
     cr_assert_eq(got.chunk_bytes, want.chunk_bytes);
     cr_assert(hash128_is(got.root, want.root));
     cr_assert_eq(got.committed, want.committed);
+    cr_assert_eq(got.to_storage, want.to_storage);
 }
 
 Test(slot_header, refuses_every_flipped_bit)
@@ -88,7 +90,7 @@ Test(slot_header, names_both_formats_of_a_newer_one)
     page[FORMAT_OFFSET] = 9;
     put_crc(page);
     cr_assert_eq(slot_header_decode(page, &got, &err), TCK_ERR_PROTO);
-    cr_assert_not_null(strstr(err.text, "format 9, this build reads format 1"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "format 9, this build reads format 2"), "%s", err.text);
 }
 
 #define ASSERT_REFUSED(change)                                      \
@@ -159,7 +161,7 @@ Test(slot_header, does_not_fall_back_to_an_old_page_beside_one_of_another_format
 
     slot_header_encode(&older, page_a);
     slot_header_encode(&newer, page_b);
-    page_b[FORMAT_OFFSET] = 2;
+    page_b[FORMAT_OFFSET] = SLOT_FORMAT + 1;
     put_crc(page_b);
     cr_assert_eq(slot_header_newest(page_a, page_b, &got, NULL), TCK_ERR_PROTO);
 }
