@@ -12,6 +12,7 @@ from cluster import kill, send
 
 SETTLE_S = 90  # recovery on a loaded machine takes a few seconds; more than this is taken for never
 PUMP_S = 0.02
+LINE_S = 5.0  # a line that does not come in this time is not waited for
 LOOK_S = 0.25  # between two looks at all processes
 EMPTY_S = 5.0  # a node that trains has neither agent nor keeper: whoever watches the job starts it again
 
@@ -188,13 +189,34 @@ class Campaign:
         self._until(lambda: self.intact(), "nothing is published")
         self.settle()
         for fault in self.faults:
-            if fault["timing"] == "settled":
-                self.settle()
-            else:
-                self.wait(fault["delay_s"])
+            self._until_due(fault)
             self.inject(fault)
         self.settle()
         self._end()
+
+    def _until_due(self, fault):
+        if fault["timing"] == "settled":
+            self.settle()
+        elif fault["timing"] == "line" and fault["number"] > 1:
+            self.settle()
+            self._until_line(*fault["line"], fault)
+        else:
+            self.wait(fault["delay_s"])
+
+    def _until_line(self, text, after, fault):
+        """An agent logs it, after what it takes has been killed. Looked for so often that the fault hits what follows."""
+        seen = {node.name: len(self.cluster.log(node)) for node in self.cluster.nodes}
+        kinds = {"trainers": "trainers_killed", "agent": "agent_killed", "node": "node_lost"}
+        if after:
+            nodes = fault["nodes"][::-1]  # another node than the one that the fault itself hits
+            self.inject({**fault, "kind": kinds[after], "nodes": nodes, "timing": f"until '{text}'"})
+        if after in ("trainers", "node"):
+            self._watch_trainers()
+        end = time.monotonic() + LINE_S
+        while time.monotonic() < end:
+            if any(text in self.cluster.log(node, past=seen.get(node.name, 0)) for node in self.cluster.nodes):
+                return
+            time.sleep(0.002)
 
     def _until(self, condition, what):
         end = time.monotonic() + SETTLE_S
@@ -227,7 +249,8 @@ class Campaign:
             return
         if self._destroys(fault) and not self.intact():
             self._until(lambda: self.intact(), "nothing intact is published")  # more than memory promises is lost
-        self.say(f"{fault['number']:4} {fault['kind']:18} {fault['timing']}")
+        self.say(f"{fault['number']:4} {fault['kind']:18} {fault['timing']}" +
+                 (f" '{fault['line'][0]}'" if fault["timing"] == "line" else ""))
         self.history.add("fault", number=fault["number"], kind=fault["kind"], timing=fault["timing"])
         before = time.monotonic()
         result = act(fault) or {}
@@ -237,8 +260,8 @@ class Campaign:
 
     def _missing_for(self, kind):
         needs = {"link_cut": "network", "link_flaps": "network", "node_left_behind": "network", "one_way": "iptables",
-                 "slow_link": "tbf", "noisy_link": "tun", "disk_full": "disk", "storage_hangs": "freeze"}
-        if kind == "slot_damaged" and os.geteuid() != 0:
+                 "slow_link": "tbf", "noisy_link": "tun", "disk_full": "disk", "storage_hangs": "freeze", "calls_fail": "strace"}
+        if kind in ("slot_damaged", "calls_fail") and os.geteuid() != 0:
             return "needs root"
         return self.cluster.missing.get(needs.get(kind))
 
@@ -517,6 +540,18 @@ class Campaign:
 
         self.heal(fault["seconds"], room)
         return {"seconds": fault["seconds"]}
+
+    def _calls_fail(self, fault):
+        """System calls of an agent that fail, one or several in a row."""
+        node, rng = self.node(fault), random.Random(fault["how"])
+        pid = self.cluster.pid("agent", node)
+        what = rng.choice((("fsync,fdatasync", "EIO"), ("fsync,fdatasync", "ENOSPC"), ("renameat2,renameat,rename", "EIO"),
+                           ("openat,openat2", "EMFILE"), ("openat,openat2", "EIO"), ("mkdirat", "ENOSPC"),
+                           ("unlinkat", "EIO"), ("fallocate", "ENOSPC"), ("io_uring_enter", "EAGAIN")))
+        if pid is not None:
+            tracer = self.cluster.fail_calls(pid, *what, rng.choice((1, 2, 5)), rng.choice((1, 3)))
+            self.heal(fault["seconds"], lambda: self.cluster.end_tracer(tracer))
+        return {"nodes": [node.name], "how": what, "seconds": fault["seconds"]}
 
     def _storage_hangs(self, fault):
         self._set_frozen(True)

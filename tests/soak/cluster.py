@@ -58,11 +58,22 @@ class Cluster:
         for library in (self.build / "runtime").rglob("libtierckpt.so*"):
             shutil.copy2(library, programs, follow_symlinks=False)
         self.environment = {**os.environ, "TIERCKPT_BIN_DIR": str(programs), "LD_LIBRARY_PATH": str(programs),
-                            "UCX_MEM_EVENTS": "n"}
+                            "UCX_MEM_EVENTS": "n", **self._sanitizers()}
+        if shutil.which("strace") is None:
+            self.missing["strace"] = "no strace here"
         self._probe_network()
         self._mount_save_dir()
         for _ in range(settings["nodes"]):
             self.nodes.append(self.new_node())
+
+    def _sanitizers(self):
+        """Where a sanitized build reports to; see tests/cluster/lib.sh."""
+        reports, lists = self.work / "sanitizer", Path(__file__).resolve().parent.parent / "lib"
+        return {
+            "ASAN_OPTIONS": f"log_path={reports}", "UBSAN_OPTIONS": f"log_path={reports}:print_stacktrace=1",
+            "LSAN_OPTIONS": f"suppressions={lists}/lsan.supp:print_suppressions=0",
+            "TSAN_OPTIONS": f"log_path={reports}:suppressions={lists}/tsan.supp:print_suppressions=0",
+        }
 
     # ---- set-up ---------------------------------------------------------------------------------------------------
 
@@ -211,9 +222,12 @@ class Cluster:
     def home(self, node):
         return self.work / "run" / JOB / node.name
 
-    def log(self, node, name="agent.log"):
+    def log(self, node, past=0):
+        """The agent's log, from a byte on."""
         try:
-            return (self.home(node) / name).read_text(encoding="utf-8", errors="replace")
+            with open(self.home(node) / "agent.log", "rb") as file:
+                file.seek(past)
+                return file.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
 
@@ -223,6 +237,16 @@ class Cluster:
             gone = self.work / "gone"
             gone.mkdir(exist_ok=True)
             shutil.move(self.home(node), gone / f"{node.name}.{time.monotonic_ns()}")
+
+    def fail_calls(self, pid, calls, error, first, step):
+        """Every step-th of these system calls of a process fails, from the first on, until end_tracer."""
+        return subprocess.Popen(("strace", "-f", "-q", "-o", "/dev/null", "-p", str(pid), "-e", f"trace={calls}", "-e",
+                                 f"inject={calls}:error={error}:when={first}+{step}"), stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def end_tracer(self, tracer):
+        tracer.terminate()
+        tracer.wait()
 
     # ---- network and storage --------------------------------------------------------------------------------------
 

@@ -163,6 +163,9 @@ class Judge:
     def on_foreign(self, event):
         self.find("scope", event, f"{event['path']}: {event['how']}")
 
+    def on_sanitizer(self, event):
+        self.find("processes", event, f"{event['path']}: {event['text']}")
+
     # ---- bounds ---------------------------------------------------------------------------------------------------
 
     def _held(self):
@@ -211,6 +214,17 @@ def _recoveries(events):
     return seconds
 
 
+def _restore_seconds(events):
+    """From the launch to the last rank that restored."""
+    launched, last = {}, {}
+    for event in events:
+        if event["event"] == "launch":
+            launched[event["launch"]] = event["t"]
+        elif event["event"] == "restored":
+            last[event["launch"]] = event["t"]
+    return [last[launch] - launched[launch] for launch in last if launch in launched]
+
+
 def _steps_lost(events):
     newest, lost, seen = 0, [], set()
     for event in events:
@@ -230,7 +244,7 @@ def summary(events, broken):
         if event["event"] == "restored":
             for tier in ("local", "twin", "peer", "storage"):
                 tiers[tier] += event[tier]
-    seconds, lost = _recoveries(events), _steps_lost(events)
+    seconds, lost, back = _recoveries(events), _steps_lost(events), _restore_seconds(events)
     held = [event["ms"] for event in events if event["event"] == "held"]
     return {
         "faults": sum(faults.values()),
@@ -242,6 +256,7 @@ def summary(events, broken):
         "published": len({e["name"] for e in events if e["event"] == "checked"}),
         "restored_bytes": dict(tiers),
         "steps_lost": {"median": _quantile(lost, 0.5), "max": max(lost, default=0)},
+        "seconds_to_restored": {"median": _quantile(back, 0.5), "p99": _quantile(back, 0.99)},
         "seconds_to_commit": {"median": _quantile(seconds, 0.5), "p99": _quantile(seconds, 0.99)},
         "held_ms": {"median": _quantile(held, 0.5), "max": round(max(held, default=0), 1)},
         "agents_died": sum(e["event"] == "agent_died" for e in events),
@@ -263,6 +278,8 @@ def table(figures):
         "restored from        " + ", ".join(f"{tier} {100 * tiers.get(tier, 0) / total:.0f} %"
                                             for tier in ("local", "twin", "peer", "storage")) + " of the bytes",
         f"steps lost           median {figures['steps_lost']['median']:.0f}, at most {figures['steps_lost']['max']}",
+        f"launch to restored   median {figures['seconds_to_restored']['median']} s, "
+        f"99 % {figures['seconds_to_restored']['p99']} s",
         f"fault to next commit median {figures['seconds_to_commit']['median']} s, "
         f"99 % {figures['seconds_to_commit']['p99']} s",
         f"held by a save       median {figures['held_ms']['median']} ms, at most {figures['held_ms']['max']} ms",

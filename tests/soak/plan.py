@@ -33,10 +33,19 @@ KINDS = {
     "catalog_damaged": 1,
     "disk_full": 1,
     "storage_hangs": 1,
+    "calls_fail": 2,  # system calls of an agent
     "noise_on_ports": 1,
 }
-# When the launcher has to start the trainers again.
-TIMINGS = (("settled", 60), ("close", 15), ("recovering", 25))
+# When: after commits have gone on since the fault before; right after that; in the middle of what it has set off; or at
+# the moment when an agent logs a line of LINES.
+TIMINGS = (("settled", 50), ("close", 15), ("recovering", 15), ("line", 20))
+# What an agent logs, and what has to be killed for it to come ("": nothing, it comes all the time).
+LINES = (
+    ("is protected", ""), ("is committed", ""), ("draining version", ""), ("is published", ""),
+    ("claimed term", "trainers"), ("joined term", "trainers"), ("recovery of term", "trainers"),
+    ("can be read by all ranks", "trainers"), ("has its copies again", "trainers"), (" is here from ", "node"),
+    ("has its copies again", "node"), ("taking up term", "agent"), ("adopted segment", "agent"), ("is up at", "agent"),
+)
 
 
 def settings(seed):
@@ -77,5 +86,6 @@ def plan(seed, count):
             "seconds": round(rng.choice((0.3, 1.0, 2.0, 4.0)) * rng.uniform(0.5, 1.0), 3),
             "gap_s": round(rng.uniform(0.5, 1.5), 3),
             "how": rng.randrange(1 << 16),
+            "line": rng.choice(LINES) if timing == "line" else None,
         })
     return faults

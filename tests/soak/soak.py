@@ -43,6 +43,8 @@ def look_at_strangers(work, log):
         path = work / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             log.add("foreign", path=name, how="changed or gone")
+    for report in sorted(work.glob("sanitizer.*")):
+        log.add("sanitizer", path=report.name, text=report.read_text(encoding="utf-8", errors="replace")[:2000])
     for folder, known in (("save", {"soak", "lost+found", "of-somebody-else"}), ("run", {"soak"})):
         ours = known | {name.split("/")[1] for name in STRANGERS}
         for path in (work / folder).iterdir():

@@ -180,6 +180,9 @@ class Refused(unittest.TestCase):
             story.tell("sample", node="a", pid=7, kib=3000, fds=fds, threads=12)
         self.refused("processes", story.end())
 
+    def test_a_report_of_a_sanitizer(self):
+        self.refused("processes", begun().tell("sanitizer", path="sanitizer.1", text="heap-use-after-free").end())
+
     def test_a_file_of_somebody_else_changed(self):
         self.refused("scope", begun().tell("foreign", path="save/x", how="changed or gone").end())
 
