@@ -34,7 +34,7 @@ class Judge:
         self.published = {}
         self.names = {}  # published directory -> version
         self.spoilt = set()  # published versions that we damaged
-        self.destroyed = []  # (when it began, nodes whose memory is gone or damaged)
+        self.destroyed = []  # (when it was done, nodes whose memory is gone or damaged)
         self.restored = defaultdict(dict)  # launch -> rank -> event
         self.restores = []  # (launch, version)
         self.launched = 0.0
@@ -109,7 +109,7 @@ class Judge:
     def _covered(self, version):
         """Fewer nodes lost, since its save began, than there are copies."""
         began = min(self.saves[version].values(), default=0)
-        nodes = {node for when, names in self.destroyed if when >= began for node in names}
+        nodes = {node for done, names in self.destroyed if done >= began for node in names}
         return len(nodes) < COPIES
 
     def _not_lost(self, event, version):
@@ -125,7 +125,7 @@ class Judge:
 
     def on_injected(self, event):
         if event["destroys"]:
-            self.destroyed.append((event["began"], event["destroys"]))
+            self.destroyed.append((event["t"], event["destroys"]))  # it may have taken a while
         if event["kind"] == "published_damaged" and event.get("hit"):
             of_step = {version for version in self.saves if version[1] == event.get("step")}
             self.spoilt |= {self.names[event["hit"]]} if event["hit"] in self.names else of_step

@@ -77,6 +77,11 @@ class AllIsWell(unittest.TestCase):
         story = begun().fault("two_nodes_lost", ["a", "b"]).launch(2).restore(1, 2).commit(3)
         self.assertEqual(broken(story.end()), [])
 
+    def test_what_is_saved_while_nodes_are_being_lost_may_go_with_them(self):
+        story = begun().commit(4)  # its save began after the fault did
+        story.tell("injected", number=1, kind="two_nodes_lost", began=story.t - 0.5, destroys=["a", "b"])
+        self.assertEqual(broken(story.launch(2).restore(1, 2).commit(3).end()), [])
+
     def test_a_damaged_published_version_may_be_passed_over(self):
         story = Story().launch(1).commit(1).publish(1).commit(2).publish(2)
         story.fault("published_damaged", hit="v2.t1", step=2).fault("all_nodes_lost", ["a", "b"])
