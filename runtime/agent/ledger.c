@@ -20,6 +20,7 @@ struct entry {
     struct agent *agent;
     enum entry_kind kind;
     struct catalog_version row;
+    uint32_t published_kept; /* rows */
     uint32_t shard_count;
     struct catalog_shard *shards;
     uint64_t term;
@@ -61,11 +62,10 @@ static void keep_counts(struct catalog_version *row, const struct catalog_versio
 /* Rows of superseded versions go; of the published ones as many stay as retention keeps. */
 static tck_status_t forget_old(struct entry *e, const struct catalog_version *rows, size_t count, struct error *err)
 {
-    uint32_t keep = e->agent->config.max_ckpt_num ? e->agent->config.max_ckpt_num : PUBLISHED_KEPT;
     uint32_t published = 0;
     tck_status_t status = TCK_OK;
     for (size_t i = 0; status == TCK_OK && i < count; i++) { /* newest first */
-        bool kept = rows[i].state == CATALOG_PUBLISHED && published++ < keep;
+        bool kept = rows[i].state == CATALOG_PUBLISHED && published++ < e->published_kept;
         if (!kept && version_cmp(rows[i].version, e->row.version) < 0) {
             status = catalog_drop(e->agent->catalog, rows[i].version, err);
         }
@@ -238,6 +238,7 @@ void ledger_tell(struct formation *f, struct version version, enum catalog_state
         return;
     }
     e->version = version;
+    e->published_kept = agent->config.max_ckpt_num ? agent->config.max_ckpt_num : PUBLISHED_KEPT;
     e->shards = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *e->shards);
     if (!e->shards) {
         entry_free(e);

@@ -374,6 +374,7 @@ tck_status_t config_load(const char *file, const char *text, struct config *out,
     return status;
 }
 
+/* Tried on a copy first, and then only this member is written: other threads read the rest. */
 static tck_status_t change_field(struct config *config, const char *key, const char *value, struct error *err)
 {
     const struct field *f = field_find(key);
@@ -383,17 +384,18 @@ static tck_status_t change_field(struct config *config, const char *key, const c
     if (!f->changeable) {
         return error_set(err, TCK_ERR_CONFIG, "%s: cannot be changed while running", key);
     }
-    tck_status_t status = field_set(f, config, value, err);
-    return status == TCK_OK ? check(config, err) : status;
+    struct config changed = *config;
+    tck_status_t status = field_set(f, &changed, value, err);
+    if (status == TCK_OK) {
+        status = check(&changed, err);
+    }
+    return status == TCK_OK ? field_set(f, config, value, err) : status;
 }
 
 tck_status_t config_change(struct config *config, const char *key, const char *value, struct error *err)
 {
-    struct config changed = *config;
-    tck_status_t status = change_field(&changed, key, value, err);
-    if (status == TCK_OK) {
-        *config = changed;
-    } else {
+    tck_status_t status = change_field(config, key, value, err);
+    if (status != TCK_OK) {
         make_printable(err);
     }
     return status;

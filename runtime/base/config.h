@@ -68,7 +68,8 @@ must_check tck_status_t config_load(const char *file, const char *text, struct c
 json_t *config_json(const struct config *config);
 
 /* Sets one field of a loaded configuration from text as a user types it ("30s", "20"), with the same checks. Only
- * fields marked changeable while running (the intervals, max_ckpt_num, on_node_loss). */
+ * fields marked changeable while running (the intervals, max_ckpt_num, on_node_loss). Nothing else is written: other
+ * threads may read the other members meanwhile. */
 must_check tck_status_t config_change(struct config *config, const char *key, const char *value, struct error *err);
 
 /* The table, for printing: i from 0 until false. */
