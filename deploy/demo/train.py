@@ -36,12 +36,18 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def leave_at_once(kind, error, trace):
-    """A trainer whose peer is gone should not spend seconds on the interpreter's tear-down."""
-    traceback.print_exception(kind, error, trace)
+def leave(status):
+    """Without the interpreter's tear-down: it takes seconds, and a gloo thread that lets go of its last tensors meanwhile
+    needs the interpreter and ends the process by std::terminate(). The launcher would take that for a failure."""
     sys.stderr.flush()
     sys.stdout.flush()
-    os._exit(1)
+    os._exit(status)
+
+
+def leave_at_once(kind, error, trace):
+    """A trainer whose peer is gone makes way for its successor."""
+    traceback.print_exception(kind, error, trace)
+    leave(1)
 
 
 def build(mode, world_size, rank):
@@ -153,6 +159,7 @@ def main():
     train(args, report)
     dist.barrier()
     dist.destroy_process_group()
+    leave(0)
 
 
 if __name__ == "__main__":

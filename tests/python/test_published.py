@@ -45,7 +45,7 @@ def assert_loads(processes):
     try:
         for process in processes:
             output, _ = process.communicate(timeout=120)
-            assert process.returncode == 0, output
+            assert process.returncode == 0 and output.endswith("equal\n"), output
     finally:
         for process in processes:
             process.kill()
