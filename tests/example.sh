@@ -2,7 +2,8 @@
 # A program of others builds against an installed Tierckpt by CMake and by pkg-config, and its state survives it: example.sh [TOP [BUILD]]
 set -u
 top=$(cd "${1:-$(dirname "$0")/..}" && pwd) || exit 1
-build=$(cd "${2:-$top/build/release}" && pwd) || exit 1
+. "$top/tests/lib/find_build.sh"
+build=$(find_build runtime/agent/tierckptd "${2:-}") || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
@@ -14,6 +15,10 @@ quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; die "failed: $*"; }; }
 survives() { bash "$top/tests/unit/client/survivor.sh" "$2" "" || die "the example built by $1 does not survive"; }
 
 quietly cmake --install "$build" --prefix "$prefix"
+# As packages are made: staged below another root, used from there.
+quietly env DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/tierckpt
+diff <(cd "$prefix" && find . | sort) <(cd "$work/stage/opt/tierckpt" && find . | sort) || die "DESTDIR installs something else"
+rm -rf "$prefix" && mv "$work/stage/opt/tierckpt" "$prefix"
 for file in libexec/tierckpt/tierckptd libexec/tierckpt/tierckpt-keeper bin/tierckpt include/tierckpt.h; do
     [ -e "$prefix/$file" ] || die "$file is not installed"
 done

@@ -1,18 +1,20 @@
 # Shared by the cluster tests: real trainers, agents and keepers, several "nodes" on this machine. Sourced with the build
-# directory as $1. Every process started has the work directory in its command line and is ended by pid at the exit.
+# directory as $1 (none: the newer one of build and build/release). Every process started has the work directory in its
+# command line and is ended by pid at the exit.
 # shellcheck shell=bash
 
-build=$(cd "$1" && pwd)
+suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")/../lib" && pwd)
+. "$suppressions/find_build.sh"
+build=$(find_build tests/cluster/cluster_trainer "${1:-}") || exit 1
 work=$(mktemp -d "$build/cluster.XXXXXX")
 bin=$work/bin
 mkdir -p "$bin" "$work/save" "$work/run"
 # Reports of a sanitized build, also those of agents and keepers, whose output nobody sees.
 reports=$work/sanitizer
-suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")/../lib" && pwd)
-export ASAN_OPTIONS=log_path=$reports UBSAN_OPTIONS=log_path=$reports:print_stacktrace=1
-export LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0
+export ASAN_OPTIONS="log_path='$reports'" UBSAN_OPTIONS="log_path='$reports':print_stacktrace=1"
+export LSAN_OPTIONS="suppressions='$suppressions/lsan.supp':print_suppressions=0"
 export UCX_MEM_EVENTS=n # its hooks call what ThreadSanitizer has taken over from threads that it no longer knows
-export TSAN_OPTIONS=log_path=$reports:suppressions=$suppressions/tsan.supp:print_suppressions=0
+export TSAN_OPTIONS="log_path='$reports':suppressions='$suppressions/tsan.supp':print_suppressions=0"
 for program in "$build"/runtime/agent/tierckptd "$build"/runtime/agent/tierckpt-keeper "$build"/runtime/cli/tierckpt; do
     ln -s "$program" "$bin/"
 done

@@ -3,7 +3,8 @@
 # Slow (three CPU minutes), so a suite of its own.
 set -u
 cd "${1:-$(dirname "$0")/../..}" || exit 1
-build=${2:-build/release}
+. tests/lib/find_build.sh
+build=$(find_build runtime/agent/tierckptd "${2:-}") || exit 1
 command -v clang-tidy-14 >/dev/null || { echo "clang-tidy-14 is not installed"; exit 77; }
 [ -e "$build/compile_commands.json" ] || { echo "$build is not a build directory"; exit 1; }
 

@@ -3,9 +3,12 @@
 # Plants each fault of mutants.txt into a copy of one source file, links the simulator with it and demands that the
 # simulator finds it. Needs a build by Ninja, whose commands it reuses.
 #
-#   mutants.sh <source directory> <build directory> [seeds [name]]
+#   mutants.sh [source directory [build directory [seeds [name]]]]
 set -u
-source_dir=$1 build_dir=$2 seeds=${3:-30000} only=${4:-}
+. "$(dirname "$0")/../lib/find_build.sh"
+source_dir=$(cd "${1:-$(dirname "$0")/../..}" && pwd) || exit 1
+build_dir=$(find_build tests/sim/sim "${2:-}") || exit 1
+seeds=${3:-30000} only=${4:-}
 [ -f "$build_dir/build.ninja" ] || { echo "skipped: $build_dir was not built by Ninja"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -21,8 +24,9 @@ try() {
         return 1
     fi
     local compile
-    compile=$(ninja -t commands sim | grep -e "-c .*/$file\$" | tail -1 | sed -e "s,-c .*,," -e "s,-o [^ ]*,," -e "s,-MF [^ ]*,,;s,-MT [^ ]*,,;s,-MD,,;s,-Werror,," )
-    if ! $compile -w -I"$(dirname "$source_dir/$file")" -c "$mutated" -o "$object" ||
+    compile=$(ninja -t commands sim | grep -e "-c .*/$file\"\?\$" | tail -1 | sed -e "s,-c .*,," -e "s,-o [^ ]*,," -e "s,-MF [^ ]*,,;s,-MT [^ ]*,,;s,-MD,,;s,-Werror,,")
+    # Ninja's line is quoted for a shell.
+    if ! sh -c "$compile -w \"\$@\"" sh -I"$(dirname "$source_dir/$file")" -c "$mutated" -o "$object" ||
         ! sh -c "${link/-o tests\/sim\/sim /$object -o $work/$name }"; then
         echo "$name: does not build"
         return 1
