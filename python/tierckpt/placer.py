@@ -8,12 +8,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from . import errors, groups
-from .records import Record, whole
-
-
-def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's piece, without a copy."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+from .records import Record, local_of, whole
 
 
 def rank_key(rank: int, key: str) -> str:
@@ -31,20 +26,20 @@ class Placer:
     def with_plain(self, plain: groups.Group) -> "Placer":
         return Placer(self.rank, plain)
 
-    def record(self, key: str, current: Callable[[], torch.Tensor], eager: bool = False) -> Record | None:
-        """`current` returns the tensor, a DTensor perhaps. None if this rank holds nothing of it."""
-        tensor = current()
+    def record(self, key: str, find: Callable[[], torch.Tensor], eager: bool = False, look=None) -> Record | None:
+        """`find` returns the tensor, a DTensor perhaps. None if this rank holds nothing of it."""
+        tensor = find()
         if isinstance(tensor, DTensor):
-            return self._sharded(key, current, eager)
+            return self._sharded(key, find, eager, look)
         if self.plain is None:
             raise errors.Unsupported(
                 f"{key} is a plain tensor on each of several ranks, and nothing says whether they hold the same: "
                 "wrap the model in DistributedDataParallel or fully_shard, or pass init(replicate_group=<process "
                 "group of its copies>) or init(replicate_group=tierckpt.PRIVATE)")
-        return whole(key, lambda: local_of(current()), self.plain.name, eager)
+        return whole(key, find, self.plain.name, eager, look)
 
-    def _sharded(self, key, current, eager) -> Record | None:
-        tensor = current()
+    def _sharded(self, key, find, eager, look) -> Record | None:
+        tensor = find()
         mesh, placements, shape = tensor.device_mesh, tensor.placements, tuple(tensor.shape)
         if mesh.get_coordinate() is None:
             return None
@@ -57,15 +52,15 @@ class Placer:
         if local.numel() == 0 and tensor.numel() > 0:
             return None
         group = groups.of_replicas(mesh, placements)
-        return Record(key, lambda: local_of(current()), shape, tuple(offset), group.name, eager)
+        return Record(key, find, shape, tuple(offset), group.name, eager, look)
 
-    def step_like(self, key: str, current: Callable[[], torch.Tensor], param: torch.Tensor) -> Record:
+    def step_like(self, key: str, find: Callable[[], torch.Tensor], param: torch.Tensor, look=None) -> Record:
         """A plain scalar that counts the steps of a sharded parameter: each rank of the mesh counts the same."""
-        return whole(key, lambda: local_of(current()), groups.of_mesh(param.device_mesh).name, eager=True)
+        return whole(key, find, groups.of_mesh(param.device_mesh).name, eager=True, look=look)
 
-    def private(self, key: str, current: Callable[[], torch.Tensor]) -> Record:
+    def private(self, key: str, find: Callable[[], torch.Tensor], look=None) -> Record:
         """Something that other ranks have under the same name, with other contents."""
-        return whole(rank_key(self.rank, key), lambda: local_of(current()), None, eager=True)
+        return whole(rank_key(self.rank, key), find, None, eager=True, look=look)
 
 
 def _check_placements(key: str, tensor: DTensor):

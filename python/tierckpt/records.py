@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensor pieces as the library knows them, and the table that keeps their addresses up to date."""
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from . import _native, errors
 
@@ -33,17 +35,30 @@ class Record:
     """One tensor piece of this rank."""
 
     key: str
-    current: Callable[[], torch.Tensor]  # this rank's piece as it is now; training may put another tensor in its place
+    find: Callable[[], torch.Tensor]  # the tensor as it is now, maybe a DTensor; training may put another in its place
     global_shape: tuple[int, ...]
     offset: tuple[int, ...]
     group: str | None  # the ranks that hold the same bytes; None: this rank alone
     eager: bool  # may change before the next optimizer step
+    look: Callable[[], None] | None = None  # to be called before find; one call does for all records that share it
+
+    def current(self) -> torch.Tensor:
+        """This rank's piece as it is now."""
+        if self.look is not None:
+            self.look()
+        return local_of(self.find())
 
 
-def whole(key: str, current: Callable[[], torch.Tensor], group: str | None, eager: bool) -> Record:
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's piece, without a copy."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def whole(key: str, find: Callable[[], torch.Tensor], group: str | None, eager: bool,
+          look: Callable[[], None] | None = None) -> Record:
     """The record of a tensor that this rank holds entirely."""
-    shape = tuple(current().shape)
-    return Record(key, current, shape, (0,) * len(shape), group, eager)
+    shape = tuple(local_of(find()).shape)
+    return Record(key, find, shape, (0,) * len(shape), group, eager, look)
 
 
 def check_tensor(key: str, tensor: torch.Tensor):
@@ -79,12 +94,29 @@ class _Row:
         self._alive = tensor.detach()
 
 
+def _seen(tensors: list[torch.Tensor]) -> tuple:
+    """What tells whether one of many tensors has moved or changed, made quickly: each save asks it of all."""
+    return (list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.size, tensors)),
+            list(map(operator.attrgetter("dtype"), tensors)), all(map(torch.Tensor.is_contiguous, tensors)))
+
+
 class RecordTable:
     def __init__(self, records: list[Record]):
         for record in records:
             check_tensor(record.key, record.current())
         self._records = records
         self._rows: list[_Row] = []
+        self._seen = None
+        self._looks = {record.look for record in records} - {None}
+        self._finds = [record.find for record in records]
+
+    def _current(self) -> list[torch.Tensor]:
+        for look in self._looks:
+            look()
+        tensors = [find() for find in self._finds]
+        if any(issubclass(kind, DTensor) for kind in set(map(type, tensors))):
+            return list(map(local_of, tensors))
+        return tensors
 
     def add_to(self, client: _native.Client):
         for record in self._records:
@@ -97,13 +129,17 @@ class RecordTable:
 
     def refresh(self, client: _native.Client):
         """Tells the library of tensors that have moved. No copy may be under way (after a fence)."""
-        for row in self._rows:
-            tensor = row.record.current()
+        tensors = self._current()
+        seen = _seen(tensors)
+        if seen == self._seen:
+            return
+        for row, tensor in zip(self._rows, tensors):
             if tensor.shape != row.shape or tensor.dtype != row.dtype:
                 raise errors.LayoutError(
                     f"{row.record.key} was registered as {row.dtype} {tuple(row.shape)} and is now {tensor.dtype} "
                     f"{tuple(tensor.shape)}: close this checkpoint and call init again")
+            check_tensor(row.record.key, tensor)
             if tensor.data_ptr() != row.address:
-                check_tensor(row.record.key, tensor)
                 client.set_address(row.number, tensor.data_ptr())
                 row.follow(tensor)
+        self._seen = seen

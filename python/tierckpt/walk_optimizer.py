@@ -30,6 +30,18 @@ class OptimizerState:
         self._tensors = {(name, key) for name, param in self._params.items()
                          for key in self._tensor_keys(param)}
         self._count = Counter(name for name, _ in self._tensors)
+        self._states: dict[str, dict] = {}
+        self._seen = None
+        self._look()
+
+    def _look(self):
+        """Finds each parameter's state dict again, if the optimizer has put others in their place. The dicts seen are
+        kept, so none that came later can have the identity of one of them."""
+        state = self._inner.state
+        seen = (list(map(id, state)), list(map(id, state.values())))
+        if seen != self._seen:
+            self._states = {name: state.get(param, {}) for name, param in self._params.items()}
+            self._seen = seen
 
     # ---- tensors
 
@@ -53,22 +65,25 @@ class OptimizerState:
     def _record(self, name: str, key: str) -> Record | None:
         param, full_key = self._params[name], state_key(name, key)
 
-        def current():
-            return self._tensor(param, key)
+        def find():
+            value = self._states[name].get(key)
+            return self._tensor(param, key) if value is None else value
 
-        tensor = current()
+        tensor = find()
         if not isinstance(param, DTensor) or isinstance(tensor, DTensor):
-            return self._placer.record(full_key, current, eager=tensor.dim() == 0)
+            return self._placer.record(full_key, find, eager=tensor.dim() == 0, look=self._look)
         if key == "step" and tensor.dim() == 0:
-            return self._placer.step_like(full_key, current, param)
-        return self._placer.private(full_key, current)
+            return self._placer.step_like(full_key, find, param, look=self._look)
+        return self._placer.private(full_key, find, look=self._look)
 
     def check(self):
         """Before a save. Raises if there is a state tensor that was not there at registration: it would not be
         saved. Lets go of stand-ins whose state has come."""
         for param in [param for param in self._stand_ins if self._inner.state.get(param)]:
-            self._stand_ins[param] = {key: tensor for key, tensor in self._stand_ins[param].items()
-                                      if self._inner.state[param].get(key) is None}
+            left = {key: tensor for key, tensor in self._stand_ins.pop(param).items()
+                    if self._inner.state[param].get(key) is None}
+            if left:
+                self._stand_ins[param] = left
         for name, param in self._params.items():
             if len(self._inner.state.get(param, ())) <= self._count[name]:
                 continue
@@ -80,22 +95,19 @@ class OptimizerState:
     # ---- the rest
 
     def capture(self) -> dict:
+        self._look()
         return {
             "outer": [_hyperparameters(group) for group in self._outer.param_groups],
             "inner": [_hyperparameters(group) for group in self._inner.param_groups],
-            "values": {name: values for name, param in self._params.items() if (values := self._values(param))},
+            "values": {name: values for name, state in self._states.items() if (values := _values(state))},
             "absent": [[name, key] for name, param in self._params.items() for key in self._stand_ins.get(param, ())
-                       if self._inner.state.get(param, {}).get(key) is None],
+                       if self._states[name].get(key) is None] if self._stand_ins else [],
         }
 
     def room(self) -> int:
         """Bytes that `capture` may come to need, from the structure alone: the same before and after any step."""
         names = sum(len(name) + len(key) + 128 for name, key in self._tensors)
         return 64 * 1024 + 4096 * (len(self._outer.param_groups) + len(self._inner.param_groups)) + names
-
-    def _values(self, param) -> dict:
-        state = self._inner.state.get(param, {})
-        return {key: value for key, value in state.items() if not torch.is_tensor(value)}
 
     def apply(self, saved: dict):
         """Puts `capture`'s value back. The records are in place already."""
@@ -138,6 +150,10 @@ def _named_params(optimizer, names: dict[int, str]) -> dict[str, torch.Tensor]:
                                              "optimizer after wrapping the model)")
             params[names[id(param)]] = param
     return params
+
+
+def _values(state: dict) -> dict:
+    return {key: value for key, value in state.items() if not isinstance(value, torch.Tensor)}
 
 
 def _hyperparameters(group: dict) -> dict:

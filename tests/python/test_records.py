@@ -45,6 +45,24 @@ def test_refresh_tells_of_a_tensor_that_moved():
     assert client.moved == {0: holder.tensor.data_ptr()}
 
 
+def test_refresh_notices_other_strides_over_the_same_memory():
+    holder = Holder(torch.ones(3, 3))
+    table, client = registered(holder)
+    table.refresh(client)
+    holder.tensor.data = holder.tensor.data.t()
+    with pytest.raises(Unsupported, match="not contiguous"):
+        table.refresh(client)
+
+
+def test_refresh_notices_another_shape_over_the_same_memory():
+    holder = Holder(torch.ones(4, 3))
+    table, client = registered(holder)
+    table.refresh(client)
+    holder.tensor.data = holder.tensor.data[:2]
+    with pytest.raises(LayoutError, match="w was registered as"):
+        table.refresh(client)
+
+
 @pytest.mark.parametrize("other", [torch.ones(4), torch.ones(3, dtype=torch.float64)])
 def test_refresh_refuses_another_shape_or_dtype(other):
     holder = Holder(torch.ones(3))

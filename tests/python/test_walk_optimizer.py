@@ -146,3 +146,15 @@ def test_step_counts_are_eager_and_moments_lazy():
     records = state_of(model, torch.optim.Adam(model.parameters())).records()
     assert {record.key.split(".")[-1]: record.eager for record in records} == {
         "step": True, "exp_avg": False, "exp_avg_sq": False}
+
+
+def test_state_that_was_put_in_the_place_of_another_is_found():
+    """As load_state_dict does, and as a program may that keeps its own state dicts."""
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    trained(model, optimizer, 1)
+    records = {record.key: record for record in state_of(model, optimizer).records()}
+    before = records["optimizer.weight.exp_avg"].current()
+    optimizer.state[model.weight] = {key: value.clone() for key, value in optimizer.state[model.weight].items()}
+    now = records["optimizer.weight.exp_avg"].current()
+    assert now is optimizer.state[model.weight]["exp_avg"] and now is not before
