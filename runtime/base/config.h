@@ -51,7 +51,7 @@ struct config {
     uint32_t version_timeout_ms; /* an undecided version is aborted after this */
     uint32_t restore_wait_ms;    /* recovery waits this long for nodes that were known but do not answer */
     uint32_t max_restore_tries;  /* of one version without a commit after it, then the one before is used */
-    uint32_t copy_threads;       /* of the client; 0: one */
+    uint32_t copy_threads;       /* of the client; 0: by its processors */
     enum on_node_loss on_node_loss;
     enum switch_state storage_verify;  /* a drain reads back what it wrote before it is published */
     uint32_t scrub_interval_s;         /* each slot's digests are checked once in this time; 0: never */

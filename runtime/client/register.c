@@ -4,10 +4,14 @@
 #include "client/client.h"
 
 #include <endian.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define INFO_BYTES (16 + 8 + 1) /* one shard in the exchange */
+#define INFO_BYTES           (16 + 8 + 1) /* one shard in the exchange */
+#define CPUS_PER_COPY_THREAD 4
+#define COPY_THREADS_MAX     4 /* if none are configured */
 
 /* ---- what each rank tells of its shards ---------------------------------------------------------------------- */
 
@@ -135,12 +139,41 @@ static tck_status_t get_memory(struct tck_client *client, struct error *err)
     return status;
 }
 
+/* Processors that this rank may use: all that it is bound to, or its part of the node's. */
+static uint32_t own_cpus(const struct tck_client *client)
+{
+    const struct world *world = &client->session.world;
+    uint32_t ranks = 0;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t bound;
+
+    if (sched_getaffinity(0, sizeof(bound), &bound) == 0 && CPU_COUNT(&bound) < online) {
+        return (uint32_t)CPU_COUNT(&bound);
+    }
+    for (uint32_t r = 0; r < world->world_size; r++) {
+        ranks += world->node_of_rank[r] == world->node_of_rank[client->oob.rank];
+    }
+    return online > 0 && ranks > 0 ? (uint32_t)online / ranks : 1;
+}
+
+/* One thread moves about what one memory channel does, and the cores are needed for training too. */
+static uint32_t copy_threads(const struct tck_client *client)
+{
+    uint32_t configured = client->session.config.copy_threads;
+    uint32_t automatic = own_cpus(client) / CPUS_PER_COPY_THREAD;
+
+    if (configured > 0) {
+        return configured;
+    }
+    return automatic < 1 ? 1 : automatic > COPY_THREADS_MAX ? COPY_THREADS_MAX : automatic;
+}
+
 static tck_status_t start_copier(struct tck_client *client, struct error *err)
 {
     struct device *device = NULL;
     tck_status_t status = device_host_new(&device, err);
 
-    return status == TCK_OK ? copier_new(client->session.config.copy_threads, device, &client->copier, err) : status;
+    return status == TCK_OK ? copier_new(copy_threads(client), device, &client->copier, err) : status;
 }
 
 static tck_status_t make_ready(struct tck_client *client, struct error *err)
