@@ -78,8 +78,8 @@ static const struct field fields[] = {
     {NUMBER(max_restore_tries, 1, 1000000), .default_text = "3",
      .help = "restores of one version without a commit after it; then the version before is used"},
     {NUMBER(copy_threads, 0, 256), .default_text = "0",
-     .help =
-         "of the client, the one that always copies included; 0: one for each four processors of the rank, at most 4"},
+     .help = "of the client, in all; 0: one for each four processors of the rank, at most 4, and to restore as many as "
+             "it has, at most 8"},
     {WORD(on_node_loss, loss_words), .default_text = "report", .changeable = true,
      .help = "when a node is lost, the other agents: report, end_trainers (so that the launcher restarts at once)"},
     {WORD(storage_verify, switch_words), .default_text = "on",

@@ -103,18 +103,20 @@ struct run {
     const struct copy_list *list;
     uint8_t *image; /* only read if the direction is FROM_SLOT */
     enum direction direction;
+    uint32_t helpers_max; /* that may take part */
     _Atomic uint32_t next_batch;
 };
 
 struct copier {
-    struct device *device; /* owned */
-    uint32_t helper_count;
+    struct device *device;               /* owned */
+    uint32_t helper_count, save_helpers; /* those for a save among them */
     pthread_t *helpers;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t begun, ended;
     struct run *run;  /* NULL: none */
     uint64_t run_seq; /* so that a helper joins each run once */
-    uint32_t busy;    /* helpers in the run */
+    uint32_t joined;  /* helpers that have come to the run */
+    uint32_t busy;    /* those still in it */
     bool stop;
 };
 
@@ -149,12 +151,13 @@ static void *helper_main(void *arg)
 
     pthread_mutex_lock(&copier->lock);
     while (!copier->stop) {
-        if (copier->run == NULL || copier->run_seq == seen) {
+        if (copier->run == NULL || copier->run_seq == seen || copier->joined == copier->run->helpers_max) {
             pthread_cond_wait(&copier->begun, &copier->lock);
             continue;
         }
         struct run *run = copier->run;
         seen = copier->run_seq;
+        copier->joined++;
         copier->busy++;
         pthread_mutex_unlock(&copier->lock);
         take_part(copier, run);
@@ -171,6 +174,7 @@ static void begin(struct copier *copier, struct run *run)
     pthread_mutex_lock(&copier->lock);
     copier->run = run;
     copier->run_seq++;
+    copier->joined = 0;
     pthread_cond_broadcast(&copier->begun);
     pthread_mutex_unlock(&copier->lock);
 }
@@ -188,7 +192,7 @@ static void end(struct copier *copier)
 
 static void carry_out(struct copier *copier, struct run *run)
 {
-    bool alone = copier->helper_count == 0 || run->list->batch_count < 2;
+    bool alone = run->helpers_max == 0 || run->list->batch_count < 2;
 
     if (!alone) {
         begin(copier, run);
@@ -201,14 +205,17 @@ static void carry_out(struct copier *copier, struct run *run)
 
 void copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image)
 {
-    struct run run = {.list = list, .image = image, .direction = TO_SLOT};
+    struct run run = {.list = list, .image = image, .direction = TO_SLOT, .helpers_max = copier->save_helpers};
 
     carry_out(copier, &run);
 }
 
 void copy_from_slot(struct copier *copier, const struct copy_list *list, const uint8_t *image)
 {
-    struct run run = {.list = list, .image = (uint8_t *)(uintptr_t)image, .direction = FROM_SLOT};
+    struct run run = {.list = list,
+                      .image = (uint8_t *)(uintptr_t)image,
+                      .direction = FROM_SLOT,
+                      .helpers_max = copier->helper_count};
 
     carry_out(copier, &run);
 }
@@ -246,8 +253,9 @@ static tck_status_t start_helpers(struct copier *copier, uint32_t count, struct 
     return TCK_OK;
 }
 
-tck_status_t copier_new(uint32_t threads, struct device *device, struct copier **out, struct error *err)
+tck_status_t copier_new(struct copy_threads threads, struct device *device, struct copier **out, struct error *err)
 {
+    uint32_t most = threads.save > threads.restore ? threads.save : threads.restore;
     struct copier *copier = calloc(1, sizeof(*copier));
     tck_status_t status;
 
@@ -256,10 +264,11 @@ tck_status_t copier_new(uint32_t threads, struct device *device, struct copier *
         return error_set(err, TCK_ERR_NOMEM, "no memory for the copy engine");
     }
     copier->device = device;
+    copier->save_helpers = threads.save > 0 ? threads.save - 1 : 0;
     pthread_mutex_init(&copier->lock, NULL);
     pthread_cond_init(&copier->begun, NULL);
     pthread_cond_init(&copier->ended, NULL);
-    status = start_helpers(copier, threads > 0 ? threads - 1 : 0, err);
+    status = start_helpers(copier, most > 0 ? most - 1 : 0, err);
     if (status != TCK_OK) {
         copier_free(copier);
         return status;

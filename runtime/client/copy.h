@@ -31,9 +31,15 @@ void copy_list_free(struct copy_list *list);
 /* The threads of one copy engine. */
 struct copier;
 
-/* Takes the device over, also on failure. threads: in all, the one that calls copy_to_slot included; the others sleep
- * until then. */
-must_check tck_status_t copier_new(uint32_t threads, struct device *device, struct copier **out, struct error *err);
+/* In all, the one that calls included: of copy_to_slot, beside which training goes on, and of copy_from_slot, for which
+ * it waits. */
+struct copy_threads {
+    uint32_t save, restore;
+};
+
+/* Takes the device over, also on failure. Threads sleep until they are needed. */
+must_check tck_status_t copier_new(struct copy_threads threads, struct device *device, struct copier **out,
+                                   struct error *err);
 void copier_free(struct copier *copier);
 
 /* Copies the whole list. */

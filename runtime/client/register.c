@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #define INFO_BYTES           (16 + 8 + 1) /* one shard in the exchange */
-#define CPUS_PER_COPY_THREAD 4
-#define COPY_THREADS_MAX     4 /* if none are configured */
+#define CPUS_PER_SAVE_THREAD 4
+#define SAVE_THREADS_MAX     4 /* if copy_threads is not configured */
+#define RESTORE_THREADS_MAX  8
 
 /* ---- what each rank tells of its shards ---------------------------------------------------------------------- */
 
@@ -156,16 +157,21 @@ static uint32_t own_cpus(const struct tck_client *client)
     return online > 0 && ranks > 0 ? (uint32_t)online / ranks : 1;
 }
 
-/* One thread moves about what one memory channel does, and the cores are needed for training too. */
-static uint32_t copy_threads(const struct tck_client *client)
+static uint32_t clamp(uint32_t count, uint32_t most)
 {
-    uint32_t configured = client->session.config.copy_threads;
-    uint32_t automatic = own_cpus(client) / CPUS_PER_COPY_THREAD;
+    return count < 1 ? 1 : count > most ? most : count;
+}
+
+/* One thread moves about what one memory channel does. Beside a save training needs the cores too. */
+static struct copy_threads copy_threads(const struct tck_client *client)
+{
+    uint32_t configured = client->session.config.copy_threads, cpus = own_cpus(client);
 
     if (configured > 0) {
-        return configured;
+        return (struct copy_threads){configured, configured};
     }
-    return automatic < 1 ? 1 : automatic > COPY_THREADS_MAX ? COPY_THREADS_MAX : automatic;
+    return (struct copy_threads){.save = clamp(cpus / CPUS_PER_SAVE_THREAD, SAVE_THREADS_MAX),
+                                 .restore = clamp(cpus, RESTORE_THREADS_MAX)};
 }
 
 static tck_status_t start_copier(struct tck_client *client, struct error *err)

@@ -4,6 +4,7 @@
 #include "client/kernel.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static uint8_t pattern(uint64_t i)
 /* Exactly bytes from a source at any alignment to a destination at any alignment, and nothing beside them. */
 static void check_kernel(const struct kernel *kernel, size_t bytes, size_t to, size_t from)
 {
-    static uint8_t src[70000], dst[70000];
+    static uint8_t src[(1 << 20) + 1000], dst[(1 << 20) + 1000];
     memset(dst, 0xaa, sizeof(dst));
     for (size_t i = 0; i < bytes; i++) {
         src[from + i] = pattern(i);
@@ -35,7 +36,20 @@ static void check_kernel(const struct kernel *kernel, size_t bytes, size_t to, s
 
 Test(copy, kernels_copy_any_size_at_any_alignment)
 {
-    static const size_t sizes[] = {0, 1, 63, 64, 65, 127, 128, 4095, 4096, 65536 + 17};
+    static const size_t sizes[] = {0,
+                                   1,
+                                   63,
+                                   64,
+                                   65,
+                                   127,
+                                   128,
+                                   4095,
+                                   4096,
+                                   65536 + 17,
+                                   (256 << 10) - 1,
+                                   (256 << 10) + 63,
+                                   1 << 20,
+                                   (1 << 20) + 191};
     struct kernel kernels[KERNELS_MAX];
     unsigned count = kernels_list(kernels);
     cr_assert_geq(count, 1);
@@ -56,7 +70,7 @@ struct fixture {
     uint64_t bytes[4];
 };
 
-static struct fixture make(uint32_t threads)
+static struct fixture make_with(struct copy_threads threads)
 {
     struct fixture f = {.bytes = {5, BIG + 3, 100000, 0}};
     struct device *device;
@@ -83,6 +97,11 @@ static struct fixture make(uint32_t threads)
     cr_assert_eq(copier_new(threads, device, &f.copier, &err), TCK_OK, "%s", err.text);
     f.image = aligned_alloc(4096, f.layout.shards[0].image_bytes);
     return f;
+}
+
+static struct fixture make(uint32_t threads)
+{
+    return make_with((struct copy_threads){.save = threads, .restore = threads});
 }
 
 static void release(struct fixture *f)
@@ -124,9 +143,9 @@ Test(copy, list_covers_every_byte_once_in_image_order)
     release(&f);
 }
 
-static void copies_with(uint32_t threads)
+static void copies_with(struct copy_threads threads)
 {
-    struct fixture f = make(threads);
+    struct fixture f = make_with(threads);
     for (int round = 0; round < 10; round++) { /* through all kernels */
         memset(f.image, 0, f.layout.shards[0].image_bytes);
         copy_to_slot(f.copier, &f.list, f.image);
@@ -143,12 +162,62 @@ static void copies_with(uint32_t threads)
 
 Test(copy, one_thread_copies_everything_there_and_back)
 {
-    copies_with(1);
+    copies_with((struct copy_threads){1, 1});
 }
 
 Test(copy, three_threads_copy_everything_there_and_back)
 {
-    copies_with(3);
+    copies_with((struct copy_threads){3, 3});
+}
+
+Test(copy, more_threads_restore_than_save)
+{
+    copies_with((struct copy_threads){.save = 2, .restore = 4});
+}
+
+/* A device that notes which threads saved. */
+struct witness {
+    struct device base;
+    pthread_t self;
+    atomic_bool others_saved;
+};
+
+static void witness_save(struct device *device, const struct piece *pieces, uint32_t count, uint8_t *image)
+{
+    struct witness *w = (struct witness *)device;
+    (void)pieces, (void)count, (void)image;
+    if (!pthread_equal(w->self, pthread_self())) {
+        atomic_store(&w->others_saved, true);
+    }
+}
+
+static void witness_restore(struct device *device, const struct piece *pieces, uint32_t count, const uint8_t *image)
+{
+    (void)device, (void)pieces, (void)count, (void)image;
+}
+
+static void witness_free(struct device *device)
+{
+    (void)device;
+}
+
+Test(copy, threads_for_restores_keep_out_of_saves)
+{
+    static const struct device_ops ops = {
+        .name = "witness", .to_slot = witness_save, .from_slot = witness_restore, .free = witness_free};
+    struct witness w = {.base = {.ops = &ops}, .self = pthread_self()};
+    struct copy_threads threads = {.save = 1, .restore = 4};
+    struct fixture f = make(1);
+    struct copier *copier;
+    struct error err;
+    cr_assert_eq(copier_new(threads, &w.base, &copier, &err), TCK_OK, "%s", err.text);
+    for (int round = 0; round < 100; round++) {
+        copy_from_slot(copier, &f.list, f.image);
+        copy_to_slot(copier, &f.list, f.image);
+    }
+    copier_free(copier);
+    cr_assert_not(w.others_saved);
+    release(&f);
 }
 
 Test(copy, moved_record_is_read_from_its_new_place)
