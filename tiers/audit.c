@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Audit lines: {"wall_ms":..,"node":..,"op":..,"phase":"intent"|"result","what":..[,"status":..,"text":..]}. One write
- * per line with O_APPEND, so lines of several threads and agents never mix. */
+ * per line with O_APPEND; each node has a file of its own, and its threads take turns. */
 #include "tiers/audit.h"
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
 #include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,8 @@
 struct audit {
     int fd;
     char node[CONFIG_NAME];
+    pthread_mutex_t lock; /* a line that took more than one write must stay in one piece */
+    bool torn;            /* the file ends inside a line */
 };
 
 static const struct {
@@ -26,6 +30,14 @@ static const struct {
     [AUDIT_DELETE] = {"delete", true},
 };
 
+/* What a lost machine may leave. A descriptor that cannot be read says nothing: then it is taken as whole. */
+static bool ends_torn(int fd)
+{
+    char last;
+    off_t size = lseek(fd, 0, SEEK_END);
+    return size > 0 && pread(fd, &last, 1, size - 1) == 1 && last != '\n';
+}
+
 tck_status_t audit_new(int fd, const char *node, struct audit **out, struct error *err)
 {
     struct audit *audit = calloc(1, sizeof(*audit));
@@ -34,6 +46,8 @@ tck_status_t audit_new(int fd, const char *node, struct audit **out, struct erro
         return error_set(err, TCK_ERR_NOMEM, "allocate the audit file");
     }
     audit->fd = fd;
+    pthread_mutex_init(&audit->lock, NULL);
+    audit->torn = ends_torn(fd);
     snprintf(audit->node, sizeof(audit->node), "%s", node);
     *out = audit;
     return TCK_OK;
@@ -43,6 +57,7 @@ void audit_free(struct audit *audit)
 {
     if (audit != NULL) {
         close(audit->fd);
+        pthread_mutex_destroy(&audit->lock);
         free(audit);
     }
 }
@@ -69,19 +84,43 @@ static char *print_line(const struct audit *audit, enum audit_op op, const char 
     return line;
 }
 
-static tck_status_t append(const struct audit *audit, const char *line, bool synced, struct error *err)
+/* All of it, however many writes that takes. */
+static tck_status_t write_line(struct audit *audit, const char *line, struct error *err)
 {
-    size_t len = strlen(line);
-    ssize_t rc = write(audit->fd, line, len);
-    if (rc < 0 || (size_t)rc != len) {
-        errno = rc < 0 ? errno : ENOSPC; /* a short write */
-        return error_set(err, status_of_errno(errno), "write the audit file: %m");
-    }
-    /* EINVAL: a pipe or device that has nothing to sync. */
-    if (synced && fdatasync(audit->fd) < 0 && errno != EINVAL) {
-        return error_set(err, status_of_errno(errno), "fdatasync of the audit file: %m");
+    size_t len = strlen(line), done = 0;
+    while (done < len) {
+        ssize_t rc = write(audit->fd, line + done, len - done);
+        if (rc < 0 && errno == EINTR) {
+            continue;
+        }
+        if (rc <= 0) {
+            errno = rc < 0 ? errno : ENOSPC;
+            audit->torn = audit->torn || done > 0;
+            return error_set(err, status_of_errno(errno), "write the audit file: %m");
+        }
+        done += (size_t)rc;
     }
     return TCK_OK;
+}
+
+/* A line that was cut off is ended first, so that it takes no other with it. */
+static tck_status_t append(struct audit *audit, const char *line, bool synced, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    pthread_mutex_lock(&audit->lock);
+    if (audit->torn) {
+        status = write_line(audit, "\n", err);
+        audit->torn = status != TCK_OK;
+    }
+    if (status == TCK_OK) {
+        status = write_line(audit, line, err);
+    }
+    pthread_mutex_unlock(&audit->lock);
+    /* EINVAL: a pipe or device that has nothing to sync. */
+    if (status == TCK_OK && synced && fdatasync(audit->fd) < 0 && errno != EINVAL) {
+        status = error_set(err, status_of_errno(errno), "fdatasync of the audit file: %m");
+    }
+    return status;
 }
 
 static tck_status_t add(struct audit *audit, enum audit_op op, const char *what, const struct error *outcome,

@@ -280,9 +280,10 @@ tck_status_t manifest_parse(const char *text, size_t len, struct manifest *out, 
 {
     struct manifest manifest = {0};
     json_t *json = NULL;
-    tck_status_t status = json_parse(text, len, &json, err);
-    if (status != TCK_OK) {
-        return status;
+    struct error why = {0};
+    tck_status_t status = json_parse(text, len, &json, &why);
+    if (status != TCK_OK) { /* damage, and no matter of formats */
+        return error_set(err, status == TCK_ERR_PROTO ? TCK_ERR_CORRUPT : status, "manifest: %s", why.text);
     }
     status = check_format(json, err); /* before the digest: another format may carry another one */
     if (status == TCK_OK) {

@@ -219,7 +219,7 @@ static tck_status_t open_load_dir(struct persistent *p, struct error *err)
 static tck_status_t open_audit(struct persistent *p, struct error *err)
 {
     const char *path = p->config->audit_file_path;
-    int flags = O_WRONLY | O_APPEND | O_CREAT, fd;
+    int flags = O_RDWR | O_APPEND | O_CREAT, fd;
     char below[2 * CONFIG_PATH];
     int below_len = snprintf(below, sizeof(below), "%s/%s/", p->config->save_dir, p->config->job);
 
@@ -231,6 +231,9 @@ static tck_status_t open_audit(struct persistent *p, struct error *err)
         }
     } else {
         fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, AUDIT_MODE);
+        if (fd < 0) { /* a pipe or a device that can only be written to */
+            fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, AUDIT_MODE);
+        }
         if (fd < 0) {
             return error_set(err, status_of_errno(errno), "open audit file %s: %m", path);
         }

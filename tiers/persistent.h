@@ -66,7 +66,8 @@ must_check tck_status_t persistent_put(struct persistent *p, const struct tier_i
  * something else stands there. */
 must_check tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, tier_done_fn *done,
                                            void *ctx, struct error *err);
-/* Removes stages of older terms and of versions other than `keep` (called when a term has formed). */
+/* Removes what acts that were cut off have left: stages of this term and older ones but that of `keep`, what lies in
+ * the trash, part files (called when a term has formed, with the term before it). */
 must_check tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err);
 
 /* ---- load ---------------------------------------------------------------------------------------------------- */

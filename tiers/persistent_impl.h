@@ -13,6 +13,7 @@
 #define DIR_NAME_MAX 64 /* of the directories that we name: v<step>.t<term>, <term>-<step> */
 #define STAGE_DIR    "stage"
 #define TRASH_DIR    "trash"
+#define LATEST_NAME  "LATEST" /* for people and scripts; never read by us */
 
 /* uring, refs and what follows change in the loop's thread alone; the rest is set once, and read by pool threads too.
  */
@@ -43,6 +44,9 @@ void version_dir_name(struct version version, char out[DIR_NAME_MAX]);
 bool version_dir_parse(const char *name, struct version *out);
 void stage_dir_name(struct version version, char out[DIR_NAME_MAX]);
 bool stage_dir_parse(const char *name, struct version *out);
+bool term_name_parse(const char *name, uint64_t *out);
+/* A name that manifest_file_name gives. */
+bool shard_name_parse(const char *name);
 
 /* Reads and checks the manifest in an open version directory: that it is of this job and version. */
 must_check tck_status_t version_manifest(const struct persistent *p, int dir_fd, struct version version,

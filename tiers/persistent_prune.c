@@ -95,11 +95,12 @@ static bool is_of_version(const void *ctx, const char *name)
     return false;
 }
 
-static bool is_of_nothing(const void *ctx, const char *name)
+/* What is in the trash was ours as a whole when it was un-published. Without a manifest that tells its files (deleted
+ * before them in the order that a lost machine left, or damaged) those with names that only we give are it. */
+static bool is_of_some_version(const void *ctx, const char *name)
 {
     (void)ctx;
-    (void)name;
-    return false;
+    return strcmp(name, MANIFEST_NAME) == 0 || shard_name_parse(name);
 }
 
 /* ---- trash ----------------------------------------------------------------------------------------------------- */
@@ -123,7 +124,7 @@ static bool trash_parse(const char *name, struct version *out)
     return version_dir_parse(version, out);
 }
 
-/* What is left of an un-published version: with its manifest, or empty. */
+/* What is left of an un-published version. */
 static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, const char *name, struct error *err)
 {
     struct manifest manifest;
@@ -140,8 +141,8 @@ static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, con
     }
     status = version_manifest(p, dir_fd, version, &manifest, err);
     close(dir_fd);
-    if (status == TCK_ERR_NOENT) {
-        struct deletion deletion = {trash_fd, name, what, is_of_nothing, NULL};
+    if (status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT) {
+        struct deletion deletion = {trash_fd, name, what, is_of_some_version, NULL};
         return delete_dir(p, &deletion, err);
     }
     if (status == TCK_OK) {

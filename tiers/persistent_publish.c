@@ -10,8 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LATEST_NAME "LATEST" /* for people and scripts; never read by us */
-#define WHAT_BYTES  (sizeof(STAGE_DIR) + DIR_NAME_MAX + MANIFEST_FILE_NAME)
+#define WHAT_BYTES (sizeof(STAGE_DIR) + DIR_NAME_MAX + MANIFEST_FILE_NAME)
 
 /* ---- put ------------------------------------------------------------------------------------------------------- */
 
@@ -384,7 +383,7 @@ tck_status_t persistent_publish(struct persistent *p, const struct manifest *man
 
 /* ---- sweep ----------------------------------------------------------------------------------------------------- */
 
-static bool is_shard_file(const char *name)
+bool shard_name_parse(const char *name)
 {
     char hex[HASH128_TEXT], again[MANIFEST_FILE_NAME];
     struct hash128 shard;
@@ -402,7 +401,7 @@ static bool is_of_stage(const void *ctx, const char *name)
     if (beneath_is_part(name, whole)) {
         name = whole;
     }
-    return strcmp(name, MANIFEST_NAME) == 0 || is_shard_file(name);
+    return strcmp(name, MANIFEST_NAME) == 0 || shard_name_parse(name);
 }
 
 static void sweep_stage(const struct persistent *p, int parent_fd, const char *name)
@@ -438,11 +437,52 @@ static tck_status_t sweep_stages(const struct persistent *p, uint64_t term, stru
     return status;
 }
 
+/* Of the hint, and of notes of terms that are over: nobody finishes them. */
+static bool is_old_part(const char *name, uint64_t term)
+{
+    char whole[BENEATH_NAME_MAX + 1];
+    uint64_t of_term;
+    if (!beneath_is_part(name, whole)) {
+        return false;
+    }
+    return strcmp(whole, LATEST_NAME) == 0 || (term_name_parse(whole, &of_term) && of_term <= term);
+}
+
+static tck_status_t remove_part(const struct persistent *p, const char *name, struct error *err)
+{
+    struct error outcome = {0};
+    tck_status_t status = audit_intent(p->audit, AUDIT_DELETE, name, err);
+    if (status == TCK_OK) {
+        outcome.code = beneath_unlink(p->job_fd, name, &outcome);
+        audit_result(p->audit, AUDIT_DELETE, name, &outcome);
+        status = outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
+    }
+    return status;
+}
+
+static tck_status_t sweep_parts(const struct persistent *p, uint64_t term, struct error *err)
+{
+    struct names names;
+    struct error why = {0};
+    tck_status_t status = beneath_list(p->job_fd, &names, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < names.count; i++) {
+        if (is_old_part(names.names[i], term) && remove_part(p, names.names[i], &why) != TCK_OK) {
+            log_warn("%s/%s: a part file stays: %s", p->config->save_dir, p->config->job, why.text);
+        }
+    }
+    names_free(&names);
+    return TCK_OK;
+}
+
 tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err)
 {
     tck_status_t status = sweep_stages(p, term, keep, err);
     if (status == TCK_OK) {
         empty_trash(p);
+        status = sweep_parts(p, term, err);
     }
     return status;
 }

@@ -27,7 +27,7 @@ static void term_name(uint64_t term, char out[DIR_NAME_MAX])
     snprintf(out, DIR_NAME_MAX, "term.%" PRIu64, term);
 }
 
-static bool term_parse(const char *name, uint64_t *out)
+bool term_name_parse(const char *name, uint64_t *out)
 {
     uint64_t term;
     char again[DIR_NAME_MAX];
@@ -55,7 +55,7 @@ static tck_status_t newest_in(int dir_fd, uint64_t *term_out, struct error *err)
     uint64_t newest = 0, term;
     for (size_t i = 0; i < names.count; i++) {
         struct version version;
-        if (!term_parse(names.names[i], &term)) {
+        if (!term_name_parse(names.names[i], &term)) {
             term = version_dir_parse(names.names[i], &version) ? version.term : 0;
         }
         newest = term > newest ? term : newest;
@@ -268,7 +268,7 @@ static tck_status_t terms_below(const struct persistent *p, uint64_t term, uint6
     size_t count = 0;
     uint64_t *terms = calloc(names.count + 1, sizeof(*terms));
     for (size_t i = 0; terms != NULL && i < names.count; i++) {
-        if (term_parse(names.names[i], &terms[count]) && terms[count] < term) {
+        if (term_name_parse(names.names[i], &terms[count]) && terms[count] < term) {
             count++;
         }
     }
