@@ -381,8 +381,6 @@ static void down(void *ctx, struct peer *peer, const char *why)
     uint32_t node = f && !f->closed ? exchange_node_of(f, peer) : NONE32;
     if (node != NONE32) {
         f->peers[node] = NULL; /* an unwanted one is forgotten by the peer tier */
-        struct event event = {.type = EVENT_NODE_DOWN, .node = node};
-        drive_node(f, &event);
         recover_node(f, node, false);
         trainers_node_down(f, node, why);
     }

@@ -168,6 +168,10 @@ static void act_on_losses(struct formation *f)
         struct lost_node *lost = &f->lost[n];
         if (lost->since_ms > 0 && !lost->acted && clock_ms() - lost->since_ms >= BACK_MS) {
             lost->acted = true;
+            /* Not sooner: versions that wait for a copy there are given up now, and they were to go on when its agent
+             * is killed and comes back. */
+            struct event event = {.type = EVENT_NODE_DOWN, .node = n};
+            drive_node(f, &event);
             act_on_loss(f, n, lost->why);
         }
     }

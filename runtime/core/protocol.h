@@ -89,7 +89,7 @@ enum event_type {
     /* node machine, from other nodes */
     EVENT_OFFER,        /* node, shard, version, root: an owner wants a copy stored here */
     EVENT_REPLICA,      /* node, shard, version, root, ok, refusal: the outcome of our ACTION_REPLICATE */
-    EVENT_NODE_DOWN,    /* node */
+    EVENT_NODE_DOWN,    /* node: longer than an agent needs to come back */
     EVENT_NODE_UP,      /* node */
     EVENT_DECISION,     /* decision */
     EVENT_DRAINED_HERE, /* version, attempt, ok: this node's part of a drain is on storage */

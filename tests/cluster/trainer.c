@@ -5,6 +5,7 @@
  * Tensors: "params", the same on all ranks of a group of --twins ranks; "moments", this rank's alone; a blob with the
  * step and the launch that computed it (--launch), on which the contents depend too. Prints one line per event; exits 3
  * if a restored byte is wrong. With --lockstep no rank begins a step before all ended the one before. */
+#include "hold_seal.h"
 #include "journal.h"
 #include "tierckpt.h"
 
@@ -22,15 +23,16 @@
 #define OOB_WAIT_MS 120000
 
 struct options {
-    const char *config, *json, *oob, *journal;
+    const char *config, *json, *oob, *journal, *hold_file;
     uint64_t rank, world;
     uint64_t twins;  /* ranks r with equal r / twins are twins */
     uint64_t launch; /* which start of the job this is */
     uint64_t steps;  /* stop after this step */
     uint64_t count;  /* elements per tensor */
     uint64_t step_ms;
-    int wait_commit;  /* wait for the commit of each saved step */
-    int wait_drained; /* wait for the newest storage save at the end */
+    uint64_t hold_seal; /* see hold_seal.h; 0: never */
+    int wait_commit;    /* wait for the commit of each saved step */
+    int wait_drained;   /* wait for the newest storage save at the end */
     int no_restore;
     uint64_t restore_step;
     int lockstep;
@@ -368,6 +370,8 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("steps", steps, NUMBER),
                                            TO("count", count, NUMBER),
                                            TO("step-ms", step_ms, NUMBER),
+                                           TO("hold-seal", hold_seal, NUMBER),
+                                           TO("hold-file", hold_file, TEXT),
                                            TO("restore-step", restore_step, NUMBER),
                                            TO("wait-commit", wait_commit, SWITCH),
                                            TO("wait-drained", wait_drained, SWITCH),
@@ -421,6 +425,7 @@ int main(int argc, char **argv)
     if (t.o.lockstep && open_steps(&t) != 0) {
         return 2;
     }
+    hold_seal(t.o.hold_file ? t.o.hold_seal : 0, t.o.hold_file);
     journal("begin", ",\"pid\":%d", (int)getpid());
     int status = setup(&t);
     if (status == 0 && !t.o.no_restore) {
