@@ -501,11 +501,13 @@ class Campaign:
 
     def _slot_damaged(self, fault):
         node = self.node(fault)
-        pid = self.cluster.pid("agent", node)
-        try:
-            hit = slots.damage(pid, fault["how"]) if pid is not None else None
-        except (OSError, ProcessLookupError):
-            hit = None
+        hit = None
+        for attempt in range(10):  # what was about to be hit may have been used again
+            pid = self.cluster.pid("agent", node)
+            try:
+                hit = hit or (slots.damage(pid, fault["how"] + attempt) if pid is not None else None)
+            except OSError:
+                pass  # the agent has just ended
         return {"nodes": [node.name], "destroys": [node.name] if hit else [], "hit": hit}
 
     def _set_frozen(self, frozen):

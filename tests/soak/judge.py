@@ -249,6 +249,7 @@ def summary(events, broken):
     return {
         "faults": sum(faults.values()),
         "faults_by_kind": dict(sorted(faults.items())),
+        "slots_hit": sum(bool(e["hit"]) for e in events if e["event"] == "injected" and e["kind"] == "slot_damaged"),
         "skipped": {e["kind"]: e["why"] for e in events if e["event"] == "skipped_fault"},
         "launches": sum(e["event"] == "launch" for e in events),
         "recoveries": len({e["launch"] for e in events if e["event"] == "restored"}),
@@ -272,6 +273,7 @@ def table(figures):
     lines += [f"  {kind:18} {count}" for kind, count in figures["faults_by_kind"].items()]
     lines += [f"  {kind:18} skipped: {why}" for kind, why in figures["skipped"].items()]
     lines += [
+        f"slots hit            {figures['slots_hit']} of {figures['faults_by_kind'].get('slot_damaged', 0)}",
         f"launches             {figures['launches']}, {figures['recoveries']} of them restored",
         f"versions committed   {figures['committed']}",
         f"versions published   {figures['published']}, each read and compared",

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 MEMFD = "/memfd:tierckpt (deleted)"
 MAGIC = b"TckSlot1"
+FORMAT = 2
+SEALS_BYTES = 4096  # at the end of the file with the headers
 VERIFIED = 4
 
 
@@ -36,6 +38,8 @@ def header_of(page):
     """The fields of a header page, or None. Its own CRC is not looked at: the caller compares two readings."""
     if page[:8] != MAGIC:
         return None
+    if struct.unpack_from("<I", page, 12)[0] != FORMAT:
+        raise RuntimeError(f"slot headers are not of format {FORMAT}: tests/soak/slots.py needs to learn the new one")
     job = struct.unpack_from("<H", page, 24)[0]
     at = 26 + job
     slot, count, stride, size = struct.unpack_from("<IIQQ", page, at + 16)
@@ -72,9 +76,11 @@ def _headers(path):
         pages = [header_of(os.pread(file.fileno(), 4096, at)) for at in (0, 4096)]
         count = next((page["count"] for page in pages if page), 0)
         for slot in range(count):
-            at = size // count * slot
+            at = (size - SEALS_BYTES) // count * slot
             pages = [header_of(os.pread(file.fileno(), 4096, at + page)) for page in (0, 4096)]
             pages = [page for page in pages if page]
+            if any(page["slot"] != slot for page in pages):
+                raise RuntimeError("slot headers do not lie where tests/soak/slots.py looks for them")
             if pages:
                 newest = max(pages, key=lambda page: page["sequence"])
                 found.append((newest, struct.unpack("<I", os.pread(file.fileno(), 4, at + 8192))[0]))
