@@ -359,6 +359,13 @@ class Campaign:
             self._stop(pid, fault["seconds"])
         return {"nodes": [node.name], "seconds": fault["seconds"]}
 
+    def _keeper_stopped(self, fault):
+        node = self.node(fault)
+        pid = self.cluster.pid("keeper", node)
+        if pid is not None:
+            self._stop(pid, 2 * fault["seconds"])
+        return {"nodes": [node.name], "seconds": 2 * fault["seconds"]}
+
     def _catalog_damaged(self, fault):
         node = self.node(fault)
         keeper = self.cluster.pid("keeper", node)

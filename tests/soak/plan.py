@@ -23,6 +23,7 @@ KINDS = {
     "node_left_behind": 1,  # cut off, replaced, and back again with its trainers
     "agent_stopped": 2,
     "trainer_stopped": 1,
+    "keeper_stopped": 1,
     "link_cut": 2,
     "one_way": 2,
     "link_flaps": 1,
