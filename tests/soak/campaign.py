@@ -8,7 +8,7 @@ import time
 
 import published
 import slots
-from cluster import kill, send
+from cluster import JOB, kill, send
 
 SETTLE_S = 90  # recovery on a loaded machine takes a few seconds; more than this is taken for never
 PUMP_S = 0.02
@@ -118,9 +118,15 @@ class Campaign:
             before = self.agents.get(node)
             if before not in (None, pid) and before not in self.killed:
                 excused = time.monotonic() < self.excused
-                self.history.add("agent_died", node=node, pid=before, excused=excused)
+                self.history.add("agent_died", node=node, pid=before, excused=excused, said=self._last_words(node))
             self.agents[node] = pid
         self._look_for_empty({node for kind, node, _ in processes if kind != "trainer"})
+
+    def _last_words(self, node):
+        """What a library printed when it ended the agent."""
+        path = self.cluster.work / "run" / JOB / node / "keeper.log"
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        return ([line for line in lines[-12:] if "Assertion" in line] or [""])[-1]
 
     def _look_for_empty(self, kept):
         """Agent and keeper died at the same time. What the node had is gone, and nobody but the launcher brings an agent
@@ -163,7 +169,7 @@ class Campaign:
     def _check_published(self, most=2):
         """The newest that nobody has read yet."""
         s = self.cluster.settings
-        versions = [version for version in published.versions(self.cluster.save_dir / "soak")
+        versions = [version for version in published.versions(self.cluster.save_dir / JOB)
                     if version[2].name not in self.checked | self.damaged]
         for step, term, path in versions[-most:]:
             try:
@@ -178,7 +184,7 @@ class Campaign:
 
     def intact(self):
         """Published versions that nobody has damaged, newest last."""
-        return [v for v in published.versions(self.cluster.save_dir / "soak")
+        return [v for v in published.versions(self.cluster.save_dir / JOB)
                 if v[2].name not in self.damaged and (v[2] / "manifest.json").exists()]
 
     # ---- the campaign ---------------------------------------------------------------------------------------------

@@ -14,8 +14,12 @@
 A version is (launch that computed it, step): launches have ascending terms, so this is the order of versions.
 """
 
+import re
 from collections import Counter, defaultdict
 
+# UCX 1.13 ends its process in some failures of a peer, below anything that an agent can check; the keeper has the memory
+# and starts the agent again.
+UCX_ENDS = re.compile(r"\bu[cs][tps]_\w+\.[ch]:\d+ +Assertion|\btcp_\w+\.[ch]:\d+ +Assertion")
 COPIES = 2
 BLOCK_MS = 2000
 LOADED_MS = 6000      # what a trainer may be kept from running by a loaded machine
@@ -143,9 +147,9 @@ class Judge:
             self.find("content", event, f"rank {event['rank']} of launch {event['launch']}: {event['said']}")
 
     def on_agent_died(self, event):
-        if event["excused"]:
-            return
-        self.find("processes", event, f"the agent of {event['node']} (pid {event['pid']}) died of itself")
+        if event["excused"] or UCX_ENDS.search(event["said"]):
+            return  # the table tells of those that UCX ended
+        self.find("processes", event, f"the agent of {event['node']} (pid {event['pid']}) died of itself {event['said']}")
 
     def on_stuck(self, event):
         self.find("liveness", event, f"launch {event['launch']}: no commit for {event['seconds']} s")
@@ -285,6 +289,7 @@ def table(figures):
         f"fault to next commit median {figures['seconds_to_commit']['median']} s, "
         f"99 % {figures['seconds_to_commit']['p99']} s",
         f"held by a save       median {figures['held_ms']['median']} ms, at most {figures['held_ms']['max']} ms",
+        f"agents ended by UCX  {figures['agents_died']}",
         f"committed and lost   {figures['lost_committed']}",
         f"promises broken      {len(figures['broken'])}",
     ]

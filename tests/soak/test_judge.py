@@ -92,7 +92,12 @@ class AllIsWell(unittest.TestCase):
         self.assertEqual(broken(story.end()), [])
 
     def test_an_agent_may_die_of_bytes_changed_on_the_wire(self):
-        self.assertEqual(broken(begun().tell("agent_died", node="a", pid=7, excused=True).end()), [])
+        self.assertEqual(broken(begun().tell("agent_died", node="a", pid=7, excused=True, said="").end()), [])
+
+    def test_an_agent_may_be_ended_by_ucx(self):
+        said = "[vm:6230 :0:6230]   uct_iface.h:884  Assertion `comp->count > 0' failed: count=0 status=-80"
+        story = begun().tell("agent_died", node="a", pid=7, excused=False, said=said).end()
+        self.assertEqual((broken(story), summary(story.events, [])["agents_died"]), ([], 1))
 
     def test_the_table_has_the_figures(self):
         story = begun().fault("node_lost", ["a"]).launch(2).restore(1, 3).end()
@@ -167,7 +172,7 @@ class Refused(unittest.TestCase):
         self.refused("liveness", begun())
 
     def test_an_agent_that_dies_of_itself(self):
-        self.refused("processes", begun().tell("agent_died", node="a", pid=7, excused=False).end())
+        self.refused("processes", begun().tell("agent_died", node="a", pid=7, excused=False, said="agent.c:9: Assertion").end())
 
     def test_processes_left(self):
         self.refused("processes", begun().launch(2).restore(1, 3).tell("finished", launch=2, statuses=[0, 0]).tell(
