@@ -14,9 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define FIRST_FD       3 /* SD_LISTEN_FDS_START */
-#define MESSAGE_BYTES  (PARK_NAME_MAX + 64)
-#define SEND_TIMEOUT_S 5 /* a datagram waits for room in the receiver's queue */
+#define FIRST_FD      3 /* SD_LISTEN_FDS_START */
+#define MESSAGE_BYTES (PARK_NAME_MAX + 64)
 
 /* ---- send ---------------------------------------------------------------------------------------------------- */
 
@@ -60,10 +59,10 @@ static tck_status_t address_of(const char *path, struct sockaddr_un *out, sockle
     return TCK_OK;
 }
 
-static int connect_to(const struct sockaddr_un *address, socklen_t len)
+static int connect_to(const struct sockaddr_un *address, socklen_t len, int wait_ms)
 {
-    const struct timeval timeout = {.tv_sec = SEND_TIMEOUT_S};
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const struct timeval timeout = {.tv_sec = wait_ms / 1000, .tv_usec = wait_ms % 1000 * 1000};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | (wait_ms == 0 ? SOCK_NONBLOCK : 0), 0);
     if (fd < 0) {
         return -1;
     }
@@ -106,7 +105,7 @@ static bool send_one(int socket_fd, const char *text, int fd)
     return sent >= 0;
 }
 
-static tck_status_t notify(const char *notify_socket, const char *text, int fd, struct error *err)
+static tck_status_t notify(const char *notify_socket, int wait_ms, const char *text, int fd, struct error *err)
 {
     struct sockaddr_un address;
     socklen_t len;
@@ -115,9 +114,10 @@ static tck_status_t notify(const char *notify_socket, const char *text, int fd, 
     if (status != TCK_OK) {
         return status;
     }
-    int socket_fd = connect_to(&address, len);
+    int socket_fd = connect_to(&address, len, wait_ms);
     if (socket_fd < 0 || !send_one(socket_fd, text, fd)) {
-        status = error_set(err, TCK_ERR_UNREACHABLE, "service manager at %s: %m", notify_socket);
+        status = socket_fd >= 0 && errno == EAGAIN ? TCK_ERR_TIMEDOUT : TCK_ERR_UNREACHABLE;
+        status = error_set(err, status, "service manager at %s: %m", notify_socket);
     }
     if (socket_fd >= 0) {
         close(socket_fd);
@@ -136,7 +136,7 @@ static tck_status_t check_name(const char *name, struct error *err)
     return TCK_OK;
 }
 
-tck_status_t park_store(const char *notify_socket, const char *name, int fd, struct error *err)
+tck_status_t park_store(const char *notify_socket, int wait_ms, const char *name, int fd, struct error *err)
 {
     char text[MESSAGE_BYTES];
     tck_status_t status = check_name(name, err);
@@ -144,10 +144,10 @@ tck_status_t park_store(const char *notify_socket, const char *name, int fd, str
         return status;
     }
     snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s\n", name);
-    return notify(notify_socket, text, fd, err);
+    return notify(notify_socket, wait_ms, text, fd, err);
 }
 
-tck_status_t park_remove(const char *notify_socket, const char *name, struct error *err)
+tck_status_t park_remove(const char *notify_socket, int wait_ms, const char *name, struct error *err)
 {
     char text[MESSAGE_BYTES];
     tck_status_t status = check_name(name, err);
@@ -155,12 +155,12 @@ tck_status_t park_remove(const char *notify_socket, const char *name, struct err
         return status;
     }
     snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s\n", name);
-    return notify(notify_socket, text, -1, err);
+    return notify(notify_socket, wait_ms, text, -1, err);
 }
 
-tck_status_t park_notify(const char *notify_socket, const char *state, struct error *err)
+tck_status_t park_notify(const char *notify_socket, int wait_ms, const char *state, struct error *err)
 {
-    return notify(notify_socket, state, -1, err);
+    return notify(notify_socket, wait_ms, state, -1, err);
 }
 
 /* ---- take back ----------------------------------------------------------------------------------------------- */

@@ -18,10 +18,15 @@ static inline bool park_name_ok(const char *name)
     return len > 0 && len < PARK_NAME_MAX && name[len] == '\0';
 }
 
-/* Sends to the socket that NOTIFY_SOCKET names (path, or '@' for abstract). TCK_ERR_UNREACHABLE if nobody listens. */
-must_check tck_status_t park_store(const char *notify_socket, const char *name, int fd, struct error *err);
-must_check tck_status_t park_remove(const char *notify_socket, const char *name, struct error *err);
-must_check tck_status_t park_notify(const char *notify_socket, const char *state, struct error *err); /* "READY=1" */
+#define PARK_WAIT_MS 5000 /* for a receiver that is busy */
+
+/* Sends to the socket that NOTIFY_SOCKET names (path, or '@' for abstract), and waits at most wait_ms for room in its
+ * queue (0: not at all). TCK_ERR_UNREACHABLE if nobody listens, TCK_ERR_TIMEDOUT if there is no room: somebody listens
+ * who does not read. */
+must_check tck_status_t park_store(const char *notify_socket, int wait_ms, const char *name, int fd, struct error *err);
+must_check tck_status_t park_remove(const char *notify_socket, int wait_ms, const char *name, struct error *err);
+/* state: "READY=1" */
+must_check tck_status_t park_notify(const char *notify_socket, int wait_ms, const char *state, struct error *err);
 
 /* Calls found for each descriptor passed to this process (close-on-exec set), then forgets the environment variables. A
  * descriptor without a name gets the name "". */

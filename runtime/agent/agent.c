@@ -160,7 +160,7 @@ static tck_status_t open_memory(struct agent *agent, struct error *err)
                                   .park = parking_park,
                                   .unpark = parking_unpark,
                                   .ctx = agent->parking};
-    struct state_setup state = {.park = parking_park, .unpark = parking_unpark, .ctx = agent->parking};
+    struct state_setup state = {.park = parking_park_now, .unpark = parking_unpark, .ctx = agent->parking};
     tck_status_t status = state_new(&state, &agent->state, err);
     if (status == TCK_OK) {
         status = memory_new(&memory, &agent->memory, err);

@@ -403,7 +403,9 @@ must_check tck_status_t trainers_setting(struct agent *agent, const char *key, c
 
 must_check tck_status_t parking_new(struct agent *agent, struct parking **out, struct error *err);
 void parking_free(struct parking *parking);
+/* May wait for a busy keeper; parking_park_now, for the event loop, does not. What could not be told is told later. */
 tck_status_t parking_park(void *ctx, const char *name, int fd, struct error *err);
+tck_status_t parking_park_now(void *ctx, const char *name, int fd, struct error *err);
 void parking_unpark(void *ctx, const char *name);
 must_check tck_status_t parking_ready(struct parking *parking, struct error *err);
 /* Notices a dead keeper, starts another and parks everything with it. */

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -20,21 +21,28 @@ extern char **environ;
 #define KEEPER_NAME       "tierckpt-keeper"
 #define PROBE_MS          200 /* until a keeper's death is noticed, and its successor, the agent's own is a second loss */
 #define KEEPER_WAIT_TICKS 25
+#define TELL_MS           50 /* of the event loop, at most, for telling what is left to tell */
 #define ARGS_MAX          16 /* of this program: --config FILE --set JSON */
 #define ARG_BYTES         (64u << 10)
 
 struct parked {
     struct parked *next;
     char name[PARK_NAME_MAX];
-    int fd; /* a duplicate: ours */
+    int fd;    /* a duplicate: ours; -1: to be removed */
+    bool told; /* whoever keeps it knows */
 };
 
-/* Segments are parked by the thread that allocates them; the lock guards the list. */
+/* Segments are parked by the thread that allocates them; the lock guards the list. Who keeps may be gone, or hang: what
+ * could not be told stays in the list and is told when it answers again. The event loop never waits for it. */
 struct parking {
     struct agent *agent;
     pthread_mutex_t lock;
+    atomic_bool hangs;   /* it does not read: nobody waits for it any more */
     char *notify_socket; /* NULL: nobody to park with (started by hand) */
     bool keeper_is_ours;
+    bool ready_told;
+    bool moves;      /* a new keeper has not got everything yet */
+    uint32_t keeper; /* grows with each new one */
     struct parked *parked;
     pid_t spawned; /* keeper being started; it detaches and this child ends */
     uint32_t wait_ticks;
@@ -78,21 +86,27 @@ void parking_free(struct parking *p)
     free(p);
 }
 
-static void forget(struct parking *p, const char *name)
+static struct parked **find(struct parking *p, const char *name)
 {
-    for (struct parked **at = &p->parked; *at; at = &(*at)->next) {
-        if (strcmp((*at)->name, name) == 0) {
-            struct parked *x = *at;
-            *at = x->next;
-            close(x->fd);
-            free(x);
-            return;
-        }
+    struct parked **at = &p->parked;
+    while (*at && strcmp((*at)->name, name) != 0) {
+        at = &(*at)->next;
     }
+    return at;
 }
 
-/* Remembered, so that a new keeper can be given everything again. */
-static tck_status_t remember(struct parking *p, const char *name, int fd, struct error *err)
+static void forget(struct parked **at)
+{
+    struct parked *x = *at;
+    *at = x->next;
+    if (x->fd >= 0) {
+        close(x->fd);
+    }
+    free(x);
+}
+
+/* Remembered, so that it can be told later, and a new keeper can be given everything again. */
+static tck_status_t remember(struct parking *p, const char *name, int fd, uint32_t *keeper_out, struct error *err)
 {
     struct parked *x = calloc(1, sizeof *x);
     int copy = x ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
@@ -103,38 +117,83 @@ static tck_status_t remember(struct parking *p, const char *name, int fd, struct
     snprintf(x->name, sizeof x->name, "%s", name);
     x->fd = copy;
     pthread_mutex_lock(&p->lock);
-    forget(p, name);
+    struct parked **old = find(p, name);
+    if (*old) {
+        forget(old);
+    }
     x->next = p->parked;
     p->parked = x;
+    *keeper_out = p->keeper;
     pthread_mutex_unlock(&p->lock);
     return TCK_OK;
 }
 
-tck_status_t parking_park(void *ctx, const char *name, int fd, struct error *err)
+/* That keeper was told: if another one has come since, it does not know. */
+static void mark_told(struct parking *p, const char *name, uint32_t keeper)
 {
-    struct parking *p = ctx;
-    tck_status_t status = remember(p, name, fd, err);
+    pthread_mutex_lock(&p->lock);
+    struct parked **at = find(p, name);
+    if (*at && p->keeper == keeper) {
+        (*at)->told = true;
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Nobody answers there, or not in time: it is told later. */
+static bool is_for_later(struct parking *p, tck_status_t status)
+{
+    if (status == TCK_ERR_TIMEDOUT) {
+        atomic_store(&p->hangs, true);
+    }
+    return status == TCK_ERR_UNREACHABLE || status == TCK_ERR_TIMEDOUT;
+}
+
+static tck_status_t park_within(struct parking *p, int wait_ms, const char *name, int fd, struct error *err)
+{
+    uint32_t keeper = 0;
+    tck_status_t status = remember(p, name, fd, &keeper, err);
     if (status != TCK_OK || !p->notify_socket) {
         return status;
     }
-    status = park_store(p->notify_socket, name, fd, err);
-    if (status == TCK_ERR_UNREACHABLE) {
+    status = park_store(p->notify_socket, atomic_load(&p->hangs) ? 0 : wait_ms, name, fd, err);
+    if (status == TCK_OK) {
+        mark_told(p, name, keeper);
+    } else if (is_for_later(p, status)) {
         log_warn("the keeper does not answer: %s is parked when it is back", name);
         return TCK_OK;
     }
     return status;
 }
 
+tck_status_t parking_park(void *ctx, const char *name, int fd, struct error *err)
+{
+    return park_within(ctx, PARK_WAIT_MS, name, fd, err);
+}
+
+tck_status_t parking_park_now(void *ctx, const char *name, int fd, struct error *err)
+{
+    return park_within(ctx, TELL_MS, name, fd, err);
+}
+
 void parking_unpark(void *ctx, const char *name)
 {
     struct parking *p = ctx;
-    pthread_mutex_lock(&p->lock);
-    forget(p, name);
-    pthread_mutex_unlock(&p->lock);
     struct error err;
-    if (p->notify_socket && park_remove(p->notify_socket, name, &err) != TCK_OK) {
-        log_debug("%s could not be unparked: %s", name, err.text);
+    tck_status_t status = p->notify_socket ? park_remove(p->notify_socket, 0, name, &err) : TCK_OK;
+    bool later = is_for_later(p, status);
+    if (status != TCK_OK) {
+        log_debug("%s could not be unparked%s: %s", name, later ? " yet" : "", err.text);
     }
+    pthread_mutex_lock(&p->lock);
+    struct parked **at = find(p, name);
+    if (*at && !later) {
+        forget(at);
+    } else if (*at && (*at)->fd >= 0) {
+        close((*at)->fd);
+        (*at)->fd = -1;
+        (*at)->told = false;
+    }
+    pthread_mutex_unlock(&p->lock);
 }
 
 tck_status_t parking_ready(struct parking *p, struct error *err)
@@ -143,10 +202,11 @@ tck_status_t parking_ready(struct parking *p, struct error *err)
         log_warn("no service manager and no keeper: the memory tier ends with this process");
         return TCK_OK;
     }
-    tck_status_t status = park_notify(p->notify_socket, "READY=1", err);
-    if (status == TCK_ERR_UNREACHABLE && p->keeper_is_ours) {
-        /* It died between starting this process and now: all that it kept is here and nowhere else. */
-        log_warn("the keeper is gone since it started this agent: %s", err->text);
+    tck_status_t status = park_notify(p->notify_socket, PARK_WAIT_MS, "READY=1", err);
+    p->ready_told = status == TCK_OK;
+    if (is_for_later(p, status) && p->keeper_is_ours) {
+        /* It died or hangs since it started this process: all that it kept is here, and may be nowhere else. */
+        log_warn("the keeper does not hear that this agent is ready: %s", err->text);
         return TCK_OK;
     }
     return status;
@@ -155,7 +215,7 @@ tck_status_t parking_ready(struct parking *p, struct error *err)
 void parking_stopping(struct parking *p)
 {
     struct error err;
-    if (p->notify_socket && park_notify(p->notify_socket, "STOPPING=1", &err) != TCK_OK) {
+    if (p->notify_socket && park_notify(p->notify_socket, PARK_WAIT_MS, "STOPPING=1", &err) != TCK_OK) {
         log_debug("the keeper was not told: %s", err.text);
     }
 }
@@ -226,20 +286,79 @@ static void spawn_keeper(struct parking *p)
     p->wait_ticks = KEEPER_WAIT_TICKS;
 }
 
-static void park_all(struct parking *p)
+/* What a new keeper has to be told: everything that is there. */
+static void forget_what_was_told(struct parking *p)
+{
+    pthread_mutex_lock(&p->lock);
+    for (struct parked **at = &p->parked; *at;) {
+        if ((*at)->fd < 0) {
+            forget(at);
+        } else {
+            (*at)->told = false;
+            at = &(*at)->next;
+        }
+    }
+    p->keeper++;
+    pthread_mutex_unlock(&p->lock);
+    p->moves = true;
+}
+
+static tck_status_t tell(struct parking *p, struct parked **at, struct error *err)
+{
+    struct parked *x = *at;
+    tck_status_t status = x->fd >= 0 ? park_store(p->notify_socket, TELL_MS, x->name, x->fd, err)
+                                     : park_remove(p->notify_socket, TELL_MS, x->name, err);
+    if (status == TCK_OK && x->fd < 0) {
+        forget(at);
+    } else {
+        x->told = status == TCK_OK;
+    }
+    return status;
+}
+
+/* As much as can be told in TELL_MS; is anything left? */
+static bool tell_some(struct parking *p, tck_status_t *status_out, struct error *err)
+{
+    uint64_t end_ms = clock_ms() + TELL_MS;
+    bool left = false;
+    pthread_mutex_lock(&p->lock);
+    for (struct parked **at = &p->parked; *at && !left;) {
+        struct parked *x = *at;
+        if (!x->told) {
+            *status_out = tell(p, at, err);
+            left = *status_out != TCK_OK || clock_ms() > end_ms;
+        }
+        if (*at == x) {
+            at = &x->next;
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return left;
+}
+
+/* Whoever keeps has just answered; if it stops doing so the rest waits. */
+static void tell_what_is_left(struct parking *p)
 {
     struct error err;
     tck_status_t status = TCK_OK;
+    bool left = tell_some(p, &status, &err);
+    if (status != TCK_OK && !is_for_later(p, status)) {
+        log_error("not everything could be parked again: %s", err.text);
+    } else if (!left && p->moves) {
+        p->moves = false;
+        log_info("everything is parked with the new keeper");
+    }
+}
+
+static bool is_anything_left(struct parking *p)
+{
     pthread_mutex_lock(&p->lock);
-    for (const struct parked *x = p->parked; status == TCK_OK && x; x = x->next) {
-        status = park_store(p->notify_socket, x->name, x->fd, &err);
+    const struct parked *x = p->parked;
+    while (x && x->told) {
+        x = x->next;
     }
     pthread_mutex_unlock(&p->lock);
-    if (status == TCK_OK) {
-        log_info("everything is parked with the new keeper");
-    } else {
-        log_error("not everything could be parked again: %s", err.text);
-    }
+    return x != NULL;
 }
 
 /* A child that ended well leaves a keeper that answers from then on. One that does not answer has died since: the agent
@@ -255,22 +374,37 @@ static void reap(struct parking *p)
     }
 }
 
+/* What the keeper was found to do. */
+static void heed(struct parking *p, tck_status_t status)
+{
+    if (status == TCK_OK) {
+        p->wait_ticks = 0;
+        p->ready_told = true;
+        atomic_store(&p->hangs, false);
+        tell_what_is_left(p);
+    } else if (status == TCK_ERR_TIMEDOUT) {
+        if (!atomic_exchange(&p->hangs, true)) {
+            log_warn("the keeper hangs: it lives and does not read");
+        }
+    } else if (p->wait_ticks > 0) {
+        p->wait_ticks--;
+    } else if (p->keeper_is_ours) {
+        forget_what_was_told(p);
+        spawn_keeper(p);
+    }
+}
+
 void parking_tick(struct parking *p)
 {
     struct error err;
     uint64_t now = clock_ms();
-    if (!p->notify_socket || !p->keeper_is_ours || now < p->probe_at_ms) {
+    if (!p->notify_socket || now < p->probe_at_ms) {
         return;
     }
     p->probe_at_ms = now + PROBE_MS;
-    reap(p);
-    bool answers = park_notify(p->notify_socket, "STATUS=running", &err) == TCK_OK;
-    if (answers && p->wait_ticks > 0) {
-        p->wait_ticks = 0;
-        park_all(p);
-    } else if (!answers && p->wait_ticks == 0) {
-        spawn_keeper(p);
-    } else if (!answers) {
-        p->wait_ticks--;
+    if (!p->keeper_is_ours && !is_anything_left(p)) {
+        return; /* a service manager needs no watching */
     }
+    reap(p);
+    heed(p, park_notify(p->notify_socket, 0, p->ready_told ? "STATUS=running" : "READY=1", &err));
 }

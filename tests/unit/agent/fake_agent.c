@@ -47,10 +47,10 @@ static void found(void *ctx, const char *name, int fd)
 
 static bool park(const char *notify_socket, int fd)
 {
-    return park_store(notify_socket, NOT_PARKED, fd, NULL) == TCK_OK &&
-           park_store(notify_socket, PARKED, fd, NULL) == TCK_OK &&
-           park_remove(notify_socket, NOT_PARKED, NULL) == TCK_OK &&
-           park_notify(notify_socket, "READY=1", NULL) == TCK_OK;
+    return park_store(notify_socket, PARK_WAIT_MS, NOT_PARKED, fd, NULL) == TCK_OK &&
+           park_store(notify_socket, PARK_WAIT_MS, PARKED, fd, NULL) == TCK_OK &&
+           park_remove(notify_socket, PARK_WAIT_MS, NOT_PARKED, NULL) == TCK_OK &&
+           park_notify(notify_socket, PARK_WAIT_MS, "READY=1", NULL) == TCK_OK;
 }
 
 /* Cleanly, so that the keeper goes too. */
@@ -76,7 +76,7 @@ static int stay(const char *notify_socket)
     alarm(FOREVER_S);
     for (;;) {
         char pid[32];
-        bool answers = park_notify(notify_socket, "STATUS=running", NULL) == TCK_OK;
+        bool answers = park_notify(notify_socket, PARK_WAIT_MS, "STATUS=running", NULL) == TCK_OK;
         if (answers && !parked) {
             parked = park(notify_socket, fd);
             snprintf(pid, sizeof(pid), "%d", (int)getpid());

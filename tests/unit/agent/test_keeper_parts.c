@@ -148,9 +148,9 @@ Test(keeper_notify, understands_what_park_sends)
     struct notify_message message;
     int fd = new_file();
 
-    cr_assert_eq(park_store(box.path, "d.1", fd, NULL), TCK_OK);
-    cr_assert_eq(park_remove(box.path, "d.1", NULL), TCK_OK);
-    cr_assert_eq(park_notify(box.path, "STATUS=well\nSTOPPING=1\n", NULL), TCK_OK);
+    cr_assert_eq(park_store(box.path, PARK_WAIT_MS, "d.1", fd, NULL), TCK_OK);
+    cr_assert_eq(park_remove(box.path, PARK_WAIT_MS, "d.1", NULL), TCK_OK);
+    cr_assert_eq(park_notify(box.path, PARK_WAIT_MS, "STATUS=well\nSTOPPING=1\n", NULL), TCK_OK);
     cr_assert(notify_receive(box.fd, &message));
     cr_assert(message.store && !message.remove && !message.stopping);
     cr_assert_str_eq(message.name, "d.1");
@@ -171,7 +171,7 @@ Test(keeper_notify, takes_no_name_that_could_not_be_handed_on)
     struct mailbox box = mailbox_new();
     struct notify_message message;
 
-    cr_assert_eq(park_notify(box.path, "FDSTOREREMOVE=1\nFDNAME=a:b", NULL), TCK_OK);
+    cr_assert_eq(park_notify(box.path, PARK_WAIT_MS, "FDSTOREREMOVE=1\nFDNAME=a:b", NULL), TCK_OK);
     cr_assert(notify_receive(box.fd, &message));
     cr_assert_str_eq(message.name, "");
     mailbox_free(&box);
@@ -190,7 +190,7 @@ Test(keeper_notify, does_not_listen_to_other_users)
 
     pid_t pid = fork();
     if (pid == 0) {
-        _exit(setuid(65534) == 0 && park_notify(box.path, "STOPPING=1", NULL) == TCK_OK ? 0 : 1);
+        _exit(setuid(65534) == 0 && park_notify(box.path, PARK_WAIT_MS, "STOPPING=1", NULL) == TCK_OK ? 0 : 1);
     }
     cr_assert_eq(waitpid(pid, &status, 0), pid);
     cr_assert_eq(status, 0);

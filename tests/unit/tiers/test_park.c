@@ -83,7 +83,7 @@ Test(park, stores_a_descriptor_under_its_name)
     char text[256];
     int got, fd = memfd_create("x", MFD_CLOEXEC);
 
-    cr_assert_eq(park_store(manager.path, "d.01", fd, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(park_store(manager.path, PARK_WAIT_MS, "d.01", fd, &err), TCK_OK, "%s", err.text);
     receive(&manager, text, sizeof(text), &got);
     cr_assert_str_eq(text, "FDSTORE=1\nFDNAME=d.01\n");
     assert_same_file(fd, got);
@@ -98,11 +98,11 @@ Test(park, removes_by_name_and_sends_states_without_a_descriptor)
     char text[256];
     int got;
 
-    cr_assert_eq(park_remove(manager.path, "d.01", NULL), TCK_OK);
+    cr_assert_eq(park_remove(manager.path, PARK_WAIT_MS, "d.01", NULL), TCK_OK);
     receive(&manager, text, sizeof(text), &got);
     cr_assert_str_eq(text, "FDSTOREREMOVE=1\nFDNAME=d.01\n");
     cr_assert_eq(got, -1);
-    cr_assert_eq(park_notify(manager.path, "READY=1", NULL), TCK_OK);
+    cr_assert_eq(park_notify(manager.path, PARK_WAIT_MS, "READY=1", NULL), TCK_OK);
     receive(&manager, text, sizeof(text), &got);
     cr_assert_str_eq(text, "READY=1");
     manager_free(&manager);
@@ -118,7 +118,7 @@ Test(park, reaches_a_socket_whose_path_is_longer_than_an_address)
     cr_assert_eq(mkdir(dir, 0700), 0);
     struct manager manager = manager_in(dir);
 
-    cr_assert_eq(park_notify(manager.path, "READY=1", NULL), TCK_OK);
+    cr_assert_eq(park_notify(manager.path, PARK_WAIT_MS, "READY=1", NULL), TCK_OK);
     receive(&manager, text, sizeof(text), &got);
     cr_assert_str_eq(text, "READY=1");
     manager_free(&manager);
@@ -136,7 +136,7 @@ Test(park, reaches_an_abstract_socket)
     socklen_t address_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)len);
     cr_assert_eq(bind(manager.fd, (struct sockaddr *)&address, address_len), 0);
 
-    cr_assert_eq(park_notify(name, "READY=1", NULL), TCK_OK);
+    cr_assert_eq(park_notify(name, PARK_WAIT_MS, "READY=1", NULL), TCK_OK);
     receive(&manager, text, sizeof(text), &got);
     cr_assert_str_eq(text, "READY=1");
     close(manager.fd);
@@ -148,11 +148,26 @@ Test(park, tells_that_nobody_listens)
     struct error err = {0};
 
     close(manager.fd);
-    cr_assert_eq(park_notify(manager.path, "READY=1", &err), TCK_ERR_UNREACHABLE);
+    cr_assert_eq(park_notify(manager.path, PARK_WAIT_MS, "READY=1", &err), TCK_ERR_UNREACHABLE);
     cr_assert_not_null(strstr(err.text, manager.path), "%s", err.text);
     unlink(manager.path);
-    cr_assert_eq(park_notify(manager.path, "READY=1", NULL), TCK_ERR_UNREACHABLE);
+    cr_assert_eq(park_notify(manager.path, PARK_WAIT_MS, "READY=1", NULL), TCK_ERR_UNREACHABLE);
     rmdir(manager.dir);
+}
+
+Test(park, tells_that_somebody_listens_who_does_not_read)
+{
+    struct manager manager = manager_new();
+    struct error err = {0};
+    tck_status_t status = TCK_OK;
+
+    for (int i = 0; status == TCK_OK && i < 1 << 20; i++) {
+        status = park_notify(manager.path, 0, "STATUS=running", &err);
+    }
+    cr_assert_eq(status, TCK_ERR_TIMEDOUT);
+    cr_assert_eq(park_store(manager.path, 0, "d.01", 0, NULL), TCK_ERR_TIMEDOUT);
+    cr_assert_eq(park_remove(manager.path, 1, "d.01", NULL), TCK_ERR_TIMEDOUT);
+    manager_free(&manager);
 }
 
 Test(park, refuses_names_that_would_not_come_back)
@@ -161,11 +176,11 @@ Test(park, refuses_names_that_would_not_come_back)
     memset(longest, 'a', PARK_NAME_MAX);
     longest[PARK_NAME_MAX] = '\0';
 
-    cr_assert_eq(park_store("/nowhere", "", 0, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(park_store("/nowhere", "a:b", 0, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(park_store("/nowhere", "a\nFDNAME=b", 0, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(park_store("/nowhere", longest, 0, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(park_remove("/nowhere", "a b", NULL), TCK_ERR_INVAL);
+    cr_assert_eq(park_store("/nowhere", PARK_WAIT_MS, "", 0, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(park_store("/nowhere", PARK_WAIT_MS, "a:b", 0, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(park_store("/nowhere", PARK_WAIT_MS, "a\nFDNAME=b", 0, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(park_store("/nowhere", PARK_WAIT_MS, longest, 0, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(park_remove("/nowhere", PARK_WAIT_MS, "a b", NULL), TCK_ERR_INVAL);
 }
 
 /* ---- take back ----------------------------------------------------------------------------------------------- */
