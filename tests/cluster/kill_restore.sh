@@ -8,11 +8,11 @@ settings=',"max_restore_tries":1000000'
 options=(--twins 3 --count $((1 << 20)) --step-ms 100)
 saved="term=1 step=6" # nothing is saved after it, so every launch restores it
 
-# react PATTERN COMMAND...: as soon as the coordinator's log says it (again), and within milliseconds.
+# react BYTES PATTERN COMMAND...: as soon as the coordinator's log, longer than this, says it, and within milliseconds.
 react() {
-    local pattern=$1
-    shift
-    timeout 60 tail -n 0 -F "$(agent_log a)" 2>/dev/null | grep -m 1 -qE -- "$pattern" && "$@"
+    local from=$1 pattern=$2
+    shift 2
+    timeout 60 tail -c +$((from + 1)) -F "$(agent_log a)" 2>/dev/null | grep -m 1 -qE -- "$pattern" && "$@"
 }
 kill_agent() { local pid; pid=$(agent_pid "$1") && kill -9 $pid; }
 # Rank 1's trainer of the launch that the caller, who is in the background, was started before.
@@ -62,7 +62,7 @@ kill_rounds() {
     for moment in "${moments[@]}"; do
         $before
         rm -f "$work/pid.1"
-        react "$moment" "$@" &
+        react "$(wc -c <"$(agent_log a)")" "$moment" "$@" &
         watcher=$!
         launch_all --steps 9
         wait "$watcher" || die "$name at '$moment': it did not come to that"
