@@ -70,6 +70,7 @@ static void on_tick(void *ctx)
         exchange_registered_tick(f);
         recover_tick(f);
     }
+    meet_tick(agent);
     fetch_tick(agent);
     parking_tick(agent->parking);
 }
@@ -286,6 +287,7 @@ void agent_free(struct agent *agent)
     scrub_free(agent);
     drain_forget(agent);
     ledger_free(agent);
+    meet_free(agent);
     formation_free(agent->formation);
     catalog_close(agent->catalog);
     memory_free(agent->memory);

@@ -3,7 +3,7 @@
  * here; pool threads only hash, read and write bytes. Prototypes are grouped by the file that defines them.
  *
  *   clients.c  trainers' and commands' sockets       formation.c  one joined term: world, duties, machines
- *   join.c     attach and register                   drive.c      events into the machines, actions out
+ *   join.c, meet.c  attach and register              drive.c      events into the machines, actions out
  *   exchange.c messages with other agents            copies.c     copies others bring here or fetch from here
  *   drain.c    this node's part of a drain; publishing
  *   fetch.c    getting one shard into a slot         recover*.c   the coordinator's recovery
@@ -56,9 +56,12 @@ struct client {
     uint32_t rank, world_size;
     uint64_t term; /* joined, 0 before JOIN */
     struct board *board;
-    uint32_t begin_seq;    /* of the BEGIN being answered */
-    uint32_t register_seq; /* REGISTER waiting for memory, 0 none */
-    bool restoring;        /* RESTORE waiting */
+    bool returning;         /* came back to an agent that was started again */
+    uint32_t begin_seq;     /* of the BEGIN being answered */
+    uint32_t join_seq;      /* JOIN waiting for sessions, 0 none */
+    uint32_t register_seq;  /* REGISTER waiting for memory, then for sessions, 0 none */
+    uint64_t meet_since_ms; /* waits for sessions */
+    bool restoring;         /* RESTORE waiting */
     uint32_t restore_seq;
     uint64_t restore_step;
     uint64_t restore_since_ms; /* without a session that it needs */
@@ -174,6 +177,13 @@ struct settings {
     uint64_t mem_target, storage_target;
 };
 
+/* The nodes that a term cannot do without. */
+struct meeting {
+    uint64_t term;
+    size_t count;
+    struct node_info *nodes;
+};
+
 struct agent {
     struct config config;
     struct loop *loop;
@@ -192,6 +202,7 @@ struct agent {
     uint64_t last_client_id;
     struct formation *formation; /* of the last registered term, NULL before */
     struct joining *joining;     /* a registration under way */
+    struct meeting meeting;      /* of the newest term joined */
     struct recover *recover;     /* on the coordinator */
     struct recover *dry;         /* a plan being made for the command */
     struct fetch *fetches;       /* under way */
@@ -235,8 +246,22 @@ void join_ops_idle(struct agent *agent);
 /* After an agent's restart: forms the kept term again. */
 void join_resume(struct agent *agent);
 void join_abandon(struct agent *agent);
+/* Whether a JOIN or REGISTER of this client waits for nothing but sessions; and its answer. */
+bool join_may_be_answered(const struct client *client);
+void join_answer(struct client *client, const struct error *err);
 /* A pool thread is changing the memory tier: nobody else may look at it. */
 bool join_allocating(const struct agent *agent);
+
+/* ---- meet.c -------------------------------------------------------------------------------------------------- */
+
+/* Wants a session with a node that this term needs; with those that its world makes needed. */
+void meet_node(struct agent *agent, uint64_t term, const struct node_info *node);
+void meet_world(struct agent *agent, const struct world *world);
+/* True if there is no session with some of these; the text names them. */
+bool meet_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err);
+/* Answers trainers whose nodes have met, or have not for too long. */
+void meet_tick(struct agent *agent);
+void meet_free(struct agent *agent);
 
 /* ---- drive.c ------------------------------------------------------------------------------------------------- */
 

@@ -133,9 +133,8 @@ void clients_term_over(struct agent *agent, uint64_t term)
         if (c->term >= term) {
             continue;
         }
-        if (c->register_seq != 0) {
-            client_error(c, MSG_ERROR, c->register_seq, &err);
-            c->register_seq = 0;
+        if (c->join_seq != 0 || c->register_seq != 0) {
+            join_answer(c, &err);
         }
         if (c->restoring) {
             c->restoring = false;

@@ -371,6 +371,7 @@ static void up(void *ctx, struct peer *peer)
     }
     recover_peer_up(agent, peer);
     fetch_peer_changed(agent, peer);
+    meet_tick(agent);
 }
 
 static void down(void *ctx, struct peer *peer, const char *why)
@@ -415,9 +416,12 @@ void exchange_connect(struct formation *f)
     mark_wanted(f, wanted);
     for (uint32_t n = 0; n < f->world.node_count; n++) {
         struct error err;
-        if (n != f->self && wanted[n] &&
-            peers_want(f->agent->peers, &f->world.nodes[n], &f->peers[n], &err) != TCK_OK) {
-            log_warn("node %s: %s", f->world.nodes[n].name, err.text);
+        if (n == f->self || !wanted[n]) {
+            continue;
+        }
+        meet_node(f->agent, f->world.term, &f->world.nodes[n]);
+        if (peers_want(f->agent->peers, &f->world.nodes[n], &f->peers[n], &err) != TCK_OK) {
+            f->peers[n] = NULL;
         }
     }
     free(wanted);

@@ -3,6 +3,8 @@
  * allocated and touched in a pool thread: it may take long, and heartbeats must go on. */
 #include "agent/agent.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +91,7 @@ void join_hello(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     client->trainer = true;
+    client->returning = m.returning;
     client->rank = m.rank;
     client->world_size = m.world_size;
     client_watch_process(client);
@@ -184,6 +187,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
                          (unsigned long long)world->term, agent->config.node, (unsigned long long)kept.term.adopted);
     }
     if (kept.term.joined == before) {
+        meet_world(agent, world); /* again, if this agent was started again since */
         return TCK_OK;
     }
     agent_adopt(agent, world->term);
@@ -191,11 +195,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     kept.decision = (struct decision){0};
     state_put(agent->state, &kept);
     unwant_strangers(agent, world);
-    struct peer *coordinator;
-    if (world->nodes[0].agent_id != kept.agent_id &&
-        peers_want(agent->peers, &world->nodes[0], &coordinator, err) != TCK_OK) {
-        return error_prefix(err, "node %s", world->nodes[0].name);
-    }
+    meet_world(agent, world);
     log_info("joined term %llu: %u ranks on %u nodes", (unsigned long long)world->term, world->world_size,
              world->node_count);
     return TCK_OK;
@@ -238,7 +238,9 @@ void join_join(struct client *client, const uint8_t *payload, size_t len)
     if (status == TCK_OK) {
         client->term = m.world.term;
         trainers_greet(client);
-        client_ok(client, m.seq);
+        client->join_seq = m.seq;
+        client->meet_since_ms = clock_ms();
+        meet_tick(client->agent);
     } else {
         log_warn("JOIN refused: %s", err.text);
         client_error(client, MSG_ERROR, m.seq, &err);
@@ -304,12 +306,33 @@ static void answer_all(struct agent *agent, uint64_t term, const struct error *e
         if (c->register_seq == 0 || c->term != term) {
             continue;
         }
+        c->meet_since_ms = clock_ms();
         if (err) {
-            client_error(c, MSG_ERROR, c->register_seq, err);
-            c->register_seq = 0;
-        } else {
-            answer_segments(c, agent->formation);
+            join_answer(c, err);
         }
+    }
+    meet_tick(agent);
+}
+
+bool join_may_be_answered(const struct client *client)
+{
+    const struct formation *f = client->agent->formation;
+    bool formed = f && !f->closed && f->world.term == client->term;
+    return client->join_seq != 0 || (client->register_seq != 0 && formed);
+}
+
+void join_answer(struct client *client, const struct error *err)
+{
+    uint32_t seq = client->join_seq ? client->join_seq : client->register_seq;
+    bool joins = client->join_seq != 0;
+    client->join_seq = 0;
+    if (err) {
+        client->register_seq = 0;
+        client_error(client, MSG_ERROR, seq, err);
+    } else if (joins) {
+        client_ok(client, seq);
+    } else {
+        answer_segments(client, client->agent->formation);
     }
 }
 
@@ -467,7 +490,8 @@ static tck_status_t register_world(struct client *client, struct world *world, s
         if (!hash128_is(f->world.layout, world->layout)) {
             return error_set(err, TCK_ERR_LAYOUT, "ranks of one term register different layouts");
         }
-        answer_segments(client, f);
+        client->meet_since_ms = clock_ms();
+        meet_tick(client->agent);
         return TCK_OK;
     }
     return joining_start(agent, world, NULL, err);

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODE_TEXT_BYTES 192   /* ", <name> at <address>" fits */
-#define SESSION_WAIT_MS 30000 /* for nodes that a restore cannot do without */
-
 /* The slot of each shard of the rank, in the order of MSG_SEGMENTS. False if one is not here. */
 static bool restored_shards(const struct formation *f, uint32_t rank, struct msg_restored *m)
 {
@@ -98,45 +95,27 @@ static void ask(struct formation *f, uint64_t step)
     writer_free(&w);
 }
 
-/* Nodes that should be there by now and are not connected; "" if none. The coordinator must hear of all, others only
- * of it. */
-static void missing_nodes(const struct formation *f, char *out, size_t cap)
+static void give_up(struct client *client, const struct error *missing)
 {
-    size_t used = 0;
-    uint32_t last = f->coordinator ? f->world.node_count : 1;
-    out[0] = '\0';
-    for (uint32_t n = 0; n < last; n++) {
-        if (n == f->self || (f->peers[n] && peer_is_up(f->peers[n])) || cap - used < NODE_TEXT_BYTES) {
-            continue;
-        }
-        used += (size_t)snprintf(out + used, cap - used, "%s%s at %s", used ? ", " : "", f->world.nodes[n].name,
-                                 f->world.nodes[n].address);
-    }
-}
-
-static void give_up(struct client *client, const char *missing)
-{
-    struct error err;
     client->restoring = false;
-    (void)error_set(&err, TCK_ERR_UNREACHABLE,
-                    "no session with node %s: is net_device or net_address right on all nodes?", missing);
-    log_error("rank %u cannot restore: %s", client->rank, err.text);
-    client_error(client, MSG_ERROR, client->restore_seq, &err);
+    log_error("rank %u cannot restore: %s", client->rank, missing->text);
+    client_error(client, MSG_ERROR, client->restore_seq, missing);
 }
 
+/* The coordinator must hear of all, others only of it. */
 void restore_tick(struct formation *f)
 {
-    char missing[ERROR_TEXT_BYTES - 128];
-    missing_nodes(f, missing, sizeof missing);
+    struct error err;
+    bool missing = meet_missing(f->agent, f->world.nodes, f->coordinator ? f->world.node_count : 1, &err);
     for (struct client *c = f->agent->clients; c; c = c->next) {
         if (!c->restoring || c->term != f->world.term) {
             continue;
         }
-        if (missing[0] == '\0') {
+        if (!missing) {
             c->restore_since_ms = clock_ms();
         }
-        if (clock_ms() - c->restore_since_ms >= SESSION_WAIT_MS) {
-            give_up(c, missing);
+        if (clock_ms() - c->restore_since_ms >= f->agent->config.session_wait_ms) {
+            give_up(c, &err);
         } else {
             ask(f, c->restore_step);
         }

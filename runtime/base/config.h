@@ -50,6 +50,7 @@ struct config {
     uint32_t peer_timeout_ms;    /* without a heartbeat for this long a node counts as lost */
     uint32_t version_timeout_ms; /* an undecided version is aborted after this */
     uint32_t restore_wait_ms;    /* recovery waits this long for nodes that were known but do not answer */
+    uint32_t session_wait_ms;    /* attach, register and restore wait this long for nodes that do not answer */
     uint32_t max_restore_tries;  /* of one version without a commit after it, then the one before is used */
     uint32_t copy_threads;       /* of the client; 0: by its processors */
     enum on_node_loss on_node_loss;

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-#define RETURN_MS       30000 /* for an agent that died to be there again */
 #define RETURN_PAUSE_NS 10000000
 #define RETURNS_MAX     8
 
@@ -56,7 +55,7 @@ static tck_status_t ask_for_version(struct tck_client *client, uint64_t step, st
 /* The saver's thread comes back to an agent that its keeper has started again; it needs the lock for that. */
 static bool wait_for_return(struct session *session)
 {
-    uint64_t give_up_ms = clock_ms() + RETURN_MS;
+    uint64_t give_up_ms = clock_ms() + session->config.session_wait_ms;
     bool back = false;
 
     pthread_mutex_unlock(&session->lock);

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The sessions that a term cannot do without: with its coordinator, and with those that copies go to and come from; for
+ * the coordinator with all. JOIN and REGISTER of a trainer are answered when they stand, or with the names and
+ * addresses of who could not be reached: at the start of a job, where somebody looks, and not when its state is needed.
+ */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NODE_TEXT_BYTES 192 /* ", <name> at <address>" fits */
+
+/* ---- who is missing ------------------------------------------------------------------------------------------ */
+
+static bool is_up(const struct agent *agent, uint64_t agent_id)
+{
+    for (size_t i = 0; i < peers_count(agent->peers); i++) {
+        const struct peer *peer = peers_at(agent->peers, i);
+        if (peer_node(peer)->agent_id == agent_id && peer_is_up(peer)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool meet_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err)
+{
+    char text[ERROR_TEXT_BYTES - 128] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < count && sizeof text - used > NODE_TEXT_BYTES; i++) {
+        if (nodes[i].agent_id != peers_self(agent->peers)->agent_id && !is_up(agent, nodes[i].agent_id)) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s at %s", used ? ", " : "", nodes[i].name,
+                                     nodes[i].address);
+        }
+    }
+    if (used > 0) {
+        (void)error_set(err, TCK_ERR_UNREACHABLE,
+                        "no session with node %s: is net_device or net_address right on all nodes?", text);
+    }
+    return used > 0;
+}
+
+/* ---- who is needed ------------------------------------------------------------------------------------------- */
+
+static void need(struct meeting *m, const struct node_info *node)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        if (m->nodes[i].agent_id == node->agent_id) {
+            return;
+        }
+    }
+    struct node_info *grown = realloc(m->nodes, (m->count + 1) * sizeof *grown);
+    if (!grown) {
+        log_error("out of memory: node %s is not waited for", node->name);
+        return;
+    }
+    m->nodes = grown;
+    m->nodes[m->count++] = *node;
+}
+
+void meet_node(struct agent *agent, uint64_t term, const struct node_info *node)
+{
+    struct meeting *m = &agent->meeting;
+    struct peer *peer;
+    struct error err;
+    if (m->term != term) {
+        m->term = term;
+        m->count = 0;
+    }
+    if (node->agent_id == peers_self(agent->peers)->agent_id) {
+        return;
+    }
+    need(m, node);
+    if (peers_want(agent->peers, node, &peer, &err) != TCK_OK) {
+        log_warn("node %s: %s", node->name, err.text);
+    }
+}
+
+void meet_world(struct agent *agent, const struct world *world)
+{
+    bool leads = world->nodes[0].agent_id == peers_self(agent->peers)->agent_id;
+    for (uint32_t n = 0; n < (leads ? world->node_count : 1); n++) {
+        meet_node(agent, world->term, &world->nodes[n]);
+    }
+}
+
+void meet_free(struct agent *agent)
+{
+    free(agent->meeting.nodes);
+    agent->meeting = (struct meeting){0};
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------------- */
+
+/* One who comes back to an agent that was started again had met them before, and must not wait for another restart. */
+static bool waits(const struct client *c)
+{
+    return c->term != 0 && c->term == c->agent->meeting.term && join_may_be_answered(c);
+}
+
+void meet_tick(struct agent *agent)
+{
+    struct error err;
+    bool any = false;
+    for (const struct client *c = agent->clients; c && !any; c = c->next) {
+        any = waits(c);
+    }
+    bool missing = any && meet_missing(agent, agent->meeting.nodes, agent->meeting.count, &err);
+    for (struct client *c = agent->clients; any && c; c = c->next) {
+        if (!waits(c)) {
+            continue;
+        }
+        if (!missing || c->returning) {
+            join_answer(c, NULL);
+        } else if (clock_ms() - c->meet_since_ms >= agent->config.session_wait_ms) {
+            log_error("rank %u cannot join: %s", c->rank, err.text);
+            join_answer(c, &err);
+        }
+    }
+}
