@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Commit when every node is ready, abort at the first refusal, time-out or newer commit; one drain at a time. */
+ * Commit when every node is ready, abort at the first refusal, time-out or newer commit; one drain at a time.
+ *
+ * A storage version that comes to nothing is made up for: were it not, intervals that fall in step with refusals would
+ * keep a job from storage for ever. The next commit is drained in place of an aborted one; after a failed drain the
+ * next commit is, then the second, the fourth and so on while drains go on failing. */
 #include "core/coordinator.h"
 #include <string.h>
+
+#define DRAIN_RETRY_MAX 64 /* commits */
 
 /* An undecided version; stands beside the same index of decision.open. */
 struct open_version {
@@ -15,7 +21,9 @@ struct coordinator {
     const struct coordinator_setup *setup;
     struct decision decision;
     struct open_version open[CORE_OPEN_MAX];
-    bool drain_wanted; /* a storage version committed while another was being drained */
+    bool drain_wanted;              /* a storage version committed while another was being drained */
+    bool drain_missed;              /* a storage version was aborted */
+    uint32_t retry_after, retry_in; /* commits from a failed drain to the next one, and how many are left; 0: none */
     bool publishing;
     bool *drained; /* per node: its part of decision.drain is on storage */
     bool changed;  /* within one event */
@@ -71,6 +79,12 @@ static void open_remove(struct coordinator *c, uint32_t index)
     c->changed = true;
 }
 
+static void open_abort(struct coordinator *c, uint32_t index)
+{
+    c->drain_missed |= c->open[index].to_storage;
+    open_remove(c, index);
+}
+
 /* The open version of this step, opened if it is the newest heard of; NONE32 if it is decided. */
 static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
 {
@@ -84,7 +98,7 @@ static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
         return NONE32;
     }
     if (d->open_count == CORE_OPEN_MAX) {
-        open_remove(c, 0);
+        open_abort(c, 0);
     }
     uint32_t index = d->open_count++;
     struct open_version *o = &c->open[index];
@@ -118,6 +132,11 @@ static void drain_end(struct coordinator *c, bool published)
 {
     if (published) {
         c->decision.published = c->decision.drain;
+        c->retry_after = c->retry_in = 0;
+    } else {
+        c->retry_after = c->retry_after == 0 ? 1 : c->retry_after;
+        c->retry_in = c->retry_after;
+        c->retry_after = c->retry_after < DRAIN_RETRY_MAX ? 2 * c->retry_after : DRAIN_RETRY_MAX;
     }
     c->decision.drain = VERSION_NONE;
     c->publishing = false;
@@ -129,10 +148,13 @@ static void commit(struct coordinator *c, uint32_t index)
 {
     struct decision *d = &c->decision;
     d->watermark = (struct version){d->term, d->open[index]};
-    c->drain_wanted |= c->open[index].to_storage;
     for (uint32_t left = index + 1; left > 0; left--) {
-        open_remove(c, 0); /* itself, and those before it, which nobody needs any more */
+        open_abort(c,
+                   0); /* itself, and those before it, which nobody needs any more: this one goes to storage for them */
     }
+    c->drain_wanted |= c->drain_missed || c->retry_in == 1;
+    c->drain_missed = false;
+    c->retry_in -= c->retry_in > 0;
     drain_begin_if_wanted(c);
 }
 
@@ -141,7 +163,12 @@ static void commit(struct coordinator *c, uint32_t index)
  * would end so. */
 static void on_begin(struct coordinator *c, const struct event *e)
 {
-    (void)open_find(c, e->version.step, e->now_ms);
+    uint32_t index = open_find(c, e->version.step, e->now_ms);
+    if (index != NONE32) {
+        c->open[index].to_storage |= e->to_storage;
+    } else if (decision_fate(&c->decision, (struct version){c->setup->term, e->version.step}) == FATE_OVER) {
+        c->drain_missed |= e->to_storage; /* refused elsewhere already */
+    }
 }
 
 static void on_ready(struct coordinator *c, const struct event *e)
@@ -151,7 +178,7 @@ static void on_ready(struct coordinator *c, const struct event *e)
         return;
     }
     if (!hash128_is(e->layout, c->setup->layout)) {
-        open_remove(c, index);
+        open_abort(c, index);
         return;
     }
     struct open_version *o = &c->open[index];
@@ -167,7 +194,7 @@ static void on_refused(struct coordinator *c, const struct event *e)
 {
     uint32_t index = open_find(c, e->version.step, e->now_ms);
     if (index != NONE32) {
-        open_remove(c, index);
+        open_abort(c, index);
     }
 }
 
@@ -224,7 +251,7 @@ static void on_tick(struct coordinator *c, uint64_t now_ms)
 {
     for (uint32_t i = c->decision.open_count; i > 0; i--) {
         if (now_ms >= c->open[i - 1].deadline_ms) {
-            open_remove(c, i - 1);
+            open_abort(c, i - 1);
         }
     }
 }
