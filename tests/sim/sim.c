@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROGRESS_MS 6000 /* after everything is healed something must be committed within this */
+#define PROGRESS_MS 8000 /* after everything is healed something must be committed and published within this */
+#define SETTLE_MS   1500 /* when nobody trains any more all is at rest after this */
 
 struct totals {
-    uint64_t schedules, events, commits, recoveries, from_storage, publishes, faults;
+    uint64_t schedules, events, commits, recoveries, from_storage, publishes, faults, superseded_plans,
+        superseded_restores;
 };
 
 /* ---- one schedule ---------------------------------------------------------------------------------------------- */
@@ -26,6 +28,7 @@ static void choose_shape(struct sim *s)
     s->loss = sim_chance(s, 300) ? 0 : (uint32_t)sim_random(s, 100);
     s->duplicate = (uint32_t)sim_random(s, 60);
     s->fault_every = (uint32_t)sim_between(s, 30, sim_chance(s, 500) ? 300 : 1000);
+    s->settles = sim_chance(s, 300);
     bool twins = sim_chance(s, 400);
     for (uint32_t r = 0; r < s->ranks; r++) {
         s->rank_shards[r][0] = s->shards++;
@@ -44,6 +47,7 @@ static void set_up(struct sim *s, uint64_t seed, bool verbose)
     s->verbose = verbose;
     sim_queue_clear(s);
     s->events = s->commits = s->recoveries = s->from_storage = s->publishes = s->faults = 0;
+    s->superseded_plans = s->superseded_restores = 0;
     choose_shape(s);
     for (uint32_t i = 0; i < SIM_MACHINES; i++) {
         struct machine *m = &s->machines[i];
@@ -107,6 +111,7 @@ static void run_agent_task(struct sim *s, const struct task *t)
         [TASK_COPY_TIMEOUT] = save_copy_timeout,
         [TASK_DRAIN] = storage_drained,
         [TASK_PUBLISH] = storage_publish_step,
+        [TASK_SWEEP] = storage_sweep,
         [TASK_INVENTORY] = recover_inventory,
         [TASK_STORED] = recover_stored,
         [TASK_FETCH] = recover_fetch,
@@ -129,6 +134,10 @@ static void run_task(struct sim *s, const struct task *t)
     if (t->agent != NONE32 && s->machines[t->machine].agent != t->agent) {
         return; /* what a former agent had begun */
     }
+    if (t->machine != NONE32 && s->machines[t->machine].stopped_until > s->now) {
+        sim_again(s, t, s->machines[t->machine].stopped_until - s->now);
+        return;
+    }
     if (t->type == TASK_LOCAL) {
         agent_feed(s, t->machine, t->event);
     } else if (t->type == TASK_TICK) {
@@ -148,17 +157,48 @@ static void run_task(struct sim *s, const struct task *t)
 static void calm_down(struct sim *s)
 {
     s->calm = true;
+    s->calm_at = s->now;
     s->loss = s->duplicate = 0;
     fault_heal(s);
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        s->machines[i].stopped_until = 0;
+    }
     sim_log(s, "calm");
     recover_form_soon(s);
 }
 
-static bool progressed(const struct sim *s, uint64_t since_ms)
+/* Whether this version was begun when all was healed already. */
+static bool is_of_calm(const struct sim *s, struct version v)
 {
-    struct version v = s->anchor.version;
-    const struct sim_term *term = v.term > 0 && s->anchor.in_memory ? s->terms[v.term] : NULL;
-    return term != NULL && v.term == s->claimed && term->first_begin[v.step] > since_ms;
+    const struct sim_term *term = v.term == s->claimed ? s->terms[v.term] : NULL;
+    return term != NULL && term->first_begin[v.step] > s->calm_at;
+}
+
+static bool progressed(const struct sim *s)
+{
+    bool committed = s->anchor.in_memory && is_of_calm(s, s->anchor.version);
+    return committed && (!s->settles || is_of_calm(s, s->newest_published));
+}
+
+/* True when the schedule has shown all that it is to show. */
+static bool is_over(struct sim *s)
+{
+    if (s->quiet_at > 0) {
+        if (s->now < s->quiet_at + SETTLE_MS) {
+            return false;
+        }
+        check_settled(s);
+        return true;
+    }
+    if (!progressed(s)) {
+        if (s->now > s->calm_at + PROGRESS_MS) {
+            sim_fail(s, "progress: all is healed and nothing is %s",
+                     is_of_calm(s, s->anchor.version) ? "published" : "committed");
+        }
+        return false;
+    }
+    s->quiet_at = s->settles ? s->now : 0;
+    return !s->settles;
 }
 
 static void run_schedule(struct sim *s)
@@ -175,11 +215,8 @@ static void run_schedule(struct sim *s)
             s->touched = false;
             check_memory(s);
         }
-        if (s->calm && progressed(s, calm_at)) {
+        if (s->calm && is_over(s)) {
             break;
-        }
-        if (s->now > calm_at + PROGRESS_MS) {
-            sim_fail(s, "progress: all is healed and nothing is committed");
         }
     }
     check_storage(s);
@@ -198,6 +235,8 @@ static bool run_seed(struct sim *s, uint64_t seed, bool verbose, struct totals *
     totals->from_storage += s->from_storage;
     totals->publishes += s->publishes;
     totals->faults += s->faults;
+    totals->superseded_plans += s->superseded_plans;
+    totals->superseded_restores += s->superseded_restores;
     tear_down(s);
     return !s->failed;
 }
@@ -236,6 +275,7 @@ int main(int argc, char **argv)
         ok = run_seed(s, seed + i, verbose, &t);
     }
     free(s);
+    printf("superseded: %lu plans, %lu restores\n", t.superseded_plans, t.superseded_restores);
     printf("%" PRIu64 " schedules, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64 " terms, %" PRIu64
            " restores from storage only, %" PRIu64 " commits, %" PRIu64 " publishes, %d violations\n",
            t.schedules, t.events, t.faults, t.recoveries, t.from_storage, t.commits, t.publishes, ok ? 0 : 1);

@@ -67,9 +67,12 @@ struct recovery_context {
 
 struct machine {
     bool alive, agent_up;
-    uint32_t life;  /* of the machine: a replacement has an empty memory and another agent_id */
-    uint32_t agent; /* counts agent starts: what an earlier one had begun is void */
-    uint32_t group; /* machines of different groups do not reach each other */
+    uint32_t life;          /* of the machine: a replacement has an empty memory and another agent_id */
+    uint32_t process;       /* counts starts of its agent */
+    uint32_t agent;         /* counts those and the terms it left: what was begun before is void */
+    uint64_t stopped_until; /* its processes are stopped */
+    uint64_t clock_ahead;   /* its clock jumped */
+    uint32_t group;         /* machines of different groups do not reach each other */
     struct node_info info;
     struct segment segments[SIM_SHARDS];
     uint64_t damaged_ms[SIM_SHARDS]; /* when a fault of ours last hit a copy here */
@@ -114,6 +117,7 @@ struct sim_term {
     bool planned; /* inventories were read: what an older coordinator says after that binds nobody */
     bool training, based;
     uint64_t planned_ms;
+    struct version plan;
     struct version base;
     uint64_t step;
     struct trainer trainers[SIM_RANKS];
@@ -134,8 +138,8 @@ struct stored_file {
 struct stage {
     bool used;
     struct version version;
-    uint64_t term, attempt; /* of the drain that writes it */
     struct stored_file files[SIM_SHARDS];
+    bool manifest;
     bool visible; /* renamed into place; its manifest and files were synced before */
     bool durable; /* the directory was synced after */
 };
@@ -155,7 +159,8 @@ enum task_type {
     TASK_TRANSFER, /* bytes have arrived in a slot */
     TASK_COPY_TIMEOUT,
     TASK_DRAIN,
-    TASK_PUBLISH,
+    TASK_PUBLISH, /* slot: the process that does it */
+    TASK_SWEEP,
     TASK_FORM,
     TASK_JOIN,
     TASK_INVENTORY,
@@ -193,6 +198,8 @@ struct anchor {
 struct sim {
     uint64_t seed, random, now, order;
     bool verbose, failed, calm; /* calm: no more faults */
+    bool settles;               /* this schedule looks at the end whether everything comes to rest */
+    uint64_t calm_at, quiet_at; /* quiet: nobody trains any more; 0: not yet */
     /* what this schedule is like */
     uint32_t nodes, ranks, shards, slots, copies, per_domain, mem_every, storage_every, loss, duplicate, fault_every;
     uint32_t rank_shards[SIM_RANKS][2], rank_shard_count[SIM_RANKS];
@@ -204,6 +211,7 @@ struct sim {
     struct stage stages[SIM_PUBLISHED];
     struct anchor anchor;
     struct version newest_published;
+    uint64_t storage_full_until, storage_hangs_until;
     uint64_t last_destroyed_ms;
     uint32_t destroyed; /* fault domains hit since the anchor's save began */
     bool touched;       /* memory changed: check it */
@@ -213,6 +221,7 @@ struct sim {
     uint32_t unused[SIM_TASKS], unused_count;
     /* results */
     uint64_t events, commits, recoveries, from_storage, publishes, faults;
+    uint64_t superseded_plans, superseded_restores;
 };
 
 /* sim_queue.c */
@@ -222,6 +231,8 @@ uint64_t sim_between(struct sim *s, uint64_t low, uint64_t high);
 void sim_queue_clear(struct sim *s);
 /* A zeroed task to fill in, `after` ms from now. */
 struct task *sim_after(struct sim *s, uint64_t after, enum task_type type, uint32_t machine);
+/* The same thing once more, so much later. */
+void sim_again(struct sim *s, const struct task *from, uint64_t after);
 bool sim_next(struct sim *s, struct task *out);
 void sim_log(const struct sim *s, const char *fmt, ...) printf_like(2, 3);
 /* Ends the schedule: a promise was broken. */
@@ -229,6 +240,10 @@ void sim_fail(struct sim *s, const char *fmt, ...) printf_like(2, 3);
 
 /* sim_agent.c */
 bool sim_reach(const struct sim *s, uint32_t a, uint32_t b);
+/* Whether b can send bytes to a now. */
+bool sim_answers(const struct sim *s, uint32_t a, uint32_t b);
+/* What the machine's clock says. */
+uint64_t sim_clock(const struct sim *s, uint32_t machine);
 /* Feeds the event to the machine's node or coordinator and carries the actions out. */
 void agent_feed(struct sim *s, uint32_t machine, struct event event);
 void agent_message(struct sim *s, const struct task *t);
@@ -242,6 +257,8 @@ void agent_pin(struct sim *s, uint32_t machine, uint32_t local_slot, uint64_t ms
 void agent_unpin(struct sim *s, const struct task *t);
 struct memory_slot *agent_slot(struct sim *s, uint32_t machine, uint32_t local_slot);
 void sim_send(struct sim *s, uint32_t from, uint32_t to, const struct event *event);
+/* Who speaks for an older term is told of the newer one. */
+void agent_tell_stale(struct sim *s, uint32_t machine, uint32_t to);
 
 /* sim_save.c */
 uint64_t sim_value(uint32_t shard, struct version version);
@@ -285,6 +302,11 @@ void storage_drained(struct sim *s, const struct task *t);
 void storage_publish(struct sim *s, uint32_t machine, const struct action *a);
 void storage_publish_step(struct sim *s, const struct task *t);
 void storage_power_loss(struct sim *s);
+/* Full, or so slow that nothing ends, for a while. */
+void storage_trouble(struct sim *s);
+void storage_sweep_soon(struct sim *s, uint32_t machine);
+void storage_sweep(struct sim *s, const struct task *t);
+uint64_t storage_delay(struct sim *s, uint64_t low, uint64_t high);
 const struct stage *storage_find(const struct sim *s, struct version version);
 
 /* sim_fault.c */
@@ -303,6 +325,9 @@ void check_restore(struct sim *s, uint32_t machine, struct version version);
 void check_same_base(struct sim *s, const struct sim_term *term, struct version version);
 void check_plan(struct sim *s, struct sim_term *term, struct version version);
 void check_storage(struct sim *s);
+void check_fenced(struct sim *s, uint32_t machine);
+/* All is healed and nobody trains: nothing is left over. */
+void check_settled(struct sim *s);
 void check_header(struct sim *s, uint32_t machine, uint32_t local_slot);
 /* An agent that starts takes the slot for `found`. */
 void check_found(struct sim *s, uint32_t machine, const struct memory_slot *memory, enum slot_state found);

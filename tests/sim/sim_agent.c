@@ -11,6 +11,16 @@ bool sim_reach(const struct sim *s, uint32_t a, uint32_t b)
     return x->agent_up && y->agent_up && (a == b || x->group == y->group);
 }
 
+bool sim_answers(const struct sim *s, uint32_t a, uint32_t b)
+{
+    return sim_reach(s, a, b) && s->machines[b].stopped_until <= s->now;
+}
+
+uint64_t sim_clock(const struct sim *s, uint32_t machine)
+{
+    return s->now + s->machines[machine].clock_ahead;
+}
+
 struct memory_slot *agent_slot(struct sim *s, uint32_t machine, uint32_t local_slot)
 {
     struct machine *m = &s->machines[machine];
@@ -64,13 +74,22 @@ static void send_node(struct sim *s, uint32_t from, uint32_t node, struct event 
     }
 }
 
+void agent_tell_stale(struct sim *s, uint32_t machine, uint32_t to)
+{
+    struct event tell = {.type = EVENT_TICK, .term = s->machines[machine].terms.adopted};
+    sim_send(s, machine, to, &tell);
+}
+
 void agent_message(struct sim *s, const struct task *t)
 {
     struct machine *m = &s->machines[t->machine];
     if (!m->agent_up || !sim_reach(s, t->from, t->machine) || s->machines[t->from].life != t->from_life) {
         return;
     }
-    if (term_judge(&m->terms, t->event.term) == TERM_NEWER) {
+    enum term_verdict verdict = term_judge(&m->terms, t->event.term);
+    if (verdict == TERM_STALE) {
+        agent_tell_stale(s, t->machine, t->from);
+    } else if (verdict == TERM_NEWER) {
         sim_log(s, "m%u hears of term %" PRIu64 " and leaves its own", t->machine, t->event.term);
         agent_stop(s, t->machine);
         m->agent_up = true;
@@ -238,7 +257,8 @@ static void step_machine(struct sim *s, uint32_t machine, const struct event *ev
 void agent_feed(struct sim *s, uint32_t machine, struct event event)
 {
     struct machine *m = &s->machines[machine];
-    event.now_ms = s->now;
+    event.now_ms = sim_clock(s, machine);
+    check_fenced(s, machine);
     if (for_coordinator(event.type)) {
         if (m->coordinator != NULL) {
             step_machine(s, machine, &event, true);
@@ -263,7 +283,7 @@ void agent_tick(struct sim *s, uint32_t machine)
         check_sealed(s, machine);
     }
     if (m->coordinator != NULL) {
-        struct event tick = {.type = EVENT_TICK, .term = m->term->term, .now_ms = s->now};
+        struct event tick = {.type = EVENT_TICK, .term = m->term->term, .now_ms = sim_clock(s, machine)};
         step_machine(s, machine, &tick, true);
         for (uint32_t node = 0; node < s->nodes; node++) { /* the decision rides on every heartbeat */
             const struct decision *d = coordinator_decision(m->coordinator);
@@ -360,7 +380,7 @@ void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term)
     }
     collect_slots(s, m, slots);
     m->node_memory = realloc(m->node_memory, node_memory(&m->node_setup));
-    m->node = node_init(m->node_memory, &m->node_setup, slots, s->now);
+    m->node = node_init(m->node_memory, &m->node_setup, slots, sim_clock(s, machine));
     if (m->self == 0) {
         m->coordinator_setup = (struct coordinator_setup){.term = term->term,
                                                           .node_count = s->nodes,
@@ -368,7 +388,8 @@ void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term)
                                                           .version_timeout_ms = VERSION_TIMEOUT_MS,
                                                           .drains = term->drains};
         m->coordinator_memory = realloc(m->coordinator_memory, coordinator_memory(&m->coordinator_setup));
-        m->coordinator = coordinator_init(m->coordinator_memory, &m->coordinator_setup, &m->kept, s->now);
+        m->coordinator =
+            coordinator_init(m->coordinator_memory, &m->coordinator_setup, &m->kept, sim_clock(s, machine));
         m->kept = *coordinator_decision(m->coordinator);
     }
     if (m->kept.term == term->term) {

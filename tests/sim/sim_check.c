@@ -117,6 +117,28 @@ static void check_fates(struct sim *s, struct sim_term *term, const struct decis
     }
 }
 
+/* What a term commits after a newer one has planned must be in that one's line: its trainers were told so. */
+static void check_superseded_commit(struct sim *s, struct version version)
+{
+    for (uint64_t t = version.term + 1; t <= s->claimed; t++) {
+        const struct sim_term *newer = s->terms[t];
+        if (newer->planned && version_cmp(version, newer->plan) > 0) {
+            sim_fail(s, "fencing: " V_FMT " is committed, but term %" PRIu64 " has gone on from " V_FMT, V_ARG(version),
+                     t, V_ARG(newer->plan));
+        }
+    }
+}
+
+/* Whoever has heard of a newer term takes no part in an older one. */
+void check_fenced(struct sim *s, uint32_t machine)
+{
+    const struct machine *m = &s->machines[machine];
+    if (m->node != NULL && m->term->term != m->terms.adopted) {
+        sim_fail(s, "fencing: m%u has adopted term %" PRIu64 " and takes part in %" PRIu64, machine, m->terms.adopted,
+                 m->term->term);
+    }
+}
+
 void check_decision(struct sim *s, uint32_t machine)
 {
     const struct decision *d = &s->machines[machine].kept;
@@ -129,6 +151,8 @@ void check_decision(struct sim *s, uint32_t machine)
         sim_log(s, "committed " V_FMT, V_ARG(w));
         if (binds(s, d->term)) {
             set_anchor(s, term, w, term->first_begin[w.step]);
+        } else {
+            check_superseded_commit(s, w);
         }
     }
     if (d->based && !term->based) {
@@ -142,11 +166,19 @@ void check_decision(struct sim *s, uint32_t machine)
 
 /* ---- recoveries ------------------------------------------------------------------------------------------------ */
 
-/* A term after which another one has planned binds nobody: its trainers are fenced, whatever its coordinator, cut off
- * until now, still hands to them. */
+/* A coordinator that was cut off with all inventories in hand may plan for its term, and its own node may hand that
+ * older version to the trainers it still has, after a newer term has planned: nobody can tell it better. That is
+ * harmless if nothing comes of it, and just that is checked, each where it would happen:
+ * - it commits nothing that the newer term's plan did not see (check_superseded_commit): a commit needs READY of every
+ *   node, one that has adopted the newer term sends none, and those sent before were seen by the plan as whole copies;
+ * - it publishes nothing: the claim stands before the plan, and is looked at before the rename (storage_publish_step);
+ * - it frees nothing that the newer decision rests on: that is promised, whoever asks for the slot (check_memory);
+ * - a node that has adopted the newer term runs no machine of the older one (check_fenced).
+ * So only a term that still binds is held to restore the newest. */
 void check_plan(struct sim *s, struct sim_term *term, struct version version)
 {
     if (!binds(s, term->term)) {
+        s->superseded_plans++;
         return;
     }
     if (version_cmp(version, s->anchor.version) < 0) {
@@ -165,12 +197,14 @@ void check_restore(struct sim *s, uint32_t machine, struct version version)
 {
     struct sim_term *term = s->terms[s->machines[machine].term->term];
     check_plan(s, term, version);
+    s->superseded_restores += !binds(s, term->term);
     for (uint32_t w = 0; w < term->world.shard_count; w++) {
         const struct shard_placement *p = &term->placement.shards[w];
         for (uint32_t i = 0; i < p->owner_count; i++) {
             uint32_t node = term->placement.owners[p->first_owner + i];
             uint32_t at = term->machine_of_node[node], shard = term->shard_of_world[w];
-            bool excused = s->machines[at].life != term->life_of_node[node] ||
+            bool excused = s->machines[at].terms.adopted > term->term ||
+                           s->machines[at].life != term->life_of_node[node] ||
                            s->machines[at].damaged_ms[shard] >= term->planned_ms;
             if (!excused && !has_good_copy(s, at, shard, version)) {
                 sim_fail(s, "atomic restore: m%u has not shard %u of " V_FMT, at, shard, V_ARG(version));
@@ -241,5 +275,45 @@ void check_sealed(struct sim *s, uint32_t machine)
             sim_fail(s, "sealed slots: m%u makes no digests of one of " V_FMT, machine,
                      V_ARG(node_slot(m->node, slot)->version));
         }
+    }
+}
+
+/* ---- at rest --------------------------------------------------------------------------------------------------- */
+
+/* A member keeps the newest commit and nothing else, and nobody works on any slot: whatever else stays is lost for
+ * good, and saves are refused for it sooner or later. */
+static void check_settled_slots(struct sim *s, uint32_t machine)
+{
+    const struct machine *m = &s->machines[machine];
+    struct version watermark = s->anchor.version;
+    for (uint32_t i = 0; i < node_slot_total(m->node); i++) {
+        const struct slot *slot = node_slot(m->node, i);
+        const struct memory_slot *memory = agent_slot(s, machine, i);
+        if (slot->state != SLOT_FREE && (slot->state != SLOT_VERIFIED || !version_is(slot->version, watermark))) {
+            sim_fail(s, "no leak: m%u keeps slot %u with " V_FMT " (%s), the newest commit is " V_FMT, machine, i,
+                     V_ARG(slot->version), slot_state_name(slot->state), V_ARG(watermark));
+        }
+        if (slot->pins > 0 || memory->readers > 0 || memory->writers > 0) {
+            sim_fail(s, "no leak: slot %u of m%u is still read or written", i, machine);
+        }
+    }
+}
+
+void check_settled(struct sim *s)
+{
+    const struct sim_term *term = sim_newest_term(s);
+    for (uint32_t node = 0; node < s->nodes; node++) {
+        uint32_t machine = term->machine_of_node[node];
+        const struct machine *m = &s->machines[machine];
+        if (m->node == NULL || m->term != term) {
+            sim_fail(s, "progress: m%u takes no part in the newest term", machine);
+            return;
+        }
+        check_settled_slots(s, machine);
+    }
+    const struct decision *d = &s->machines[term->machine_of_node[0]].kept;
+    if (!d->based || d->open_count > 0 || !version_none(d->drain) || !version_is(d->watermark, s->anchor.version)) {
+        sim_fail(s, "progress: the coordinator does not come to rest: %s%u open, drain " V_FMT ", watermark " V_FMT,
+                 d->based ? "" : "not based, ", d->open_count, V_ARG(d->drain), V_ARG(d->watermark));
     }
 }

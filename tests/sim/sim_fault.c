@@ -42,6 +42,8 @@ static void crash_machine(struct sim *s, uint32_t machine)
     fault_lose_machine(s, machine);
     m->alive = false;
     m->life++;
+    m->process++;
+    m->stopped_until = 0;
     m->info.agent_id = machine * 1000 + m->life;
     snprintf(m->info.name, sizeof(m->info.name), "m%u.%u", machine, m->life);
     memset(m->segments, 0, sizeof(m->segments));
@@ -82,9 +84,37 @@ static void crash_agent(struct sim *s, uint32_t machine)
     if (s->machines[machine].agent_up) {
         sim_log(s, "agent of m%u crashes", machine);
         agent_stop(s, machine);
+        s->machines[machine].process++;
         struct task *t = sim_after(s, sim_between(s, 5, 200), TASK_AGENT_START, machine);
         t->from_life = s->machines[machine].life;
         s->faults++;
+    }
+}
+
+/* Stopped and continued, or suspended: its clock may have gone on without it. */
+static void stop_machine(struct sim *s, uint32_t machine)
+{
+    struct machine *m = &s->machines[machine];
+    m->stopped_until = s->now + sim_between(s, 20, sim_chance(s, 300) ? 2000 : 200);
+    sim_log(s, "m%u stands still until %" PRIu64, machine, m->stopped_until);
+    s->faults++;
+}
+
+static void jump_clock(struct sim *s, uint32_t machine)
+{
+    uint64_t ms = sim_between(s, 1, sim_chance(s, 500) ? 200 : 3600000);
+    sim_log(s, "clock of m%u jumps by %" PRIu64 " ms", machine, ms);
+    s->machines[machine].clock_ahead += ms;
+    s->faults++;
+}
+
+/* The user wants the newest commit on storage, now. */
+static void ask_for_drain(struct sim *s)
+{
+    const struct sim_term *term = sim_newest_term(s);
+    if (term != NULL) {
+        uint32_t machine = term->machine_of_node[0];
+        agent_feed(s, machine, (struct event){.type = EVENT_DRAIN_ASKED, .term = term->term});
     }
 }
 
@@ -184,6 +214,18 @@ void fault_heal(struct sim *s)
 
 /* ---- the dice -------------------------------------------------------------------------------------------------- */
 
+static void misc_trouble(struct sim *s, uint32_t machine)
+{
+    uint64_t kind = sim_random(s, 4);
+    if (kind < 2) {
+        stop_machine(s, machine);
+    } else if (kind == 2) {
+        jump_clock(s, machine);
+    } else {
+        ask_for_drain(s);
+    }
+}
+
 void fault_strike(struct sim *s)
 {
     uint32_t machine = s->seats[sim_random(s, s->nodes)];
@@ -194,9 +236,13 @@ void fault_strike(struct sim *s)
         crash_trainer(s);
     } else if (kind < 55) {
         cut_off(s, machine);
-    } else if (kind < 60) {
+    } else if (kind < 58) {
         storage_power_loss(s);
+    } else if (kind < 61) {
+        storage_trouble(s);
     } else if (kind < 65) {
+        misc_trouble(s, machine);
+    } else if (kind < 66) {
         scrub(s, machine);
     } else if (kind < 67) {
         crash_all(s);

@@ -70,6 +70,15 @@ struct task *sim_after(struct sim *s, uint64_t after, enum task_type type, uint3
     return t;
 }
 
+void sim_again(struct sim *s, const struct task *from, uint64_t after)
+{
+    struct task *t = sim_after(s, after, from->type, from->machine);
+    uint64_t at = t->at, order = t->order;
+    *t = *from;
+    t->at = at;
+    t->order = order;
+}
+
 bool sim_next(struct sim *s, struct task *out)
 {
     if (s->heap_count == 0) {

@@ -210,6 +210,9 @@ void recover_join(struct sim *s, const struct task *t)
         return;
     }
     agent_join(s, t->machine, term);
+    if (m->coordinator != NULL) {
+        storage_sweep_soon(s, t->machine);
+    }
     if (++term->joined == s->nodes) {
         recover_begin(s, term->machine_of_node[0]);
     }
@@ -240,9 +243,9 @@ void recover_begin(struct sim *s, uint32_t machine)
         return;
     }
     if (m->kept.readable) {
-        recovery_resume(m->recovery, m->kept.base, s->now);
+        recovery_resume(m->recovery, m->kept.base, sim_clock(s, machine));
     } else {
-        recovery_begin(m->recovery, TCK_NEWEST, s->now);
+        recovery_begin(m->recovery, TCK_NEWEST, sim_clock(s, machine));
     }
 }
 
@@ -280,8 +283,10 @@ static void note_plan(struct sim *s, uint32_t machine)
         (version_none(plan->version) && !plan->nothing_saved)) {
         return;
     }
+    sim_log(s, "term %" PRIu64 " plans: %s", term->term, plan->reason);
     term->planned = true;
     term->planned_ms = s->now;
+    term->plan = plan->version;
     check_plan(s, term, plan->version);
 }
 
@@ -309,7 +314,7 @@ static void read_headers(struct sim *s, const struct machine *m, const struct si
     inventory_sort(out);
 }
 
-/* What the heartbeats tell the coordinator of its members. */
+/* What its sessions tell the coordinator of its members: the end of an agent at once, silence only after a while. */
 static void report_reach(struct sim *s, uint32_t coordinator)
 {
     struct machine *m = &s->machines[coordinator];
@@ -317,8 +322,8 @@ static void report_reach(struct sim *s, uint32_t coordinator)
         uint32_t at = m->term->machine_of_node[node];
         if (s->machines[at].life == m->term->life_of_node[node] && sim_reach(s, coordinator, at)) {
             recovery_node_up(m->recovery, node);
-        } else {
-            recovery_node_down(m->recovery, node, s->now);
+        } else if (s->calm || !s->machines[at].agent_up || sim_chance(s, 100)) {
+            recovery_node_down(m->recovery, node, sim_clock(s, coordinator));
         }
     }
 }
@@ -326,7 +331,7 @@ static void report_reach(struct sim *s, uint32_t coordinator)
 void recover_tick(struct sim *s, uint32_t machine)
 {
     report_reach(s, machine);
-    recovery_tick(s->machines[machine].recovery, s->now);
+    recovery_tick(s->machines[machine].recovery, sim_clock(s, machine));
     note_plan(s, machine);
 }
 
@@ -337,27 +342,34 @@ void recover_inventory(struct sim *s, const struct task *t)
     if (coordinator->recovery == NULL) {
         return;
     }
-    if (m->alive && !m->agent_up && t->phase < 10) { /* it will be back in a moment */
+    bool stopped = (m->stopped_until > s->now || m->group != coordinator->group) && t->phase < 60;
+    if (m->alive && ((!m->agent_up && t->phase < 10) || stopped)) { /* it will be back in a moment */
         struct task *again = recovery_task(s, t->machine, 30, TASK_INVENTORY);
         again->from = t->from;
         again->phase = t->phase + 1;
         again->number = t->number;
         return;
     }
+    enum term_verdict verdict = term_judge(&m->terms, t->term);
     if (m->alive && sim_reach(s, t->machine, t->from)) {
-        if (term_judge(&m->terms, t->term) == TERM_NEWER) { /* alive, but not of this world: it gives its copies */
+        if (verdict == TERM_STALE) {
+            agent_tell_stale(s, t->from, t->machine);
+            return;
+        }
+        if (verdict == TERM_NEWER) { /* alive, but not of this world: it gives its copies */
             agent_stop(s, t->from);
             m->agent_up = true;
             term_adopt(&m->terms, t->term);
         }
+        sim_log(s, "m%u gives its inventory to term %" PRIu64, t->from, t->term);
         struct inventory inventory = {0};
         read_headers(s, m, term, &inventory);
-        recovery_inventory(coordinator->recovery, &inventory, s->now);
+        recovery_inventory(coordinator->recovery, &inventory, sim_clock(s, t->machine));
     } else {
         report_reach(s, t->machine);
     }
     if (t->number == term->asked && --term->inventories_due == 0) {
-        recovery_asked_all(coordinator->recovery, s->now);
+        recovery_asked_all(coordinator->recovery, sim_clock(s, t->machine));
     }
     note_plan(s, t->machine);
 }
@@ -383,7 +395,7 @@ void recover_stored(struct sim *s, const struct task *t)
         }
     }
     if (m->recovery != NULL) {
-        recovery_stored(m->recovery, term->stored, count, VERSION_NONE, s->now);
+        recovery_stored(m->recovery, term->stored, count, VERSION_NONE, sim_clock(s, t->machine));
         note_plan(s, t->machine);
     }
 }
@@ -423,17 +435,19 @@ static void request_fetch(struct sim *s, uint32_t machine, const struct recovery
     t->event.floor = floor_of(m);
 }
 
+/* The launcher has ended the trainers of a superseded term wherever it could; what it could not reach goes on. */
 static void start_training(struct sim *s, struct sim_term *term, struct version base)
 {
-    if (term->training || term->term != s->claimed) {
+    if (term->training) {
         return;
     }
     term->training = true;
     term->base = base;
     term->step = base.step;
     for (uint32_t r = 0; r < s->ranks; r++) {
-        term->trainers[r].alive = true;
-        term->trainers[r].agent = s->machines[term->machine_of_node[term->world.node_of_rank[r]]].agent;
+        const struct machine *m = &s->machines[term->machine_of_node[term->world.node_of_rank[r]]];
+        term->trainers[r].alive = term->term == s->claimed || m->group != 0;
+        term->trainers[r].agent = m->agent;
     }
     sim_after(s, 10, TASK_STEP, NONE32)->term = term->term;
 }
@@ -502,7 +516,7 @@ static void emit(void *ctx, const struct recovery_action *action)
     if (action->type == RECOVERY_ASK) {
         ask_all(s, context->machine);
     } else if (action->type == RECOVERY_LIST) {
-        recovery_task(s, context->machine, sim_between(s, 1, 30), TASK_STORED);
+        recovery_task(s, context->machine, storage_delay(s, 1, 30), TASK_STORED);
     } else if (action->type == RECOVERY_FETCH) {
         request_fetch(s, context->machine, action);
     } else {
@@ -512,6 +526,7 @@ static void emit(void *ctx, const struct recovery_action *action)
 
 /* ---- fetches --------------------------------------------------------------------------------------------------- */
 
+/* The outcome goes to the coordinator, or is lost: then the question comes again. */
 static void answer(struct sim *s, const struct task *request, tck_status_t outcome)
 {
     struct task *t = sim_after(s, sim_between(s, 1, 10), TASK_FETCHED, request->machine);
@@ -527,7 +542,7 @@ void recover_fetched(struct sim *s, const struct task *t)
 {
     struct machine *m = &s->machines[t->machine];
     if (m->recovery != NULL) {
-        recovery_fetched(m->recovery, t->rank, t->shard, t->version, t->outcome, s->now);
+        recovery_fetched(m->recovery, t->rank, t->shard, t->version, t->outcome, sim_clock(s, t->machine));
     }
 }
 
@@ -545,7 +560,7 @@ static tck_status_t read_source(const struct sim *s, const struct task *t, uint3
         *root_out = sim_root(sim_value(shard, t->version));
         return TCK_OK;
     }
-    if (t->from == NONE32 || s->machines[t->from].life != t->from_life || !sim_reach(s, t->from, machine)) {
+    if (t->from == NONE32 || s->machines[t->from].life != t->from_life || !sim_answers(s, machine, t->from)) {
         return TCK_ERR_UNREACHABLE;
     }
     for (uint32_t i = 0; i < s->slots; i++) {
@@ -589,16 +604,18 @@ void recover_fetch(struct sim *s, const struct task *t)
     const struct sim_term *term = s->terms[t->term];
     uint32_t machine = term->machine_of_node[t->rank];
     struct machine *m = &s->machines[machine];
-    if (m->node == NULL || m->term != term || !sim_reach(s, t->machine, machine)) {
-        answer(s, t, TCK_ERR_TIMEDOUT);
+    bool gone = m->node == NULL || m->term != term;
+    if (gone && sim_reach(s, t->machine, machine) && term_judge(&m->terms, t->term) == TERM_STALE) {
+        agent_tell_stale(s, machine, t->machine);
+    }
+    if (t->phase == 1 && m->agent == t->number) {
+        fetch_arrived(s, t, machine);
         return;
     }
-    if (t->phase == 1) {
-        if (m->agent == t->number) {
-            fetch_arrived(s, t, machine);
-        } else {
-            answer(s, t, TCK_ERR_TIMEDOUT);
-        }
+    if (gone || !sim_answers(s, t->machine, machine) || t->phase == 1) { /* nothing heard: asked again */
+        struct task again = *t;
+        again.phase = 0;
+        sim_again(s, &again, 100);
         return;
     }
     m->fetching = t;
@@ -627,12 +644,9 @@ void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a)
         return;
     }
     uint64_t slow = !s->calm && sim_chance(s, 100) ? sim_between(s, 100, 600) : 0;
-    struct task *t = sim_after(s, slow + sim_between(s, 5, 60), TASK_FETCH, request->machine);
-    uint64_t at = t->at, order = t->order;
-    *t = *request;
-    t->at = at;
-    t->order = order;
-    t->phase = 1;
-    t->slot = a->slot;
-    t->number = m->agent;
+    struct task t = *request;
+    t.phase = 1;
+    t.slot = a->slot;
+    t.number = m->agent;
+    sim_again(s, &t, slow + sim_between(s, 5, 60));
 }

@@ -36,11 +36,26 @@ static bool any_trainer_copies(const struct sim *s, const struct sim_term *term)
     return false;
 }
 
-/* One optimizer step of all ranks: collectives bind them together, so one dead trainer stops all. */
+static bool any_trainer_alive(const struct sim *s, const struct sim_term *term)
+{
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        if (term->trainers[r].alive) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One optimizer step of all ranks: collectives bind them together, so one dead trainer stops all. What is left of a
+ * superseded term goes on for a while without the others: it must do no harm even so. */
 void save_step(struct sim *s, const struct task *t)
 {
     struct sim_term *term = s->terms[t->term];
-    if (!all_trainers_alive(s, term) || (t->term != s->claimed && sim_chance(s, 500))) {
+    bool superseded = t->term != s->claimed;
+    if (s->quiet_at > 0) {
+        return;
+    }
+    if (superseded ? !any_trainer_alive(s, term) || sim_chance(s, 200) : !all_trainers_alive(s, term)) {
         return;
     }
     struct task *next = sim_after(s, sim_between(s, 10, 40), TASK_STEP, NONE32);
@@ -361,7 +376,7 @@ void save_store(struct sim *s, uint32_t machine, const struct action *a)
 static bool read_peer(const struct sim *s, const struct task *t, uint64_t *value_out)
 {
     const struct machine *from = &s->machines[t->from];
-    if (from->life != t->from_life || !sim_reach(s, t->from, t->machine)) {
+    if (from->life != t->from_life || !sim_answers(s, t->machine, t->from)) {
         return false;
     }
     *value_out = 0;

@@ -1,29 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Storage: files that are written and later synced, a publish in steps that each may be the last before a crash,
- * retention, and power loss that takes whatever was not synced. */
+ * Storage: files that are written and later synced, a publish in steps that each may be the last before a crash and
+ * each may take long, retention, sweeps, and power loss that takes whatever was not synced.
+ *
+ * As in tiers/persistent*.c a stage is named by its version alone, so drains of two terms may meet in it, and a publish
+ * once begun goes on when its agent adopts a newer term: only the end of its process ends it. */
 #include "sim.h"
 #include <inttypes.h>
 #include <string.h>
 
-/* Where this drain writes. Once renamed into place the directory is no stage any more. */
-static struct stage *stage_of(struct sim *s, struct version version, uint64_t term, uint64_t attempt)
+/* The version's stage, made if it is not there. Once renamed into place the directory is no stage any more. */
+static struct stage *stage_of(struct sim *s, struct version version, bool make)
 {
     struct stage *empty = NULL;
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
         struct stage *stage = &s->stages[i];
-        bool same = version_is(stage->version, version) && stage->term == term && stage->attempt == attempt;
-        if (stage->used && same && !stage->visible) {
+        if (stage->used && version_is(stage->version, version) && !stage->visible) {
             return stage;
         }
         if (!stage->used && empty == NULL) {
             empty = stage;
         }
     }
+    if (!make) {
+        return NULL;
+    }
     if (empty == NULL) {
         sim_fail(s, "more than %d stages: nobody sweeps", SIM_PUBLISHED);
         return &s->stages[0];
     }
-    *empty = (struct stage){.used = true, .version = version, .term = term, .attempt = attempt};
+    *empty = (struct stage){.used = true, .version = version};
     return empty;
 }
 
@@ -44,12 +49,22 @@ const struct stage *storage_find(const struct sim *s, struct version version)
     return i == NONE32 ? NULL : &s->stages[i];
 }
 
+uint64_t storage_delay(struct sim *s, uint64_t low, uint64_t high)
+{
+    uint64_t ms = sim_between(s, low, high);
+    if (s->calm) {
+        return ms;
+    }
+    ms += s->storage_hangs_until > s->now ? s->storage_hangs_until - s->now : 0;
+    return ms + (sim_chance(s, 20) ? sim_between(s, 100, 1500) : 0);
+}
+
 /* ---- one node's part ------------------------------------------------------------------------------------------- */
 
 void storage_drain(struct sim *s, uint32_t machine, const struct action *a)
 {
     const struct machine *m = &s->machines[machine];
-    uint64_t ms = sim_between(s, 10, 150);
+    uint64_t ms = storage_delay(s, 10, 150);
     for (uint32_t i = 0; i < m->node_setup.shard_count; i++) {
         uint32_t slot = m->node_shards[i].drains_here ? node_slot_of(m->node, i, a->version) : NONE32;
         if (slot != NONE32) {
@@ -63,7 +78,7 @@ void storage_drain(struct sim *s, uint32_t machine, const struct action *a)
 }
 
 /* False if the bytes in memory are not what their header says: nothing is written then. */
-static bool write_file(struct sim *s, uint32_t machine, uint32_t local, const struct task *t, struct stage *stage)
+static bool write_file(struct sim *s, uint32_t machine, uint32_t local, const struct task *t)
 {
     const struct machine *m = &s->machines[machine];
     uint32_t slot = node_slot_of(m->node, local, t->version);
@@ -74,20 +89,22 @@ static bool write_file(struct sim *s, uint32_t machine, uint32_t local, const st
     if (!hash128_is(sim_root(memory->value), memory->root)) {
         return false;
     }
-    bool synced = s->calm || !sim_chance(s, 30); /* a full disk, a failed sync */
-    stage->files[m->shard_of_local[local]] =
-        (struct stored_file){.written = true, .synced = synced, .value = memory->value};
+    bool full = !s->calm && s->storage_full_until > s->now;
+    bool synced = s->calm || (!full && !sim_chance(s, 30));
+    struct stored_file *file = &stage_of(s, t->version, true)->files[m->shard_of_local[local]];
+    if (synced || !file->synced) { /* a part file replaces the whole one only when it is synced */
+        *file = (struct stored_file){.written = true, .synced = synced, .value = memory->value};
+    }
     return synced;
 }
 
 void storage_drained(struct sim *s, const struct task *t)
 {
     const struct machine *m = &s->machines[t->machine];
-    struct stage *stage = stage_of(s, t->version, s->machines[t->machine].term->term, t->number);
     bool ok = true;
     for (uint32_t i = 0; i < m->node_setup.shard_count; i++) {
         if (m->node_shards[i].drains_here) {
-            ok &= write_file(s, t->machine, i, t, stage);
+            ok &= write_file(s, t->machine, i, t);
         }
     }
     agent_feed(
@@ -98,13 +115,13 @@ void storage_drained(struct sim *s, const struct task *t)
 
 /* ---- publish --------------------------------------------------------------------------------------------------- */
 
-enum publish_phase { PUBLISH_CHECK, PUBLISH_RENAME, PUBLISH_SYNC, PUBLISH_PRUNE };
+enum publish_phase { PUBLISH_CHECK, PUBLISH_FENCE, PUBLISH_RENAME, PUBLISH_SYNC, PUBLISH_PRUNE };
 
-static void publish_later(struct sim *s, uint32_t machine, const struct task *from, uint32_t phase)
+static void publish_later(struct sim *s, const struct task *from, uint32_t phase)
 {
-    struct task *t = sim_after(s, sim_between(s, 2, 20), TASK_PUBLISH, machine);
-    t->agent = s->machines[machine].agent;
-    t->term = s->machines[machine].term->term;
+    struct task *t = sim_after(s, storage_delay(s, 1, 10), TASK_PUBLISH, from->machine);
+    t->slot = from->slot;
+    t->term = from->term;
     t->version = from->version;
     t->number = from->number;
     t->phase = phase;
@@ -112,8 +129,10 @@ static void publish_later(struct sim *s, uint32_t machine, const struct task *fr
 
 void storage_publish(struct sim *s, uint32_t machine, const struct action *a)
 {
-    struct task from = {.version = a->version, .number = a->attempt};
-    publish_later(s, machine, &from, PUBLISH_CHECK);
+    const struct machine *m = &s->machines[machine];
+    struct task from = {
+        .machine = machine, .slot = m->process, .term = m->term->term, .version = a->version, .number = a->attempt};
+    publish_later(s, &from, PUBLISH_CHECK);
 }
 
 static void published(struct sim *s, const struct task *t, bool ok)
@@ -153,13 +172,6 @@ static void prune(struct sim *s)
     }
 }
 
-static void rename_into_place(struct sim *s, struct stage *stage, const struct task *t)
-{
-    stage->visible |= storage_find(s, t->version) == NULL;
-    check_storage(s);
-    publish_later(s, t->machine, t, PUBLISH_SYNC);
-}
-
 static void sync_directory(struct sim *s, const struct task *t)
 {
     uint32_t i = find_visible(s, t->version);
@@ -173,34 +185,76 @@ static void sync_directory(struct sim *s, const struct task *t)
     }
     s->publishes++;
     sim_log(s, "published %" PRIu64 ".%" PRIu64, t->version.term, t->version.step);
-    publish_later(s, t->machine, t, PUBLISH_PRUNE);
+    publish_later(s, t, PUBLISH_PRUNE);
     published(s, t, true);
+}
+
+/* What is published is checked when its name appears: later it can only go as a whole. */
+static void rename_into_place(struct sim *s, const struct task *t)
+{
+    struct stage *stage = stage_of(s, t->version, false);
+    if (stage == NULL ||
+        !stage->manifest) { /* swept meanwhile, and perhaps made anew: no version without its manifest */
+        published(s, t, false);
+        return;
+    }
+    stage->visible = true;
+    check_storage(s);
+    publish_later(s, t, PUBLISH_SYNC);
+}
+
+static void before_rename(struct sim *s, const struct task *t)
+{
+    struct stage *stage = stage_of(s, t->version, false);
+    bool fits = t->phase == PUBLISH_CHECK ? stage != NULL && all_files_synced(s, stage) : t->term == s->claimed;
+    if (t->phase == PUBLISH_CHECK && fits) {
+        stage->manifest = true;
+    }
+    if (!fits || (!s->calm && sim_chance(s, 15))) {
+        published(s, t, false);
+    } else {
+        publish_later(s, t, t->phase + 1);
+    }
 }
 
 void storage_publish_step(struct sim *s, const struct task *t)
 {
-    struct stage *stage = stage_of(s, t->version, s->machines[t->machine].term->term, t->number);
-    bool is_visible = storage_find(s, t->version) != NULL;
-    bool fenced = t->term < s->claimed && !is_visible;
-    if (t->phase == PUBLISH_CHECK) {
-        bool whole = all_files_synced(s, stage) || is_visible;
-        if (!whole || (!s->calm && sim_chance(s, 30))) {
-            published(s, t, false);
-        } else {
-            publish_later(s, t->machine, t, PUBLISH_RENAME);
-        }
+    if (s->machines[t->machine].process != t->slot) {
+        return;
+    }
+    if (t->phase == PUBLISH_SYNC || (t->phase < PUBLISH_SYNC && storage_find(s, t->version) != NULL)) {
+        sync_directory(s, t); /* it stands there already: an earlier attempt's answer was lost */
     } else if (t->phase == PUBLISH_RENAME) {
-        if (fenced || (!all_files_synced(s, stage) && !is_visible)) {
-            published(s, t, false);
-        } else {
-            rename_into_place(s, stage, t);
-        }
-    } else if (t->phase == PUBLISH_SYNC) {
-        sync_directory(s, t);
-    } else {
+        rename_into_place(s, t);
+    } else if (t->phase == PUBLISH_PRUNE) {
         prune(s);
+    } else {
+        before_rename(s, t);
     }
 }
+
+/* ---- sweep ----------------------------------------------------------------------------------------------------- */
+
+void storage_sweep_soon(struct sim *s, uint32_t machine)
+{
+    const struct machine *m = &s->machines[machine];
+    struct task *t = sim_after(s, storage_delay(s, 1, 30), TASK_SWEEP, machine);
+    t->slot = m->process;
+    t->term = m->term->term;
+}
+
+/* Stages that terms before this one left: each is taken out of its place at once, then deleted. */
+void storage_sweep(struct sim *s, const struct task *t)
+{
+    for (uint32_t i = 0; i < SIM_PUBLISHED && s->machines[t->machine].process == t->slot; i++) {
+        struct stage *stage = &s->stages[i];
+        if (stage->used && !stage->visible && stage->version.term < t->term) {
+            memset(stage, 0, sizeof(*stage));
+        }
+    }
+}
+
+/* ---- power ----------------------------------------------------------------------------------------------------- */
 
 /* What was not synced is gone: files of stages, and a rename whose directory was not. */
 void storage_power_loss(struct sim *s)
@@ -221,4 +275,13 @@ void storage_power_loss(struct sim *s)
             memset(stage, 0, sizeof(*stage));
         }
     }
+}
+
+void storage_trouble(struct sim *s)
+{
+    uint64_t until = s->now + sim_between(s, 50, 1200);
+    bool full = sim_chance(s, 500);
+    sim_log(s, "storage %s until %" PRIu64, full ? "is full" : "hangs", until);
+    *(full ? &s->storage_full_until : &s->storage_hangs_until) = until;
+    s->faults++;
 }
