@@ -34,7 +34,8 @@ struct recovery {
     struct bad_copy *bad; /* input.bad_count */
     bool *bad_may_return; /* beside bad: out of reach, not lost */
     uint32_t bad_cap;
-    uint32_t second_chances; /* how often copies out of reach were counted in again */
+    uint32_t second_chances; /* how often copies out of reach were counted in again for this version */
+    uint64_t older_ms;       /* an older version may be taken then */
     bool replan_due;         /* on the next tick */
     bool planned;
     struct plan plan;
@@ -199,12 +200,24 @@ static void adopt_plan(struct recovery *r, struct plan *next)
         return;
     }
     if (!same) {
+        r->second_chances = 0;
         memset(r->pieces, 0, r->all_pieces * sizeof(*r->pieces));
         r->left = r->owner_pieces;
     }
     r->phase = RECOVERY_FETCHING;
     emit_open_pieces(r, 0, r->owner_pieces);
     finish_if_none_left(r);
+}
+
+/* A member that is down: nothing can be fetched there, so the term cannot start. NONE32 if none. */
+static uint32_t lost_member(const struct recovery *r)
+{
+    for (uint32_t i = 0; i < r->setup.world->node_count; i++) {
+        if (r->down[i]) {
+            return i;
+        }
+    }
+    return NONE32;
 }
 
 static bool a_copy_may_return(const struct recovery *r)
@@ -229,8 +242,18 @@ static void count_in_copies_out_of_reach(struct recovery *r)
     r->input.bad_count = kept;
 }
 
-/* Out of reach is not lost: before an older version is taken, those copies get another chance. */
-static void replan(struct recovery *r)
+/* Out of reach is not lost: before an older version is taken those copies get another chance, again and again for
+ * wait_ms, and as long as a member is down. */
+static bool has_a_chance_left(struct recovery *r, uint64_t now_ms)
+{
+    if (r->second_chances == 0) {
+        r->older_ms = now_ms + r->setup.wait_ms;
+    }
+    bool in_time = now_ms < r->older_ms || lost_member(r) != NONE32;
+    return a_copy_may_return(r) && (in_time || r->second_chances < r->setup.max_tries);
+}
+
+static void replan(struct recovery *r, uint64_t now_ms)
 {
     struct plan next;
     struct error err;
@@ -239,7 +262,7 @@ static void replan(struct recovery *r)
         return;
     }
     bool older = version_cmp(next.version, r->plan.version) < 0;
-    if (older && a_copy_may_return(r) && r->second_chances < r->setup.max_tries) {
+    if (older && has_a_chance_left(r, now_ms)) {
         r->second_chances++;
         r->replan_due = true;
         count_in_copies_out_of_reach(r);
@@ -284,17 +307,6 @@ static bool worth_waiting(const struct recovery *r, const struct plan *plan)
         }
     }
     return false;
-}
-
-/* A member that is down: nothing can be fetched there, so the term cannot start. NONE32 if none. */
-static uint32_t lost_member(const struct recovery *r)
-{
-    for (uint32_t i = 0; i < r->setup.world->node_count; i++) {
-        if (r->down[i]) {
-            return i;
-        }
-    }
-    return NONE32;
 }
 
 static void give_up_without(struct recovery *r, uint32_t member)
@@ -489,7 +501,7 @@ void recovery_stored(struct recovery *r, const struct stored_version *stored, ui
 }
 
 /* An owner's fetch failed: without that copy, or again, or not at all. */
-static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome)
+static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome, uint64_t now_ms)
 {
     const struct plan_action *action = &r->plan.actions[i];
     struct piece *piece = &r->pieces[i];
@@ -502,7 +514,7 @@ static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome)
             give_up(r, TCK_ERR_NOMEM, "out of memory for the list of bad copies");
             return;
         }
-        replan(r);
+        replan(r, now_ms);
     } else if (piece->tries >= r->setup.max_tries) {
         char shard[HASH128_TEXT];
         hash128_text(r->setup.world->shards[action->shard].id, shard);
@@ -515,7 +527,6 @@ static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome)
 void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
                       uint64_t now_ms)
 {
-    (void)now_ms;
     bool running = r->phase == RECOVERY_FETCHING || r->phase == RECOVERY_PROTECTING;
     uint32_t i = running && version_is(version, r->plan.version) ? find_asked(r, node, shard) : NONE32;
     if (i == NONE32) {
@@ -533,7 +544,7 @@ void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct 
     r->pieces[i].state = PIECE_FAILED;
     r->pieces[i].tries++;
     if (r->phase == RECOVERY_FETCHING) {
-        owner_failed(r, i, outcome);
+        owner_failed(r, i, outcome, now_ms);
     }
 }
 
@@ -571,7 +582,7 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
     plan_if_enough_is_known(r, now_ms);
     if (r->replan_due) {
         r->replan_due = false;
-        replan(r);
+        replan(r, now_ms);
     }
     uint32_t lost = lost_member(r);
     if (r->phase == RECOVERY_FETCHING && lost != NONE32 && now_ms >= r->lost_ms) {

@@ -343,7 +343,27 @@ Test(recovery, tries_a_copy_out_of_reach_again_before_an_older_version)
         cr_assert(version_is(fetch_of(&c, 1, 1)->version, V(3, 20)));
     }
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)), "it has not been waited for long enough");
+    recovery_tick(c.recovery, WAIT_MS - 1);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, WAIT_MS);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, takes_no_older_version_for_a_copy_out_of_reach_while_a_member_is_down)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 1u << 1);
+    recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, 0);
+    recovery_node_down(c.recovery, 2, 1);
+    for (uint64_t ms = WAIT_MS; ms < 20 * WAIT_MS; ms += WAIT_MS) {
+        recovery_tick(c.recovery, ms);
+        recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, ms);
+    }
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 0));
+    cr_assert_not(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
     course_free(&c);
 }
 
