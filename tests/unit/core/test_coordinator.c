@@ -255,6 +255,57 @@ Test(coordinator, drains_the_newest_version_after_the_running_drain)
     cr_assert(version_is(decision()->drain, v(9)), "8 may be gone from memory by now");
 }
 
+Test(coordinator, the_next_commit_is_drained_in_place_of_an_aborted_storage_version)
+{
+    ready(0, 7, true);
+    refused(1, 7);
+    all_ready(8, false);
+    cr_assert(version_is(decision()->drain, v(8)));
+}
+
+Test(coordinator, the_next_commit_is_drained_in_place_of_a_storage_version_refused_before_it_began_here)
+{
+    refused(1, 7);
+    step((struct event){.type = EVENT_BEGIN, .version = v(7), .to_storage = true});
+    all_ready(8, false);
+    cr_assert(version_is(decision()->drain, v(8)));
+}
+
+Test(coordinator, a_commit_is_drained_for_the_open_storage_version_that_it_ends)
+{
+    ready(0, 7, true);
+    all_ready(8, false);
+    cr_assert(version_is(decision()->drain, v(8)));
+}
+
+/* 8, 10 and 14 are drained: after one, two and four commits. */
+Test(coordinator, a_failed_drain_is_made_again_ever_more_rarely)
+{
+    all_ready(7, true);
+    drained(0, 7, 1, false);
+    for (uint64_t s = 8, attempt = 2; s <= 14; s++) {
+        all_ready(s, false);
+        bool due = s == 8 || s == 10 || s == 14;
+        cr_assert_eq(version_is(decision()->drain, v(s)), due);
+        if (due) {
+            drained(0, s, attempt++, false);
+        }
+    }
+}
+
+Test(coordinator, a_drain_that_succeeds_ends_the_repeats)
+{
+    all_ready(7, true);
+    drained(0, 7, 1, false);
+    all_ready(8, false);
+    drained(0, 8, 2, true);
+    drained(2, 8, 2, true);
+    published(8, 2, true);
+    all_ready(9, false);
+    all_ready(10, false);
+    cr_assert(version_none(decision()->drain));
+}
+
 Test(coordinator, does_not_drain_what_is_published)
 {
     all_ready(7, true);
