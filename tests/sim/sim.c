@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Runs schedules: `sim [--seed S] [--count N] [--verbose]`. Exit status 1 at the first broken promise. */
+ * One schedule, from its shape to the rest it must come to. */
 #include "sim.h"
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PROGRESS_MS 8000 /* after everything is healed something must be committed and published within this */
 #define SETTLE_MS   1500 /* when nobody trains any more all is at rest after this */
-
-struct totals {
-    uint64_t schedules, events, commits, recoveries, from_storage, publishes, faults, superseded_plans,
-        superseded_restores;
-};
 
 /* ---- one schedule ---------------------------------------------------------------------------------------------- */
 
@@ -28,6 +22,7 @@ static void choose_shape(struct sim *s)
     s->loss = sim_chance(s, 300) ? 0 : (uint32_t)sim_random(s, 100);
     s->duplicate = (uint32_t)sim_random(s, 60);
     s->fault_every = (uint32_t)sim_between(s, 30, sim_chance(s, 500) ? 300 : 1000);
+    s->notice = (uint32_t)sim_between(s, 10, 300);
     s->settles = sim_chance(s, 300);
     bool twins = sim_chance(s, 400);
     for (uint32_t r = 0; r < s->ranks; r++) {
@@ -46,8 +41,7 @@ static void set_up(struct sim *s, uint64_t seed, bool verbose)
     s->seed = s->random = seed;
     s->verbose = verbose;
     sim_queue_clear(s);
-    s->events = s->commits = s->recoveries = s->from_storage = s->publishes = s->faults = 0;
-    s->superseded_plans = s->superseded_restores = 0;
+    s->totals = (struct totals){.schedules = 1};
     choose_shape(s);
     for (uint32_t i = 0; i < SIM_MACHINES; i++) {
         struct machine *m = &s->machines[i];
@@ -146,9 +140,11 @@ static void run_task(struct sim *s, const struct task *t)
         recover_form(s);
     } else if (t->type == TASK_FAULT) {
         next_fault(s);
+    } else if (t->type == TASK_CUT && !s->calm) {
+        fault_cut_off(s, t->machine);
     } else if (t->type == TASK_HEAL) {
         fault_heal(s);
-    } else {
+    } else if (t->type != TASK_CUT) {
         run_agent_task(s, t);
     }
 }
@@ -160,9 +156,6 @@ static void calm_down(struct sim *s)
     s->calm_at = s->now;
     s->loss = s->duplicate = 0;
     fault_heal(s);
-    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
-        s->machines[i].stopped_until = 0;
-    }
     sim_log(s, "calm");
     recover_form_soon(s);
 }
@@ -210,7 +203,7 @@ static void run_schedule(struct sim *s)
             calm_down(s);
         }
         run_task(s, &t);
-        s->events++;
+        s->totals.events++;
         if (s->touched) {
             s->touched = false;
             check_memory(s);
@@ -222,62 +215,10 @@ static void run_schedule(struct sim *s)
     check_storage(s);
 }
 
-/* ---- many ------------------------------------------------------------------------------------------------------ */
-
-static bool run_seed(struct sim *s, uint64_t seed, bool verbose, struct totals *totals)
+bool sim_run(struct sim *s, uint64_t seed, bool verbose)
 {
     set_up(s, seed, verbose);
     run_schedule(s);
-    totals->schedules++;
-    totals->events += s->events;
-    totals->commits += s->commits;
-    totals->recoveries += s->recoveries;
-    totals->from_storage += s->from_storage;
-    totals->publishes += s->publishes;
-    totals->faults += s->faults;
-    totals->superseded_plans += s->superseded_plans;
-    totals->superseded_restores += s->superseded_restores;
     tear_down(s);
     return !s->failed;
-}
-
-static bool parse(int argc, char **argv, uint64_t *seed, uint64_t *count, bool *verbose)
-{
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--verbose") == 0) {
-            *verbose = true;
-        } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
-            *seed = strtoull(argv[++i], NULL, 10);
-        } else if (i + 1 < argc && strcmp(argv[i], "--count") == 0) {
-            *count = strtoull(argv[++i], NULL, 10);
-        } else {
-            return false;
-        }
-    }
-    return true;
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = 1, count = 1;
-    bool verbose = false;
-    if (!parse(argc, argv, &seed, &count, &verbose)) {
-        fprintf(stderr, "usage: sim [--seed S] [--count N] [--verbose]\n");
-        return 2;
-    }
-    struct sim *s = calloc(1, sizeof(*s));
-    if (s == NULL) {
-        return 2;
-    }
-    struct totals t = {0};
-    bool ok = true;
-    for (uint64_t i = 0; i < count && ok; i++) {
-        ok = run_seed(s, seed + i, verbose, &t);
-    }
-    free(s);
-    printf("superseded: %lu plans, %lu restores\n", t.superseded_plans, t.superseded_restores);
-    printf("%" PRIu64 " schedules, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64 " terms, %" PRIu64
-           " restores from storage only, %" PRIu64 " commits, %" PRIu64 " publishes, %d violations\n",
-           t.schedules, t.events, t.faults, t.recoveries, t.from_storage, t.commits, t.publishes, ok ? 0 : 1);
-    return ok ? 0 : 1;
 }

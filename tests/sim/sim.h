@@ -3,7 +3,8 @@
  * machines, network, memory, storage and clock, all from one seed. After every event the promises of
  * docs/architecture.md are checked (sim_check.c). One schedule is one seed; `sim --seed S --verbose` shows its story.
  *
- *   sim.c          arguments, one schedule from start to end
+ *   sim_main.c     arguments, many schedules, in several processes if wanted
+ *   sim.c          one schedule from start to end
  *   sim_queue.c    random numbers, the queue of things to come, the log
  *   sim_agent.c    carries out the machines' actions, as the agent does
  *   sim_save.c     trainers; digests and copies between memories
@@ -116,6 +117,7 @@ struct sim_term {
     uint32_t joined;
     bool planned; /* inventories were read: what an older coordinator says after that binds nobody */
     bool training, based;
+    bool dawdles; /* storage lets its recovery wait, while it is cut off and does not notice */
     uint64_t planned_ms;
     struct version plan;
     struct version base;
@@ -169,12 +171,12 @@ enum task_type {
     TASK_FETCHED,
     TASK_UNPIN,
     TASK_FAULT,
+    TASK_CUT,
     TASK_AGENT_START,
     TASK_HEAL,
 };
 
 struct task {
-    uint64_t at, order;
     enum task_type type;
     uint32_t machine, agent; /* agent: void if that one is gone; NONE32: any */
     uint32_t from, from_life;
@@ -195,13 +197,25 @@ struct anchor {
     bool promised[SIM_SHARDS][SIM_MACHINES];
 };
 
+/* Its time stands in the heap itself: putting things in order must not touch the tasks. */
+struct queued {
+    uint64_t at, order;
+    uint32_t task;
+};
+
+struct totals {
+    uint64_t schedules, events, commits, recoveries, from_storage, publishes, faults;
+    uint64_t superseded_plans; /* of terms after which another had planned: see check_plan */
+};
+
 struct sim {
     uint64_t seed, random, now, order;
     bool verbose, failed, calm; /* calm: no more faults */
     bool settles;               /* this schedule looks at the end whether everything comes to rest */
     uint64_t calm_at, quiet_at; /* quiet: nobody trains any more; 0: not yet */
     /* what this schedule is like */
-    uint32_t nodes, ranks, shards, slots, copies, per_domain, mem_every, storage_every, loss, duplicate, fault_every;
+    uint32_t nodes, ranks, shards, slots, copies, per_domain, mem_every, storage_every, loss, duplicate, fault_every,
+        notice;
     uint32_t rank_shards[SIM_RANKS][2], rank_shard_count[SIM_RANKS];
     uint32_t seats[SIM_NODES]; /* machines of the newest term */
     struct machine machines[SIM_MACHINES];
@@ -217,12 +231,16 @@ struct sim {
     bool touched;       /* memory changed: check it */
     /* queue */
     struct task tasks[SIM_TASKS];
-    uint32_t heap[SIM_TASKS], heap_count;
+    struct queued heap[SIM_TASKS];
+    uint32_t heap_count;
     uint32_t unused[SIM_TASKS], unused_count;
-    /* results */
-    uint64_t events, commits, recoveries, from_storage, publishes, faults;
-    uint64_t superseded_plans, superseded_restores;
+    struct totals totals;
 };
+
+/* sim.c */
+
+/* Runs this seed's schedule; false if it broke a promise, which is printed. */
+bool sim_run(struct sim *s, uint64_t seed, bool verbose);
 
 /* sim_queue.c */
 uint64_t sim_random(struct sim *s, uint64_t below);
@@ -311,6 +329,7 @@ const struct stage *storage_find(const struct sim *s, struct version version);
 
 /* sim_fault.c */
 void fault_strike(struct sim *s);
+void fault_cut_off(struct sim *s, uint32_t machine);
 void fault_heal(struct sim *s);
 /* Whether this many more fault domains may be hit without breaking what is promised. */
 bool fault_tolerable(const struct sim *s, uint32_t domains);

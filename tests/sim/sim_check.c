@@ -147,7 +147,7 @@ void check_decision(struct sim *s, uint32_t machine)
     bool newly = w.term == d->term && term->fates[w.step] != FATE_COMMITTED;
     check_fates(s, term, d);
     if (newly) {
-        s->commits++;
+        s->totals.commits++;
         sim_log(s, "committed " V_FMT, V_ARG(w));
         if (binds(s, d->term)) {
             set_anchor(s, term, w, term->first_begin[w.step]);
@@ -178,7 +178,7 @@ void check_decision(struct sim *s, uint32_t machine)
 void check_plan(struct sim *s, struct sim_term *term, struct version version)
 {
     if (!binds(s, term->term)) {
-        s->superseded_plans++;
+        s->totals.superseded_plans++;
         return;
     }
     if (version_cmp(version, s->anchor.version) < 0) {
@@ -189,7 +189,7 @@ void check_plan(struct sim *s, struct sim_term *term, struct version version)
         sim_fail(s, "persistent durability: term %" PRIu64 " restores " V_FMT " although " V_FMT " is published",
                  term->term, V_ARG(version), V_ARG(s->newest_published));
     }
-    s->from_storage += !s->anchor.in_memory && !version_none(version);
+    s->totals.from_storage += !s->anchor.in_memory && !version_none(version);
 }
 
 /* Trainers may read now: all of it must be there, of one version, as it was saved. */
@@ -197,7 +197,6 @@ void check_restore(struct sim *s, uint32_t machine, struct version version)
 {
     struct sim_term *term = s->terms[s->machines[machine].term->term];
     check_plan(s, term, version);
-    s->superseded_restores += !binds(s, term->term);
     for (uint32_t w = 0; w < term->world.shard_count; w++) {
         const struct shard_placement *p = &term->placement.shards[w];
         for (uint32_t i = 0; i < p->owner_count; i++) {
@@ -270,7 +269,9 @@ void check_sealed(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
     for (uint32_t slot = 0; slot < node_slot_total(m->node); slot++) {
-        bool late = s->now > agent_slot(s, machine, slot)->sealed_ms + DIGESTED_MS;
+        uint64_t sealed_ms = agent_slot(s, machine, slot)->sealed_ms;
+        uint64_t since_ms = sealed_ms > m->stopped_until ? sealed_ms : m->stopped_until;
+        bool late = s->now > since_ms + DIGESTED_MS;
         if (node_slot(m->node, slot)->state == SLOT_SEALED && late) {
             sim_fail(s, "sealed slots: m%u makes no digests of one of " V_FMT, machine,
                      V_ARG(node_slot(m->node, slot)->version));

@@ -21,7 +21,7 @@ void fault_count(struct sim *s, uint32_t domains)
     if (domains > 0) {
         s->destroyed += domains;
         s->last_destroyed_ms = s->now;
-        s->faults++;
+        s->totals.faults++;
     }
 }
 
@@ -76,7 +76,7 @@ static void crash_all(struct sim *s)
     }
     s->anchor = (struct anchor){.version = s->newest_published};
     s->destroyed = 0;
-    s->faults++;
+    s->totals.faults++;
 }
 
 static void crash_agent(struct sim *s, uint32_t machine)
@@ -87,7 +87,7 @@ static void crash_agent(struct sim *s, uint32_t machine)
         s->machines[machine].process++;
         struct task *t = sim_after(s, sim_between(s, 5, 200), TASK_AGENT_START, machine);
         t->from_life = s->machines[machine].life;
-        s->faults++;
+        s->totals.faults++;
     }
 }
 
@@ -95,9 +95,10 @@ static void crash_agent(struct sim *s, uint32_t machine)
 static void stop_machine(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
-    m->stopped_until = s->now + sim_between(s, 20, sim_chance(s, 300) ? 2000 : 200);
+    uint64_t until = s->now + sim_between(s, 20, sim_chance(s, 300) ? 2000 : 200);
+    m->stopped_until = until > m->stopped_until ? until : m->stopped_until;
     sim_log(s, "m%u stands still until %" PRIu64, machine, m->stopped_until);
-    s->faults++;
+    s->totals.faults++;
 }
 
 static void jump_clock(struct sim *s, uint32_t machine)
@@ -105,7 +106,7 @@ static void jump_clock(struct sim *s, uint32_t machine)
     uint64_t ms = sim_between(s, 1, sim_chance(s, 500) ? 200 : 3600000);
     sim_log(s, "clock of m%u jumps by %" PRIu64 " ms", machine, ms);
     s->machines[machine].clock_ahead += ms;
-    s->faults++;
+    s->totals.faults++;
 }
 
 /* The user wants the newest commit on storage, now. */
@@ -134,7 +135,7 @@ static void crash_trainer(struct sim *s)
     }
     sim_log(s, "trainer %u crashes", rank);
     save_trainer_dies(s, term, rank);
-    s->faults++;
+    s->totals.faults++;
     recover_form_soon(s);
 }
 
@@ -189,17 +190,17 @@ static void report_reach(struct sim *s, enum event_type type, uint32_t cut)
     }
 }
 
-static void cut_off(struct sim *s, uint32_t machine)
+void fault_cut_off(struct sim *s, uint32_t machine)
 {
     if (s->machines[machine].group == 0) {
         sim_log(s, "m%u is cut off", machine);
         s->machines[machine].group = 1;
         report_reach(s, EVENT_NODE_DOWN, machine);
-        s->faults++;
+        s->totals.faults++;
         if (sim_chance(s, 600)) {
             recover_form_soon(s);
         }
-        sim_after(s, sim_between(s, 50, 800), TASK_HEAL, NONE32);
+        sim_after(s, sim_between(s, 50, sim_chance(s, 200) ? 2500 : 800), TASK_HEAL, NONE32);
     }
 }
 
@@ -226,16 +227,24 @@ static void misc_trouble(struct sim *s, uint32_t machine)
     }
 }
 
+/* Coordinators are hit more often, while they recover most of all. */
+static uint32_t victim(struct sim *s)
+{
+    const struct sim_term *term = sim_newest_term(s);
+    bool recovers = term != NULL && s->machines[term->machine_of_node[0]].recovery != NULL && !term->based;
+    return s->seats[sim_chance(s, recovers ? 300 : 50) ? 0 : sim_random(s, s->nodes)];
+}
+
 void fault_strike(struct sim *s)
 {
-    uint32_t machine = s->seats[sim_random(s, s->nodes)];
+    uint32_t machine = victim(s);
     uint64_t kind = sim_random(s, 100);
     if (kind < 22) {
         crash_agent(s, sim_chance(s, 300) ? s->seats[0] : machine); /* the coordinator's has the most to remember */
     } else if (kind < 40) {
         crash_trainer(s);
     } else if (kind < 55) {
-        cut_off(s, machine);
+        fault_cut_off(s, machine);
     } else if (kind < 58) {
         storage_power_loss(s);
     } else if (kind < 61) {

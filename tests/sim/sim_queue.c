@@ -39,13 +39,39 @@ void sim_queue_clear(struct sim *s)
     }
 }
 
-static bool sooner(const struct sim *s, uint32_t a, uint32_t b)
+static bool sooner(const struct queued *x, const struct queued *y)
 {
-    const struct task *x = &s->tasks[a], *y = &s->tasks[b];
     return x->at != y->at ? x->at < y->at : x->order < y->order;
 }
 
-/* The caller fills the task in, but not its time: the heap is in order already. */
+static void push(struct sim *s, struct queued q)
+{
+    uint32_t i = s->heap_count++;
+    while (i > 0 && sooner(&q, &s->heap[(i - 1) / 2])) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    s->heap[i] = q;
+}
+
+static struct queued pop(struct sim *s)
+{
+    struct queued top = s->heap[0], last = s->heap[--s->heap_count];
+    uint32_t i = 0;
+    for (uint32_t child; (child = 2 * i + 1) < s->heap_count; i = child) {
+        if (child + 1 < s->heap_count && sooner(&s->heap[child + 1], &s->heap[child])) {
+            child++;
+        }
+        if (!sooner(&s->heap[child], &last)) {
+            break;
+        }
+        s->heap[i] = s->heap[child];
+    }
+    s->heap[i] = last;
+    return top;
+}
+
+/* The caller fills the task in. */
 struct task *sim_after(struct sim *s, uint64_t after, enum task_type type, uint32_t machine)
 {
     static struct task nowhere;
@@ -56,27 +82,16 @@ struct task *sim_after(struct sim *s, uint64_t after, enum task_type type, uint3
     uint32_t index = s->unused[--s->unused_count];
     struct task *t = &s->tasks[index];
     memset(t, 0, sizeof(*t));
-    t->at = s->now + after;
-    t->order = s->order++;
     t->type = type;
     t->machine = machine;
     t->agent = NONE32;
-    uint32_t i = s->heap_count++;
-    while (i > 0 && sooner(s, index, s->heap[(i - 1) / 2])) {
-        s->heap[i] = s->heap[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    s->heap[i] = index;
+    push(s, (struct queued){s->now + after, s->order++, index});
     return t;
 }
 
 void sim_again(struct sim *s, const struct task *from, uint64_t after)
 {
-    struct task *t = sim_after(s, after, from->type, from->machine);
-    uint64_t at = t->at, order = t->order;
-    *t = *from;
-    t->at = at;
-    t->order = order;
+    *sim_after(s, after, from->type, from->machine) = *from;
 }
 
 bool sim_next(struct sim *s, struct task *out)
@@ -84,20 +99,10 @@ bool sim_next(struct sim *s, struct task *out)
     if (s->heap_count == 0) {
         return false;
     }
-    uint32_t top = s->heap[0], last = s->heap[--s->heap_count], i = 0;
-    for (uint32_t child; (child = 2 * i + 1) < s->heap_count; i = child) {
-        if (child + 1 < s->heap_count && sooner(s, s->heap[child + 1], s->heap[child])) {
-            child++;
-        }
-        if (!sooner(s, s->heap[child], last)) {
-            break;
-        }
-        s->heap[i] = s->heap[child];
-    }
-    s->heap[i] = last;
-    *out = s->tasks[top];
-    s->unused[s->unused_count++] = top;
-    s->now = out->at;
+    struct queued first = pop(s);
+    *out = s->tasks[first.task];
+    s->unused[s->unused_count++] = first.task;
+    s->now = first.at;
     return true;
 }
 

@@ -173,7 +173,7 @@ void recover_form(struct sim *s)
     number_things(s, term);
     end_older_trainers(s);
     s->terms[++s->claimed] = term;
-    s->recoveries++;
+    s->totals.recoveries++;
     sim_log(s, "term %" PRIu64 " is claimed; coordinator m%u", term->term, s->seats[0]);
     for (uint32_t i = 0; i < s->nodes; i++) {
         struct task *t = sim_after(s, sim_between(s, 1, 40), TASK_JOIN, s->seats[i]);
@@ -214,6 +214,10 @@ void recover_join(struct sim *s, const struct task *t)
         storage_sweep_soon(s, t->machine);
     }
     if (++term->joined == s->nodes) {
+        term->dawdles = !s->calm && sim_chance(s, 60);
+        if (term->dawdles) {
+            sim_after(s, sim_between(s, 20, 400), TASK_CUT, term->machine_of_node[0]);
+        }
         recover_begin(s, term->machine_of_node[0]);
     }
 }
@@ -315,14 +319,16 @@ static void read_headers(struct sim *s, const struct machine *m, const struct si
 }
 
 /* What its sessions tell the coordinator of its members: the end of an agent at once, silence only after a while. */
-static void report_reach(struct sim *s, uint32_t coordinator)
+static void report_reach(struct sim *s, uint32_t coordinator, bool at_once)
 {
     struct machine *m = &s->machines[coordinator];
     for (uint32_t node = 0; node < s->nodes; node++) {
         uint32_t at = m->term->machine_of_node[node];
         if (s->machines[at].life == m->term->life_of_node[node] && sim_reach(s, coordinator, at)) {
             recovery_node_up(m->recovery, node);
-        } else if (s->calm || !s->machines[at].agent_up || sim_chance(s, 100)) {
+        } else if (m->term->dawdles && s->machines[at].agent_up && m->group != 0) {
+            continue;
+        } else if (at_once || s->calm || !s->machines[at].agent_up || sim_chance(s, s->notice)) {
             recovery_node_down(m->recovery, node, sim_clock(s, coordinator));
         }
     }
@@ -330,9 +336,19 @@ static void report_reach(struct sim *s, uint32_t coordinator)
 
 void recover_tick(struct sim *s, uint32_t machine)
 {
-    report_reach(s, machine);
+    report_reach(s, machine, false);
     recovery_tick(s->machines[machine].recovery, sim_clock(s, machine));
     note_plan(s, machine);
+}
+
+static bool is_member(const struct sim_term *term, uint32_t machine)
+{
+    for (uint32_t node = 0; node < term->world.node_count; node++) {
+        if (term->machine_of_node[node] == machine) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void recover_inventory(struct sim *s, const struct task *t)
@@ -342,8 +358,9 @@ void recover_inventory(struct sim *s, const struct task *t)
     if (coordinator->recovery == NULL) {
         return;
     }
-    bool stopped = (m->stopped_until > s->now || m->group != coordinator->group) && t->phase < 60;
-    if (m->alive && ((!m->agent_up && t->phase < 10) || stopped)) { /* it will be back in a moment */
+    bool silent = m->stopped_until > s->now || m->group != coordinator->group;
+    bool waited_for = silent && t->phase < 60 && is_member(term, t->from); /* members are, until they are down */
+    if (m->alive && ((!m->agent_up && t->phase < 10) || waited_for)) {     /* it will be back in a moment */
         struct task *again = recovery_task(s, t->machine, 30, TASK_INVENTORY);
         again->from = t->from;
         again->phase = t->phase + 1;
@@ -366,7 +383,7 @@ void recover_inventory(struct sim *s, const struct task *t)
         read_headers(s, m, term, &inventory);
         recovery_inventory(coordinator->recovery, &inventory, sim_clock(s, t->machine));
     } else {
-        report_reach(s, t->machine);
+        report_reach(s, t->machine, false);
     }
     if (t->number == term->asked && --term->inventories_due == 0) {
         recovery_asked_all(coordinator->recovery, sim_clock(s, t->machine));
@@ -513,10 +530,12 @@ static void emit(void *ctx, const struct recovery_action *action)
 {
     struct recovery_context *context = ctx;
     struct sim *s = context->sim;
+    struct sim_term *term = s->terms[s->machines[context->machine].term->term];
     if (action->type == RECOVERY_ASK) {
         ask_all(s, context->machine);
     } else if (action->type == RECOVERY_LIST) {
-        recovery_task(s, context->machine, storage_delay(s, 1, 30), TASK_STORED);
+        recovery_task(s, context->machine, storage_delay(s, 1, 30) + (term->dawdles ? sim_between(s, 300, 1500) : 0),
+                      TASK_STORED);
     } else if (action->type == RECOVERY_FETCH) {
         request_fetch(s, context->machine, action);
     } else {
@@ -581,6 +600,10 @@ static void fetch_arrived(struct sim *s, const struct task *t, uint32_t machine)
     struct hash128 root = {0};
     uint64_t value = 0;
     tck_status_t outcome = read_source(s, t, machine, &value, &root);
+    if (outcome == TCK_ERR_UNREACHABLE && machine == t->machine) { /* sessions that end are noticed by their own node */
+        s->terms[t->term]->dawdles = false;
+        report_reach(s, machine, true);
+    }
     if (outcome == TCK_OK && !hash128_is(sim_root(value), root)) {
         outcome = TCK_ERR_CORRUPT;
     }

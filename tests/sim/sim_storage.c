@@ -183,7 +183,7 @@ static void sync_directory(struct sim *s, const struct task *t)
     if (version_cmp(t->version, s->newest_published) > 0) {
         s->newest_published = t->version;
     }
-    s->publishes++;
+    s->totals.publishes++;
     sim_log(s, "published %" PRIu64 ".%" PRIu64, t->version.term, t->version.step);
     publish_later(s, t, PUBLISH_PRUNE);
     published(s, t, true);
@@ -283,5 +283,5 @@ void storage_trouble(struct sim *s)
     bool full = sim_chance(s, 500);
     sim_log(s, "storage %s until %" PRIu64, full ? "is full" : "hangs", until);
     *(full ? &s->storage_full_until : &s->storage_hangs_until) = until;
-    s->faults++;
+    s->totals.faults++;
 }
