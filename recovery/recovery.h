@@ -20,8 +20,8 @@ enum recovery_phase {
 struct recovery_setup {
     const struct world *world;
     const struct placement *placement;
-    uint32_t wait_ms; /* for inventories of known nodes outside the world, for members that are down to come back, and
-                         for copies out of reach before an older version is taken */
+    uint32_t wait_ms;   /* for inventories of known nodes outside the world, for members that are down to come back, and
+                           for copies out of reach before an older version is taken */
     uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds at least
                            in which copies out of reach are counted in again */
 };
