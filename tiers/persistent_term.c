@@ -189,7 +189,8 @@ static struct term_note note_decode(uint64_t term, const json_t *json)
     return note;
 }
 
-/* A file that is empty or damaged says nothing: its agent got no further than the claim. */
+/* A file that is empty, damaged or cannot be read says nothing, as if its agent had got no further than the claim. What
+ * is missing then only makes a poisoned version be tried again. */
 static tck_status_t note_read(const struct persistent *p, uint64_t term, struct term_note *out, struct error *err)
 {
     char name[DIR_NAME_MAX], *text;
@@ -197,14 +198,16 @@ static tck_status_t note_read(const struct persistent *p, uint64_t term, struct 
     json_t *json;
     struct error why = {0};
     term_name(term, name);
-    tck_status_t status = beneath_read(p->job_fd, name, TERM_FILE_MAX, &text, &len, err);
-    if (status != TCK_OK) {
-        return status;
+    tck_status_t status = beneath_read(p->job_fd, name, TERM_FILE_MAX, &text, &len, &why);
+    if (status == TCK_OK) {
+        status = json_parse(text, len, &json, &why);
+        free(text);
     }
-    status = json_parse(text, len, &json, &why);
-    free(text);
+    if (status == TCK_ERR_NOMEM) {
+        return error_set(err, status, "%s: %s", name, why.text);
+    }
     if (status != TCK_OK) {
-        log_warn("%s: %s: taken as empty", name, why.text);
+        log_warn("the note of term %" PRIu64 " is taken as empty: %s: %s", term, name, why.text);
         *out = (struct term_note){.term = term};
         return TCK_OK;
     }

@@ -7,180 +7,25 @@
  *     crash_persistent all
  *     crash_persistent FAULT AT      one of them, as a failure names it */
 #include "fault_disk.h"
-
-#include "tiers/persistent.h"
+#include "persistent_rig.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define JOB        "job"
-#define SHARDS     2
 #define FIRST_STEP 10 /* published before: 10 and 20 */
 #define OLD_STEP   20
-#define NEW_STEP   30
-#define KEEP       2
+#define NEW_STEP   RIG_BIG_STEP
 #define TERM       1
 #define RETRIES    3
-#define BIG_BYTES  (CHUNK_BYTES + 4096u)
-
-/* A child's exit status: what it was told before it ended, and whether something is wrong. */
-enum { EXIT_DONE = 0, EXIT_WRONG = 3 };
 
 static const char *const fault_names[FAULT_COUNT] = {"none",  "kill",     "EIO",       "ENOSPC",     "EINTR",
                                                      "short", "lose all", "lose data", "lose random"};
-
-static char root[256];
-static struct config config;
-static struct loop *loop;
-static struct pool *pool;
-static struct persistent *tier;
-
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "    %s: %s\n", what, why);
-    _exit(EXIT_WRONG);
-}
-
-static const char *path_of(const char *below)
-{
-    static char path[4][512];
-    static unsigned next;
-    char *out = path[next++ % 4];
-    snprintf(out, sizeof(path[0]), "%s/%s", root, below);
-    return out;
-}
-
-/* ---- content --------------------------------------------------------------------------------------------------- */
-
-/* One file of the version that is written under faults has more than one chunk. */
-static uint64_t bytes_of(struct version version, uint32_t number)
-{
-    return number == 0 && version.step == NEW_STEP ? BIG_BYTES : 8192;
-}
-
-static struct tier_item make_item(struct version version, uint32_t number)
-{
-    struct tier_item item = {.version = version, .shard = {9, number}, .image_bytes = bytes_of(version, number)};
-    item.image = aligned_alloc(4096, item.image_bytes);
-    item.crcs = calloc(chunk_count(item.image_bytes), sizeof(*item.crcs));
-    for (uint64_t i = 0; i < item.image_bytes; i += 8) {
-        uint64_t word = i * 0x9e3779b97f4a7c15u + number + 1000 * version.step;
-        memcpy(item.image + i, &word, sizeof(word));
-    }
-    item.root = digest_image(item.image, item.image_bytes, item.crcs);
-    return item;
-}
-
-static void free_item(struct tier_item *item)
-{
-    free(item->image);
-    free(item->crcs);
-}
-
-static struct manifest make_manifest(struct version version)
-{
-    struct manifest m = {.job = JOB, .version = version, .world_size = 1, .wall_ms = 1, .file_count = SHARDS};
-    m.files = calloc(SHARDS, sizeof(*m.files));
-    for (uint32_t i = 0; i < SHARDS; i++) {
-        struct tier_item item = make_item(version, i);
-        m.files[i] = (struct manifest_file){
-            .shard = item.shard, .bytes = item.image_bytes, .root = item.root, .crcs = item.crcs};
-        manifest_file_name(item.shard, m.files[i].name);
-        free(item.image);
-    }
-    return m;
-}
-
-/* ---- the tier -------------------------------------------------------------------------------------------------- */
-
-static tck_status_t open_tier(struct error *err)
-{
-    struct persistent_setup setup = {.loop = loop, .pool = pool, .config = &config};
-    return persistent_new(&setup, &tier, err);
-}
-
-static void start(void)
-{
-    struct error err = {0};
-    if (loop_new(&loop, &err) != TCK_OK || pool_new(loop, 1, &pool, &err) != TCK_OK) {
-        die("loop and pool", err.text);
-    }
-}
-
-static void stop(void)
-{
-    persistent_free(tier);
-    pool_free(pool);
-    loop_free(loop);
-}
-
-static void ended(void *ctx, const struct error *outcome)
-{
-    *(struct error *)ctx = *outcome;
-    loop_stop(loop);
-}
-
-static struct error put(struct version version, uint32_t number)
-{
-    struct error outcome = {0};
-    struct tier_item item = make_item(version, number);
-    if (persistent_put(tier, &item, ended, &outcome, &outcome) == TCK_OK) {
-        loop_run(loop);
-    }
-    free_item(&item);
-    return outcome;
-}
-
-static void nothing(void *ctx)
-{
-    (void)ctx;
-}
-
-static void turn(void *ctx, bool canceled)
-{
-    (void)ctx;
-    (void)canceled;
-    loop_stop(loop);
-}
-
-/* What a publish does after its done is the next job in the pool's only thread. */
-static void wait_for_tidy(void)
-{
-    if (pool_submit(pool, nothing, turn, NULL) == TCK_OK) {
-        loop_run(loop);
-    }
-}
-
-static struct error publish(struct version version)
-{
-    struct error outcome = {0};
-    struct manifest manifest = make_manifest(version);
-    if (persistent_publish(tier, &manifest, ended, &outcome, &outcome) == TCK_OK) {
-        loop_run(loop);
-    }
-    if (outcome.code == TCK_OK) {
-        wait_for_tidy();
-    }
-    manifest_free(&manifest);
-    return outcome;
-}
-
-static struct error drain(struct version version)
-{
-    struct error outcome = {0};
-    for (uint32_t i = 0; i < SHARDS && outcome.code == TCK_OK; i++) {
-        outcome = put(version, i);
-    }
-    return outcome.code == TCK_OK ? publish(version) : outcome;
-}
 
 /* ---- what is done under faults ----------------------------------------------------------------------------------- */
 
@@ -189,57 +34,43 @@ static struct error act(int told_fd)
 {
     struct error err = {0};
     struct version version = {TERM, NEW_STEP};
-    for (int i = 0; i < RETRIES && open_tier(&err) != TCK_OK; i++) {
-        tier = NULL;
+    for (int i = 0; i < RETRIES && rig_open(&err) != TCK_OK; i++) {
+        rig_tier = NULL;
     }
-    if (tier == NULL) {
+    if (rig_tier == NULL) {
         return err;
     }
-    (void)!persistent_note_restore(tier, TERM, (struct version){TERM, OLD_STEP}, &err);
+    (void)!persistent_note_restore(rig_tier, TERM, (struct version){TERM, OLD_STEP}, &err);
     err = (struct error){.code = TCK_ERR_INTERNAL};
     for (int i = 0; i < RETRIES && err.code != TCK_OK; i++) {
-        err = drain(version);
+        err = rig_drain(version);
     }
     if (err.code == TCK_OK && write(told_fd, "p", 1) != 1) {
-        die("tell", strerror(errno));
+        rig_die("tell", strerror(errno));
     }
     struct error later = {0};
-    (void)!persistent_note_commit(tier, TERM, &later);
-    (void)!persistent_sweep(tier, TERM, VERSION_NONE, &later);
+    (void)!persistent_note_commit(rig_tier, TERM, &later);
+    (void)!persistent_sweep(rig_tier, TERM, VERSION_NONE, &later);
     return err;
 }
 
 /* ---- what must hold after it ------------------------------------------------------------------------------------- */
 
-static void load(const struct published *which, const struct manifest_file *file)
-{
-    struct error outcome = {0};
-    struct tier_item want = make_item(which->version, (uint32_t)file->shard.lo);
-    struct tier_item got = make_item(which->version, (uint32_t)file->shard.lo);
-    got.root = (struct hash128){0, 0};
-    memset(got.image, 0, got.image_bytes);
-    if (persistent_get(tier, which, file, &got, ended, &outcome, &outcome) == TCK_OK) {
-        loop_run(loop);
-    }
-    if (outcome.code != TCK_OK || memcmp(want.image, got.image, want.image_bytes) != 0) {
-        die("a listed version does not load bit for bit", outcome.text);
-    }
-    free_item(&want);
-    free_item(&got);
-}
-
 static void load_all(const struct published *which)
 {
     struct error err = {0};
     struct manifest manifest;
-    if (persistent_manifest(tier, which, &manifest, &err) != TCK_OK) {
-        die("a listed version has no manifest", err.text);
+    if (persistent_manifest(rig_tier, which, &manifest, &err) != TCK_OK) {
+        rig_die("a listed version has no manifest", err.text);
     }
-    if (manifest.file_count != SHARDS) {
-        die("a listed version", "has another number of files");
+    if (manifest.file_count != RIG_SHARDS) {
+        rig_die("a listed version", "has another number of files");
     }
-    for (uint32_t i = 0; i < SHARDS; i++) {
-        load(which, &manifest.files[i]);
+    for (uint32_t i = 0; i < RIG_SHARDS; i++) {
+        err = rig_get(which, &manifest.files[i]);
+        if (err.code != TCK_OK) {
+            rig_die("a listed version does not load", err.text);
+        }
     }
     manifest_free(&manifest);
 }
@@ -250,8 +81,8 @@ static uint64_t check_listed(uint32_t *count_out)
     struct error err = {0};
     struct published *versions = NULL;
     size_t count = 0;
-    if (persistent_list(tier, &versions, &count, &err) != TCK_OK) {
-        die("list", err.text);
+    if (persistent_list(rig_tier, &versions, &count, &err) != TCK_OK) {
+        rig_die("list", err.text);
     }
     for (size_t i = 0; i < count; i++) {
         load_all(&versions[i]);
@@ -265,15 +96,15 @@ static uint64_t check_listed(uint32_t *count_out)
 static void found_invalid(void *ctx, const char *why)
 {
     (void)ctx;
-    die("a directory with a version's name is none", why);
+    rig_die("a directory with a version's name is none", why);
 }
 
 static void check_empty(const char *below)
 {
-    DIR *dir = opendir(path_of(below));
+    DIR *dir = opendir(rig_path(below));
     for (struct dirent *e = dir == NULL ? NULL : readdir(dir); e != NULL; e = readdir(dir)) {
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
-            die(below, e->d_name);
+            rig_die(below, e->d_name);
         }
     }
     if (dir != NULL) {
@@ -283,10 +114,10 @@ static void check_empty(const char *below)
 
 static void check_no_parts(const char *below)
 {
-    DIR *dir = opendir(path_of(below));
+    DIR *dir = opendir(rig_path(below));
     for (struct dirent *e = dir == NULL ? NULL : readdir(dir); e != NULL; e = readdir(dir)) {
         if (strstr(e->d_name, ".part") != NULL) {
-            die("a part file stays", e->d_name);
+            rig_die("a part file stays", e->d_name);
         }
     }
     if (dir != NULL) {
@@ -299,7 +130,7 @@ static bool audited(const char *op, const char *phase, const char *what)
 {
     char line[2048];
     bool found = false;
-    FILE *file = fopen(path_of("save/" JOB "/audit.n0.jsonl"), "re");
+    FILE *file = fopen(rig_path("save/" RIG_JOB "/audit.n0.jsonl"), "re");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         json_t *json = NULL;
         if (json_parse(line, strlen(line), &json, NULL) == TCK_OK) {
@@ -318,31 +149,31 @@ static bool audited(const char *op, const char *phase, const char *what)
 static bool is_there(const char *below)
 {
     struct stat st;
-    return lstat(path_of(below), &st) == 0;
+    return lstat(rig_path(below), &st) == 0;
 }
 
 static void check_audit(void)
 {
-    if (is_there("save/" JOB "/v000000000030.t1") && !audited("publish", "intent", "v000000000030.t1")) {
-        die("audit", "a version stands there and no line announces it");
+    if (is_there("save/" RIG_JOB "/v000000000030.t1") && !audited("publish", "intent", "v000000000030.t1")) {
+        rig_die("audit", "a version stands there and no line announces it");
     }
-    if (!is_there("save/" JOB "/v000000000010.t1") && !audited("delete", "intent", "v000000000010.t1")) {
-        die("audit", "a version is gone and no line announces it");
+    if (!is_there("save/" RIG_JOB "/v000000000010.t1") && !audited("delete", "intent", "v000000000010.t1")) {
+        rig_die("audit", "a version is gone and no line announces it");
     }
 }
 
 static void check_outside(void)
 {
     char text[16] = "";
-    FILE *file = fopen(path_of("outside/file"), "re");
+    FILE *file = fopen(rig_path("outside/file"), "re");
     if (file == NULL || fgets(text, sizeof(text), file) == NULL || strcmp(text, "untouched") != 0) {
-        die("outside", "a file of somebody else was changed");
+        rig_die("outside", "a file of somebody else was changed");
     }
     fclose(file);
-    DIR *dir = opendir(path_of("save"));
+    DIR *dir = opendir(rig_path("save"));
     for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && strcmp(e->d_name, JOB) != 0) {
-            die("beside the job's directory", e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && strcmp(e->d_name, RIG_JOB) != 0) {
+            rig_die("beside the job's directory", e->d_name);
         }
     }
     closedir(dir);
@@ -354,24 +185,24 @@ static void check_life_goes_on(uint64_t newest)
     struct error err = {0};
     uint64_t term = 0;
     uint32_t count;
-    if (persistent_claim_term(tier, 1, &term, &err) != TCK_OK || term <= TERM) {
-        die("claim a term", err.text);
+    if (persistent_claim_term(rig_tier, 1, &term, &err) != TCK_OK || term <= TERM) {
+        rig_die("claim a term", err.text);
     }
-    if (persistent_sweep(tier, term - 1, VERSION_NONE, &err) != TCK_OK) {
-        die("sweep", err.text);
+    if (persistent_sweep(rig_tier, term - 1, VERSION_NONE, &err) != TCK_OK) {
+        rig_die("sweep", err.text);
     }
-    check_empty("save/" JOB "/stage");
-    check_empty("save/" JOB "/trash");
-    check_no_parts("save/" JOB);
+    check_empty("save/" RIG_JOB "/stage");
+    check_empty("save/" RIG_JOB "/trash");
+    check_no_parts("save/" RIG_JOB);
     if (check_listed(&count) != newest) {
-        die("sweep", "the newest version is another one after it");
+        rig_die("sweep", "the newest version is another one after it");
     }
-    err = drain((struct version){term, NEW_STEP + 10});
+    err = rig_drain((struct version){term, NEW_STEP + 10});
     if (err.code != TCK_OK) {
-        die("the next drain", err.text);
+        rig_die("the next drain", err.text);
     }
-    if (check_listed(&count) != NEW_STEP + 10 || count > KEEP) {
-        die("the next drain", "not the newest, or too many versions stay");
+    if (check_listed(&count) != NEW_STEP + 10 || count > RIG_KEEP) {
+        rig_die("the next drain", "not the newest, or too many versions stay");
     }
 }
 
@@ -380,42 +211,34 @@ static void check(bool done)
 {
     struct error err = {0};
     uint32_t count;
-    start();
-    if (open_tier(&err) != TCK_OK) {
-        die("open", err.text);
+    rig_start();
+    if (rig_open(&err) != TCK_OK) {
+        rig_die("open", err.text);
     }
     uint64_t newest = check_listed(&count);
     if (newest != NEW_STEP && (done || newest != OLD_STEP)) {
-        die("the newest version", done ? "is not the one that was told published" : "is gone");
+        rig_die("the newest version", done ? "is not the one that was told published" : "is gone");
     }
-    if (persistent_list_invalid(tier, found_invalid, NULL, &err) != TCK_OK) {
-        die("list", err.text);
+    if (persistent_list_invalid(rig_tier, found_invalid, NULL, &err) != TCK_OK) {
+        rig_die("list", err.text);
     }
     check_audit();
     check_life_goes_on(newest);
     check_outside();
-    stop();
+    rig_stop();
 }
 
 /* ---- one case ------------------------------------------------------------------------------------------------------
  */
 
-static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-    (void)st;
-    (void)kind;
-    (void)ftw;
-    return remove(path);
-}
-
 static void make_dirs(void)
 {
-    if (mkdir(root, 0755) != 0 || mkdir(path_of("limbo"), 0755) != 0 || mkdir(path_of("outside"), 0755) != 0) {
-        die(root, strerror(errno));
+    if (mkdir(rig_root, 0755) != 0 || mkdir(rig_path("limbo"), 0755) != 0 || mkdir(rig_path("outside"), 0755) != 0) {
+        rig_die(rig_root, strerror(errno));
     }
-    FILE *file = fopen(path_of("outside/file"), "we");
+    FILE *file = fopen(rig_path("outside/file"), "we");
     if (file == NULL || fputs("untouched", file) < 0 || fclose(file) != 0) {
-        die("outside/file", strerror(errno));
+        rig_die("outside/file", strerror(errno));
     }
 }
 
@@ -424,34 +247,17 @@ static void prepare(void)
 {
     struct error err = {0};
     uint64_t term;
-    start();
-    if (open_tier(&err) != TCK_OK || persistent_claim_term(tier, TERM, &term, &err) != TCK_OK) {
-        die("prepare", err.text);
+    rig_start();
+    if (rig_open(&err) != TCK_OK || persistent_claim_term(rig_tier, TERM, &term, &err) != TCK_OK) {
+        rig_die("prepare", err.text);
     }
     for (uint64_t step = FIRST_STEP; step <= OLD_STEP; step += 10) {
-        err = drain((struct version){TERM, step});
+        err = rig_drain((struct version){TERM, step});
         if (err.code != TCK_OK) {
-            die("prepare", err.text);
+            rig_die("prepare", err.text);
         }
     }
-    stop();
-}
-
-/* In a child: fn's faults end there. Returns its exit status, or -1 if it was killed. */
-static int in_child(void (*fn)(void *ctx), void *ctx)
-{
-    int status = 0;
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid < 0) {
-        die("fork", strerror(errno));
-    }
-    if (pid == 0) {
-        fn(ctx);
-        _exit(EXIT_DONE);
-    }
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    rig_stop();
 }
 
 struct one {
@@ -465,31 +271,31 @@ static void child_prepare(void *ctx)
 {
     (void)ctx;
     make_dirs();
-    fault_disk_begin(FAULT_NONE, 0, path_of("limbo"));
+    fault_disk_begin(FAULT_NONE, 0, rig_path("limbo"));
     prepare();
 }
 
 static void child_act(void *ctx)
 {
     struct one *one = ctx;
-    start();
-    fault_disk_begin(one->fault, one->at, path_of("limbo"));
+    rig_start();
+    fault_disk_begin(one->fault, one->at, rig_path("limbo"));
     struct error err = act(one->told[1]);
     uint32_t calls = fault_disk_calls();
     char text[600];
     int len = snprintf(text, sizeof(text), "c%" PRIu32 " %s", calls, fault_disk_hit());
     if (write(one->told[1], text, (size_t)len) != len) {
-        die("tell", strerror(errno));
+        rig_die("tell", strerror(errno));
     }
     if (err.code != TCK_OK) {
-        die("one failed call is not mended by trying again", err.text);
+        rig_die("one failed call is not mended by trying again", err.text);
     }
-    stop();
+    rig_stop();
 }
 
 static void child_check(void *ctx)
 {
-    fault_disk_begin(FAULT_NONE, 0, path_of("limbo"));
+    fault_disk_begin(FAULT_NONE, 0, rig_path("limbo"));
     check(*(bool *)ctx);
 }
 
@@ -512,15 +318,15 @@ static bool hear(struct one *one, char *hit, size_t cap)
 static bool run(struct one *one)
 {
     char hit[64];
-    nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    rig_clear();
     if (pipe2(one->told, O_CLOEXEC) != 0) {
-        die("pipe", strerror(errno));
+        rig_die("pipe", strerror(errno));
     }
-    bool good = in_child(child_prepare, NULL) == EXIT_DONE && in_child(child_act, one) != EXIT_WRONG;
+    bool good = rig_in_child(child_prepare, NULL) == RIG_DONE && rig_in_child(child_act, one) != RIG_WRONG;
     close(one->told[1]);
     bool done = hear(one, hit, sizeof(hit));
     close(one->told[0]);
-    good = good && in_child(child_check, &done) == EXIT_DONE;
+    good = good && rig_in_child(child_check, &done) == RIG_DONE;
     if (!good) {
         printf("FAILED: %s at call %" PRIu32 " %s: crash_persistent %d %" PRIu32 "\n", fault_names[one->fault], one->at,
                hit, one->fault, one->at);
@@ -538,18 +344,9 @@ static bool is_left_out(enum fault fault, uint32_t at)
 
 int main(int argc, char **argv)
 {
-    char here[128];
     uint32_t cases = 0, failed = 0;
     struct one plain = {.fault = FAULT_NONE};
-    if (getcwd(here, sizeof(here)) == NULL) {
-        return 1;
-    }
-    /* Memory, if it can be had: there are thousands of runs. */
-    snprintf(root, sizeof(root), "%s/crash-persistent.%d", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : here,
-             (int)getpid());
-    config = (struct config){.job = JOB, .node = "n0", .max_ckpt_num = KEEP, .storage_verify = SWITCH_ON};
-    snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("save"));
-    snprintf(config.audit_file_path, sizeof(config.audit_file_path), "%s", path_of("save/" JOB "/audit.n0.jsonl"));
+    rig_begin("crash-persistent");
     if (argc == 3) {
         struct one one = {.fault = (enum fault)atoi(argv[1]), .at = (uint32_t)atoi(argv[2])};
         return run(&one) ? 0 : 1;
@@ -565,7 +362,7 @@ int main(int argc, char **argv)
             cases++;
         }
     }
-    nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    rig_clear();
     printf("%" PRIu32 " calls, %" PRIu32 " cases, %" PRIu32 " failed\n", plain.calls, cases, failed);
     return failed == 0 && plain.calls > 0 ? 0 : 1;
 }
