@@ -16,7 +16,7 @@ react() {
 }
 kill_agent() { local pid; pid=$(agent_pid "$1") && kill -9 $pid; }
 # Rank 1's trainer of the launch that the caller, who is in the background, was started before.
-kill_trainer() { wait_for 10 test -s "$work/pid.1" && kill -9 "$(cat "$work/pid.1")"; }
+kill_trainer() { wait_for 60 test -s "$work/pid.1" && kill -9 "$(cat "$work/pid.1")"; }
 kill_all_of() { kill_trainer && kill_node "$1"; }
 
 launch_all() {

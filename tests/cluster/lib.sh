@@ -96,7 +96,7 @@ kill_trainers() {
 }
 out() { cat "$work/out.$launch.$1"; }
 # said RANK PATTERN: the rank of this launch printed it.
-said() { grep -qE -- "$2" "$work/out.$launch.$1"; }
+said() { grep -qE -- "$2" "$work/out.$launch.$1" 2>/dev/null; }
 must_say() { said "$1" "$2" || die "rank $1 did not print '$2' but: $(tail -5 "$work/out.$launch.$1")"; }
 restored_step() { sed -nE 's/^RESTORED .*step=([0-9]+) .*/\1/p' "$work/out.$launch.$1"; }
 restored_from() { sed -nE "s/^RESTORED .* $2=([0-9]+).*/\1/p" "$work/out.$launch.$1"; } # RANK TIER -> bytes
@@ -110,6 +110,9 @@ agent_log() { echo "$work/run/$job/$1/agent.log"; }
 # logged NODE PATTERN, log_must_say NODE SECONDS PATTERN
 logged() { grep -qE -- "$2" "$(agent_log "$1")"; }
 log_must_say() { wait_for "$2" logged "$1" "$3" || die "the log of $1 does not say '$3'"; }
+# committed_steps NODE, newest_committed NODE: by the agent's log.
+committed_steps() { sed -nE 's/.*version [0-9]+\.([0-9]+) is committed$/\1/p' "$(agent_log "$1")"; }
+newest_committed() { committed_steps "$1" | sort -n | tail -1; }
 commits() { cat "$(agent_log "$1")" 2>/dev/null | grep -c 'is committed$' || true; }
 has_commits() { [ "$(commits "$1")" -ge "$2" ]; }
 # more_commits NODE COUNT SECONDS: so many more from now on.
@@ -121,7 +124,7 @@ same_agent() { [ "$(agent_pid "$1")" = "$2" ]; }
 kill_node() {
     local pid
     for pid in $(keeper_pid "$1") $(agent_pid "$1"); do kill -9 "$pid"; done
-    wait_for 5 no_agent "$1" || die "node $1 does not die"
+    wait_for 60 no_agent "$1" || die "node $1 does not die"
 }
 no_agent() { [ -z "$(agent_pid "$1")" ]; }
 ask() { # NODE COMMAND...

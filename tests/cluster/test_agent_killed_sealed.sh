@@ -6,12 +6,12 @@ held=$work/go
 # seal_held STEP: rank 1 has sealed the step and says so to nobody; everybody else's part of it is there.
 seal_held() {
     wait_for 60 said 1 "^HELD $1\$" || die "rank 1 does not come to step $1: $(out 1 | tail -3)"
-    log_must_say a 30 "version 1\.$1 is protected"
+    log_must_say a 60 "version 1\.$1 is protected"
     logged b "version 1\.$1 is protected" && die "node b knows of the seal of step $1"
     victim=$(agent_pid b)
 }
 new_agent() { local p; p=$(agent_pid b); [ -n "$p" ] && [ "$p" != "$victim" ]; }
-committed() { log_must_say a 30 "version 1\.$1 is committed"; }
+committed() { log_must_say a 60 "version 1\.$1 is committed"; }
 
 mem_interval=10
 begin 2
@@ -20,24 +20,24 @@ run_on b "1" --steps 100000 --step-ms 5 --wait-commit --hold-seal 20 --hold-file
 
 seal_held 20 # the trainer lives, and finds a dead agent's socket when it wants to say so
 kill -9 "$victim"
-wait_for 15 new_agent || die "the agent did not come back"
+wait_for 60 new_agent || die "the agent did not come back"
 touch "$held.20"
 committed 20
-wait_for 30 said 1 '^COMMITTED 20$' || die "the trainer is not told of step 20: $(out 1 | tail -3)"
+wait_for 60 said 1 '^COMMITTED 20$' || die "the trainer is not told of step 20: $(out 1 | tail -3)"
 
 seal_held 40 # the agent is stopped: the message lies unread in its socket when it dies
 kill -STOP "$victim"
 touch "$held.40"
 sleep 0.3 # for the message to be there; the test holds without it too
 kill -9 "$victim"
-wait_for 15 new_agent || die "the agent did not come back"
+wait_for 60 new_agent || die "the agent did not come back"
 committed 40
 
 seal_held 60 # the trainers are killed too, while no agent is there to see it, and so is the coordinator's agent
 kill -STOP "$victim" "$(agent_pid a)"
 kill_trainers
 kill -9 "$victim" "$(agent_pid a)"
-wait_for 15 new_agent || die "the agent did not come back"
+wait_for 60 new_agent || die "the agent did not come back"
 committed 60
 logged b 'version 1\.60 is protected' || die "node b did not take over the slot of step 60"
 

@@ -3,17 +3,17 @@
 # in the same term.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
-run_on a "0" --steps 100000 --step-ms 20
-run_on b "1" --steps 100000 --step-ms 20
-wait_for 30 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
+run_on a "0" --steps 100000 --step-ms 20 --lockstep
+run_on b "1" --steps 100000 --step-ms 20 --lockstep
+wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
 for victims in a b "a b" b a "a b"; do
     for node in $victims; do kill -9 "$(agent_pid "$node")"; done
     for node in a b; do
-        more_commits "$node" 3 20 || die "killed $victims: no commits on $node: $(tail -3 "$(agent_log "$node")")"
+        more_commits "$node" 3 60 || die "killed $victims: no commits on $node: $(tail -3 "$(agent_log "$node")")"
     done
 done
 [ "$(grep -c 'claimed term' "$(agent_log a)")" = 1 ] || die "a new term was formed"
-newest=$(sed -nE 's/.*version [0-9]+\.([0-9]+) is committed$/\1/p' "$(agent_log b)" | sort -n | tail -1)
+newest=$(newest_committed b)
 kill_trainers
 begin 2
 run_on a "0" --steps $((newest + 20)) --done

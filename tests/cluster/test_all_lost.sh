@@ -9,7 +9,7 @@ run_on b "1" --twins 2 --steps 16 --wait-commit --wait-drained
 all_end
 must_say 0 '^DRAINED 16$'
 only_two() { [ "$(ls -d "$work"/save/test/v* | wc -l)" -le 2 ]; }
-wait_for 5 only_two || die "max_ckpt_num is 2: $(ls "$work/save/test")"
+wait_for 60 only_two || die "max_ckpt_num is 2: $(ls "$work/save/test")"
 ask a verify published >/dev/null || die "verify: $(ask a verify published)"
 kill_node a
 kill_node b

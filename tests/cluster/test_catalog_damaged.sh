@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0 1" --steps 1000 --step-ms 20 --wait-commit
-wait_for 30 said 0 '^COMMITTED 8$' || die "no commit: $(out 0 | tail -3)"
+wait_for 60 said 0 '^COMMITTED 8$' || die "no commit: $(out 0 | tail -3)"
 kill_trainers
 catalog=$work/run/test/a/catalog
 kill -STOP "$(keeper_pid a)" # it would start the agent again before the catalog is damaged

@@ -9,11 +9,11 @@ storage_interval=10
 settings=',"max_ckpt_num":2'
 head -c 2M /dev/zero >"$work/save/other"
 begin 2
-run_on a "0 1" --steps 100000 --step-ms 20
-log_must_say a 30 '(drain|published).*[Nn]o space left'
+run_on a "0 1" --steps 100000 --step-ms 20 --lockstep
+log_must_say a 60 '(drain|published).*[Nn]o space left'
 before=$(commits a)
-more_commits a 5 20 || die "no commit since the disk is full ($before before)"
+more_commits a 5 60 || die "no commit since the disk is full ($before before)"
 ! logged a 'is published' || die "published on a full disk"
 rm "$work/save/other"
-log_must_say a 30 'is published'
+log_must_say a 60 'is published'
 ask a verify published >/dev/null || die "verify: $(ask a verify published)"

@@ -3,22 +3,28 @@
 # on, finds itself another keeper, and nothing is lost.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
-run_on a "0 1" --steps 100000 --step-ms 20
-wait_for 30 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
+run_on a "0 1" --steps 100000 --step-ms 20 --lockstep
+wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
 keeper=$(keeper_pid a) first=$(agent_pid a)
 config=$work/run/test/a/config.json
 mv "$config" "$work/config"
 mkfifo "$config" # it cannot become ready before somebody writes what it reads
 kill -9 "$first"
 restarted() { agent=$(agent_pid a); [ -n "$agent" ] && [ "$agent" != "$first" ]; }
-wait_for 20 restarted || die "the agent is not started again"
+wait_for 60 restarted || die "the agent is not started again"
 kill -9 "$keeper"
-timeout 20 bash -c 'cat "$0" >"$1"' "$work/config" "$config" || die "the configuration is not read"
+# It reads the file twice: it starts itself again with an environment of its own.
+ready=$(grep -c ' is ready at ' "$(agent_log a)")
+feed() {
+    timeout 2 bash -c 'cat "$0" >"$1"' "$work/config" "$config"
+    [ "$(grep -c ' is ready at ' "$(agent_log a)")" -gt "$ready" ]
+}
+wait_for 60 feed || die "the configuration is not read"
 mv "$work/config" "$config"
-log_must_say a 20 'everything is parked with the new keeper'
-more_commits a 3 20 || die "no commits after it: $(tail -3 "$(agent_log a)")"
+log_must_say a 60 'everything is parked with the new keeper'
+more_commits a 3 60 || die "no commits after it: $(tail -3 "$(agent_log a)")"
 same_agent a "$agent" || die "the agent was started once more"
-newest=$(sed -nE 's/.*version [0-9]+\.([0-9]+) is committed$/\1/p' "$(agent_log a)" | sort -n | tail -1)
+newest=$(newest_committed a)
 kill_trainers
 begin 2
 run_on a "0 1" --steps $((newest + 20)) --done

@@ -3,11 +3,11 @@
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":1500'
 begin 2
-run_on a "0" --steps 100000 --step-ms 20
-run_on b "1" --steps 100000 --step-ms 20
-wait_for 30 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
+run_on a "0" --steps 100000 --step-ms 20 --lockstep
+run_on b "1" --steps 100000 --step-ms 20 --lockstep
+wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
 kill -STOP "$(keeper_pid b)"
 sleep 6 # more than it takes to fill its queue
 ! logged a 'node b is down' || die "the agent whose keeper hangs is not heard: $(grep 'is down' "$(agent_log a)")"
-more_commits a 3 20 || die "no commits: $(tail -3 "$(agent_log a)")"
+more_commits a 3 60 || die "no commits: $(tail -3 "$(agent_log a)")"
 kill -CONT "$(keeper_pid b)"

@@ -20,7 +20,7 @@ two_segments() { ask a status --json | python3 -c 'import json,sys; sys.exit(jso
 begin 2
 run_on a "0" --count 70000 --steps 24 --wait-commit
 run_on b "1" --count 70000 --steps 24 --wait-commit
-wait_for 10 two_segments || die "old segments stay: $(ask a status)"
+wait_for 60 two_segments || die "old segments stay: $(ask a status)"
 all_end
 [ "$(restored_step 0)" = 20 ] || die "restored $(restored_step 0) instead of 20"
 
@@ -29,4 +29,4 @@ begin 2
 run_on c "0" --steps 4
 run_on d "1" --steps 4
 wait "${trainers[@]}" && die "registered beyond the cap"
-for rank in 0 1; do must_say $rank '^ERROR register: .*3207168 bytes wanted, .*1048576 allowed'; done
+for rank in 0 1; do must_say $rank '^ERROR register: .*[0-9]{7} bytes wanted, .*1048576 allowed'; done

@@ -14,7 +14,7 @@ all_end
 for try in 1 2; do
     begin 1
     run_on a "0" --steps 100000 --step-ms 1000 # dies before its next save
-    wait_for 20 said 0 '^STEP' || die "try $try does not run: $(out 0)"
+    wait_for 60 said 0 '^STEP' || die "try $try does not run: $(out 0)"
     kill_trainers
     [ "$(restored_step 0)" = 8 ] || die "try $try restored $(restored_step 0) instead of 8"
 done

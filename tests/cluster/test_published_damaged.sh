@@ -36,5 +36,5 @@ for damage in flipped shortened without_manifest swapped; do
     all_end
     [ "$(restored_step 0)" = 4 ] || die "$damage: restored $(restored_step 0) instead of 4"
     logged "$node" '(000000000008.t|1\.8|\.8 )' || die "$damage: the log does not name the version"
-    wait_for 10 no_agent "$node" || die "$damage: the agent stays"
+    wait_for 60 no_agent "$node" || die "$damage: the agent stays"
 done

@@ -32,7 +32,7 @@ hit() {
     4)
         what="the keeper of $node"
         kill -9 $(keeper_pid "$node")
-        wait_for 10 parked_again "$node" "${parked:-0}" || die "seed $seed: no new keeper on $node"
+        wait_for 60 parked_again "$node" "${parked:-0}" || die "seed $seed: no new keeper on $node"
         ;;
     5) what="node $node" && kill_node "$node" && new_node $victim ;;
     esac
@@ -54,7 +54,7 @@ for round in $(seq "${ROUNDS:-5}"); do
         start --steps 100000 --step-ms 20 --wait-commit
     fi
     committed_beyond() { local step; step=$(newest_commit); [ "${step:-0}" -gt $((newest + 6)) ]; }
-    wait_for 30 committed_beyond || die "seed $seed round $round: no commits: $(out 0 | tail -3)"
+    wait_for 60 committed_beyond || die "seed $seed round $round: no commits: $(out 0 | tail -3)"
     check_restored
     hit 6
     kill_trainers

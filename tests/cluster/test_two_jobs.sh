@@ -17,7 +17,7 @@ begin 1
 run_on a "0" --count 1000 --steps 14 --done
 all_end
 [ "$(restored_step 0)" = 12 ] || die "job two restored $(restored_step 0) instead of 12"
-wait_for 10 no_agent a || die "the agent of job two stays"
+wait_for 60 no_agent a || die "the agent of job two stays"
 job=one
 [ -n "$(agent_pid a)" ] || die "the agent of job one went with job two"
 begin 1
