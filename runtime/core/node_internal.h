@@ -20,6 +20,7 @@ struct save {
     struct version version; /* VERSION_NONE: entry not in use */
     enum refusal refusal;
     bool ready, to_storage, told_failed;
+    bool found; /* at the start: it may have been reported as ready before */
     uint64_t deadline_ms, next_send_ms;
     uint8_t *ranks; /* rank_count of enum rank_progress */
 };

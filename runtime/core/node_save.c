@@ -52,7 +52,7 @@ void save_refuse(struct node *n, struct version v, enum refusal refusal, struct 
         return;
     }
     s->refusal = refusal;
-    if (!s->ready) { /* else it may be committed all the same */
+    if (!s->ready && !s->found) { /* else it may be committed all the same */
         s->told_failed = true;
         tell(v, TOLD_FAILED, out);
     }
