@@ -31,9 +31,11 @@ try() {
         echo "$name: does not build"
         return 1
     fi
-    local found
-    if found=$(timeout 120 "$work/$name" --seed 1 --count "$seeds"); then
-        echo "$name: NOT FOUND in $seeds schedules"
+    local found status
+    found=$(ulimit -t 120; "$work/$name" --seed 1 --count "$seeds" 2>&1)
+    status=$?
+    if [ $status -eq 0 ] || [ $status -eq 137 ] || [ $status -eq 152 ]; then # 137, 152: out of processor time
+        echo "$name: NOT FOUND in $seeds schedules ($status)"
         return 1
     fi
     echo "$name: $(echo "$found" | head -1)"
@@ -42,7 +44,7 @@ try() {
 failed=0 count=0
 while IFS='|' read -r name file script; do
     name=${name// /} file=${file// /}
-    if [[ $name == \#* || -z $name || (-n $only && $name != "$only") ]]; then
+    if [[ $name == \#* || -z $name || (-n $only && $name != $only) ]]; then
         continue
     fi
     count=$((count + 1))

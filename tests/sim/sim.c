@@ -109,6 +109,7 @@ static void run_agent_task(struct sim *s, const struct task *t)
         [TASK_INVENTORY] = recover_inventory,
         [TASK_STORED] = recover_stored,
         [TASK_FETCH] = recover_fetch,
+        [TASK_PULLED] = recover_pulled,
         [TASK_FETCHED] = recover_fetched,
         [TASK_UNPIN] = agent_unpin,
         [TASK_MESSAGE] = agent_message,
@@ -157,7 +158,9 @@ static void calm_down(struct sim *s)
     s->loss = s->duplicate = 0;
     fault_heal(s);
     sim_log(s, "calm");
-    recover_form_soon(s);
+    if (sim_chance(s, 500) || !recover_stands(s)) {
+        recover_form_soon(s); /* else the term must go on by itself from whatever was lost on the way */
+    }
 }
 
 /* Whether this version was begun when all was healed already. */

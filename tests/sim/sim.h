@@ -124,6 +124,7 @@ struct sim_term {
     uint64_t step;
     struct trainer trainers[SIM_RANKS];
     uint8_t fates[SIM_STEPS]; /* enum fate: what was decided, once */
+    bool told_failed[SIM_STEPS];
     uint64_t first_begin[SIM_STEPS];
     uint32_t inventories_due, asked; /* answers of the newest round of questions */
     struct stored_version stored[SIM_PUBLISHED];
@@ -168,6 +169,7 @@ enum task_type {
     TASK_INVENTORY,
     TASK_STORED,
     TASK_FETCH,
+    TASK_PULLED,
     TASK_FETCHED,
     TASK_UNPIN,
     TASK_FAULT,
@@ -180,6 +182,7 @@ struct task {
     enum task_type type;
     uint32_t machine, agent; /* agent: void if that one is gone; NONE32: any */
     uint32_t from, from_life;
+    uint32_t asker, asker_agent; /* who waits for a pull */
     uint32_t rank, slot, shard, phase;
     uint8_t source;
     uint64_t number;
@@ -226,6 +229,7 @@ struct sim {
     struct anchor anchor;
     struct version newest_published;
     uint64_t storage_full_until, storage_hangs_until;
+    uint64_t storage_lost_ms; /* when it last lost what was not synced */
     uint64_t last_destroyed_ms;
     uint32_t destroyed; /* fault domains hit since the anchor's save began */
     bool touched;       /* memory changed: check it */
@@ -303,6 +307,8 @@ void save_transfer(struct sim *s, const struct task *t);
 /* sim_recover.c */
 struct sim_term *sim_newest_term(const struct sim *s);
 void recover_form_soon(struct sim *s);
+/* Whether the newest term trains, with all of its agents and trainers. */
+bool recover_stands(const struct sim *s);
 void recover_form(struct sim *s);
 void recover_join(struct sim *s, const struct task *t);
 void recover_begin(struct sim *s, uint32_t machine);
@@ -311,6 +317,7 @@ void recover_inventory(struct sim *s, const struct task *t);
 void recover_stored(struct sim *s, const struct task *t);
 void recover_fetch(struct sim *s, const struct task *t);
 void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a);
+void recover_pulled(struct sim *s, const struct task *t);
 void recover_fetched(struct sim *s, const struct task *t);
 void sim_term_free(struct sim_term *term);
 
@@ -322,6 +329,8 @@ void storage_publish_step(struct sim *s, const struct task *t);
 void storage_power_loss(struct sim *s);
 /* Full, or so slow that nothing ends, for a while. */
 void storage_trouble(struct sim *s);
+/* Whether all files of the version are written, published or not. */
+bool storage_has_all(const struct sim *s, struct version version);
 void storage_sweep_soon(struct sim *s, uint32_t machine);
 void storage_sweep(struct sim *s, const struct task *t);
 uint64_t storage_delay(struct sim *s, uint64_t low, uint64_t high);
@@ -344,6 +353,10 @@ void check_restore(struct sim *s, uint32_t machine, struct version version);
 void check_same_base(struct sim *s, const struct sim_term *term, struct version version);
 void check_plan(struct sim *s, struct sim_term *term, struct version version);
 void check_storage(struct sim *s);
+/* What the trainers of a node are told. */
+void check_told(struct sim *s, uint32_t machine, const struct action *a);
+/* A version is published only when all of it was written. */
+void check_publish(struct sim *s, uint32_t machine, const struct action *a);
 void check_fenced(struct sim *s, uint32_t machine);
 /* All is healed and nobody trains: nothing is left over. */
 void check_settled(struct sim *s);

@@ -189,8 +189,10 @@ static void act(struct sim *s, uint32_t machine, const struct action *a)
         save_granted(s, machine, a);
         break;
     case ACTION_REFUSE:
-    case ACTION_TELL:
         break; /* nothing that a simulated trainer minds */
+    case ACTION_TELL:
+        check_told(s, machine, a);
+        break;
     case ACTION_WRITE_HEADER:
     case ACTION_VERIFY:
     case ACTION_REPLICATE:
@@ -218,6 +220,7 @@ static void act(struct sim *s, uint32_t machine, const struct action *a)
         announce(s, machine);
         break;
     case ACTION_PUBLISH:
+        check_publish(s, machine, a);
         storage_publish(s, machine, a);
         break;
     }

@@ -139,15 +139,32 @@ void check_fenced(struct sim *s, uint32_t machine)
     }
 }
 
+/* Each decision must pass for one at the node that receives it. */
+static void check_wire(struct sim *s, const struct decision *d)
+{
+    struct writer w = writer_new(0);
+    decision_encode(d, &w);
+    struct reader r = reader_of(w.data, w.len);
+    struct decision again = decision_decode(&r);
+    if (w.failed || r.failed || again.seq != d->seq || !version_is(again.watermark, d->watermark)) {
+        sim_fail(s, "wire: decision %" PRIu64 " of term %" PRIu64 " is refused by who receives it", d->seq, d->term);
+    }
+    writer_free(&w);
+}
+
 void check_decision(struct sim *s, uint32_t machine)
 {
     const struct decision *d = &s->machines[machine].kept;
+    check_wire(s, d);
     struct sim_term *term = s->terms[d->term];
     struct version w = d->watermark;
     bool newly = w.term == d->term && term->fates[w.step] != FATE_COMMITTED;
     check_fates(s, term, d);
     if (newly) {
         s->totals.commits++;
+        if (term->told_failed[w.step]) {
+            sim_fail(s, "told: trainers heard that " V_FMT " failed, and it is committed", V_ARG(w));
+        }
         sim_log(s, "committed " V_FMT, V_ARG(w));
         if (binds(s, d->term)) {
             set_anchor(s, term, w, term->first_begin[w.step]);
@@ -161,6 +178,37 @@ void check_decision(struct sim *s, uint32_t machine)
             sim_log(s, "term %" PRIu64 " is based on " V_FMT, d->term, V_ARG(w));
             set_anchor(s, term, w, term->planned_ms);
         }
+    }
+}
+
+/* Whether the trainers may believe it: protected has its copies, committed is, published stands on storage (or did,
+ * before newer ones), and failed will not be committed after all. */
+void check_told(struct sim *s, uint32_t machine, const struct action *a)
+{
+    const struct machine *m = &s->machines[machine];
+    struct sim_term *term = s->terms[m->term->term];
+    enum fate fate = a->version.term == term->term ? (enum fate)term->fates[a->version.step] : FATE_OVER;
+    bool published = storage_find(s, a->version) != NULL || version_cmp(a->version, s->newest_published) <= 0;
+    bool wrong = (a->told == TOLD_COMMITTED && fate == FATE_UNDECIDED) || (a->told == TOLD_PUBLISHED && !published) ||
+                 (a->told == TOLD_FAILED && fate == FATE_COMMITTED);
+    if (wrong) {
+        static const char *const names[] = {"protected", "committed", "published", "failed"};
+        sim_fail(s, "told: trainers of m%u hear that " V_FMT " is %s", machine, V_ARG(a->version), names[a->told]);
+    }
+    if (a->told == TOLD_FAILED && a->version.term == term->term) {
+        term->told_failed[a->version.step] = true;
+    }
+}
+
+void check_publish(struct sim *s, uint32_t machine, const struct action *a)
+{
+    const struct machine *m = &s->machines[machine];
+    bool excused = s->storage_lost_ms + 3000 > s->now && s->storage_lost_ms > 0;
+    if (!excused && !storage_has_all(s, a->version)) {
+        sim_fail(s, "publish: m%u publishes " V_FMT " before all of it is written", machine, V_ARG(a->version));
+    }
+    if (decision_fate(coordinator_decision(m->coordinator), a->version) == FATE_UNDECIDED) {
+        sim_fail(s, "publish: m%u publishes " V_FMT ", which is not committed", machine, V_ARG(a->version));
     }
 }
 

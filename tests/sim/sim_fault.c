@@ -181,7 +181,8 @@ static void report_reach(struct sim *s, enum event_type type, uint32_t cut)
         for (uint32_t node = 0; m->node != NULL && node < s->nodes; node++) {
             uint32_t other = m->term->machine_of_node[node];
             bool concerns = cut == NONE32 || (i == cut) != (other == cut);
-            if (concerns && node != m->self && sim_chance(s, 700)) {
+            bool noticed = type == EVENT_NODE_UP || sim_chance(s, 700);
+            if (concerns && node != m->self && noticed) {
                 struct task *t = sim_after(s, sim_between(s, 20, 100), TASK_LOCAL, i);
                 t->agent = m->agent;
                 t->event = (struct event){.type = type, .term = m->term->term, .node = node};

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define ASK_AGAIN_MS    100 /* fetches without an outcome */
+#define ASKED_AGAIN_MAX 40
+
 struct sim_term *sim_newest_term(const struct sim *s)
 {
     return s->claimed > 0 ? s->terms[s->claimed] : NULL;
@@ -27,6 +30,20 @@ void recover_form_soon(struct sim *s)
         s->form_pending = true;
         sim_after(s, sim_between(s, 20, 150), TASK_FORM, NONE32);
     }
+}
+
+bool recover_stands(const struct sim *s)
+{
+    const struct sim_term *term = sim_newest_term(s);
+    bool stands = term != NULL && term->training && !s->form_pending;
+    for (uint32_t node = 0; stands && node < s->nodes; node++) {
+        const struct machine *m = &s->machines[term->machine_of_node[node]];
+        stands = m->life == term->life_of_node[node] && m->terms.adopted == term->term;
+    }
+    for (uint32_t r = 0; stands && r < s->ranks; r++) {
+        stands = term->trainers[r].alive;
+    }
+    return stands;
 }
 
 static bool is_seated(const struct sim *s, uint32_t machine)
@@ -336,6 +353,13 @@ static void report_reach(struct sim *s, uint32_t coordinator, bool at_once)
 
 void recover_tick(struct sim *s, uint32_t machine)
 {
+    struct machine *m = &s->machines[machine];
+    if (!m->kept.based && m->kept.watermark.term == m->term->term) { /* its own commit needs no older one under it */
+        agent_feed(s, machine, (struct event){.type = EVENT_BASED, .term = m->term->term});
+        recovery_free(m->recovery);
+        m->recovery = NULL;
+        return;
+    }
     report_reach(s, machine, false);
     recovery_tick(s->machines[machine].recovery, sim_clock(s, machine));
     note_plan(s, machine);
@@ -548,8 +572,9 @@ static void emit(void *ctx, const struct recovery_action *action)
 /* The outcome goes to the coordinator, or is lost: then the question comes again. */
 static void answer(struct sim *s, const struct task *request, tck_status_t outcome)
 {
-    struct task *t = sim_after(s, sim_between(s, 1, 10), TASK_FETCHED, request->machine);
-    t->agent = request->agent;
+    bool pulled = request->type == TASK_PULLED;
+    struct task *t = sim_after(s, sim_between(s, 1, 10), TASK_FETCHED, pulled ? request->asker : request->machine);
+    t->agent = pulled ? request->asker_agent : request->agent;
     t->term = request->term;
     t->rank = request->rank;
     t->shard = request->shard;
@@ -594,13 +619,15 @@ static tck_status_t read_source(const struct sim *s, const struct task *t, uint3
 }
 
 /* The bytes are here (or not): what the agent does when its pull is done. */
-static void fetch_arrived(struct sim *s, const struct task *t, uint32_t machine)
+void recover_pulled(struct sim *s, const struct task *t)
 {
+    uint32_t machine = t->machine;
     struct memory_slot *memory = agent_slot(s, machine, t->slot);
     struct hash128 root = {0};
     uint64_t value = 0;
     tck_status_t outcome = read_source(s, t, machine, &value, &root);
-    if (outcome == TCK_ERR_UNREACHABLE && machine == t->machine) { /* sessions that end are noticed by their own node */
+    if (outcome == TCK_ERR_UNREACHABLE &&
+        s->machines[machine].recovery != NULL) { /* sessions that end are noticed by their own node */
         s->terms[t->term]->dawdles = false;
         report_reach(s, machine, true);
     }
@@ -631,14 +658,18 @@ void recover_fetch(struct sim *s, const struct task *t)
     if (gone && sim_reach(s, t->machine, machine) && term_judge(&m->terms, t->term) == TERM_STALE) {
         agent_tell_stale(s, machine, t->machine);
     }
-    if (t->phase == 1 && m->agent == t->number) {
-        fetch_arrived(s, t, machine);
+    if (t->phase > 0 && m->agent == t->number) { /* its pull is under way, or done */
+        struct task again = *t;
+        again.phase++;
+        if (again.phase < ASKED_AGAIN_MAX) {
+            sim_again(s, &again, ASK_AGAIN_MS);
+        }
         return;
     }
-    if (gone || !sim_answers(s, t->machine, machine) || t->phase == 1) { /* nothing heard: asked again */
+    if (gone || !sim_answers(s, t->machine, machine)) { /* nothing heard: asked again */
         struct task again = *t;
         again.phase = 0;
-        sim_again(s, &again, 100);
+        sim_again(s, &again, ASK_AGAIN_MS);
         return;
     }
     m->fetching = t;
@@ -667,9 +698,20 @@ void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a)
         return;
     }
     uint64_t slow = !s->calm && sim_chance(s, 100) ? sim_between(s, 100, 600) : 0;
-    struct task t = *request;
-    t.phase = 1;
-    t.slot = a->slot;
-    t.number = m->agent;
-    sim_again(s, &t, slow + sim_between(s, 5, 60));
+    struct task *pull = sim_after(s, slow + sim_between(s, 5, 60), TASK_PULLED, machine);
+    pull->agent = m->agent;
+    pull->term = request->term;
+    pull->rank = request->rank;
+    pull->shard = request->shard;
+    pull->version = request->version;
+    pull->source = request->source;
+    pull->from = request->from;
+    pull->from_life = request->from_life;
+    pull->slot = a->slot;
+    pull->asker = request->machine;
+    pull->asker_agent = request->agent;
+    struct task again = *request;
+    again.phase = 1;
+    again.number = m->agent;
+    sim_again(s, &again, ASK_AGAIN_MS);
 }

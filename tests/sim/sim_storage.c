@@ -113,6 +113,27 @@ void storage_drained(struct sim *s, const struct task *t)
             .type = EVENT_DRAINED_HERE, .term = m->term->term, .version = t->version, .attempt = t->number, .ok = ok});
 }
 
+static bool all_files_synced(const struct sim *s, const struct stage *stage)
+{
+    for (uint32_t shard = 0; shard < s->shards; shard++) {
+        if (!stage->files[shard].synced) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool storage_has_all(const struct sim *s, struct version version)
+{
+    for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
+        const struct stage *stage = &s->stages[i];
+        if (stage->used && version_is(stage->version, version) && all_files_synced(s, stage)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- publish --------------------------------------------------------------------------------------------------- */
 
 enum publish_phase { PUBLISH_CHECK, PUBLISH_FENCE, PUBLISH_RENAME, PUBLISH_SYNC, PUBLISH_PRUNE };
@@ -140,16 +161,6 @@ static void published(struct sim *s, const struct task *t, bool ok)
     agent_feed(s, t->machine,
                (struct event){
                    .type = EVENT_PUBLISHED, .term = t->term, .version = t->version, .attempt = t->number, .ok = ok});
-}
-
-static bool all_files_synced(const struct sim *s, const struct stage *stage)
-{
-    for (uint32_t shard = 0; shard < s->shards; shard++) {
-        if (!stage->files[shard].synced) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* Un-publishes the oldest while there are more than are to be kept; the newest always stays. */
@@ -249,6 +260,7 @@ void storage_sweep(struct sim *s, const struct task *t)
     for (uint32_t i = 0; i < SIM_PUBLISHED && s->machines[t->machine].process == t->slot; i++) {
         struct stage *stage = &s->stages[i];
         if (stage->used && !stage->visible && stage->version.term < t->term) {
+            s->storage_lost_ms = s->now;
             memset(stage, 0, sizeof(*stage));
         }
     }
@@ -260,6 +272,7 @@ void storage_sweep(struct sim *s, const struct task *t)
 void storage_power_loss(struct sim *s)
 {
     sim_log(s, "storage loses power");
+    s->storage_lost_ms = s->now;
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
         struct stage *stage = &s->stages[i];
         if (!stage->used || stage->durable) {
