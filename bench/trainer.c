@@ -80,6 +80,7 @@ void trainer_attach(struct trainer *t, const struct bench *bench, const char *jo
     trainer_check(t, tck_register(t->client), "register");
     bench_stop(&go);
     t->register_time = go.seconds;
+    t->register_cpu = go.cpu;
 }
 
 void trainer_detach(struct trainer *t, bool job_done)

@@ -16,6 +16,7 @@ struct trainer {
     uint32_t node;        /* number in the node's name: another one is another machine, with an agent of its own */
     double reported;      /* stall of the newest snapshot as tck_stats tells it, seconds */
     double register_time; /* of adding and registering the tensors, seconds */
+    double register_cpu;  /* the same in processor time of this process */
     uint32_t page_bytes;
 };
 
