@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SMALL_PAGE 4096
-#define HUGE_PAGE  ((size_t)2 << 20)
+#define HUGE_PAGE ((size_t)2 << 20)
 
 /* ---- one shard ----------------------------------------------------------------------------------------------- */
 
@@ -33,8 +32,9 @@ static bool is_mapped(const struct shard_slots *shard, const struct stat *st, si
 }
 
 /* Huge pages are mapped as such only from a boundary of theirs on; the kernel chooses one by itself only where
- * shmem_enabled allows huge pages. */
-static void *map_aligned(size_t bytes, int populate, int fd)
+ * shmem_enabled allows huge pages. All pages are entered into the page table here, or each would cost a fault in the
+ * first snapshots. */
+static void *map_aligned(size_t bytes, int fd)
 {
     size_t room = bytes + HUGE_PAGE;
     uint8_t *from = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -44,7 +44,7 @@ static void *map_aligned(size_t bytes, int populate, int fd)
     if (from == MAP_FAILED) {
         return MAP_FAILED;
     }
-    base = mmap(from + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | populate, fd, 0);
+    base = mmap(from + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0);
     if (base == MAP_FAILED) {
         munmap(from, room);
         return MAP_FAILED;
@@ -59,8 +59,6 @@ static void *map_aligned(size_t bytes, int populate, int fd)
 static tck_status_t map_fd(struct shard_slots *shard, int fd, struct error *err)
 {
     size_t bytes = shard->segment.slot_stride * shard->segment.slot_count;
-    /* Small pages are entered into the page table here, or each would cost a fault in the first snapshot. */
-    int populate = shard->segment.page_bytes == SMALL_PAGE ? MAP_POPULATE : 0;
     struct stat st;
     void *base;
 
@@ -70,7 +68,7 @@ static tck_status_t map_fd(struct shard_slots *shard, int fd, struct error *err)
     if (is_mapped(shard, &st, bytes)) {
         return TCK_OK;
     }
-    base = map_aligned(bytes, populate, fd);
+    base = map_aligned(bytes, fd);
     if (base == MAP_FAILED) {
         return error_set(err, status_of_errno(errno), "map a segment of %zu bytes: %m", bytes);
     }
