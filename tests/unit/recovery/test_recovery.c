@@ -464,6 +464,21 @@ Test(recovery, goes_on_with_a_member_whose_agent_restarted_while_it_fetched)
     course_free(&c);
 }
 
+Test(recovery, takes_no_older_version_while_a_member_may_come_back)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    recovery_node_down(c.recovery, 2, 5);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
+    for (uint32_t i = 0; i < 3 * MAX_TRIES; i++) {
+        fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
+        recovery_tick(c.recovery, 6 + i);
+        cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    }
+    course_free(&c);
+}
+
 Test(recovery, tries_other_owners_for_a_holder_and_stays_ready)
 {
     struct course c;
