@@ -245,7 +245,11 @@ typedef struct tck_restored {
 } tck_restored_t;
 
 /* Puts the newest restorable version (step TCK_NEWEST) or the one of a given step into the registered memory.
- * Collective; call it between tck_register and the first save. Everything is verified before the first byte of the
+ * Collective, of the same step on all ranks, at any time after tck_register. A term restores one version, before its
+ * first save; a restore that comes later, or of another step, begins a new term by itself (as attach and register
+ * would). From an older step a new line of history begins: what it commits counts as newer than all that was saved
+ * before, whatever its step, and later steps of the old line are not mixed with it; until its first commit those that
+ * are published are still what TCK_NEWEST means. Everything is verified before the first byte of the
  * caller's memory is written. TCK_ERR_NOENT: nothing was ever saved, start fresh. TCK_ERR_UNRECOVERABLE,
  * TCK_ERR_LAYOUT: something was saved but cannot be restored, and the text says why; nothing was changed. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *restored_out);

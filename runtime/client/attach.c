@@ -103,9 +103,21 @@ static tck_status_t join_term(struct tck_client *client, const struct rank_hello
     return oob_agree(&client->oob, status, err);
 }
 
+/* All ranks that have opened their sessions form a term. */
+static tck_status_t form_term(struct tck_client *client, tck_status_t status, struct error *err)
+{
+    struct rank_hello *hellos = calloc(client->oob.world_size, sizeof(*hellos));
+
+    status = exchange_hellos(client, status, hellos, err);
+    if (status == TCK_OK) {
+        status = join_term(client, hellos, err);
+    }
+    free(hellos);
+    return status;
+}
+
 tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t *params, struct error *err)
 {
-    struct rank_hello *hellos;
     bool opened;
     tck_status_t status = check_params(params, err);
 
@@ -115,14 +127,22 @@ tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t 
     client->oob = (struct oob){params->oob, (uint32_t)params->rank, (uint32_t)params->world_size};
     status = open_session(client, params, err);
     opened = status == TCK_OK;
-    hellos = calloc(client->oob.world_size, sizeof(*hellos));
-    status = exchange_hellos(client, status, hellos, err);
-    if (status == TCK_OK) {
-        status = join_term(client, hellos, err);
-    }
-    free(hellos);
+    status = form_term(client, status, err);
     if (status != TCK_OK && opened) {
         session_close(&client->session);
     }
     return status;
+}
+
+/* The old connection is closed last: an agent that nobody is connected to may leave. */
+tck_status_t client_attach_anew(struct tck_client *client, struct error *err)
+{
+    struct session old = client->session;
+    tck_status_t status = session_open(&client->session, &old.config, client->oob.rank, client->oob.world_size, err);
+
+    if (status != TCK_OK) {
+        pthread_mutex_init(&client->session.lock, NULL); /* it has none of its own, and will be closed */
+    }
+    session_close(&old);
+    return form_term(client, status, err);
 }

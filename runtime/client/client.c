@@ -375,8 +375,10 @@ static void fill_stats(const struct tck_client *client, const struct save_counts
     out->stall_ns_last = client->stall_last_ns;
     out->stall_ns_max = client->stall_max_ns;
     out->stall_ns_total = client->stall_total_ns;
-    out->committed_step = atomic_load(&client->session.board->committed_step);
-    out->published_step = atomic_load(&client->session.board->published_step);
+    if (client->session.board != NULL) { /* there is none after a restore that failed to begin a term */
+        out->committed_step = atomic_load(&client->session.board->committed_step);
+        out->published_step = atomic_load(&client->session.board->published_step);
+    }
     out->segment_bytes = client->segment_bytes;
     out->page_bytes = client->page_bytes;
 }

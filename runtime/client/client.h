@@ -22,6 +22,8 @@ struct tck_client {
     struct saver saver;
     uint64_t segment_bytes;
     uint32_t page_bytes;
+    bool asked;            /* a restore was asked for in this term, of */
+    uint64_t restore_step; /* this step */
     /* of the trainer's thread: */
     struct pacer pacer;
     uint64_t asked_step; /* of tck_save_due; 0: not asked, or answered by a save call since */
@@ -33,8 +35,12 @@ struct tck_client {
 
 /* attach.c; on failure nothing is left but the oob. */
 must_check tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t *params, struct error *err);
+/* With the same configuration, over a connection of its own. On failure the client can only detach. */
+must_check tck_status_t client_attach_anew(struct tck_client *client, struct error *err);
 /* register.c */
 must_check tck_status_t client_register(struct tck_client *client, struct error *err);
+/* Attach and register once more, with the records there are. Collective. */
+must_check tck_status_t client_begin_term(struct tck_client *client, struct error *err);
 /* restore.c */
 must_check tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out,
                                        struct error *err);

@@ -116,6 +116,7 @@ static tck_status_t build_layout(struct tck_client *client, struct error *err)
 
 static void measure_memory(struct tck_client *client)
 {
+    client->segment_bytes = 0;
     for (uint32_t i = 0; i < client->slots.count; i++) {
         const struct shard_slots *shard = &client->slots.shards[i];
 
@@ -184,12 +185,13 @@ static tck_status_t start_copier(struct tck_client *client, struct error *err)
 
 static tck_status_t make_ready(struct tck_client *client, struct error *err)
 {
+    bool again = client->copier != NULL;
     tck_status_t status = get_memory(client, err);
 
-    if (status == TCK_OK) {
+    if (status == TCK_OK && !again) {
         status = save_plan_build(&client->layout, &client->plan, err);
     }
-    if (status == TCK_OK) {
+    if (status == TCK_OK && !again) {
         status = start_copier(client, err);
     }
     if (status == TCK_OK) {
@@ -200,10 +202,9 @@ static tck_status_t make_ready(struct tck_client *client, struct error *err)
     return status;
 }
 
-tck_status_t client_register(struct tck_client *client, struct error *err)
+/* status: of this rank so far. */
+static tck_status_t register_with_all(struct tck_client *client, tck_status_t status, struct error *err)
 {
-    tck_status_t status = build_layout(client, err);
-
     client->state = CLIENT_FAILED;
     status = exchange_shards(client, status, err);
     if (status == TCK_OK) {
@@ -213,5 +214,26 @@ tck_status_t client_register(struct tck_client *client, struct error *err)
     if (status == TCK_OK) {
         client->state = CLIENT_REGISTERED;
     }
+    return status;
+}
+
+tck_status_t client_register(struct tck_client *client, struct error *err)
+{
+    return register_with_all(client, build_layout(client, err), err);
+}
+
+tck_status_t client_begin_term(struct tck_client *client, struct error *err)
+{
+    struct save_counts counts = client->saver.counts;
+    tck_status_t status;
+
+    saver_stop(&client->saver);
+    client->state = CLIENT_FAILED;
+    client->asked = false;
+    status = client_attach_anew(client, err);
+    if (status == TCK_OK) {
+        status = register_with_all(client, TCK_OK, err);
+    }
+    client->saver.counts = counts;
     return status;
 }

@@ -258,15 +258,99 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
     return status;
 }
 
+/* ---- a term restores once ------------------------------------------------------------------------------------ */
+
+#define TERMS_MAX 4 /* begun for one restore: what its agents restore unasked may be faster than the question */
+
+/* What each rank says before a try. */
+struct intent {
+    uint64_t step;
+    uint64_t new_term; /* this term was used: has restored something else, or saved */
+    uint64_t ends;     /* the try before failed in a way that another term does not mend */
+};
+
+static bool term_is_used(struct tck_client *client, uint64_t step)
+{
+    bool saved;
+
+    pthread_mutex_lock(&client->saver.lock);
+    saved = client->saver.begun_step != 0;
+    pthread_mutex_unlock(&client->saver.lock);
+    return saved || (client->asked && client->restore_step != step);
+}
+
+/* Into mine what holds for all. */
+static tck_status_t agree_on_intent(const struct tck_client *client, struct intent *mine, struct error *err)
+{
+    uint32_t world_size = client->oob.world_size;
+    struct intent *all = calloc(world_size, sizeof(*all));
+    struct intent sent = {htole64(mine->step), htole64(mine->new_term), htole64(mine->ends)};
+    tck_status_t status =
+        all == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what %u ranks restore", world_size) : TCK_OK;
+
+    status = oob_exchange(&client->oob, status, &sent, all, sizeof(sent), err);
+    for (uint32_t r = 0; r < world_size && status == TCK_OK; r++) {
+        mine->new_term |= le64toh(all[r].new_term);
+        mine->ends |= le64toh(all[r].ends);
+        if (le64toh(all[r].step) != mine->step) {
+            status = error_set(err, TCK_ERR_INVAL, "rank %u restores another step than rank %u", r, client->oob.rank);
+        }
+    }
+    free(all);
+    return status;
+}
+
+static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct msg_restored *offer, struct error *err)
+{
+    tck_status_t status;
+
+    client->asked = true;
+    client->restore_step = step;
+    pthread_mutex_lock(&client->session.lock);
+    status = restore_locked(client, step, offer, err);
+    pthread_mutex_unlock(&client->session.lock);
+    return status;
+}
+
+/* All ranks fail together, so they also try again together. */
+static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t step, struct msg_restored *offer,
+                                         struct error *err)
+{
+    struct intent intent = {.step = step, .new_term = term_is_used(client, step)};
+    tck_status_t tried = TCK_ERR_BUSY;
+
+    for (int i = 0; i <= TERMS_MAX; i++) {
+        struct error failure = {0};
+        tck_status_t status = agree_on_intent(client, &intent, &failure);
+
+        if (status == TCK_OK && intent.ends) {
+            return tried;
+        }
+        if (status == TCK_OK && intent.new_term) {
+            status = client_begin_term(client, &failure);
+        }
+        if (status != TCK_OK) {
+            *err = failure;
+            return status;
+        }
+        free(offer->shards);
+        *offer = (struct msg_restored){0};
+        tried = try_restore(client, step, offer, err);
+        if (tried == TCK_OK) {
+            return TCK_OK;
+        }
+        intent.new_term = true;
+        intent.ends = tried != TCK_ERR_BUSY || i + 1 == TERMS_MAX;
+    }
+    return tried;
+}
+
 tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out, struct error *err)
 {
     struct msg_restored offer = {0};
     uint64_t begin_ns = clock_ns();
-    tck_status_t status;
+    tck_status_t status = restore_in_some_term(client, step, &offer, err);
 
-    pthread_mutex_lock(&client->session.lock);
-    status = restore_locked(client, step, &offer, err);
-    pthread_mutex_unlock(&client->session.lock);
     if (status == TCK_OK) {
         status = oob_agree(&client->oob, TCK_OK, err);
     }

@@ -35,6 +35,7 @@ struct options {
     int wait_drained;   /* wait for the newest storage save at the end */
     int no_restore;
     uint64_t restore_step;
+    uint64_t back_to; /* after the last step restore this one and train a little more; 0: do not */
     int lockstep;
     int done; /* detach says that the job is done */
 };
@@ -373,6 +374,7 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("hold-seal", hold_seal, NUMBER),
                                            TO("hold-file", hold_file, TEXT),
                                            TO("restore-step", restore_step, NUMBER),
+                                           TO("back-to", back_to, NUMBER),
                                            TO("wait-commit", wait_commit, SWITCH),
                                            TO("wait-drained", wait_drained, SWITCH),
                                            TO("no-restore", no_restore, SWITCH),
@@ -433,6 +435,12 @@ int main(int argc, char **argv)
     }
     if (status == 0) {
         status = train(&t);
+    }
+    if (status == 0 && t.o.back_to != 0) {
+        t.o.restore_step = t.o.back_to;
+        t.o.steps = t.o.back_to + 4;
+        status = restore(&t);
+        status = status == 0 ? train(&t) : status;
     }
     journal("end", ",\"status\":%d,\"step\":%llu", status, (unsigned long long)t.step);
     if (t.client) {

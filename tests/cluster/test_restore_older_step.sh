@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# A published older step can be restored at any time, after a restore and after saves of the same run: a new line of
+# history begins with it, which the next launch goes on with.
+. "$(dirname "$0")/lib.sh" "$1"
+storage_interval=4
+begin 2
+run_on a "0" --twins 2 --steps 4 --wait-commit --wait-drained
+run_on b "1" --twins 2 --steps 4 --wait-commit --wait-drained
+all_end
+begin 2
+run_on a "0" --twins 2 --steps 10 --wait-commit --back-to 4
+run_on b "1" --twins 2 --steps 10 --wait-commit --back-to 4
+all_end
+for rank in 0 1; do
+    [ "$(restored_step $rank | tr '\n' ' ')" = "4 4 " ] || die "rank $rank restored $(restored_step $rank)"
+    [ "$(out $rank | grep '^COMMITTED' | tail -1)" = "COMMITTED 8" ] || die "the new line has no commit: $(out $rank)"
+done
+begin 2
+run_on a "0" --twins 2 --steps 8 --done
+run_on b "1" --twins 2 --steps 8 --done
+all_end
+for rank in 0 1; do must_say $rank "^RESTORED .*step=8 "; done
