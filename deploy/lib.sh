@@ -32,6 +32,7 @@ drop_present_tools() {
     done
 }
 
+# install_missing all|run: 2 if this user may not, after a line that says what is missing.
 install_missing() {
     local missing
     missing=$(missing_packages "$1" | drop_present_tools)
@@ -41,7 +42,7 @@ install_missing() {
     for name in $missing; do grep -E "^$name " "$top/deploy/packages.txt" | sed 's/^/    /'; done
     local as_root=()
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || die "not root and no sudo: run as root: apt-get install $(echo $missing)"
+        command -v sudo >/dev/null || { say "not root and no sudo: run as root: apt-get install $(echo $missing)"; return 2; }
         as_root=(sudo)
     fi
     "${as_root[@]}" apt-get update -qq || die "apt-get update failed"
