@@ -105,7 +105,11 @@ agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do grep
 keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1" | while read -r p; do grep -qa 'tierckpt-keeper' "/proc/$p/comm" && echo "$p"; done; }
 # newest_commit: newest step whose commit a trainer with --wait-commit has printed in this launch.
 newest_commit() { sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work"/out."$launch".* | sort -n | tail -1; }
-stall_ms() { sed -nE 's/^STATS .*stall_max_us=([0-9]+)$/\1/p' "$work/out.$launch.$1" | awk '{ print int($1 / 1000) }'; } # RANK
+# stall_ms RANK: the longest, without what the machine itself was late by meanwhile, as pauses of that rank show.
+stall_ms() {
+    sed -nE 's/^STATS .*stall_max_us=([0-9]+) late_max_us=([0-9]+)$/\1 \2/p' "$work/out.$launch.$1" |
+        awk '{ print $1 > $2 ? int(($1 - $2) / 1000) : 0 }'
+}
 agent_log() { echo "$work/run/$job/$1/agent.log"; }
 # logged NODE PATTERN, log_must_say NODE SECONDS PATTERN
 logged() { grep -qE -- "$2" "$(agent_log "$1")"; }

@@ -53,6 +53,7 @@ struct trainer {
     uint64_t launch;          /* that computed what the tensors hold */
     volatile uint64_t *steps; /* with --lockstep: where each rank is, shared by all */
     uint64_t committed, published;
+    uint64_t late_max_us; /* by which the machine let a pause last longer than it should */
     unsigned round;
 };
 
@@ -298,6 +299,23 @@ static tck_status_t fence(struct trainer *t, int started)
     return status;
 }
 
+static uint64_t now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static void compute(struct trainer *t)
+{
+    uint64_t begin = now_us();
+    nanosleep(
+        &(struct timespec){.tv_sec = (time_t)(t->o.step_ms / 1000), .tv_nsec = (long)(t->o.step_ms % 1000) * 1000000},
+        NULL);
+    uint64_t late = now_us() - begin - t->o.step_ms * 1000;
+    t->late_max_us = late > t->late_max_us ? late : t->late_max_us;
+}
+
 static int one_step(struct trainer *t)
 {
     int started = 0;
@@ -313,12 +331,10 @@ static int one_step(struct trainer *t)
         if (tck_fence(t->client) != TCK_OK) {
             return fail(t, "fence");
         }
-        tck_status_t status = tck_wait(t->client, t->step, TCK_STAGE_COMMITTED, 20000);
+        tck_status_t status = tck_wait(t->client, t->step, TCK_STAGE_COMMITTED, 60000);
         printf("%s %llu\n", status == TCK_OK ? "COMMITTED" : tck_strerror(status), (unsigned long long)t->step);
     }
-    nanosleep(
-        &(struct timespec){.tv_sec = (time_t)(t->o.step_ms / 1000), .tv_nsec = (long)(t->o.step_ms % 1000) * 1000000},
-        NULL);
+    compute(t);
     if (fence(t, started) != TCK_OK) {
         return fail(t, "fence");
     }
@@ -342,10 +358,12 @@ static int train(struct trainer *t)
     }
     tck_stats_t s = {.struct_size = sizeof s};
     if (tck_stats(t->client, &s) == TCK_OK) {
-        printf("STATS started=%llu copied=%llu skipped=%llu committed=%llu published=%llu stall_max_us=%llu\n",
+        printf("STATS started=%llu copied=%llu skipped=%llu committed=%llu published=%llu stall_max_us=%llu "
+               "late_max_us=%llu\n",
                (unsigned long long)s.saves_started, (unsigned long long)s.saves_copied,
                (unsigned long long)s.saves_skipped, (unsigned long long)s.committed_step,
-               (unsigned long long)s.published_step, (unsigned long long)s.stall_ns_max / 1000);
+               (unsigned long long)s.published_step, (unsigned long long)s.stall_ns_max / 1000,
+               (unsigned long long)t->late_max_us);
     }
     return status;
 }
