@@ -32,7 +32,7 @@ struct recovery {
     struct inventory *inventories; /* input.inventory_count */
     uint32_t inventory_cap;
     struct bad_copy *bad; /* input.bad_count */
-    bool *bad_may_return; /* beside bad: out of reach, not lost */
+    bool *bad_may_return; /* beside bad: out of reach, or damaged on its way: not lost */
     uint32_t bad_cap;
     uint32_t second_chances; /* how often copies out of reach were counted in again for this version */
     uint64_t older_ms;       /* an older version may be taken then */
@@ -220,10 +220,16 @@ static uint32_t lost_member(const struct recovery *r)
     return NONE32;
 }
 
+/* Of the version that is being fetched: one that was passed over stays so, or two of them would take turns for ever. */
+static bool may_return(const struct recovery *r, uint32_t i)
+{
+    return r->bad_may_return[i] && version_is(r->bad[i].version, r->plan.version);
+}
+
 static bool a_copy_may_return(const struct recovery *r)
 {
     for (uint32_t i = 0; i < r->input.bad_count; i++) {
-        if (r->bad_may_return[i]) {
+        if (may_return(r, i)) {
             return true;
         }
     }
@@ -234,16 +240,16 @@ static void count_in_copies_out_of_reach(struct recovery *r)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < r->input.bad_count; i++) {
-        if (!r->bad_may_return[i]) {
-            r->bad_may_return[kept] = false;
+        if (!may_return(r, i)) {
+            r->bad_may_return[kept] = r->bad_may_return[i];
             r->bad[kept++] = r->bad[i];
         }
     }
     r->input.bad_count = kept;
 }
 
-/* Out of reach is not lost: before an older version is taken those copies get another chance, again and again for
- * wait_ms, and as long as a member is down. */
+/* Out of reach is not lost, nor is what arrived damaged: before an older version is taken those copies get another
+ * chance, again and again for wait_ms, and as long as a member is down. */
 static bool has_a_chance_left(struct recovery *r, uint64_t now_ms)
 {
     if (r->second_chances == 0) {
@@ -272,7 +278,7 @@ static void replan(struct recovery *r, uint64_t now_ms)
     adopt_plan(r, &next);
 }
 
-static bool add_bad_copy(struct recovery *r, const struct piece *piece, uint32_t shard, bool may_return)
+static bool add_bad_copy(struct recovery *r, const struct piece *piece, uint32_t shard, bool returns)
 {
     if (r->input.bad_count == r->bad_cap) {
         uint32_t cap = r->bad_cap == 0 ? 16 : 2 * r->bad_cap;
@@ -286,7 +292,7 @@ static bool add_bad_copy(struct recovery *r, const struct piece *piece, uint32_t
         r->bad_cap = cap;
         r->input.bad = r->bad;
     }
-    r->bad_may_return[r->input.bad_count] = may_return;
+    r->bad_may_return[r->input.bad_count] = returns;
     r->bad[r->input.bad_count++] = (struct bad_copy){
         .shard = r->setup.world->shards[shard].id, .version = r->plan.version, .inventory = piece->inventory};
     return true;
@@ -500,17 +506,25 @@ void recovery_stored(struct recovery *r, const struct stored_version *stored, ui
     plan_if_enough_is_known(r, now_ms);
 }
 
+/* Whether the copy may be had after all: it is out of reach, or it came over the network and was damaged on the way. */
+static bool may_pass(const struct plan_action *action, tck_status_t outcome)
+{
+    bool travelled = action->source == SOURCE_PEER || action->source == SOURCE_TWIN;
+    return outcome == TCK_ERR_UNREACHABLE || outcome == TCK_ERR_TIMEDOUT || outcome == TCK_ERR_IO ||
+           (outcome == TCK_ERR_CORRUPT && travelled);
+}
+
 /* An owner's fetch failed: without that copy, or again, or not at all. */
 static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome, uint64_t now_ms)
 {
     const struct plan_action *action = &r->plan.actions[i];
     struct piece *piece = &r->pieces[i];
-    bool lost = outcome == TCK_ERR_CORRUPT || outcome == TCK_ERR_NOENT;
-    bool out_of_reach = outcome == TCK_ERR_UNREACHABLE || outcome == TCK_ERR_TIMEDOUT || outcome == TCK_ERR_IO;
-    if ((lost || out_of_reach) && piece->from_owner) {
+    bool passes = may_pass(action, outcome);
+    bool lost = passes || outcome == TCK_ERR_CORRUPT || outcome == TCK_ERR_NOENT;
+    if (lost && piece->from_owner) {
         emit_fetch(r, i); /* now from storage */
-    } else if (lost || out_of_reach) {
-        if (!add_bad_copy(r, piece, action->shard, out_of_reach)) {
+    } else if (lost) {
+        if (!add_bad_copy(r, piece, action->shard, passes)) {
             give_up(r, TCK_ERR_NOMEM, "out of memory for the list of bad copies");
             return;
         }

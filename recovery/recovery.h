@@ -21,9 +21,9 @@ struct recovery_setup {
     const struct world *world;
     const struct placement *placement;
     uint32_t wait_ms;   /* for inventories of known nodes outside the world, for members that are down to come back, and
-                           for copies out of reach before an older version is taken */
+                           for copies out of reach or damaged on their way before an older version is taken */
     uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds at least
-                           in which copies out of reach are counted in again */
+                           in which such copies are counted in again */
 };
 
 enum recovery_action_type {

@@ -312,16 +312,46 @@ Test(recovery, falls_back_when_the_last_copy_is_corrupt)
     course_free(&c);
 }
 
+Test(recovery, asks_again_for_a_copy_that_was_damaged_on_its_way)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* its own */
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* a peer's, or what came of it */
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    c.count = 0;
+    recovery_tick(c.recovery, 1);
+    cr_assert(eq(u32, c.count, 1));
+    cr_assert(eq(int, fetch_of(&c, 1, 1)->source, SOURCE_PEER));
+    owners_fetch(&c, V(3, 20));
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
+    course_free(&c);
+}
+
+Test(recovery, does_not_return_to_a_version_that_was_passed_over)
+{
+    struct course c;
+    course_init(&c);
+    start_with_two_versions(&c, 0);
+    for (uint64_t i = 0; i < 12 * MAX_TRIES; i++) { /* neither version can be had */
+        recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, i * WAIT_MS);
+        recovery_fetched(c.recovery, 1, 1, V(3, 10), TCK_ERR_UNREACHABLE, i * WAIT_MS);
+        recovery_tick(c.recovery, i * WAIT_MS);
+    }
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
+    course_free(&c);
+}
+
 Test(recovery, has_nothing_when_every_copy_is_corrupt)
 {
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 0);
-    for (uint32_t i = 0; i < 2; i++) {
-        fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
-    }
-    for (uint32_t i = 0; i < 2; i++) {
-        fetched(&c, 1, 1, V(3, 10), TCK_ERR_CORRUPT);
+    for (uint64_t i = 0; i < 8 * MAX_TRIES; i++) { /* of each version its own copy, the peer's, and that again */
+        recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_CORRUPT, i * WAIT_MS);
+        recovery_fetched(c.recovery, 1, 1, V(3, 10), TCK_ERR_CORRUPT, i * WAIT_MS);
+        recovery_tick(c.recovery, i * WAIT_MS);
     }
     cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
@@ -674,7 +704,13 @@ static struct version newest_restorable(const struct damage *d, const struct ver
 /* Answers the fetches in an order that follows from the seed, each by the state of the copy it names. */
 static void answer_truthfully(struct course *c, const struct damage *d, const struct version *versions, uint32_t seed)
 {
-    while (c->count > 0 && phase(c) == RECOVERY_FETCHING) {
+    uint64_t now_ms = 0;
+    while (phase(c) == RECOVERY_FETCHING) {
+        if (c->count == 0) {
+            now_ms += WAIT_MS;
+            recovery_tick(c->recovery, now_ms); /* what may have been damaged on its way is asked for again */
+        }
+        cr_assert_gt(c->count, 0, "nothing is asked for any more");
         uint32_t pick = seed % c->count;
         struct recovery_action a = c->actions[pick];
         c->actions[pick] = c->actions[--c->count];
@@ -683,7 +719,7 @@ static void answer_truthfully(struct course *c, const struct damage *d, const st
             uint32_t version = version_is(a.version, versions[0]) ? 0 : 1;
             bool holders = strcmp(a.from.name, c->world.nodes[a.shard].name) != 0;
             bool good = copy_is_good(d, version, a.shard, holders);
-            fetched(c, a.shard, a.node, a.version, good ? TCK_OK : TCK_ERR_CORRUPT);
+            recovery_fetched(c->recovery, a.node, a.shard, a.version, good ? TCK_OK : TCK_ERR_CORRUPT, now_ms);
         }
     }
 }
