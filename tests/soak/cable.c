@@ -2,7 +2,7 @@
  * A network cable that can be made bad: cable SPACE_A NAME_A SPACE_B NAME_B
  * Makes an Ethernet interface in each of two network namespaces (files below /run/netns) and carries frames between
  * them. Prints "ready", then takes lines from standard input,
- *     LOSS DOUBLE REORDER CORRUPT (in 1/1000 of the frames) DELAY (in ms) SEED
+ *     LOSS DOUBLE REORDER CORRUPT (in 1/100000 of the frames) DELAY (in ms) SEED
  * until that ends. A corrupted frame has its TCP checksum mended, so that the damage arrives; only full frames are
  * corrupted, which carry bulk data. */
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static uint64_t chance(struct cable *c, uint64_t below)
 
 static int happens(struct cable *c, int knob)
 {
-    return c->knobs[knob] != 0 && chance(c, 1000) < c->knobs[knob];
+    return c->knobs[knob] != 0 && chance(c, 100000) < c->knobs[knob];
 }
 
 static int open_end(const char *space, const char *name)

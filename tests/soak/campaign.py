@@ -217,7 +217,7 @@ class Campaign:
             nodes = fault["nodes"][::-1]  # another node than the one that the fault itself hits
             self.inject({**fault, "kind": kinds[after], "nodes": nodes, "timing": f"until '{text}'"})
         if after in ("trainers", "node"):
-            self._watch_trainers()
+            self.relaunch()
         end = time.monotonic() + LINE_S
         while time.monotonic() < end:
             if any(text in self.cluster.log(node, past=seen.get(node.name, 0)) for node in self.cluster.nodes):
@@ -491,7 +491,7 @@ class Campaign:
         """What TCP sees and mends, and bits changed behind its back: these may end an agent in UCX, and its keeper starts
         it again."""
         node, rng = self.node(fault), random.Random(fault["how"])
-        knobs = [rng.choice((0, most // 4, most)) for most in (50, 50, 100, 8, 10)]
+        knobs = [rng.choice((0, most // 4, most)) for most in (5000, 5000, 10000, 4, 10)]
         if knobs[3]:
             self.excused = time.monotonic() + 2 * fault["seconds"] + 5
         self.cluster.set_noisy(node, [*knobs, fault["how"]])

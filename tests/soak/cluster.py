@@ -263,7 +263,7 @@ class Cluster:
         run("tc", *device, *(("tbf", "rate", "8mbit", "burst", "64kb", "latency", "500ms") if slow else ()))
 
     def set_noisy(self, node, knobs):
-        """Loss, doubling, reordering and corruption in thousandths of the frames, delay in ms, seed."""
+        """Loss, doubling, reordering and corruption in 1/100000 of the frames, delay in ms, seed."""
         cable = self._cables[node.name]
         cable.stdin.write((" ".join(map(str, knobs)) + "\n").encode())
         cable.stdin.flush()
