@@ -91,7 +91,7 @@ static void next_fault(struct sim *s)
 
 static void tick(struct sim *s, uint32_t machine)
 {
-    if (s->machines[machine].agent_up) {
+    if (s->machines[machine].agent_up && s->machines[machine].stopped_until <= s->now) {
         agent_tick(s, machine);
     }
     sim_after(s, HEARTBEAT_MS, TASK_TICK, machine);
@@ -129,7 +129,8 @@ static void run_task(struct sim *s, const struct task *t)
     if (t->agent != NONE32 && s->machines[t->machine].agent != t->agent) {
         return; /* what a former agent had begun */
     }
-    if (t->machine != NONE32 && s->machines[t->machine].stopped_until > s->now) {
+    bool stopped = t->machine != NONE32 && s->machines[t->machine].stopped_until > s->now;
+    if (stopped && t->type != TASK_TICK) {
         sim_again(s, t, s->machines[t->machine].stopped_until - s->now);
         return;
     }

@@ -123,8 +123,8 @@ struct sim_term {
     struct version base;
     uint64_t step;
     struct trainer trainers[SIM_RANKS];
-    uint8_t fates[SIM_STEPS]; /* enum fate: what was decided, once */
-    bool told_failed[SIM_STEPS];
+    uint8_t fates[SIM_STEPS];       /* enum fate: what was decided, once */
+    uint8_t told_failed[SIM_STEPS]; /* nodes (bits) whose trainers heard that it failed */
     uint64_t first_begin[SIM_STEPS];
     uint32_t inventories_due, asked; /* answers of the newest round of questions */
     struct stored_version stored[SIM_PUBLISHED];
@@ -357,6 +357,8 @@ void check_storage(struct sim *s);
 void check_told(struct sim *s, uint32_t machine, const struct action *a);
 /* A version is published only when all of it was written. */
 void check_publish(struct sim *s, uint32_t machine, const struct action *a);
+/* Every shard in as many domains, and on as many nodes, as are wanted or there. */
+void check_placement(struct sim *s, const struct sim_term *term);
 void check_fenced(struct sim *s, uint32_t machine);
 /* All is healed and nobody trains: nothing is left over. */
 void check_settled(struct sim *s);

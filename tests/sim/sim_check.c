@@ -91,6 +91,52 @@ void check_memory(struct sim *s)
     }
 }
 
+/* ---- placement -------------------------------------------------------------------------------------------------- */
+
+struct spread {
+    uint32_t nodes, domains; /* bits: of machines, of domains */
+};
+
+static void spread_add(const struct sim *s, const struct sim_term *term, uint32_t node, struct spread *to)
+{
+    uint32_t machine = term->machine_of_node[node];
+    to->nodes |= 1u << machine;
+    to->domains |= 1u << machine / s->per_domain;
+}
+
+static uint32_t bits(uint32_t set)
+{
+    return (uint32_t)__builtin_popcount(set);
+}
+
+static uint32_t lesser(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+void check_placement(struct sim *s, const struct sim_term *term)
+{
+    struct spread all = {0};
+    for (uint32_t node = 0; node < s->nodes; node++) {
+        spread_add(s, term, node, &all);
+    }
+    for (uint32_t w = 0; w < term->world.shard_count; w++) {
+        const struct shard_placement *p = &term->placement.shards[w];
+        struct spread here = {0};
+        for (uint32_t i = 0; i < p->owner_count; i++) {
+            spread_add(s, term, term->placement.owners[p->first_owner + i], &here);
+        }
+        for (uint32_t i = 0; i < p->holder_count; i++) {
+            spread_add(s, term, p->holders[i], &here);
+        }
+        if (bits(here.domains) < lesser(s->copies, bits(all.domains)) ||
+            bits(here.nodes) < lesser(s->copies, bits(all.nodes))) {
+            sim_fail(s, "placement: shard %u is on %u nodes in %u domains, %u copies are wanted", w, bits(here.nodes),
+                     bits(here.domains), s->copies);
+        }
+    }
+}
+
 /* ---- decisions ------------------------------------------------------------------------------------------------- */
 
 /* Whether anybody has to honour what this term's coordinator says now. */
@@ -162,7 +208,7 @@ void check_decision(struct sim *s, uint32_t machine)
     check_fates(s, term, d);
     if (newly) {
         s->totals.commits++;
-        if (term->told_failed[w.step]) {
+        if (term->told_failed[w.step] != 0) {
             sim_fail(s, "told: trainers heard that " V_FMT " failed, and it is committed", V_ARG(w));
         }
         sim_log(s, "committed " V_FMT, V_ARG(w));
@@ -196,7 +242,7 @@ void check_told(struct sim *s, uint32_t machine, const struct action *a)
         sim_fail(s, "told: trainers of m%u hear that " V_FMT " is %s", machine, V_ARG(a->version), names[a->told]);
     }
     if (a->told == TOLD_FAILED && a->version.term == term->term) {
-        term->told_failed[a->version.step] = true;
+        term->told_failed[a->version.step] |= (uint8_t)(1u << m->self);
     }
 }
 

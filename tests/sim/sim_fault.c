@@ -155,6 +155,9 @@ static void damage_slot(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
     uint32_t shard = (uint32_t)sim_random(s, s->shards), i = (uint32_t)sim_random(s, s->slots);
+    for (uint32_t k = 0; k < s->slots && sim_chance(s, 700); k++) { /* rather one that counts */
+        i = version_is(m->segments[shard].slots[k].version, s->anchor.version) ? k : i;
+    }
     struct memory_slot *memory = &m->segments[shard].slots[i];
     if (!m->alive || memory->state != SLOT_VERIFIED || !hash128_is(sim_root(memory->value), memory->root)) {
         return;
@@ -257,7 +260,7 @@ void fault_strike(struct sim *s)
     } else if (kind < 67) {
         crash_all(s);
     } else if (fault_tolerable(s, 1) && kind < 80) {
-        damage_slot(s, (uint32_t)sim_random(s, SIM_MACHINES));
+        damage_slot(s, sim_chance(s, 800) ? machine : (uint32_t)sim_random(s, SIM_MACHINES));
     } else if (fault_tolerable(s, 1) && s->machines[machine].alive) {
         crash_domain(s, machine);
     }

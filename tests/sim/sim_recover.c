@@ -188,6 +188,7 @@ void recover_form(struct sim *s)
         return;
     }
     number_things(s, term);
+    check_placement(s, term);
     end_older_trainers(s);
     s->terms[++s->claimed] = term;
     s->totals.recoveries++;
@@ -680,6 +681,22 @@ void recover_fetch(struct sim *s, const struct task *t)
     m->fetching = NULL;
 }
 
+/* A member that gives a copy away reads its slot meanwhile. */
+static void pin_source(struct sim *s, const struct task *t, uint64_t ms)
+{
+    const struct machine *from = t->from == NONE32 ? NULL : &s->machines[t->from];
+    if (t->source == SOURCE_STORAGE || from == NULL || from->node == NULL || from->life != t->from_life) {
+        return;
+    }
+    uint32_t shard = s->terms[t->term]->shard_of_world[t->shard];
+    for (uint32_t i = 0; i < from->node_setup.shard_count; i++) {
+        uint32_t slot = from->shard_of_local[i] == shard ? node_slot_of(from->node, i, t->version) : NONE32;
+        if (slot != NONE32 && node_slot(from->node, slot)->state == SLOT_VERIFIED) {
+            agent_pin(s, t->from, slot, ms);
+        }
+    }
+}
+
 void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a)
 {
     struct machine *m = &s->machines[machine];
@@ -710,6 +727,7 @@ void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a)
     pull->slot = a->slot;
     pull->asker = request->machine;
     pull->asker_agent = request->agent;
+    pin_source(s, request, slow + 60);
     struct task again = *request;
     again.phase = 1;
     again.number = m->agent;

@@ -348,6 +348,7 @@ void save_replicate(struct sim *s, uint32_t machine, const struct action *a)
     uint32_t to = m->term->machine_of_node[a->node];
     if (s->machines[to].life == m->term->life_of_node[a->node]) {
         sim_send(s, machine, to, &offer);
+        agent_pin(s, machine, a->slot, sim_between(s, 5, TRANSFER_MS));
     }
     struct task *t = sim_after(s, TRANSFER_MS, TASK_COPY_TIMEOUT, machine);
     t->agent = m->agent;
