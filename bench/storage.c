@@ -108,7 +108,7 @@ static void put_and_publish(struct storage *s)
     s->item.version.step++;
     s->manifest.version = s->item.version;
     finish(s, persistent_put(s->tier, &s->item, ended, s, &s->outcome), "put");
-    finish(s, persistent_publish(s->tier, &s->manifest, ended, s, &s->outcome), "publish");
+    finish(s, persistent_publish(s->tier, &s->manifest, s->manifest.version.term, ended, s, &s->outcome), "publish");
 }
 
 static void remove_published(struct storage *s)

@@ -62,10 +62,11 @@ must_check tck_status_t persistent_put(struct persistent *p, const struct tier_i
                                        void *ctx, struct error *err);
 /* Called by the coordinator when all shards of the version are in the stage: checks that each file is there with its
  * size, writes the manifest, syncs, publishes by rename, syncs the directory: done. Then applies max_ckpt_num. Refused
- * with TCK_ERR_DENIED once a higher term was claimed. TCK_OK again if the same was published before, TCK_ERR_EXIST if
- * something else stands there. */
-must_check tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, tier_done_fn *done,
-                                           void *ctx, struct error *err);
+ * with TCK_ERR_DENIED once a higher term than the coordinator's was claimed; the version may be of an older one, which
+ * this one has restored. TCK_OK again if the same was published before, TCK_ERR_EXIST if something else stands there.
+ */
+must_check tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, uint64_t term,
+                                           tier_done_fn *done, void *ctx, struct error *err);
 /* Removes what acts that were cut off have left: stages of this term and older ones but that of `keep`, what lies in
  * the trash, part files (called when a term has formed, with the term before it). */
 must_check tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err);

@@ -117,6 +117,7 @@ struct publish {
     struct persistent *p;
     const struct manifest *manifest; /* the caller's: not to be used after done */
     struct version version;
+    uint64_t term;
     uint32_t keep;
     tier_done_fn *done;
     void *ctx;
@@ -248,8 +249,8 @@ static tck_status_t move_stage(const struct persistent *p, int parent_fd, const 
     return outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
 }
 
-static tck_status_t publish_stage(struct persistent *p, const struct manifest *manifest, const char *name,
-                                  struct error *err)
+static tck_status_t publish_stage(struct persistent *p, const struct manifest *manifest, uint64_t term,
+                                  const char *name, struct error *err)
 {
     char stage[DIR_NAME_MAX];
     int parent_fd = -1;
@@ -260,7 +261,7 @@ static tck_status_t publish_stage(struct persistent *p, const struct manifest *m
     stage_dir_name(manifest->version, stage);
     status = complete_stage(parent_fd, stage, manifest, err);
     if (status == TCK_OK) {
-        status = check_not_superseded(p, manifest->version.term, err);
+        status = check_not_superseded(p, term, err);
     }
     if (status == TCK_OK) {
         status = move_stage(p, parent_fd, stage, name, err);
@@ -277,7 +278,7 @@ static void publish_work(void *ctx)
     version_dir_name(op->manifest->version, name);
     tck_status_t status = find_published(op->p, op->manifest, err);
     if (status == TCK_ERR_NOENT) {
-        status = publish_stage(op->p, op->manifest, name, err);
+        status = publish_stage(op->p, op->manifest, op->term, name, err);
     }
     if (status != TCK_OK) {
         error_prefix(err, "publish %s", name);
@@ -356,8 +357,8 @@ static void publish_done(void *ctx, bool canceled)
     }
 }
 
-tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, tier_done_fn *done, void *ctx,
-                                struct error *err)
+tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, uint64_t term,
+                                tier_done_fn *done, void *ctx, struct error *err)
 {
     if (p->pool == NULL || strcmp(manifest->job, p->config->job) != 0) {
         return error_set(err, TCK_ERR_INVAL, "publish: no pool, or a manifest of job %s", manifest->job);
@@ -369,6 +370,7 @@ tck_status_t persistent_publish(struct persistent *p, const struct manifest *man
     *op = (struct publish){.p = p,
                            .manifest = manifest,
                            .version = manifest->version,
+                           .term = term,
                            .keep = p->config->max_ckpt_num,
                            .done = done,
                            .ctx = ctx};

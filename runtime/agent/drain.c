@@ -241,7 +241,7 @@ static tck_status_t publish(struct gathering *g, struct error *err)
         return error_set(err, TCK_ERR_INTERNAL, "%u of %u shards were reported as drained", m->file_count,
                          f->world.shard_count);
     }
-    return persistent_publish(f->agent->persistent, m, published, g, err);
+    return persistent_publish(f->agent->persistent, m, f->world.term, published, g, err);
 }
 
 void drain_publish(struct formation *f, const struct action *a)

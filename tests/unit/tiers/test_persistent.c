@@ -152,12 +152,17 @@ static struct error put(const struct tier_item *item)
     return outcome;
 }
 
-static struct error publish_manifest(const struct manifest *manifest)
+static struct error publish_as(const struct manifest *manifest, uint64_t term)
 {
     struct error outcome = {0}, err = {0};
-    cr_assert_eq(persistent_publish(tier, manifest, ended, &outcome, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_publish(tier, manifest, term, ended, &outcome, &err), TCK_OK, "%s", err.text);
     loop_run(loop);
     return outcome;
+}
+
+static struct error publish_manifest(const struct manifest *manifest)
+{
+    return publish_as(manifest, manifest->version.term);
 }
 
 static struct manifest manifest_of(const struct tier_item *items, uint32_t count)
@@ -606,6 +611,22 @@ Test(persistent, a_superseded_term_cannot_publish)
     cr_assert_eq(outcome.code, TCK_ERR_DENIED, "%s", outcome.text);
     cr_assert(text_has(&outcome, "term 7 was claimed"), "%s", outcome.text);
     cr_assert_eq(listed(NULL), 0);
+    free_item(&item);
+}
+
+/* What a term has restored, and is asked to put on storage before it has saved anything itself. */
+Test(persistent, the_newest_term_publishes_a_version_of_an_older_one)
+{
+    uint64_t term;
+    struct tier_item item = make_item((struct version){1, 100}, 1, 4096);
+    cr_assert_eq(put(&item).code, TCK_OK);
+    cr_assert_eq(persistent_claim_term(tier, 7, &term, NULL), TCK_OK);
+    struct manifest manifest = manifest_of(&item, 1);
+    cr_assert_eq(publish_as(&manifest, 6).code, TCK_ERR_DENIED);
+    struct error outcome = publish_as(&manifest, 7);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    cr_assert_eq(listed(NULL), 1);
+    manifest_free(&manifest);
     free_item(&item);
 }
 
