@@ -78,19 +78,45 @@ static void give_up(struct recovery *r, tck_status_t failure, const char *fmt, .
 
 /* Storage is read once for each shard: its owners get it from each other, along a binary tree (piece i is owner i of
  * the placement), and holders get it from an owner. Where that failed once, an owner goes to storage itself and a
- * holder tries its owners in turn. Returns the place of the owner to ask, NONE32 to do as planned. */
+ * holder tries all that may have it in turn. Returns the place of the owner to ask, NONE32 to do as planned. */
 static uint32_t owner_to_ask(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
     const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
     uint32_t tries = r->pieces[i].tries;
-    if (planned->for_holder) {
-        bool ask = tries > 0 || planned->source == SOURCE_STORAGE;
-        return ask ? s->first_owner + (planned->shard + tries) % s->owner_count : NONE32;
-    }
     bool first = i == s->first_owner;
     return planned->source == SOURCE_STORAGE && tries == 0 && !first ? s->first_owner + (i - s->first_owner - 1) / 2
                                                                      : NONE32;
+}
+
+/* The node that a holder asks: an owner, another holder, or NONE32: as planned. An owner's copy may have gone bad since
+ * it was read, and without its copies the base would never be protected. */
+static uint32_t node_for_holder(const struct recovery *r, uint32_t i)
+{
+    const struct plan_action *planned = &r->plan.actions[i];
+    const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
+    const uint32_t *owners = r->setup.placement->owners + s->first_owner;
+    uint32_t tries = r->pieces[i].tries, k = planned->shard + tries;
+    if (tries < s->owner_count) {
+        bool ask = tries > 0 || planned->source == SOURCE_STORAGE;
+        return ask ? owners[k % s->owner_count] : NONE32;
+    }
+    k %= s->owner_count + s->holder_count + 1;
+    if (k == s->owner_count + s->holder_count && planned->source != SOURCE_LOCAL) {
+        return NONE32;
+    }
+    bool other = k >= s->owner_count && k < s->owner_count + s->holder_count;
+    uint32_t holder = other ? s->holders[k - s->owner_count] : planned->node;
+    return holder != planned->node ? holder : owners[k % s->owner_count];
+}
+
+static uint32_t node_to_ask(const struct recovery *r, uint32_t i)
+{
+    if (r->plan.actions[i].for_holder) {
+        return node_for_holder(r, i);
+    }
+    uint32_t owner = owner_to_ask(r, i);
+    return owner != NONE32 ? r->setup.placement->owners[owner] : NONE32;
 }
 
 static void emit_fetch(struct recovery *r, uint32_t i)
@@ -104,22 +130,22 @@ static void emit_fetch(struct recovery *r, uint32_t i)
         .source = planned->source,
         .version = r->plan.version,
     };
-    uint32_t owner = owner_to_ask(r, i);
-    if (owner != NONE32) {
+    uint32_t node = node_to_ask(r, i);
+    if (node != NONE32) {
         action.source = SOURCE_TWIN;
-        action.from = r->setup.world->nodes[r->setup.placement->owners[owner]];
+        action.from = r->setup.world->nodes[node];
     } else if (planned->inventory != NONE32) {
         action.from = r->inventories[planned->inventory].node;
     }
     piece->state = PIECE_ASKED;
-    piece->from_owner = owner != NONE32;
+    piece->from_owner = node != NONE32;
     piece->inventory = planned->inventory;
     r->emit(r->ctx, &action);
 }
 
 static bool may_be_asked(const struct recovery *r, uint32_t i)
 {
-    uint32_t owner = owner_to_ask(r, i);
+    uint32_t owner = r->plan.actions[i].for_holder ? NONE32 : owner_to_ask(r, i);
     bool open = r->pieces[i].state == PIECE_WAITING || r->pieces[i].state == PIECE_FAILED;
     return open && (owner == NONE32 || r->pieces[owner].state == PIECE_DONE);
 }
