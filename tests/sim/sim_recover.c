@@ -543,6 +543,7 @@ static void finish(struct sim *s, uint32_t machine, const struct recovery_action
         return;
     }
     if (a->type == RECOVERY_NOTHING) {
+        term->planned = true; /* it goes on from nothing: that, too, ends what older ones may say */
         keep_base(s, machine, VERSION_NONE);
         start_training(s, term, VERSION_NONE);
     }
