@@ -108,7 +108,7 @@ newest_commit() { sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work"/out."$launch".* 
 # stall_ms RANK: the longest, without what the machine itself was late by meanwhile, as pauses of that rank show.
 stall_ms() {
     sed -nE 's/^STATS .*stall_max_us=([0-9]+) late_max_us=([0-9]+)$/\1 \2/p' "$work/out.$launch.$1" |
-        awk '{ print $1 > $2 ? int(($1 - $2) / 1000) : 0 }'
+        awk '{ print ($1 > $2 ? int(($1 - $2) / 1000) : 0) }'
 }
 agent_log() { echo "$work/run/$job/$1/agent.log"; }
 # logged NODE PATTERN, log_must_say NODE SECONDS PATTERN
