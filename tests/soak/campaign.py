@@ -101,7 +101,8 @@ class Campaign:
         for event in self.history.new():
             kind, launch, step = event["event"], event.get("launch"), event.get("step", 0)
             if kind == "save":
-                self.newest_step = max(self.newest_step, step)
+                if launch == self.launch:
+                    self.newest_step = step
                 self.first_save.setdefault((launch, step), event["t"])
             elif kind == "committed" and launch == self.launch:
                 self.committed = max(self.committed, (launch, step))
@@ -234,8 +235,8 @@ class Campaign:
 
     def _end(self):
         """A last start, which ends by itself; then nothing may be left."""
-        self.end_trainers()
         self._read_history()
+        self.end_trainers()
         self.start("--steps", str(self.newest_step + 12), "--done")
         end = time.monotonic() + SETTLE_S
         while any(trainer.poll() is None for trainer in self.trainers) and time.monotonic() < end:
