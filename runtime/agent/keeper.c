@@ -347,7 +347,7 @@ int main(int argc, char **argv)
         fputs(usage, stderr);
         return EXIT_USAGE;
     }
-    enum exit_status exit_status = prepare(&keeper, &options);
+    int exit_status = (int)prepare(&keeper, &options); /* clang: enumerations are unsigned */
     if (exit_status != EXIT_DONE) {
         return exit_status;
     }
@@ -359,7 +359,7 @@ int main(int argc, char **argv)
         log_error("%s", err.text);
         return EXIT_FAILED;
     }
-    exit_status = run(&keeper);
+    exit_status = (int)run(&keeper);
     (void)unlinkat(keeper.dir_fd, NOTIFY_SOCKET_NAME, 0);
     store_free(&keeper.store);
     log_info("ended");
