@@ -314,6 +314,34 @@ Test(memory, writes_headers_to_the_two_pages_in_turn)
     parked_free(&parked);
 }
 
+/* Nobody reads the pages while the agent lives, so damage there would come to light when it has died. */
+Test(memory, mends_a_header_that_was_damaged_where_it_lies)
+{
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES);
+    uint8_t *meta = map_meta(&parked);
+    save(segment, 0, (struct version){1, 10});
+    cr_assert_not(segment_mend_header(segment, 0));
+    for (int at = 0; at < SLOT_HEADER_BYTES; at += 37) {
+        newest_page(meta)[at] ^= 4;
+        cr_assert(segment_mend_header(segment, 0), "byte %d", at);
+        cr_assert_not(segment_mend_header(segment, 0));
+    }
+    newest_page(meta)[50] ^= 4;
+    cr_assert(segment_mend_header(segment, 0));
+    munmap(meta, 2 * SLOT_HEADER_BYTES);
+    memory_free(memory);
+
+    memory = back_from(&parked, "job");
+    segment = memory_find(memory, SHARD);
+    cr_assert_not_null(segment);
+    cr_assert_eq(segment_header(segment, 0)->state, SLOT_VERIFIED);
+    cr_assert(version_is(segment_header(segment, 0)->version, (struct version){1, 10}));
+    memory_free(memory);
+    parked_free(&parked);
+}
+
 Test(memory, verifies_what_was_saved)
 {
     struct memory *memory = memory_of("job", CAP_BYTES, NULL);
