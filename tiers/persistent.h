@@ -88,6 +88,10 @@ must_check tck_status_t persistent_get(struct persistent *p, const struct publis
                                        void *ctx, struct error *err);
 /* Reads and checks every file of a published version. Blocking, as long as it takes: for the command. */
 must_check tck_status_t persistent_verify(struct persistent *p, const struct published *which, struct error *err);
+/* The same of chunks first to end - 1 of one of its files. Blocking: for a pool thread. */
+must_check tck_status_t persistent_verify_part(struct persistent *p, const struct published *which,
+                                               const struct manifest_file *file, uint32_t first, uint32_t end,
+                                               struct error *err);
 
 /* ---- retention ----------------------------------------------------------------------------------------------- */
 

@@ -236,6 +236,9 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = scrub_new(agent, err);
     }
     if (status == TCK_OK) {
+        status = look_new(agent, err);
+    }
+    if (status == TCK_OK) {
         status = start_ticks(agent, err);
     }
     if (status == TCK_OK) {
@@ -285,6 +288,7 @@ void agent_free(struct agent *agent)
     pool_free(agent->io);
     persistent_free(agent->persistent);
     scrub_free(agent);
+    look_free(agent);
     drain_forget(agent);
     ledger_free(agent);
     meet_free(agent);

@@ -9,7 +9,7 @@
  *   fetch.c    getting one shard into a slot         recover*.c   the coordinator's recovery
  *   restore.c  restores as trainers ask for them     trainers.c   boards, settings, trainers ended on a node's loss
  *   control.c  requests of the command               linger.c     when to leave
- *   scrub.c    checking what lies in memory, mending what is missing
+ *   scrub.c    checking what lies in memory, mending what is missing; scrub_storage.c what is published
  *   ledger.c   catalog rows and notes                twins.c      data-parallel copies that must be equal
  *   parking.c  the keeper                            state.c      what survives the agent's death
  */
@@ -37,6 +37,7 @@ struct formation;
 struct parking;
 struct recover;
 struct scrub;
+struct look;
 
 /* ---- clients.c ----------------------------------------------------------------------------------------------- */
 
@@ -219,6 +220,7 @@ struct agent {
     bool job_done;
     bool leaving; /* agent_free has begun: nothing new is started */
     struct scrub *scrub;
+    struct look *look;
     struct loop_timer *tick;
     struct loop_timer *slow_tick;
     uint64_t stale_messages; /* of older terms, dropped */
@@ -366,6 +368,13 @@ void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, con
 /* A fetch_mend has ended. */
 void scrub_mended(struct formation *f, uint32_t duty, bool ok);
 json_t *scrub_json(const struct agent *agent);
+
+/* ---- scrub_storage.c ----------------------------------------------------------------------------------------- */
+
+must_check tck_status_t look_new(struct agent *agent, struct error *err);
+void look_free(struct agent *agent);
+/* Adds its numbers. */
+void look_json(const struct agent *agent, json_t *json);
 
 /* ---- recover.c ----------------------------------------------------------------------------------------------- */
 

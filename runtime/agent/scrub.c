@@ -337,6 +337,7 @@ json_t *scrub_json(const struct agent *agent)
     json_add_u64(json, "headers_mended", scrub->headers_mended);
     json_add_u64(json, "copies_mended", scrub->mended);
     json_add_u64(json, "copies_missing", agent->formation ? missing(agent->formation) : 0);
+    look_json(agent, json);
     return json;
 }
 

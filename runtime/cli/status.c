@@ -35,6 +35,10 @@ static void print_scrub(const json_t *scrub)
         printf("WARNING: %llu copies of the committed version are missing here\n",
                (unsigned long long)number_of(scrub, "copies_missing"));
     }
+    if (number_of(scrub, "files_bad") > 0) {
+        printf("WARNING: %llu published files were found damaged (see the agent's log, or tierckpt verify)\n",
+               (unsigned long long)number_of(scrub, "files_bad"));
+    }
 }
 
 static void print_status(const json_t *answer)

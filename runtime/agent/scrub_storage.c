@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Looking after what is published: each node reads the files again that it writes itself, of one version after the
+ * other, in small parts spread over a long time. Damage is told; the version stays where it is, and a recovery passes
+ * over what it cannot use of it. */
+#include "agent/agent.h"
+
+#include <stdlib.h>
+
+#define PART_CHUNKS  4u
+#define PAUSE_MAX_MS 60000u
+
+struct look {
+    struct agent *agent;
+    struct loop_timer *timer;
+    struct published which; /* being read; term 0: none */
+    struct manifest manifest;
+    struct version last; /* read before it */
+    uint32_t file, chunk;
+    bool busy;
+    struct error outcome;
+    uint64_t checked, bad;
+};
+
+static void next_version(struct look *look)
+{
+    manifest_free(&look->manifest);
+    look->last = look->which.version;
+    look->which = (struct published){0};
+    look->file = 0;
+    look->chunk = 0;
+}
+
+static bool is_mine(const struct look *look, uint32_t file)
+{
+    const struct formation *f = look->agent->formation;
+    uint32_t duty = f ? formation_duty(f, look->manifest.files[file].shard) : NONE32;
+    return duty != NONE32 && f->shards[duty].drains_here;
+}
+
+/* Moves on to a file of this node; false if the version has none left. */
+static bool find_file(struct look *look)
+{
+    while (look->file < look->manifest.file_count && !is_mine(look, look->file)) {
+        look->file++;
+        look->chunk = 0;
+    }
+    return look->file < look->manifest.file_count;
+}
+
+static uint64_t pause_ms(const struct look *look)
+{
+    uint64_t parts = 1;
+    for (uint32_t i = 0; i < look->manifest.file_count; i++) {
+        parts += is_mine(look, i) ? chunk_count(look->manifest.files[i].bytes) / PART_CHUNKS + 1 : 0;
+    }
+    uint64_t pause = look->agent->config.scrub_storage_interval_s * 1000ull / parts;
+    return pause < 1 ? 1 : pause > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause;
+}
+
+/* ---- in a pool thread ---------------------------------------------------------------------------------------- */
+
+/* The newest one older than the last; after the oldest the newest of all. */
+static void pick_work(void *ctx)
+{
+    struct look *look = ctx;
+    struct persistent *p = look->agent->persistent;
+    struct published *list = NULL;
+    size_t count = 0;
+    look->outcome.code = persistent_list(p, &list, &count, &look->outcome);
+    if (look->outcome.code != TCK_OK || count == 0) {
+        free(list);
+        return;
+    }
+    size_t at = 0;
+    while (at < count && !version_none(look->last) && version_cmp(list[at].version, look->last) >= 0) {
+        at++;
+    }
+    struct published which = list[at < count ? at : 0];
+    free(list);
+    look->outcome.code = persistent_manifest(p, &which, &look->manifest, &look->outcome);
+    if (look->outcome.code == TCK_OK) {
+        look->which = which;
+    }
+}
+
+static void part_work(void *ctx)
+{
+    struct look *look = ctx;
+    look->outcome.code =
+        persistent_verify_part(look->agent->persistent, &look->which, &look->manifest.files[look->file], look->chunk,
+                               look->chunk + PART_CHUNKS, &look->outcome);
+}
+
+/* ---- in the loop's thread ------------------------------------------------------------------------------------ */
+
+static void go_on(struct look *look)
+{
+    look->busy = false;
+    if (!look->agent->leaving) {
+        loop_timer_set(look->timer, pause_ms(look), false);
+    }
+}
+
+static void pick_done(void *ctx, bool canceled)
+{
+    struct look *look = ctx;
+    if (!canceled && look->outcome.code != TCK_OK) {
+        log_warn("published versions cannot be checked: %s", look->outcome.text);
+    }
+    go_on(look);
+}
+
+static void part_done(void *ctx, bool canceled)
+{
+    struct look *look = ctx;
+    bool whole = look->outcome.code == TCK_OK;
+    look->chunk += PART_CHUNKS;
+    if (!canceled && look->outcome.code == TCK_ERR_CORRUPT) {
+        look->bad++;
+        log_error("a published file is damaged: %s", look->outcome.text);
+    }
+    if (look->outcome.code == TCK_ERR_NOENT) {
+        next_version(look); /* retention has taken it */
+    } else if (!whole || look->chunk >= chunk_count(look->manifest.files[look->file].bytes)) {
+        look->checked += whole;
+        look->file++;
+        look->chunk = 0;
+    }
+    go_on(look);
+}
+
+static void on_timer(void *ctx)
+{
+    struct look *look = ctx;
+    struct agent *agent = look->agent;
+    bool reading = !version_none(look->which.version);
+    if (reading && !find_file(look)) {
+        next_version(look);
+        reading = false;
+    }
+    look->busy = true;
+    tck_status_t status = reading ? pool_submit(agent->io, part_work, part_done, look)
+                                  : pool_submit(agent->io, pick_work, pick_done, look);
+    if (status != TCK_OK) {
+        go_on(look);
+    }
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t look_new(struct agent *agent, struct error *err)
+{
+    struct look *look = calloc(1, sizeof *look);
+    if (!look || loop_timer_add(agent->loop, on_timer, look, &look->timer) != TCK_OK) {
+        free(look);
+        return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");
+    }
+    look->agent = agent;
+    agent->look = look;
+    if (agent->config.scrub_storage_interval_s > 0) {
+        loop_timer_set(look->timer, pause_ms(look), false);
+    }
+    return TCK_OK;
+}
+
+void look_free(struct agent *agent)
+{
+    if (agent->look) {
+        manifest_free(&agent->look->manifest);
+        loop_timer_remove(agent->look->timer);
+        free(agent->look);
+        agent->look = NULL;
+    }
+}
+
+void look_json(const struct agent *agent, json_t *json)
+{
+    json_add_u64(json, "files_checked", agent->look->checked);
+    json_add_u64(json, "files_bad", agent->look->bad);
+}
