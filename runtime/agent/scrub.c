@@ -147,36 +147,38 @@ static void sweep_forget(struct scrub *scrub, struct sweep *s)
     *at = s->next;
 }
 
+/* Of one that was asked for. */
 static void sweep_end(struct sweep *s)
 {
-    if (!s->told) {
-        s->segment = 0;
-        s->slot = 0;
-        s->chunk = 0;
-        return;
-    }
     sweep_forget(s->agent->scrub, s);
     s->told(s->ctx, s->checked, s->bad);
     free(s);
 }
 
-/* The next part, unless memory is being allocated: then the next tick tries again. */
-static void sweep_step(struct sweep *s)
+/* The next part, unless memory is being allocated: then the next tick tries again. False: all was looked at. */
+static bool sweep_step(struct sweep *s)
 {
     struct agent *agent = s->agent;
     if (s->busy || agent->joining || agent->leaving) {
-        return;
+        return true;
     }
     s->at = find_slot(s);
     if (!s->at) {
-        sweep_end(s);
-        return;
+        return false;
     }
     agent_op_begin(agent);
     s->busy = true;
     if (pool_submit(agent->pool, part_work, part_done, s) != TCK_OK) {
         s->busy = false;
         agent_op_end(agent);
+    }
+    return true;
+}
+
+static void asked_step(struct sweep *s)
+{
+    if (!sweep_step(s)) {
+        sweep_end(s);
     }
 }
 
@@ -197,7 +199,7 @@ static uint64_t pause_ms(const struct agent *agent)
 static void go_on(struct sweep *s)
 {
     if (s->told) {
-        sweep_step(s);
+        asked_step(s);
     } else {
         loop_timer_set(s->agent->scrub->timer, pause_ms(s->agent), false);
     }
@@ -206,7 +208,11 @@ static void go_on(struct sweep *s)
 static void on_timer(void *ctx)
 {
     struct scrub *scrub = ctx;
-    sweep_step(&scrub->slow);
+    if (!sweep_step(&scrub->slow)) {
+        scrub->slow.segment = 0;
+        scrub->slow.slot = 0;
+        scrub->slow.chunk = 0;
+    }
     if (!scrub->slow.busy) { /* nothing to check now */
         loop_timer_set(scrub->timer, pause_ms(scrub->agent), false);
     }
@@ -223,7 +229,7 @@ tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, stru
     }
     *s = (struct sweep){.next = agent->scrub->sweeps, .agent = agent, .bad = bad, .told = told, .ctx = ctx};
     agent->scrub->sweeps = s;
-    sweep_step(s);
+    asked_step(s);
     return TCK_OK;
 }
 
@@ -319,7 +325,7 @@ void scrub_tick(struct agent *agent)
 {
     for (struct sweep *s = agent->scrub->sweeps, *next; s; s = next) {
         next = s->next;
-        sweep_step(s);
+        asked_step(s);
     }
     if (agent->formation && !agent->formation->closed && !agent->joining) {
         mend_missing(agent);
