@@ -14,7 +14,12 @@ SETTLE_S = 90  # recovery on a loaded machine takes a few seconds; more than thi
 PUMP_S = 0.02
 LINE_S = 5.0  # a line that does not come in this time is not waited for
 LOOK_S = 0.25  # between two looks at all processes
-EMPTY_S = 5.0  # a node that trains has neither agent nor keeper: whoever watches the job starts it again
+EMPTY_S = 5.0  # a node that trains has lost its memory: whoever watches the job starts it again after this
+
+
+# These may cost a node its memory, while its trainers live.
+LEAVES_TRAINERS = {"agent_killed", "agents_killed", "keeper_killed", "agent_then_keeper", "keeper_then_agent",
+                   "catalog_damaged", "noise_on_ports"}
 
 
 class Stuck(Exception):
@@ -135,7 +140,11 @@ class Campaign:
         now = time.monotonic()
         self.empty = {node.name: self.empty.get(node.name, now) for node in self.homes if node.name not in kept}
         if any(now - since > EMPTY_S for since in self.empty.values()):
-            self.history.add("empty", nodes=sorted(self.empty), launch=self.launch)
+            self._give_up_launch(self.launch, sorted(self.empty))
+
+    def _give_up_launch(self, launch, nodes):
+        if launch == self.launch:
+            self.history.add("empty", nodes=nodes, launch=launch)
             self.empty = {}
             kill([trainer.pid for trainer in self.trainers])
 
@@ -264,6 +273,14 @@ class Campaign:
         self.disturbed = time.monotonic()
         self.history.add("injected", number=fault["number"], kind=fault["kind"], began=round(before, 6),
                          **{"destroys": [], **result})
+        if fault["kind"] in LEAVES_TRAINERS and result.get("destroys"):
+            self._watch_job(result["destroys"])
+
+    def _watch_job(self, nodes):
+        """Agents that only report leave it to whoever watches the job to start it again when a node's memory is gone."""
+        launch = self.launch
+        if self.cluster.settings["on_node_loss"] == "report":
+            self.heal(EMPTY_S, lambda: self._give_up_launch(launch, nodes))
 
     def _missing_for(self, kind):
         needs = {"link_cut": "network", "link_flaps": "network", "node_left_behind": "network", "one_way": "iptables",
