@@ -6,7 +6,8 @@
  * A version this node takes part in has an entry in `saves` from its first BEGIN, its refusal, or the start that found
  * its slots, until a decision on it is learned. An entry is either on its way to READY or refused; one that was READY
  * may still turn refused (time-out, corruption): the coordinator goes by what it hears first, and this node keeps the
- * slots until it learns which. */
+ * slots until it learns which. A refusal is forgotten with the agent: if nobody has heard it, the next one may report
+ * the version ready. So trainers hear that one has failed when its decision is learned, not before. */
 #ifndef TCK_CORE_NODE_INTERNAL_H
 #define TCK_CORE_NODE_INTERNAL_H
 
@@ -19,8 +20,7 @@ enum rank_progress { RANK_IDLE, RANK_FILLING, RANK_SEALED };
 struct save {
     struct version version; /* VERSION_NONE: entry not in use */
     enum refusal refusal;
-    bool ready, to_storage, told_failed;
-    bool found; /* at the start: it may have been reported as ready before */
+    bool ready, to_storage;
     uint64_t deadline_ms, next_send_ms;
     uint8_t *ranks; /* rank_count of enum rank_progress */
 };

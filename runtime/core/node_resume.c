@@ -43,7 +43,6 @@ static void resume_slot(struct node *n, uint32_t slot)
     if (s == NULL) {
         return;
     }
-    s->found = true;
     s->to_storage |= found->to_storage;
     for (uint32_t h = 0; found->state == SLOT_VERIFIED && h < shard->holder_count; h++) {
         n->copies[slot][h].state = COPY_FAILED; /* tried again at once */

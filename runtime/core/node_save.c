@@ -52,10 +52,6 @@ void save_refuse(struct node *n, struct version v, enum refusal refusal, struct 
         return;
     }
     s->refusal = refusal;
-    if (!s->ready && !s->found) { /* else it may be committed all the same */
-        s->told_failed = true;
-        tell(v, TOLD_FAILED, out);
-    }
     send_state(n, s, out);
 }
 
@@ -234,7 +230,7 @@ static void tell_again(const struct node *n, const struct save *s, struct versio
 {
     const struct version w = n->decision.watermark;
     bool aborted = node_fate(n, v) == FATE_OVER && (w.term != v.term || v.step > w.step);
-    if (aborted || (s != NULL && s->told_failed)) {
+    if (aborted) {
         tell(v, TOLD_FAILED, out);
     } else if (s != NULL && s->ready) {
         tell(v, TOLD_PROTECTED, out);
@@ -438,7 +434,7 @@ void save_settle(struct node *n, struct actions *out)
         if (version_none(s->version) || node_fate(n, s->version) == FATE_UNDECIDED) {
             continue;
         }
-        if (node_fate(n, s->version) == FATE_OVER && !s->told_failed) {
+        if (node_fate(n, s->version) == FATE_OVER) {
             tell(s->version, TOLD_FAILED, out);
         }
         s->version = VERSION_NONE;

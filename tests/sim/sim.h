@@ -123,8 +123,8 @@ struct sim_term {
     struct version base;
     uint64_t step;
     struct trainer trainers[SIM_RANKS];
-    uint8_t fates[SIM_STEPS];       /* enum fate: what was decided, once */
-    uint8_t told_failed[SIM_STEPS]; /* nodes (bits) whose trainers heard that it failed */
+    uint8_t fates[SIM_STEPS]; /* enum fate: what was decided, once */
+    bool told_failed[SIM_STEPS];
     uint64_t first_begin[SIM_STEPS];
     uint32_t inventories_due, asked; /* answers of the newest round of questions */
     struct stored_version stored[SIM_PUBLISHED];

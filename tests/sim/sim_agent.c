@@ -426,9 +426,6 @@ void agent_start(struct sim *s, uint32_t machine)
     m->agent_up = true;
     m->agent++;
     if (m->term != NULL && m->terms.joined == m->terms.adopted && m->terms.joined == m->term->term) {
-        for (uint64_t step = 0; step < SIM_STEPS; step++) { /* a refusal that nobody heard of is forgotten with it */
-            s->terms[m->term->term]->told_failed[step] &= (uint8_t) ~(1u << m->self);
-        }
         agent_join(s, machine, m->term);
         save_agent_started(s, machine);
         if (m->coordinator != NULL && !m->kept.based) {

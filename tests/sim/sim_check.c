@@ -208,7 +208,7 @@ void check_decision(struct sim *s, uint32_t machine)
     check_fates(s, term, d);
     if (newly) {
         s->totals.commits++;
-        if (term->told_failed[w.step] != 0) {
+        if (term->told_failed[w.step]) {
             sim_fail(s, "told: trainers heard that " V_FMT " failed, and it is committed", V_ARG(w));
         }
         sim_log(s, "committed " V_FMT, V_ARG(w));
@@ -242,7 +242,7 @@ void check_told(struct sim *s, uint32_t machine, const struct action *a)
         sim_fail(s, "told: trainers of m%u hear that " V_FMT " is %s", machine, V_ARG(a->version), names[a->told]);
     }
     if (a->told == TOLD_FAILED && a->version.term == term->term) {
-        term->told_failed[a->version.step] |= (uint8_t)(1u << m->self);
+        term->told_failed[a->version.step] = true;
     }
 }
 

@@ -47,7 +47,21 @@ Test(node_save, refuses_without_a_slot_and_tells_the_coordinator)
     begin(&m, 0, 4);
     cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_NO_SLOT);
     cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_NO_SLOT);
+    cr_assert_not(told(&m, v(4), TOLD_FAILED));
+    decide(&m, (struct decision){.seq = 1, .horizon = 5});
     cr_assert(told(&m, v(4), TOLD_FAILED));
+}
+
+Test(node_save, says_that_a_version_failed_only_when_it_is_decided)
+{
+    save_until_verified(&m, 7);
+    machine_step(&m, (struct event){.type = EVENT_NODE_DOWN, .node = 2});
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_HOLDER_LOST);
+    cr_assert_not(told(&m, v(7), TOLD_FAILED), "this agent may die unheard, and the next one report it ready");
+    seal(&m, 0, 7);
+    cr_assert_not(told(&m, v(7), TOLD_FAILED));
+    decide(&m, (struct decision){.seq = 1, .horizon = 8});
+    cr_assert(told(&m, v(7), TOLD_FAILED));
 }
 
 Test(node_save, refuses_the_other_ranks_of_a_refused_version)
