@@ -113,6 +113,7 @@ static void run_agent_task(struct sim *s, const struct task *t)
         [TASK_FETCHED] = recover_fetched,
         [TASK_UNPIN] = agent_unpin,
         [TASK_MESSAGE] = agent_message,
+        [TASK_REACH] = fault_tell_reach,
         [TASK_STEP] = save_step,
         [TASK_BEGIN] = save_begin_rank,
         [TASK_GRANTED] = save_copy,

@@ -152,6 +152,7 @@ struct stage {
 enum task_type {
     TASK_MESSAGE, /* event arrives from machine `from` */
     TASK_LOCAL,   /* event of this machine itself */
+    TASK_REACH,   /* it tells that a node is down, or up again */
     TASK_TICK,
     TASK_STEP,     /* the trainers of a term make a step */
     TASK_BEGIN,    /* a rank wants to save */
@@ -340,6 +341,7 @@ const struct stage *storage_find(const struct sim *s, struct version version);
 void fault_strike(struct sim *s);
 void fault_cut_off(struct sim *s, uint32_t machine);
 void fault_heal(struct sim *s);
+void fault_tell_reach(struct sim *s, const struct task *t);
 /* Whether this many more fault domains may be hit without breaking what is promised. */
 bool fault_tolerable(const struct sim *s, uint32_t domains);
 void fault_count(struct sim *s, uint32_t domains);

@@ -186,11 +186,21 @@ static void report_reach(struct sim *s, enum event_type type, uint32_t cut)
             bool concerns = cut == NONE32 || (i == cut) != (other == cut);
             bool noticed = type == EVENT_NODE_UP || sim_chance(s, 700);
             if (concerns && node != m->self && noticed) {
-                struct task *t = sim_after(s, sim_between(s, 20, 100), TASK_LOCAL, i);
+                struct task *t = sim_after(s, sim_between(s, 20, 100), TASK_REACH, i);
                 t->agent = m->agent;
                 t->event = (struct event){.type = type, .term = m->term->term, .node = node};
             }
         }
+    }
+}
+
+/* An agent says what holds when it speaks (agent/trainers.c): an absence never ends before it begins. */
+void fault_tell_reach(struct sim *s, const struct task *t)
+{
+    const struct machine *m = &s->machines[t->machine];
+    bool reached = s->machines[m->term->machine_of_node[t->event.node]].group == m->group;
+    if (reached == (t->event.type == EVENT_NODE_UP)) {
+        agent_feed(s, t->machine, t->event);
     }
 }
 
