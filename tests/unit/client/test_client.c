@@ -133,6 +133,13 @@ static void save(struct trainer *t, uint64_t step)
     ok(t, tck_fence(t->client));
 }
 
+/* Until the agent has heard of it too: its image is the newest sealed one from then on. */
+static void save_heard(struct trainer *t, uint64_t step)
+{
+    save(t, step);
+    ok(t, tck_wait(t->client, step, TCK_STAGE_COMMITTED, PATIENCE_MS));
+}
+
 static tck_stats_t stats_of(struct trainer *t)
 {
     tck_stats_t stats = {.struct_size = sizeof(stats)};
@@ -200,14 +207,14 @@ Test(client, what_changed_a_slot_is_not_in_the_next_snapshot_in_it)
     begin(&t);
     fill(&t, 7);
     for (uint64_t step = 1; step <= FAKE_SLOTS; step++) {
-        save(&t, step);
+        save_heard(&t, step);
     }
     const struct shard *shard = &t.client->layout.shards[0];
     uint8_t *image = fake_agent_image(&agent, 0);
     image[12] ^= 1;                     /* in the header */
     image[shard->image_bytes - 1] ^= 1; /* in the filler at the end */
     for (uint64_t step = 1; step <= FAKE_SLOTS; step++) {
-        save(&t, FAKE_SLOTS + step);
+        save_heard(&t, FAKE_SLOTS + step);
     }
     cr_assert_eq(fake_agent_image(&agent, 0), image, "another slot");
     cr_assert_eq(memcmp(image, shard->header, shard->header_bytes), 0, "the header");
