@@ -2,6 +2,7 @@
  * The catalog in RocksDB: small buffers, since it is an index of some thousand rows; a torn tail of its log opens, any
  * other damage is never passed over in silence but makes the whole catalog be set aside. */
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "recovery/catalog_codec.h"
 
@@ -105,6 +106,9 @@ static tck_status_t open_db(struct catalog *catalog, bool *rebuilt_out, struct e
 {
     char *text = NULL;
     *rebuilt_out = false;
+    if (failpoint_fails(catalog, open)) {
+        return error_set(err, status_of_errno(errno), "catalog %s: open: %m", catalog->dir);
+    }
     catalog->db = rocksdb_open(catalog->options, catalog->dir, &text);
     if (text == NULL) {
         return TCK_OK;
@@ -188,6 +192,9 @@ static bool batch_put(rocksdb_writebatch_t *batch, struct catalog_key key, struc
 static tck_status_t batch_write(struct catalog *catalog, rocksdb_writebatch_t *batch, bool sync, struct error *err)
 {
     char *text = NULL;
+    if (failpoint_fails(catalog, write)) {
+        return error_set(err, status_of_errno(errno), "catalog %s: write: %m", catalog->dir);
+    }
     rocksdb_write(catalog->db, sync ? catalog->synced : catalog->lazy, batch, &text);
     return text == NULL ? TCK_OK : fail(catalog, "write", text, err);
 }

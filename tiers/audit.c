@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <errno.h>
 #include <pthread.h>
@@ -89,7 +90,7 @@ static tck_status_t write_line(struct audit *audit, const char *line, struct err
 {
     size_t len = strlen(line), done = 0;
     while (done < len) {
-        ssize_t rc = write(audit->fd, line + done, len - done);
+        ssize_t rc = failpoint_fails(audit, write) ? -1 : write(audit->fd, line + done, len - done);
         if (rc < 0 && errno == EINTR) {
             continue;
         }
@@ -117,7 +118,8 @@ static tck_status_t append(struct audit *audit, const char *line, bool synced, s
     }
     pthread_mutex_unlock(&audit->lock);
     /* EINVAL: a pipe or device that has nothing to sync. */
-    if (status == TCK_OK && synced && fdatasync(audit->fd) < 0 && errno != EINVAL) {
+    if (status == TCK_OK && synced && (failpoint_fails(audit, fdatasync) || fdatasync(audit->fd) < 0) &&
+        errno != EINVAL) {
         status = error_set(err, status_of_errno(errno), "fdatasync of the audit file: %m");
     }
     return status;

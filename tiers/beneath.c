@@ -3,6 +3,7 @@
  * flags where a kernel or sandbox does not have that call. */
 #include "tiers/beneath.h"
 
+#include "base/failpoint.h"
 #include "base/secret.h"
 #include <dirent.h>
 #include <errno.h>
@@ -101,7 +102,7 @@ tck_status_t beneath_make_dir(int dir_fd, const char *name, int *fd_out, struct 
     if (status != TCK_OK) {
         return status;
     }
-    if (mkdirat(dir_fd, name, DIR_MODE) < 0 && errno != EEXIST) {
+    if ((failpoint_fails(dir, make) || mkdirat(dir_fd, name, DIR_MODE) < 0) && errno != EEXIST) {
         return fail(err, "make directory", name);
     }
     return beneath_open_dir(dir_fd, name, fd_out, err);
@@ -176,7 +177,7 @@ tck_status_t beneath_read(int dir_fd, const char *name, size_t max, char **text_
 static tck_status_t write_all(int fd, const char *name, const char *data, size_t len, struct error *err)
 {
     while (len > 0) {
-        ssize_t rc = write(fd, data, len);
+        ssize_t rc = failpoint_fails(file, write) ? -1 : write(fd, data, len);
         if (rc < 0 && errno == EINTR) {
             continue;
         }
@@ -186,7 +187,7 @@ static tck_status_t write_all(int fd, const char *name, const char *data, size_t
         data += rc;
         len -= (size_t)rc;
     }
-    return fsync(fd) < 0 ? fail(err, "fsync", name) : TCK_OK;
+    return failpoint_fails(file, fsync) || fsync(fd) < 0 ? fail(err, "fsync", name) : TCK_OK;
 }
 
 tck_status_t beneath_write(int dir_fd, const char *name, const void *data, size_t len, struct error *err)
@@ -254,7 +255,7 @@ tck_status_t beneath_rename(int dir_fd, const char *from, const char *to, struct
     if (status == TCK_OK) {
         status = check_name(to, err);
     }
-    if (status == TCK_OK && renameat(dir_fd, from, dir_fd, to) < 0) {
+    if (status == TCK_OK && (failpoint_fails(file, rename) || renameat(dir_fd, from, dir_fd, to) < 0)) {
         status = fail(err, "rename to", to);
     }
     return status;
@@ -269,7 +270,7 @@ tck_status_t beneath_move_dir(int from_fd, const char *from, int to_fd, const ch
     if (status != TCK_OK) {
         return status;
     }
-    int rc = renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE);
+    int rc = failpoint_fails(dir, move) ? -1 : renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE);
     if (rc < 0 && (errno == EINVAL || errno == ENOSYS)) {
         /* NFS and others lack the flag. A plain rename of a directory replaces nothing but an empty directory. */
         rc = renameat(from_fd, from, to_fd, to);
@@ -283,7 +284,7 @@ tck_status_t beneath_move_dir(int from_fd, const char *from, int to_fd, const ch
 static tck_status_t remove_at(int dir_fd, const char *name, int flags, struct error *err)
 {
     tck_status_t status = check_name(name, err);
-    if (status == TCK_OK && unlinkat(dir_fd, name, flags) < 0) {
+    if (status == TCK_OK && (failpoint_fails(dir, remove) || unlinkat(dir_fd, name, flags) < 0)) {
         status = fail(err, "remove", name);
     }
     return status;
@@ -301,7 +302,8 @@ tck_status_t beneath_remove_dir(int dir_fd, const char *name, struct error *err)
 
 tck_status_t beneath_sync(int dir_fd, struct error *err)
 {
-    if (fsync(dir_fd) < 0 && errno != EINVAL) { /* EINVAL: a network file system that knows no such thing */
+    if ((failpoint_fails(dir, fsync) || fsync(dir_fd) < 0) &&
+        errno != EINVAL) { /* EINVAL: a network file system that knows no such thing */
         return error_set(err, status_of_errno(errno), "fsync of the directory: %m");
     }
     return TCK_OK;

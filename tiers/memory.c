@@ -2,6 +2,7 @@
  * The set of segments: the cap on their bytes, their parked names, and their way back after a restart. */
 #include "tiers/memory.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "tiers/segment.h"
 #include <inttypes.h>
@@ -183,6 +184,7 @@ static tck_status_t park(const struct memory *memory, const struct segment *segm
     char name[PARKED_NAME];
     for (int part = 0; part < PARTS && memory->setup.park != NULL; part++) {
         parked_name(segment->id, (enum part)part, name);
+        failpoint(segment, parking);
         tck_status_t status = memory->setup.park(memory->setup.ctx, name, fds[part], err);
         if (status != TCK_OK) {
             unpark(memory, segment->id);
@@ -237,6 +239,7 @@ static tck_status_t add_new(struct memory *memory, const struct segment_wish *wi
     if (status != TCK_OK) {
         goto unpark_segment;
     }
+    failpoint(segment, parked);
     log_segment("new", segment);
     *out = segment;
     return TCK_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The bytes of transfers: pushing chunks within a window, receiving them, and checking them in the pool. */
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "tiers/peer_transfer.h"
 
@@ -60,6 +61,7 @@ static void push_next(struct transfer *transfer)
     peer->pushing++;
     status = link_push(peer->up->bulk->conn, header, sizeof(header), data,
                        chunk_size(transfer->offer.image_bytes, chunk.index), on_pushed, transfer);
+    failpoint(copy, pushed);
     if (status != TCK_OK) {
         transfer->moving--;
         peer->pushing--;
@@ -200,8 +202,10 @@ void transfer_chunk_done(void *ctx, struct link_conn *conn, const void *header, 
     if (transfer->state == ENDED) {
         return;
     }
+    failpoint(copy, arrived);
     if (ok) {
         transfer_note_progress(transfer);
+        failpoint_bytes(copy, chunk, transfer->item.image + (uint64_t)chunk.index * CHUNK_BYTES, 1);
         check_chunk(transfer, chunk.index);
     } else {
         transfer_give_up(transfer, TCK_ERR_UNREACHABLE, "a chunk was cut off");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The messages about transfers: what is told to the other side, and what it tells. */
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "tiers/peer_transfer.h"
 
@@ -89,6 +90,7 @@ static void accept_offer(struct transfer *transfer, const uint32_t *crcs)
         if (start_served(transfer)) {
             memcpy(transfer->item.crcs, crcs, transfer->count * sizeof(*crcs));
             transfer->state = MOVING;
+            failpoint(copy, granting);
             send_grant(transfer);
         }
         return;
@@ -237,6 +239,7 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
     }
     transfer->remote_token = grant.from_token;
     transfer->state = MOVING;
+    failpoint(copy, granted);
     transfer_note_progress(transfer);
     transfers_pump(peer);
     return TCK_OK;

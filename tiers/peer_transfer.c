@@ -2,6 +2,7 @@
  * The life of transfers: how they begin, end, and are given up. */
 #include "tiers/peer_transfer.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 
 #include <inttypes.h>
@@ -145,6 +146,7 @@ static void finish_stored(struct transfer *transfer)
     if (transfer->outcome.code != TCK_OK) {
         return;
     }
+    failpoint(copy, stored);
     if (status == TCK_OK) {
         transfer_send_ack(transfer->peer, transfer->remote_token, transfer->offer.root);
     } else {
@@ -289,6 +291,7 @@ tck_status_t peer_put(struct peer *peer, uint64_t term, const struct tier_item *
     transfer->done = done;
     transfer->ctx = ctx;
     transfer_send_copy(transfer, WIRE_OFFER);
+    failpoint(copy, offered);
     return TCK_OK;
 }
 

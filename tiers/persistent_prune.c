@@ -3,6 +3,7 @@
  * moment does half a version stand under a version's name. A crash in between leaves it in the trash, for the sweep. */
 #include "tiers/persistent_impl.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include <stdio.h>
@@ -37,6 +38,7 @@ static tck_status_t unlink_entries(int dir_fd, const struct names *names, struct
             continue;
         }
         tck_status_t status = beneath_unlink(dir_fd, names->names[i], err);
+        failpoint(prune, deleting);
         if (status != TCK_OK) {
             return status;
         }
@@ -74,6 +76,7 @@ tck_status_t delete_dir(const struct persistent *p, const struct deletion *delet
         return status;
     }
     outcome.code = empty_dir(deletion, &outcome);
+    failpoint(prune, emptied);
     if (outcome.code == TCK_OK) {
         outcome.code = beneath_remove_dir(deletion->parent_fd, deletion->name, &outcome);
     }
@@ -220,7 +223,9 @@ static tck_status_t unpublish(const struct persistent *p, struct version version
     }
     version_dir_name(version, name);
     trash_name(version, number, trashed_out);
+    failpoint(prune, intended);
     status = beneath_move_dir(p->job_fd, name, trash_fd, trashed_out, err);
+    failpoint(prune, moved);
     if (status == TCK_OK) {
         status = beneath_sync(trash_fd, err);
     }
@@ -246,6 +251,7 @@ static tck_status_t remove_version(const struct persistent *p, struct version ve
     status = audit_intent(p->audit, AUDIT_DELETE, name, err);
     if (status == TCK_OK) {
         outcome.code = unpublish(p, version, trash_fd, trashed, &outcome);
+        failpoint(prune, unpublished);
         if (outcome.code == TCK_OK) {
             outcome.code = delete_trashed(p, trash_fd, trashed, &outcome);
         }

@@ -3,6 +3,7 @@
  * them, and one rename without replace makes them a version. */
 #include "tiers/persistent_impl.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -61,6 +62,7 @@ static void put_prepare(void *ctx)
     if (op->outcome.code == TCK_OK) {
         op->outcome.code = make_stage(op->p, op->item->version, &op->stage_fd, &op->outcome);
     }
+    failpoint(stage, made);
 }
 
 static void put_written(void *ctx, const struct error *outcome)
@@ -213,8 +215,10 @@ static tck_status_t complete_stage(int parent_fd, const char *stage, const struc
         status = remove_parts(stage_fd, err);
     }
     if (status == TCK_OK) {
+        failpoint(publish, checked);
         status = write_manifest(stage_fd, manifest, err);
     }
+    failpoint(publish, complete);
     close(stage_fd);
     return status;
 }
@@ -238,13 +242,16 @@ static tck_status_t move_stage(const struct persistent *p, int parent_fd, const 
     if (status != TCK_OK) {
         return status;
     }
+    failpoint(publish, intended);
     outcome.code = beneath_move_dir(parent_fd, stage, p->job_fd, name, &outcome);
+    failpoint(publish, moved);
     if (outcome.code == TCK_OK) {
         outcome.code = beneath_sync(p->job_fd, &outcome);
     }
     if (outcome.code == TCK_OK) {
         outcome.code = beneath_sync(parent_fd, &outcome);
     }
+    failpoint(publish, synced);
     audit_result(p->audit, AUDIT_PUBLISH, name, &outcome);
     return outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
 }
@@ -284,6 +291,7 @@ static void publish_work(void *ctx)
         error_prefix(err, "publish %s", name);
         return;
     }
+    failpoint(publish, done);
     *err = (struct error){.code = TCK_OK};
 }
 
@@ -296,6 +304,7 @@ static void tidy_work(void *ctx)
     char name[DIR_NAME_MAX], line[DIR_NAME_MAX + 1];
     version_dir_name(op->version, name);
     int len = snprintf(line, sizeof(line), "%s\n", name);
+    failpoint(publish, tidying);
     if (beneath_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
         log_warn("the hint " LATEST_NAME " is not renewed: %s", err.text);
     }

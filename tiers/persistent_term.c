@@ -4,6 +4,7 @@
 #include "tiers/persistent_impl.h"
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -92,12 +93,12 @@ static char *note_print(const struct term_note *note)
 static tck_status_t note_fill(int fd, const char *text, struct error *err)
 {
     size_t len = strlen(text);
-    ssize_t rc = write(fd, text, len);
+    ssize_t rc = failpoint_fails(term, write) ? -1 : write(fd, text, len);
     if (rc < 0 || (size_t)rc != len) {
         errno = rc < 0 ? errno : ENOSPC; /* a short write */
         return error_set(err, status_of_errno(errno), "write: %m");
     }
-    return fsync(fd) < 0 ? error_set(err, status_of_errno(errno), "fsync: %m") : TCK_OK;
+    return failpoint_fails(term, fsync) || fsync(fd) < 0 ? error_set(err, status_of_errno(errno), "fsync: %m") : TCK_OK;
 }
 
 /* TCK_ERR_EXIST if another has it. Whatever fails after the file was made, the term stays taken and unused. */
@@ -116,8 +117,10 @@ static tck_status_t claim_one(const struct persistent *p, uint64_t term, struct 
         free(text);
         return status;
     }
+    failpoint(term, made);
     status = note_fill(fd, text, err);
     free(text);
+    failpoint(term, filled);
     if (close(fd) < 0 && status == TCK_OK) {
         status = error_set(err, status_of_errno(errno), "close: %m");
     }

@@ -4,6 +4,7 @@
  * was written is read back and compared before it gets its name. */
 #include "tiers/persistent_impl.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +56,7 @@ static tck_status_t allocate(int fd, const char *name, uint64_t bytes, struct er
 {
     int rc;
     do {
-        rc = fallocate(fd, 0, 0, (off_t)bytes);
+        rc = failpoint_fails(shard, allocate) ? -1 : fallocate(fd, 0, 0, (off_t)bytes);
     } while (rc < 0 && errno == EINTR);
     if (rc < 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
         return error_set(err, status_of_errno(errno), "%s: allocate %" PRIu64 " bytes: %m", name, bytes);
@@ -70,6 +71,7 @@ static void write_open(void *ctx)
     if (status == TCK_OK) {
         status = open_direct(op->dir_fd, op->part, O_WRONLY | O_CREAT | O_EXCL, op->item, &op->fd, &op->outcome);
     }
+    failpoint(shard, opened);
     if (status == TCK_OK) {
         status = allocate(op->fd, op->name, op->item->image_bytes, &op->outcome);
     }
@@ -93,7 +95,9 @@ static tck_status_t read_back_chunk(int fd, const char *name, uint32_t len, uint
 {
     uint32_t got = 0;
     while (got < len) {
-        ssize_t rc = pread(fd, buffer + got, len - got, (off_t)((uint64_t)i * CHUNK_BYTES + got));
+        ssize_t rc = failpoint_fails(shard, read_back)
+                         ? -1
+                         : pread(fd, buffer + got, len - got, (off_t)((uint64_t)i * CHUNK_BYTES + got));
         if (rc < 0 && errno == EINTR) {
             continue;
         }
@@ -103,6 +107,7 @@ static tck_status_t read_back_chunk(int fd, const char *name, uint32_t len, uint
         }
         got += (uint32_t)rc;
     }
+    failpoint_bytes(shard, given_back, buffer, len);
     return TCK_OK;
 }
 
@@ -213,6 +218,7 @@ static void write_close(void *ctx)
         error_set(outcome, status_of_errno(errno), "%s: close: %m", op->name);
     }
     if (outcome->code == TCK_OK && beneath_rename(op->dir_fd, op->part, op->name, outcome) == TCK_OK) {
+        failpoint(shard, named);
         outcome->code = beneath_sync(op->dir_fd, outcome);
         return;
     }
@@ -237,6 +243,7 @@ static void write_ended(void *ctx, const struct error *outcome)
 {
     struct file_write *op = ctx;
     op->outcome = *outcome;
+    failpoint(shard, written);
     if (outcome->code == TCK_OK && !op->p->closing && op->p->config->storage_verify == SWITCH_ON) {
         read_back_start(op);
     } else {
@@ -308,6 +315,7 @@ static void read_open(void *ctx)
     struct file_read *op = ctx;
     struct stat st;
     tck_status_t status = open_direct(op->dir_fd, op->name, O_RDONLY, op->item, &op->fd, &op->outcome);
+    failpoint(shard, reading);
     if (status == TCK_OK && fstat(op->fd, &st) < 0) {
         status = error_set(&op->outcome, status_of_errno(errno), "%s: stat: %m", op->name);
     }
@@ -335,7 +343,8 @@ static void chunk_work(void *ctx)
 {
     const struct file_chunk *chunk = ctx;
     const struct tier_item *item = chunk->op->item;
-    const uint8_t *data = item->image + (uint64_t)chunk->i * CHUNK_BYTES;
+    uint8_t *data = item->image + (uint64_t)chunk->i * CHUNK_BYTES;
+    failpoint_bytes(shard, read, data, chunk_size(item->image_bytes, chunk->i));
     item->crcs[chunk->i] = crc32c(0, data, chunk_size(item->image_bytes, chunk->i));
 }
 

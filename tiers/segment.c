@@ -2,6 +2,7 @@
  * The two files of a segment and the headers of its slots. */
 #include "tiers/segment.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/seal.h"
 #include <inttypes.h>
@@ -90,6 +91,7 @@ static void publish_page(uint8_t *page, const uint8_t *content)
     atomic_store_explicit(place, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     memcpy(page + sizeof(magic), content + sizeof(magic), SLOT_HEADER_BYTES - sizeof(magic));
+    failpoint(header, writing);
     atomic_thread_fence(memory_order_release);
     atomic_store_explicit(place, magic, memory_order_release);
 }
@@ -110,13 +112,16 @@ void segment_write_header(struct segment *segment, uint32_t slot, const struct s
     full.chunk_bytes = CHUNK_BYTES;
     slot_header_encode(&full, content);
     if (full.state == SLOT_FILLING) {
+        failpoint(header, unsealing);
         seal_clear(seal_of(segment, slot)); /* of an earlier filling: before the header says that there is a new one */
     }
+    failpoint_bytes(header, page, content, sizeof(content));
     pthread_mutex_lock(&segment->lock);
     publish_page(header_page(segment, slot, page), content);
     segment->headers[slot] = full;
     segment->newest_page[slot] = page;
     pthread_mutex_unlock(&segment->lock);
+    failpoint(header, written);
 }
 
 static void write_free_header(struct segment *segment, uint32_t slot)

@@ -4,6 +4,7 @@
  * all of its data is written. */
 #include "tiers/uring.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -277,10 +278,20 @@ static bool request_goes_on(struct request *request, int result)
     return true;
 }
 
+/* What a test wants to have come of a request instead. */
+static int injected(const struct request *request, int result)
+{
+    bool fails = request->sync                                     ? failpoint_fails(uring, fdatasync)
+                 : request->transfer->ask.direction == URING_WRITE ? failpoint_fails(uring, write)
+                                                                   : failpoint_fails(uring, read);
+    return fails ? -errno : result;
+}
+
 static void request_done(struct request *request, int result)
 {
     struct uring *uring = request->uring;
     struct transfer *transfer = request->transfer;
+    result = injected(request, result);
     uring->in_flight--;
     transfer->in_flight--;
 

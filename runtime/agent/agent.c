@@ -171,6 +171,7 @@ static tck_status_t open_memory(struct agent *agent, struct error *err)
     }
     park_take_back(found, agent);
     memory_adopted(agent->memory);
+    failpoint(agent, found);
     return state_ready(agent->state, err);
 }
 
@@ -228,7 +229,9 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = open_storage(agent, err);
     }
     if (status == TCK_OK) {
+        failpoint(agent, stored);
         open_catalog(agent);
+        failpoint(agent, listed);
         first_settings(agent);
         status = exchange_open(agent, err);
     }
@@ -245,6 +248,7 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         join_resume(agent);
         status = clients_listen(agent, err);
     }
+    failpoint(agent, listens);
     return status == TCK_OK ? parking_ready(agent->parking, err) : status;
 }
 

@@ -18,6 +18,7 @@
 
 #include "agent/state.h"
 #include "agent/wire.h"
+#include "base/failpoint.h"
 #include "base/ipc.h"
 #include "base/log.h"
 #include "base/pool.h"

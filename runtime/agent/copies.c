@@ -69,6 +69,7 @@ tck_status_t copies_stored(void *ctx, struct peer *from, const struct peer_offer
     uint32_t duty = f ? formation_duty(f, offer->shard) : NONE32;
     uint32_t slot = duty == NONE32 ? NONE32 : node_slot_of(f->node, duty, offer->version);
     struct offer_answer answer = {0};
+    failpoint(copy, whole);
     if (slot != NONE32) {
         struct event event = {.type = EVENT_VERIFIED,
                               .slot = slot,
@@ -132,6 +133,7 @@ tck_status_t copies_pulled(void *ctx, struct peer *from, const struct peer_offer
                                .image = segment_image(segment, k),
                                .crcs = segment_crcs(segment, k),
                                .root = segment_header(segment, k)->root};
+    failpoint(copy, pulled);
     pin(agent, want, EVENT_PIN);
     agent_op_begin(agent);
     return TCK_OK;

@@ -52,6 +52,7 @@ static void file_done(void *ctx, const struct error *outcome)
         drain_end(op, false);
         return;
     }
+    failpoint(drain, file_done);
     op->next++;
     drain_next(op);
 }
@@ -98,6 +99,7 @@ void drain_begin(struct formation *f, const struct action *a)
     log_info("draining version %llu.%llu", (unsigned long long)version.term, (unsigned long long)version.step);
     *op = (struct drain_op){.f = f, .version = version, .attempt = a->attempt};
     agent_op_begin(f->agent);
+    failpoint(drain, begun);
     drain_next(op);
 }
 
@@ -121,7 +123,9 @@ void drain_tell(struct formation *f, const struct action *a)
     }
     struct writer w = writer_new(0);
     wire_drained_encode(&m, &w);
+    failpoint(drain, telling);
     exchange_send_coordinator(f, WIRE_DRAINED, &w);
+    failpoint(drain, told);
     writer_free(&w);
     free(files);
 }
@@ -208,6 +212,7 @@ void drain_heard(struct formation *f, uint32_t node, const void *data, size_t le
     struct gathering *g = m.ok && asked ? gathering_of(f, m.version) : NULL;
     if (g && !g->publishing) {
         gather(f, &g->manifest, &m);
+        failpoint(drain, gathered);
     }
     struct event event = {.type = EVENT_DRAINED, .node = node, .version = m.version, .attempt = m.attempt, .ok = m.ok};
     drive_coordinator(f, &event);
@@ -224,6 +229,7 @@ static void published(void *ctx, const struct error *outcome)
         log_error("version %llu.%llu could not be published: %s", (unsigned long long)event.version.term,
                   (unsigned long long)event.version.step, outcome->text);
     }
+    failpoint(publish, hearing);
     drain_forget(f->agent);
     drive_coordinator(f, &event);
     agent_op_end(f->agent);

@@ -23,6 +23,9 @@ static void write_header(struct formation *f, const struct action *a)
     header.layout = f->world.layout;
     header.to_storage = slot->to_storage;
     header.committed = slot->state == SLOT_VERIFIED && decision_fate(decision, slot->version) == FATE_COMMITTED;
+    if (slot->state == SLOT_FREE) {
+        failpoint(slot, freeing);
+    }
     segment_write_header(d->segment, k, &header);
 }
 
@@ -40,7 +43,10 @@ struct digest_op {
 static void digest_work(void *ctx)
 {
     struct digest_op *op = ctx;
+    failpoint(digest, begun);
     op->root = digest_image(op->image, op->image_bytes, op->crcs);
+    failpoint(digest, made);
+    failpoint_bytes(digest, image, (uint8_t *)(uintptr_t)op->image, op->image_bytes);
 }
 
 static void digest_done(void *ctx, bool canceled)
@@ -121,6 +127,7 @@ static void replica_done(void *ctx, const struct error *outcome)
     struct replica_op *op = ctx;
     struct agent *agent = op->f->agent;
     bool ok = outcome->code == TCK_OK;
+    failpoint(copy, acked);
     if (!ok) {
         log_info("copy of version %llu.%llu to node %s failed: %s", (unsigned long long)op->item.version.term,
                  (unsigned long long)op->item.version.step, op->f->world.nodes[op->node].name, outcome->text);
@@ -177,7 +184,9 @@ static void grant(struct formation *f, const struct action *a)
     struct writer w = writer_new(0);
     if (slots) {
         msg_grant_encode(&m, &w);
+        failpoint(slot, granting);
         client_send(client, MSG_GRANT, &w);
+        failpoint(slot, granted);
     } else {
         client_cut(client, "no memory for a grant");
     }
@@ -246,7 +255,9 @@ static void tell(struct formation *f, const struct action *a)
     log_info("version %llu.%llu is %s", (unsigned long long)a->version.term, (unsigned long long)a->version.step,
              catalog_state_name(states[a->told]));
     if (a->told == TOLD_COMMITTED) {
+        failpoint(commit, marking);
         mark_committed(f, a->version);
+        failpoint(commit, telling);
     }
     ledger_tell(f, a->version, states[a->told]);
     for (struct client *c = f->agent->clients; c; c = c->next) {
@@ -287,7 +298,9 @@ static void send_ready(struct formation *f, const struct action *a)
     m.count = twin_roots(f, a->version, roots);
     struct writer w = writer_new(0);
     wire_ready_encode(&m, &w);
+    failpoint(ready, sending);
     exchange_send_coordinator(f, WIRE_READY, &w);
+    failpoint(ready, sent);
     writer_free(&w);
     free(roots);
 }
@@ -346,6 +359,7 @@ static void carry_out(struct formation *f, const struct action *a)
         break;
     case ACTION_ANNOUNCE:
         exchange_announce(f);
+        failpoint(decision, announced);
         break;
     case ACTION_PUBLISH:
         drain_publish(f, a);
@@ -368,12 +382,15 @@ static void step(struct formation *f, const struct queued_event *next)
     } else {
         node_step(f->node, &next->event, &f->actions);
         if (next->event.type == EVENT_DECISION && !f->coordinator) {
+            failpoint(decision, learned);
             keep_decision(f, node_decision(f->node));
         }
     }
     /* Before anybody hears of a decision it must survive this process. */
     if (next->for_coordinator && f->actions.count > 0) {
+        failpoint(decision, made);
         keep_decision(f, coordinator_decision(f->coordinator));
+        failpoint(decision, kept);
     }
     for (uint32_t i = 0; i < f->actions.count; i++) {
         struct action action = f->actions.items[i];

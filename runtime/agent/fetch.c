@@ -89,7 +89,9 @@ static void fetched(void *ctx, const struct error *outcome)
                           .version = x->ask.version,
                           .root = x->item.root,
                           .ok = outcome->code == TCK_OK};
+    failpoint(fetch, arrived);
     drive_node(x->f, &event);
+    failpoint(fetch, verified);
     fetch_end(x, &result);
     agent_op_end(agent);
 }
@@ -100,6 +102,7 @@ static void checked(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
     struct error result = *outcome;
+    failpoint(fetch, checked);
     struct event unpin = {.type = EVENT_UNPIN, .slot = x->slot};
     drive_node(x->f, &unpin);
     if (result.code == TCK_ERR_CORRUPT) {
@@ -231,6 +234,7 @@ static void fetch_start(struct fetch *x)
     x->f->agent->fetch_asking = x;
     drive_node(x->f, &event);
     x->f->agent->fetch_asking = NULL;
+    failpoint(fetch, slot_given);
     if (x->slot == NONE32) {
         struct error err = x->outcome;
         fetch_end(x, &err);

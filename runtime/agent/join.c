@@ -120,6 +120,7 @@ static void claim_work(void *ctx)
 {
     struct claim *c = ctx;
     c->status = persistent_claim_term(c->agent->persistent, c->asked.term, &c->term, &c->err);
+    failpoint(term, claimed);
 }
 
 static void claim_done(void *ctx, bool canceled)
@@ -193,7 +194,9 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     agent_adopt(agent, world->term);
     kept.watermark = state_watermark(agent->state);
     kept.decision = (struct decision){0};
+    failpoint(term, joining);
     state_put(agent->state, &kept);
+    failpoint(term, joined);
     unwant_strangers(agent, world);
     meet_world(agent, world);
     log_info("joined term %llu: %u ranks on %u nodes", (unsigned long long)world->term, world->world_size,
@@ -347,6 +350,7 @@ static void allocate(void *ctx)
             struct segment *segment;
             j->status = memory_add(j->agent->memory, j->world.shards[s].id, j->world.shards[s].image_bytes,
                                    j->agent->config.slots, &segment, &j->err);
+            failpoint(enrol, allocating);
         }
     }
 }
@@ -364,6 +368,7 @@ static tck_status_t form(struct joining *j)
     struct agent *agent = j->agent;
     struct formation *f;
     const struct decision *decision = j->resumed && j->decision.term != 0 ? &j->decision : NULL;
+    failpoint(enrol, forming);
     tck_status_t status = formation_new(agent, &j->world, &j->placement, decision, &f, &j->err);
     if (status != TCK_OK) {
         return status;
@@ -382,6 +387,7 @@ static tck_status_t form(struct joining *j)
     log_info("term %llu has its memory on this node: %llu of %llu MiB", (unsigned long long)f->world.term,
              (unsigned long long)(memory_used_bytes(agent->memory) >> 20),
              (unsigned long long)(memory_cap_bytes(agent->memory) >> 20));
+    failpoint(enrol, formed);
     ledger_nodes(f);
     exchange_connect(f);
     exchange_registered(f);
@@ -525,6 +531,7 @@ void join_resume(struct agent *agent)
     }
     log_info("taking up term %llu again", (unsigned long long)kept->term.joined);
     struct decision decision = kept->decision;
+    failpoint(resume, begun);
     if (joining_start(agent, &world, &decision, &err) != TCK_OK) {
         log_error("term %llu cannot be taken up again: %s", (unsigned long long)kept->term.joined, err.text);
         world_free(&world);

@@ -5,6 +5,7 @@
 #include "agent/keeper_child.h"
 #include "agent/keeper_notify.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "tiers/link.h"
 #include <errno.h>
@@ -252,6 +253,7 @@ static void take_message(struct keeper *keeper, struct notify_message *message)
     if (message->fd >= 0) {
         close(message->fd);
     }
+    failpoint(keeper, took);
     if (message->remove && !store_remove(&keeper->store, message->name)) {
         log_debug("nothing is kept as '%s'", message->name);
     }
@@ -296,6 +298,7 @@ static void start_if_due(struct keeper *keeper)
     if (wait_ms(keeper) != 0) {
         return;
     }
+    failpoint(keeper, starting);
     if (child_start(&keeper->child, &keeper->store, &err) != TCK_OK) {
         log_error("start the agent: %s", err.text);
         keeper->child.restart_ms = clock_ms() + START_RETRY_MS;
@@ -314,6 +317,7 @@ static enum exit_status run(struct keeper *keeper)
             keeper); /* before the agent's end is looked at: it may have parked something at the last moment */
         take_signals(keeper);
         if (fds[2].revents != 0) {
+            failpoint(keeper, agent_died);
             enum child_end end = child_ended(&keeper->child);
             if (end != CHILD_RESTARTS) {
                 return end == CHILD_DONE ? EXIT_DONE : EXIT_FAILED;
@@ -345,6 +349,10 @@ int main(int argc, char **argv)
     shed_inheritance();
     if (!parse_options(argc, argv, &options)) {
         fputs(usage, stderr);
+        return EXIT_USAGE;
+    }
+    if (failpoints_read(&err) != TCK_OK) {
+        fprintf(stderr, "tierckpt-keeper: %s\n", err.text);
         return EXIT_USAGE;
     }
     int exit_status = (int)prepare(&keeper, &options); /* clang: enumerations are unsigned */

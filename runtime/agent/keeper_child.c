@@ -3,6 +3,7 @@
 #include "agent/keeper_child.h"
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <errno.h>
 #include <signal.h>
@@ -72,6 +73,7 @@ tck_status_t child_start(struct child *child, struct store *store, struct error 
         waitpid(pid, NULL, 0);
         return status;
     }
+    failpoint(keeper, started);
     child->adopted = false;
     log_info("agent started: process %d, %d descriptors handed on", pid, store->count);
     return TCK_OK;

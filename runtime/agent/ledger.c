@@ -83,6 +83,7 @@ static tck_status_t write_row(struct entry *e, struct error *err)
         return status;
     }
     keep_counts(&e->row, rows, count);
+    failpoint(catalog, writing);
     status = catalog_put(catalog, &e->row, e->shards, e->shard_count, e->row.state == CATALOG_COMMITTED, err);
     if (status == TCK_OK && e->row.state == CATALOG_COMMITTED) {
         status = forget_old(e, rows, count, err);

@@ -126,6 +126,7 @@ static int run(const struct config *config)
     }
     log_info("agent of job %s on node %s is ready at %s (pid %d)", config->job, config->node,
              peers_self(agent->peers)->address, (int)getpid());
+    failpoint(agent, ready);
     loop_run(agent->loop);
     loop_fd_remove(source);
     agent_free(agent);
@@ -140,6 +141,9 @@ int main(int argc, char **argv)
                                             {"set", required_argument, NULL, 's'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'v'},
+#ifdef TCK_FAILPOINTS
+                                            {"failpoints", no_argument, NULL, 'p'},
+#endif
                                             {NULL, 0, NULL, 0}};
     const char *file = NULL;
     const char *set = NULL;
@@ -155,6 +159,9 @@ int main(int argc, char **argv)
         } else if (c == 'v') {
             printf("tierckptd %d.%d.%d\n", TCK_VERSION_MAJOR, TCK_VERSION_MINOR, TCK_VERSION_PATCH);
             return 0;
+        } else if (c == 'p') {
+            failpoints_print();
+            return 0;
         } else {
             usage(stderr);
             return 2;
@@ -162,7 +169,7 @@ int main(int argc, char **argv)
     }
     struct config config;
     struct error err;
-    if (config_load(file, set, &config, &err) != TCK_OK ||
+    if (failpoints_read(&err) != TCK_OK || config_load(file, set, &config, &err) != TCK_OK ||
         log_open(config.log_file_path, (enum log_level)config.log_level, config.node, &err) != TCK_OK) {
         fprintf(stderr, "tierckptd: %s\n", err.text);
         return 1;

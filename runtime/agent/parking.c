@@ -156,6 +156,7 @@ static tck_status_t park_within(struct parking *p, int wait_ms, const char *name
         return status;
     }
     status = park_store(p->notify_socket, atomic_load(&p->hangs) ? 0 : wait_ms, name, fd, err);
+    failpoint(parking, told);
     if (status == TCK_OK) {
         mark_told(p, name, keeper);
     } else if (is_for_later(p, status)) {

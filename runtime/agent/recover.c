@@ -147,12 +147,14 @@ static void say_ready_if_kept(struct recover *r)
     if (!d->readable || !version_is(d->base, version)) {
         return; /* the event waits in the queue: tried again on the next tick */
     }
+    failpoint(recovery, readable);
     r->unsaid = false;
     ledger_restored(r->f, version);
     log_info("version %llu.%llu can be read by all ranks (%llu ms)%s%s", (unsigned long long)version.term,
              (unsigned long long)version.step, (unsigned long long)(clock_ms() - r->started_ms),
              plan->passed_count ? "; newer ones were passed over: " : "", plan->passed_count ? plan->reason : "");
     say_readable(r, TCK_OK, version, plan->reason);
+    failpoint(recovery, told);
 }
 
 static void based(struct recover *r, struct version version)
@@ -208,6 +210,7 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
         recover_list_storage(r);
         break;
     case RECOVERY_FETCH:
+        failpoint(recovery, planned);
         send_fetch(r, a);
         break;
     case RECOVERY_READY:
@@ -218,7 +221,9 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
         r->ended = true;
         log_info("version %llu.%llu has its copies again", (unsigned long long)a->version.term,
                  (unsigned long long)a->version.step);
+        failpoint(recovery, protected);
         based(r, a->version);
+        failpoint(recovery, based);
         break;
     case RECOVERY_NOTHING:
         r->ended = true;
@@ -340,6 +345,7 @@ static void recover_start(struct formation *f, uint64_t step)
              : step == TCK_NEWEST ? "the newest version is wanted"
                                   : "a given step is wanted");
     struct recover *r = f->agent->recover = recover_make(f, step);
+    failpoint(recovery, begins);
     if (r && d->readable) {
         recovery_resume(r->machine, d->base, clock_ms());
     } else if (r) {

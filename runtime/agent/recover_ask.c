@@ -70,6 +70,7 @@ tck_status_t recover_tell_inventory(struct agent *agent, const struct wire_ask *
     if (status != TCK_OK) {
         return status;
     }
+    failpoint(recovery, answering);
     struct writer body = writer_new(0);
     inventory_encode(&inv, &body);
     struct wire_inventory m = {
@@ -269,6 +270,7 @@ static void list_stored(void *ctx)
     struct published *list = NULL;
     size_t count = 0;
     r->list_err.code = TCK_OK;
+    failpoint(recovery, listing);
     find_poisoned(r);
     if (persistent_list(r->f->agent->persistent, &list, &count, &r->list_err) != TCK_OK) {
         return;

@@ -38,6 +38,7 @@ static void answer_restored(struct client *client, struct formation *f)
     } else {
         struct writer w = writer_new(0);
         msg_restored_encode(&m, &w);
+        failpoint(restore, answering);
         client_send(client, MSG_RESTORED, &w);
         writer_free(&w);
     }

@@ -3,6 +3,7 @@
 #include "agent/state.h"
 
 #include "base/digest.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/secret.h"
 
@@ -150,6 +151,8 @@ void state_put(struct state *s, const struct kept *kept)
     s->kept = *kept;
     s->sequence++;
     head_encode(kept, s->sequence, page);
+    memcpy(s->head + (s->sequence % 2) * PAGE, page, PAGE / 32);
+    failpoint(state, writing);
     memcpy(s->head + (s->sequence % 2) * PAGE, page, PAGE);
 }
 
@@ -272,6 +275,7 @@ tck_status_t state_put_world(struct state *s, const struct world *world, struct 
     }
     char name[64];
     world_name(world->term, name, sizeof name);
+    failpoint(state, world);
     status = s->setup.park(s->setup.ctx, name, fd, err);
     if (status != TCK_OK) {
         close(fd);

@@ -2,6 +2,8 @@
  * Joining a new term together with all ranks: hello, one claim of the term by rank 0, the world, join. */
 #include "client/client.h"
 
+#include "base/failpoint.h"
+
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,7 @@ static tck_status_t open_session(struct tck_client *client, const tck_attach_par
     if (status == TCK_OK) {
         status = session_open(&client->session, &config, client->oob.rank, client->oob.world_size, err);
     }
+    failpoint(attach, opened);
     return status;
 }
 
@@ -79,6 +82,7 @@ static tck_status_t agree_on_term(struct tck_client *client, const struct rank_h
     if (status == TCK_OK && client->oob.rank == 0) {
         status = session_claim_term(&client->session, highest + 1, &mine, err);
         mine = htole64(mine);
+        failpoint(attach, claimed);
     }
     status = oob_exchange(&client->oob, status, &mine, terms, sizeof(mine), err);
     if (status == TCK_OK) {
@@ -100,6 +104,7 @@ static tck_status_t join_term(struct tck_client *client, const struct rank_hello
     if (status == TCK_OK) {
         status = session_join(&client->session, err);
     }
+    failpoint(attach, joined);
     return oob_agree(&client->oob, status, err);
 }
 
@@ -121,6 +126,9 @@ tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t 
     bool opened;
     tck_status_t status = check_params(params, err);
 
+    if (status == TCK_OK) {
+        status = failpoints_read(err);
+    }
     if (status != TCK_OK) {
         return status;
     }

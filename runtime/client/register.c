@@ -3,6 +3,8 @@
  * everything that a step needs is made ready. */
 #include "client/client.h"
 
+#include "base/failpoint.h"
+
 #include <endian.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -135,6 +137,7 @@ static tck_status_t get_memory(struct tck_client *client, struct error *err)
     if (status == TCK_OK) {
         status = slots_adopt(&client->slots, &client->session, &client->layout, &segments, err);
     }
+    failpoint(enrol, mapped);
     if (status == TCK_OK) {
         measure_memory(client);
     }
@@ -207,6 +210,7 @@ static tck_status_t register_with_all(struct tck_client *client, tck_status_t st
 {
     client->state = CLIENT_FAILED;
     status = exchange_shards(client, status, err);
+    failpoint(enrol, exchanged);
     if (status == TCK_OK) {
         status = make_ready(client, err);
         status = oob_agree(&client->oob, status, err);

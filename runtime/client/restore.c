@@ -2,6 +2,7 @@
  * Restoring: the agent brings verified images of this rank's shards into slots, all ranks agree that they have theirs,
  * and only then is the trainer's memory written. */
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "client/client.h"
 
 #include <endian.h>
@@ -181,6 +182,7 @@ static void copy_images(struct tck_client *client, const struct msg_restored *of
 {
     for (uint32_t i = 0; i < offer->count; i++) {
         copy_from_slot(client->copier, &lists[i], slot_image(&client->slots.shards[i], offer->shards[i].slot));
+        failpoint(restore, copying);
     }
 }
 
@@ -243,13 +245,16 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
         status = ask_until_answered(client, step, offer, err);
     }
     offered = status == TCK_OK;
+    failpoint(restore, offered);
     if (offered) {
         status = check_images(client, offer, err);
     }
     status = agree_on_version(client, status, offer->version, err);
+    failpoint(restore, agreed);
     if (status == TCK_OK) {
         copy_images(client, offer, lists);
     }
+    failpoint(restore, copied);
     if (offered) {
         tell_done(client, offer);
     }

@@ -2,6 +2,7 @@
  * The saver thread: sleeps until the trainer begins a snapshot or the agent is gone. */
 #include "client/saver.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -138,6 +139,7 @@ static uint64_t copy_shards(struct saver *saver, const struct msg_grant *grant)
             slot_prepare(shard, slot, saver->layout, &saver->layout->shards[i]);
             copy_to_slot(saver->copier, &saver->plan->lists[i], slot_image(shard, slot));
             bytes += saver->plan->lists[i].bytes;
+            failpoint(save, copying);
         }
     }
     return bytes;
@@ -154,6 +156,7 @@ static void seal_slots(struct saver *saver, const struct msg_grant *grant)
 
         if (shard->segment.stored_here) {
             seal_set(&shard->seals[grant->slots[n++]], version);
+            failpoint(save, sealing);
         }
     }
     saver->sealed_step = saver->step;
@@ -165,6 +168,7 @@ static tck_status_t snapshot_locked(struct saver *saver, uint64_t *bytes_out, st
     tck_status_t status;
 
     saver->asked_step = saver->step;
+    failpoint(save, asking);
     status = ask_for_slots(saver, &grant, err);
     if (status == TCK_ERR_TIMEDOUT || status == TCK_ERR_PROTO) {
         tell_step(saver, MSG_ABANDON, saver->step); /* a grant may still come; nobody will use it */
@@ -172,10 +176,14 @@ static tck_status_t snapshot_locked(struct saver *saver, uint64_t *bytes_out, st
     if (status != TCK_OK) {
         return status;
     }
+    failpoint(save, granted);
     *bytes_out = copy_shards(saver, &grant);
+    failpoint(save, copied);
     seal_slots(saver, &grant);
     free(grant.slots);
+    failpoint(save, sealed);
     tell_step(saver, MSG_SEAL, saver->step);
+    failpoint(save, told);
     return TCK_OK;
 }
 
@@ -228,8 +236,10 @@ static tck_status_t come_back(struct saver *saver, struct error *err)
     if (status == TCK_OK) {
         status = slots_adopt(saver->slots, saver->session, saver->layout, &segments, err);
     }
+    failpoint(comeback, greeted);
     if (status == TCK_OK) {
         say_again(saver);
+        failpoint(comeback, told);
         atomic_store(&saver->session->connected, true);
     } else {
         session_disconnect(saver->session);

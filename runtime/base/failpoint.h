@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Failpoints: named places between two states at which a test lets a process die, a call fail, time pass or bytes
+ * change. Builds without TCK_FAILPOINTS have none of it: the macros below are constants there. What is to happen stands
+ * in the environment:
+ *
+ *   TIERCKPT_FAILPOINTS="publish.moved=kill@3;posix.read_back=EIO;saver.sealed=sleep:500"
+ *
+ * An action comes at the n-th time (@n, default 1) that this process passes the point: kill (SIGKILL), EIO, ENOSPC (the
+ * call there fails so, without being made), sleep:MS, corrupt (a bit of the data there changes). A process that its
+ * keeper starts again would count anew and die again; in TIERCKPT_FAILPOINT_DIR each point that has come leaves a file
+ * of its name, and does not come again while it is there. */
+#ifndef TCK_BASE_FAILPOINT_H
+#define TCK_BASE_FAILPOINT_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef TCK_FAILPOINTS
+
+#include "base/failpoint_names.h"
+
+#define FAILPOINT_ID(area, point, what, where) FAILPOINT_##area##_##point,
+enum failpoint { FAILPOINT_LIST(FAILPOINT_ID) FAILPOINT_COUNT };
+#undef FAILPOINT_ID
+
+/* A place where a process may die or be held up. */
+#define failpoint(area, point) failpoint_pass(FAILPOINT_##area##_##point)
+/* Before a call that can fail: true, with errno set, if it is to fail without being made. */
+#define failpoint_fails(area, point) failpoint_pass_call(FAILPOINT_##area##_##point)
+/* Where bytes lie that somebody relies on. */
+#define failpoint_bytes(area, point, data, len) failpoint_pass_bytes(FAILPOINT_##area##_##point, data, len)
+
+/* Reads the environment; TCK_ERR_CONFIG with a text that names what is wrong. Nothing comes before this was called. */
+must_check tck_status_t failpoints_read(struct error *err);
+
+/* For each point a line "name<TAB>what<TAB>where", to standard output. */
+void failpoints_print(void);
+
+void failpoint_pass(enum failpoint which);
+bool failpoint_pass_call(enum failpoint which);
+void failpoint_pass_bytes(enum failpoint which, void *data, size_t len);
+
+#else
+
+#define failpoint(area, point)                  ((void)0)
+#define failpoint_fails(area, point)            (false)
+#define failpoint_bytes(area, point, data, len) ((void)0)
+#define failpoints_read(err)                    (TCK_OK)
+#define failpoints_print()                      ((void)0)
+
+#endif
+#endif

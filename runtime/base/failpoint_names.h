@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * All failpoints: area, point, what it is (STEP: between two states; CALL: before a call that can fail; BYTES: where
+ * somebody relies on bytes), and where it lies. Each is used exactly once in the code (tests/lint/failpoints.sh). */
+#ifndef TCK_BASE_FAILPOINT_NAMES_H
+#define TCK_BASE_FAILPOINT_NAMES_H
+
+/* clang-format off */
+#define FAILPOINT_LIST(X) \
+    /* the trainer's side: attach, save, come back, restore */ \
+    X(attach, opened, STEP, "the agent has greeted, the other ranks do not know") \
+    X(attach, claimed, STEP, "rank 0 has a term, the others have not heard of it") \
+    X(attach, joined, STEP, "the agent has joined, the ranks have not agreed") \
+    X(enrol, exchanged, STEP, "all shards are known, no memory was asked for") \
+    X(enrol, mapped, STEP, "the slots are mapped, the ranks have not agreed") \
+    X(save, asking, STEP, "a snapshot is begun, BEGIN not said") \
+    X(save, granted, STEP, "the grant was heard, nothing is copied") \
+    X(save, copying, STEP, "one shard is copied") \
+    X(save, copied, STEP, "all is copied, nothing sealed") \
+    X(save, sealing, STEP, "one slot is sealed") \
+    X(save, sealed, STEP, "all is sealed, SEAL not said") \
+    X(save, told, STEP, "SEAL was said") \
+    X(comeback, greeted, STEP, "the next agent has given the slots back") \
+    X(comeback, told, STEP, "SEAL or ABANDON was said again") \
+    X(restore, offered, STEP, "the agent says where the shards are, the ranks have not agreed") \
+    X(restore, agreed, STEP, "all ranks have theirs, nothing is copied") \
+    X(restore, copying, STEP, "one shard is in the tensors") \
+    X(restore, copied, STEP, "all shards are in the tensors, the agent not told") \
+    /* an agent begins, or takes up again */ \
+    X(agent, found, STEP, "parked memory is taken back, storage not open") \
+    X(agent, stored, STEP, "storage is open, the catalog not") \
+    X(agent, listed, STEP, "the catalog is open, the network not") \
+    X(agent, listens, STEP, "trainers can connect, the keeper has not heard READY") \
+    X(agent, ready, STEP, "the keeper has heard READY, the loop does not run") \
+    X(resume, begun, STEP, "the kept term is read, its slots not") \
+    X(parking, told, STEP, "the keeper was given a descriptor, the agent has not noted it") \
+    X(state, writing, STEP, "a page of the kept state is half written") \
+    X(state, world, STEP, "the world's file is made, not parked") \
+    /* a term is formed */ \
+    X(term, made, STEP, "a term's file is there, empty") \
+    X(term, write, CALL, "the note in a term's file") \
+    X(term, fsync, CALL, "the sync of a term's file") \
+    X(term, filled, STEP, "a term's file is written, its directory not synced") \
+    X(term, claimed, STEP, "a term is claimed, the trainer has not heard") \
+    X(term, joining, STEP, "the older term is closed, the new one not kept") \
+    X(term, joined, STEP, "the new term is kept, nobody has heard") \
+    X(segment, parking, STEP, "a segment is made, one of its two files to be parked") \
+    X(segment, parked, STEP, "a segment is parked and entered") \
+    X(enrol, allocating, STEP, "one shard has its segment") \
+    X(enrol, forming, STEP, "all memory is there, the machine not") \
+    X(enrol, formed, STEP, "the machine is there and the world kept, the others not told") \
+    /* a slot, from the grant to the commit */ \
+    X(slot, granting, STEP, "the headers say filling, GRANT not sent") \
+    X(slot, granted, STEP, "GRANT is sent") \
+    X(slot, freeing, STEP, "a slot is free to the machine, its header not") \
+    X(header, unsealing, STEP, "an older seal is about to go") \
+    X(header, page, BYTES, "a page of a header, before it is written") \
+    X(header, writing, STEP, "a page of a header is written but for its magic") \
+    X(header, written, STEP, "a header is written") \
+    X(digest, begun, STEP, "a digest is begun") \
+    X(digest, made, STEP, "digests are made, the header does not say so") \
+    X(digest, image, BYTES, "the image in its slot, after its digests were made") \
+    X(copy, offered, STEP, "OFFER is sent") \
+    X(copy, granting, STEP, "the holder has a slot for the copy, GRANT not sent") \
+    X(copy, granted, STEP, "GRANT was heard, no chunk sent") \
+    X(copy, pushed, STEP, "a chunk was sent") \
+    X(copy, arrived, STEP, "a chunk is in the holder's slot, not checked") \
+    X(copy, chunk, BYTES, "a chunk that has arrived, before it is checked") \
+    X(copy, whole, STEP, "all chunks are checked, the header does not say so") \
+    X(copy, stored, STEP, "the holder's header says verified, ACK not sent") \
+    X(copy, acked, STEP, "the owner has heard ACK, or that it failed") \
+    X(copy, pulled, STEP, "another node asks for a copy, none is sent") \
+    X(ready, sending, STEP, "all shards are protected, READY not sent") \
+    X(ready, sent, STEP, "READY is sent") \
+    X(decision, made, STEP, "a decision is made, not kept") \
+    X(decision, kept, STEP, "a decision is kept, nobody has heard") \
+    X(decision, announced, STEP, "a decision is announced") \
+    X(decision, learned, STEP, "a decision was heard, not kept") \
+    X(commit, marking, STEP, "a version is committed, its headers do not say so") \
+    X(commit, telling, STEP, "its headers say committed, the trainers have not heard") \
+    /* storage */ \
+    X(drain, begun, STEP, "a drain is begun, nothing written") \
+    X(stage, made, STEP, "the stage is there, no file in it") \
+    X(shard, opened, STEP, "a shard's part file is made, empty") \
+    X(shard, allocate, CALL, "the allocation of a shard's file") \
+    X(uring, write, CALL, "a write of a shard") \
+    X(uring, fdatasync, CALL, "the sync of a shard") \
+    X(shard, written, STEP, "a shard is written and synced, not read back") \
+    X(shard, read_back, CALL, "reading a shard back") \
+    X(shard, given_back, BYTES, "what storage gives back of a shard") \
+    X(shard, named, STEP, "a shard's file has its name, the directory not synced") \
+    X(drain, file_done, STEP, "one shard is drained") \
+    X(drain, telling, STEP, "this node's part is drained, DRAINED not sent") \
+    X(drain, told, STEP, "DRAINED is sent") \
+    X(drain, gathered, STEP, "the coordinator has taken files into the manifest") \
+    X(publish, checked, STEP, "all files are in the stage, the manifest not") \
+    X(publish, complete, STEP, "the manifest is in the stage, the term not looked at") \
+    X(publish, intended, STEP, "the audit file tells of the publish, nothing moved") \
+    X(publish, moved, STEP, "the version has its name, no directory synced") \
+    X(publish, synced, STEP, "the version is published, the audit file does not say so") \
+    X(publish, done, STEP, "published, the event loop does not know") \
+    X(publish, hearing, STEP, "published, the decision does not say so") \
+    X(publish, tidying, STEP, "published, older versions are still there") \
+    X(prune, intended, STEP, "the audit file tells of the deletion, nothing moved") \
+    X(prune, moved, STEP, "a version is in the trash, no directory synced") \
+    X(prune, unpublished, STEP, "a version is in the trash, durably, and whole") \
+    X(prune, deleting, STEP, "one file of a version in the trash is deleted") \
+    X(prune, emptied, STEP, "a directory in the trash is empty") \
+    X(file, write, CALL, "the write of a small file") \
+    X(file, fsync, CALL, "the sync of a small file") \
+    X(file, rename, CALL, "a part file gets its name") \
+    X(dir, make, CALL, "a directory is made") \
+    X(dir, move, CALL, "a version is moved to its place, or to the trash") \
+    X(dir, remove, CALL, "a file or directory is removed") \
+    X(dir, fsync, CALL, "the sync of a directory") \
+    X(audit, write, CALL, "a line of the audit file") \
+    X(audit, fdatasync, CALL, "the sync of the audit file") \
+    X(catalog, open, CALL, "the catalog is opened") \
+    X(catalog, write, CALL, "a row of the catalog") \
+    X(catalog, writing, STEP, "the older rows are read, the new one not written") \
+    /* recovery */ \
+    X(recovery, begins, STEP, "all nodes have registered, nobody was asked") \
+    X(recovery, answering, STEP, "another node asks for the inventory") \
+    X(recovery, listing, STEP, "storage is about to be listed") \
+    X(recovery, planned, STEP, "there is a plan, nothing fetched") \
+    X(fetch, slot_given, STEP, "a shard that is to be fetched has its slot") \
+    X(fetch, checked, STEP, "a copy that was here already is checked, nobody told") \
+    X(fetch, arrived, STEP, "a shard is fetched, its header does not say so") \
+    X(fetch, verified, STEP, "its header says so, the coordinator does not know") \
+    X(uring, read, CALL, "a read of a shard") \
+    X(shard, reading, STEP, "a published shard is opened") \
+    X(shard, read, BYTES, "a chunk of a published shard, before it is checked") \
+    X(recovery, readable, STEP, "the base is kept, no trainer has heard") \
+    X(recovery, told, STEP, "the agents were told what can be read") \
+    X(restore, answering, STEP, "a trainer is about to hear where its shards are") \
+    X(recovery, protected, STEP, "all copies are there again, the decision does not say so") \
+    X(recovery, based, STEP, "the decision says so, older versions may go") \
+    /* the keeper */ \
+    X(keeper, starting, STEP, "about to start the agent") \
+    X(keeper, started, STEP, "the agent is started") \
+    X(keeper, took, STEP, "a message of the agent is taken, and with it a descriptor") \
+    X(keeper, agent_died, STEP, "the agent is dead, not started again")
+/* clang-format on */
+
+#endif
