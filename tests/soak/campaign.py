@@ -408,13 +408,18 @@ class Campaign:
 
     def _lose(self, nodes, how):
         """All at once and with everything on them. Silently: no connection ends, packets just stop."""
-        pids = [pid for _, name, pid in self.cluster.processes() if name in {node.name for node in nodes}]
-        pids += [self.trainers[rank].pid for node in nodes for rank in self.ranks_of(node)]
+        names = {node.name for node in nodes}
         if how % 2 and "network" not in self.cluster.missing:
             for node in nodes:
                 self.cluster.set_link(node, False)
-        self.killed.update(pids)
-        kill(pids)
+        kill([self.trainers[rank].pid for node in nodes for rank in self.ranks_of(node)])
+        for _ in range(20):  # what was just being started is not among those found first
+            pids = [pid for _, name, pid in self.cluster.processes() if name in names]
+            self.killed.update(pids)
+            kill(pids)
+            if not pids:
+                break
+            self.sleep_raw(0.01)
         for trainer in self.trainers:  # reap those that died, so that they do not count as there
             trainer.poll()
         for node in nodes:

@@ -7,6 +7,7 @@ Exit status 0: no promise was broken, 1: one was (the directory stays), 2: it co
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -88,6 +89,7 @@ def report(options, work, path):
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # tidies up
     if options.plan:
         for fault in plan(options.seed, options.count):
             print(json.dumps(fault))
