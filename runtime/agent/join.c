@@ -38,10 +38,6 @@ static tck_status_t make_board(struct client *client, int *fd_out, struct error 
 
 static tck_status_t check_hello(const struct agent *agent, const struct msg_hello *m, struct error *err)
 {
-    if (m->format != MESSAGE_FORMAT) {
-        return error_set(err, TCK_ERR_PROTO, "agent of node %s speaks message format %d, the client %u",
-                         agent->config.node, MESSAGE_FORMAT, m->format);
-    }
     if (strcmp(m->job, agent->config.job) != 0) {
         return error_set(err, TCK_ERR_DENIED, "agent of node %s serves job %s, not %s", agent->config.node,
                          agent->config.job, m->job);
@@ -69,11 +65,34 @@ static void send_welcome(struct client *client, uint32_t seq, int board_fd)
     writer_free(&w);
 }
 
+static void refuse_hello(struct client *client, uint32_t seq, const struct error *err)
+{
+    log_warn("HELLO of pid %d refused: %s", (int)client->pid, err->text);
+    client_error(client, MSG_ERROR, seq, err);
+}
+
+/* False: this client is of another format, and has been told. */
+static bool speaks_our_format(struct client *client, const uint8_t *payload, size_t len)
+{
+    uint32_t seq, format;
+    struct error err;
+    if (!msg_hello_format(payload, len, &seq, &format) || format == MESSAGE_FORMAT) {
+        return true;
+    }
+    (void)error_set(&err, TCK_ERR_PROTO, "agent of node %s speaks message format %d, the client %u",
+                    client->agent->config.node, MESSAGE_FORMAT, format);
+    refuse_hello(client, seq, &err);
+    return false;
+}
+
 void join_hello(struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_hello m;
     struct error err;
     int board_fd = -1;
+    if (!speaks_our_format(client, payload, len)) {
+        return;
+    }
     if (msg_hello_decode(payload, len, &m) != TCK_OK) {
         client_cut(client, "malformed HELLO");
         return;
@@ -86,8 +105,7 @@ void join_hello(struct client *client, const uint8_t *payload, size_t len)
         status = make_board(client, &board_fd, &err);
     }
     if (status != TCK_OK) {
-        log_warn("HELLO of pid %d refused: %s", (int)client->pid, err.text);
-        client_error(client, MSG_ERROR, m.seq, &err);
+        refuse_hello(client, m.seq, &err);
         return;
     }
     client->trainer = true;

@@ -109,7 +109,10 @@ static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *ou
         return false;
     }
     struct reader r = reader_of(page, PAGE - 4);
-    if (read_u64(&r) != HEAD_MAGIC || read_u32(&r) != STATE_FORMAT) {
+    uint32_t format = read_u64(&r) == HEAD_MAGIC ? read_u32(&r) : 0;
+    if (format != STATE_FORMAT) {
+        log_warn("the kept state of the agent before is of format %u, this build reads format %u", format,
+                 STATE_FORMAT);
         return false;
     }
     *sequence = read_u64(&r);

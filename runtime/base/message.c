@@ -80,6 +80,19 @@ tck_status_t msg_hello_decode(const void *payload, size_t len, struct msg_hello 
     return TCK_OK;
 }
 
+bool msg_hello_format(const void *payload, size_t len, uint32_t *seq_out, uint32_t *format_out)
+{
+    struct reader r = reader_of(payload, len);
+    uint32_t seq = read_u32(&r);
+    uint32_t format = read_u32(&r);
+    if (r.failed) {
+        return false;
+    }
+    *seq_out = seq;
+    *format_out = format;
+    return true;
+}
+
 void msg_welcome_encode(const struct msg_welcome *m, struct writer *w)
 {
     uint8_t hello[RANK_HELLO_BYTES];

@@ -182,5 +182,7 @@ MESSAGE_CODEC(version);
 MESSAGE_CODEC(detach);
 MESSAGE_CODEC(error);
 #undef MESSAGE_CODEC
+/* What stands at the same place in HELLO of every format. False: it is none of any. */
+must_check bool msg_hello_format(const void *payload, size_t len, uint32_t *seq_out, uint32_t *format_out);
 
 #endif

@@ -105,6 +105,21 @@ Test(message, hello_of_another_format_is_refused)
     REFUSED(hello, &m);
 }
 
+Test(message, hello_of_any_format_tells_which)
+{
+    struct msg_hello m = some_hello();
+    struct writer w = writer_new(0);
+    uint32_t seq = 0, format = 0;
+    m.format++;
+    msg_hello_encode(&m, &w);
+    cr_assert(msg_hello_format(w.data, w.len, &seq, &format));
+    cr_assert_eq(seq, m.seq);
+    cr_assert_eq(format, MESSAGE_FORMAT + 1);
+    cr_assert(msg_hello_format(w.data, 8, &seq, &format));
+    cr_assert_not(msg_hello_format(w.data, 7, &seq, &format));
+    writer_free(&w);
+}
+
 Test(message, hello_of_an_impossible_rank_or_job_is_refused)
 {
     struct msg_hello m = some_hello();
