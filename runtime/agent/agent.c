@@ -260,6 +260,7 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
     }
     agent->config = *config;
     agent->listen_fd = -1;
+    agent->spare_fd = -1;
     tck_status_t status = open_parts(agent, err);
     if (status != TCK_OK) {
         agent_free(agent);

@@ -199,6 +199,8 @@ struct agent {
     struct catalog *catalog; /* NULL if it cannot be had: it is only a hint */
     struct secret secret;
     int listen_fd;
+    int spare_fd;             /* given up for a moment to refuse a connection when no other descriptor is left */
+    uint64_t refused_clients; /* and those that made room */
     struct loop_fd *listen_source;
     struct client *clients;
     uint64_t last_client_id;

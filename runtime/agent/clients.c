@@ -2,6 +2,7 @@
  * The agent's socket: trainers and commands of this node connect here. */
 #include "agent/agent.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -323,6 +324,51 @@ static uint32_t connections(const struct agent *agent)
     return count;
 }
 
+/* Ever more rarely: whoever makes thousands of connections shall not fill the log. */
+static void complain(struct agent *agent, const char *what)
+{
+    uint64_t count = ++agent->refused_clients;
+    if ((count & (count - 1)) == 0) {
+        log_warn("%s (%llu connections ended for want of room so far)", what, (unsigned long long)count);
+    }
+}
+
+/* The oldest connection that is no trainer's ends: trainers and commands say at once who they are and what they want.
+ * False: there are only trainers. */
+static bool make_room(struct agent *agent)
+{
+    struct client *oldest = NULL;
+    for (struct client *c = agent->clients; c; c = c->next) {
+        oldest = c->trainer ? oldest : c;
+    }
+    if (!oldest) {
+        return false;
+    }
+    complain(agent, "too many connections: the oldest one that is no trainer's is ended");
+    client_drop(oldest, "made room");
+    return true;
+}
+
+/* No descriptor is left to accept with. Somebody goes, be it the one who came: a waiting connection would wake the loop
+ * again and again. */
+static void no_descriptor(struct agent *agent)
+{
+    int fd;
+    pid_t pid;
+    struct error err;
+    if (make_room(agent)) {
+        return;
+    }
+    complain(agent, "a connection is refused: no descriptor is left");
+    if (agent->spare_fd >= 0) {
+        close(agent->spare_fd);
+    }
+    if (ipc_accept(agent->listen_fd, &fd, &pid, &err) == TCK_OK) {
+        close(fd);
+    }
+    agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 static void on_connection(void *ctx, uint32_t events)
 {
     (void)events;
@@ -331,15 +377,20 @@ static void on_connection(void *ctx, uint32_t events)
     pid_t pid;
     struct error err;
     tck_status_t status = ipc_accept(agent->listen_fd, &fd, &pid, &err);
+    if (status == TCK_ERR_NOMEM) {
+        no_descriptor(agent);
+        return;
+    }
     if (status != TCK_OK) {
         if (status != TCK_ERR_TIMEDOUT && status != TCK_ERR_BUSY) {
             log_warn("connection refused: %s", err.text);
         }
         return;
     }
-    struct client *client = connections(agent) < CLIENTS_MAX ? calloc(1, sizeof *client) : NULL;
+    bool room = connections(agent) < CLIENTS_MAX || make_room(agent);
+    struct client *client = room ? calloc(1, sizeof *client) : NULL;
     if (!client) {
-        log_warn("connection of pid %d refused: too many", (int)pid);
+        complain(agent, "a connection is refused: there are too many");
         close(fd);
         return;
     }
@@ -384,6 +435,7 @@ tck_status_t clients_listen(struct agent *agent, struct error *err)
     if (status != TCK_OK) {
         return error_prefix(err, "agent socket");
     }
+    agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     status = loop_fd_add(agent->loop, agent->listen_fd, EPOLLIN, on_connection, agent, &agent->listen_source);
     return status == TCK_OK ? TCK_OK : error_set(err, status, "agent socket: event loop refused it");
 }
@@ -399,5 +451,9 @@ void clients_close(struct agent *agent)
         loop_fd_remove(agent->listen_source);
         close(agent->listen_fd);
         agent->listen_source = NULL;
+    }
+    if (agent->spare_fd >= 0) {
+        close(agent->spare_fd);
+        agent->spare_fd = -1;
     }
 }

@@ -24,7 +24,8 @@ must_check tck_status_t ipc_open_dir(const char *dir, int *fd_out, struct error 
 /* In such a directory, binds dir/name and listens. Replaces a dead socket file; TCK_ERR_EXIST if somebody answers on
  * it. */
 must_check tck_status_t ipc_listen(const char *dir, const char *name, int *fd_out, struct error *err);
-/* Non-blocking socket. TCK_ERR_DENIED unless the peer runs as the same user or root, TCK_ERR_BUSY if none waits. */
+/* Non-blocking socket. TCK_ERR_DENIED unless the peer runs as the same user or root, TCK_ERR_BUSY if none waits,
+ * TCK_ERR_NOMEM if there is no descriptor for it: it stays where it is. */
 must_check tck_status_t ipc_accept(int listen_fd, int *fd_out, pid_t *pid_out, struct error *err);
 /* Connects; the agent must run as the same user or root. The socket is non-blocking; the calls below wait themselves.
  * TCK_ERR_NOENT or TCK_ERR_UNREACHABLE if no agent listens, TCK_ERR_BUSY if it does not keep up with accepting. */

@@ -247,7 +247,8 @@ tck_status_t ipc_accept(int listen_fd, int *fd_out, pid_t *pid_out, struct error
         fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0) {
-        return error_set(err, status_of_errno(errno), "accept: %m");
+        bool no_descriptor = errno == EMFILE || errno == ENFILE;
+        return error_set(err, no_descriptor ? TCK_ERR_NOMEM : status_of_errno(errno), "accept: %m");
     }
     status = check_peer(fd, pid_out, err);
     if (status != TCK_OK) {
