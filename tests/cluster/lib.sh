@@ -36,6 +36,7 @@ finish() {
         tail -n 30 "$work"/out.* "$work"/run/*/*/agent.log "$work"/run/*/*/keeper.log 2>/dev/null
     fi
     no_reports || status=1
+    to_ledger $status
     [ $status -ne 0 ] && [ $status -ne 77 ] || rm -rf "$work"
     exit $status
 }
@@ -45,7 +46,22 @@ trap finish EXIT
 pids_of() { pgrep -f -- "$1" | grep -vx $$; }
 end_all() {
     local pid
-    for pid in $(pids_of "$work/"); do kill -9 "$pid" 2>/dev/null; done
+    for pid in $(pids_of "$work/"); do builtin kill -9 "$pid" 2>/dev/null; done
+}
+# What a test did, saw and promises goes to $TCK_LEDGER as one line of JSON, if that is set (tests/scenarios.py shows it).
+# fault WHAT: one was injected. Signals count by themselves, as one each time that kill is called.
+# known_committed STEP: this step of the launch is known to be committed, so a later launch must not restore less, unless
+# `excused` says why it may: more was lost than is protected, or an older one was asked for.
+excused=""
+fault() { echo "$*" >>"$work/faults"; }
+kill() {
+    [ "$1" = -0 ] || [ "$1" = -CONT ] || fault "kill $1"
+    builtin kill "$@"
+}
+known_committed() { [ -z "$1" ] || echo "$launch $1" >>"$work/known"; }
+to_ledger() { # STATUS
+    [ -z "${TCK_LEDGER:-}" ] ||
+        python3 "$suppressions/../scenarios.py" record "$(basename "$0" .sh)" "$1" "$excused" "$work" >>"$TCK_LEDGER"
 }
 skip() { echo "skipped: $*"; exit 77; }
 needs_root() { [ "$(id -u)" = 0 ] || skip "needs root"; }
@@ -71,6 +87,7 @@ begin() {
     launch=$((launch + 1))
     world=$1
     mkdir -p "$work/oob.$launch"
+    echo "$job" >"$work/job.$launch"
     trainers=()
 }
 # run_on NODE "RANKS" OPTIONS...: starts trainers of these ranks on a node.
@@ -91,7 +108,8 @@ all_end() {
 }
 kill_trainers() {
     local pid
-    for pid in "${trainers[@]}"; do kill -9 "$pid" 2>/dev/null; done
+    fault "all trainers killed"
+    for pid in "${trainers[@]}"; do builtin kill -9 "$pid" 2>/dev/null; done
     wait "${trainers[@]}" 2>/dev/null || true
 }
 out() { cat "$work/out.$launch.$1"; }
@@ -104,7 +122,7 @@ restored_from() { sed -nE "s/^RESTORED .* $2=([0-9]+).*/\1/p" "$work/out.$launch
 agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do grep -qa 'tierckptd' "/proc/$p/comm" && echo "$p"; done; }
 keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1" | while read -r p; do grep -qa 'tierckpt-keeper' "/proc/$p/comm" && echo "$p"; done; }
 # newest_commit: newest step whose commit a trainer with --wait-commit has printed in this launch.
-newest_commit() { sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work"/out."$launch".* | sort -n | tail -1; }
+newest_commit() { told "$(sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work"/out."$launch".* | sort -n | tail -1)"; }
 # stall_ms RANK: the longest, without what the machine itself was late by meanwhile, as pauses of that rank show.
 stall_ms() {
     sed -nE 's/^STATS .*stall_max_us=([0-9]+) late_max_us=([0-9]+)$/\1 \2/p' "$work/out.$launch.$1" |
@@ -116,7 +134,8 @@ logged() { grep -qE -- "$2" "$(agent_log "$1")"; }
 log_must_say() { wait_for "$2" logged "$1" "$3" || die "the log of $1 does not say '$3'"; }
 # committed_steps NODE, newest_committed NODE: by the agent's log.
 committed_steps() { sed -nE 's/.*version [0-9]+\.([0-9]+) is committed$/\1/p' "$(agent_log "$1")"; }
-newest_committed() { committed_steps "$1" | sort -n | tail -1; }
+newest_committed() { told "$(committed_steps "$1" | sort -n | tail -1)"; }
+told() { known_committed "$1" && echo "$1"; }
 commits() { cat "$(agent_log "$1")" 2>/dev/null | grep -c 'is committed$' || true; }
 has_commits() { [ "$(commits "$1")" -ge "$2" ]; }
 # more_commits NODE COUNT SECONDS: so many more from now on.
@@ -124,11 +143,17 @@ more_commits() { wait_for "$3" has_commits "$1" $(($(commits "$1") + $2)); }
 is_json() { python3 -c 'import json,sys; json.load(sys.stdin)'; }
 # same_agent NODE PID: it was not restarted.
 same_agent() { [ "$(agent_pid "$1")" = "$2" ]; }
-# kill_node NODE: agent, keeper, and with them the node's memory.
+# kill_node NODE: agent, keeper, and with them the node's memory. First both are stopped, or one starts the other again.
 kill_node() {
-    local pid
-    for pid in $(keeper_pid "$1") $(agent_pid "$1"); do kill -9 "$pid"; done
-    wait_for 60 no_agent "$1" || die "node $1 does not die"
+    fault "node lost"
+    wait_for 60 node_dies "$1" || die "node $1 does not die"
+}
+node_dies() {
+    local pid pids
+    pids=$(keeper_pid "$1"; agent_pid "$1")
+    for pid in $pids; do builtin kill -STOP "$pid" 2>/dev/null; done
+    for pid in $pids; do builtin kill -9 "$pid" 2>/dev/null; done
+    [ -z "$pids" ]
 }
 no_agent() { [ -z "$(agent_pid "$1")" ]; }
 ask() { # NODE COMMAND...
@@ -170,5 +195,5 @@ enter() {
     shift
     exec ip netns exec "tck$$-$node" "$@"
 }
-cut_link() { ip -n "tck$$-switch" link set "to-$1" down; }
+cut_link() { fault "link cut"; ip -n "tck$$-switch" link set "to-$1" down; }
 heal_link() { ip -n "tck$$-switch" link set "to-$1" up; }

@@ -2,6 +2,7 @@
 # Bytes flipped in one node's memory are found without anybody asking, the copies are given up and fetched again from the
 # other node, so that the loss of that one costs nothing; `tierckpt verify` leads to the same at once.
 . "$(dirname "$0")/lib.sh" "$1"
+. "$(dirname "$0")/segments.sh"
 needs_root
 begin 2
 settings=',"scrub_interval_s":1'
@@ -10,36 +11,12 @@ settings=',"scrub_interval_s":0' # this one is left to the command
 run_on b "1" --steps 20 --wait-commit
 all_end
 
-# flip PID: a byte in the middle of each slot of the agent's largest segments, through its own descriptors.
-flip() {
-    python3 - "$1" <<'PY'
-import os, sys
-fds = "/proc/%s/fd" % sys.argv[1]
-seen = set()
-for name in os.listdir(fds):
-    path = os.path.join(fds, name)
-    if os.readlink(path) != "/memfd:tierckpt (deleted)":
-        continue
-    s = os.stat(path)
-    if s.st_size < 1 << 20 or s.st_ino in seen:
-        continue  # the small ones are the headers
-    seen.add(s.st_ino)
-    with open(path, "r+b", buffering=0) as f:
-        for slot in range(3):
-            at = slot * (s.st_size // 3) + 300000
-            f.seek(at)
-            byte = f.read(1)
-            f.seek(at)
-            f.write(bytes([byte[0] ^ 1]))
-print(len(seen))
-PY
-}
 # scrub NODE KEY: a number of the node's status
 scrub() { ask "$1" --json status | python3 -c 'import json,sys; print(json.load(sys.stdin)["scrub"][sys.argv[1]])' "$2"; }
 # mended NODE COUNT: as many copies were lost and fetched again, and none is missing.
 mended() { [ "$(scrub "$1" copies_mended)" -ge "$2" ] && [ "$(scrub "$1" copies_missing)" = 0 ]; }
 
-count=$(flip "$(agent_pid a)")
+count=$(flip a)
 [ "$count" -gt 1 ] || skip "no memfd of the agent can be written here"
 wait_for 60 mended a "$count" || die "$count copies were damaged: $(ask a --json status)"
 [ "$(scrub a slots_bad)" -ge "$count" ] || die "not all damage is counted: $(ask a --json status)"
@@ -48,7 +25,7 @@ logged a 'is here from a peer b' || die "the log does not tell where the new cop
 ask a verify memory >"$work/verify" || die "after mending: $(cat "$work/verify")"
 
 # The same by the command: found at once, mended after it.
-count=$(flip "$(agent_pid b)")
+count=$(flip b)
 ask b verify memory >"$work/verify"
 [ $? = 1 ] || die "verify does not end with 1: $(cat "$work/verify")"
 [ "$(grep -c '^BAD: ' "$work/verify")" -ge "$count" ] || die "verify does not name each: $(cat "$work/verify")"
