@@ -21,7 +21,6 @@ struct coordinator {
     const struct coordinator_setup *setup;
     struct decision decision;
     struct open_version open[CORE_OPEN_MAX];
-    bool drain_wanted;              /* a storage version committed while another was being drained */
     bool drain_missed;              /* a storage version was aborted */
     uint32_t retry_after, retry_in; /* commits from a failed drain to the next one, and how many are left; 0: none */
     bool publishing;
@@ -114,10 +113,10 @@ static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
 static void drain_begin_if_wanted(struct coordinator *c)
 {
     struct decision *d = &c->decision;
-    if (!c->drain_wanted || !version_none(d->drain) || version_none(d->watermark)) {
+    if (!d->drain_wanted || !version_none(d->drain) || version_none(d->watermark)) {
         return;
     }
-    c->drain_wanted = false;
+    d->drain_wanted = false;
     if (version_is(d->watermark, d->published)) {
         return;
     }
@@ -152,7 +151,7 @@ static void commit(struct coordinator *c, uint32_t index)
         open_abort(c,
                    0); /* itself, and those before it, which nobody needs any more: this one goes to storage for them */
     }
-    c->drain_wanted |= c->drain_missed || c->retry_in == 1;
+    d->drain_wanted |= c->drain_missed || c->retry_in == 1;
     c->drain_missed = false;
     c->retry_in -= c->retry_in > 0;
     drain_begin_if_wanted(c);
@@ -285,7 +284,8 @@ static void dispatch(struct coordinator *c, const struct event *e)
     } else if (e->type == EVENT_BASED) {
         on_based(c, e->version);
     } else if (e->type == EVENT_DRAIN_ASKED) {
-        c->drain_wanted = true;
+        c->decision.drain_wanted = true;
+        c->changed = true;
         drain_begin_if_wanted(c);
     } else if (e->type == EVENT_TICK) {
         on_tick(c, e->now_ms);

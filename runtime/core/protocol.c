@@ -45,6 +45,7 @@ void decision_encode(const struct decision *d, struct writer *w)
     }
     write_version(w, d->drain);
     write_u64(w, d->drain_attempt);
+    write_u8(w, d->drain_wanted);
     write_version(w, d->published);
 }
 
@@ -91,6 +92,7 @@ struct decision decision_decode(struct reader *r)
     }
     d.drain = read_version(r);
     d.drain_attempt = read_u64(r);
+    d.drain_wanted = read_bool(r);
     d.published = read_version(r);
     if (!decision_is_sane(&d)) {
         r->failed = true;

@@ -33,6 +33,7 @@ struct decision {
     uint64_t open[CORE_OPEN_MAX]; /* ascending */
     struct version drain;         /* committed version being drained; VERSION_NONE: none. Its slots stay */
     uint64_t drain_attempt;       /* counts the drains of this term: tells two attempts at one version apart */
+    bool drain_wanted;            /* a storage version was committed while that one was being drained */
     struct version published;     /* newest one published in this term */
 };
 

@@ -255,6 +255,27 @@ Test(coordinator, drains_the_newest_version_after_the_running_drain)
     cr_assert(version_is(decision()->drain, v(9)), "8 may be gone from memory by now");
 }
 
+Test(coordinator, drains_after_a_restart_what_was_committed_beside_the_running_drain)
+{
+    all_ready(7, true);
+    all_ready(8, true);
+    struct decision kept = *decision();
+    start(&kept);
+    drained(0, 7, 1, true);
+    drained(2, 7, 1, true);
+    published(7, 1, true);
+    cr_assert(version_is(decision()->drain, v(8)));
+}
+
+Test(coordinator, a_drain_that_was_asked_for_beside_another_is_kept)
+{
+    all_ready(7, true);
+    all_ready(8, false);
+    step((struct event){.type = EVENT_DRAIN_ASKED});
+    cr_assert(emitted(ACTION_ANNOUNCE), "what is not announced is not kept");
+    cr_assert(decision()->drain_wanted);
+}
+
 Test(coordinator, the_next_commit_is_drained_in_place_of_an_aborted_storage_version)
 {
     ready(0, 7, true);

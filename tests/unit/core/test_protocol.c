@@ -20,6 +20,7 @@ static struct decision some_decision(void)
                              .open = {12, 20},
                              .drain = {TERM, 8},
                              .drain_attempt = 3,
+                             .drain_wanted = true,
                              .published = {TERM - 1, 4}};
 }
 
@@ -84,6 +85,7 @@ Test(protocol, decision_survives_its_encoding)
     cr_assert_eq(got.open[1], 20);
     cr_assert(version_is(got.drain, d.drain));
     cr_assert_eq(got.drain_attempt, 3);
+    cr_assert(got.drain_wanted);
     cr_assert(version_is(got.published, d.published));
 }
 
