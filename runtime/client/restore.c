@@ -245,16 +245,16 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
         status = ask_until_answered(client, step, offer, err);
     }
     offered = status == TCK_OK;
-    failpoint(restore, offered);
     if (offered) {
+        failpoint(restore, offered);
         status = check_images(client, offer, err);
     }
     status = agree_on_version(client, status, offer->version, err);
-    failpoint(restore, agreed);
     if (status == TCK_OK) {
+        failpoint(restore, agreed);
         copy_images(client, offer, lists);
+        failpoint(restore, copied);
     }
-    failpoint(restore, copied);
     if (offered) {
         tell_done(client, offer);
     }

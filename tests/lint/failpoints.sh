@@ -17,10 +17,13 @@ diff <(echo "$names") <(echo "$used") || complain "(< in the table, > in the cod
 patterns=$(sed 's/, /./' <<<"$names"; printf '%s\n' TIERCKPT_FAILPOINT failpoint)
 grep -q '^TCK_FAILPOINTS:BOOL=ON$' "$build/CMakeCache.txt" && { echo "$build is built with failpoints"; exit $bad; }
 checked=0
+stripped=$(mktemp) || exit 1
+trap 'rm -f "$stripped"' EXIT
 for program in runtime/client/libtierckpt.so runtime/agent/tierckptd runtime/agent/tierckpt-keeper runtime/cli/tierckpt; do
     [ -e "$build/$program" ] || continue
     checked=$((checked + 1))
-    found=$(strip -d -o /dev/stdout "$build/$program" | strings -a | grep -E '^[a-z]+\.[a-z_]+$|[Ff][Aa][Ii][Ll][Pp][Oo][Ii][Nn][Tt]' | grep -F "$patterns" | head -3)
+    strip -d -o "$stripped" "$build/$program" || complain "$program cannot be looked at"
+    found=$(strings -a "$stripped" | grep -E '^[a-z]+\.[a-z_]+$|[Ff][Aa][Ii][Ll][Pp][Oo][Ii][Nn][Tt]' | grep -F "$patterns" | head -3)
     [ -z "$found" ] || complain "$program has failpoints in it: $found"
     found=$(nm "$build/$program" | grep -i failpoint | head -3)
     [ -z "$found" ] || complain "$program has failpoints in it: $found"
