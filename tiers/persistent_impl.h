@@ -70,6 +70,8 @@ struct deletion {
     const void *ctx;
 };
 must_check tck_status_t delete_dir(const struct persistent *p, const struct deletion *deletion, struct error *err);
+/* Whether delete_dir would delete it. */
+must_check tck_status_t delete_allowed(const struct deletion *deletion, struct error *err);
 /* Finishes deletions that were interrupted. */
 void empty_trash(const struct persistent *p);
 

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WHAT_BYTES (sizeof(STAGE_DIR) + DIR_NAME_MAX + MANIFEST_FILE_NAME)
+#define SWEPT_SUFFIX ".swept"
+#define WHAT_BYTES   (sizeof(STAGE_DIR) + DIR_NAME_MAX + MANIFEST_FILE_NAME)
 
 /* ---- put ------------------------------------------------------------------------------------------------------- */
 
@@ -415,13 +416,47 @@ static bool is_of_stage(const void *ctx, const char *name)
     return strcmp(name, MANIFEST_NAME) == 0 || shard_name_parse(name);
 }
 
-static void sweep_stage(const struct persistent *p, int parent_fd, const char *name)
+/* "<stage>" or "<stage>.swept", of a version that is not to be kept, of this term or an older one. */
+static bool stage_is_old(const char *name, uint64_t term, struct version keep, bool *swept_out)
 {
-    char what[BENEATH_NAME_MAX + sizeof(STAGE_DIR) + 1];
+    char stage[DIR_NAME_MAX];
+    struct version version;
+    const char *dot = strchr(name, '.');
+    size_t len = dot != NULL ? (size_t)(dot - name) : strlen(name);
+    *swept_out = dot != NULL;
+    if (len >= sizeof(stage) || (dot != NULL && strcmp(dot, SWEPT_SUFFIX) != 0)) {
+        return false;
+    }
+    memcpy(stage, name, len);
+    stage[len] = '\0';
+    return stage_dir_parse(stage, &version) && version.term <= term && (*swept_out || !version_is(version, keep));
+}
+
+/* It loses its name before its files: who was about to publish it, and stood still meanwhile, finds nothing to move. */
+static tck_status_t set_aside(int parent_fd, const char *stage, const char *swept, struct error *err)
+{
+    tck_status_t status = beneath_move_dir(parent_fd, stage, parent_fd, swept, err);
+    return status == TCK_OK ? beneath_sync(parent_fd, err) : status;
+}
+
+static void sweep_stage(const struct persistent *p, int parent_fd, const char *name, bool swept)
+{
+    char aside[DIR_NAME_MAX + sizeof(SWEPT_SUFFIX)];
+    char what[sizeof(STAGE_DIR) + 1 + sizeof(aside)];
     struct error err = {0};
-    snprintf(what, sizeof(what), STAGE_DIR "/%.*s", BENEATH_NAME_MAX, name);
-    struct deletion deletion = {parent_fd, name, what, is_of_stage, NULL};
-    if (delete_dir(p, &deletion, &err) != TCK_OK) {
+    tck_status_t status = TCK_OK;
+    snprintf(aside, sizeof(aside), "%s%s", name, swept ? "" : SWEPT_SUFFIX);
+    snprintf(what, sizeof(what), STAGE_DIR "/%s", aside);
+    struct deletion deletion = {parent_fd, aside, what, is_of_stage, NULL};
+    if (!swept) {
+        struct deletion whole = {parent_fd, name, what, is_of_stage, NULL};
+        status = delete_allowed(&whole, &err);
+        status = status == TCK_OK ? set_aside(parent_fd, name, aside, &err) : status;
+    }
+    if (status == TCK_OK) {
+        status = delete_dir(p, &deletion, &err);
+    }
+    if (status != TCK_OK) {
         log_warn("%s/%s: a stage is not removed: %s", p->config->save_dir, p->config->job, err.text);
     }
 }
@@ -436,10 +471,10 @@ static tck_status_t sweep_stages(const struct persistent *p, uint64_t term, stru
     }
     status = beneath_list(parent_fd, &names, err);
     if (status == TCK_OK) {
-        for (size_t i = 0; i < names.count; i++) {
-            struct version version;
-            if (stage_dir_parse(names.names[i], &version) && version.term <= term && !version_is(version, keep)) {
-                sweep_stage(p, parent_fd, names.names[i]);
+        for (size_t i = names.count; i-- > 0;) { /* what a sweep before this one left comes before its namesake */
+            bool swept;
+            if (stage_is_old(names.names[i], term, keep, &swept)) {
+                sweep_stage(p, parent_fd, names.names[i], swept);
             }
         }
         names_free(&names);

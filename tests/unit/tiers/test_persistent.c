@@ -836,6 +836,25 @@ Test(persistent, sweep_removes_old_stages_but_not_the_kept_one_a_newer_one_or_a_
     cr_assert(exists(path_of("a/b/save/" JOB "/stage/1-4/mine")));
 }
 
+/* A publisher that stood still between its last check and the rename must find nothing to rename. */
+Test(persistent, sweep_takes_the_name_from_a_stage_before_its_files)
+{
+    struct tier_item item = make_item((struct version){1, 1}, 1, 4096);
+    cr_assert_eq(put(&item).code, TCK_OK);
+    free_item(&item);
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB "/stage/1-1.swept"), 0755), 0);
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB "/stage/1-2.swept"), 0755), 0);
+    write_file(path_of("a/b/save/" JOB "/stage/1-2.swept/mine"), "x");
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB "/stage/1-3.other"), 0755), 0);
+    cr_assert_eq(persistent_sweep(tier, 2, VERSION_NONE, NULL), TCK_OK);
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/stage/1-1")));
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/stage/1-1.swept")));
+    cr_assert(exists(path_of("a/b/save/" JOB "/stage/1-2.swept/mine")));
+    cr_assert(exists(path_of("a/b/save/" JOB "/stage/1-3.other")));
+    const char *audit = path_of("a/b/save/" JOB "/audit.n0.jsonl");
+    cr_assert_eq(count_lines(audit, "\"phase\":\"result\",\"what\":\"stage/1-1.swept\"", "success"), 2);
+}
+
 /* ---- terms ----------------------------------------------------------------------------------------------------- */
 
 Test(persistent, two_claims_get_different_terms)
