@@ -63,6 +63,8 @@ to_ledger() { # STATUS
     [ -z "${TCK_LEDGER:-}" ] ||
         python3 "$suppressions/../scenarios.py" record "$(basename "$0" .sh)" "$1" "$excused" "$work" >>"$TCK_LEDGER"
 }
+# sanitized: what is measured of its memory is the sanitizer's, and it cannot run under strace.
+sanitized() { grep -qE '^TCK_SANITIZE:[A-Z]+=.' "$build/CMakeCache.txt"; }
 skip() { echo "skipped: $*"; exit 77; }
 needs_root() { [ "$(id -u)" = 0 ] || skip "needs root"; }
 die() { echo "FAILED: $*"; exit 1; }

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Two launches of the same job at the same time: whoever comes to train does so in one term alone, the other ones are told
+# that theirs is over, and a launch after them restores the newest that was committed.
+. "$(dirname "$0")/lib.sh" "$1"
+begin 2
+run_on a "0" --launch 1 --steps 12 --wait-commit
+run_on b "1" --launch 1 --steps 12 --wait-commit
+all_end
+newest=$(newest_commit)
+for round in 1 2 3; do
+    begin 2
+    one=$launch
+    run_on a "0" --launch $((2 * round)) --steps 100000 --step-ms 20
+    run_on b "1" --launch $((2 * round)) --steps 100000 --step-ms 20
+    both=("${trainers[@]}")
+    sleep 0.$((RANDOM % 4))
+    begin 2
+    run_on a "0" --launch $((2 * round + 1)) --steps 100000 --step-ms 20
+    run_on b "1" --launch $((2 * round + 1)) --steps 100000 --step-ms 20
+    both+=("${trainers[@]}")
+    fault "two launches at once"
+    more_commits b 5 90 || die "round $round: neither launch commits: $(tail -n 2 "$work"/out."$one".* "$work"/out."$launch".*)"
+    newest_term=$(sed -nE 's/.*version ([0-9]+)\.[0-9]+ is committed$/\1/p' "$(agent_log b)" | tail -1)
+    more_commits b 5 60 || die "round $round: commits do not go on"
+    [ "$(sed -nE 's/.*version ([0-9]+)\.[0-9]+ is committed$/\1/p' "$(agent_log b)" | tail -5 | sort -u)" = "$newest_term" ] ||
+        die "round $round: two terms commit in turn"
+    for l in $one $launch; do
+        for rank in 0 1; do
+            ! grep -q '^WRONG' "$work/out.$l.$rank" || die "round $round: $(grep '^WRONG' "$work/out.$l.$rank")"
+        done
+    done
+    trainers=("${both[@]}")
+    kill_trainers
+done
+newest=$(committed_steps b | tail -1)
+begin 2
+run_on a "0" --launch 9 --steps $((newest + 20)) --done
+run_on b "1" --launch 9 --steps $((newest + 20)) --done
+all_end
+[ "$(restored_step 0)" = "$(restored_step 1)" ] || die "ranks restored $(restored_step 0) and $(restored_step 1)"
+[ "$(restored_step 0)" -ge "$newest" ] || die "restored $(restored_step 0), but $newest was committed last"
