@@ -201,10 +201,22 @@ void recover_form(struct sim *s)
     }
 }
 
+/* Trainers of a term that is over may come late; an agent that adopted a newer one must refuse them. */
+static void check_late_join(struct sim *s, uint32_t machine, uint64_t term)
+{
+    struct term_state terms = s->machines[machine].terms;
+    if (terms.adopted > term && term_join(&terms, term)) {
+        sim_fail(s, "fencing: m%u joins term %" PRIu64 ", which is over", machine, term);
+    }
+}
+
 void recover_join(struct sim *s, const struct task *t)
 {
     struct machine *m = &s->machines[t->machine];
     struct sim_term *term = s->terms[t->term];
+    if (m->life == t->from_life && m->agent_up && t->term != s->claimed) {
+        check_late_join(s, t->machine, t->term);
+    }
     if (t->term != s->claimed || m->life != t->from_life) {
         return;
     }
@@ -404,6 +416,9 @@ void recover_inventory(struct sim *s, const struct task *t)
             term_adopt(&m->terms, t->term);
         }
         sim_log(s, "m%u gives its inventory to term %" PRIu64, t->from, t->term);
+        if (m->terms.adopted > t->term) { /* what it frees from now on, the older term would still count on */
+            sim_fail(s, "fencing: m%u gives its inventory to term %" PRIu64 ", which is over", t->from, t->term);
+        }
         struct inventory inventory = {0};
         read_headers(s, m, term, &inventory);
         recovery_inventory(coordinator->recovery, &inventory, sim_clock(s, t->machine));
