@@ -19,6 +19,7 @@ struct fetch {
     bool here;     /* the machine says that the version is in that slot already */
     bool waiting;  /* for the peer's session */
     bool mends;    /* a copy that is missing here: nobody else has asked for it */
+    bool again;    /* storage gave it with other bytes once */
     uint64_t give_up_ms;
     struct peer *peer;
     struct tier_item item;
@@ -184,6 +185,38 @@ static void find_published(void *ctx)
     free(list);
 }
 
+static void load(struct fetch *x, struct error *err);
+
+/* One bad read may be the way's fault and not the file's. It is not given up for that: it may be the only copy. */
+static void loaded(void *ctx, const struct error *outcome)
+{
+    struct fetch *x = ctx;
+    struct error err = *outcome;
+    if (err.code != TCK_ERR_CORRUPT || x->again || x->f->closed || x->f->agent->leaving) {
+        fetched(x, &err);
+        return;
+    }
+    x->again = true;
+    log_warn("%s: it is read once more", err.text);
+    err.code = TCK_OK;
+    load(x, &err);
+}
+
+/* err: what came of looking for it. */
+static void load(struct fetch *x, struct error *err)
+{
+    fill_item(x);
+    const struct manifest_file *file =
+        err->code == TCK_OK ? manifest_find(&x->manifest, x->f->shards[x->duty].id) : NULL;
+    if (err->code == TCK_OK && !file) {
+        (void)error_set(err, TCK_ERR_NOENT, "the published version does not have that shard");
+    }
+    if (err->code != TCK_OK ||
+        persistent_get(x->f->agent->persistent, &x->published, file, &x->item, loaded, x, err) != TCK_OK) {
+        fetched(x, err);
+    }
+}
+
 static void found_published(void *ctx, bool canceled)
 {
     struct fetch *x = ctx;
@@ -191,16 +224,7 @@ static void found_published(void *ctx, bool canceled)
     if (canceled) {
         (void)error_set(&err, TCK_ERR_CANCELED, "the agent is leaving");
     }
-    fill_item(x);
-    const struct manifest_file *file =
-        err.code == TCK_OK ? manifest_find(&x->manifest, x->f->shards[x->duty].id) : NULL;
-    if (err.code == TCK_OK && !file) {
-        (void)error_set(&err, TCK_ERR_NOENT, "the published version does not have that shard");
-    }
-    if (err.code != TCK_OK ||
-        persistent_get(x->f->agent->persistent, &x->published, file, &x->item, fetched, x, &err) != TCK_OK) {
-        fetched(x, &err);
-    }
+    load(x, &err);
 }
 
 static void start_load(struct fetch *x)
