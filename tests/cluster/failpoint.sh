@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
 # One failpoint: two nodes save, drain, restore from memory, lose a node, lose both, until it has come; what was
-# committed is still there, bit for bit, and commits go on: failpoint.sh BUILD NAME=ACTION[@N]
+# committed is still there, bit for bit, and commits go on: failpoint.sh BUILD [again:]NAME=ACTION[@N]
+# With "again:" it is held back until there is something to lose, and both agents are then killed: it comes while they
+# take up what they had.
 . "$(dirname "$0")/lib.sh" "$1"
-case=$2 name=${2%%=*}
+case=$2 spec=${2#again:}
+name=${spec%%=*}
 "$bin/tierckptd" --failpoints >/dev/null 2>&1 || skip "built without failpoints: -DTCK_FAILPOINTS=ON"
 storage_interval=4
 settings=',"max_ckpt_num":2,"version_timeout_ms":5000,"session_wait_ms":5000,"slots":3'
 mkdir "$work/fired"
-export TIERCKPT_FAILPOINT_DIR=$work/fired TIERCKPT_FAILPOINTS=$2
+export TIERCKPT_FAILPOINT_DIR=$work/fired TIERCKPT_FAILPOINTS=$spec
 at_end() { [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP/$case" && cp -r "$work/run" "$work"/out.* "$work/save" "$KEEP/$case/" 2>/dev/null; }; }
 newest=0 published=0 steps=0
 
 # Points that an agent passes only after another one has died.
 case $name in
-comeback.* | resume.* | keeper.agent_died) TIERCKPT_FAILPOINTS="copy.acked=kill@2;$2" ;;
+comeback.* | resume.* | keeper.agent_died) TIERCKPT_FAILPOINTS="copy.acked=kill@2;$spec" ;;
 esac
-fired() { [ -e "$work/fired/$name" ]; }
+fired() { [ -s "$work/fired/$name" ]; } # an empty one holds it back
 fired_in() { cat "$work/fired/$name" 2>/dev/null; }
 
 # ---- one launch ------------------------------------------------------------------------------------------------------
@@ -99,7 +102,15 @@ survives() {
 lose() { local node; for node in "$@"; do kill_node "$node"; done; }
 settle() { wait_for 2 fired || true; } # what comes after the trainers have ended
 
+[ "$spec" = "$case" ] || touch "$work/fired/$name"
 train 0
+if [ "$spec" != "$case" ]; then
+    rm "$work/fired/$name"
+    kill -9 $(agent_pid a) $(agent_pid b)
+    wait_for 10 fired || true
+elif [ "$case" = header.page=corrupt@30 ]; then # nobody looks at it but the next agent
+    kill -9 $(agent_pid a) $(agent_pid b)
+fi
 fired || settle
 if ! fired; then
     train "$newest"
@@ -115,7 +126,7 @@ if ! fired; then
     train "$published"
 fi
 fired || die "$name: never hit"
-echo "$2 came in launch $launch (pid $(fired_in)), $newest committed, $published published"
+echo "$case came in launch $launch (pid $(fired_in)), $newest committed, $published published"
 train "$newest"
 lose a b
 ask a verify published >"$work/verify" || die "$name: what is published is damaged: $(cat "$work/verify")"
