@@ -126,7 +126,8 @@ struct sim_term {
     uint8_t fates[SIM_STEPS]; /* enum fate: what was decided, once */
     bool told_failed[SIM_STEPS];
     uint64_t first_begin[SIM_STEPS];
-    uint32_t inventories_due, asked; /* answers of the newest round of questions */
+    uint32_t asked;           /* rounds of questions */
+    bool answered[SIM_NODES]; /* the newest */
     struct stored_version stored[SIM_PUBLISHED];
     struct hash128 ids[SIM_SHARDS];
 };

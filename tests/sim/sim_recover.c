@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ASK_AGAIN_MS    100 /* fetches without an outcome */
 #define ASKED_AGAIN_MAX 40
@@ -294,14 +295,13 @@ static struct task *recovery_task(struct sim *s, uint32_t coordinator, uint64_t 
 static void ask_all(struct sim *s, uint32_t coordinator)
 {
     struct sim_term *term = s->terms[s->machines[coordinator].term->term];
-    term->inventories_due = 0;
+    memset(term->answered, 0, sizeof(term->answered));
     term->asked++;
     for (uint32_t i = 0; i < SIM_MACHINES; i++) {
         if (s->machines[i].alive) {
             struct task *t = recovery_task(s, coordinator, sim_between(s, 2, 40), TASK_INVENTORY);
             t->from = i;
             t->number = term->asked;
-            term->inventories_due++;
         }
     }
 }
@@ -378,14 +378,32 @@ void recover_tick(struct sim *s, uint32_t machine)
     note_plan(s, machine);
 }
 
-static bool is_member(const struct sim_term *term, uint32_t machine)
+/* The node that it still is, NONE32 if none. */
+static uint32_t member_at(const struct sim *s, const struct sim_term *term, uint32_t machine)
 {
     for (uint32_t node = 0; node < term->world.node_count; node++) {
-        if (term->machine_of_node[node] == machine) {
-            return true;
+        if (term->machine_of_node[node] == machine && term->life_of_node[node] == s->machines[machine].life) {
+            return node;
         }
     }
-    return false;
+    return NONE32;
+}
+
+/* All members, and nobody else, as in the agent: whoever is silent has not answered, however long it is waited for. */
+static void note_answer(struct sim *s, const struct task *t)
+{
+    struct sim_term *term = s->terms[t->term];
+    uint32_t node = member_at(s, term, t->from);
+    if (node == NONE32 || t->number != term->asked) {
+        return;
+    }
+    term->answered[node] = true;
+    for (uint32_t i = 0; i < term->world.node_count; i++) {
+        if (!term->answered[i]) {
+            return;
+        }
+    }
+    recovery_asked_all(s->machines[t->machine].recovery, sim_clock(s, t->machine));
 }
 
 void recover_inventory(struct sim *s, const struct task *t)
@@ -396,8 +414,8 @@ void recover_inventory(struct sim *s, const struct task *t)
         return;
     }
     bool silent = m->stopped_until > s->now || m->group != coordinator->group;
-    bool waited_for = silent && t->phase < 60 && is_member(term, t->from); /* members are, until they are down */
-    if (m->alive && ((!m->agent_up && t->phase < 10) || waited_for)) {     /* it will be back in a moment */
+    bool member = member_at(s, term, t->from) != NONE32 && t->number == term->asked; /* asked until it answers */
+    if (m->alive && (!m->agent_up || silent) && (member || (!m->agent_up && t->phase < 10))) {
         struct task *again = recovery_task(s, t->machine, 30, TASK_INVENTORY);
         again->from = t->from;
         again->phase = t->phase + 1;
@@ -422,11 +440,9 @@ void recover_inventory(struct sim *s, const struct task *t)
         struct inventory inventory = {0};
         read_headers(s, m, term, &inventory);
         recovery_inventory(coordinator->recovery, &inventory, sim_clock(s, t->machine));
+        note_answer(s, t);
     } else {
         report_reach(s, t->machine, false);
-    }
-    if (t->number == term->asked && --term->inventories_due == 0) {
-        recovery_asked_all(coordinator->recovery, sim_clock(s, t->machine));
     }
     note_plan(s, t->machine);
 }
