@@ -89,34 +89,67 @@ static uint32_t owner_to_ask(const struct recovery *r, uint32_t i)
                                                                      : NONE32;
 }
 
-/* The node that a holder asks: an owner, another holder, or NONE32: as planned. An owner's copy may have gone bad since
- * it was read, and without its copies the base would never be protected. */
-static uint32_t node_for_holder(const struct recovery *r, uint32_t i)
+static bool had_it(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory)
+{
+    const struct hash128 shard = r->setup.world->shards[piece->shard].id;
+    for (uint32_t i = 0; i < inventory->count; i++) {
+        const struct holding *h = &inventory->holdings[i];
+        if (hash128_is(h->shard, shard) && version_is(h->version, r->plan.version)) {
+            return inventory->node.agent_id != r->setup.world->nodes[piece->node].agent_id;
+        }
+    }
+    return false;
+}
+
+/* Another node that had this piece when it was asked what it has, the next one with each k; NULL if there is none. */
+static const struct node_info *who_had_it(const struct recovery *r, const struct plan_action *piece, uint32_t k)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
+        count += had_it(r, piece, &r->inventories[i]);
+    }
+    uint32_t left = count > 0 ? k % count : 0;
+    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
+        if (had_it(r, piece, &r->inventories[i]) && left-- == 0) {
+            return &r->inventories[i].node;
+        }
+    }
+    return NULL;
+}
+
+/* Whom a holder asks, NULL: as planned. The owners in turn; then, as theirs may have gone bad since they were read, the
+ * other holders, whoever had it before, and again. Without its copies the base would never be protected. */
+static const struct node_info *whom_holder_asks(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
     const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
+    const struct node_info *nodes = r->setup.world->nodes;
     const uint32_t *owners = r->setup.placement->owners + s->first_owner;
-    uint32_t tries = r->pieces[i].tries, k = planned->shard + tries;
+    uint32_t tries = r->pieces[i].tries, k = planned->shard + tries, turns = s->owner_count + s->holder_count;
     if (tries < s->owner_count) {
         bool ask = tries > 0 || planned->source == SOURCE_STORAGE;
-        return ask ? owners[k % s->owner_count] : NONE32;
+        return ask ? &nodes[owners[k % s->owner_count]] : NULL;
     }
-    k %= s->owner_count + s->holder_count + 1;
-    if (k == s->owner_count + s->holder_count && planned->source != SOURCE_LOCAL) {
-        return NONE32;
+    uint32_t turn = k % (turns + 2);
+    if (turn == turns) {
+        const struct node_info *node = who_had_it(r, planned, k / (turns + 2));
+        return node != NULL ? node : &nodes[owners[k % s->owner_count]];
     }
-    bool other = k >= s->owner_count && k < s->owner_count + s->holder_count;
-    uint32_t holder = other ? s->holders[k - s->owner_count] : planned->node;
-    return holder != planned->node ? holder : owners[k % s->owner_count];
+    if (turn == turns + 1 && planned->source != SOURCE_LOCAL) {
+        return NULL;
+    }
+    bool other = turn >= s->owner_count && turn < turns;
+    uint32_t holder = other ? s->holders[turn - s->owner_count] : planned->node;
+    return &nodes[holder != planned->node ? holder : owners[k % s->owner_count]];
 }
 
-static uint32_t node_to_ask(const struct recovery *r, uint32_t i)
+static const struct node_info *whom_to_ask(const struct recovery *r, uint32_t i)
 {
     if (r->plan.actions[i].for_holder) {
-        return node_for_holder(r, i);
+        return whom_holder_asks(r, i);
     }
     uint32_t owner = owner_to_ask(r, i);
-    return owner != NONE32 ? r->setup.placement->owners[owner] : NONE32;
+    return owner != NONE32 ? &r->setup.world->nodes[r->setup.placement->owners[owner]] : NULL;
 }
 
 static void emit_fetch(struct recovery *r, uint32_t i)
@@ -130,15 +163,15 @@ static void emit_fetch(struct recovery *r, uint32_t i)
         .source = planned->source,
         .version = r->plan.version,
     };
-    uint32_t node = node_to_ask(r, i);
-    if (node != NONE32) {
+    const struct node_info *node = whom_to_ask(r, i);
+    if (node != NULL) {
         action.source = SOURCE_TWIN;
-        action.from = r->setup.world->nodes[node];
+        action.from = *node;
     } else if (planned->inventory != NONE32) {
         action.from = r->inventories[planned->inventory].node;
     }
     piece->state = PIECE_ASKED;
-    piece->from_owner = node != NONE32;
+    piece->from_owner = node != NULL;
     piece->inventory = planned->inventory;
     r->emit(r->ctx, &action);
 }

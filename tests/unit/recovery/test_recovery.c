@@ -531,6 +531,36 @@ Test(recovery, tries_other_owners_for_a_holder_and_stays_ready)
     course_free(&c);
 }
 
+/* The world is another one since: neither an owner nor a holder has the only good copy. */
+Test(recovery, asks_whoever_had_a_copy_before_when_those_of_the_owners_are_bad)
+{
+    struct course c;
+    course_init(&c);
+    uint32_t holder = holder_of(&c, 1), former = NONE32, asked = 0;
+    for (uint32_t i = 0; i < NODES; i++) {
+        former = i != 1 && i != holder ? i : former;
+    }
+    list_nothing(&c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        struct inventory inventory = fixture_inventory(&c.world, i);
+        fixture_hold(&inventory, &c.world, i, V(3, 20));
+        if (i == former) {
+            fixture_hold(&inventory, &c.world, 1, V(3, 20));
+        }
+        inventory_sort(&inventory);
+        recovery_inventory(c.recovery, &inventory, 0);
+    }
+    recovery_asked_all(c.recovery, 0);
+    owners_fetch(&c, V(3, 20));
+    for (uint32_t i = 0; i < 3 * MAX_TRIES; i++) {
+        fetched(&c, 1, holder, V(3, 20), TCK_ERR_CORRUPT);
+        recovery_tick(c.recovery, i);
+        asked += strcmp(fetch_of(&c, 1, holder)->from.name, c.world.nodes[former].name) == 0;
+    }
+    cr_assert(gt(u32, asked, 0));
+    course_free(&c);
+}
+
 Test(recovery, asks_a_holder_again_that_went_down_while_protecting)
 {
     struct course c;
