@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Plants each fault of mutants.txt into a copy of one source file, links the simulator with it and demands that the
-# simulator finds it: says which promise was broken, and fails by itself. Needs a build by Ninja, whose commands it
-# reuses.
+# simulator finds it: says which promise was broken, and fails by itself, in one of the schedules that once found
+# something or in the first of all others. Needs a build by Ninja, whose commands it reuses.
 #
 #   mutants.sh [source directory [build directory [seeds [name]]]]
 set -u
@@ -33,7 +33,7 @@ try() {
         return 1
     fi
     local status
-    (ulimit -t "$limit_s"; exec "$work/$name" --seed 1 --count "$seeds") > "$work/$name.out" 2>&1
+    (ulimit -t "$limit_s"; exec "$work/$name" --seeds "$source_dir/tests/sim/seeds.txt" --seed 1 --count "$seeds") > "$work/$name.out" 2>&1
     status=$?
     if [ $status -eq 1 ] && grep -q VIOLATION: "$work/$name.out"; then
         echo "$name: $(grep -m 1 VIOLATION: "$work/$name.out")"
