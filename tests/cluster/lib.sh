@@ -121,8 +121,8 @@ must_say() { said "$1" "$2" || die "rank $1 did not print '$2' but: $(tail -5 "$
 restored_step() { sed -nE 's/^RESTORED .*step=([0-9]+) .*/\1/p' "$work/out.$launch.$1"; }
 restored_from() { sed -nE "s/^RESTORED .* $2=([0-9]+).*/\1/p" "$work/out.$launch.$1"; } # RANK TIER -> bytes
 
-agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do grep -qa 'tierckptd' "/proc/$p/comm" && echo "$p"; done; }
-keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1" | while read -r p; do grep -qa 'tierckpt-keeper' "/proc/$p/comm" && echo "$p"; done; }
+agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do ! grep -qsa 'tierckptd' "/proc/$p/comm" || echo "$p"; done; }
+keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1" | while read -r p; do ! grep -qsa 'tierckpt-keeper' "/proc/$p/comm" || echo "$p"; done; }
 # newest_commit: newest step whose commit a trainer with --wait-commit has printed in this launch.
 newest_commit() { told "$(sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work"/out."$launch".* | sort -n | tail -1)"; }
 # stall_ms RANK: the longest, without what the machine itself was late by meanwhile, as pauses of that rank show.
