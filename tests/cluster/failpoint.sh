@@ -2,7 +2,7 @@
 # One failpoint: two nodes save, drain, restore from memory, lose a node, lose both, until it has come; what was
 # committed is still there, bit for bit, and commits go on: failpoint.sh BUILD [again:]NAME=ACTION[@N]
 # With "again:" it is held back until there is something to lose, and both agents are then killed: it comes while they
-# take up what they had.
+# take up what they had. Further ones after a semicolon may come at any time, too.
 . "$(dirname "$0")/lib.sh" "$1"
 case=$2 spec=${2#again:}
 name=${spec%%=*}
@@ -19,6 +19,8 @@ case $name in
 comeback.* | resume.* | keeper.agent_died) TIERCKPT_FAILPOINTS="copy.acked=kill@2;$spec" ;;
 esac
 fired() { [ -s "$work/fired/$name" ]; } # an empty one holds it back
+come() { find "$work/fired" -type f -size +0 -printf '%f\n'; }
+come_new() { comm -13 <(sort <<<"$1") <(come | sort); }
 fired_in() { cat "$work/fired/$name" 2>/dev/null; }
 
 # ---- one launch ------------------------------------------------------------------------------------------------------
@@ -32,7 +34,7 @@ join_trainers() {
         for pid in "${left[@]}"; do
             if kill -0 "$pid" 2>/dev/null; then
                 still+=("$pid")
-            elif ! wait "$pid"; then
+            elif ! wait "$pid" 2>/dev/null; then
                 ended_well=no
             fi
         done
@@ -71,8 +73,8 @@ check_went_on() { # NEWEST BEFORE
 
 # train FLOOR: eight steps more; the restored version must not be older than FLOOR.
 train() {
-    local before=$newest come=no
-    ! fired || come=yes
+    local before=$newest old new
+    old=$(come)
     steps=$((steps + 8))
     begin 2
     run_on a 0 --twins 2 --steps $steps --lockstep --wait-commit --wait-drained
@@ -80,18 +82,18 @@ train() {
     join_trainers
     check_restored "$1"
     note_newest
-    if [ $come = yes ]; then
-        check_went_on "$before" "after it had come"
-    elif ! fired; then
-        check_went_on "$before" "before it came"
-    elif survives && [ $ended_well = no ]; then
+    new=$(come_new "$old")
+    if [ -z "$new" ]; then
+        check_went_on "$before" "$(fired && echo "after it had come" || echo "before it came")"
+    elif survives "$new" && [ $ended_well = no ]; then
         die "$name: a trainer failed with its agent: $(grep -hE 'ERROR|EXIT' "$work"/out."$launch".* | head -2)"
     fi
 }
 
 # Deaths and errors of an agent that trainers do not notice: those while it works on what they have saved.
-survives() {
-    case ${name%.*} in
+survives() { # WHAT-CAME
+    [ "$(wc -l <<<"$1")" = 1 ] || return 1
+    case ${1%.*} in
     digest | copy | ready | commit | drain | stage | publish | prune | uring | audit) ! said 0 '^RESTORED' ;;
     *) false ;;
     esac
@@ -102,13 +104,14 @@ survives() {
 lose() { local node; for node in "$@"; do kill_node "$node"; done; }
 settle() { wait_for 2 fired || true; } # what comes after the trainers have ended
 
-[ "$spec" = "$case" ] || touch "$work/fired/$name"
+mapfile -t names < <(tr ';' '\n' <<<"$spec" | sed 's/=.*//')
+[ "$spec" = "$case" ] || touch "${names[@]/#/$work/fired/}"
 train 0
 if [ "$spec" != "$case" ]; then
-    rm "$work/fired/$name"
+    rm "${names[@]/#/$work/fired/}"
     kill -9 $(agent_pid a) $(agent_pid b)
-    wait_for 10 fired || true
-elif [ "$case" = header.page=corrupt@30 ]; then # nobody looks at it but the next agent
+    wait_for 5 fired || true
+elif [[ $case = header.page=corrupt* ]]; then # nobody looks at it but the next agent
     kill -9 $(agent_pid a) $(agent_pid b)
 fi
 fired || settle
@@ -127,7 +130,9 @@ if ! fired; then
 fi
 fired || die "$name: never hit"
 echo "$case came in launch $launch (pid $(fired_in)), $newest committed, $published published"
+old=$(come)
 train "$newest"
+[ -z "$(come_new "$old")" ] || train "$newest" # after the last of them all has to go well
 lose a b
 ask a verify published >"$work/verify" || die "$name: what is published is damaged: $(cat "$work/verify")"
 train "$published"
