@@ -281,10 +281,12 @@ static bool request_goes_on(struct request *request, int result)
 /* What a test wants to have come of a request instead. */
 static int injected(const struct request *request, int result)
 {
-    bool fails = request->sync                                     ? failpoint_fails(uring, fdatasync)
-                 : request->transfer->ask.direction == URING_WRITE ? failpoint_fails(uring, write)
-                                                                   : failpoint_fails(uring, read);
-    return fails ? -errno : result;
+    bool writes = request->transfer->ask.direction == URING_WRITE;
+    if ((request->sync && failpoint_fails(uring, fdatasync)) ||
+        (!request->sync && writes && failpoint_fails(uring, write)) || (!writes && failpoint_fails(uring, read))) {
+        return -errno;
+    }
+    return result;
 }
 
 static void request_done(struct request *request, int result)
