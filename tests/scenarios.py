@@ -125,11 +125,15 @@ def show(results, ledger, soak=None):
                    "passed" if all(s == 0 for s in worst) else "passed in part" if 0 in worst else
                    "skipped" if 77 in worst else "not run")
         counts[overall] += 1
-        for at, test in enumerate(tests or [why]):
+        if not tests:
+            print(row.format(number, claim[:52], why, *[""] * 7).rstrip())
+        for at, test in enumerate(tests):
             f = figures.get(test, {})
-            print(row.format(number if at == 0 else "", claim[:52] if at == 0 else "", test, verdict(status.get(test)) if tests else "",
-                             *(text(f.get(key)) for key in ("faults", "committed", "tiers", "steps_lost", "seconds")),
-                             "excused: " + f["excused"] if f.get("excused") and f.get("lost") else text(f.get("lost"))).rstrip())
+            seen = [text(f.get(key)) for key in ("faults", "committed", "tiers", "steps_lost", "seconds", "lost")]
+            if f.get("excused") and f.get("lost"):
+                seen[-1] = "excused: " + f["excused"]
+            print(row.format(number if at == 0 else "", claim[:52] if at == 0 else "", test, verdict(status.get(test)),
+                             *seen).rstrip())
     for f in figures.values():
         lost += 0 if f["excused"] else f["lost"] or 0
     print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())) +
@@ -144,6 +148,7 @@ def check():
         for test in tests:
             suite, name = test.split("/", 1)
             there = {"cluster": HERE / f"cluster/test_{name}.sh", "soak": HERE / "soak/soak.py", "sim": HERE / "sim/sim.c",
+                     "failpoints": HERE / "cluster/failpoints.sh",
                      "unit": next(HERE.glob(f"unit/*/*{name.split('_', 1)[-1]}.c"), HERE / "none")}.get(suite)
             if there is None or not there.exists():
                 print(f"scenario {number}: there is no test {test}")

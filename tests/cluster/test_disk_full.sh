@@ -7,6 +7,7 @@ mount -t tmpfs -o size=3m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can b
 at_end() { umount -l "$work/save"; }
 storage_interval=10
 settings=',"max_ckpt_num":2'
+fault "disk full"
 head -c 2M /dev/zero >"$work/save/other"
 begin 2
 run_on a "0 1" --steps 100000 --step-ms 20 --lockstep

@@ -2,6 +2,7 @@
 # A version that was restored max_restore_tries times and never followed by a commit is passed over: the older one on
 # storage is used.
 . "$(dirname "$0")/lib.sh" "$1"
+excused="a version that was restored too often without a commit is given up"
 settings=',"max_restore_tries":2'
 mem_interval=0 storage_interval=4
 begin 1

@@ -2,6 +2,7 @@
 # A published older step can be restored at any time, after a restore and after saves of the same run: a new line of
 # history begins with it, which the next launch goes on with.
 . "$(dirname "$0")/lib.sh" "$1"
+excused="an older step is asked for"
 storage_interval=4
 begin 2
 run_on a "0" --twins 2 --steps 4 --wait-commit --wait-drained

@@ -7,6 +7,7 @@ make_net a b
 for node in a b; do
     tc -n "tck$$-$node" qdisc add dev net0 root tbf rate 8mbit burst 64kb latency 500ms || skip "no tbf here"
 done
+fault "a link of 8 Mbit/s"
 begin 2
 run_on a "0" --steps 400 --step-ms 25
 run_on b "1" --steps 400 --step-ms 25

@@ -12,6 +12,7 @@ wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
 running=("${trainers[@]}")
 
 with_token wrong
+fault "a client with another token"
 begin 1
 run_on a "0" --steps 4
 wait "${trainers[0]}" && die "a client with the wrong token was taken"
@@ -23,6 +24,7 @@ begin 2
 with_token right
 run_on a "0" --steps 1000 --step-ms 20
 with_token wrong
+fault "a node with another token"
 run_on b "1" --steps 1000 --step-ms 20
 log_must_say a 60 '(refused|no session|node b).*(secret|token|proof)'
 sleep 2
