@@ -250,7 +250,7 @@ typedef struct tck_restored {
  * would). From an older step a new line of history begins: what it commits counts as newer than all that was saved
  * before, whatever its step, and later steps of the old line are not mixed with it; until its first commit those that
  * are published are still what TCK_NEWEST means. Everything is verified before the first byte of the
- * caller's memory is written. TCK_ERR_NOENT: nothing was ever saved, start fresh. TCK_ERR_UNRECOVERABLE,
+ * caller's memory is written. TCK_ERR_NOENT: nothing was ever committed, start fresh. TCK_ERR_UNRECOVERABLE,
  * TCK_ERR_LAYOUT: something was saved but cannot be restored, and the text says why; nothing was changed. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *restored_out);
 

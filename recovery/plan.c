@@ -104,11 +104,35 @@ static bool is_candidate(const struct plan_input *input, struct version version)
     return step && (version_none(input->only) || version_is(version, input->only));
 }
 
+static bool knows_a_commit(const struct inventory *inventory)
+{
+    bool known = !version_none(inventory->watermark);
+    for (uint32_t i = 0; !known && i < inventory->count; i++) {
+        known = inventory->holdings[i].committed;
+    }
+    return known;
+}
+
+/* What is left of a job that ended before its first commit is no loss: no trainer was told that it is safe. Had any of
+ * it been committed, a copy of each shard would be here, or as many nodes are lost as take their copies with them. */
+static bool nothing_committed(const struct planner *p)
+{
+    const struct plan_input *input = p->input;
+    bool nothing =
+        input->step == TCK_NEWEST && version_none(input->only) && input->stored_count == 0 && input->bad_count == 0;
+    for (uint32_t i = 0; nothing && i < p->copies.seen_count; i++) {
+        nothing = p->copies.seen[i].layout_matches;
+    }
+    for (uint32_t i = 0; nothing && i < input->inventory_count; i++) {
+        nothing = !knows_a_commit(&input->inventories[i]);
+    }
+    return nothing;
+}
+
 /* Leaves coverage filled for the chosen version. */
 static void choose_version(struct planner *p, struct plan *plan)
 {
     const struct copies *c = &p->copies;
-    plan->nothing_saved = c->seen_count == 0;
     plan->newest_seen = c->seen_count > 0 ? c->seen[0].version : VERSION_NONE;
     for (uint32_t i = 0; i < c->seen_count; i++) {
         if (!is_candidate(p->input, c->seen[i].version)) {
@@ -123,6 +147,7 @@ static void choose_version(struct planner *p, struct plan *plan)
             plan->passed[plan->passed_count++] = verdict;
         }
     }
+    plan->nothing_saved = c->seen_count == 0 || nothing_committed(p);
 }
 
 static int describe_passed(const struct passed_over *passed, uint32_t shard_count, char *out, size_t cap)
@@ -146,7 +171,7 @@ static void explain(const struct plan_input *input, struct plan *plan)
     char *text = plan->reason;
     size_t cap = sizeof(plan->reason);
     struct version v = plan->version;
-    if (plan->nothing_saved) {
+    if (plan->nothing_saved && plan->passed_count == 0) {
         snprintf(text, cap, "nothing was saved yet: no copy of any version was seen");
         return;
     }
@@ -160,7 +185,9 @@ static void explain(const struct plan_input *input, struct plan *plan)
         used = (size_t)describe_passed(&plan->passed[0], input->world->shard_count, text, cap);
     }
     const char *joint = used > 0 ? "; " : "";
-    if (version_none(v)) {
+    if (plan->nothing_saved) {
+        snprintf(text + used, cap - used, "%snothing was committed yet", joint);
+    } else if (version_none(v)) {
         snprintf(text + used, cap - used, "%sno other version can be taken", joint);
     } else {
         snprintf(text + used, cap - used, "%sversion %" PRIu64 ".%" PRIu64 " is complete", joint, v.term, v.step);

@@ -58,7 +58,8 @@ struct passed_over {
 
 struct plan {
     struct version version; /* VERSION_NONE: nothing restorable; see reason */
-    bool nothing_saved;     /* no copy of anything was seen: a fresh start, not a loss */
+    bool nothing_saved;     /* a fresh start, not a loss: no copy of anything was seen, or only of versions that are not
+                               complete and that nobody knows to be committed */
     bool from_storage_only;
     uint32_t action_count;
     struct plan_action *actions; /* owned; one per (shard, node that owns or holds it); sorted: owners before holders,

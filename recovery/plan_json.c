@@ -81,7 +81,7 @@ json_t *plan_json(const struct plan *plan, const struct plan_input *input)
     ok = ok && json_add_str(json, "reason", plan->reason) &&
          json_add_bool(json, "nothing_saved", plan->nothing_saved) &&
          json_add_bool(json, "from_storage_only", plan->from_storage_only) &&
-         (plan->nothing_saved || add_version(json, "newest_seen", plan->newest_seen)) &&
+         (version_none(plan->newest_seen) || add_version(json, "newest_seen", plan->newest_seen)) &&
          add_bytes_by_source(json, plan) && add_all_passed(json, plan) && add_actions(json, plan, input);
     if (!ok) {
         json_free(json);

@@ -78,7 +78,7 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms);
 void recovery_node_up(struct recovery *r, uint32_t node);
 void recovery_tick(struct recovery *r, uint64_t now_ms);
 enum recovery_phase recovery_phase(const struct recovery *r);
-/* After RECOVERY_NOTHING: TCK_ERR_NOENT nothing was ever saved, TCK_ERR_UNRECOVERABLE no version is complete,
+/* After RECOVERY_NOTHING: TCK_ERR_NOENT nothing was ever committed, TCK_ERR_UNRECOVERABLE no version is complete,
  * TCK_ERR_UNREACHABLE a member was lost; or why a node could not take its shards. */
 tck_status_t recovery_failure(const struct recovery *r);
 const struct plan *recovery_plan(const struct recovery *r); /* NULL before FETCHING */

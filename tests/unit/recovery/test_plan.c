@@ -248,6 +248,49 @@ Test(plan, gives_no_version_but_a_reason_if_none_is_complete)
     scene_free(&s);
 }
 
+/* A trainer died in the first save of a job: the launcher must be able to start it again. */
+Test(plan, what_was_never_committed_and_is_not_complete_is_a_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(1, 2));
+    s.inventories[0].holdings[0].committed = false;
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    cr_assert(s.plan.nothing_saved);
+    cr_assert(strstr(s.plan.reason, "nothing was committed yet") != NULL, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, what_somebody_knows_to_be_committed_is_a_loss)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(1, 2));
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    cr_assert(not(s.plan.nothing_saved));
+    s.inventories[0].holdings[0].committed = false;
+    s.inventories[1].watermark = V(1, 1);
+    plan_free(&s.plan);
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    cr_assert(not(s.plan.nothing_saved));
+    scene_free(&s);
+}
+
+Test(plan, a_step_that_was_asked_for_and_is_not_complete_is_no_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(1, 2));
+    s.inventories[0].holdings[0].committed = false;
+    s.input.step = 2;
+    scene_plan(&s);
+    cr_assert(not(s.plan.nothing_saved));
+    scene_free(&s);
+}
+
 Test(plan, does_not_mix_versions)
 {
     struct scene s;

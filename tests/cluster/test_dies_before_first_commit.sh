@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# A job that ends before its first commit begins afresh at its next start, with a node lost or without, and commits.
+. "$(dirname "$0")/lib.sh" "$1"
+# one_saves NODE: rank 0 saves, and rank 1, there, has not come to it.
+one_saves() {
+    begin 2
+    run_on a "0" --steps 100000 --step-ms 5
+    run_on "$1" "1" --steps 100000 --step-ms 100000
+    log_must_say a 60 "version $launch\.2 is protected"
+}
+[ "$mem_interval" = 2 ] || die "the versions are called otherwise"
+one_saves b
+kill_trainers
+one_saves b
+must_say 0 '^FRESH'
+kill_trainers
+kill_node b
+one_saves c
+must_say 0 '^FRESH'
+kill_trainers
+begin 2
+run_on a "0" --steps 6 --step-ms 5 --wait-commit --done
+run_on c "1" --steps 6 --step-ms 5 --wait-commit --done
+all_end
+must_say 0 '^FRESH'
+must_say 1 '^FRESH'
+must_say 0 '^COMMITTED 6'
