@@ -4,7 +4,7 @@
 
 moments=("joined term" "has its memory" "recovery of term" "is here from" "can be read" "has its copies again")
 mem_interval=6
-settings=',"max_restore_tries":1000000'
+settings=',"max_restore_tries":1000000,"session_wait_ms":5000'
 options=(--twins 3 --count $((1 << 20)) --step-ms 100)
 saved="term=1 step=6" # nothing is saved after it, so every launch restores it
 
