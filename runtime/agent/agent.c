@@ -75,15 +75,6 @@ static void on_tick(void *ctx)
     parking_tick(agent->parking);
 }
 
-/* The first commit of a term is noted beside its claim: the version it started from did not kill the job. */
-static void note_commit(struct formation *f)
-{
-    if (f->coordinator && !f->commit_noted && coordinator_decision(f->coordinator)->watermark.term == f->world.term) {
-        f->commit_noted = true;
-        ledger_committed(f);
-    }
-}
-
 /* Segments of older layouts go when nothing in them is worth anything any more. */
 static void remove_leftovers(struct agent *agent)
 {
@@ -113,7 +104,7 @@ static void on_slow_tick(void *ctx)
         formation_take_seals(f);
         restore_tick(f);
         trainers_targets(f);
-        note_commit(f);
+        ledger_committed(f); /* by the agent before this one, maybe */
         remove_leftovers(agent);
     }
     scrub_tick(agent);

@@ -320,6 +320,7 @@ void copies_pull_done(void *ctx, struct peer *from, const struct peer_offer *wan
 void ledger_tell(struct formation *f, struct version version, enum catalog_state state);
 void ledger_nodes(struct formation *f);
 void ledger_restored(struct formation *f, struct version version);
+/* The coordinator notes the first commit of its term beside the claim: what it began from did not kill the job. */
 void ledger_committed(struct formation *f);
 /* What drains of older terms left in the stage goes; none of them can be published any more. */
 void ledger_sweep(struct formation *f);

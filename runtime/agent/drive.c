@@ -255,6 +255,7 @@ static void tell(struct formation *f, const struct action *a)
     log_info("version %llu.%llu is %s", (unsigned long long)a->version.term, (unsigned long long)a->version.step,
              catalog_state_name(states[a->told]));
     if (a->told == TOLD_COMMITTED) {
+        ledger_committed(f);
         failpoint(commit, marking);
         mark_committed(f, a->version);
         failpoint(commit, telling);

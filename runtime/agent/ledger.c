@@ -284,7 +284,10 @@ void ledger_restored(struct formation *f, struct version version)
 
 void ledger_committed(struct formation *f)
 {
-    note(f->agent, ENTRY_COMMITTED, f->world.term, VERSION_NONE);
+    if (f->coordinator && !f->commit_noted && coordinator_decision(f->coordinator)->watermark.term == f->world.term) {
+        f->commit_noted = true;
+        note(f->agent, ENTRY_COMMITTED, f->world.term, VERSION_NONE);
+    }
 }
 
 void ledger_sweep(struct formation *f)

@@ -47,7 +47,7 @@ for kind in link pipe device directory; do
     "into_$kind" "$newest/$shard" 2>/dev/null || { echo "no $kind can be made here"; continue; }
     fault "the newest version's file is a $kind"
     begin 1
-    run_on "$node" 0 --steps 6 --done
+    run_on "$node" 0 --steps 6 --wait-commit --done
     all_end
     [ "$(restored_step 0)" = 4 ] || die "$kind: restored $(restored_step 0) instead of 4: $(out 0 | tail -3)"
     [ "$(restored_from 0 storage)" -gt 0 ] || die "$kind: not from storage"
