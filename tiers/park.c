@@ -61,7 +61,7 @@ static tck_status_t address_of(const char *path, struct sockaddr_un *out, sockle
 
 static int connect_to(const struct sockaddr_un *address, socklen_t len, int wait_ms)
 {
-    const struct timeval timeout = {.tv_sec = wait_ms / 1000, .tv_usec = wait_ms % 1000 * 1000};
+    const struct timeval timeout = {.tv_sec = wait_ms / 1000, .tv_usec = wait_ms % 1000 * 1000L};
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | (wait_ms == 0 ? SOCK_NONBLOCK : 0), 0);
     if (fd < 0) {
         return -1;

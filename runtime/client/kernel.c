@@ -61,7 +61,7 @@ __attribute__((target("avx512f"))) static void copy_avx512_prefetch(void *dst, c
 /* Both halves side by side: the hardware's prefetchers then follow two streams. */
 __attribute__((target("avx512f"))) static void copy_avx512_halves(void *dst, const void *src, size_t bytes)
 {
-    size_t head = copy_head(dst, src, bytes), half = (bytes - head) / (2 * LINE) * LINE;
+    size_t head = copy_head(dst, src, bytes), half = (bytes - head) / LINE / 2 * LINE;
     uint8_t *low = (uint8_t *)dst + head, *high = low + half;
     const uint8_t *from_low = (const uint8_t *)src + head, *from_high = from_low + half;
 
