@@ -16,7 +16,6 @@ CONFIG = {
     "heartbeat_ms": 200,
     "peer_timeout_ms": 1000,
     "restore_wait_ms": 1000,
-    "linger_s": 60,
 }
 
 
