@@ -118,8 +118,8 @@ static bool knows_a_commit(const struct inventory *inventory)
 static bool nothing_committed(const struct planner *p)
 {
     const struct plan_input *input = p->input;
-    bool nothing =
-        input->step == TCK_NEWEST && version_none(input->only) && input->stored_count == 0 && input->bad_count == 0;
+    bool newest = input->step == TCK_NEWEST && version_none(input->only) && version_none(input->give_up);
+    bool nothing = newest && input->stored_count == 0 && input->bad_count == 0;
     for (uint32_t i = 0; nothing && i < p->copies.seen_count; i++) {
         nothing = p->copies.seen[i].layout_matches;
     }
