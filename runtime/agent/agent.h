@@ -426,6 +426,8 @@ void linger_tick(struct agent *agent);
 /* A node of the world is down. If it stays so, that is told, or the trainers of this node are ended, as configured. */
 void trainers_node_down(struct formation *f, uint32_t node, const char *why);
 void trainers_node_up(struct formation *f, uint32_t node);
+/* This agent took up its term again: a node that never answers it is as lost as one that falls silent now. */
+void trainers_nodes_awaited(struct formation *f);
 /* Acts on nodes that stay down; kills those trainers that were told to end and have not. */
 void trainers_tick(struct agent *agent);
 /* A trainer that comes back to a restarted agent learns on its new board what was decided meanwhile. */

@@ -408,6 +408,9 @@ static tck_status_t form(struct joining *j)
     failpoint(enrol, formed);
     ledger_nodes(f);
     exchange_connect(f);
+    if (j->resumed) {
+        trainers_nodes_awaited(f);
+    }
     exchange_registered(f);
     return status;
 }

@@ -157,6 +157,16 @@ void trainers_node_down(struct formation *f, uint32_t node, const char *why)
     }
 }
 
+void trainers_nodes_awaited(struct formation *f)
+{
+    for (uint32_t n = 0; n < f->world.node_count; n++) {
+        if (n != f->self && f->peers[n] && !peer_is_up(f->peers[n])) {
+            trainers_node_down(f, n, "not heard of since this agent was started again");
+            f->lost[n].since_ms = clock_ms() + f->agent->config.peer_timeout_ms;
+        }
+    }
+}
+
 void trainers_node_up(struct formation *f, uint32_t node)
 {
     f->lost[node] = (struct lost_node){0};
@@ -166,7 +176,7 @@ static void act_on_losses(struct formation *f)
 {
     for (uint32_t n = 0; n < f->world.node_count; n++) {
         struct lost_node *lost = &f->lost[n];
-        if (lost->since_ms > 0 && !lost->acted && clock_ms() - lost->since_ms >= BACK_MS) {
+        if (lost->since_ms > 0 && !lost->acted && clock_ms() >= lost->since_ms + BACK_MS) {
             lost->acted = true;
             /* Not sooner: versions that wait for a copy there are given up now, and they were to go on when its agent
              * is killed and comes back. */

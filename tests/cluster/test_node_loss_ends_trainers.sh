@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # on_node_loss "end_trainers": when a node is lost the other agent ends its trainers within seconds, and logs why. An
-# agent that dies alone and is started again by its keeper is no lost node.
+# agent that dies alone and is started again by its keeper is no lost node. So it does if it was itself started again
+# meanwhile and has never heard of that node.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"on_node_loss":"end_trainers","heartbeat_ms":200,"peer_timeout_ms":1500'
 mem_interval=20 # more steps than these trainers, who do not wait for each other, drift apart
@@ -15,3 +16,16 @@ kill_node b
 ended() { ! kill -0 "${trainers[0]}" 2>/dev/null; }
 wait_for 20 ended || die "the trainer of the other node goes on: $(tail -3 "$(agent_log a)")"
 logged a 'node b is lost .*ending the trainer of rank 0' || die "the log does not say why"
+wait "${trainers[0]}" 2>/dev/null
+kill_trainers
+
+begin 2
+run_on a "0" --steps 100000 --step-ms 20
+run_on c "1" --steps 100000 --step-ms 20
+more_commits a 3 60 || die "no commit: $(out 0 | tail -3)"
+agent=$(agent_pid a)
+builtin kill -STOP "$agent"
+kill_node c
+kill -9 "$agent"
+wait_for 20 ended || die "the trainer goes on without the other node: $(tail -3 "$(agent_log a)")"
+logged a 'node c is lost \(not heard of since.*ending the trainer of rank 0' || die "the log does not say why"
