@@ -205,6 +205,7 @@ int main(int argc, char **argv)
                                {.fd = c.end[0], .events = POLLIN},
                                {.fd = c.end[1], .events = POLLIN}};
         if (poll(fds, 3, send_due(&c)) < 0 || (fds[0].revents != 0 && !take_order(&c))) {
+            free(c.waiting);
             return 0;
         }
         for (int i = 0; i < 2; i++) {

@@ -588,8 +588,14 @@ class Campaign:
                            ("unlinkat", "EIO"), ("fallocate", "ENOSPC"), ("io_uring_enter", "EAGAIN")))
         if pid is not None:
             tracer = self.cluster.fail_calls(pid, *what, rng.choice((1, 2, 5)), rng.choice((1, 3)))
-            self.heal(fault["seconds"], lambda: self.cluster.end_tracer(tracer))
+            self.heal(fault["seconds"], lambda: self._end_tracer(tracer))
         return {"nodes": [node.name], "how": what, "seconds": fault["seconds"]}
+
+    def _end_tracer(self, tracer):
+        """It ends when all threads of the agent have stopped, which one that hangs in storage does once that is thawed."""
+        if tracer.poll() is None:
+            tracer.terminate()
+            self.heal(0.1, lambda: self._end_tracer(tracer))
 
     def _storage_hangs(self, fault):
         self._set_frozen(True)

@@ -239,14 +239,10 @@ class Cluster:
             shutil.move(self.home(node), gone / f"{node.name}.{time.monotonic_ns()}")
 
     def fail_calls(self, pid, calls, error, first, step):
-        """Every step-th of these system calls of a process fails, from the first on, until end_tracer."""
+        """Every step-th of these system calls of a process fails, from the first on, until it is ended."""
         return subprocess.Popen(("strace", "-f", "-q", "-o", "/dev/null", "-p", str(pid), "-e", f"trace={calls}", "-e",
                                  f"inject={calls}:error={error}:when={first}+{step}"), stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def end_tracer(self, tracer):
-        tracer.terminate()
-        tracer.wait()
 
     # ---- network and storage --------------------------------------------------------------------------------------
 
