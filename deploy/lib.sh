@@ -79,3 +79,14 @@ python_environment() {
     fi
     pip_install "$top"
 }
+
+# The environment with the training frameworks, in the versions that the adapters are tested with: build/frameworks.
+frameworks_environment() {
+    local venv=$top/build/frameworks
+    if [ ! -x "$venv/bin/python" ]; then
+        say "Making a Python environment in build/frameworks"
+        python3 -m venv "$venv" || return 1
+    fi
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/frameworks/requirements.txt" || return 1
+    "$venv/bin/pip" install -q --disable-pip-version-check "$top"
+}

@@ -3,14 +3,17 @@
 
 import json
 import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
+import torch
 
 from . import _native, errors, walk_model
 from .blobs import Blob, BlobTable
 from .extra import Extra
-from .oob import join_world
+from .oob import World, join_world
 from .placer import Placer
-from .records import RecordTable
+from .records import Record, RecordTable
 from .rng import Rng
 from .walk_optimizer import OptimizerState
 
@@ -40,9 +43,9 @@ def init(*, model, optimizer=None, scheduler=None, extra_state=None, config=None
     The random number generators of torch, numpy and Python are always saved. A training that is to resume with equal
     bits under DistributedDataParallel needs tierckpt.torch.settle_ddp, at a fresh start too.
     """
-    rank, world_size, oob = join_world(group)
+    world = join_world(group)
     bare = walk_model.unwrap(model)
-    placer = Placer(rank, walk_model.plain_group(bare, rank, world_size, replicate_group))
+    placer = Placer(world.rank, walk_model.plain_group(bare, world.rank, world.size, replicate_group))
     rng = Rng()
     extra = None if extra_state is None else Extra(extra_state)
     records = walk_model.parameter_records(bare, placer) + walk_model.buffer_records(bare, placer)
@@ -52,11 +55,42 @@ def init(*, model, optimizer=None, scheduler=None, extra_state=None, config=None
         records += state.records()
     records += extra.records(placer) if extra else []
     records.append(rng.record(placer))
-    blobs = _blobs(state, scheduler, extra, rng, capacity or {})
+    contents = Contents(records, _blobs(state, scheduler, extra, rng, capacity or {}),
+                        check=state.check if state else _nothing)
+    fences = [] if optimizer is None else [before_optimizer_step(optimizer)]
+    return attach(contents, world=world, config=config, overrides=overrides, fences=fences)
 
-    client = _native.Client(**_configuration(config, overrides), rank=rank, world_size=world_size, oob=oob)
+
+def _nothing():
+    pass
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a checkpoint is made of. Adapters of frameworks make it; init makes it for plain PyTorch."""
+
+    records: list[Record]
+    blobs: list[Blob]  # in the order in which they are put back, after the records
+    check: Callable[[], None] = _nothing  # before each save; raises if there is state that was not registered
+    loaded: Callable[[], None] = _nothing  # after all was put back: what the framework derives from it is made again
+
+
+Fence = Callable[[Callable[[], None]], Callable[[], None]]
+"""Puts a function (Checkpoint.fence) where it is called right before the records change; returns what undoes that."""
+
+
+def before_optimizer_step(optimizer: torch.optim.Optimizer) -> Fence:
+    """The fence of whatever is changed by a torch optimizer alone."""
+    return lambda fence: optimizer.register_step_pre_hook(lambda *_: fence()).remove
+
+
+def attach(contents: Contents, *, world: World, config=None, overrides=None, fences: Iterable[Fence] = ()
+           ) -> "Checkpoint":
+    """What init does, for contents that somebody else has made. Collective over `world`."""
+    client = _native.Client(**_configuration(config, overrides), rank=world.rank, world_size=world.size,
+                            oob=world.oob)
     try:
-        return Checkpoint(client, RecordTable(records), BlobTable(rank, blobs), state, optimizer)
+        return Checkpoint(client, contents, BlobTable(world.rank, contents.blobs), fences)
     except BaseException:
         client.detach(job_done=False)
         raise
@@ -86,25 +120,20 @@ def _blobs(state, scheduler, extra, rng, capacity: dict) -> list[Blob]:
 
 
 class Checkpoint:
-    """Made by init. As a context manager it closes itself, with job_done=False if the block raised."""
+    """Made by init or attach. As a context manager it closes itself, with job_done=False if the block raised."""
 
-    def __init__(self, client, records: RecordTable, blobs: BlobTable, state: OptimizerState | None, optimizer):
+    def __init__(self, client: _native.Client, contents: Contents, blobs: BlobTable, fences: Iterable[Fence]):
         self._client = client
-        self._records = records
+        self._contents = contents
+        self._records = RecordTable(contents.records)
         self._blobs = blobs
-        self._state = state
         self._last_saved = None
-        self._hook = None
         self.restored: _native.Restored | None = None
         """Of the last load: version, bytes by source, newest_step, seconds. None if nothing was loaded."""
-        records.add_to(client)
+        self._records.add_to(client)
         blobs.add_to(client)
         client.register()
-        if optimizer is not None:
-            self._hook = optimizer.register_step_pre_hook(self._before_step)
-
-    def _before_step(self, _optimizer, _args, _kwargs):
-        self.fence()
+        self._undo_fences = [install(self.fence) for install in fences]
 
     # ---- load
 
@@ -119,6 +148,7 @@ class Checkpoint:
         except errors.NotFound:
             return None
         self._blobs.put_back(self._client)
+        self._contents.loaded()
         self.restored = restored
         return restored.version.step
 
@@ -141,8 +171,7 @@ class Checkpoint:
         self._last_saved = step
 
     def _take(self):
-        if self._state is not None:
-            self._state.check()
+        self._contents.check()
         self._records.refresh(self._client)
         self._blobs.take(self._client)
 
@@ -178,9 +207,8 @@ class Checkpoint:
 
     def close(self, job_done: bool = True):
         """Leaves. job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        while self._undo_fences:
+            self._undo_fences.pop()()
         self._client.detach(job_done)
 
     def __enter__(self):

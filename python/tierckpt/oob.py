@@ -3,6 +3,7 @@
 
 import ctypes
 import os
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -50,15 +51,33 @@ def _cpu_group(group):
     return group
 
 
-def join_world(group=None) -> tuple[int, int, Oob]:
-    """This rank, the number of ranks, and the way to reach them."""
+@dataclass(frozen=True)
+class World:
+    """This rank among all of the job, and the way to reach them."""
+
+    rank: int
+    size: int
+    oob: Oob
+    group: object = None  # process group for CPU tensors; None: the default one, or there is one rank
+
+    def gather(self, value) -> list:
+        """Every rank's value, which pickle must know. Collective."""
+        if self.size == 1:
+            return [value]
+        values = [None] * self.size
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
+
+def join_world(group=None) -> World:
+    """The world of the default process group, or of this rank alone if there is none."""
     if not (dist.is_available() and dist.is_initialized()):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise errors.InvalidArgument("this is one of several ranks ($WORLD_SIZE): call "
                                          "torch.distributed.init_process_group before init")
-        return 0, 1, Oob()
+        return World(0, 1, Oob())
     rank, size = dist.get_rank(), dist.get_world_size()
     if size == 1:
-        return rank, size, Oob()
+        return World(rank, size, Oob())
     group = _cpu_group(group)
-    return rank, size, Oob(size, lambda parts, mine: dist.all_gather(parts, mine, group=group))
+    return World(rank, size, Oob(size, lambda parts, mine: dist.all_gather(parts, mine, group=group)), group)

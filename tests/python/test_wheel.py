@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import conftest
+import place
 import pytest
 
 import tierckpt
@@ -27,7 +27,7 @@ print(tierckpt.__file__)
 @pytest.fixture(scope="module")
 def installed(top, tmp_path_factory):
     """The directory of the installed package; made here if the tests run from the source tree."""
-    if conftest.INSTALLED:
+    if place.INSTALLED:
         return Path(tierckpt.__file__).parents[1]
     if importlib.util.find_spec("scikit_build_core") is None:
         pytest.skip("scikit-build-core is not installed")
