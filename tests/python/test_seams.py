@@ -23,7 +23,7 @@ def test_known_functions_are_usable(messages, seam):
 
 @pytest.mark.parametrize("seam, named", [
     (Seam("json:missing_one"), "json:missing_one is not there"),
-    (Seam("no_such_module:thing"), "no_such_module"),
+    (Seam("no_such_module:thing"), "no_such_module:thing is not there"),
     (Seam("json:dumps", ("obj", "path")), "known are (obj, path)"),
     (Seam("json:dumps", ("indent", "obj")), "json:dumps has the parameters (obj"),
 ])
