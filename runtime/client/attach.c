@@ -68,6 +68,33 @@ static tck_status_t exchange_hellos(struct tck_client *client, tck_status_t stat
     return status;
 }
 
+struct claim {
+    struct session *session;
+    uint64_t at_least, term;
+};
+
+/* Claimed again, the term before is one that nobody joins. */
+static tck_status_t claim_step(void *ctx, struct error *err)
+{
+    struct claim *claim = ctx;
+
+    return session_claim_term(claim->session, claim->at_least, &claim->term, err);
+}
+
+static tck_status_t claim_above(struct session *session, uint64_t highest, uint64_t *term_out, struct error *err)
+{
+    struct claim claim = {.session = session, .at_least = highest + 1};
+    tck_status_t status = session_take_step(session, false, claim_step, &claim, err);
+
+    *term_out = claim.term;
+    return status;
+}
+
+static tck_status_t join_step(void *ctx, struct error *err)
+{
+    return session_join(ctx, err);
+}
+
 /* Rank 0 claims a term above all that were seen; the others learn it. */
 static tck_status_t agree_on_term(struct tck_client *client, const struct rank_hello *hellos, uint64_t *term_out,
                                   struct error *err)
@@ -80,7 +107,7 @@ static tck_status_t agree_on_term(struct tck_client *client, const struct rank_h
         highest = hellos[r].term_seen > highest ? hellos[r].term_seen : highest;
     }
     if (status == TCK_OK && client->oob.rank == 0) {
-        status = session_claim_term(&client->session, highest + 1, &mine, err);
+        status = claim_above(&client->session, highest, &mine, err);
         mine = htole64(mine);
         failpoint(attach, claimed);
     }
@@ -102,7 +129,7 @@ static tck_status_t join_term(struct tck_client *client, const struct rank_hello
     }
     status = world_build(term, hellos, client->oob.world_size, &client->session.world, err);
     if (status == TCK_OK) {
-        status = session_join(&client->session, err);
+        status = session_take_step(&client->session, false, join_step, &client->session, err);
     }
     failpoint(attach, joined);
     return oob_agree(&client->oob, status, err);

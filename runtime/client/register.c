@@ -129,14 +129,19 @@ static void measure_memory(struct tck_client *client)
     }
 }
 
-static tck_status_t get_memory(struct tck_client *client, struct error *err)
+static tck_status_t memory_step(void *ctx, struct error *err)
 {
+    struct tck_client *client = ctx;
     struct msg_segments segments;
     tck_status_t status = session_register(&client->session, &segments, err);
 
-    if (status == TCK_OK) {
-        status = slots_adopt(&client->slots, &client->session, &client->layout, &segments, err);
-    }
+    return status == TCK_OK ? slots_adopt(&client->slots, &client->session, &client->layout, &segments, err) : status;
+}
+
+static tck_status_t get_memory(struct tck_client *client, struct error *err)
+{
+    tck_status_t status = session_take_step(&client->session, true, memory_step, client, err);
+
     failpoint(enrol, mapped);
     if (status == TCK_OK) {
         measure_memory(client);

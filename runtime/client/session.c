@@ -25,6 +25,7 @@
 void session_disconnect(struct session *session)
 {
     atomic_store(&session->connected, false);
+    session->cut = true;
     if (session->fd >= 0) {
         shutdown(session->fd, SHUT_RDWR);
     }
@@ -266,13 +267,20 @@ static tck_status_t say_hello(struct session *session, bool returning, struct er
 
 static tck_status_t greet(struct session *session, struct error *err)
 {
-    tck_status_t status = say_hello(session, false, err);
+    tck_status_t status;
 
+    session->cut = false;
+    status = say_hello(session, false, err);
     if (status != TCK_OK) {
         close_socket(session);
         return error_prefix(err, "hello to the agent");
     }
     return TCK_OK;
+}
+
+static void pause_a_little(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = HELLO_PAUSE_NS}, NULL);
 }
 
 /* An agent that dies between connect and welcome is started again by its keeper: worth another try. One that cannot be
@@ -293,7 +301,7 @@ tck_status_t session_open(struct session *session, const struct config *config, 
         if (status != TCK_ERR_UNREACHABLE || clock_ms() >= give_up_ms) {
             break;
         }
-        nanosleep(&(struct timespec){.tv_nsec = HELLO_PAUSE_NS}, NULL);
+        pause_a_little();
     }
     if (status == TCK_OK) {
         pthread_mutex_init(&session->lock, NULL);
@@ -377,6 +385,45 @@ tck_status_t session_register(struct session *session, struct msg_segments *out,
     return status;
 }
 
+static tck_status_t meet_successor(struct session *session, bool joined, struct error *err)
+{
+    tck_status_t status;
+
+    close_socket(session);
+    status = agent_connect_or_start(&session->config, &session->fd, err);
+    if (status == TCK_OK) {
+        status = greet(session, err);
+    }
+    if (status == TCK_OK && joined) {
+        status = session_join(session, err);
+    }
+    if (status == TCK_OK) {
+        log_info("rank %u is back at its agent, on its way into the term", session->rank);
+    }
+    return status;
+}
+
+tck_status_t session_take_step(struct session *session, bool joined, session_step_fn *step, void *ctx,
+                               struct error *err)
+{
+    uint64_t give_up_ms = clock_ms() + session->config.session_wait_ms;
+
+    for (;;) {
+        tck_status_t status = session->cut ? meet_successor(session, joined, err) : TCK_OK;
+
+        if (status == TCK_OK) {
+            status = step(ctx, err);
+        }
+        if (status != TCK_ERR_UNREACHABLE || !session->cut) {
+            return status;
+        }
+        if (clock_ms() >= give_up_ms) {
+            return error_prefix(err, "the agent died and did not come back in %u ms", session->config.session_wait_ms);
+        }
+        pause_a_little();
+    }
+}
+
 tck_status_t session_segment_fds(struct session *session, struct hash128 shard, int fds_out[2], struct error *err)
 {
     struct msg_segment_get get = {.seq = session_seq(session), .shard = shard};
@@ -405,6 +452,7 @@ tck_status_t session_return(struct session *session, struct msg_segments *out, s
     tck_status_t status;
 
     close_socket(session);
+    session->cut = false;
     status = agent_connect(&session->config, &session->fd, err);
     if (status == TCK_OK) {
         status = say_hello(session, true, err);

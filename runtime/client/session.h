@@ -18,7 +18,8 @@ struct session {
     struct config config;
     uint32_t rank, world_size;
     pthread_mutex_t lock;
-    int fd; /* -1: no connection */
+    int fd;   /* -1: no connection */
+    bool cut; /* it is over, by the agent's end or ours; nothing more can be asked */
     uint32_t seq;
     struct board *board;
     struct rank_hello hello; /* as the agent gave it */
@@ -45,6 +46,14 @@ must_check tck_status_t session_ask(struct session *session, enum message_type t
 /* Sends what has no answer. */
 must_check tck_status_t session_tell(struct session *session, enum message_type type, struct writer *payload,
                                      struct error *err);
+
+/* One step of the way into a term. */
+typedef tck_status_t session_step_fn(void *ctx, struct error *err);
+/* Takes it. An agent that dies meanwhile is started again by its keeper with all that it had kept: for session_wait_ms
+ * its successor is looked for, and greeted, and with joined also told of the world (session->world); then the step is
+ * taken again, which must do no harm. Not once there is a saver's thread. */
+must_check tck_status_t session_take_step(struct session *session, bool joined, session_step_fn *step, void *ctx,
+                                          struct error *err);
 
 /* Asks for a new term, at least this one. */
 must_check tck_status_t session_claim_term(struct session *session, uint64_t at_least, uint64_t *term_out,

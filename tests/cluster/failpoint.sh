@@ -90,9 +90,13 @@ train() {
     fi
 }
 
-# Deaths and errors of an agent that trainers do not notice: those while it works on what they have saved.
+# Deaths and errors of an agent that trainers do not notice: those while it works on what they have saved; and deaths
+# while they are on their way into a term, as they ask its successor again.
 survives() { # WHAT-CAME
     [ "$(wc -l <<<"$1")" = 1 ] || return 1
+    case $1$spec in
+    term.*=kill* | segment.*=kill* | enrol.[af]*=kill* | agent.*=kill*) return 0 ;;
+    esac
     case ${1%.*} in
     digest | copy | ready | commit | drain | stage | publish | prune | uring | audit) ! said 0 '^RESTORED' ;;
     *) false ;;

@@ -31,6 +31,7 @@ struct options {
     uint64_t count;  /* elements per tensor */
     uint64_t step_ms;
     uint64_t hold_seal; /* see hold_seal.h; 0: never */
+    uint64_t hold_meet; /* after the ranks have met so often, wait for the file "go" beside their files; 0: never */
     int wait_commit;    /* wait for the commit of each saved step */
     int wait_drained;   /* wait for the newest storage save at the end */
     int no_restore;
@@ -123,6 +124,16 @@ static int get_file(const char *path, void *data, size_t len)
     return -1;
 }
 
+static void hold_meet(const struct trainer *t)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/go", t->o.oob);
+    printf("HELD\n");
+    for (int waited = 0; waited < OOB_WAIT_MS && access(path, F_OK) != 0; waited++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
 static int allgather(void *ctx, const void *in, void *out, size_t len)
 {
     struct trainer *t = ctx;
@@ -137,6 +148,9 @@ static int allgather(void *ctx, const void *in, void *out, size_t len)
         if (get_file(path, (char *)out + (size_t)r * len, len) != 0) {
             return -1;
         }
+    }
+    if (t->round == t->o.hold_meet) {
+        hold_meet(t);
     }
     return 0;
 }
@@ -391,6 +405,7 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("step-ms", step_ms, NUMBER),
                                            TO("hold-seal", hold_seal, NUMBER),
                                            TO("hold-file", hold_file, TEXT),
+                                           TO("hold-meet", hold_meet, NUMBER),
                                            TO("restore-step", restore_step, NUMBER),
                                            TO("back-to", back_to, NUMBER),
                                            TO("wait-commit", wait_commit, SWITCH),
