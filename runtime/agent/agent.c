@@ -252,6 +252,7 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
     agent->config = *config;
     agent->listen_fd = -1;
     agent->spare_fd = -1;
+    agent->lock_fd = -1;
     tck_status_t status = open_parts(agent, err);
     if (status != TCK_OK) {
         agent_free(agent);
@@ -295,5 +296,8 @@ void agent_free(struct agent *agent)
     parking_free(agent->parking);
     secret_wipe(&agent->secret);
     loop_free(agent->loop);
+    if (agent->lock_fd >= 0) {
+        close(agent->lock_fd);
+    }
     free(agent);
 }

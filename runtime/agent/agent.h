@@ -71,8 +71,8 @@ struct client {
     uint64_t kill_ms;          /* told to end: killed after this; 0 not told */
 };
 
-/* TCK_ERR_EXIST if another agent of this job and node answers already. */
-must_check tck_status_t clients_alone(const struct agent *agent, struct error *err);
+/* Before storage, catalog and network are touched. TCK_ERR_EXIST if there is another agent of this job and node. */
+must_check tck_status_t clients_alone(struct agent *agent, struct error *err);
 must_check tck_status_t clients_listen(struct agent *agent, struct error *err);
 void clients_close(struct agent *agent);
 /* Sends one frame of an encoded payload with descriptors beside it. What cannot be sent cuts the connection: better
@@ -200,6 +200,7 @@ struct agent {
     struct secret secret;
     int listen_fd;
     int spare_fd;             /* given up for a moment to refuse a connection when no other descriptor is left */
+    int lock_fd;              /* says that there is an agent */
     uint64_t refused_clients; /* and those that made room */
     struct loop_fd *listen_source;
     struct client *clients;

@@ -2,6 +2,8 @@
  * The agent's socket: trainers and commands of this node connect here. */
 #include "agent/agent.h"
 
+#include "base/lock.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -408,23 +410,36 @@ static void agent_dir(const struct config *config, char *out, size_t cap)
     snprintf(out, cap, "%s/%s/%s", config->runtime_dir, config->job, config->node);
 }
 
-/* The last word is clients_listen's; this one comes before storage, catalog and network are touched. */
-tck_status_t clients_alone(const struct agent *agent, struct error *err)
+/* One that answers may be of a build that takes no lock. */
+static bool somebody_answers(const char *dir)
 {
     char path[(size_t)2 * CONFIG_PATH + sizeof SOCKET_NAME + 1];
     struct error ignored;
     int fd = -1;
-    agent_dir(&agent->config, path, (size_t)2 * CONFIG_PATH);
-    strcat(path, "/" SOCKET_NAME);
+    snprintf(path, sizeof path, "%s/" SOCKET_NAME, dir);
     tck_status_t status = ipc_connect(path, &fd, &ignored);
     if (status == TCK_OK) {
         close(fd);
     }
-    if (status == TCK_OK || status == TCK_ERR_BUSY) {
+    return status == TCK_OK || status == TCK_ERR_BUSY;
+}
+
+tck_status_t clients_alone(struct agent *agent, struct error *err)
+{
+    char dir[(size_t)2 * CONFIG_PATH];
+    int dir_fd = -1;
+    agent_dir(&agent->config, dir, sizeof dir);
+    tck_status_t status = ipc_open_dir(dir, &dir_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = lock_take(dir_fd, AGENT_LOCK_FILE, &agent->lock_fd, err);
+    close(dir_fd);
+    if (status == TCK_ERR_EXIST || (status == TCK_OK && somebody_answers(dir))) {
         return error_set(err, TCK_ERR_EXIST, "an agent of job %s serves node %s already", agent->config.job,
                          agent->config.node);
     }
-    return TCK_OK;
+    return status;
 }
 
 tck_status_t clients_listen(struct agent *agent, struct error *err)

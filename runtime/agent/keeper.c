@@ -6,7 +6,9 @@
 #include "agent/keeper_notify.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/lock.h"
 #include "base/log.h"
+#include "base/message.h"
 #include "tiers/link.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -17,13 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define LOCK_NAME "keeper.lock"
-#define LOG_NAME  "keeper.log"
+#define LOG_NAME "keeper.log"
 
 #define MESSAGES_PER_TURN 1000
 #define START_RETRY_MS    1000 /* when there is no process to be had */
@@ -157,20 +157,14 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* A flock belongs to the open file: it stays over the forks of detach, and the agent, where the file is closed, does
- * not prolong it. */
 static enum exit_status lock_dir(struct keeper *keeper)
 {
-    keeper->lock_fd = openat(keeper->dir_fd, LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (keeper->lock_fd < 0) {
-        fprintf(stderr, "tierckpt-keeper: open %s: %m\n", LOCK_NAME);
-        return EXIT_FAILED;
+    struct error err;
+    tck_status_t status = lock_take(keeper->dir_fd, KEEPER_LOCK_FILE, &keeper->lock_fd, &err);
+    if (status != TCK_OK) {
+        fprintf(stderr, "tierckpt-keeper: %s\n", err.text);
     }
-    if (flock(keeper->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        fprintf(stderr, "tierckpt-keeper: lock %s: %m\n", LOCK_NAME);
-        return errno == EWOULDBLOCK ? EXIT_LIVES_ALREADY : EXIT_FAILED;
-    }
-    return EXIT_DONE;
+    return status == TCK_OK ? EXIT_DONE : status == TCK_ERR_EXIST ? EXIT_LIVES_ALREADY : EXIT_FAILED;
 }
 
 static tck_status_t open_signals(struct keeper *keeper, struct error *err)

@@ -9,7 +9,10 @@
 #include "base/secret.h"
 #include "base/world.h"
 
-#define AGENT_ERROR_FILE "agent.error" /* beside the socket, while the agent does not start: why not */
+/* Beside the socket: */
+#define AGENT_ERROR_FILE "agent.error" /* while the agent does not start: why not */
+#define AGENT_LOCK_FILE  "agent.lock"  /* held by the agent */
+#define KEEPER_LOCK_FILE "keeper.lock" /* held by its keeper */
 
 #define MESSAGE_FORMAT     2
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */

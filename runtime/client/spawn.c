@@ -4,6 +4,7 @@
 #include "client/spawn.h"
 #include "base/clock.h"
 #include "base/ipc.h"
+#include "base/lock.h"
 #include "base/message.h"
 #include "client/programs.h"
 
@@ -192,7 +193,8 @@ destroy_attributes:
     return rc;
 }
 
-/* The keeper leaves us at once: the process that we started ends with 0 when the real one is on its way. */
+/* The keeper leaves us at once: the process that we started ends with 0 when the real one is on its way. *pid is 0 once
+ * it has ended. */
 static tck_status_t check_child(pid_t *pid, const struct command *c, struct error *err)
 {
     int result = 0;
@@ -244,6 +246,35 @@ static bool not_yet(tck_status_t status)
     return nobody_there(status) || status == TCK_ERR_BUSY;
 }
 
+/* Starts a keeper, which starts the agent. */
+static tck_status_t start_keeper(const struct command *c, pid_t *pid_out, struct error *err)
+{
+    int rc = spawn(c, pid_out);
+
+    if (rc != 0) {
+        errno = rc;
+        return error_set(err, status_of_errno(rc), "start %s: %m", c->argv[0]);
+    }
+    return TCK_OK;
+}
+
+/* The keeper that we started, or that was there, is gone, and no agent lives that would find itself another one. */
+static bool nobody_lives(int dir_fd)
+{
+    return !lock_is_held(dir_fd, KEEPER_LOCK_FILE) && !lock_is_held(dir_fd, AGENT_LOCK_FILE);
+}
+
+/* What becomes of the process that we started; once it has ended, whether there is a keeper at all. */
+static tck_status_t look_after_keeper(const struct command *c, int dir_fd, pid_t *pid, struct error *err)
+{
+    tck_status_t status = check_child(pid, c, err);
+
+    if (status == TCK_OK && *pid == 0 && nobody_lives(dir_fd)) {
+        status = start_keeper(c, pid, err);
+    }
+    return status;
+}
+
 static tck_status_t wait_for_agent(const struct config *config, const struct command *c, int dir_fd, pid_t pid,
                                    int *fd_out, struct error *err)
 {
@@ -262,7 +293,7 @@ static tck_status_t wait_for_agent(const struct config *config, const struct com
             return error_prefix(err, "%s did not come up in %d s, see %s and %s", c->programs.agent,
                                 START_DEADLINE_MS / 1000, config->log_file_path, c->output_file);
         }
-        status = check_child(&pid, c, err);
+        status = look_after_keeper(c, dir_fd, &pid, err);
         if (status != TCK_OK) {
             return status;
         }
@@ -276,7 +307,6 @@ static tck_status_t start_agent(const struct config *config, const char *dir, in
     struct command command;
     pid_t pid = 0;
     tck_status_t status = programs_find(&command.programs, err);
-    int rc;
 
     if (status != TCK_OK) {
         return status;
@@ -287,12 +317,8 @@ static tck_status_t start_agent(const struct config *config, const char *dir, in
         return status;
     }
     (void)unlinkat(dir_fd, AGENT_ERROR_FILE, 0); /* of an attempt before this one */
-    rc = spawn(&command, &pid);
-    if (rc != 0) {
-        errno = rc;
-        return error_set(err, status_of_errno(rc), "start %s: %m", command.argv[0]);
-    }
-    return wait_for_agent(config, &command, dir_fd, pid, fd_out, err);
+    status = start_keeper(&command, &pid, err);
+    return status == TCK_OK ? wait_for_agent(config, &command, dir_fd, pid, fd_out, err) : status;
 }
 
 /* The lock goes with the descriptor. Who holds it starts an agent and keeps it until that answers. */

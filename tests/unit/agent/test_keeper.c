@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The real keeper with a stand-in for the agent (fake_agent.c): what was parked survives whoever dies. */
+#include "base/lock.h"
+#include "base/message.h"
+
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -8,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -238,15 +240,12 @@ Test(keeper, takes_over_an_agent_whose_keeper_died)
     scene_free(&scene);
 }
 
-/* The lock of a keeper is free once it has ended. */
 static bool keeper_lives(const struct scene *scene)
 {
-    char path[PATH_BYTES + 32];
-    snprintf(path, sizeof(path), "%s/keeper.lock", scene->dir);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    cr_assert_geq(fd, 0);
-    bool lives = flock(fd, LOCK_EX | LOCK_NB) != 0;
-    close(fd);
+    int dir_fd = open(scene->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    cr_assert_geq(dir_fd, 0);
+    bool lives = lock_is_held(dir_fd, KEEPER_LOCK_FILE);
+    close(dir_fd);
     return lives;
 }
 
