@@ -13,6 +13,8 @@ from pathlib import Path
 
 JOB = "soak"
 SAVE_DIR_BYTES = 256 << 20
+PROGRAMS = ("runtime/agent/tierckptd", "runtime/agent/tierckpt-keeper", "runtime/cli/tierckpt",
+            "tests/cluster/cluster_trainer")  # below the build directory
 
 
 def run(*command):
@@ -52,8 +54,7 @@ class Cluster:
         for name in ("save", "run", "bin"):
             (self.work / name).mkdir()
         programs = self.work / "bin"  # copies: what is built meanwhile does not matter
-        for program in ("runtime/agent/tierckptd", "runtime/agent/tierckpt-keeper", "runtime/cli/tierckpt",
-                        "tests/cluster/cluster_trainer"):
+        for program in PROGRAMS:
             shutil.copy2(self.build / program, programs)
         for library in (self.build / "runtime").rglob("libtierckpt.so*"):
             shutil.copy2(library, programs, follow_symlinks=False)

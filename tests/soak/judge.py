@@ -15,7 +15,7 @@ A version is (launch that computed it, step): launches have ascending terms, so 
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 # UCX 1.13 ends its process in some failures of a peer, below anything that an agent can check; the keeper has the memory
 # and starts the agent again.
@@ -197,100 +197,3 @@ class Judge:
 def judge(events):
     """The broken promises, each with promise, t and text."""
     return Judge(events).run()
-
-
-# ---- the table ------------------------------------------------------------------------------------------------------
-
-
-def _quantile(values, share):
-    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 2) if values else 0.0
-
-
-def _recoveries(events):
-    """Seconds from a fault to the first commit after it, and steps lost per launch that restored."""
-    seconds, begun = [], None
-    for event in events:
-        if event["event"] == "injected" and begun is None:
-            begun = event["began"]
-        elif event["event"] == "settled" and begun is not None:
-            seconds.append(event["t"] - begun)
-            begun = None
-    return seconds
-
-
-def _restore_seconds(events):
-    """From the launch to the last rank that restored."""
-    launched, last = {}, {}
-    for event in events:
-        if event["event"] == "launch":
-            launched[event["launch"]] = event["t"]
-        elif event["event"] == "restored":
-            last[event["launch"]] = event["t"]
-    return [last[launch] - launched[launch] for launch in last if launch in launched]
-
-
-def _steps_lost(events):
-    newest, lost, seen = 0, [], set()
-    for event in events:
-        if event["event"] == "save":
-            newest = max(newest, event["step"])
-        elif event["event"] in ("restored", "fresh") and event["launch"] not in seen:
-            seen.add(event["launch"])
-            lost.append(max(0, newest - event["step"]))
-            newest = event["step"]
-    return lost
-
-
-def summary(events, broken):
-    faults = Counter(e["kind"] for e in events if e["event"] == "injected")
-    tiers = Counter()
-    for event in events:
-        if event["event"] == "restored":
-            for tier in ("local", "twin", "peer", "storage"):
-                tiers[tier] += event[tier]
-    seconds, lost, back = _recoveries(events), _steps_lost(events), _restore_seconds(events)
-    held = [event["ms"] for event in events if event["event"] == "held"]
-    return {
-        "faults": sum(faults.values()),
-        "faults_by_kind": dict(sorted(faults.items())),
-        "slots_hit": sum(bool(e["hit"]) for e in events if e["event"] == "injected" and e["kind"] == "slot_damaged"),
-        "skipped": {e["kind"]: e["why"] for e in events if e["event"] == "skipped_fault"},
-        "launches": sum(e["event"] == "launch" for e in events),
-        "recoveries": len({e["launch"] for e in events if e["event"] == "restored"}),
-        "committed": len({(e["launch"], e["step"]) for e in events if e["event"] == "committed"}),
-        "published": len({e["name"] for e in events if e["event"] == "checked"}),
-        "restored_bytes": dict(tiers),
-        "steps_lost": {"median": _quantile(lost, 0.5), "max": max(lost, default=0)},
-        "seconds_to_restored": {"median": _quantile(back, 0.5), "p99": _quantile(back, 0.99)},
-        "seconds_to_commit": {"median": _quantile(seconds, 0.5), "p99": _quantile(seconds, 0.99)},
-        "held_ms": {"median": _quantile(held, 0.5), "max": round(max(held, default=0), 1)},
-        "agents_died": sum(e["event"] == "agent_died" for e in events),
-        "lost_committed": sum(b["promise"] in ("lost", "monotonic") for b in broken),
-        "broken": broken,
-    }
-
-
-def table(figures):
-    tiers = figures["restored_bytes"]
-    total = sum(tiers.values()) or 1
-    lines = [f"faults injected      {figures['faults']}"]
-    lines += [f"  {kind:18} {count}" for kind, count in figures["faults_by_kind"].items()]
-    lines += [f"  {kind:18} skipped: {why}" for kind, why in figures["skipped"].items()]
-    lines += [
-        f"slots hit            {figures['slots_hit']} of {figures['faults_by_kind'].get('slot_damaged', 0)}",
-        f"launches             {figures['launches']}, {figures['recoveries']} of them restored",
-        f"versions committed   {figures['committed']}",
-        f"versions published   {figures['published']}, each read and compared",
-        "restored from        " + ", ".join(f"{tier} {100 * tiers.get(tier, 0) / total:.0f} %"
-                                            for tier in ("local", "twin", "peer", "storage")) + " of the bytes",
-        f"steps lost           median {figures['steps_lost']['median']:.0f}, at most {figures['steps_lost']['max']}",
-        f"launch to restored   median {figures['seconds_to_restored']['median']} s, "
-        f"99 % {figures['seconds_to_restored']['p99']} s",
-        f"fault to next commit median {figures['seconds_to_commit']['median']} s, "
-        f"99 % {figures['seconds_to_commit']['p99']} s",
-        f"held by a save       median {figures['held_ms']['median']} ms, at most {figures['held_ms']['max']} ms",
-        f"agents ended by UCX  {figures['agents_died']}",
-        f"committed and lost   {figures['lost_committed']}",
-        f"promises broken      {len(figures['broken'])}",
-    ]
-    return "\n".join(lines)

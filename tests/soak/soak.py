@@ -14,8 +14,9 @@ from pathlib import Path
 
 import history as histories
 from campaign import Campaign, Stuck
-from cluster import Cluster
-from judge import judge, summary, table
+from cluster import PROGRAMS, Cluster
+from figures import summary, table
+from judge import judge
 from plan import plan, settings
 
 STRANGERS = {"save/a file of somebody else": "a", "save/other-job/v000000000001.t1/manifest.json": "{}", "run/file": "b"}
@@ -96,8 +97,9 @@ def main():
         return 0
     if options.judge:
         return report(options, None, options.judge)
-    if not (options.build / "tests/cluster/cluster_trainer").exists():
-        print(f"{options.build} has no tests/cluster/cluster_trainer: build with -DTCK_TESTS=ON", file=sys.stderr)
+    missing = [program for program in PROGRAMS if not (options.build / program).exists()]
+    if missing:
+        print(f"{options.build} has no {missing[0]}: build with -DTCK_TESTS=ON", file=sys.stderr)
         return 2
     work = Path(tempfile.mkdtemp(dir=options.build.resolve(), prefix="soak."))
     campaign(options, work)

@@ -3,7 +3,9 @@
 
 import unittest
 
-from judge import judge, summary, table
+from campaigns import MOST, shares
+from figures import markdown, merged, summary, table
+from judge import judge
 from plan import KINDS, plan, settings
 
 WORLD = 2
@@ -105,6 +107,21 @@ class AllIsWell(unittest.TestCase):
         self.assertEqual((figures["faults"], figures["committed"], figures["lost_committed"]), (1, 3, 0))
         self.assertIn("node_lost", table(figures))
 
+    def test_several_campaigns_add_up(self):
+        one = summary(begun().fault("node_lost", ["a"]).launch(2).restore(1, 3).end().events, [])
+        story = begun().fault("agent_killed").tell("held", launch=1, rank=0, step=3, ms=7.0).launch(2).restore(1, 2).end()
+        other = summary(story.events, judge(story.events))
+        both = merged([one, other, one])
+        self.assertEqual((both["campaigns"], both["faults"], both["committed"], both["held_ms"]), (3, 3, 9, 7.0))
+        self.assertEqual(both["faults_by_kind"], {"agent_killed": 1, "node_lost": 2})
+        self.assertEqual((both["restored_bytes"]["local"], len(both["steps_lost"])), (12, 6))
+        self.assertEqual((both["lost_committed"], len(both["broken"])), (1, 1))
+        text = markdown("title", both, [(7, one, "ok", 3), (8, None, "not run", 0)])
+        self.assertIn("| node_lost | 2 |", text)
+        self.assertIn("| committed and lost | 1 |", text)
+        self.assertNotIn("95 %", text)
+        self.assertIn("1 of 12 such faults", markdown("title", merged([one] * 36), []))
+
 
 class Refused(unittest.TestCase):
     def refused(self, promise, story):
@@ -204,6 +221,11 @@ class Plans(unittest.TestCase):
 
     def test_a_longer_plan_begins_as_the_shorter_one(self):
         self.assertEqual(plan(7, 100)[:30], plan(7, 30))
+
+    def test_many_faults_are_campaigns_of_one_seed_each(self):
+        self.assertEqual(shares(7, 120), [(7, MOST), (8, MOST), (9, 120 - 2 * MOST)])
+        self.assertEqual(shares(7, 20), [(7, 20)])
+        self.assertEqual(sum(faults for _, faults in shares(1, 2000)), 2000)
 
     def test_a_bag_has_every_kind(self):
         self.assertEqual({fault["kind"] for fault in plan(7, sum(KINDS.values()))}, set(KINDS))
