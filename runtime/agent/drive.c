@@ -368,9 +368,25 @@ static void carry_out(struct formation *f, const struct action *a)
     }
 }
 
+/* The user can do something about it, so it is said once when it begins. */
+static void tell_held_back(const struct decision *before, const struct decision *now)
+{
+    bool was = before->term == now->term && before->not_before > 0;
+    if (!was && now->not_before > 0) {
+        log_warn(
+            "saves come faster than their copies can follow: several versions in a row found no slot on some node or "
+            "were not copied in time. Most saves are let by now (the next is that of step %llu or later) until "
+            "versions are committed again. Raise save_mem_interval, or have slots = 3",
+            (unsigned long long)now->not_before);
+    } else if (was && now->not_before == 0) {
+        log_info("copies follow again: every save is begun");
+    }
+}
+
 static void keep_decision(struct formation *f, const struct decision *decision)
 {
     struct kept kept = *state_get(f->agent->state);
+    tell_held_back(&kept.decision, decision);
     kept.decision = *decision;
     state_put(f->agent->state, &kept);
 }

@@ -3,11 +3,21 @@
  *
  * A storage version that comes to nothing is made up for: were it not, intervals that fall in step with refusals would
  * keep a job from storage for ever. The next commit is drained in place of an aborted one; after a failed drain the
- * next commit is, then the second, the fourth and so on while drains go on failing. */
+ * next commit is, then the second, the fourth and so on while drains go on failing.
+ *
+ * Where much more is saved than can be copied, each node soon has its slots full of other versions and refuses another
+ * step: every version is refused by somebody, and what copies were made of it was in vain. A miss is that the oldest
+ * open version comes to nothing for want of slots or of time; after some misses without a commit saves are let by
+ * (decision.not_before): the next version that is begun has all nodes, slots and links for itself for as long as one
+ * save takes, and if that is missed as well the next one for two, four, eight. A commit halves that again. The step is
+ * named in advance, so that all nodes begin the same one. Nobody waits for a step that never comes: a version that is
+ * alone has version_timeout_ms, after that any step may be begun. */
 #include "core/coordinator.h"
 #include <string.h>
 
 #define DRAIN_RETRY_MAX 64 /* commits */
+#define MISSES_MAX      3  /* in a row; at the next one saves are let by */
+#define LET_BY_MAX      (1u << 20)
 
 /* An undecided version; stands beside the same index of decision.open. */
 struct open_version {
@@ -23,6 +33,11 @@ struct coordinator {
     struct open_version open[CORE_OPEN_MAX];
     bool drain_missed;              /* a storage version was aborted */
     uint32_t retry_after, retry_in; /* commits from a failed drain to the next one, and how many are left; 0: none */
+    uint32_t misses;                /* since the last commit */
+    uint32_t let_by;                /* saves after each one that is begun */
+    uint32_t let_by_before_drain;
+    uint64_t newest_step, spacing; /* the newest save asked for on this node, and the steps from the one before to it */
+    uint64_t held_until_ms;
     bool publishing;
     bool *drained; /* per node: its part of decision.drain is on storage */
     bool changed;  /* within one event */
@@ -50,6 +65,8 @@ struct coordinator *coordinator_init(void *memory, const struct coordinator_setu
     } else {
         c->decision = (struct decision){.term = setup->term, .seq = 1};
     }
+    c->spacing = 1;
+    c->held_until_ms = now_ms + setup->version_timeout_ms;
     return c;
 }
 
@@ -84,7 +101,56 @@ static void open_abort(struct coordinator *c, uint32_t index)
     open_remove(c, index);
 }
 
-/* The open version of this step, opened if it is the newest heard of; NONE32 if it is decided. */
+/* It came to nothing for want of slots or of time. While an older one is on its way nothing is missed yet. */
+static void open_miss(struct coordinator *c, uint32_t index)
+{
+    if (index == 0 && ++c->misses > MISSES_MAX && c->let_by < LET_BY_MAX) {
+        c->let_by = c->let_by == 0 ? 1 : 2 * c->let_by;
+    }
+    open_abort(c, index);
+}
+
+/* One above the step up to which saves are let by now; UINT64_MAX never comes, and is not waited for. */
+static uint64_t first_to_begin(const struct coordinator *c)
+{
+    uint64_t steps = 0, first = 0;
+    bool beyond = __builtin_mul_overflow(c->let_by, c->spacing, &steps) ||
+                  __builtin_add_overflow(c->decision.horizon, steps, &first);
+    return c->let_by == 0 ? 0 : beyond ? UINT64_MAX : first;
+}
+
+/* A version was opened: it is alone for a while. */
+static void hold_back(struct coordinator *c, uint64_t now_ms)
+{
+    c->decision.not_before = first_to_begin(c);
+    c->held_until_ms = now_ms + c->setup->version_timeout_ms;
+}
+
+/* A drain keeps a slot of every shard. What was missed meanwhile says nothing once it has ended. */
+static void hold_back_as_before_drain(struct coordinator *c)
+{
+    c->misses = 0;
+    if (c->let_by > c->let_by_before_drain) {
+        uint64_t named = c->decision.not_before;
+        c->let_by = c->let_by_before_drain;
+        uint64_t first = first_to_begin(c);
+        c->decision.not_before = first < named ? first : named;
+    }
+}
+
+/* A version that was alone had all its time, and saves come later than they used to, or at other steps. */
+static void let_begin_in_the_end(struct coordinator *c, uint64_t now_ms)
+{
+    struct decision *d = &c->decision;
+    if (d->not_before > 0 && d->not_before >= d->horizon && now_ms >= c->held_until_ms) {
+        d->not_before = 0;
+        c->let_by /= 2;
+        c->changed = true;
+    }
+}
+
+/* The open version of this step, opened if it is the newest heard of; NONE32 if it is decided, or held back: then it is
+ * over. */
 static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
 {
     struct decision *d = &c->decision;
@@ -96,16 +162,20 @@ static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
     if (step < d->horizon || step == UINT64_MAX) {
         return NONE32;
     }
+    d->horizon = step + 1;
+    c->changed = true;
+    if (step < d->not_before) {
+        return NONE32;
+    }
     if (d->open_count == CORE_OPEN_MAX) {
-        open_abort(c, 0);
+        open_miss(c, 0);
     }
     uint32_t index = d->open_count++;
     struct open_version *o = &c->open[index];
     memset(o->ready, 0, c->setup->node_count);
     *o = (struct open_version){.deadline_ms = now_ms + c->setup->version_timeout_ms, .ready = o->ready};
     d->open[index] = step;
-    d->horizon = step + 1;
-    c->changed = true;
+    hold_back(c, now_ms);
     return index;
 }
 
@@ -122,6 +192,7 @@ static void drain_begin_if_wanted(struct coordinator *c)
     }
     d->drain = d->watermark;
     d->drain_attempt++;
+    c->let_by_before_drain = c->let_by;
     c->publishing = false;
     memset(c->drained, 0, c->setup->node_count);
     c->changed = true;
@@ -140,6 +211,7 @@ static void drain_end(struct coordinator *c, bool published)
     c->decision.drain = VERSION_NONE;
     c->publishing = false;
     c->changed = true;
+    hold_back_as_before_drain(c);
     drain_begin_if_wanted(c);
 }
 
@@ -151,6 +223,8 @@ static void commit(struct coordinator *c, uint32_t index)
         open_abort(c,
                    0); /* itself, and those before it, which nobody needs any more: this one goes to storage for them */
     }
+    c->misses = 0;
+    c->let_by /= 2;
     d->drain_wanted |= c->drain_missed || c->retry_in == 1;
     c->drain_missed = false;
     c->retry_in -= c->retry_in > 0;
@@ -162,6 +236,10 @@ static void commit(struct coordinator *c, uint32_t index)
  * would end so. */
 static void on_begin(struct coordinator *c, const struct event *e)
 {
+    if (e->version.step > c->newest_step) {
+        c->spacing = c->newest_step == 0 ? 1 : e->version.step - c->newest_step;
+        c->newest_step = e->version.step;
+    }
     uint32_t index = open_find(c, e->version.step, e->now_ms);
     if (index != NONE32) {
         c->open[index].to_storage |= e->to_storage;
@@ -192,7 +270,9 @@ static void on_ready(struct coordinator *c, const struct event *e)
 static void on_refused(struct coordinator *c, const struct event *e)
 {
     uint32_t index = open_find(c, e->version.step, e->now_ms);
-    if (index != NONE32) {
+    if (index != NONE32 && (e->refusal == REFUSAL_NO_SLOT || e->refusal == REFUSAL_TIMED_OUT)) {
+        open_miss(c, index);
+    } else if (index != NONE32) {
         open_abort(c, index);
     }
 }
@@ -250,9 +330,10 @@ static void on_tick(struct coordinator *c, uint64_t now_ms)
 {
     for (uint32_t i = c->decision.open_count; i > 0; i--) {
         if (now_ms >= c->open[i - 1].deadline_ms) {
-            open_abort(c, i - 1);
+            open_miss(c, i - 1);
         }
     }
+    let_begin_in_the_end(c, now_ms);
 }
 
 static bool all_drained(const struct coordinator *c)

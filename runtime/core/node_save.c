@@ -111,8 +111,21 @@ static void refuse_passed_over(struct node *n, uint32_t rank, uint64_t step, str
     }
 }
 
+/* The coordinator holds the step back and ends it by itself; if others of this node have begun it, it hears of it. */
+static void refuse_held_back(struct node *n, uint32_t rank, struct version v, struct actions *out)
+{
+    refuse_rank(rank, v, REFUSAL_HELD_BACK, out);
+    if (save_find(n, v) != NULL) {
+        save_refuse(n, v, REFUSAL_HELD_BACK, out);
+    }
+}
+
 static void begin(struct node *n, const struct event *e, struct version v, struct actions *out)
 {
+    if (!decision_lets_begin(&n->decision, v.step)) {
+        refuse_held_back(n, e->rank, v, out);
+        return;
+    }
     if (node_fate(n, v) != FATE_UNDECIDED) {
         refuse_rank(e->rank, v, REFUSAL_ABORTED, out);
         return;

@@ -13,6 +13,11 @@ static bool decision_has_open(const struct decision *d, uint64_t step)
     return false;
 }
 
+bool decision_lets_begin(const struct decision *d, uint64_t step)
+{
+    return step >= d->not_before || decision_has_open(d, step);
+}
+
 enum fate decision_fate(const struct decision *d, struct version v)
 {
     if (version_none(v)) {
@@ -39,6 +44,7 @@ void decision_encode(const struct decision *d, struct writer *w)
     write_u8(w, d->based);
     write_version(w, d->watermark);
     write_u64(w, d->horizon);
+    write_u64(w, d->not_before);
     write_u8(w, (uint8_t)d->open_count);
     for (uint32_t i = 0; i < d->open_count; i++) {
         write_u64(w, d->open[i]);
@@ -82,6 +88,7 @@ struct decision decision_decode(struct reader *r)
     d.based = read_bool(r);
     d.watermark = read_version(r);
     d.horizon = read_u64(r);
+    d.not_before = read_u64(r);
     d.open_count = read_u8(r);
     if (d.open_count > CORE_OPEN_MAX) {
         d.open_count = 0;

@@ -29,6 +29,7 @@ struct decision {
     bool based;          /* recovery of this term is over: the watermark (if any) is protected again in this world */
     struct version watermark; /* newest committed */
     uint64_t horizon;         /* one above the highest step ever heard of in this term; 0: none heard of */
+    uint64_t not_before; /* no step below it is begun, but those in open[]: too much was saved; 0: any may be begun */
     uint32_t open_count;
     uint64_t open[CORE_OPEN_MAX]; /* ascending */
     struct version drain;         /* committed version being drained; VERSION_NONE: none. Its slots stay */
@@ -43,6 +44,8 @@ enum fate {
     FATE_OVER /* aborted, superseded, or of a closed term: its slots are free */
 };
 
+/* Whether a step may be begun: false while it is held back. Says nothing about its fate. */
+bool decision_lets_begin(const struct decision *d, uint64_t step);
 /* What the decision says of v. */
 enum fate decision_fate(const struct decision *d, struct version v);
 void decision_encode(const struct decision *d, struct writer *w);
@@ -60,7 +63,8 @@ struct decision decision_decode(struct reader *r); /* r->failed if malformed */
     X(HOLDER_LOST, "a node that should hold a copy is lost")                          \
     X(CORRUPT, "the bytes do not match their digest")                                 \
     X(TIMED_OUT, "not decided in time")                                               \
-    X(PASSED_OVER, "a trainer of this node went on without saving it")
+    X(PASSED_OVER, "a trainer of this node went on without saving it")                \
+    X(HELD_BACK, "saves come faster than copies can follow, so most are let by: raise save_mem_interval")
 
 enum refusal {
     REFUSAL_NONE,

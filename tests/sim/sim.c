@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROGRESS_MS 8000 /* after everything is healed something must be committed and published within this */
-#define SETTLE_MS   1500 /* when nobody trains any more all is at rest after this */
+#define PROGRESS_MS        8000 /* after everything is healed something must be committed and published within this */
+#define OVERLOADED_COMMITS 4    /* so many, if all the time more is saved than can be copied */
+#define SETTLE_MS          1500 /* when nobody trains any more all is at rest after this */
 
 /* ---- one schedule ---------------------------------------------------------------------------------------------- */
 
@@ -25,6 +26,8 @@ static void choose_shape(struct sim *s)
     s->notice = (uint32_t)sim_between(s, 10, 300);
     s->settles = sim_chance(s, 300);
     bool twins = sim_chance(s, 400);
+    s->overloaded = sim_trait(s, TRAIT_OVERLOADED, 100);
+    s->mem_every = s->overloaded ? 1 : s->mem_every;
     for (uint32_t r = 0; r < s->ranks; r++) {
         s->rank_shards[r][0] = s->shards++;
         s->rank_shard_count[r] = 1;
@@ -174,7 +177,8 @@ static bool is_of_calm(const struct sim *s, struct version v)
 
 static bool progressed(const struct sim *s)
 {
-    bool committed = s->anchor.in_memory && is_of_calm(s, s->anchor.version);
+    bool committed = s->anchor.in_memory && is_of_calm(s, s->anchor.version) &&
+                     s->calm_commits >= (s->overloaded ? OVERLOADED_COMMITS : 1);
     return committed && (!s->settles || is_of_calm(s, s->newest_published));
 }
 

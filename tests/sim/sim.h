@@ -34,8 +34,13 @@
 #define RETRY_MS           30
 #define VERSION_TIMEOUT_MS 400
 #define TRANSFER_MS        120 /* a copy that is not acknowledged by then has failed */
+#define CROWDED_MS         600 /* the same where copies queue up for the link */
+#define OVERLOADED_COPY_MS 100 /* and one version alone takes so long */
 #define RETENTION          3
 #define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
+
+/* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
+enum trait { TRAIT_OVERLOADED };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
 
@@ -78,7 +83,8 @@ struct machine {
     struct segment segments[SIM_SHARDS];
     uint64_t damaged_ms[SIM_SHARDS]; /* when a fault of ours last hit a copy here */
     struct term_state terms;
-    struct decision kept; /* newest one made or learned, in memory that survives the agent */
+    struct decision kept;     /* newest one made or learned, in memory that survives the agent */
+    uint64_t link_busy_until; /* overloaded: copies come in one after the other */
     /* The machines of the joined term; NULL: none runs. */
     const struct sim_term *term;
     uint32_t self; /* node of that term */
@@ -124,6 +130,7 @@ struct sim_term {
     uint64_t step;
     struct trainer trainers[SIM_RANKS];
     uint8_t fates[SIM_STEPS]; /* enum fate: what was decided, once */
+    uint64_t committed;       /* newest step */
     bool told_failed[SIM_STEPS];
     uint64_t first_begin[SIM_STEPS];
     uint32_t asked;           /* rounds of questions */
@@ -217,6 +224,8 @@ struct sim {
     uint64_t seed, random, now, order;
     bool verbose, failed, calm; /* calm: no more faults */
     bool settles;               /* this schedule looks at the end whether everything comes to rest */
+    bool overloaded;            /* saves come far faster than the copies can follow, from start to end */
+    uint32_t calm_commits;      /* of versions that were begun when all was healed */
     uint64_t calm_at, quiet_at; /* quiet: nobody trains any more; 0: not yet */
     /* what this schedule is like */
     uint32_t nodes, ranks, shards, slots, copies, per_domain, mem_every, storage_every, loss, duplicate, fault_every,
@@ -252,6 +261,8 @@ bool sim_run(struct sim *s, uint64_t seed, bool verbose);
 uint64_t sim_random(struct sim *s, uint64_t below);
 bool sim_chance(struct sim *s, uint32_t per_mille);
 uint64_t sim_between(struct sim *s, uint64_t low, uint64_t high);
+/* A trait that this seed's schedule has or has not. It takes nothing from the dice: others keep their stories. */
+bool sim_trait(const struct sim *s, enum trait trait, uint32_t per_mille);
 void sim_queue_clear(struct sim *s);
 /* A zeroed task to fill in, `after` ms from now. */
 struct task *sim_after(struct sim *s, uint64_t after, enum task_type type, uint32_t machine);

@@ -153,6 +153,8 @@ static bool binds(const struct sim *s, uint64_t term)
 static void check_fates(struct sim *s, struct sim_term *term, const struct decision *d)
 {
     uint64_t low = d->horizon > 64 ? d->horizon - 64 : 0;
+    low = term->committed < low ? term->committed : low; /* many are refused while one is copied */
+    term->committed = d->watermark.term == d->term ? d->watermark.step : 0;
     for (uint64_t step = low; step < d->horizon && step < SIM_STEPS; step++) {
         enum fate was = (enum fate)term->fates[step], is = decision_fate(d, (struct version){term->term, step});
         bool superseded = was == FATE_COMMITTED && is == FATE_OVER && d->watermark.step > step;
@@ -208,6 +210,7 @@ void check_decision(struct sim *s, uint32_t machine)
     check_fates(s, term, d);
     if (newly) {
         s->totals.commits++;
+        s->calm_commits += s->calm && d->term == s->claimed && term->first_begin[w.step] > s->calm_at;
         if (term->told_failed[w.step]) {
             sim_fail(s, "told: trainers heard that " V_FMT " failed, and it is committed", V_ARG(w));
         }

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t next_random(struct sim *s)
+/* splitmix64 (Steele, Lea, Flood 2014) */
+static uint64_t next_of(uint64_t *state)
 {
-    /* splitmix64 (Steele, Lea, Flood 2014) */
-    uint64_t z = (s->random += 0x9E3779B97F4A7C15u);
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
@@ -17,7 +17,7 @@ static uint64_t next_random(struct sim *s)
 
 uint64_t sim_random(struct sim *s, uint64_t below)
 {
-    return next_random(s) % below;
+    return next_of(&s->random) % below;
 }
 
 bool sim_chance(struct sim *s, uint32_t per_mille)
@@ -28,6 +28,12 @@ bool sim_chance(struct sim *s, uint32_t per_mille)
 uint64_t sim_between(struct sim *s, uint64_t low, uint64_t high)
 {
     return low + sim_random(s, high - low + 1);
+}
+
+bool sim_trait(const struct sim *s, enum trait trait, uint32_t per_mille)
+{
+    uint64_t state = ~s->seed * (2 * (uint64_t)trait + 1);
+    return next_of(&state) % 1000 < per_mille;
 }
 
 void sim_queue_clear(struct sim *s)

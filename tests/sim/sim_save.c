@@ -58,7 +58,7 @@ void save_step(struct sim *s, const struct task *t)
     if (superseded ? !any_trainer_alive(s, term) || sim_chance(s, 200) : !all_trainers_alive(s, term)) {
         return;
     }
-    struct task *next = sim_after(s, sim_between(s, 10, 40), TASK_STEP, NONE32);
+    struct task *next = sim_after(s, s->overloaded ? sim_between(s, 2, 8) : sim_between(s, 10, 40), TASK_STEP, NONE32);
     next->term = t->term;
     if (any_trainer_copies(s, term) || term->step + 1 >= SIM_STEPS) {
         return; /* the fence before the optimizer step */
@@ -68,7 +68,7 @@ void save_step(struct sim *s, const struct task *t)
         return;
     }
     for (uint32_t r = 0; r < s->ranks; r++) {
-        struct task *begin = sim_after(s, sim_between(s, 0, 8), TASK_BEGIN, NONE32);
+        struct task *begin = sim_after(s, sim_between(s, 0, s->overloaded ? 3 : 8), TASK_BEGIN, NONE32);
         begin->term = t->term;
         begin->rank = r;
         begin->version.step = term->step;
@@ -144,7 +144,7 @@ void save_copy(struct sim *s, const struct task *t)
         return;
     }
     trainer->waiting = false;
-    struct task *copied = sim_after(s, sim_between(s, 2, 60), TASK_COPIED, t->machine);
+    struct task *copied = sim_after(s, sim_between(s, 2, s->overloaded ? 5 : 60), TASK_COPIED, t->machine);
     copied->from_life = t->from_life;
     copied->term = t->term;
     copied->rank = t->rank;
@@ -348,9 +348,9 @@ void save_replicate(struct sim *s, uint32_t machine, const struct action *a)
     uint32_t to = m->term->machine_of_node[a->node];
     if (s->machines[to].life == m->term->life_of_node[a->node]) {
         sim_send(s, machine, to, &offer);
-        agent_pin(s, machine, a->slot, sim_between(s, 5, TRANSFER_MS));
+        agent_pin(s, machine, a->slot, s->overloaded ? sim_between(s, 30, 150) : sim_between(s, 5, TRANSFER_MS));
     }
-    struct task *t = sim_after(s, TRANSFER_MS, TASK_COPY_TIMEOUT, machine);
+    struct task *t = sim_after(s, s->overloaded ? CROWDED_MS : TRANSFER_MS, TASK_COPY_TIMEOUT, machine);
     t->agent = m->agent;
     t->event = (struct event){
         .type = EVENT_REPLICA, .term = m->term->term, .node = a->node, .shard = a->shard, .version = a->version};
@@ -361,10 +361,22 @@ void save_copy_timeout(struct sim *s, const struct task *t)
     agent_feed(s, t->machine, t->event);
 }
 
+/* How long a copy takes to come in. */
+static uint64_t transfer_ms(struct sim *s, struct machine *m)
+{
+    if (!s->overloaded) {
+        return sim_between(s, 2, 40);
+    }
+    uint64_t begins = m->link_busy_until > s->now ? m->link_busy_until : s->now;
+    uint64_t mean_ms = OVERLOADED_COPY_MS * s->nodes / (s->shards * (s->copies - 1));
+    m->link_busy_until = begins + sim_between(s, mean_ms / 2, mean_ms * 3 / 2);
+    return m->link_busy_until - s->now;
+}
+
 void save_store(struct sim *s, uint32_t machine, const struct action *a)
 {
-    const struct machine *m = &s->machines[machine];
-    struct task *t = sim_after(s, sim_between(s, 2, 40), TASK_TRANSFER, machine);
+    struct machine *m = &s->machines[machine];
+    struct task *t = sim_after(s, transfer_ms(s, m), TASK_TRANSFER, machine);
     t->agent = m->agent;
     t->from = m->term->machine_of_node[a->node];
     t->from_life = m->term->life_of_node[a->node];

@@ -179,6 +179,162 @@ Test(coordinator, aborts_what_is_not_decided_in_time)
     cr_assert_eq(fate(7), FATE_OVER);
 }
 
+/* ---- more is saved than can be copied -------------------------------------------------------------------------- */
+
+static void begun(uint64_t s)
+{
+    step((struct event){.type = EVENT_BEGIN, .version = {0, s}});
+}
+
+/* Begun here, and refused elsewhere. */
+static void missed(uint64_t s)
+{
+    begun(s);
+    refused(1, s);
+}
+
+/* Four saves in a row, `every` steps apart, that somebody has no slot for. */
+static void four_missed(uint64_t first, uint64_t every)
+{
+    for (uint64_t i = 0; i < 4; i++) {
+        cr_assert_eq(decision()->not_before, 0);
+        missed(first + i * every);
+    }
+}
+
+Test(coordinator, lets_saves_by_when_versions_are_missed_in_a_row)
+{
+    four_missed(10, 1);
+    begun(14);
+    cr_assert_eq(decision()->not_before, 16, "14 is alone for as long as one save takes");
+    cr_assert_eq(fate(14), FATE_UNDECIDED);
+    begun(15);
+    cr_assert_eq(fate(15), FATE_OVER, "who has begun it, not having heard, gives its slots back");
+    ready(1, 15, false);
+    cr_assert_eq(fate(15), FATE_OVER);
+}
+
+Test(coordinator, lets_twice_as_many_by_when_that_one_is_missed_too)
+{
+    four_missed(10, 1);
+    missed(14);
+    begun(15);
+    missed(16);
+    cr_assert_eq(decision()->not_before, 19);
+    begun(18);
+    missed(19);
+    cr_assert_eq(decision()->not_before, 24);
+}
+
+Test(coordinator, counts_saves_and_not_steps)
+{
+    four_missed(1000, 100);
+    begun(1400);
+    cr_assert_eq(decision()->not_before, 1501);
+}
+
+Test(coordinator, a_commit_halves_the_saves_that_are_let_by)
+{
+    four_missed(10, 1);
+    missed(14);
+    begun(15);
+    begun(16);
+    all_ready(16, false);
+    begun(18);
+    begun(19);
+    cr_assert_eq(decision()->not_before, 21);
+    all_ready(19, false);
+    begun(20);
+    begun(21);
+    cr_assert_eq(decision()->not_before, 0);
+}
+
+Test(coordinator, misses_nothing_while_an_older_version_is_on_its_way)
+{
+    begun(9);
+    four_missed(10, 1);
+    begun(14);
+    cr_assert_eq(decision()->not_before, 0);
+}
+
+Test(coordinator, a_commit_between_misses_ends_the_row)
+{
+    missed(10);
+    missed(11);
+    missed(12);
+    all_ready(13, false);
+    four_missed(14, 1);
+}
+
+Test(coordinator, a_version_that_is_not_decided_in_time_is_missed)
+{
+    for (uint64_t s = 10; s < 14; s++) {
+        begun(s);
+        now += 1000;
+        step((struct event){.type = EVENT_TICK});
+    }
+    begun(14);
+    cr_assert_eq(decision()->not_before, 16);
+}
+
+Test(coordinator, what_ends_for_another_reason_is_not_missed)
+{
+    for (uint64_t s = 10; s < 20; s++) {
+        begun(s);
+        step((struct event){.type = EVENT_REFUSED, .node = 1, .version = v(s), .refusal = REFUSAL_RANK_LOST});
+    }
+    cr_assert_eq(decision()->not_before, 0);
+}
+
+Test(coordinator, waits_for_no_step_that_does_not_come)
+{
+    four_missed(1000, 1000);
+    begun(5000);
+    cr_assert_eq(decision()->not_before, 6001);
+    now += 999;
+    step((struct event){.type = EVENT_TICK});
+    cr_assert_eq(decision()->not_before, 6001);
+    now += 1;
+    step((struct event){.type = EVENT_TICK});
+    cr_assert_eq(decision()->not_before, 0);
+    begun(5001);
+    cr_assert_eq(fate(5001), FATE_UNDECIDED);
+}
+
+Test(coordinator, a_step_that_was_named_is_kept_over_a_restart)
+{
+    four_missed(10, 1);
+    begun(14);
+    struct decision kept = *decision();
+    start(&kept);
+    begun(15);
+    cr_assert_eq(fate(15), FATE_OVER);
+    begun(16);
+    cr_assert_eq(fate(16), FATE_UNDECIDED);
+}
+
+Test(coordinator, what_is_missed_while_a_drain_keeps_slots_is_forgotten_when_it_ends)
+{
+    all_ready(7, true);
+    for (uint64_t s = 8; s < 108; s++) {
+        missed(s);
+    }
+    cr_assert(decision()->not_before > 108);
+    drained(0, 7, 1, true);
+    drained(2, 7, 1, true);
+    published(7, 1, true);
+    begun(108);
+    cr_assert_eq(fate(108), FATE_UNDECIDED);
+}
+
+Test(coordinator, names_no_step_beyond_the_last_one)
+{
+    four_missed(10, UINT64_MAX / 4);
+    begun(UINT64_MAX - 1);
+    step((struct event){.type = EVENT_TICK});
+    cr_assert_eq(fate(UINT64_MAX - 1), FATE_UNDECIDED);
+}
+
 Test(coordinator, aborts_a_version_of_another_layout)
 {
     step((struct event){.type = EVENT_READY, .node = 0, .version = v(7), .layout = {9, 9}});

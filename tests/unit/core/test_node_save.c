@@ -52,6 +52,32 @@ Test(node_save, refuses_without_a_slot_and_tells_the_coordinator)
     cr_assert(told(&m, v(4), TOLD_FAILED));
 }
 
+Test(node_save, begins_no_step_that_is_held_back)
+{
+    decide(&m, (struct decision){.seq = 1, .horizon = 8, .not_before = 20});
+    begin(&m, 0, 19);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_HELD_BACK);
+    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED), "it is not told of each of many saves");
+    begin(&m, 0, 20);
+    cr_assert_not_null(action_of(&m, ACTION_GRANT));
+}
+
+Test(node_save, begins_the_open_version_below_the_step_that_is_named)
+{
+    decide(&m, (struct decision){.seq = 1, .horizon = 8, .not_before = 20, .open_count = 1, .open = {7}});
+    begin(&m, 0, 7);
+    cr_assert_not_null(action_of(&m, ACTION_GRANT));
+}
+
+Test(node_save, refuses_what_one_rank_has_begun_and_another_may_not)
+{
+    begin(&m, 0, 7);
+    decide(&m, (struct decision){.seq = 1, .not_before = 20});
+    begin(&m, 1, 7);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_HELD_BACK);
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_HELD_BACK);
+}
+
 Test(node_save, says_that_a_version_failed_only_when_it_is_decided)
 {
     save_until_verified(&m, 7);

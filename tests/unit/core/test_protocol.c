@@ -16,6 +16,7 @@ static struct decision some_decision(void)
                              .based = true,
                              .watermark = {TERM, 10},
                              .horizon = 21,
+                             .not_before = 30,
                              .open_count = 2,
                              .open = {12, 20},
                              .drain = {TERM, 8},
@@ -58,6 +59,15 @@ Test(protocol, newer_terms_are_not_this_decisions_business)
     cr_assert_eq(decision_fate(&d, (struct version){TERM + 1, 1}), FATE_UNDECIDED);
 }
 
+Test(protocol, a_step_that_is_held_back_does_not_begin_unless_it_is_open)
+{
+    struct decision d = some_decision();
+    cr_assert_not(decision_lets_begin(&d, 29));
+    cr_assert(decision_lets_begin(&d, 30));
+    cr_assert(decision_lets_begin(&d, 20), "open before the step was named");
+    cr_assert_eq(decision_fate(&d, v(29)), FATE_UNDECIDED, "who has begun it already hears its end from the horizon");
+}
+
 static struct decision through_wire(const struct decision *d, bool *failed_out)
 {
     struct writer w = writer_new(0);
@@ -81,6 +91,7 @@ Test(protocol, decision_survives_its_encoding)
     cr_assert(version_is(got.base, d.base));
     cr_assert_eq(got.based, d.based);
     cr_assert_eq(got.horizon, d.horizon);
+    cr_assert_eq(got.not_before, d.not_before);
     cr_assert_eq(got.open_count, 2);
     cr_assert_eq(got.open[1], 20);
     cr_assert(version_is(got.drain, d.drain));
@@ -127,7 +138,7 @@ Test(protocol, truncated_decision_does_not_decode)
 
 Test(protocol, every_refusal_has_a_text)
 {
-    for (int r = REFUSAL_NO_SLOT; r <= REFUSAL_PASSED_OVER; r++) {
+    for (int r = REFUSAL_NO_SLOT; r <= REFUSAL_HELD_BACK; r++) {
         cr_assert_str_neq(refusal_text((enum refusal)r), refusal_text(REFUSAL_NONE));
     }
 }
