@@ -447,7 +447,8 @@ void save_settle(struct node *n, struct actions *out)
         if (version_none(s->version) || node_fate(n, s->version) == FATE_UNDECIDED) {
             continue;
         }
-        if (node_fate(n, s->version) == FATE_OVER) {
+        bool drained = version_is(s->version, n->decision.drain); /* its commit was heard of together with the next */
+        if (node_fate(n, s->version) == FATE_OVER && !drained) {
             tell(s->version, TOLD_FAILED, out);
         }
         s->version = VERSION_NONE;

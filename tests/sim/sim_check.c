@@ -239,7 +239,7 @@ void check_told(struct sim *s, uint32_t machine, const struct action *a)
     enum fate fate = a->version.term == term->term ? (enum fate)term->fates[a->version.step] : FATE_OVER;
     bool published = storage_find(s, a->version) != NULL || version_cmp(a->version, s->newest_published) <= 0;
     bool wrong = (a->told == TOLD_COMMITTED && fate == FATE_UNDECIDED) || (a->told == TOLD_PUBLISHED && !published) ||
-                 (a->told == TOLD_FAILED && fate == FATE_COMMITTED);
+                 (a->told == TOLD_FAILED && (fate == FATE_COMMITTED || version_is(a->version, m->kept.drain)));
     if (wrong) {
         static const char *const names[] = {"protected", "committed", "published", "failed"};
         sim_fail(s, "told: trainers of m%u hear that " V_FMT " is %s", machine, V_ARG(a->version), names[a->told]);

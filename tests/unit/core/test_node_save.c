@@ -90,6 +90,13 @@ Test(node_save, says_that_a_version_failed_only_when_it_is_decided)
     cr_assert(told(&m, v(7), TOLD_FAILED));
 }
 
+Test(node_save, does_not_say_that_a_version_failed_which_is_drained)
+{
+    save_until_verified(&m, 7);
+    decide(&m, (struct decision){.seq = 2, .watermark = v(8), .horizon = 9, .drain = v(7), .drain_attempt = 1});
+    cr_assert_not(told(&m, v(7), TOLD_FAILED), "it was committed, and superseded by 8, in decisions that were lost");
+}
+
 Test(node_save, refuses_the_other_ranks_of_a_refused_version)
 {
     begin(&m, 0, 1);
