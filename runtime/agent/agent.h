@@ -63,6 +63,7 @@ struct client {
     uint32_t join_seq;      /* JOIN waiting for sessions, 0 none */
     uint32_t register_seq;  /* REGISTER waiting for memory, then for sessions, 0 none */
     uint64_t meet_since_ms; /* waits for sessions */
+    bool will_ask;          /* RESTORE of a given step comes next */
     bool restoring;         /* RESTORE waiting */
     uint32_t restore_seq;
     uint64_t restore_step;

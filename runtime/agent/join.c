@@ -533,6 +533,7 @@ void join_register(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     client->register_seq = m.seq;
+    client->will_ask = m.will_ask;
     tck_status_t status = register_world(client, &m.world, &err);
     if (status != TCK_OK) {
         client->register_seq = 0;

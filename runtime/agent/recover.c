@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define FETCH_TRIES  4
-#define GRACE_MS     1500 /* trainers that ask for a given step come first; after this the newest is recovered unasked */
+#define GRACE_MS     1500 /* for trainers that ask for a given step; after it the newest is recovered unasked */
 #define ASK_AGAIN_MS 1000 /* fetches without an outcome, members without an inventory */
 
 /* ---- what the machine says ----------------------------------------------------------------------------------- */
@@ -388,12 +388,30 @@ static void say_again(struct formation *f, uint32_t node)
     writer_free(&w);
 }
 
+/* A rank of this node has formed the term to restore a given step in it, and has only not come to say which. */
+static bool will_be_asked(const struct formation *f)
+{
+    for (const struct client *c = f->agent->clients; c; c = c->next) {
+        if (c->trainer && c->will_ask && c->term == f->world.term) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Trainers may also save without a restore, or end before they ask. A base that was chosen is gone on with. */
+static bool may_start_unasked(const struct formation *f)
+{
+    return clock_ms() - f->all_registered_ms >= GRACE_MS &&
+           (coordinator_decision(f->coordinator)->readable || !will_be_asked(f));
+}
+
 /* As soon as all is known that it needs, not at the next tick: a restore from memory takes less than a tick. */
 static void start_if_due(struct formation *f)
 {
     const struct decision *d = coordinator_decision(f->coordinator);
     bool over = f->agent->recover || d->based || d->watermark.term == f->world.term;
-    if (!over && all_registered(f) && (f->asked || clock_ms() - f->all_registered_ms >= GRACE_MS)) {
+    if (!over && all_registered(f) && (f->asked || may_start_unasked(f))) {
         recover_start(f, f->asked ? f->asked_step : TCK_NEWEST);
     }
 }

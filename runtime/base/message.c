@@ -141,6 +141,7 @@ void msg_world_encode(const struct msg_world *m, struct writer *w)
     write_u32(w, m->seq);
     write_u32(w, m->rank);
     world_encode(&m->world, w);
+    write_u8(w, m->will_ask);
 }
 
 tck_status_t msg_world_decode(const void *payload, size_t len, struct msg_world *out)
@@ -152,6 +153,7 @@ tck_status_t msg_world_decode(const void *payload, size_t len, struct msg_world 
     if (status != TCK_OK) {
         return status;
     }
+    m.will_ask = read_bool(&r);
     if (!reader_done(&r) || m.rank >= m.world.world_size) {
         world_free(&m.world);
         return TCK_ERR_PROTO;

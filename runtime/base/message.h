@@ -14,7 +14,7 @@
 #define AGENT_LOCK_FILE  "agent.lock"  /* held by the agent */
 #define KEEPER_LOCK_FILE "keeper.lock" /* held by its keeper */
 
-#define MESSAGE_FORMAT     2
+#define MESSAGE_FORMAT     3
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
 #define MESSAGE_SLOTS_MAX  16   /* slots of one shard; slot numbers are the receiver's to check */
 
@@ -92,6 +92,7 @@ struct msg_world {
     uint32_t seq;
     struct world world; /* freed by the receiver */
     uint32_t rank;
+    bool will_ask; /* REGISTER: the term was formed to restore a given step, which this rank asks for next */
 };
 
 /* Where the slots of one shard lie. The data fd holds slot_count images at slot_stride; see MSG_SEGMENT_GET. */

@@ -240,6 +240,7 @@ tck_status_t client_begin_term(struct tck_client *client, struct error *err)
     client->state = CLIENT_FAILED;
     client->asked = false;
     status = client_attach_anew(client, err);
+    client->session.will_ask = true; /* a term is begun anew for that alone */
     if (status == TCK_OK) {
         status = register_with_all(client, TCK_OK, err);
     }

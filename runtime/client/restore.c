@@ -53,36 +53,6 @@ static tck_status_t ask_for_version(struct tck_client *client, uint64_t step, st
     return status;
 }
 
-/* The saver's thread comes back to an agent that its keeper has started again; it needs the lock for that. */
-static bool wait_for_return(struct session *session)
-{
-    uint64_t give_up_ms = clock_ms() + session->config.session_wait_ms;
-    bool back = false;
-
-    pthread_mutex_unlock(&session->lock);
-    while (!back && clock_ms() < give_up_ms) {
-        nanosleep(&(struct timespec){.tv_nsec = RETURN_PAUSE_NS}, NULL);
-        back = atomic_load(&session->connected);
-    }
-    pthread_mutex_lock(&session->lock);
-    return back;
-}
-
-/* An agent that dies meanwhile loses the question, but not what it had decided. */
-static tck_status_t ask_until_answered(struct tck_client *client, uint64_t step, struct msg_restored *out,
-                                       struct error *err)
-{
-    tck_status_t status = TCK_ERR_UNREACHABLE;
-
-    for (int i = 0; i < RETURNS_MAX && status != TCK_OK; i++) {
-        status = ask_for_version(client, step, out, err);
-        if (status != TCK_OK && (atomic_load(&client->session.connected) || !wait_for_return(&client->session))) {
-            break;
-        }
-    }
-    return status;
-}
-
 /* The agent may take its slots back. */
 static void tell_done(struct tck_client *client, const struct msg_restored *offer)
 {
@@ -143,6 +113,56 @@ static tck_status_t check_images(struct tck_client *client, const struct msg_res
 
     for (uint32_t i = 0; i < offer->count && status == TCK_OK; i++) {
         status = check_image(client, i, offer->shards[i].slot, err);
+    }
+    return status;
+}
+
+/* ---- asking, as often as it takes ------------------------------------------------------------------------------ */
+
+/* The saver's thread comes back to an agent that its keeper has started again; it needs the lock for that. */
+static bool wait_for_return(struct session *session)
+{
+    uint64_t give_up_ms = clock_ms() + session->config.session_wait_ms;
+    bool back = false;
+
+    pthread_mutex_unlock(&session->lock);
+    while (!back && clock_ms() < give_up_ms) {
+        nanosleep(&(struct timespec){.tv_nsec = RETURN_PAUSE_NS}, NULL);
+        back = atomic_load(&session->connected);
+    }
+    pthread_mutex_lock(&session->lock);
+    return back;
+}
+
+static tck_status_t ask_and_check(struct tck_client *client, uint64_t step, struct msg_restored *out, struct error *err)
+{
+    struct msg_restored offer;
+    tck_status_t status = ask_for_version(client, step, &offer, err);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    failpoint(restore, offered);
+    status = check_images(client, &offer, err);
+    if (status != TCK_OK) {
+        free(offer.shards);
+        return status;
+    }
+    *out = offer;
+    return TCK_OK;
+}
+
+/* An agent that dies meanwhile loses the question, but not what it had decided. */
+static tck_status_t ask_until_answered(struct tck_client *client, uint64_t step, struct msg_restored *out,
+                                       struct error *err)
+{
+    tck_status_t status = TCK_ERR_UNREACHABLE;
+
+    for (int i = 0; i < RETURNS_MAX && status != TCK_OK; i++) {
+        status = ask_and_check(client, step, out, err);
+        if (status != TCK_OK && (atomic_load(&client->session.connected) || !wait_for_return(&client->session))) {
+            break;
+        }
     }
     return status;
 }
@@ -245,10 +265,6 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
         status = ask_until_answered(client, step, offer, err);
     }
     offered = status == TCK_OK;
-    if (offered) {
-        failpoint(restore, offered);
-        status = check_images(client, offer, err);
-    }
     status = agree_on_version(client, status, offer->version, err);
     if (status == TCK_OK) {
         failpoint(restore, agreed);
@@ -313,6 +329,7 @@ static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct
     client->restore_step = step;
     pthread_mutex_lock(&client->session.lock);
     status = restore_locked(client, step, offer, err);
+    client->session.will_ask = false;
     pthread_mutex_unlock(&client->session.lock);
     return status;
 }

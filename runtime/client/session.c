@@ -347,7 +347,10 @@ tck_status_t session_claim_term(struct session *session, uint64_t at_least, uint
 static tck_status_t send_world(struct session *session, const struct world *world, enum message_type type,
                                enum message_type answer, struct ipc_frame *out, struct error *err)
 {
-    struct msg_world message = {.seq = session_seq(session), .world = *world, .rank = session->rank};
+    struct msg_world message = {.seq = session_seq(session),
+                                .world = *world,
+                                .rank = session->rank,
+                                .will_ask = type == MSG_REGISTER && session->will_ask};
     struct writer w = writer_new(IPC_MAX_BYTES);
 
     msg_world_encode(&message, &w);

@@ -24,6 +24,7 @@ struct session {
     struct board *board;
     struct rank_hello hello; /* as the agent gave it */
     struct world world;      /* after session_join; kept, to come back with */
+    bool will_ask;           /* for a given step, as soon as it is registered */
     atomic_bool connected;   /* saves may be begun; also says that the agent knows our shards */
     atomic_bool stopping;    /* ends waiting for answers that may take long */
 };

@@ -184,13 +184,14 @@ Test(message, world_comes_back)
     const struct rank_hello hellos[] = {some_rank_hello(), some_rank_hello()};
     const uint32_t counts[] = {1, 1};
     const struct shard_info infos[] = {{.id = {1, 1}, .image_bytes = 4096}, {.id = {1, 1}, .image_bytes = 4096}};
-    struct msg_world m = {.seq = 10, .rank = 1}, back;
+    struct msg_world m = {.seq = 10, .rank = 1, .will_ask = true}, back;
     struct error err = {0};
     cr_assert_eq(world_build(4, hellos, 2, &m.world, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(world_add_shards(&m.world, infos, counts, &err), TCK_OK, "%s", err.text);
     codec_check(&world_codec, &m);
     PASS(world, &m, &back);
     cr_assert_eq(back.rank, 1);
+    cr_assert(back.will_ask);
     cr_assert(hash128_is(back.world.layout, m.world.layout));
     world_free(&back.world);
     m.rank = 2;
