@@ -56,3 +56,10 @@ def test_agents_that_lose_their_memory_have_it_from_storage(tmp_path, site, unin
     assert [rank[0] for rank in resumed] == [4, 4]
     assert all(rank[1]["bytes_storage"] > 0 for rank in resumed)
     assert [rank[2] for rank in resumed] == uninterrupted("fsdp", 2)
+
+
+@pytest.mark.parametrize("kind, world", [("plain", 1), ("fsdp", 2)])
+def test_older_step_is_gone_on_with_after_later_saves(tmp_path, site, uninterrupted, kind, world):
+    ranks = run(tmp_path, "training:train", world=world, kind=kind, steps=STEPS, config=site.config, back_to=3)
+    assert [rank[0] for rank in ranks] == [3] * world
+    assert [rank[2] for rank in ranks] == uninterrupted(kind, world)

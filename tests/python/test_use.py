@@ -46,6 +46,26 @@ def test_load_goes_back_to_the_saved_step(job):
     assert job.checkpoint.restored.version.step == 1
 
 
+def test_an_older_step_is_loaded_after_later_saves_and_a_new_line_begins(job):
+    weights = {}
+    for step in (1, 2, 3):
+        job.step()
+        weights[step] = job.model.weight.detach().clone()
+        job.checkpoint.save_checkpoint(step, to_storage=step == 1)
+        job.checkpoint.wait("drained" if step == 1 else "committed")
+    assert job.checkpoint.load_checkpoint(step=1) == 1
+    assert torch.equal(job.model.weight, weights[1])
+    assert job.checkpoint.restored.newest_step == 3
+    with torch.no_grad():
+        job.model.weight.fill_(5)
+    job.checkpoint.save_checkpoint(2)
+    job.checkpoint.wait("committed")
+    with torch.no_grad():
+        job.model.weight.zero_()
+    assert job.checkpoint.load_checkpoint() == 2
+    assert job.model.weight.unique().tolist() == [5.0]
+
+
 def test_optimizer_step_waits_for_the_copy(job):
     job.checkpoint.save_checkpoint(1)
     job.step()

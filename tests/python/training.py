@@ -55,8 +55,9 @@ class Training:
         return total.hexdigest()
 
 
-def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, storage_at=None):
-    """Trains to `steps`, resuming if there is something saved. Returns [step resumed at, bytes by source, digest]."""
+def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, storage_at=None, back_to=None):
+    """Trains to `steps`, resuming if there is something saved, and with back_to once more from that step. Returns [step
+    resumed at, bytes by source, digest]."""
     job = Training(rank, kind)
     if config is None:
         for _ in range(steps):
@@ -66,6 +67,12 @@ def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, s
     with tierckpt.init(model=job.model, optimizer=job.optimizer, scheduler=job.scheduler, extra_state=job.position,
                        config=config, overrides=overrides) as checkpoint:
         resumed = checkpoint.load_checkpoint()
+        if back_to is not None:
+            for step in range((resumed or 0) + 1, steps + 1):
+                job.step()
+                checkpoint.save_checkpoint(step, to_storage=step == back_to)
+                checkpoint.wait("drained" if step == back_to else "committed")
+            resumed = checkpoint.load_checkpoint(step=back_to)
         for step in range((resumed or 0) + 1, steps + 1):
             job.step()
             checkpoint.save_checkpoint_if_needed(step)
