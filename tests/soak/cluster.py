@@ -71,7 +71,8 @@ class Cluster:
         """Where a sanitized build reports to; see tests/cluster/lib.sh."""
         reports, lists = self.work / "sanitizer", Path(__file__).resolve().parent.parent / "lib"
         return {
-            "ASAN_OPTIONS": f"log_path={reports}", "UBSAN_OPTIONS": f"log_path={reports}:print_stacktrace=1",
+            "ASAN_OPTIONS": f"log_path={reports}:quarantine_size_mb=16",  # or what it keeps would be taken for growth
+            "UBSAN_OPTIONS": f"log_path={reports}:print_stacktrace=1",
             "LSAN_OPTIONS": f"suppressions={lists}/lsan.supp:print_suppressions=0",
             "TSAN_OPTIONS": f"log_path={reports}:suppressions={lists}/tsan.supp:print_suppressions=0",
         }
