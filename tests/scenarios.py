@@ -95,11 +95,27 @@ def soak_figures(path):
             "lost": figures["lost_committed"], "excused": ""}
 
 
+def together(runs):
+    """The figures of one test that ran with several seeds."""
+    def some(key):
+        return [run[key] for run in runs if run[key] is not None]
+    return {"faults": sum(some("faults")), "committed": sum(some("committed")),
+            "tiers": [tier for tier in TIERS if any(tier in run["tiers"] for run in runs)],
+            "steps_lost": max(some("steps_lost"), default=None), "seconds": max(some("seconds"), default=None),
+            "lost": sum(some("lost")) if some("lost") else None, "excused": max(run["excused"] for run in runs)}
+
+
+def unexcused(run):
+    return 0 if run["excused"] else run["lost"] or 0
+
+
 def figures_of(ledger, soak):
-    """test -> figures"""
-    figures = {f"cluster/{line['test']}": line for line in map(json.loads, lines(Path(ledger)))}
+    """test -> figures of each run"""
+    figures = defaultdict(list)
+    for line in map(json.loads, lines(Path(ledger))):
+        figures[f"cluster/{line['test']}"].append(line)
     if soak and Path(soak).exists():
-        figures["soak/campaign"] = soak_figures(soak)
+        figures["soak/campaign"].append(soak_figures(soak))
     return figures
 
 
@@ -107,38 +123,44 @@ def text(value):
     return "-" if value is None or value == "" else "+".join(value) or "-" if isinstance(value, list) else str(value)
 
 
-def verdict(status):
-    return {None: "not run", 0: "ok", 77: "skipped"}.get(status, "FAILED")
+def worst(statuses):
+    """Of the runs of one test: failed, skipped, passed; None if there was none."""
+    return next((status for status in statuses if status not in (0, 77)), max(statuses, default=None))
+
+
+def verdict(statuses):
+    count = f" x{len(statuses)}" if len(statuses) > 1 else ""
+    return {None: "not run", 0: "ok", 77: "skipped"}.get(worst(statuses), "FAILED") + count
 
 
 def show(results, ledger, soak=None):
-    status = {}
+    status = defaultdict(list)
     for line in lines(Path(results)):
         number, name = line.split()[:2]
-        status[name] = int(number)
-    figures, counts, lost = figures_of(ledger, soak), defaultdict(int), 0
+        status[name.split("@")[0]].append(int(number))  # with several seeds each has its own
+    figures, counts = figures_of(ledger, soak), defaultdict(int)
     head = ("", "scenario", "test", "", "faults", "committed", "from", "steps lost", "seconds", "lost versions")
     row = "{:>2}  {:52} {:34} {:8} {:>6} {:>9} {:23} {:>10} {:>7} {}"
     print(row.format(*head))
     for number, claim, tests, why in scenarios():
-        worst = [status.get(test) for test in tests]
-        overall = ("not applicable" if not tests else "failed" if any(s not in (None, 0, 77) for s in worst) else
-                   "passed" if all(s == 0 for s in worst) else "passed in part" if 0 in worst else
-                   "skipped" if 77 in worst else "not run")
+        came = [worst(status[test]) for test in tests]
+        overall = ("not applicable" if not tests else "failed" if any(s not in (None, 0, 77) for s in came) else
+                   "passed" if all(s == 0 for s in came) else "passed in part" if 0 in came else
+                   "skipped" if 77 in came else "not run")
         counts[overall] += 1
         if not tests:
             print(row.format(number, claim[:52], why, *[""] * 7).rstrip())
         for at, test in enumerate(tests):
-            f = figures.get(test, {})
+            f = together(figures[test]) if figures[test] else {}
             seen = [text(f.get(key)) for key in ("faults", "committed", "tiers", "steps_lost", "seconds", "lost")]
             if f.get("excused") and f.get("lost"):
                 seen[-1] = "excused: " + f["excused"]
-            print(row.format(number if at == 0 else "", claim[:52] if at == 0 else "", test, verdict(status.get(test)),
+            print(row.format(number if at == 0 else "", claim[:52] if at == 0 else "", test, verdict(status[test]),
                              *seen).rstrip())
-    for f in figures.values():
-        lost += 0 if f["excused"] else f["lost"] or 0
+    runs = [run for several in figures.values() for run in several]
+    lost = sum(map(unexcused, runs))
     print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())) +
-          f"; {sum(f['faults'] for f in figures.values())} faults, {lost} committed versions lost")
+          f"; {sum(run['faults'] for run in runs)} faults, {lost} committed versions lost")
     return 1 if lost else 0
 
 

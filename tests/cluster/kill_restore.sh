@@ -8,11 +8,12 @@ settings=',"max_restore_tries":1000000,"session_wait_ms":5000'
 options=(--twins 3 --count $((1 << 20)) --step-ms 100)
 saved="term=1 step=6" # nothing is saved after it, so every launch restores it
 
-# react BYTES PATTERN COMMAND...: as soon as the coordinator's log, longer than this, says it, and within milliseconds.
+# react BYTES PATTERN MS COMMAND...: when the coordinator's log, longer than this, says it, and so long after that.
 react() {
-    local from=$1 pattern=$2
-    shift 2
-    timeout 60 tail -c +$((from + 1)) -F "$(agent_log a)" 2>/dev/null | grep -m 1 -qE -- "$pattern" && "$@"
+    local from=$1 pattern=$2 late_ms=$3
+    shift 3
+    timeout 60 tail -c +$((from + 1)) -F "$(agent_log a)" 2>/dev/null | grep -m 1 -qE -- "$pattern" &&
+        sleep_ms "$late_ms" && "$@"
 }
 kill_agent() { local pid; pid=$(agent_pid "$1") && kill -9 $pid; }
 # Rank 1's trainer of the launch that the caller, who is in the background, was started before.
@@ -62,7 +63,8 @@ kill_rounds() {
     for moment in "${moments[@]}"; do
         $before
         rm -f "$work/pid.1"
-        react "$(wc -c <"$(agent_log a)")" "$moment" "$@" &
+        chance_ms 60
+        react "$(wc -c <"$(agent_log a)")" "$moment" "$ms" "$@" &
         watcher=$!
         launch_all --steps 9
         wait "$watcher" || die "$name at '$moment': it did not come to that"

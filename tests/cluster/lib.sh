@@ -25,6 +25,9 @@ settings="" # further JSON members, each with a leading comma
 in_node=""  # command prefix that takes a node's name; make_net sets it
 mem_interval=2 storage_interval=0 memory_cap=2GiB
 launch=0
+# Whatever a test leaves to chance follows from SEED: which victim, and the moment of a fault.
+seed=${SEED:-$RANDOM}
+RANDOM=$seed
 
 at_end() { :; } # a test may put its own tidying here
 finish() {
@@ -33,6 +36,7 @@ finish() {
     at_end
     remove_net
     if [ $status -ne 0 ] && [ $status -ne 77 ]; then
+        echo "seed $seed"
         tail -n 30 "$work"/out.* "$work"/run/*/*/agent.log "$work"/run/*/*/keeper.log 2>/dev/null
     fi
     no_reports || status=1
@@ -63,6 +67,14 @@ to_ledger() { # STATUS
     [ -z "${TCK_LEDGER:-}" ] ||
         python3 "$suppressions/../scenarios.py" record "$(basename "$0" .sh)" "$1" "$excused" "$work" >>"$TCK_LEDGER"
 }
+# chance_ms MOST: none in a third of the cases, else less than that; in `ms`. moment [MOST]: waits so long, 800 at most,
+# before a fault. Neither in a subshell, where RANDOM does not follow from the seed.
+chance_ms() {
+    local bare=$((RANDOM % 3)) chance=$((RANDOM % $1))
+    ms=$((bare == 0 ? 0 : chance))
+}
+sleep_ms() { sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"; }
+moment() { chance_ms "${1:-800}" && sleep_ms "$ms"; }
 # sanitized: what is measured of its memory is the sanitizer's, and it cannot run under strace.
 sanitized() { grep -qE '^TCK_SANITIZE:[A-Z]+=.' "$build/CMakeCache.txt"; }
 skip() { echo "skipped: $*"; exit 77; }

@@ -12,11 +12,13 @@ survives_break() {
     agents="$(agent_pid a) $(agent_pid b)"
     downs=$(grep -c 'is down' "$(agent_log a)")
     noticed() { [ "$(grep -c 'is down' "$(agent_log a)")" -gt "$downs" ]; }
+    moment
     $1
     wait_for 60 noticed || die "$1: not noticed"
     before="$(commits a) $(commits b)"
     sleep 2
     [ "$(commits a) $(commits b)" = "$before" ] || die "$1: commits though a node is away"
+    moment
     $2
     more_commits a 3 60 || die "$2: no commits after it"
     more_commits b 3 60 || die "$2: no commits on b after it"

@@ -1,12 +1,13 @@
 # The agents' memory as a stray write would find it. Sourced after lib.sh by tests that damage it.
 # shellcheck shell=bash
 
-# flip NODE: a byte in the middle of each slot of the agent's large segments, through its own descriptors; says how many
+# flip NODE: a byte, as the seed has it, of each slot of the agent's large segments, through its own descriptors; says how many
 # segments that were.
 flip() {
     fault "memory of node $1 damaged"
-    python3 - "$(agent_pid "$1")" <<'PY'
-import os, sys
+    python3 - "$(agent_pid "$1")" "$seed $1" <<'PY'
+import os, random, sys
+chance = random.Random(sys.argv[2])
 fds = "/proc/%s/fd" % sys.argv[1]
 seen = set()
 for name in os.listdir(fds):
@@ -19,7 +20,7 @@ for name in os.listdir(fds):
     seen.add(s.st_ino)
     with open(path, "r+b", buffering=0) as f:
         for slot in range(3):
-            at = slot * (s.st_size // 3) + 300000
+            at = slot * (s.st_size // 3) + chance.randrange(300000)
             f.seek(at)
             byte = f.read(1)
             f.seek(at)

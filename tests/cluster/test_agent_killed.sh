@@ -5,6 +5,7 @@ begin 2
 run_on a "0 1" --twins 2 --steps 100000 --step-ms 20
 wait_for 60 grep -q 'is committed' "$work/run/test/a/agent.log" || die "no commit"
 for round in 1 2 3; do
+    moment
     old=$(agent_pid a)
     kill -9 "$old"
     new_agent() { local p; p=$(agent_pid a); [ -n "$p" ] && [ "$p" != "$old" ]; }
@@ -13,6 +14,7 @@ for round in 1 2 3; do
     more_commits() { [ "$(grep -c 'is committed' "$work/run/test/a/agent.log")" -gt $((before + 2)) ]; }
     wait_for 60 more_commits || die "round $round: no commit after the agent came back"
 done
+moment
 newest=$(grep 'is committed' "$work/run/test/a/agent.log" | sed -nE 's/.*version ([0-9]+)\.([0-9]+) is committed/\2/p' | sort -n | tail -1)
 kill -9 "$(agent_pid a)"
 kill_trainers

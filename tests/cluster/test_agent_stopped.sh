@@ -7,6 +7,7 @@ run_on a "0" --steps 800 --step-ms 20 --lockstep
 run_on b "1" --steps 800 --step-ms 20 --lockstep
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
 agent=$(agent_pid b)
+moment
 kill -STOP "$agent"
 log_must_say a 60 'node b is down'
 before=$(out 1 | grep -c STEP)

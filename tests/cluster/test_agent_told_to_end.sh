@@ -8,7 +8,7 @@ for round in 1 2 3 4; do
     run_on a 0 --steps 100000 --step-ms 5 --count 1000000 --no-restore --lockstep
     run_on b 1 --steps 100000 --step-ms 5 --count 1000000 --no-restore --lockstep
     wait_for 60 grep -q 'is published' "$work/run/test/a/agent.log" || die "round $round: nothing published"
-    sleep 0.$((round * 2))
+    moment 1000
     for node in $([ $((round % 2)) -eq 0 ] && echo a b || echo b a); do
         kill -TERM "$(agent_pid "$node")"
     done

@@ -11,7 +11,9 @@ must_say 0 '^DRAINED 16$'
 only_two() { [ "$(ls -d "$work"/save/test/v* | wc -l)" -le 2 ]; }
 wait_for 60 only_two || die "max_ckpt_num is 2: $(ls "$work/save/test")"
 ask a verify published >/dev/null || die "verify: $(ask a verify published)"
+moment
 kill_node a
+moment
 kill_node b
 begin 2
 run_on c "0" --twins 2 --steps 20 --done

@@ -4,8 +4,10 @@
 begin 2
 run_on a "0 1" --steps 1000 --step-ms 20 --wait-commit
 wait_for 60 said 0 '^COMMITTED 8$' || die "no commit: $(out 0 | tail -3)"
+moment
 kill_trainers
 catalog=$work/run/test/a/catalog
+moment
 kill -STOP "$(keeper_pid a)" # it would start the agent again before the catalog is damaged
 old=$(agent_pid a)
 kill -9 "$old"

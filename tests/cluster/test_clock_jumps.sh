@@ -25,6 +25,7 @@ jump $((5 * 365 * 86400))
 more_commits b 1 60 || die "no commit after the first jump"
 [ "$(year)" -gt "$now" ] || skip "the clock of the agent cannot be moved here"
 for seconds in 3600 -3600 -86400 7200 0; do
+    moment
     jump $seconds
     more_commits a 3 60 || die "no commits after a jump by $seconds s"
     more_commits b 3 60 || die "no commits on b after a jump by $seconds s"
@@ -32,6 +33,7 @@ done
 ! cat "$(agent_log a)" "$(agent_log b)" | grep 'is down' || die "a node was taken for lost"
 [ "$(grep -c 'claimed term' "$(agent_log a)")" = 1 ] || die "a new term was formed"
 for seconds in -7200 7200; do
+    moment
     newest=$(newest_committed b)
     kill_trainers
     jump $seconds

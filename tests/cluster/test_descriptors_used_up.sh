@@ -11,6 +11,7 @@ agent=$(agent_pid a)
 limit=$(prlimit --pid "$agent" --nofile --noheadings --output SOFT) || skip "the limits of the agent cannot be read"
 first_free=0
 while [ -e "/proc/$agent/fd/$first_free" ]; do first_free=$((first_free + 1)); done
+moment
 fault "no descriptor left"
 prlimit --pid "$agent" --nofile=$first_free: || skip "the limits of the agent cannot be changed"
 for round in 1 2 3 4 5 6 7 8; do timeout 2 "$bin/tierckpt" --config "$work/run/test/a/config.json" status >/dev/null 2>&1; done

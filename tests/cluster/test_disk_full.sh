@@ -15,6 +15,7 @@ log_must_say a 60 '(drain|published).*[Nn]o space left'
 before=$(commits a)
 more_commits a 5 60 || die "no commit since the disk is full ($before before)"
 ! logged a 'is published' || die "published on a full disk"
+moment
 rm "$work/save/other"
 log_must_say a 60 'is published'
 ask a verify published >/dev/null || die "verify: $(ask a verify published)"

@@ -50,6 +50,7 @@ sys.exit(s["committed"].get("step") != 20 or s["scrub"]["copies_missing"] != 0)'
 restarted() { local pid; pid=$(agent_pid a); [ -n "$pid" ] && [ "$pid" != "$1" ] && ask a --json status >/dev/null 2>&1; }
 
 for pages in newest both; do
+    moment
     pid=$(agent_pid a)
     [ "$(damage "$pid" $pages)" -gt 0 ] || skip "no memfd of the agent can be written here"
     kill -9 "$pid"

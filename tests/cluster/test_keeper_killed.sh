@@ -4,11 +4,13 @@
 begin 1
 run_on a "0" --steps 100000 --step-ms 20 --wait-commit
 wait_for 60 said 0 '^COMMITTED 4$' || die "no commit: $(out 0 | tail -3)"
+moment
 old=$(keeper_pid a)
 kill -9 "$old"
 new_keeper() { local k; k=$(keeper_pid a); [ -n "$k" ] && [ "$k" != "$old" ]; }
 wait_for 60 new_keeper || die "no new keeper"
 wait_for 60 grep -q 'parked with the new keeper' "$work/run/test/a/agent.log" || die "nothing was parked again"
+moment
 agent=$(agent_pid a)
 kill -9 "$agent"
 back() { local p; p=$(agent_pid a); [ -n "$p" ] && [ "$p" != "$agent" ]; }

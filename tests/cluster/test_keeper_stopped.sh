@@ -6,6 +6,7 @@ begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep
 run_on b "1" --steps 100000 --step-ms 20 --lockstep
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
+moment
 kill -STOP "$(keeper_pid b)"
 sleep 6 # more than it takes to fill its queue
 ! logged a 'node b is down' || die "the agent whose keeper hangs is not heard: $(grep 'is down' "$(agent_log a)")"

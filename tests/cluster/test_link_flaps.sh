@@ -8,8 +8,10 @@ run_on a "0" --steps 100000 --step-ms 20 --lockstep
 run_on b "1" --steps 100000 --step-ms 20 --lockstep
 wait_for 60 has_commits b 3 || die "no commit: $(out 0 | tail -3)"
 for gap in 1 2 3 4 5; do
+    moment
     cut_link b
     sleep 1
+    moment 600
     heal_link b
     more_commits a 2 60 || die "no commits after gap $gap"
     more_commits b 2 60 || die "no commits on b after gap $gap"

@@ -6,6 +6,7 @@ begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep
 run_on b "1" --steps 100000 --step-ms 20 --lockstep
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
+moment
 newest=$(newest_committed a)
 step_of() { out 1 | sed -nE 's/^STEP ([0-9]+)$/\1/p' | tail -1; }
 kill_node b
@@ -20,6 +21,7 @@ run_on b "1" --steps 100000 --step-ms 20 --lockstep
 log_must_say a 60 'version .* has its copies again'
 [ "$(restored_step 1)" -ge "$newest" ] || die "restored $(restored_step 1), but $newest was committed"
 [ "$(restored_from 1 peer)" -gt 0 ] || die "not from the peer: $(out 1 | grep RESTORED)"
+moment
 newest=$(newest_committed a)
 kill_node a
 kill_trainers

@@ -12,6 +12,7 @@ wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
 kill -9 "$(agent_pid b)"
 more_commits a 3 60 || die "no commits after the agent of node b came back"
 kill -0 "${trainers[0]}" || die "a trainer was ended though only the other node's agent had died"
+moment
 kill_node b
 ended() { ! kill -0 "${trainers[0]}" 2>/dev/null; }
 wait_for 20 ended || die "the trainer of the other node goes on: $(tail -3 "$(agent_log a)")"
@@ -23,6 +24,7 @@ begin 2
 run_on a "0" --steps 100000 --step-ms 20
 run_on c "1" --steps 100000 --step-ms 20
 more_commits a 3 60 || die "no commit: $(out 0 | tail -3)"
+moment
 agent=$(agent_pid a)
 builtin kill -STOP "$agent"
 kill_node c

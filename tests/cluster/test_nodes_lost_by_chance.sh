@@ -2,27 +2,26 @@
 # One to three of six nodes are lost at once, again and again (SEED=n, ROUNDS=n): if every shard has a holder left the newest
 # committed version comes from memory, else the newest published one, and the log says what is missing.
 . "$(dirname "$0")/lib.sh" "$1"
-seed=${SEED:-$RANDOM}
 echo "seed $seed"
-RANDOM=$seed
 mem_interval=1 storage_interval=10
 settings=',"max_ckpt_num":0'
 nodes=(n1 n2 n3 n4 n5 n6) last_node=6 last_step=0 from_memory=0 from_storage=0
 
-shuffle() { # LIST...: in another order
+shuffle() { # LIST...: in another order; into `shuffled`
     local i j list=("$@")
     for ((i = $# - 1; i > 0; i--)); do
         j=$((RANDOM % (i + 1)))
         set -- "${list[i]}" "${list[j]}"
         list[i]=$2 list[j]=$1
     done
-    echo "${list[@]}"
+    shuffled=("${list[@]}")
 }
 is_published() { compgen -G "$work/save/test/v*$1.t*" >/dev/null; }
 # save_some: a launch whose ranks sit anywhere; a version of it is published, and newer ones are in memory alone.
 save_some() {
     local rank
-    read -ra nodes <<<"$(shuffle "${nodes[@]}")"
+    shuffle "${nodes[@]}"
+    nodes=("${shuffled[@]}")
     last_step=$((last_step + 15 - last_step % 10))
     published=$((last_step - 5))
     begin 6
@@ -57,8 +56,8 @@ save_some
 for round in $(seq "${ROUNDS:-3}"); do
     wait_for 60 holders_told || die "seed $seed: no holders of step $last_step: $(cat "$work"/holders.*)"
     nodes_before=("${nodes[@]}")
-    read -ra victims <<<"$(shuffle 0 1 2 3 4 5)"
-    victims=("${victims[@]:0:$((RANDOM % 3 + 1))}")
+    shuffle 0 1 2 3 4 5
+    victims=("${shuffled[@]:0:$((RANDOM % 3 + 1))}")
     lost=()
     for at in "${victims[@]}"; do
         lost+=("${nodes[at]}")
@@ -73,6 +72,7 @@ for round in $(seq "${ROUNDS:-3}"); do
         expected=$published
         excused="both holders of a shard lost at once: newest published"
     fi
+    moment
     for node in "${lost[@]}"; do kill_node "$node"; done
     save_some
     for rank in 0 1 2 3 4 5; do

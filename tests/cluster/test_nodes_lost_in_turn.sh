@@ -5,11 +5,13 @@ begin 2
 run_on a "0" --steps 20 --wait-commit
 run_on b "1" --steps 20 --wait-commit
 all_end
+moment
 kill_node a
 begin 2
 run_on b "0" --steps 100000 --step-ms 20 --lockstep
 run_on c "1" --steps 100000 --step-ms 20 --lockstep
 log_must_say b 60 'version .* has its copies again'
+moment
 kill_node b
 kill_trainers
 begin 2

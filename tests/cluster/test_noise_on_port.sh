@@ -7,6 +7,7 @@ begin 2
 run_on a "0" --steps 100000 --step-ms 20
 run_on b "1" --steps 100000 --step-ms 20
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
+moment
 port=$(sed -nE 's/.* is ready at (.*) \(pid .*/\1/p' "$(agent_log a)" | tail -1)
 python3 - "${port%:*}" "${port##*:}" <<'PY' || skip "the port cannot be reached"
 import os, socket, sys

@@ -9,6 +9,7 @@ all_end
 fault "node b leaves in order"
 ask a drain --wait >"$work/drained" || die "drain: $(cat "$work/drained")"
 grep -q '30 is published' "$work/drained" || die "drain --wait does not say what is published: $(cat "$work/drained")"
+moment
 kill -TERM "$(agent_pid b)"
 wait_for 60 no_agent b || die "the agent of node b does not leave"
 begin 2
@@ -18,7 +19,7 @@ all_end
 [ "$(restored_step 1)" = 30 ] || die "restored $(restored_step 1) instead of 30"
 [ "$(restored_from 1 storage)" = 0 ] || die "storage was used though one node only left: $(out 1 | grep RESTORED)"
 ask c drain --wait >"$work/drained" || die "drain: $(cat "$work/drained")"
-for node in a c; do kill -TERM "$(agent_pid $node)"; done
+for node in a c; do moment 300 && kill -TERM "$(agent_pid $node)"; done
 for node in a c; do kill -9 "$(keeper_pid $node)" "$(agent_pid $node)" 2>/dev/null; done # no grace at all
 for node in a c; do kill_node $node; done
 begin 2

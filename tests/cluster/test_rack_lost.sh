@@ -16,7 +16,9 @@ on d 2 3 --steps 20 --wait-commit
 all_end
 newest=$(newest_commit)
 [ "$newest" = 20 ] || die "step $newest was committed, not 20"
+moment
 kill_node a
+moment
 kill_node b
 begin 4
 on e 1 0 --steps 30 --wait-commit
@@ -26,7 +28,9 @@ on d 2 3 --steps 30 --wait-commit
 all_end
 log_must_say e 60 'version .* has its copies again|is committed'
 newest=$(newest_commit)
+moment
 kill_node c
+moment
 kill_node d
 begin 4
 on e 1 2 --steps 40 --done

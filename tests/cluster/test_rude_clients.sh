@@ -6,6 +6,7 @@ run_on a "0 1" --twins 2 --steps 100000 --step-ms 20
 wait_for 60 grep -q 'is committed' "$work/run/test/a/agent.log" || die "no commit"
 agent=$(agent_pid a)
 for round in 1 2; do
+    moment
     fault "rude clients"
     "$build/tests/cluster/cluster_rude" "$work/run/test/a/agent.sock" test || die "round $round"
 done

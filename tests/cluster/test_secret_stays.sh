@@ -27,6 +27,7 @@ begin 1
 run_on a 0 --steps 4 # its refusal must not tell either
 wait "${trainers[@]}" && die "another token was taken"
 settings=",\"token_file\":\"$work/token\""
+moment
 old=$(agent_pid a)
 kill -ABRT "$old"
 new_agent() { local p; p=$(agent_pid a); [ -n "$p" ] && [ "$p" != "$old" ]; }

@@ -2,9 +2,7 @@
 # Whatever is killed, again and again and chosen by chance (SEED=n repeats one, ROUNDS=n makes it longer), also while the
 # job is still being put together: no committed version is lost.
 . "$(dirname "$0")/lib.sh" "$1"
-seed=${SEED:-$RANDOM}
 echo "seed $seed"
-RANDOM=$seed
 storage_interval=6
 nodes=(a b) fresh=0 newest=0
 

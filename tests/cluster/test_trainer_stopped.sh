@@ -6,11 +6,13 @@ step_of() { out "$1" | sed -nE 's/^STEP ([0-9]+)$/\1/p' | tail -1; }
 begin 2
 run_on a "0 1" --steps 100000 --step-ms 20
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
+moment
 kill -STOP "${trainers[1]}"
 last=$(step_of 1)
 far_ahead() { [ "$(step_of 0)" -gt $((last + 100)) ]; }
 wait_for 60 far_ahead || die "rank 0 stands still"
 [ "$(newest_committed a)" -le $((last + 1)) ] || die "$(newest_committed a) was committed, but rank 1 stopped after $last"
+moment
 kill -CONT "${trainers[1]}"
 beyond_stop() { [ "$(step_of 1)" -gt $((last + 10)) ]; }
 wait_for 60 beyond_stop || die "rank 1 stands still"

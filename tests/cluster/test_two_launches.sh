@@ -13,7 +13,7 @@ for round in 1 2 3; do
     run_on a "0" --launch $((2 * round)) --steps 100000 --step-ms 20
     run_on b "1" --launch $((2 * round)) --steps 100000 --step-ms 20
     both=("${trainers[@]}")
-    sleep 0.$((RANDOM % 4))
+    moment 600
     begin 2
     run_on a "0" --launch $((2 * round + 1)) --steps 100000 --step-ms 20
     run_on b "1" --launch $((2 * round + 1)) --steps 100000 --step-ms 20

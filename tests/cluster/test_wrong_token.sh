@@ -11,6 +11,7 @@ run_on a "0" --steps 100000 --step-ms 20
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
 running=("${trainers[@]}")
 
+moment
 with_token wrong
 fault "a client with another token"
 begin 1

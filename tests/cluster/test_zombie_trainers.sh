@@ -7,6 +7,7 @@ begin 2
 run_on a "0" --launch 1 --steps 100000 --step-ms 20 --lockstep
 run_on b "1" --launch 1 --steps 100000 --step-ms 20 --lockstep
 wait_for 60 has_commits b 3 || die "no commit: $(out 0 | tail -3)"
+moment
 kill -STOP "${trainers[@]}"
 zombies=("${trainers[@]}")
 newest=$(newest_committed b)
@@ -19,6 +20,7 @@ wait_for 60 in_term 2 || die "the second launch does not commit: $(out 0 | tail 
 before=$(grep -cE 'version 1\.[0-9]+ is committed' "$(agent_log b)")
 steps() { grep -c '^STEP' "$work/out.1.$1"; }
 steps_before=$(steps 0)
+moment
 builtin kill -CONT "${zombies[@]}"
 on_they_go() { [ "$(steps 0)" -gt $((steps_before + 50)) ] || ! builtin kill -0 "${zombies[0]}" 2>/dev/null; }
 wait_for 60 on_they_go || die "the former trainers neither go on nor end: $(tail -3 "$work/out.1.0")"
