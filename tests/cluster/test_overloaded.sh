@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Every step is saved, in two slots, over links that carry one version in a hundred steps. Left alone each node would soon
+# be copying another version, and none would ever be whole: commits go on, and the agents say what to change.
+. "$(dirname "$0")/lib.sh" "$1"
+settings=',"slots":2,"block_time_ms":500,"heartbeat_ms":200,"peer_timeout_ms":3000'
+mem_interval=1
+nodes="a b c"
+make_net $nodes
+for node in $nodes; do
+    tc -n "tck$$-$node" qdisc add dev net0 root tbf rate 8mbit burst 64kb latency 500ms || skip "no tbf here"
+done
+fault "links of 8 Mbit/s, and every step is saved"
+begin 3
+rank=0
+for node in $nodes; do
+    run_on "$node" "$rank" --steps 1000000 --step-ms 5 --lockstep
+    rank=$((rank + 1))
+done
+log_must_say a 60 'saves come faster than their copies can follow: .* Raise save_mem_interval, or have slots = 3'
+log_must_say b 60 'refused: saves come faster than copies can follow'
+more_commits a 4 120 || die "no version is committed any more: $(commits a) commits"
