@@ -182,6 +182,17 @@ static bool progressed(const struct sim *s)
     return committed && (!s->settles || is_of_calm(s, s->newest_published));
 }
 
+/* A drain is asked for while another one runs, as long as one is seen to. */
+static bool drain_may_be_asked(const struct sim *s)
+{
+    const struct sim_term *term = sim_newest_term(s);
+    const struct machine *m = &s->machines[term->machine_of_node[0]];
+    const struct decision *d = &m->kept;
+    bool waits = !version_none(d->drain) && version_cmp(d->watermark, d->drain) > 0;
+    return !sim_trait(s, TRAIT_DRAIN_WAITS, 500) || s->now > s->calm_at + PROGRESS_MS ||
+           (waits && m->coordinator != NULL);
+}
+
 /* True when the schedule has shown all that it is to show. */
 static bool is_over(struct sim *s)
 {
@@ -199,8 +210,14 @@ static bool is_over(struct sim *s)
         }
         return false;
     }
-    s->quiet_at = s->settles ? s->now : 0;
-    return !s->settles;
+    if (!s->settles || !drain_may_be_asked(s)) {
+        return !s->settles;
+    }
+    s->quiet_at = s->now;
+    if (sim_trait(s, TRAIT_DRAIN_WAITS, 500)) {
+        fault_ask_and_crash(s);
+    }
+    return false;
 }
 
 static void run_schedule(struct sim *s)

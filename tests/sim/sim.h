@@ -40,7 +40,7 @@
 #define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
 
 /* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
-enum trait { TRAIT_OVERLOADED };
+enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
 
@@ -239,6 +239,7 @@ struct sim {
     struct stage stages[SIM_PUBLISHED];
     struct anchor anchor;
     struct version newest_published;
+    struct version owed; /* to storage: a storage version, or what the user asked for, and no drain has failed since */
     uint64_t storage_full_until, storage_hangs_until;
     uint64_t storage_lost_ms; /* when it last lost what was not synced */
     uint64_t last_destroyed_ms;
@@ -340,6 +341,8 @@ void storage_drained(struct sim *s, const struct task *t);
 void storage_publish(struct sim *s, uint32_t machine, const struct action *a);
 void storage_publish_step(struct sim *s, const struct task *t);
 void storage_power_loss(struct sim *s);
+/* This must be published, or something newer. */
+void storage_owe(struct sim *s, struct version version);
 /* Full, or so slow that nothing ends, for a while. */
 void storage_trouble(struct sim *s);
 /* Whether all files of the version are written, published or not. */
@@ -351,6 +354,8 @@ const struct stage *storage_find(const struct sim *s, struct version version);
 
 /* sim_fault.c */
 void fault_strike(struct sim *s);
+/* A drain is asked for, and the coordinator's agent dies with all that it alone knew of it. */
+void fault_ask_and_crash(struct sim *s);
 void fault_cut_off(struct sim *s, uint32_t machine);
 void fault_heal(struct sim *s);
 void fault_tell_reach(struct sim *s, const struct task *t);

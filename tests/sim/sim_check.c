@@ -187,8 +187,8 @@ void check_fenced(struct sim *s, uint32_t machine)
     }
 }
 
-/* Each decision must pass for one at the node that receives it. */
-static void check_wire(struct sim *s, const struct decision *d)
+/* Each decision must pass for one at the node that receives it, and at the agent that finds it kept. */
+static struct decision through_wire(struct sim *s, const struct decision *d)
 {
     struct writer w = writer_new(0);
     decision_encode(d, &w);
@@ -198,12 +198,13 @@ static void check_wire(struct sim *s, const struct decision *d)
         sim_fail(s, "wire: decision %" PRIu64 " of term %" PRIu64 " is refused by who receives it", d->seq, d->term);
     }
     writer_free(&w);
+    return again;
 }
 
 void check_decision(struct sim *s, uint32_t machine)
 {
-    const struct decision *d = &s->machines[machine].kept;
-    check_wire(s, d);
+    struct decision *d = &s->machines[machine].kept;
+    *d = through_wire(s, d);
     struct sim_term *term = s->terms[d->term];
     struct version w = d->watermark;
     bool newly = w.term == d->term && term->fates[w.step] != FATE_COMMITTED;
@@ -217,6 +218,9 @@ void check_decision(struct sim *s, uint32_t machine)
         sim_log(s, "committed " V_FMT, V_ARG(w));
         if (binds(s, d->term)) {
             set_anchor(s, term, w, term->first_begin[w.step]);
+            if (w.step % s->storage_every == 0) {
+                storage_owe(s, w);
+            }
         } else {
             check_superseded_commit(s, w);
         }
@@ -408,6 +412,10 @@ void check_settled(struct sim *s)
             return;
         }
         check_settled_slots(s, machine);
+    }
+    if (version_cmp(s->newest_published, s->owed) < 0) {
+        sim_fail(s, "drain: " V_FMT " is owed to storage, " V_FMT " is the newest there", V_ARG(s->owed),
+                 V_ARG(s->newest_published));
     }
     const struct decision *d = &s->machines[term->machine_of_node[0]].kept;
     if (!d->based || d->open_count > 0 || !version_none(d->drain) || !version_is(d->watermark, s->anchor.version)) {

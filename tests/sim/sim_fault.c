@@ -119,6 +119,14 @@ static void ask_for_drain(struct sim *s)
     }
 }
 
+void fault_ask_and_crash(struct sim *s)
+{
+    uint32_t machine = sim_newest_term(s)->machine_of_node[0];
+    ask_for_drain(s);
+    storage_owe(s, s->machines[machine].kept.watermark);
+    crash_agent(s, machine);
+}
+
 /* ---- trainers and memory --------------------------------------------------------------------------------------- */
 
 static void crash_trainer(struct sim *s)

@@ -49,6 +49,17 @@ const struct stage *storage_find(const struct sim *s, struct version version)
     return i == NONE32 ? NULL : &s->stages[i];
 }
 
+void storage_owe(struct sim *s, struct version version)
+{
+    s->owed = version_cmp(version, s->owed) > 0 ? version : s->owed;
+}
+
+/* The next drain comes with a commit: perhaps none does. */
+static void drain_failed(struct sim *s)
+{
+    s->owed = VERSION_NONE;
+}
+
 uint64_t storage_delay(struct sim *s, uint64_t low, uint64_t high)
 {
     uint64_t ms = sim_between(s, low, high);
@@ -107,6 +118,9 @@ void storage_drained(struct sim *s, const struct task *t)
             ok &= write_file(s, t->machine, i, t);
         }
     }
+    if (!ok) {
+        drain_failed(s);
+    }
     agent_feed(
         s, t->machine,
         (struct event){
@@ -158,6 +172,9 @@ void storage_publish(struct sim *s, uint32_t machine, const struct action *a)
 
 static void published(struct sim *s, const struct task *t, bool ok)
 {
+    if (!ok) {
+        drain_failed(s);
+    }
     agent_feed(s, t->machine,
                (struct event){
                    .type = EVENT_PUBLISHED, .term = t->term, .version = t->version, .attempt = t->number, .ok = ok});
