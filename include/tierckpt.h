@@ -74,8 +74,8 @@ typedef struct tck_client tck_client_t;
 /* The fixed text of a status; never NULL, never freed. */
 TCK_API const char *tck_strerror(tck_status_t status);
 
-/* The text of the client's last failure, naming the thing that failed. client NULL: of this thread's last failed
- * tck_attach. Never NULL; valid until the next call with this client. */
+/* The text of the client's last failure, naming the thing that failed, or why its last save was not started. client
+ * NULL: of this thread's last failed tck_attach. Never NULL; valid until the next call with this client. */
 TCK_API const char *tck_errmsg(const tck_client_t *client);
 
 /* The library's version as major * 10000 + minor * 100 + patch. */
@@ -194,8 +194,8 @@ typedef enum tck_save_flags {
 
 /* Called once per step after the optimizer step. Nothing due: returns in well under a microsecond, no system call.
  * Due: copies the eager records, starts copying the lazy ones, and sets *started_out (may be NULL) to 1. A save that
- * the agent refuses or that finds no agent is skipped, counted (tck_stats) and logged; training goes on, so it is not
- * an error here. */
+ * the agent refuses or that finds no agent is skipped and counted (tck_stats); training goes on, so it is not an error
+ * here. Why it was not started stands in tck_errmsg, why it was skipped later is what tck_wait fails with. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out);
 
 /* Sets *due_out to whether tck_save_if_needed will save at this step, so that a caller need not refresh its blobs for

@@ -132,9 +132,10 @@ class Client:
     def _check(self, status: int):
         self._oob.reraise()
         if status != 0:
-            raise errors.from_status(status, self._errmsg() or self._strerror(status))
+            raise errors.from_status(status, self.errmsg() or self._strerror(status))
 
-    def _errmsg(self) -> str:
+    def errmsg(self) -> str:
+        """Of the last failure, or why the last save was not started."""
         return self._library.tck_errmsg(self._handle).decode(errors="replace")
 
     def _strerror(self, status: int) -> str:

@@ -2,6 +2,7 @@
 """init and the Checkpoint that it returns: what a training program calls."""
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from .placer import Placer
 from .records import Record, RecordTable
 from .rng import Rng
 from .walk_optimizer import OptimizerState
+
+log = logging.getLogger("tierckpt")
 
 _INIT_BLOBS = ("optimizer", "scheduler", "extra_state", "rng")
 
@@ -128,6 +131,7 @@ class Checkpoint:
         self._records = RecordTable(contents.records)
         self._blobs = blobs
         self._last_saved = None
+        self._trouble = None
         self.restored: _native.Restored | None = None
         """Of the last load: version, bytes by source, newest_step, seconds. None if nothing was loaded."""
         self._records.add_to(client)
@@ -157,12 +161,23 @@ class Checkpoint:
     def save_checkpoint_if_needed(self, step: int) -> bool:
         """Once per step, after the optimizer step and the scheduler's. True if a save was started. The parameters are
         copied while training goes on, until the next optimizer step, which waits for what is left."""
-        if self._client.save_due(step):
+        due = self._client.save_due(step)
+        if due:
             self._take()
         started = self._client.save_if_needed(step)
         if started:
             self._last_saved = step
+        if due:
+            self._tell(None if started else self._client.errmsg())
         return started
+
+    def _tell(self, trouble: str | None):
+        """Once for each reason why saves are not started."""
+        if trouble and trouble != self._trouble:
+            log.warning("saves are skipped: %s", trouble)
+        elif self._trouble and not trouble:
+            log.warning("saves go on")
+        self._trouble = trouble
 
     def save_checkpoint(self, step: int, to_storage: bool = False):
         """The same without asking the intervals. Every rank must save the same steps."""

@@ -58,7 +58,7 @@ static const char *node_state(const struct formation *f, uint32_t n)
     if (f->peers[n] && peer_is_up(f->peers[n])) {
         return "up";
     }
-    return f->coordinator ? "lost" : "not connected";
+    return f->coordinator || f->lost[n].acted ? "lost" : "not connected";
 }
 
 static json_t *nodes_json(const struct formation *f)

@@ -16,6 +16,17 @@
 
 /* ---- boards -------------------------------------------------------------------------------------------------- */
 
+/* As a board has it. */
+static uint64_t lost_node(const struct formation *f)
+{
+    for (uint32_t n = 0; f && !f->closed && n < f->world.node_count; n++) {
+        if (f->lost[n].acted) {
+            return n + 1ull;
+        }
+    }
+    return 0;
+}
+
 void trainers_boards(struct agent *agent)
 {
     const struct settings *s = &agent->settings;
@@ -29,6 +40,7 @@ void trainers_boards(struct agent *agent)
         atomic_store_explicit(&c->board->storage_interval_steps, s->storage_steps, memory_order_release);
         atomic_store_explicit(&c->board->mem_target_step, s->mem_target, memory_order_release);
         atomic_store_explicit(&c->board->storage_target_step, s->storage_target, memory_order_release);
+        atomic_store_explicit(&c->board->lost_node, lost_node(agent->formation), memory_order_release);
     }
 }
 
@@ -133,8 +145,8 @@ static void send_signal(const struct client *c, int signal)
 static void act_on_loss(struct formation *f, uint32_t node, const char *why)
 {
     if (f->agent->config.on_node_loss != ON_NODE_LOSS_END_TRAINERS) {
-        log_error("node %s of term %llu is lost (%s): training cannot go on without it; the launcher must act "
-                  "(on_node_loss is \"report\")",
+        log_error("node %s of term %llu is lost (%s): nothing commits before it is back or the job is started again "
+                  "(on_node_loss is \"report\": the launcher must do that)",
                   f->world.nodes[node].name, (unsigned long long)f->world.term, why);
         return;
     }
@@ -169,7 +181,13 @@ void trainers_nodes_awaited(struct formation *f)
 
 void trainers_node_up(struct formation *f, uint32_t node)
 {
+    bool acted = f->lost[node].acted;
     f->lost[node] = (struct lost_node){0};
+    if (acted) {
+        log_info("node %s of term %llu is there again: commits go on", f->world.nodes[node].name,
+                 (unsigned long long)f->world.term);
+        trainers_boards(f->agent);
+    }
 }
 
 static void act_on_losses(struct formation *f)
@@ -182,6 +200,7 @@ static void act_on_losses(struct formation *f)
              * is killed and comes back. */
             struct event event = {.type = EVENT_NODE_DOWN, .node = n};
             drive_node(f, &event);
+            trainers_boards(f->agent);
             act_on_loss(f, n, lost->why);
         }
     }

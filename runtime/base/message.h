@@ -60,6 +60,7 @@ struct board {
     _Atomic uint64_t committed_step;
     _Atomic uint64_t published_step;
     _Atomic uint64_t failed_step; /* newest refused or aborted */
+    _Atomic uint64_t lost_node;   /* 1 + its number in the world: without it nothing commits; 0: none is known of */
     _Atomic uint64_t agent_beat;  /* grows while the agent's loop turns */
     /* written by the client */
     _Atomic uint64_t current_step;

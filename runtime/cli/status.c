@@ -11,6 +11,12 @@
 static void print_nodes(const json_t *answer)
 {
     for (const json_t *n = json_first(json_get(answer, "nodes")); n; n = json_next(n)) {
+        if (strcmp(text_of(n, "state"), "lost") == 0) {
+            printf("WARNING: node %s is lost: nothing commits before it is back or the job is started again\n",
+                   text_of(n, "name"));
+        }
+    }
+    for (const json_t *n = json_first(json_get(answer, "nodes")); n; n = json_next(n)) {
         printf("  node %-20s %-14s %-22s domain %s%s\n", text_of(n, "name"), text_of(n, "state"), text_of(n, "address"),
                text_of(n, "domain"), flag_of(n, "coordinator") ? ", coordinator" : "");
     }

@@ -217,7 +217,7 @@ static void close_stall(struct tck_client *client, uint64_t fence_ns)
 static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to_storage, bool *started_out)
 {
     uint64_t begin_ns = clock_ns();
-    tck_status_t status = saver_begin(&client->saver, step, to_storage, started_out);
+    tck_status_t status = saver_begin(&client->saver, step, to_storage, started_out, &client->error);
 
     if (status == TCK_ERR_BUSY) {
         return error_set(&client->error, status, "the snapshot before this one is being copied; tck_fence comes first");

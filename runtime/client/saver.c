@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "client/spawn.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -280,14 +281,23 @@ static bool has_snapshot(struct saver *saver)
     return copying;
 }
 
+static void note_forsaken(struct saver *saver, bool forsaken)
+{
+    pthread_mutex_lock(&saver->lock);
+    saver->forsaken = forsaken;
+    pthread_mutex_unlock(&saver->lock);
+}
+
 /* One try to come back; how long to wait before the next. */
 static int try_return(struct saver *saver, int pause_ms)
 {
     struct error err = {0};
 
     if (come_back(saver, &err) == TCK_OK) {
+        note_forsaken(saver, false);
         return RETURN_FIRST_MS;
     }
+    note_forsaken(saver, agent_forsaken(&saver->session->config));
     log_debug("rank %u: the agent is not back: %s", saver->session->rank, err.text);
     return pause_ms * 2 > RETURN_LAST_MS ? RETURN_LAST_MS : pause_ms * 2;
 }
@@ -395,22 +405,26 @@ static void copy_eager(const struct saver *saver)
 static const struct error *obstacle(const struct saver *saver)
 {
     static const struct error gone = {TCK_ERR_UNREACHABLE, "the agent is gone; it is looked for"};
+    static const struct error forsaken = {
+        TCK_ERR_UNREACHABLE, "agent and keeper of this node are gone, and its memory with them: nothing is "
+                             "saved here, and nothing commits, until the job is started again"};
     static const struct error hung = {TCK_ERR_TIMEDOUT, "the agent still does not answer"};
 
     if (!atomic_load(&saver->session->connected)) {
-        return &gone;
+        return saver->forsaken ? &forsaken : &gone;
     }
     return saver->agent_hung && atomic_load(&saver->session->board->agent_beat) == saver->hung_beat ? &hung : NULL;
 }
 
 /* Marks the snapshot as begun, or as skipped; with the lock held. */
-static bool enter(struct saver *saver, uint64_t step, bool to_storage)
+static bool enter(struct saver *saver, uint64_t step, bool to_storage, struct error *why_out)
 {
     const struct error *why = obstacle(saver);
 
     saver->begun_step = step > saver->begun_step ? step : saver->begun_step;
     if (why != NULL) {
         note_skipped(saver, step, why);
+        *why_out = *why;
         return false;
     }
     saver->step = step;
@@ -422,13 +436,13 @@ static bool enter(struct saver *saver, uint64_t step, bool to_storage)
     return true;
 }
 
-tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bool *started_out)
+tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bool *started_out, struct error *why)
 {
     bool busy, started;
 
     pthread_mutex_lock(&saver->lock);
     busy = saver->state == SAVE_COPYING;
-    started = !busy && enter(saver, step, to_storage);
+    started = !busy && enter(saver, step, to_storage, why);
     pthread_mutex_unlock(&saver->lock);
     if (busy) {
         return TCK_ERR_BUSY;

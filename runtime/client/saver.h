@@ -46,6 +46,7 @@ struct saver {
     enum save_state state;
     uint64_t step, deadline_ms; /* of the snapshot under way: when the agent must have granted slots */
     bool to_storage, stop;
+    bool forsaken;                                 /* the agent is gone, and nobody is there to start it again */
     bool agent_hung;                               /* it let the last snapshot wait in vain, */
     uint64_t hung_beat;                            /* and its loop has not turned since if the beat is still this one */
     uint64_t begun_step, copied_step, failed_step; /* newest of each kind, 0: none */
@@ -60,9 +61,10 @@ must_check tck_status_t saver_start(struct saver *saver, struct session *session
 /* Waits for the copy under way, ends the thread. Also for one that was never started (zeros). */
 void saver_stop(struct saver *saver);
 
-/* Copies the eager records and has the thread do the rest. Without an agent the snapshot is skipped at once and
- * *started_out is false. TCK_ERR_BUSY if one is under way. */
-must_check tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bool *started_out);
+/* Copies the eager records and has the thread do the rest. Without an agent the snapshot is skipped at once,
+ * *started_out is false and *why says why. TCK_ERR_BUSY if one is under way. */
+must_check tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bool *started_out,
+                                    struct error *why);
 /* Until no snapshot is being copied. */
 void saver_wait(struct saver *saver);
 bool saver_idle(struct saver *saver);

@@ -380,3 +380,18 @@ tck_status_t agent_connect_or_start(const struct config *config, int *fd_out, st
     close(dir_fd);
     return status == TCK_OK ? status : error_prefix(err, "agent in %s", dir);
 }
+
+bool agent_forsaken(const struct config *config)
+{
+    char dir[CONFIG_PATH];
+    struct error err;
+    int dir_fd = -1;
+    bool forsaken;
+
+    if (agent_dir(config, dir, &err) != TCK_OK || ipc_open_dir(dir, &dir_fd, &err) != TCK_OK) {
+        return false;
+    }
+    forsaken = nobody_lives(dir_fd);
+    close(dir_fd);
+    return forsaken;
+}

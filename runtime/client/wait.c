@@ -4,6 +4,7 @@
 #include "client/client.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <time.h>
 
 #define PAUSE_FIRST_NS 50000
@@ -43,10 +44,26 @@ static uint64_t reached(const struct tck_client *client, const struct progress *
     return 0;
 }
 
+/* The node that is to blame, if this node's agent has noticed that it is lost. */
+static const char *lost_text(const struct tck_client *client, char text[CONFIG_NAME + 96])
+{
+    const struct world *world = &client->session.world;
+    uint64_t lost = atomic_load(&client->session.board->lost_node);
+
+    text[0] = '\0';
+    if (lost > 0 && lost <= world->node_count) {
+        snprintf(text, CONFIG_NAME + 96,
+                 ": node %s is lost, nothing commits before it is back or the job is started again",
+                 world->nodes[lost - 1].name);
+    }
+    return text;
+}
+
 /* TCK_ERR_BUSY: not yet. */
 static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t stage, struct error *err)
 {
     struct progress p = look(client);
+    char lost[CONFIG_NAME + 96];
 
     if (step > p.begun) {
         return error_set(err, TCK_ERR_NOENT, "step %" PRIu64 " was never saved", step);
@@ -58,7 +75,8 @@ static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t st
         return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was skipped: %s", step, p.failure.text);
     }
     if (atomic_load(&client->session.board->failed_step) == step) {
-        return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was refused or aborted", step);
+        return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was refused or aborted%s", step,
+                         lost_text(client, lost));
     }
     return TCK_ERR_BUSY;
 }
@@ -75,6 +93,7 @@ tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t s
 {
     uint64_t deadline_ms = clock_ms() + (uint64_t)timeout_ms;
     long pause = PAUSE_FIRST_NS;
+    char lost[CONFIG_NAME + 96];
 
     for (;;) {
         tck_status_t status = ask(client, step, stage, err);
@@ -83,7 +102,8 @@ tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t s
             return status;
         }
         if (clock_ms() >= deadline_ms) {
-            return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " has not come so far in %d ms", step, timeout_ms);
+            return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " has not come so far in %d ms%s", step, timeout_ms,
+                             lost_text(client, lost));
         }
         pause_ns(&pause);
     }

@@ -298,6 +298,7 @@ static tck_status_t save(struct trainer *t, int *started)
     }
     tck_status_t status = tck_save_if_needed(t->client, t->step, started);
     if (status == TCK_OK && due && !*started) {
+        printf("SKIPPED %llu: %s\n", (unsigned long long)t->step, tck_errmsg(t->client));
         journal("skipped", ",\"step\":%llu", (unsigned long long)t->step);
     }
     return status;
@@ -347,6 +348,9 @@ static int one_step(struct trainer *t)
         }
         tck_status_t status = tck_wait(t->client, t->step, TCK_STAGE_COMMITTED, 60000);
         printf("%s %llu\n", status == TCK_OK ? "COMMITTED" : tck_strerror(status), (unsigned long long)t->step);
+        if (status != TCK_OK) {
+            printf("WHY %s\n", tck_errmsg(t->client));
+        }
     }
     compute(t);
     if (fence(t, started) != TCK_OK) {
