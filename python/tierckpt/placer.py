@@ -26,6 +26,10 @@ class Placer:
     def with_plain(self, plain: groups.Group) -> "Placer":
         return Placer(self.rank, plain)
 
+    def of(self, _name: str) -> "Placer":
+        """The one for the state of the parameter of this name. A framework's may differ from one to the next."""
+        return self
+
     def record(self, key: str, find: Callable[[], torch.Tensor], eager: bool = False, look=None) -> Record | None:
         """`find` returns the tensor, a DTensor perhaps. None if this rank holds nothing of it."""
         tensor = find()

@@ -89,7 +89,7 @@ def _holders(model: Model, placer: Placer) -> groups.Group:
     return groups.of_mesh(meshes[0]) if meshes else groups.of_ranks([placer.rank])
 
 
-def buffer_records(model: Model, placer: Placer) -> list[Record]:
+def buffer_records(model: Model, placer: Placer, prefix: str = "") -> list[Record]:
     """Buffers change in the forward pass, so they are eager; and each rank changes its own (the running mean of a
     batch norm), so each saves its own. The first of the ranks saves under the plain name, which is the one that other
     programs load and that DistributedDataParallel spreads."""
@@ -97,8 +97,8 @@ def buffer_records(model: Model, placer: Placer) -> list[Record]:
     alone = placer.with_plain(groups.of_ranks([placer.rank]))
     records = []
     for name, owner, own_name in _saved_buffers(model.module):
-        key = name if first else rank_key(placer.rank, name)
+        key = prefix + name if first else rank_key(placer.rank, prefix + name)
         if isinstance(owner._buffers[own_name], DTensor):
-            key = name
+            key = prefix + name
         records.append(alone.record(key, lambda owner=owner, own_name=own_name: owner._buffers[own_name], eager=True))
     return [record for record in records if record is not None]

@@ -20,13 +20,15 @@ def state_key(parameter_name: str, key: str) -> str:
 class OptimizerState:
     """The state of a torch optimizer; of a ZeroRedundancyOptimizer the part that this rank keeps."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter], placer: Placer):
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.Tensor], placer: Placer,
+                 every: bool = False):
+        """`every` as for materialise."""
         self._outer = optimizer
         self._inner = _inner_optimizer(optimizer)
         self._placer = placer if self._inner is optimizer else placer.with_plain(groups.of_ranks([placer.rank]))
         names = {id(parameter): name for name, parameter in parameters.items()}
         self._params = _named_params(self._inner, names)
-        self._stand_ins = materialise(self._inner)
+        self._stand_ins = materialise(self._inner, every)
         self._tensors = {(name, key) for name, param in self._params.items()
                          for key in self._tensor_keys(param)}
         self._count = Counter(name for name, _ in self._tensors)
@@ -63,7 +65,7 @@ class OptimizerState:
         return [record for record in made if record is not None]
 
     def _record(self, name: str, key: str) -> Record | None:
-        param, full_key = self._params[name], state_key(name, key)
+        param, full_key, placer = self._params[name], state_key(name, key), self._placer.of(name)
 
         def find():
             value = self._states[name].get(key)
@@ -71,10 +73,10 @@ class OptimizerState:
 
         tensor = find()
         if not isinstance(param, DTensor) or isinstance(tensor, DTensor):
-            return self._placer.record(full_key, find, eager=tensor.dim() == 0, look=self._look)
+            return placer.record(full_key, find, eager=tensor.dim() == 0, look=self._look)
         if key == "step" and tensor.dim() == 0:
-            return self._placer.step_like(full_key, find, param, look=self._look)
-        return self._placer.private(full_key, find, look=self._look)
+            return placer.step_like(full_key, find, param, look=self._look)
+        return placer.private(full_key, find, look=self._look)
 
     def check(self):
         """Before a save. Raises if there is a state tensor that was not there at registration: it would not be

@@ -61,3 +61,10 @@ def test_plain_model_of_several_ranks_needs_to_be_told():
 def test_private_model_of_several_ranks_has_no_group():
     model = walk_model.unwrap(nn.Linear(1, 1))
     assert walk_model.plain_group(model, rank=1, world_size=2, replicate_group=PRIVATE).name is None
+
+
+def test_buffers_can_have_a_prefix():
+    bare = walk_model.unwrap(nn.BatchNorm1d(2))
+    records = walk_model.buffer_records(bare, ALONE, prefix="part1.")
+    assert [record.key for record in records] == [
+        "part1.running_mean", "part1.running_var", "part1.num_batches_tracked"]

@@ -158,3 +158,27 @@ def test_state_that_was_put_in_the_place_of_another_is_found():
     optimizer.state[model.weight] = {key: value.clone() for key, value in optimizer.state[model.weight].items()}
     now = records["optimizer.weight.exp_avg"].current()
     assert now is optimizer.state[model.weight]["exp_avg"] and now is not before
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)])
+def test_parameters_whose_gradients_somebody_sets_have_state_too(kind):
+    main = torch.ones(3)
+    optimizer = kind([main])
+    state = OptimizerState(optimizer, {"main": main}, ALONE, every=True)
+    keys = {record.key for record in state.records()}
+    main.grad = torch.ones(3)
+    optimizer.step()
+    state.check()
+    assert keys == {f"optimizer.main.{key}" for key, value in optimizer.state[main].items() if torch.is_tensor(value)}
+
+
+def test_each_parameter_may_have_a_placer_of_its_own():
+    class ByName(Placer):
+        def of(self, name):
+            return Placer(0, groups.of_ranks([0, len(name)]))
+
+    model = nn.Linear(2, 2)
+    state = OptimizerState(torch.optim.AdamW(model.parameters()), dict(model.named_parameters()), ByName(0, None))
+    assert {record.key: record.group for record in state.records() if "exp_avg" in record.key} == {
+        "optimizer.bias.exp_avg": "ranks:0,4", "optimizer.bias.exp_avg_sq": "ranks:0,4",
+        "optimizer.weight.exp_avg": "ranks:0,6", "optimizer.weight.exp_avg_sq": "ranks:0,6"}
