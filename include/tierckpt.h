@@ -273,6 +273,91 @@ typedef struct tck_stats {
 
 TCK_API TCK_MUST_CHECK tck_status_t tck_stats(tck_client_t *client, tck_stats_t *stats_out);
 
+/* ---- published versions ---------------------------------------------------------------------------------------- */
+
+/* What lies on storage, read without agents, by any program and with any number of ranks. Nothing here is collective or
+ * needs a client. One published version is read by one thread at a time. Each byte that is handed out was checked
+ * together with its chunk against the CRC in the version's manifest, and by the manifest every file is there with its
+ * size: what a plain safetensors reader does not notice is an error here. Each error names file and reason. */
+typedef struct tck_published tck_published_t;
+
+typedef struct tck_open_params {
+    size_t struct_size;      /* sizeof(tck_open_params_t) */
+    const char *path;        /* a version's directory, wherever it was copied to; or NULL: looked for in save_dir and */
+    const char *config_file; /* load_dir of this configuration, */
+    const char *config_json; /* which is given as in tck_attach_params */
+    uint64_t step;           /* TCK_NEWEST, or the newest version of this step; unused with a path */
+} tck_open_params_t;
+
+/* Opens a version, and reads the header of each of its files. TCK_NEWEST passes over what has no valid manifest or
+ * lacks a file, as agents do (tck_published_info says so). On failure *published_out is untouched and the text is in
+ * tck_published_errmsg(NULL). TCK_ERR_NOENT: nothing is published. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_open_published(const tck_open_params_t *params,
+                                                       tck_published_t **published_out);
+TCK_API void tck_close_published(tck_published_t *published);
+
+/* As tck_errmsg; NULL: of this thread's last failed tck_open_published. */
+TCK_API const char *tck_published_errmsg(const tck_published_t *published);
+
+typedef struct tck_published_info {
+    size_t struct_size; /* sizeof(tck_published_info_t), set by the caller */
+    tck_version_t version;
+    const char *job;         /* this text and those below: valid until tck_close_published */
+    const char *path;        /* of its directory */
+    const char *passed_over; /* "", or the newest version that was passed over for this one, and why */
+    uint64_t wall_ms;        /* when it was published, milliseconds since 1970 */
+    uint64_t bytes;          /* of all files */
+    uint64_t entry_count;
+    uint32_t file_count;
+    uint32_t world_size; /* of the job that saved it */
+} tck_published_info_t;
+
+TCK_API TCK_MUST_CHECK tck_status_t tck_published_info(tck_published_t *published, tck_published_info_t *info_out);
+
+/* One piece of a tensor, or a blob, as a rank has saved it. */
+typedef struct tck_entry {
+    size_t struct_size; /* sizeof(tck_entry_t), set by the caller */
+    const char *key;    /* this and file: valid until tck_close_published */
+    const char *file;
+    uint64_t bytes; /* of a blob: with its length before it and the room behind it, docs/formats.md */
+    tck_dtype_t dtype;
+    uint32_t ndim;
+    uint64_t global_shape[TCK_MAX_NDIM], offset[TCK_MAX_NDIM], local_shape[TCK_MAX_NDIM]; /* as in tck_record_t */
+    int blob;
+    int rank; /* whose alone it was in the world that saved it; -1: a replica group's */
+} tck_entry_t;
+
+/* Entry number index, below entry_count. They are sorted by key, then by their place in the tensor; fillers are left
+ * out, and what several groups have saved of the same piece stands once. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_published_entry(tck_published_t *published, uint64_t index,
+                                                        tck_entry_t *entry_out);
+
+/* Copies len of the entry's bytes, from byte first on. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_read_entry(tck_published_t *published, uint64_t index, uint64_t first,
+                                                   uint64_t len, void *to);
+
+/* A box of a whole tensor. */
+typedef struct tck_box {
+    size_t struct_size; /* sizeof(tck_box_t) */
+    const char *key;
+    tck_dtype_t dtype;
+    uint32_t ndim;
+    uint64_t global_shape[TCK_MAX_NDIM], offset[TCK_MAX_NDIM], local_shape[TCK_MAX_NDIM]; /* as in tck_record_t */
+} tck_box_t;
+
+/* Fills the box, contiguous in C order at to, from whatever entries have parts of it; only what is needed is read. No
+ * conversion: dtype and global shape must be those saved. TCK_ERR_NOENT: nobody saved this tensor. TCK_ERR_LAYOUT: some
+ * part of the box is in no entry, or several ranks have saved the same box as their own, so that it cannot be told
+ * which is meant (tck_read_entry reads each). After such an error *to is unchanged; after one of reading it is in
+ * part written, with checked bytes. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_read_box(tck_published_t *published, const tck_box_t *box, void *to);
+
+/* The bytes of a blob: that of a rank of the world that saved it, or with rank -1 the one that there is.
+ * TCK_ERR_LAYOUT: there are several of this key. *size_out is the whole size also if cap is smaller; then
+ * TCK_ERR_NOSPC and nothing is copied. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_read_blob(tck_published_t *published, const char *key, int rank, void *data,
+                                                  size_t cap, size_t *size_out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,13 +7,13 @@
 
 #include "tiers/audit.h"
 #include "tiers/beneath.h"
+#include "tiers/names.h"
 #include "tiers/persistent.h"
 #include "tiers/uring.h"
 
-#define DIR_NAME_MAX 64 /* of the directories that we name: v<step>.t<term>, <term>-<step> */
-#define STAGE_DIR    "stage"
-#define TRASH_DIR    "trash"
-#define LATEST_NAME  "LATEST" /* for people and scripts; never read by us */
+#define STAGE_DIR   "stage"
+#define TRASH_DIR   "trash"
+#define LATEST_NAME "LATEST" /* for people and scripts; never read by us */
 
 /* uring, refs and what follows change in the loop's thread alone; the rest is set once, and read by pool threads too.
  */
@@ -40,8 +40,6 @@ void persistent_unref(struct persistent *p);
  * left out. */
 void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn *done, void *ctx);
 
-void version_dir_name(struct version version, char out[DIR_NAME_MAX]);
-bool version_dir_parse(const char *name, struct version *out);
 void stage_dir_name(struct version version, char out[DIR_NAME_MAX]);
 bool stage_dir_parse(const char *name, struct version *out);
 bool term_name_parse(const char *name, uint64_t *out);

@@ -18,6 +18,8 @@ _HOME = {
     "init": "checkpoint",
     "Checkpoint": "checkpoint",
     "PRIVATE": "groups",
+    "open_published": "published",
+    "Published": "published",
     "Error": "errors",
     "InvalidArgument": "errors",
     "NoMemory": "errors",

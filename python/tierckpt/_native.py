@@ -61,9 +61,40 @@ class _Stats(ctypes.Structure):
                 ("published_step", c_uint64), ("segment_bytes", c_uint64), ("page_bytes", c_uint32)]
 
 
+class _OpenParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("path", c_char_p), ("config_file", c_char_p), ("config_json", c_char_p),
+                ("step", c_uint64)]
+
+
+class _PublishedInfo(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("version", _Version), ("job", c_char_p), ("path", c_char_p),
+                ("passed_over", c_char_p), ("wall_ms", c_uint64), ("bytes", c_uint64), ("entry_count", c_uint64),
+                ("file_count", c_uint32), ("world_size", c_uint32)]
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("key", c_char_p), ("file", c_char_p), ("bytes", c_uint64),
+                ("dtype", c_int), ("ndim", c_uint32), ("global_shape", c_uint64 * MAX_NDIM),
+                ("offset", c_uint64 * MAX_NDIM), ("local_shape", c_uint64 * MAX_NDIM), ("blob", c_int),
+                ("rank", c_int)]
+
+
+class _Box(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("key", c_char_p), ("dtype", c_int), ("ndim", c_uint32),
+                ("global_shape", c_uint64 * MAX_NDIM), ("offset", c_uint64 * MAX_NDIM),
+                ("local_shape", c_uint64 * MAX_NDIM)]
+
+
+PublishedInfo = namedtuple("PublishedInfo", "version job path passed_over wall_ms bytes entry_count file_count "
+                                            "world_size")
+
+Entry = namedtuple("Entry", "key file bytes dtype global_shape offset local_shape blob rank")
+"""A piece of a tensor, or a blob, as a rank has saved it; rank is None if a replica group did."""
+
 Stats = namedtuple("Stats", [name for name, _ in _Stats._fields_ if name != "struct_size"])
 
 _CLIENT = c_void_p
+_PUBLISHED = c_void_p
 # Name: (result, arguments). A result of None here means "a status, raised unless it is TCK_OK".
 _FUNCTIONS = {
     "tck_attach": (None, [POINTER(_AttachParams), POINTER(_CLIENT)]),
@@ -81,6 +112,14 @@ _FUNCTIONS = {
     "tck_query": (None, [_CLIENT, POINTER(_Version)]),
     "tck_restore": (None, [_CLIENT, c_uint64, POINTER(_Restored)]),
     "tck_stats": (None, [_CLIENT, POINTER(_Stats)]),
+    "tck_open_published": (None, [POINTER(_OpenParams), POINTER(_PUBLISHED)]),
+    "tck_close_published": (c_void_p, [_PUBLISHED]),
+    "tck_published_errmsg": (c_char_p, [_PUBLISHED]),
+    "tck_published_info": (None, [_PUBLISHED, POINTER(_PublishedInfo)]),
+    "tck_published_entry": (None, [_PUBLISHED, c_uint64, POINTER(_Entry)]),
+    "tck_read_entry": (None, [_PUBLISHED, c_uint64, c_uint64, c_uint64, c_void_p]),
+    "tck_read_box": (None, [_PUBLISHED, POINTER(_Box), c_void_p]),
+    "tck_read_blob": (None, [_PUBLISHED, c_char_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)]),
     "tck_strerror": (c_char_p, [c_int]),
     "tck_errmsg": (c_char_p, [_CLIENT]),
 }
@@ -216,3 +255,61 @@ class Client:
         out = _Stats(ctypes.sizeof(_Stats))
         self._check(self._library.tck_stats(self._live(), byref(out)))
         return Stats(*(getattr(out, name) for name in Stats._fields))
+
+
+class Published:
+    """tck_published_t: a published version, open from when it is made until close."""
+
+    def __init__(self, *, path=None, config_file=None, config_json=None, step=NEWEST):
+        self._library = _load_library()
+        self._handle = c_void_p()
+        params = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
+        self._check(self._library.tck_open_published(byref(params), byref(self._handle)))
+
+    def _check(self, status: int):
+        if status != 0:
+            text = self._library.tck_published_errmsg(self._handle).decode(errors="replace")
+            raise errors.from_status(status, text or self._library.tck_strerror(status).decode())
+
+    def _live(self):
+        if not self._handle:
+            raise errors.InvalidArgument("the published version is closed")
+        return self._handle
+
+    def close(self):
+        if self._handle:
+            self._library.tck_close_published(self._handle)
+            self._handle = c_void_p()
+
+    def info(self) -> PublishedInfo:
+        out = _PublishedInfo(ctypes.sizeof(_PublishedInfo))
+        self._check(self._library.tck_published_info(self._live(), byref(out)))
+        texts = (out.job.decode(), os.fsdecode(out.path), out.passed_over.decode(errors="replace"))
+        return PublishedInfo(Version(out.version.term, out.version.step), *texts, out.wall_ms, out.bytes,
+                             out.entry_count, out.file_count, out.world_size)
+
+    def entry(self, index: int) -> Entry:
+        out = _Entry(ctypes.sizeof(_Entry))
+        self._check(self._library.tck_published_entry(self._live(), index, byref(out)))
+        shapes = (tuple(numbers[:out.ndim]) for numbers in (out.global_shape, out.offset, out.local_shape))
+        return Entry(out.key.decode(), out.file.decode(), out.bytes, DTYPES[out.dtype], *shapes, bool(out.blob),
+                     None if out.rank < 0 else out.rank)
+
+    def read_entry(self, index: int, first: int, size: int, address: int):
+        self._check(self._library.tck_read_entry(self._live(), index, first, size, address))
+
+    def read_box(self, *, key, dtype, global_shape, offset, shape, address: int):
+        shape_type = c_uint64 * MAX_NDIM
+        box = _Box(ctypes.sizeof(_Box), _bytes(key), DTYPES.index(dtype), len(global_shape),
+                   shape_type(*global_shape), shape_type(*offset), shape_type(*shape))
+        self._check(self._library.tck_read_box(self._live(), byref(box), address))
+
+    def read_blob(self, key: str, rank: int | None) -> bytes:
+        handle, name, size, whose = self._live(), _bytes(key), c_size_t(), -1 if rank is None else rank
+        status = self._library.tck_read_blob(handle, name, whose, None, 0, byref(size))
+        if status != _NOSPC:
+            self._check(status)
+            return b""
+        data = ctypes.create_string_buffer(size.value)
+        self._check(self._library.tck_read_blob(handle, name, whose, data, size.value, byref(size)))
+        return data.raw

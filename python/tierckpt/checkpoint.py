@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """init and the Checkpoint that it returns: what a training program calls."""
 
-import json
 import logging
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -14,6 +12,7 @@ from .blobs import Blob, BlobTable
 from .extra import Extra
 from .oob import World, join_world
 from .placer import Placer
+from .published import configuration
 from .records import Record, RecordTable
 from .rng import Rng
 from .walk_optimizer import OptimizerState
@@ -90,20 +89,13 @@ def before_optimizer_step(optimizer: torch.optim.Optimizer) -> Fence:
 def attach(contents: Contents, *, world: World, config=None, overrides=None, fences: Iterable[Fence] = ()
            ) -> "Checkpoint":
     """What init does, for contents that somebody else has made. Collective over `world`."""
-    client = _native.Client(**_configuration(config, overrides), rank=world.rank, world_size=world.size,
+    client = _native.Client(**configuration(config, overrides), rank=world.rank, world_size=world.size,
                             oob=world.oob)
     try:
         return Checkpoint(client, contents, BlobTable(world.rank, contents.blobs), fences)
     except BaseException:
         client.detach(job_done=False)
         raise
-
-
-def _configuration(config, overrides) -> dict:
-    values = dict(config) if isinstance(config, dict) else {}
-    values.update(overrides or {})
-    path = None if config is None or isinstance(config, dict) else os.fspath(config)
-    return {"config_file": path, "config_json": json.dumps(values) if values else None}
 
 
 def _blobs(state, scheduler, extra, rng, capacity: dict) -> list[Blob]:

@@ -29,6 +29,8 @@ _DTYPES = {
     torch.float8_e5m2: "F8_E5M2",
 }
 
+TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
+
 
 @dataclass(frozen=True)
 class Record:

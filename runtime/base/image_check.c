@@ -14,7 +14,9 @@
 /* One walk over the entries and the two lists that name them again. */
 struct check {
     const json_t *entry, *sharding, *global;
-    uint64_t at; /* where the next entry must begin */
+    uint64_t at;                     /* where the next entry must begin */
+    uint64_t data_start;             /* of the image */
+    const struct image_visit *visit; /* may be NULL */
     struct error *err;
 };
 
@@ -22,9 +24,9 @@ struct tensor {
     const char *key;
     tck_dtype_t dtype;
     uint32_t ndim;
-    uint64_t shape[TCK_MAX_NDIM], offset[TCK_MAX_NDIM];
+    uint64_t shape[TCK_MAX_NDIM], offset[TCK_MAX_NDIM], whole[TCK_MAX_NDIM];
     uint64_t begin, end;
-    bool filler;
+    bool filler, blob;
 };
 
 static tck_status_t bad(struct error *err, const char *key, const char *why)
@@ -126,26 +128,44 @@ static tck_status_t check_sharding(struct check *check, struct tensor *tensor)
 }
 
 /* What the list of global shapes does not name is a filler or a blob. */
-static tck_status_t check_global(struct check *check, const struct tensor *tensor)
+static tck_status_t check_global(struct check *check, struct tensor *tensor)
 {
-    uint64_t whole[TCK_MAX_NDIM];
     uint32_t count = 0;
 
     if (check->global == NULL || tensor->filler || strcmp(json_key(check->global), tensor->key) != 0) {
-        bool blob = tensor->dtype == TCK_U8 && tensor->ndim == 1 && tensor->offset[0] == 0 &&
-                    tensor->shape[0] >= BLOB_PREFIX_BYTES;
-        return tensor->filler || blob ? TCK_OK : bad(check->err, tensor->key, "has no global shape");
+        tensor->blob = !tensor->filler && tensor->dtype == TCK_U8 && tensor->ndim == 1 && tensor->offset[0] == 0 &&
+                       tensor->shape[0] >= BLOB_PREFIX_BYTES;
+        memcpy(tensor->whole, tensor->shape, sizeof(tensor->whole));
+        return tensor->filler || tensor->blob ? TCK_OK : bad(check->err, tensor->key, "has no global shape");
     }
-    if (!read_numbers(check->global, whole, TCK_MAX_NDIM, &count) || count != tensor->ndim) {
+    if (!read_numbers(check->global, tensor->whole, TCK_MAX_NDIM, &count) || count != tensor->ndim) {
         return bad(check->err, tensor->key, "global shape has other dimensions");
     }
     for (uint32_t d = 0; d < count; d++) {
-        if (tensor->offset[d] > whole[d] || tensor->shape[d] > whole[d] - tensor->offset[d]) {
+        if (tensor->offset[d] > tensor->whole[d] || tensor->shape[d] > tensor->whole[d] - tensor->offset[d]) {
             return bad(check->err, tensor->key, "reaches out of its global shape");
         }
     }
     check->global = json_next(check->global);
     return TCK_OK;
+}
+
+static tck_status_t visit_entry(const struct check *check, const struct tensor *tensor)
+{
+    struct image_entry entry = {.key = tensor->key,
+                                .dtype = tensor->dtype,
+                                .ndim = tensor->ndim,
+                                .global_shape = tensor->whole,
+                                .offset = tensor->offset,
+                                .shape = tensor->shape,
+                                .begin = check->data_start + tensor->begin,
+                                .bytes = tensor->end - tensor->begin,
+                                .blob = tensor->blob};
+
+    if (check->visit == NULL || tensor->filler) {
+        return TCK_OK;
+    }
+    return check->visit->entry(check->visit->ctx, &entry, check->err);
 }
 
 static tck_status_t check_entry(struct check *check)
@@ -164,6 +184,9 @@ static tck_status_t check_entry(struct check *check)
     }
     if (status == TCK_OK) {
         status = check_global(check, &tensor);
+    }
+    if (status == TCK_OK) {
+        status = visit_entry(check, &tensor);
     }
     if (status == TCK_OK) {
         check->at = tensor.end;
@@ -225,8 +248,8 @@ static tck_status_t check_metadata(const json_t *metadata, struct error *err)
     return TCK_OK;
 }
 
-/* The size of the data that a parsed header describes. */
-static tck_status_t check_header(const json_t *header, uint64_t *data_bytes_out, struct error *err)
+/* The size of the data that a parsed header describes goes into check->at. */
+static tck_status_t check_header(const json_t *header, struct check *check)
 {
     const json_t *metadata = json_is_object(header) ? json_first(header) : NULL;
     json_t *sharding = NULL, *global = NULL;
@@ -235,64 +258,84 @@ static tck_status_t check_header(const json_t *header, uint64_t *data_bytes_out,
     if (metadata == NULL || strcmp(json_key(metadata), IMAGE_METADATA) != 0) {
         metadata = NULL;
     }
-    status = check_metadata(metadata, err);
+    status = check_metadata(metadata, check->err);
     if (status == TCK_OK) {
-        status = parse_list(metadata, IMAGE_SHARDING, &sharding, err);
+        status = parse_list(metadata, IMAGE_SHARDING, &sharding, check->err);
     }
     if (status == TCK_OK) {
-        status = parse_list(metadata, IMAGE_GLOBAL_SHAPE, &global, err);
+        status = parse_list(metadata, IMAGE_GLOBAL_SHAPE, &global, check->err);
     }
     if (status == TCK_OK) {
-        struct check check = {json_next(metadata), json_first(sharding), json_first(global), 0, err};
-
-        status = check_entries(&check);
-        *data_bytes_out = check.at;
+        check->entry = json_next(metadata);
+        check->sharding = json_first(sharding);
+        check->global = json_first(global);
+        status = check_entries(check);
     }
     json_free(sharding);
     json_free(global);
     return status;
 }
 
-/* The length prefix of len bytes at hand. */
-static tck_status_t check_length(const void *image, uint64_t len, uint64_t *json_bytes_out, struct error *err)
+tck_status_t image_header_bytes(const void *image, uint64_t len, uint64_t image_bytes, uint64_t *out, struct error *err)
 {
     struct reader r = reader_of(image, len < LENGTH_BYTES ? 0 : LENGTH_BYTES);
     uint64_t json_bytes = read_u64(&r);
 
-    if (r.failed || json_bytes > IMAGE_HEADER_MAX || json_bytes > len - LENGTH_BYTES) {
-        return error_set(err, TCK_ERR_CORRUPT, "header of %" PRIu64 " bytes in %" PRIu64, json_bytes, len);
+    if (r.failed || image_bytes < LENGTH_BYTES || json_bytes > IMAGE_HEADER_MAX ||
+        json_bytes > image_bytes - LENGTH_BYTES) {
+        return error_set(err, TCK_ERR_CORRUPT, "header of %" PRIu64 " bytes in %" PRIu64, json_bytes, image_bytes);
     }
     if ((json_bytes + LENGTH_BYTES) % IMAGE_ALIGN != 0) {
         return error_set(err, TCK_ERR_CORRUPT, "header of %" PRIu64 " bytes: data does not begin at a multiple of %d",
                          json_bytes, IMAGE_ALIGN);
     }
-    *json_bytes_out = json_bytes;
+    *out = LENGTH_BYTES + json_bytes;
     return TCK_OK;
 }
 
-tck_status_t image_check(const void *image, uint64_t len, uint64_t *data_start_out, uint64_t *bytes_out,
-                         struct error *err)
+static tck_status_t walk(const void *image, uint64_t len, struct check *check)
 {
-    uint64_t json_bytes = 0, data_bytes = 0;
     json_t *header = NULL;
-    tck_status_t status = check_length(image, len, &json_bytes, err);
+    tck_status_t status = image_header_bytes(image, len, len, &check->data_start, check->err);
     const char *text = (const char *)image + LENGTH_BYTES;
+    uint64_t json_bytes = check->data_start - LENGTH_BYTES;
 
     if (status != TCK_OK) {
         return status;
     }
     if (text[0] != '{' || !utf8_valid(text, json_bytes)) {
-        return error_set(err, TCK_ERR_CORRUPT, "the header does not begin with { or is not UTF-8");
+        return error_set(check->err, TCK_ERR_CORRUPT, "the header does not begin with { or is not UTF-8");
     }
-    status = json_parse(text, json_bytes, &header, err);
+    status = json_parse(text, json_bytes, &header, check->err);
     if (status != TCK_OK) {
-        return error_prefix(err, "image header");
+        return error_prefix(check->err, "image header");
     }
-    status = check_header(header, &data_bytes, err);
+    status = check_header(header, check);
     json_free(header);
+    return status;
+}
+
+tck_status_t image_check(const void *image, uint64_t len, uint64_t *data_start_out, uint64_t *bytes_out,
+                         struct error *err)
+{
+    struct check check = {.err = err};
+    tck_status_t status = walk(image, len, &check);
+
     if (status == TCK_OK) {
-        *data_start_out = LENGTH_BYTES + json_bytes;
-        *bytes_out = *data_start_out + data_bytes;
+        *data_start_out = check.data_start;
+        *bytes_out = check.data_start + check.at;
+    }
+    return status;
+}
+
+tck_status_t image_walk(const void *image, uint64_t len, const struct image_visit *visit, uint64_t *bytes_out,
+                        struct error *err)
+{
+    struct check check = {.visit = visit, .err = err};
+    tck_status_t status = walk(image, len, &check);
+
+    if (status == TCK_OK) {
+        *bytes_out = check.data_start + check.at;
     }
     return status;
 }

@@ -5,6 +5,7 @@
 #include "base/image.h"
 #include "base/utf8.h"
 
+#include <endian.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -392,24 +393,37 @@ static tck_status_t sort_records(struct layout *layout, struct error *err)
 
 /* ---- ids ----------------------------------------------------------------------------------------------------- */
 
+static uint8_t *put_number(uint8_t *at, uint64_t value, size_t bytes)
+{
+    uint64_t little = htole64(value);
+
+    memcpy(at, &little, bytes);
+    return at + bytes;
+}
+
+struct hash128 shard_id(const char *group, uint32_t piece, uint32_t rank, uint32_t world_size, struct hash128 table)
+{
+    uint8_t text[2 + TCK_MAX_KEY + 3 * sizeof(uint32_t) + sizeof(table)];
+    size_t len = strnlen(group, TCK_MAX_KEY);
+    uint8_t *at = put_number(text, len, sizeof(uint16_t));
+
+    memcpy(at, group, len);
+    at = put_number(at + len, piece, sizeof(uint32_t));
+    at = put_number(at, rank, sizeof(uint32_t));
+    at = put_number(at, world_size, sizeof(uint32_t));
+    at = put_number(at, table.hi, sizeof(uint64_t));
+    at = put_number(at, table.lo, sizeof(uint64_t));
+    return hash128_of(text, (size_t)(at - text));
+}
+
 /* The image header says all of the record table. The piece number keeps apart what one group splits into. */
-static tck_status_t set_id(const struct layout *layout, struct shard *shard, uint32_t rank, uint32_t world_size)
+static void set_id(const struct layout *layout, struct shard *shard, uint32_t rank, uint32_t world_size)
 {
     bool is_private = shard->group[0] == '\0';
     struct hash128 table = hash128_of(shard->header, shard->header_bytes);
-    struct writer w = writer_new(0);
+    uint32_t piece = layout->records[shard->records[0]].shard;
 
-    write_str(&w, shard->group);
-    write_u32(&w, layout->records[shard->records[0]].shard);
-    write_u32(&w, is_private ? rank : 0);
-    write_u32(&w, is_private ? world_size : 0);
-    write_hash128(&w, table);
-    if (!w.failed) {
-        shard->id = hash128_of(w.data, w.len);
-    }
-    tck_status_t status = w.failed ? TCK_ERR_NOMEM : TCK_OK;
-    writer_free(&w);
-    return status;
+    shard->id = shard_id(shard->group, piece, is_private ? rank : 0, is_private ? world_size : 0, table);
 }
 
 static int compare_shards(const void *a, const void *b)
@@ -424,12 +438,10 @@ static tck_status_t build_images(struct layout *layout, uint32_t rank, uint32_t 
     for (uint32_t i = 0; i < layout->shard_count; i++) {
         tck_status_t status = image_build(layout, &layout->shards[i], err);
 
-        if (status == TCK_OK && set_id(layout, &layout->shards[i], rank, world_size) != TCK_OK) {
-            status = error_set(err, TCK_ERR_NOMEM, "no memory for the id of a shard");
-        }
         if (status != TCK_OK) {
             return status;
         }
+        set_id(layout, &layout->shards[i], rank, world_size);
     }
     return TCK_OK;
 }

@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
 # Includes go one way, and each library has one door. base <- core <- agent; tiers and recovery see base and core, never
-# each other; client sees base only; nothing includes agent. A library's header is included by one file of the product.
+# each other; reader sees base and what it is built of in tiers and recovery (which see base alone); client sees base and
+# reader; nothing includes agent. A library's header is included by one file of the product.
 set -u
 cd "${1:-$(dirname "$0")/../..}" || exit 1
 bad=0
 complain() { printf '%s\n' "$*"; bad=1; }
 
-# allowed FOLDER PATTERN: project includes of the folder's files must match the pattern.
+# allowed FOLDER PATTERN [FILES]: project includes of the folder's files (of all, or those of a glob) match the pattern.
 allowed() {
     local file include
     while IFS=: read -r file include; do
-        [[ $include =~ ^($2)/ || $include == tierckpt.h ]] || complain "$file includes $include: $1 may see only: $2"
-    done < <(grep -rHoE '^#include "[^"]+"' "$1" --include='*.c' --include='*.h' | sed -E 's/:#include "([^"]+)"/:\1/')
+        [[ $include =~ ^($2)(/|$) || $include == tierckpt.h ]] || complain "$file includes $include: $1 may see only: $2"
+    done < <(grep -rHoE '^#include "[^"]+"' "$1" --include="${3:-*.[ch]}" | sed -E 's/:#include "([^"]+)"/:\1/')
 }
 allowed runtime/base 'base'
 allowed runtime/core 'base|core'
-allowed runtime/client 'base|client'
+read_files='tiers/(manifest|beneath|names).h'
+allowed runtime/reader "base|reader|$read_files|recovery/reshard.h"
+for file in manifest beneath names; do allowed tiers "base|$read_files" "$file.[ch]"; done
+allowed recovery 'base|recovery/reshard.h' 'reshard.[ch]'
+allowed runtime/client 'base|client|reader'
 allowed tiers 'base|core|tiers'
 allowed recovery 'base|core|recovery'
 allowed runtime/agent 'base|core|tiers|recovery|agent'

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading what was published, without agents and without the job that saved it.
+
+    with tierckpt.open_published("tierckpt.json") as version:
+        print(version.step, version.keys)
+        weight = version.read("layers.0.weight")
+"""
+
+import json
+import os
+import warnings
+from pathlib import Path
+
+import torch
+
+from . import _native, errors
+from .records import TORCH_DTYPES
+
+_MANIFEST = "manifest.json"
+
+
+def open_published(source=None, *, step: int | None = None, overrides: dict | None = None) -> "Published":
+    """Opens the newest published version, or the newest of a step.
+
+    source     a version's directory; or the configuration, as for init: path of a JSON file, or a dict
+    overrides  dict of keys that win over those of the configuration
+
+    Raises NotFound if there is none. A newer version that is damaged is passed over with a warning, as agents do."""
+    if isinstance(source, (str, os.PathLike)) and Path(source, _MANIFEST).is_file():
+        if step is not None or overrides is not None:
+            raise errors.InvalidArgument(f"{os.fspath(source)} is a version: step= and overrides= say which of a job's")
+        native = _native.Published(path=os.fspath(source))
+    else:
+        native = _native.Published(**configuration(source, overrides),
+                                   step=_native.NEWEST if step is None else step)
+    published = Published(native)
+    if published.info.passed_over:
+        warnings.warn(f"passed over: {published.info.passed_over}", stacklevel=2)
+    return published
+
+
+def configuration(config, overrides) -> dict:
+    """What the library takes, of a path or a dict, and a dict of keys that win."""
+    values = dict(config) if isinstance(config, dict) else {}
+    values.update(overrides or {})
+    path = None if config is None or isinstance(config, dict) else os.fspath(config)
+    return {"config_file": path, "config_json": json.dumps(values) if values else None}
+
+
+class Published:
+    """A published version. Every byte is checked against the version's digests before it is handed out. Use it from
+    one thread at a time; as a context manager it closes itself."""
+
+    def __init__(self, native: _native.Published):
+        self._native = native
+        self.info = native.info()
+        """version, job, path, passed_over, wall_ms, bytes, entry_count, file_count, world_size"""
+        self.entries: list[_native.Entry] = [native.entry(i) for i in range(self.info.entry_count)]
+        """What each rank has saved, sorted by key: key, file, bytes, dtype, global_shape, offset, local_shape, blob,
+        rank (None: a replica group's)."""
+        self._tensors = {entry.key: entry for entry in self.entries if not entry.blob}
+
+    @property
+    def version(self) -> _native.Version:
+        return self.info.version
+
+    @property
+    def step(self) -> int:
+        return self.info.version.step
+
+    @property
+    def keys(self) -> list[str]:
+        """Of the tensors."""
+        return list(self._tensors)
+
+    def _entry(self, key: str) -> _native.Entry:
+        if key not in self._tensors:
+            raise errors.NotFound(f"{self.info.path} has no tensor {key!r}")
+        return self._tensors[key]
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        return self._entry(key).global_shape
+
+    def dtype(self, key: str) -> torch.dtype:
+        return TORCH_DTYPES[self._entry(key).dtype]
+
+    def read(self, key: str) -> torch.Tensor:
+        """The whole tensor."""
+        shape = self.shape(key)
+        return self.read_box(key, (0,) * len(shape), shape)
+
+    def read_box(self, key: str, offset, shape, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The part of a tensor that begins at offset, whatever pieces it was saved in: a new tensor, or out, which
+        must be contiguous, on the CPU, and of this shape and dtype."""
+        whole, dtype = self._entry(key), self.dtype(key)
+        offset, shape = tuple(offset), tuple(shape)
+        if out is None:
+            out = torch.empty(shape, dtype=dtype)
+        _check_out(key, out, shape, dtype)
+        if not len(offset) == len(shape) == len(whole.global_shape):
+            raise errors.InvalidArgument(f"{key} has {len(whole.global_shape)} dimensions, offset and shape have "
+                                         f"{len(offset)} and {len(shape)}")
+        self._native.read_box(key=key, dtype=whole.dtype, global_shape=whole.global_shape, offset=offset, shape=shape,
+                              address=out.data_ptr())
+        return out
+
+    def read_entry(self, index: int) -> torch.Tensor:
+        """One of `entries` as it was saved: the only way to what several ranks each have as their own."""
+        entry = self.entries[index]
+        out = torch.empty(entry.local_shape, dtype=TORCH_DTYPES[entry.dtype])
+        self._native.read_entry(index, 0, entry.bytes, out.data_ptr())
+        return out
+
+    def blob(self, key: str, rank: int | None = None) -> bytes:
+        """The bytes of a blob; rank says whose if several ranks have one of this key."""
+        return self._native.read_blob(key, rank)
+
+    def close(self):
+        self._native.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.close()
+
+
+def _check_out(key: str, out: torch.Tensor, shape: tuple, dtype: torch.dtype):
+    if tuple(out.shape) != shape or out.dtype != dtype:
+        raise errors.InvalidArgument(f"{key}: out is {out.dtype} {tuple(out.shape)}, not {dtype} {shape}")
+    if out.device.type != "cpu" or not out.is_contiguous():
+        raise errors.InvalidArgument(f"{key}: out must be a contiguous tensor on the CPU")

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Bytes of the files of one published version. Whatever is handed out was read together with the whole of its chunk,
+ * and the chunk's CRC was that of the manifest. The last few chunks stay at hand. */
+#ifndef TCK_READER_CHUNKS_H
+#define TCK_READER_CHUNKS_H
+
+#include "tiers/manifest.h"
+
+#define CHUNKS_KEPT    4
+#define FILES_KEPT_MAX 64 /* open at a time */
+
+struct chunk_buffer {
+    uint8_t *bytes; /* owned; NULL: not used yet */
+    uint32_t file, chunk;
+    uint64_t used; /* when last; 0: holds nothing */
+};
+
+struct chunks {
+    int dir_fd;                      /* the caller's */
+    const struct manifest *manifest; /* the caller's */
+    int *fds;                        /* of each file; -1: not open */
+    uint32_t open_count, next_close;
+    struct chunk_buffer buffers[CHUNKS_KEPT];
+    uint64_t clock;
+    uint64_t read_bytes; /* from storage */
+};
+
+must_check tck_status_t chunks_open(struct chunks *chunks, int dir_fd, const struct manifest *manifest,
+                                    struct error *err);
+void chunks_close(struct chunks *chunks);
+/* Copies len bytes from offset at of a file. Every error names the file. */
+must_check tck_status_t chunks_read(struct chunks *chunks, uint32_t file, uint64_t at, uint64_t len, void *to,
+                                    struct error *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The directory of a published version, found by its path, or by job and step. */
+#ifndef TCK_READER_FIND_H
+#define TCK_READER_FIND_H
+
+#include "tiers/manifest.h"
+
+struct found {
+    int dir_fd;               /* owned, as are the rest */
+    char *path;               /* never NULL */
+    struct manifest manifest; /* checked, and all its files are there with their sizes */
+    struct error passed_over; /* the newest version that was passed over: why, if its code is not TCK_OK */
+};
+
+must_check tck_status_t find_by_path(const char *path, struct found *out, struct error *err);
+/* step TCK_NEWEST: the newest. */
+must_check tck_status_t find_by_step(const struct config *config, uint64_t step, struct found *out, struct error *err);
+void found_free(struct found *found);
+
+#endif

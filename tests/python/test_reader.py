@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""open_published: what ranks have saved comes back whole, in any box, and damage is an error."""
+
+import json
+
+import pytest
+import torch
+from harness import run
+
+import tierckpt
+
+KINDS = [("plain", 1), ("ddp", 2), ("fsdp", 2), ("hsdp", 4)]
+
+
+def publish(tmp_path, site, kind="fsdp", world=2):
+    """The state dict that was published."""
+    reference = tmp_path / "reference.pt"
+    run(tmp_path, "test_published:publish", world=world, kind=kind, config=site.config, reference=str(reference))
+    return torch.load(reference)
+
+
+@pytest.mark.parametrize("kind, world", KINDS)
+def test_every_tensor_is_read_whole(tmp_path, site, kind, world):
+    state = publish(tmp_path, site, kind, world)
+    with tierckpt.open_published(site.config) as version:
+        assert version.step == 2 and version.info.world_size == world
+        assert state.keys() <= set(version.keys)
+        for key, tensor in state.items():
+            assert version.shape(key) == tuple(tensor.shape) and version.dtype(key) == tensor.dtype
+            assert torch.equal(version.read(key), tensor), key
+
+
+def test_any_box_is_read_into_a_tensor_of_ones_own(tmp_path, site):
+    weight = publish(tmp_path, site)["0.weight"]
+    with tierckpt.open_published(site.config, step=2) as version:
+        for row in range(5):
+            out = torch.full((5 - row, 3), 9.0)
+            assert version.read_box("0.weight", (row, 2), (5 - row, 3), out=out) is out
+            assert torch.equal(out, weight[row:, 2:5])
+        assert version.read_box("0.weight", (1, 1), (0, 2)).shape == (0, 2)
+
+
+def test_wrong_boxes_are_refused(tmp_path, site):
+    publish(tmp_path, site)
+    with tierckpt.open_published(site.config) as version:
+        for offset, shape, out in [((0,), (1,), None), ((3, 0), (4, 1), None), ((0, 0), (2, 2), torch.zeros(2, 1)),
+                                   ((0, 0), (2, 2), torch.zeros(2, 2, dtype=torch.float64)),
+                                   ((0, 0), (2, 2), torch.zeros(2, 4)[:, ::2])]:
+            with pytest.raises(tierckpt.InvalidArgument):
+                version.read_box("0.weight", offset, shape, out=out)
+        with pytest.raises(tierckpt.NotFound):
+            version.read("nothing")
+
+
+def test_each_ranks_own_is_there_too(tmp_path, site):
+    publish(tmp_path, site)
+    with tierckpt.open_published(site.config) as version:
+        assert {entry.rank for entry in version.entries if "rng.torch" in entry.key} == {0, 1}
+        for rank in range(2):
+            saved = json.loads(version.blob(f"rank{rank}/tierckpt.optimizer"))
+            assert saved["inner"][0]["lr"] == 0.1
+        with pytest.raises(tierckpt.NotFound):
+            version.blob("rank0/tierckpt.optimizer", rank=1)
+        index = next(i for i, entry in enumerate(version.entries) if entry.key == "rank1/rng.torch")
+        assert torch.equal(version.read_entry(index), version.read("rank1/rng.torch"))
+
+
+def test_it_is_opened_by_its_directory(tmp_path, site):
+    state = publish(tmp_path, site, "plain", 1)
+    directory, = (site.dir / "save" / "test").glob("v*")
+    copied = directory.rename(tmp_path / "copied")
+    with tierckpt.open_published(copied) as version:
+        assert torch.equal(version.read("3.weight"), state["3.weight"])
+    with pytest.raises(tierckpt.InvalidArgument):
+        version.read("3.weight")
+    with pytest.raises(tierckpt.NotFound):
+        tierckpt.open_published(site.config)
+
+
+def test_a_missing_file_is_an_error(tmp_path, site):
+    publish(tmp_path, site)
+    file = next((site.dir / "save" / "test").glob("v*/shard-*.safetensors"))
+    file.unlink()
+    with pytest.raises(tierckpt.Error, match=file.name):
+        tierckpt.open_published(site.config)
+
+
+def test_what_is_passed_over_is_warned_of(tmp_path, site):
+    publish(tmp_path, site)
+    directory, = (site.dir / "save" / "test").glob("v*")
+    directory.with_name("v000000000009.t9").mkdir()
+    with pytest.warns(UserWarning, match="v000000000009.t9"):
+        with tierckpt.open_published(site.config) as version:
+            assert version.step == 2
+
+
+def test_a_damaged_chunk_is_an_error(tmp_path, site):
+    publish(tmp_path, site, "plain", 1)
+    file = next((site.dir / "save" / "test").glob("v*/shard-*.safetensors"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(tierckpt.Corrupt, match=f"{file.name}: chunk 0"):
+        tierckpt.open_published(site.config)

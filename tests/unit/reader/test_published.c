@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Published versions are read back as they were saved, in any other sharding, and damage is never handed out. */
+#include "base/layout.h"
+#include "tierckpt.h"
+#include "tiers/manifest.h"
+#include "tiers/names.h"
+
+#include <criterion/criterion.h>
+#include <endian.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RANKS 4
+#define ROWS  10
+#define COLS  6
+#define WIDE  (3u << 20) /* elements of the tensor that has several chunks */
+
+static char root[64];
+static tck_published_t *published;
+
+/* ---- making versions ------------------------------------------------------------------------------------------- */
+
+static const char *below(const char *name)
+{
+    static char paths[4][400];
+    static unsigned next;
+    char *out = paths[next++ % 4];
+    snprintf(out, sizeof(paths[0]), "%s/%s", root, name);
+    return out;
+}
+
+static uint32_t value(uint64_t row, uint64_t col)
+{
+    return (uint32_t)(row * 1000 + col);
+}
+
+struct part {
+    const char *key, *group;
+    uint64_t global[2], offset[2], shape[2];
+};
+
+static void add_tensor(struct layout *layout, const struct part *part)
+{
+    tck_record_t record = {.struct_size = sizeof(record), .key = part->key, .dtype = TCK_U32, .ndim = 2};
+    uint32_t *data = malloc(part->shape[0] * part->shape[1] * sizeof(*data));
+    memcpy(record.global_shape, part->global, sizeof(part->global));
+    memcpy(record.offset, part->offset, sizeof(part->offset));
+    memcpy(record.local_shape, part->shape, sizeof(part->shape));
+    for (uint64_t i = 0; i < part->shape[0] * part->shape[1]; i++) {
+        data[i] = value(part->offset[0] + i / part->shape[1], part->offset[1] + i % part->shape[1]);
+    }
+    record.addr = data;
+    record.replica_group = part->group;
+    cr_assert_eq(layout_add(layout, &record, NULL, NULL), TCK_OK);
+}
+
+/* "rows" is sharded by rows, "grid" in 2 x 2, "copy" the same on all, "pairs" on two groups that both have all of it,
+ * "own" each rank's own under one name, "wide" of rank 1 alone; and a blob. */
+static void add_records(struct layout *layout, uint32_t rank)
+{
+    char text[32];
+    const struct part parts[] = {
+        {"rows", NULL, {ROWS, COLS}, {rank * 3u, 0}, {rank == 3 ? 1 : 3, COLS}},
+        {"grid", NULL, {ROWS, COLS}, {rank / 2 * 4u, rank % 2 * 5u}, {rank / 2 ? 6 : 4, rank % 2 ? 1 : 5}},
+        {"copy", "all", {ROWS, COLS}, {0, 0}, {ROWS, COLS}},
+        {"pairs", rank < 2 ? "low" : "high", {ROWS, COLS}, {0, 0}, {ROWS, COLS}},
+        {"own", NULL, {1, COLS}, {0, 0}, {1, COLS}},
+        {"wide", NULL, {1, WIDE}, {0, 0}, {1, WIDE}},
+        {"rows", NULL, {ROWS, COLS}, {2, 1}, {1, 1}}, /* a second piece, inside one that others have */
+    };
+    for (size_t i = 0; i < 5; i++) {
+        add_tensor(layout, &parts[i]);
+    }
+    if (rank == 1) {
+        add_tensor(layout, &parts[5]);
+        add_tensor(layout, &parts[6]);
+    }
+    cr_assert_eq(layout_add_blob(layout, "origin", 100, NULL, NULL, NULL), TCK_OK);
+    struct record *blob = &layout->records[layout->record_count - 1];
+    uint64_t size = htole64((uint64_t)snprintf(text, sizeof(text), "I was rank %u", rank));
+    memcpy(blob->addr, &size, sizeof(size));
+    memcpy((char *)blob->addr + sizeof(size), text, strlen(text));
+}
+
+static void write_file(int dir_fd, const char *name, const void *data, size_t len)
+{
+    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    cr_assert_eq(write(fd, data, len), (ssize_t)len);
+    close(fd);
+}
+
+static void add_file(struct manifest *manifest, const struct layout *layout, const struct shard *shard, int dir_fd)
+{
+    struct manifest_file file = {.shard = shard->id, .bytes = shard->image_bytes};
+    uint8_t *image = calloc(1, shard->image_bytes);
+    memcpy(image, shard->header, shard->header_bytes);
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        const struct record *record = &layout->records[shard->records[i]];
+        memcpy(image + record->image_offset, record->addr, record->bytes);
+    }
+    file.crcs = calloc(chunk_count(file.bytes), sizeof(*file.crcs));
+    file.root = digest_image(image, file.bytes, file.crcs);
+    manifest_file_name(file.shard, file.name);
+    write_file(dir_fd, file.name, image, file.bytes);
+    free(image);
+    manifest->files = reallocarray(manifest->files, manifest->file_count + 1, sizeof(file));
+    manifest->files[manifest->file_count++] = file;
+}
+
+static void add_rank(struct manifest *manifest, uint32_t rank, int dir_fd)
+{
+    struct layout layout = {0};
+    add_records(&layout, rank);
+    cr_assert_eq(layout_build(&layout, rank, RANKS, NULL), TCK_OK);
+    for (uint32_t i = 0; i < layout.shard_count; i++) {
+        if (manifest_find(manifest, layout.shards[i].id) == NULL) {
+            add_file(manifest, &layout, &layout.shards[i], dir_fd);
+        }
+    }
+    for (uint32_t i = 0; i < layout.record_count; i++) {
+        if (!layout.records[i].blob) {
+            free(layout.records[i].addr);
+        }
+    }
+    layout_free(&layout);
+}
+
+static int compare_files(const void *a, const void *b)
+{
+    return hash128_cmp(((const struct manifest_file *)a)->shard, ((const struct manifest_file *)b)->shard);
+}
+
+static void publish(const char *dir, uint64_t term, uint64_t step)
+{
+    struct manifest manifest = {.job = "job", .version = {term, step}, .world_size = RANKS, .wall_ms = 5};
+    char name[DIR_NAME_MAX], path[400], *text;
+    size_t len;
+    version_dir_name(manifest.version, name);
+    snprintf(path, sizeof(path), "%s/job/%s", dir, name);
+    cr_assert_eq(mkdir(path, 0755), 0, "%s", path);
+    int dir_fd = open(path, O_RDONLY | O_DIRECTORY);
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        add_rank(&manifest, rank, dir_fd);
+        qsort(manifest.files, manifest.file_count, sizeof(*manifest.files), compare_files);
+    }
+    cr_assert_eq(manifest_print(&manifest, &text, &len, NULL), TCK_OK);
+    write_file(dir_fd, MANIFEST_NAME, text, len);
+    free(text);
+    manifest_free(&manifest);
+    close(dir_fd);
+}
+
+/* ---- setup ------------------------------------------------------------------------------------------------------ */
+
+static void setup(void)
+{
+    snprintf(root, sizeof(root), "/tmp/tck-reader-XXXXXX");
+    cr_assert_not_null(mkdtemp(root));
+    cr_assert_eq(mkdir(below("job"), 0755), 0);
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+static void teardown(void)
+{
+    tck_close_published(published);
+    nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+TestSuite(published, .init = setup, .fini = teardown);
+
+static tck_status_t open_step(uint64_t step, const char *load_dir)
+{
+    char json[400];
+    tck_open_params_t params = {.struct_size = sizeof(params), .config_json = json, .step = step};
+    snprintf(json, sizeof(json), "{\"job\":\"job\",\"save_dir\":\"%s\"%s%s%s}", root,
+             load_dir == NULL ? "" : ",\"load_dir\":\"", load_dir == NULL ? "" : load_dir,
+             load_dir == NULL ? "" : "\"");
+    return tck_open_published(&params, &published);
+}
+
+static void must_open(void)
+{
+    publish(root, 2, 7);
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK, "%s", tck_published_errmsg(NULL));
+}
+
+static void assert_text(const char *text, const char *part)
+{
+    cr_assert_not_null(strstr(text, part), "\"%s\" does not say \"%s\"", text, part);
+}
+
+static tck_published_info_t info(void)
+{
+    tck_published_info_t out = {.struct_size = sizeof(out)};
+    cr_assert_eq(tck_published_info(published, &out), TCK_OK);
+    return out;
+}
+
+static tck_entry_t entry(uint64_t i)
+{
+    tck_entry_t out = {.struct_size = sizeof(out)};
+    cr_assert_eq(tck_published_entry(published, i, &out), TCK_OK);
+    return out;
+}
+
+static uint64_t count_of(const char *key)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < info().entry_count; i++) {
+        count += strcmp(entry(i).key, key) == 0;
+    }
+    return count;
+}
+
+static tck_box_t box_of(const char *key, uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
+{
+    return (tck_box_t){.struct_size = sizeof(tck_box_t),
+                       .key = key,
+                       .dtype = TCK_U32,
+                       .ndim = 2,
+                       .global_shape = {ROWS, COLS},
+                       .offset = {row, col},
+                       .local_shape = {rows, cols}};
+}
+
+static void assert_box(const char *key, uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
+{
+    const tck_box_t box = box_of(key, row, col, rows, cols);
+    uint32_t data[ROWS * COLS + 1] = {[ROWS * COLS] = 77};
+    cr_assert_eq(tck_read_box(published, &box, data), TCK_OK, "%s", tck_published_errmsg(published));
+    for (uint64_t i = 0; i < rows * cols; i++) {
+        cr_assert_eq(data[i], value(row + i / cols, col + i % cols));
+    }
+    cr_assert_eq(data[ROWS * COLS], 77);
+}
+
+static void refuse_box(const tck_box_t *box, tck_status_t status, const char *why)
+{
+    uint32_t data[ROWS * COLS];
+    memset(data, 0x55, sizeof(data));
+    cr_assert_eq(tck_read_box(published, box, data), status, "%s", tck_published_errmsg(published));
+    assert_text(tck_published_errmsg(published), why);
+    for (uint32_t i = 0; i < ROWS * COLS; i++) {
+        cr_assert_eq(data[i], 0x55555555);
+    }
+}
+
+/* ---- what there is ------------------------------------------------------------------------------------------------
+ */
+
+Test(published, entries_say_what_was_saved)
+{
+    must_open();
+    cr_assert_eq(info().version.term, 2);
+    cr_assert_eq(info().version.step, 7);
+    cr_assert_eq(info().world_size, RANKS);
+    cr_assert_str_eq(info().passed_over, "");
+    assert_text(info().path, "/job/v000000000007.t2");
+    cr_assert_eq(count_of("rows"), RANKS + 1);
+    cr_assert_eq(count_of("own"), RANKS);
+    cr_assert_eq(count_of("origin"), RANKS);
+    cr_assert_eq(count_of("copy"), 1);
+    cr_assert_eq(info().entry_count, (RANKS + 1) + 3 * RANKS + 3);
+}
+
+Test(published, what_several_groups_have_stands_once)
+{
+    must_open();
+    cr_assert_eq(count_of("pairs"), 1);
+}
+
+Test(published, entries_are_sorted_and_name_whose_they_were)
+{
+    int owners = 0;
+    must_open();
+    for (uint64_t i = 0; i < info().entry_count; i++) {
+        tck_entry_t now = entry(i);
+        bool is_private = strcmp(now.key, "copy") != 0 && strcmp(now.key, "pairs") != 0;
+        cr_assert(i == 0 || strcmp(entry(i - 1).key, now.key) <= 0);
+        cr_assert_eq(now.rank >= 0, is_private);
+        cr_assert_eq(now.blob, strcmp(now.key, "origin") == 0);
+        if (strcmp(now.key, "grid") == 0) {
+            cr_assert_eq(now.offset[0], now.rank / 2 * 4u);
+            cr_assert_eq(now.offset[1], now.rank % 2 * 5u);
+            owners |= 1 << now.rank;
+        }
+    }
+    cr_assert_eq(owners, (1 << RANKS) - 1);
+}
+
+/* ---- boxes --------------------------------------------------------------------------------------------------------
+ */
+
+Test(published, any_box_is_read_whatever_the_sharding_was)
+{
+    must_open();
+    for (uint64_t row = 0; row < ROWS; row++) {
+        for (uint64_t col = 0; col < COLS; col++) {
+            assert_box("rows", row, col, ROWS - row, COLS - col);
+            assert_box("grid", 0, col, row + 1, COLS - col);
+            assert_box("copy", row, 0, 1, col);
+            assert_box("pairs", row, col, ROWS - row, 1);
+        }
+    }
+}
+
+Test(published, wrong_boxes_are_named)
+{
+    must_open();
+    tck_box_t box = box_of("rows", 5, 0, 6, COLS);
+    refuse_box(&box, TCK_ERR_INVAL, "do not fit");
+    box = box_of("rows", 0, 0, 1, 1);
+    box.dtype = TCK_F32;
+    refuse_box(&box, TCK_ERR_LAYOUT, "saved as U32, and is wanted as F32");
+    box = box_of("rows", 0, 0, 1, 1);
+    box.global_shape[0]++;
+    refuse_box(&box, TCK_ERR_LAYOUT, "saved with 10 in dimension 0, and is wanted with 11");
+    box = box_of("none", 0, 0, 1, 1);
+    refuse_box(&box, TCK_ERR_NOENT, "\"none\": nobody has saved it");
+    box = box_of("origin", 0, 0, 1, 1);
+    refuse_box(&box, TCK_ERR_LAYOUT, "is a blob");
+}
+
+Test(published, what_each_rank_has_of_its_own_is_not_mixed_up)
+{
+    must_open();
+    tck_box_t box = box_of("own", 0, 0, 1, COLS);
+    box.global_shape[0] = 1;
+    refuse_box(&box, TCK_ERR_LAYOUT, "each have saved their own");
+}
+
+/* ---- entries and blobs --------------------------------------------------------------------------------------------
+ */
+
+static uint64_t find_entry(const char *key, int rank)
+{
+    for (uint64_t i = 0; i < info().entry_count; i++) {
+        if (strcmp(entry(i).key, key) == 0 && entry(i).rank == rank) {
+            return i;
+        }
+    }
+    cr_assert_fail("no %s of rank %d", key, rank);
+    return 0;
+}
+
+Test(published, ranges_of_entries_are_read_across_chunks)
+{
+    const uint64_t first = CHUNK_BYTES - 4096 - 40, len = CHUNK_BYTES + 80;
+    uint32_t *data = malloc(len);
+    must_open();
+    uint64_t wide = find_entry("wide", 1);
+    cr_assert_eq(entry(wide).bytes, 4 * (uint64_t)WIDE);
+    cr_assert_eq(tck_read_entry(published, wide, first, len, data), TCK_OK);
+    for (uint64_t i = 0; i < len / 4; i++) {
+        cr_assert_eq(data[i], value(0, first / 4 + i));
+    }
+    cr_assert_eq(tck_read_entry(published, wide, entry(wide).bytes - 4, 8, data), TCK_ERR_INVAL);
+    cr_assert_eq(tck_read_entry(published, info().entry_count, 0, 1, data), TCK_ERR_NOENT);
+    free(data);
+}
+
+Test(published, blobs_are_each_ranks_own)
+{
+    char text[64];
+    size_t size = 0;
+    must_open();
+    cr_assert_eq(tck_read_blob(published, "origin", 2, text, sizeof(text), &size), TCK_OK);
+    cr_assert_eq(size, strlen("I was rank 2"));
+    cr_assert_arr_eq(text, "I was rank 2", size);
+    cr_assert_eq(tck_read_blob(published, "origin", 2, text, 3, &size), TCK_ERR_NOSPC);
+    cr_assert_eq(size, strlen("I was rank 2"));
+    cr_assert_eq(tck_read_blob(published, "origin", RANKS, text, sizeof(text), &size), TCK_ERR_NOENT);
+    cr_assert_eq(tck_read_blob(published, "origin", -1, text, sizeof(text), &size), TCK_ERR_LAYOUT);
+    cr_assert_eq(tck_read_blob(published, "rows", -1, text, sizeof(text), &size), TCK_ERR_NOENT);
+}
+
+/* ---- damage -------------------------------------------------------------------------------------------------------
+ */
+
+/* The path of the file that has this entry. */
+static const char *file_with(const char *key, int rank)
+{
+    char name[300];
+    must_open();
+    snprintf(name, sizeof(name), "job/v000000000007.t2/%s", entry(find_entry(key, rank)).file);
+    return below(name);
+}
+
+static void flip(const char *path, off_t at)
+{
+    uint8_t byte;
+    int fd = open(path, O_RDWR);
+    cr_assert_eq(pread(fd, &byte, 1, at), 1);
+    byte ^= 1;
+    cr_assert_eq(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+Test(published, a_flipped_bit_is_never_handed_out)
+{
+    uint32_t data[4] = {1, 1, 1, 1};
+    flip(file_with("wide", 1), 2 * (off_t)CHUNK_BYTES + 5);
+    uint64_t wide = find_entry("wide", 1);
+    cr_assert_eq(tck_read_entry(published, wide, 0, sizeof(data), data), TCK_OK);
+    data[0] = 1;
+    cr_assert_eq(tck_read_entry(published, wide, 2 * CHUNK_BYTES, sizeof(data), data), TCK_ERR_CORRUPT);
+    assert_text(tck_published_errmsg(published), ".safetensors: chunk 2 of 4 has CRC");
+    cr_assert_eq(data[0], 1);
+}
+
+Test(published, a_damaged_header_does_not_open)
+{
+    flip(file_with("grid", 3), 100);
+    tck_close_published(published);
+    published = NULL;
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_CORRUPT);
+    assert_text(tck_published_errmsg(NULL), "chunk 0 of 1 has CRC");
+}
+
+Test(published, missing_and_short_files_are_errors_by_the_manifest)
+{
+    const char *path = file_with("grid", 0);
+    cr_assert_eq(truncate(path, 4096), 0);
+    cr_assert_eq(open_step(7, NULL), TCK_ERR_CORRUPT);
+    assert_text(tck_published_errmsg(NULL), "has 4096 bytes, its manifest says");
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(open_step(7, NULL), TCK_ERR_NOENT);
+    assert_text(tck_published_errmsg(NULL), ".safetensors");
+}
+
+Test(published, a_file_that_goes_while_it_is_read_is_an_error)
+{
+    const char *path = file_with("wide", 1);
+    uint32_t data[1];
+    cr_assert_eq(truncate(path, CHUNK_BYTES), 0);
+    cr_assert_eq(tck_read_entry(published, find_entry("wide", 1), 2 * CHUNK_BYTES, 4, data), TCK_ERR_CORRUPT);
+    assert_text(tck_published_errmsg(published), "ends in chunk 2");
+}
+
+/* ---- choosing ------------------------------------------------------------------------------------------------------
+ */
+
+Test(published, the_newest_is_the_one_of_the_highest_term_and_step)
+{
+    publish(root, 1, 900);
+    publish(root, 2, 30);
+    publish(root, 2, 40);
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK);
+    cr_assert_eq(info().version.step, 40);
+    tck_close_published(published);
+    cr_assert_eq(open_step(900, NULL), TCK_OK);
+    cr_assert_eq(info().version.term, 1);
+    tck_close_published(published);
+    published = NULL;
+    cr_assert_eq(open_step(41, NULL), TCK_ERR_NOENT);
+    assert_text(tck_published_errmsg(NULL), "has published no step 41");
+}
+
+Test(published, one_that_is_not_whole_is_passed_over_and_said)
+{
+    publish(root, 1, 30);
+    publish(root, 1, 40);
+    cr_assert_eq(unlink(below("job/v000000000040.t1/manifest.json")), 0);
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK);
+    cr_assert_eq(info().version.step, 30);
+    assert_text(info().passed_over, "v000000000040.t1");
+}
+
+Test(published, load_dir_is_looked_into_too)
+{
+    char other[100];
+    snprintf(other, sizeof(other), "%s/other", root);
+    cr_assert_eq(mkdir(other, 0755), 0);
+    cr_assert_eq(mkdir(below("other/job"), 0755), 0);
+    publish(other, 3, 8);
+    publish(root, 2, 9);
+    cr_assert_eq(open_step(TCK_NEWEST, other), TCK_OK);
+    cr_assert_eq(info().version.step, 8);
+}
+
+Test(published, nothing_published_is_not_found)
+{
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_NOENT);
+    cr_assert_eq(rmdir(below("job")), 0);
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_NOENT);
+}
+
+Test(published, a_copy_is_opened_by_its_path)
+{
+    tck_open_params_t params = {.struct_size = sizeof(params), .path = below("elsewhere")};
+    publish(root, 2, 7);
+    cr_assert_eq(rename(below("job/v000000000007.t2"), below("elsewhere")), 0);
+    cr_assert_eq(tck_open_published(&params, &published), TCK_OK, "%s", tck_published_errmsg(NULL));
+    assert_box("grid", 1, 1, 8, 4);
+}
+
+Test(published, anothers_version_under_our_name_is_refused)
+{
+    publish(root, 2, 7);
+    cr_assert_eq(rename(below("job/v000000000007.t2"), below("job/v000000000008.t2")), 0);
+    cr_assert_eq(open_step(8, NULL), TCK_ERR_CORRUPT);
+    assert_text(tck_published_errmsg(NULL), "not of its name");
+}
