@@ -427,23 +427,36 @@ void exchange_connect(struct formation *f)
     free(wanted);
 }
 
-/* The port under which the kept world's members know this agent, 0 if there is none. Agents that restart one after the
- * other, or together, would not find each other again if each came back at another one. */
+static uint16_t port_of(const struct node_info *node)
+{
+    const char *colon = strrchr(node->address, ':');
+    unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
+    return port <= UINT16_MAX ? (uint16_t)port : 0;
+}
+
+/* The port under which the kept world's members know this agent. If it died between telling its address for a world
+ * and keeping that, the one it told; 0 if there is none. Agents that restart one after the other, or together, would
+ * not find each other again if each came back at another one. */
 static uint16_t port_before(const struct agent *agent)
 {
+    const struct kept *kept = state_get(agent->state);
     struct world world;
     struct error err;
     if (state_world(agent->state, &world, &err) != TCK_OK) {
-        return 0;
+        return kept->port;
     }
-    unsigned long port = 0;
     int64_t node = world_find_node(&world, agent->config.node);
-    if (node >= 0 && world.nodes[node].agent_id == state_get(agent->state)->agent_id) {
-        const char *colon = strrchr(world.nodes[node].address, ':');
-        port = colon ? strtoul(colon + 1, NULL, 10) : 0;
-    }
+    bool known = node >= 0 && world.nodes[node].agent_id == kept->agent_id;
+    uint16_t port = known ? port_of(&world.nodes[node]) : kept->port;
     world_free(&world);
-    return port <= UINT16_MAX ? (uint16_t)port : 0;
+    return port;
+}
+
+static void keep_port(struct agent *agent)
+{
+    struct kept kept = *state_get(agent->state);
+    kept.port = port_of(peers_self(agent->peers));
+    state_put(agent->state, &kept);
 }
 
 tck_status_t exchange_open(struct agent *agent, struct error *err)
@@ -479,6 +492,9 @@ tck_status_t exchange_open(struct agent *agent, struct error *err)
         log_warn("port %u cannot be had again, another one is taken: %s", setup.port, err->text);
         setup.port = 0;
         status = peers_new(&setup, &agent->peers, err);
+    }
+    if (status == TCK_OK) {
+        keep_port(agent);
     }
     return status;
 }

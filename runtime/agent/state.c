@@ -124,6 +124,7 @@ static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *ou
     if (read_u8(&r) != 0) {
         out->decision = decision_decode(&r);
     }
+    out->port = read_u16(&r); /* builds that did not keep it left zeros there */
     return !r.failed;
 }
 
@@ -141,6 +142,7 @@ static void head_encode(const struct kept *kept, uint64_t sequence, uint8_t page
     if (kept->decision.term != 0) {
         decision_encode(&kept->decision, &w);
     }
+    write_u16(&w, kept->port);
     memset(page, 0, PAGE);
     memcpy(page, w.data, w.len);
     writer_free(&w);

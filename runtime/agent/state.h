@@ -21,6 +21,7 @@ struct kept {
     struct term_state term;
     struct decision decision; /* newest seen (or, on the coordinator, made) in term.joined */
     struct version watermark; /* what the newest decision of the terms before it said */
+    uint16_t port;            /* under which this agent told others that it can be reached; 0: not known */
 };
 
 must_check tck_status_t state_new(const struct state_setup *setup, struct state **out, struct error *err);

@@ -30,5 +30,7 @@ cut_off() {
         kill -9 "$agent"
     fi
     all_end
+    [ "$(sed -nE 's/.* is ready at (.*) \(pid .*/\1/p' "$(agent_log "$node")" | tail -2 | uniq | wc -l)" = 1 ] ||
+        die "$case: the next agent is reached elsewhere, where those who know the address do not look"
     [ "$(greetings "$node" "$rank")" -gt "$greeted" ] || die "$case: the next agent was not greeted: nothing was tested"
 }

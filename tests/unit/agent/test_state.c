@@ -70,6 +70,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     struct kept kept = *state_get(first);
     cr_assert_neq(kept.agent_id, 0);
     kept.term = (struct term_state){.adopted = 4, .joined = 4};
+    kept.port = 40123;
     kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
     state_put(first, &kept);
     state_free(first);
@@ -77,6 +78,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     cr_assert_eq(state_get(second)->agent_id, kept.agent_id);
     cr_assert_eq(state_get(second)->term.joined, 4);
     cr_assert_eq(state_get(second)->decision.watermark.step, 20);
+    cr_assert_eq(state_get(second)->port, 40123);
     state_free(second);
 }
 
