@@ -118,7 +118,7 @@ class Campaign:
     def _look(self):
         """An agent that is another one than before although nobody killed it has died by itself."""
         self.looked = time.monotonic()
-        processes = self.cluster.processes()
+        processes = self.cluster.processes(forked=False)
         now = {node: pid for kind, node, pid in processes if kind == "agent"}
         for node, pid in now.items():
             before = self.agents.get(node)
@@ -165,7 +165,7 @@ class Campaign:
         self._check_published()
 
     def _sample(self):
-        for kind, node, pid in self.cluster.processes():
+        for kind, node, pid in self.cluster.processes(forked=False):
             if kind != "agent":
                 continue
             try:

@@ -173,9 +173,10 @@ class Cluster:
 
     # ---- processes ------------------------------------------------------------------------------------------------
 
-    def processes(self):
-        """(kind, node name, pid) of all that runs in this campaign's directory; a trainer's node is ''."""
-        mark, found = os.fsencode(self.work) + b"/", []
+    def processes(self, forked=True):
+        """(kind, node name, pid) of all that runs in this campaign's directory; a trainer's node is ''. Without forked:
+        not those that another one has made and that are not yet the program that they will be."""
+        mark, found, parents = os.fsencode(self.work) + b"/", [], {}
         for entry in os.listdir("/proc"):
             if not entry.isdigit() or int(entry) == os.getpid():
                 continue
@@ -184,17 +185,20 @@ class Cluster:
                 if mark not in line:
                     continue
                 kind = Path("/proc", entry, "comm").read_text(encoding="utf-8").strip()
-                if Path("/proc", entry, "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] == "Z":
+                state, parent = Path("/proc", entry, "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[:2]
+                if state == "Z":
                     continue
             except (FileNotFoundError, ProcessLookupError):
                 continue
             home = line.split(os.fsencode(self.work / "run" / JOB) + b"/", 1)
             node = os.fsdecode(home[1].split(b"\0")[0].split(b"/")[0]) if len(home) == 2 else ""
             found.append(({"tierckptd": "agent", "tierckpt-keeper": "keeper"}.get(kind, "trainer"), node, int(entry)))
-        return found
+            parents[int(entry)] = int(parent)
+        kinds = {pid: (kind, node) for kind, node, pid in found}
+        return [one for one in found if forked or kinds.get(parents[one[2]]) != one[:2]]
 
     def pid(self, kind, node):
-        pids = [pid for k, name, pid in self.processes() if k == kind and name == node.name]
+        pids = [pid for k, name, pid in self.processes(forked=False) if k == kind and name == node.name]
         return pids[0] if pids else None
 
     def start_trainer(self, node, rank, launch, arguments):

@@ -2,11 +2,13 @@
 """The judge accepts a history in which all is well, and refuses one for each promise that can be broken."""
 
 import unittest
+from array import array
 
 from campaigns import MOST, shares
 from figures import markdown, merged, summary, table
 from judge import judge
 from plan import KINDS, plan, settings
+from published import MASK, values
 
 WORLD = 2
 
@@ -212,6 +214,14 @@ class Refused(unittest.TestCase):
 
     def test_a_file_of_somebody_else_changed(self):
         self.refused("scope", begun().tell("foreign", path="save/x", how="changed or gone").end())
+
+
+class Numbers(unittest.TestCase):
+    def test_what_a_published_tensor_must_hold(self):
+        for seed in (0, 1, 0x123456789ABCDEF0, MASK):
+            for count in (1, 2, 7, 64):
+                wanted = [(seed + i * 0x9E3779B97F4A7C15) & MASK for i in range(count)]
+                self.assertEqual(list(array("Q", values(seed, count))), wanted)
 
 
 class Plans(unittest.TestCase):
