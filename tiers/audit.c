@@ -29,6 +29,7 @@ static const struct {
     [AUDIT_WRITE] = {"write", false},
     [AUDIT_PUBLISH] = {"publish", true},
     [AUDIT_DELETE] = {"delete", true},
+    [AUDIT_MEND] = {"mend", true},
 };
 
 /* What a lost machine may leave. A descriptor that cannot be read says nothing: then it is taken as whole. */

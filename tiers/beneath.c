@@ -249,16 +249,21 @@ bool beneath_is_part(const char *part, char *whole_out)
 
 /* ---- directory entries ----------------------------------------------------------------------------------------- */
 
-tck_status_t beneath_rename(int dir_fd, const char *from, const char *to, struct error *err)
+tck_status_t beneath_replace(int from_fd, const char *from, int to_fd, const char *to, struct error *err)
 {
     tck_status_t status = check_name(from, err);
     if (status == TCK_OK) {
         status = check_name(to, err);
     }
-    if (status == TCK_OK && (failpoint_fails(file, rename) || renameat(dir_fd, from, dir_fd, to) < 0)) {
+    if (status == TCK_OK && (failpoint_fails(file, rename) || renameat(from_fd, from, to_fd, to) < 0)) {
         status = fail(err, "rename to", to);
     }
     return status;
+}
+
+tck_status_t beneath_rename(int dir_fd, const char *from, const char *to, struct error *err)
+{
+    return beneath_replace(dir_fd, from, dir_fd, to, err);
 }
 
 tck_status_t beneath_move_dir(int from_fd, const char *from, int to_fd, const char *to, struct error *err)

@@ -33,6 +33,8 @@ must_check tck_status_t beneath_part_name(const char *name, char *out, struct er
 bool beneath_is_part(const char *part, char *whole_out);
 
 must_check tck_status_t beneath_rename(int dir_fd, const char *from, const char *to, struct error *err);
+/* The same into another directory of the same file system. */
+must_check tck_status_t beneath_replace(int from_fd, const char *from, int to_fd, const char *to, struct error *err);
 /* A directory, to another place on the same file system. TCK_ERR_EXIST if the target is there. */
 must_check tck_status_t beneath_move_dir(int from_fd, const char *from, int to_fd, const char *to, struct error *err);
 must_check tck_status_t beneath_unlink(int dir_fd, const char *name, struct error *err);

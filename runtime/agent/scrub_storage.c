@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Looking after what is published: each node reads the files again that it writes itself, of one version after the
- * other, in small parts spread over a long time. Damage is told; the version stays where it is, and a recovery passes
- * over what it cannot use of it. */
+ * other, in small parts spread over a long time. A damaged file is made anew if the same version still lies in memory.
+ * Else the damage is told; the version stays where it is, and a recovery passes over what it cannot use of it. */
 #include "agent/agent.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PART_CHUNKS  4u
@@ -14,11 +15,13 @@ struct look {
     struct loop_timer *timer;
     struct published which; /* being read; term 0: none */
     struct manifest manifest;
-    struct version last; /* read before it */
+    struct version last;  /* read before it */
+    struct version other; /* newest published one but this; step 0: none */
+    const uint8_t *image; /* what a file is mended from */
     uint32_t file, chunk;
     bool busy;
     struct error outcome;
-    uint64_t checked, bad;
+    uint64_t checked, bad, mended;
 };
 
 static void next_version(struct look *look)
@@ -76,6 +79,8 @@ static void pick_work(void *ctx)
         at++;
     }
     struct published which = list[at < count ? at : 0];
+    bool newest = at == 0 || at >= count;
+    look->other = !newest ? list[0].version : count > 1 ? list[1].version : VERSION_NONE;
     free(list);
     look->outcome.code = persistent_manifest(p, &which, &look->manifest, &look->outcome);
     if (look->outcome.code == TCK_OK) {
@@ -110,6 +115,78 @@ static void pick_done(void *ctx, bool canceled)
     go_on(look);
 }
 
+/* ---- mending --------------------------------------------------------------------------------------------------- */
+
+/* The slot in which the same bytes lie, NULL if none does any more. */
+static const uint8_t *same_in_memory(const struct look *look)
+{
+    const struct formation *f = look->agent->formation;
+    const struct manifest_file *file = &look->manifest.files[look->file];
+    uint32_t duty = f && !f->closed ? formation_duty(f, file->shard) : NONE32;
+    uint32_t slot = duty == NONE32 ? NONE32 : node_slot_of(f->node, duty, look->which.version);
+    if (slot == NONE32 || node_slot(f->node, slot)->state != SLOT_VERIFIED ||
+        !hash128_is(node_slot(f->node, slot)->root, file->root)) {
+        return NULL;
+    }
+    return segment_image(f->duties[duty].segment, slot - f->duties[duty].first_slot);
+}
+
+static void mend_work(void *ctx)
+{
+    struct look *look = ctx;
+    look->outcome.code = persistent_mend(look->agent->persistent, &look->which, &look->manifest.files[look->file],
+                                         look->image, &look->outcome);
+}
+
+static void tell_damage_stays(const struct look *look, const char *why)
+{
+    char other[64] = "there is no other";
+    if (!version_none(look->other)) {
+        snprintf(other, sizeof other, "the newest other one is %llu.%llu", (unsigned long long)look->other.term,
+                 (unsigned long long)look->other.step);
+    }
+    log_error("that file stays damaged (%s): a restore that needs it takes another published version, %s", why, other);
+}
+
+static void next_file(struct look *look)
+{
+    look->file++;
+    look->chunk = 0;
+}
+
+static void mend_done(void *ctx, bool canceled)
+{
+    struct look *look = ctx;
+    const struct manifest_file *file = &look->manifest.files[look->file];
+    agent_op_end(look->agent);
+    if (!canceled && look->outcome.code == TCK_OK) {
+        look->mended++;
+        log_info("the published file %s of version %llu.%llu is made anew, with the bytes that it had", file->name,
+                 (unsigned long long)look->which.version.term, (unsigned long long)look->which.version.step);
+    } else if (!canceled) {
+        tell_damage_stays(look, look->outcome.text);
+    }
+    next_file(look);
+    go_on(look);
+}
+
+/* True if the file is being mended; what is done next comes after that. Memory stays where it is meanwhile. */
+static bool mend(struct look *look)
+{
+    look->image = look->which.from_load_dir ? NULL : same_in_memory(look);
+    if (!look->image) {
+        tell_damage_stays(look, look->which.from_load_dir ? "nothing in load_dir is changed"
+                                                          : "this version is no longer in this node's memory");
+        return false;
+    }
+    agent_op_begin(look->agent);
+    if (pool_submit(look->agent->io, mend_work, mend_done, look) != TCK_OK) {
+        agent_op_end(look->agent);
+        return false;
+    }
+    return true;
+}
+
 static void part_done(void *ctx, bool canceled)
 {
     struct look *look = ctx;
@@ -118,13 +195,15 @@ static void part_done(void *ctx, bool canceled)
     if (!canceled && look->outcome.code == TCK_ERR_CORRUPT) {
         look->bad++;
         log_error("a published file is damaged: %s", look->outcome.text);
+        if (mend(look)) {
+            return;
+        }
     }
     if (look->outcome.code == TCK_ERR_NOENT) {
         next_version(look); /* retention has taken it */
     } else if (!whole || look->chunk >= chunk_count(look->manifest.files[look->file].bytes)) {
         look->checked += whole;
-        look->file++;
-        look->chunk = 0;
+        next_file(look);
     }
     go_on(look);
 }
@@ -177,4 +256,5 @@ void look_json(const struct agent *agent, json_t *json)
 {
     json_add_u64(json, "files_checked", agent->look->checked);
     json_add_u64(json, "files_bad", agent->look->bad);
+    json_add_u64(json, "files_mended", agent->look->mended);
 }

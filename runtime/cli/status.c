@@ -42,8 +42,10 @@ static void print_scrub(const json_t *scrub)
                (unsigned long long)number_of(scrub, "copies_missing"));
     }
     if (number_of(scrub, "files_bad") > 0) {
-        printf("WARNING: %llu published files were found damaged (see the agent's log, or tierckpt verify)\n",
-               (unsigned long long)number_of(scrub, "files_bad"));
+        printf(
+            "WARNING: %llu published files were found damaged, %llu were made anew (see the agent's log, or tierckpt "
+            "verify)\n",
+            (unsigned long long)number_of(scrub, "files_bad"), (unsigned long long)number_of(scrub, "files_mended"));
     }
 }
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Each node reads the published files that it writes again, without being asked, and tells of one that was damaged.
+# Each node reads the published files that it writes again, without being asked. One that is damaged is made anew, with
+# the bytes that it had, from the same version in memory; without that it is told of, with the version that is left, and
+# stays where it is.
 . "$(dirname "$0")/lib.sh" "$1"
 storage_interval=4
 settings=',"scrub_storage_interval_s":1'
@@ -11,8 +13,24 @@ scrub() { ask "$1" --json status | python3 -c 'import json,sys; print(json.load(
 checked() { [ "$(scrub "$1" files_checked)" -ge 4 ]; } # both versions
 for node in a b; do wait_for 60 checked $node || die "node $node does not look: $(ask $node --json status)"; done
 [ "$(scrub a files_bad)$(scrub b files_bad)" = 00 ] || die "damage before any was done"
-file=$(ls "$work"/save/test/v*08.t*/*.safetensors | head -1)
-printf 'X' | dd of="$file" bs=1 seek=200001 conv=notrunc status=none
-told() { logged a "published file is damaged: v0*8.t[0-9]*: $(basename "$file")" || logged b "published file is damaged: v0*8.t[0-9]*: $(basename "$file")"; }
-wait_for 60 told || die "nobody tells of $file"
-[ -e "$file" ] || die "the damaged file is gone"
+damage() { fault "a byte of a published file changed"; printf 'X' | dd of="$1" bs=1 seek=200001 conv=notrunc status=none; }
+either_logged() { logged a "$1" || logged b "$1"; }
+
+file=$(ls "$work"/save/test/v*08.t*/*.safetensors | head -1) # which is in memory, too
+cp "$file" "$work/whole"
+damage "$file"
+! cmp -s "$file" "$work/whole" || die "there is no damage"
+wait_for 60 either_logged "published file is damaged: v0*8.t[0-9]*: $(basename "$file")" || die "nobody tells of $file"
+wait_for 60 either_logged "published file $(basename "$file") of version 1.8 is made anew" || die "$file is not mended"
+cmp "$file" "$work/whole" || die "$file does not have the bytes that it had"
+[ "$(scrub a files_mended)$(scrub b files_mended)" != 00 ] || die "the status does not count it"
+ask a verify published >"$work/verify" || die "what is published is damaged: $(cat "$work/verify")"
+grep -q '"op":"mend","phase":"result".*success' "$work"/save/test/audit.*.jsonl || die "no audit line tells of it"
+[ -z "$(find "$work/save/test/stage" -type f)" ] || die "something is left: $(find "$work/save/test/stage")"
+
+file=$(ls "$work"/save/test/v*04.t*/*.safetensors | head -1) # which is on storage alone
+damage "$file"
+cp "$file" "$work/damaged"
+wait_for 60 either_logged "stays damaged \(this version is no longer in .* the newest other one is 1.8$" ||
+    die "nobody tells of $file"
+cmp "$file" "$work/damaged" || die "$file was changed"

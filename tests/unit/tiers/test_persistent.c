@@ -507,6 +507,60 @@ Test(persistent, get_refuses_a_root_other_than_the_expected_one)
     free_item(&item);
 }
 
+/* Publishes one shard of several chunks, and damages the last of them. */
+static struct tier_item damaged_version(struct published *which, struct manifest *manifest)
+{
+    struct tier_item item = make_item(which->version, 1, IMAGE_BYTES);
+    struct error outcome = put(&item);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    cr_assert_eq(persistent_manifest(tier, which, manifest, NULL), TCK_OK);
+    flip_byte(shard_path(which->version), (off_t)IMAGE_BYTES - 1);
+    cr_assert_eq(persistent_verify(tier, which, NULL), TCK_ERR_CORRUPT);
+    return item;
+}
+
+/* Of the image only what the file lacks is used: the rest of the slot may be something else by then. */
+Test(persistent, damaged_file_is_mended_with_the_chunk_that_it_lacks)
+{
+    struct published which = {.version = {1, 100}};
+    struct manifest manifest;
+    struct error err = {0};
+    struct tier_item item = damaged_version(&which, &manifest);
+    memset(item.image, 0, CHUNK_BYTES);
+    cr_assert_eq(persistent_mend(tier, &which, &manifest.files[0], item.image, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_OK, "%s", err.text);
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/stage/1-100")));
+    cr_assert_eq(count_lines(config.audit_file_path, "\"mend\"", "v000000000100.t1/shard-"), 2);
+    manifest_free(&manifest);
+    free_item(&item);
+}
+
+Test(persistent, damaged_file_stays_as_it_is_if_memory_lacks_the_chunk_too)
+{
+    struct published which = {.version = {1, 100}};
+    struct manifest manifest;
+    struct error err = {0};
+    struct tier_item item = damaged_version(&which, &manifest);
+    item.image[IMAGE_BYTES - 2] ^= 1;
+    cr_assert_eq(persistent_mend(tier, &which, &manifest.files[0], item.image, &err), TCK_ERR_CORRUPT);
+    cr_assert(text_has(&err, "v000000000100.t1/shard-") && text_has(&err, "memory does not have chunk 2"), "%s",
+              err.text);
+    flip_byte(shard_path(which.version), (off_t)IMAGE_BYTES - 1);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_OK, "%s", err.text);
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/stage/1-100")));
+    manifest_free(&manifest);
+    free_item(&item);
+}
+
+Test(persistent, nothing_is_mended_in_load_dir)
+{
+    struct published which = {.version = {1, 100}, .from_load_dir = true};
+    struct manifest_file file = {.bytes = 4096};
+    cr_assert_eq(persistent_mend(tier, &which, &file, NULL, NULL), TCK_ERR_DENIED);
+}
+
 Test(persistent, does_not_list_a_version_without_its_file)
 {
     make_version((struct version){1, 100});
