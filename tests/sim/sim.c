@@ -28,6 +28,8 @@ static void choose_shape(struct sim *s)
     bool twins = sim_chance(s, 400);
     s->overloaded = sim_trait(s, TRAIT_OVERLOADED, 100);
     s->mem_every = s->overloaded ? 1 : s->mem_every;
+    s->long_cuts = sim_trait(s, TRAIT_LONG_CUTS, 50);
+    s->fault_every = s->long_cuts && s->fault_every < 150 ? 150 : s->fault_every;
     for (uint32_t r = 0; r < s->ranks; r++) {
         s->rank_shards[r][0] = s->shards++;
         s->rank_shard_count[r] = 1;
@@ -149,7 +151,7 @@ static void run_task(struct sim *s, const struct task *t)
     } else if (t->type == TASK_CUT && !s->calm) {
         fault_cut_off(s, t->machine);
     } else if (t->type == TASK_HEAL) {
-        fault_heal(s);
+        fault_heal(s, t->machine);
     } else if (t->type != TASK_CUT) {
         run_agent_task(s, t);
     }
@@ -161,7 +163,7 @@ static void calm_down(struct sim *s)
     s->calm = true;
     s->calm_at = s->now;
     s->loss = s->duplicate = 0;
-    fault_heal(s);
+    fault_heal(s, NONE32);
     sim_log(s, "calm");
     if (sim_chance(s, 500) || !recover_stands(s)) {
         recover_form_soon(s); /* else the term must go on by itself from whatever was lost on the way */
@@ -222,7 +224,7 @@ static bool is_over(struct sim *s)
 
 static void run_schedule(struct sim *s)
 {
-    uint64_t calm_at = sim_between(s, 300, 2500);
+    uint64_t calm_at = s->long_cuts ? sim_between(s, 3000, 8000) : sim_between(s, 300, 2500);
     struct task t;
     while (!s->failed && sim_next(s, &t)) {
         if (!s->calm && s->now >= calm_at) {

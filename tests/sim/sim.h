@@ -40,7 +40,7 @@
 #define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
 
 /* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
-enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS };
+enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS, TRAIT_LONG_CUTS };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
 
@@ -224,6 +224,7 @@ struct sim {
     uint64_t seed, random, now, order;
     bool verbose, failed, calm; /* calm: no more faults */
     bool settles;               /* this schedule looks at the end whether everything comes to rest */
+    bool long_cuts;             /* a machine stays cut off through several terms, and comes back alone */
     bool overloaded;            /* saves come far faster than the copies can follow, from start to end */
     uint32_t calm_commits;      /* of versions that were begun when all was healed */
     uint64_t calm_at, quiet_at; /* quiet: nobody trains any more; 0: not yet */
@@ -357,7 +358,8 @@ void fault_strike(struct sim *s);
 /* A drain is asked for, and the coordinator's agent dies with all that it alone knew of it. */
 void fault_ask_and_crash(struct sim *s);
 void fault_cut_off(struct sim *s, uint32_t machine);
-void fault_heal(struct sim *s);
+/* NONE32: the whole network. */
+void fault_heal(struct sim *s, uint32_t machine);
 void fault_tell_reach(struct sim *s, const struct task *t);
 /* Whether this many more fault domains may be hit without breaking what is promised. */
 bool fault_tolerable(const struct sim *s, uint32_t domains);

@@ -185,6 +185,7 @@ static void damage_slot(struct sim *s, uint32_t machine)
 
 /* ---- network --------------------------------------------------------------------------------------------------- */
 
+/* A cut that outlasts the peers' time-out is noticed by all, some later than others. */
 static void report_reach(struct sim *s, enum event_type type, uint32_t cut)
 {
     for (uint32_t i = 0; i < SIM_MACHINES; i++) {
@@ -192,9 +193,9 @@ static void report_reach(struct sim *s, enum event_type type, uint32_t cut)
         for (uint32_t node = 0; m->node != NULL && node < s->nodes; node++) {
             uint32_t other = m->term->machine_of_node[node];
             bool concerns = cut == NONE32 || (i == cut) != (other == cut);
-            bool noticed = type == EVENT_NODE_UP || sim_chance(s, 700);
+            bool noticed = type == EVENT_NODE_UP || s->long_cuts || sim_chance(s, 700);
             if (concerns && node != m->self && noticed) {
-                struct task *t = sim_after(s, sim_between(s, 20, 100), TASK_REACH, i);
+                struct task *t = sim_after(s, sim_between(s, 20, s->long_cuts ? 600 : 100), TASK_REACH, i);
                 t->agent = m->agent;
                 t->event = (struct event){.type = type, .term = m->term->term, .node = node};
             }
@@ -222,17 +223,24 @@ void fault_cut_off(struct sim *s, uint32_t machine)
         if (sim_chance(s, 600)) {
             recover_form_soon(s);
         }
+        if (s->long_cuts) { /* each alone, for about two to ten terms */
+            s->machines[machine].group = 1 + machine;
+            sim_after(s, sim_between(s, 500, 5000), TASK_HEAL, machine);
+            return;
+        }
         sim_after(s, sim_between(s, 50, sim_chance(s, 200) ? 2500 : 800), TASK_HEAL, NONE32);
     }
 }
 
-void fault_heal(struct sim *s)
+void fault_heal(struct sim *s, uint32_t machine)
 {
-    sim_log(s, "the network is whole");
+    sim_log(s, machine == NONE32 ? "the network is whole" : "m%u is back", machine);
     for (uint32_t i = 0; i < SIM_MACHINES; i++) {
-        s->machines[i].group = 0;
+        if (machine == NONE32 || machine == i) {
+            s->machines[i].group = 0;
+        }
     }
-    report_reach(s, EVENT_NODE_UP, NONE32);
+    report_reach(s, EVENT_NODE_UP, machine);
 }
 
 /* ---- the dice -------------------------------------------------------------------------------------------------- */

@@ -82,6 +82,16 @@ static bool usable(const struct machine *m)
     return m->alive && m->agent_up && m->group == 0;
 }
 
+/* Whether giving it up loses anything: of the newest term, or of what was decided. */
+static bool is_needed(const struct sim *s, uint32_t machine)
+{
+    bool needed = is_seated(s, machine);
+    for (uint32_t shard = 0; shard < s->shards; shard++) {
+        needed |= s->anchor.promised[shard][machine];
+    }
+    return needed;
+}
+
 /* Machines out of reach are given up only if the world can bear it; one whose agent restarts is waited for. */
 static bool may_form(struct sim *s)
 {
@@ -91,7 +101,7 @@ static bool may_form(struct sim *s)
         if (m->alive && !m->agent_up) {
             return false;
         }
-        lost += m->alive && m->group != 0;
+        lost += m->alive && m->group != 0 && is_needed(s, i);
     }
     if (lost > 0 && !fault_tolerable(s, lost)) {
         return false;
