@@ -28,6 +28,7 @@ static void choose_shape(struct sim *s)
     bool twins = sim_chance(s, 400);
     s->overloaded = sim_trait(s, TRAIT_OVERLOADED, 100);
     s->mem_every = s->overloaded ? 1 : s->mem_every;
+    s->tears = sim_trait(s, TRAIT_TEARS, 150);
     s->long_cuts = sim_trait(s, TRAIT_LONG_CUTS, 50);
     s->fault_every = s->long_cuts && s->fault_every < 150 ? 150 : s->fault_every;
     for (uint32_t r = 0; r < s->ranks; r++) {

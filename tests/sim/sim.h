@@ -40,7 +40,7 @@
 #define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
 
 /* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
-enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS, TRAIT_LONG_CUTS };
+enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS, TRAIT_LONG_CUTS, TRAIT_TEARS };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
 
@@ -153,6 +153,8 @@ struct stage {
     bool manifest;
     bool visible; /* renamed into place; its manifest and files were synced before */
     bool durable; /* the directory was synced after */
+    bool torn;    /* a file or the manifest was cut off afterwards, though it was synced */
+    bool unread;  /* the manifest: nobody finds the version any more */
 };
 
 /* ---- things to come -------------------------------------------------------------------------------------------- */
@@ -225,6 +227,7 @@ struct sim {
     bool verbose, failed, calm; /* calm: no more faults */
     bool settles;               /* this schedule looks at the end whether everything comes to rest */
     bool long_cuts;             /* a machine stays cut off through several terms, and comes back alone */
+    bool tears;                 /* storage loses parts of what it said was safe */
     bool overloaded;            /* saves come far faster than the copies can follow, from start to end */
     uint32_t calm_commits;      /* of versions that were begun when all was healed */
     uint64_t calm_at, quiet_at; /* quiet: nobody trains any more; 0: not yet */
@@ -239,7 +242,7 @@ struct sim {
     bool form_pending;
     struct stage stages[SIM_PUBLISHED];
     struct anchor anchor;
-    struct version newest_published;
+    struct version newest_published; /* and whole */
     struct version owed; /* to storage: a storage version, or what the user asked for, and no drain has failed since */
     uint64_t storage_full_until, storage_hangs_until;
     uint64_t storage_lost_ms; /* when it last lost what was not synced */
@@ -344,6 +347,8 @@ void storage_publish_step(struct sim *s, const struct task *t);
 void storage_power_loss(struct sim *s);
 /* This must be published, or something newer. */
 void storage_owe(struct sim *s, struct version version);
+/* A published version loses the end of a file, or of its manifest. */
+void storage_tear(struct sim *s);
 /* Full, or so slow that nothing ends, for a while. */
 void storage_trouble(struct sim *s);
 /* Whether all files of the version are written, published or not. */

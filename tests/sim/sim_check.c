@@ -327,7 +327,8 @@ void check_storage(struct sim *s)
 {
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
         const struct stage *stage = &s->stages[i];
-        for (uint32_t shard = 0; stage->used && stage->visible && shard < s->shards; shard++) {
+        bool whole = stage->used && stage->visible && !stage->torn;
+        for (uint32_t shard = 0; whole && shard < s->shards; shard++) {
             if (!stage->files[shard].synced || stage->files[shard].value != sim_value(shard, stage->version)) {
                 sim_fail(s, "atomic publish: " V_FMT " is visible with a bad file of shard %u", V_ARG(stage->version),
                          shard);

@@ -267,6 +267,10 @@ static uint32_t victim(struct sim *s)
 
 void fault_strike(struct sim *s)
 {
+    if (s->tears && sim_chance(s, 150)) {
+        storage_tear(s);
+        return;
+    }
     uint32_t machine = victim(s);
     uint64_t kind = sim_random(s, 100);
     if (kind < 22) {

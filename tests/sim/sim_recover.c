@@ -463,7 +463,7 @@ void recover_stored(struct sim *s, const struct task *t)
     struct sim_term *term = s->terms[t->term];
     uint32_t count = 0;
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-        if (s->stages[i].used && s->stages[i].visible) {
+        if (s->stages[i].used && s->stages[i].visible && !s->stages[i].unread) {
             term->stored[count++] = (struct stored_version){.version = s->stages[i].version,
                                                             .layout = term->world.layout,
                                                             .shard_count = term->world.shard_count,
@@ -640,7 +640,7 @@ static tck_status_t read_source(const struct sim *s, const struct task *t, uint3
     uint32_t shard = s->terms[t->term]->shard_of_world[t->shard];
     if (t->source == SOURCE_STORAGE) {
         const struct stage *stage = storage_find(s, t->version);
-        if (stage == NULL) {
+        if (stage == NULL || stage->unread) {
             return TCK_ERR_NOENT;
         }
         *value_out = stage->files[shard].value;

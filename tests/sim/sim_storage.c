@@ -208,7 +208,7 @@ static void sync_directory(struct sim *s, const struct task *t)
         return;
     }
     s->stages[i].durable = true;
-    if (version_cmp(t->version, s->newest_published) > 0) {
+    if (version_cmp(t->version, s->newest_published) > 0 && !s->stages[i].torn) {
         s->newest_published = t->version;
     }
     s->totals.publishes++;
@@ -305,6 +305,42 @@ void storage_power_loss(struct sim *s)
             memset(stage, 0, sizeof(*stage));
         }
     }
+}
+
+/* The newest one that is whole; nobody may need what is torn. */
+static struct version newest_whole(const struct sim *s)
+{
+    struct version newest = VERSION_NONE;
+    for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
+        const struct stage *stage = &s->stages[i];
+        if (stage->used && stage->durable && !stage->torn && version_cmp(stage->version, newest) > 0) {
+            newest = stage->version;
+        }
+    }
+    return newest;
+}
+
+/* One at a time, and not while storage alone has what was decided. */
+void storage_tear(struct sim *s)
+{
+    struct stage *stage = NULL;
+    for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
+        if (s->stages[i].used && s->stages[i].torn) {
+            return;
+        }
+        bool may = s->stages[i].used && s->stages[i].durable;
+        stage = may && (stage == NULL || sim_chance(s, 500)) ? &s->stages[i] : stage;
+    }
+    if (stage == NULL || !s->anchor.in_memory) {
+        return;
+    }
+    stage->torn = true;
+    stage->unread = sim_chance(s, 300);
+    stage->files[sim_random(s, s->shards)].value ^= 1;
+    s->newest_published = newest_whole(s);
+    sim_log(s, "published %" PRIu64 ".%" PRIu64 " is torn%s", stage->version.term, stage->version.step,
+            stage->unread ? ", its manifest too" : "");
+    s->totals.faults++;
 }
 
 void storage_trouble(struct sim *s)
