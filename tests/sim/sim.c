@@ -28,6 +28,7 @@ static void choose_shape(struct sim *s)
     bool twins = sim_chance(s, 400);
     s->overloaded = sim_trait(s, TRAIT_OVERLOADED, 100);
     s->mem_every = s->overloaded ? 1 : s->mem_every;
+    s->mends = sim_trait(s, TRAIT_MENDS, 200);
     s->tears = sim_trait(s, TRAIT_TEARS, 150);
     s->long_cuts = sim_trait(s, TRAIT_LONG_CUTS, 50);
     s->fault_every = s->long_cuts && s->fault_every < 150 ? 150 : s->fault_every;
@@ -219,6 +220,9 @@ static bool is_over(struct sim *s)
     s->quiet_at = s->now;
     if (sim_trait(s, TRAIT_DRAIN_WAITS, 500)) {
         fault_ask_and_crash(s);
+    }
+    if (s->mends) {
+        fault_damage_found(s);
     }
     return false;
 }

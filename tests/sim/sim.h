@@ -40,7 +40,7 @@
 #define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
 
 /* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
-enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS, TRAIT_LONG_CUTS, TRAIT_TEARS };
+enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS, TRAIT_LONG_CUTS, TRAIT_TEARS, TRAIT_MENDS };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
 
@@ -99,6 +99,7 @@ struct machine {
     struct recovery *recovery;
     struct recovery_context context;
     const struct task *fetching; /* the request that the node machine is answering */
+    bool mending;                /* a copy that is missing here is on its way */
 };
 
 /* ---- terms ----------------------------------------------------------------------------------------------------- */
@@ -227,6 +228,7 @@ struct sim {
     bool verbose, failed, calm; /* calm: no more faults */
     bool settles;               /* this schedule looks at the end whether everything comes to rest */
     bool long_cuts;             /* a machine stays cut off through several terms, and comes back alone */
+    bool mends;                 /* copies that go bad are found, and fetched again from others */
     bool tears;                 /* storage loses parts of what it said was safe */
     bool overloaded;            /* saves come far faster than the copies can follow, from start to end */
     uint32_t calm_commits;      /* of versions that were begun when all was healed */
@@ -335,6 +337,8 @@ void recover_inventory(struct sim *s, const struct task *t);
 void recover_stored(struct sim *s, const struct task *t);
 void recover_fetch(struct sim *s, const struct task *t);
 void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a);
+/* Fetches a copy of the newest commit that should be here and is not. */
+void recover_mend(struct sim *s, uint32_t machine);
 void recover_pulled(struct sim *s, const struct task *t);
 void recover_fetched(struct sim *s, const struct task *t);
 void sim_term_free(struct sim_term *term);
@@ -347,6 +351,8 @@ void storage_publish_step(struct sim *s, const struct task *t);
 void storage_power_loss(struct sim *s);
 /* This must be published, or something newer. */
 void storage_owe(struct sim *s, struct version version);
+/* The next one comes with a commit, and perhaps none does: nothing is owed until then. */
+void storage_drain_failed(struct sim *s);
 /* A published version loses the end of a file, or of its manifest. */
 void storage_tear(struct sim *s);
 /* Full, or so slow that nothing ends, for a while. */
@@ -362,6 +368,8 @@ const struct stage *storage_find(const struct sim *s, struct version version);
 void fault_strike(struct sim *s);
 /* A drain is asked for, and the coordinator's agent dies with all that it alone knew of it. */
 void fault_ask_and_crash(struct sim *s);
+/* A copy of what was decided last goes bad, and that is found at once. */
+void fault_damage_found(struct sim *s);
 void fault_cut_off(struct sim *s, uint32_t machine);
 /* NONE32: the whole network. */
 void fault_heal(struct sim *s, uint32_t machine);
@@ -374,6 +382,8 @@ void fault_lose_machine(struct sim *s, uint32_t machine);
 /* sim_check.c */
 void check_decision(struct sim *s, uint32_t machine);
 void check_memory(struct sim *s);
+/* A copy that was missing is here again: as good as promised. */
+void check_mended(struct sim *s, uint32_t machine, uint32_t shard, struct version version);
 void check_restore(struct sim *s, uint32_t machine, struct version version);
 /* A recovery that began again in a term whose trainers run. */
 void check_same_base(struct sim *s, const struct sim_term *term, struct version version);

@@ -211,6 +211,9 @@ static void act(struct sim *s, uint32_t machine, const struct action *a)
         to_coordinator(s, machine, EVENT_REFUSED, a);
         break;
     case ACTION_SEND_DRAINED:
+        if (!a->ok) {
+            storage_drain_failed(s);
+        }
         to_coordinator(s, machine, EVENT_DRAINED, a);
         break;
     case ACTION_DRAIN:
@@ -284,6 +287,7 @@ void agent_tick(struct sim *s, uint32_t machine)
         save_take_seals(s, machine);
         agent_feed(s, machine, (struct event){.type = EVENT_TICK, .term = m->term->term});
         check_sealed(s, machine);
+        recover_mend(s, machine);
     }
     if (m->coordinator != NULL) {
         struct event tick = {.type = EVENT_TICK, .term = m->term->term, .now_ms = sim_clock(s, machine)};
@@ -403,7 +407,7 @@ void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term)
 void agent_stop(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
-    m->agent_up = false;
+    m->agent_up = m->mending = false;
     m->agent++;
     m->node = NULL;
     m->coordinator = NULL;

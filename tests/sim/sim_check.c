@@ -91,6 +91,15 @@ void check_memory(struct sim *s)
     }
 }
 
+void check_mended(struct sim *s, uint32_t machine, uint32_t shard, struct version version)
+{
+    bool of_anchor = s->anchor.in_memory && version_is(version, s->anchor.version);
+    if (of_anchor && !has_good_copy(s, machine, shard, version)) {
+        sim_fail(s, "repair: m%u fetched shard %u of " V_FMT " and has no good copy", machine, shard, V_ARG(version));
+    }
+    s->anchor.promised[shard][machine] |= of_anchor;
+}
+
 /* ---- placement -------------------------------------------------------------------------------------------------- */
 
 struct spread {
@@ -402,6 +411,19 @@ static void check_settled_slots(struct sim *s, uint32_t machine)
     }
 }
 
+/* Whoever owns or holds a shard has it. */
+static void check_nothing_missing(struct sim *s, uint32_t machine)
+{
+    const struct machine *m = &s->machines[machine];
+    for (uint32_t i = 0; s->mends && i < m->node_setup.shard_count; i++) {
+        bool duty = m->node_shards[i].world_shard != NONE32;
+        if (duty && !has_good_copy(s, machine, m->shard_of_local[i], s->anchor.version)) {
+            sim_fail(s, "repair: m%u has no good copy of shard %u of " V_FMT, machine, m->shard_of_local[i],
+                     V_ARG(s->anchor.version));
+        }
+    }
+}
+
 void check_settled(struct sim *s)
 {
     const struct sim_term *term = sim_newest_term(s);
@@ -413,6 +435,7 @@ void check_settled(struct sim *s)
             return;
         }
         check_settled_slots(s, machine);
+        check_nothing_missing(s, machine);
     }
     if (version_cmp(s->newest_published, s->owed) < 0) {
         sim_fail(s, "drain: " V_FMT " is owed to storage, " V_FMT " is the newest there", V_ARG(s->owed),

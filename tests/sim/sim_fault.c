@@ -183,6 +183,24 @@ static void damage_slot(struct sim *s, uint32_t machine)
     }
 }
 
+void fault_damage_found(struct sim *s)
+{
+    uint32_t machine = s->seats[sim_random(s, s->nodes)], shard = (uint32_t)sim_random(s, s->shards);
+    bool may = s->machines[machine].node != NULL && s->anchor.promised[shard][machine] && fault_tolerable(s, 1);
+    for (uint32_t i = 0; may && i < s->slots; i++) {
+        struct memory_slot *memory = &s->machines[machine].segments[shard].slots[i];
+        if (version_is(memory->version, s->anchor.version) && memory->state == SLOT_VERIFIED) {
+            sim_log(s, "m%u: shard %u of the newest commit goes bad, and that is found", machine, shard);
+            memory->value ^= 1;
+            s->machines[machine].damaged_ms[shard] = s->now;
+            s->anchor.promised[shard][machine] = false;
+            fault_count(s, 1);
+            scrub(s, machine);
+            return;
+        }
+    }
+}
+
 /* ---- network --------------------------------------------------------------------------------------------------- */
 
 /* A cut that outlasts the peers' time-out is noticed by all, some later than others. */

@@ -616,6 +616,9 @@ static void emit(void *ctx, const struct recovery_action *action)
 static void answer(struct sim *s, const struct task *request, tck_status_t outcome)
 {
     bool pulled = request->type == TASK_PULLED;
+    if ((pulled ? request->asker : request->machine) == NONE32) {
+        return; /* mended: nobody asked */
+    }
     struct task *t = sim_after(s, sim_between(s, 1, 10), TASK_FETCHED, pulled ? request->asker : request->machine);
     t->agent = pulled ? request->asker_agent : request->agent;
     t->term = request->term;
@@ -682,6 +685,8 @@ void recover_pulled(struct sim *s, const struct task *t)
     }
     memory->value = value;
     memory->writers--;
+    bool mended = t->asker == NONE32;
+    s->machines[machine].mending &= !mended;
     agent_feed(s, machine,
                (struct event){.type = EVENT_VERIFIED,
                               .term = t->term,
@@ -689,6 +694,9 @@ void recover_pulled(struct sim *s, const struct task *t)
                               .version = t->version,
                               .root = root,
                               .ok = outcome == TCK_OK});
+    if (mended && outcome == TCK_OK) {
+        check_mended(s, machine, s->terms[t->term]->shard_of_world[t->shard], t->version);
+    }
     answer(s, t, outcome);
 }
 
@@ -721,6 +729,48 @@ void recover_fetch(struct sim *s, const struct task *t)
         (struct event){
             .type = EVENT_FETCH, .term = t->term, .shard = t->shard, .version = t->version, .floor = t->event.floor});
     m->fetching = NULL;
+}
+
+/* Any place where a copy should be, or storage: whoever has none says so, and another one is asked. */
+static void choose_source(struct sim *s, const struct sim_term *term, struct task *ask)
+{
+    const struct shard_placement *p = &term->placement.shards[ask->shard];
+    uint64_t place = sim_random(s, p->owner_count + p->holder_count + 1);
+    ask->source = SOURCE_STORAGE;
+    ask->from = NONE32;
+    if (place < p->owner_count + p->holder_count) {
+        uint32_t node = place < p->owner_count ? term->placement.owners[p->first_owner + place]
+                                               : p->holders[place - p->owner_count];
+        ask->source = SOURCE_PEER;
+        ask->from = term->machine_of_node[node];
+        ask->from_life = term->life_of_node[node];
+    }
+}
+
+void recover_mend(struct sim *s, uint32_t machine)
+{
+    struct machine *m = &s->machines[machine];
+    const struct decision *d = node_decision(m->node);
+    bool known = d->based || d->watermark.term == d->term;
+    for (uint32_t i = 0; s->mends && known && !m->mending && i < m->node_setup.shard_count; i++) {
+        struct task ask = {.type = TASK_FETCH, .machine = NONE32, .agent = NONE32, .term = d->term};
+        ask.rank = m->self;
+        ask.shard = m->node_shards[i].world_shard;
+        ask.version = d->watermark;
+        if (ask.shard == NONE32 || version_none(ask.version) || node_slot_of(m->node, i, ask.version) != NONE32) {
+            continue;
+        }
+        choose_source(s, m->term, &ask);
+        m->fetching = &ask;
+        agent_feed(s, machine,
+                   (struct event){.type = EVENT_FETCH,
+                                  .term = d->term,
+                                  .shard = ask.shard,
+                                  .version = ask.version,
+                                  .floor = ask.version});
+        m->fetching = NULL;
+        return;
+    }
 }
 
 /* A member that gives a copy away reads its slot meanwhile. */
@@ -770,6 +820,10 @@ void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a)
     pull->asker = request->machine;
     pull->asker_agent = request->agent;
     pin_source(s, request, slow + 60);
+    if (request->machine == NONE32) {
+        m->mending = true;
+        return;
+    }
     struct task again = *request;
     again.phase = 1;
     again.number = m->agent;

@@ -54,8 +54,7 @@ void storage_owe(struct sim *s, struct version version)
     s->owed = version_cmp(version, s->owed) > 0 ? version : s->owed;
 }
 
-/* The next drain comes with a commit: perhaps none does. */
-static void drain_failed(struct sim *s)
+void storage_drain_failed(struct sim *s)
 {
     s->owed = VERSION_NONE;
 }
@@ -118,9 +117,6 @@ void storage_drained(struct sim *s, const struct task *t)
             ok &= write_file(s, t->machine, i, t);
         }
     }
-    if (!ok) {
-        drain_failed(s);
-    }
     agent_feed(
         s, t->machine,
         (struct event){
@@ -173,7 +169,7 @@ void storage_publish(struct sim *s, uint32_t machine, const struct action *a)
 static void published(struct sim *s, const struct task *t, bool ok)
 {
     if (!ok) {
-        drain_failed(s);
+        storage_drain_failed(s);
     }
     agent_feed(s, t->machine,
                (struct event){
