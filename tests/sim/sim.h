@@ -40,7 +40,7 @@
 #define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
 
 /* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
-enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS, TRAIT_LONG_CUTS, TRAIT_TEARS, TRAIT_MENDS };
+enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS, TRAIT_LONG_CUTS, TRAIT_TEARS, TRAIT_MENDS, TRAIT_NAMESAKES };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
 
@@ -393,6 +393,8 @@ void check_storage(struct sim *s);
 void check_told(struct sim *s, uint32_t machine, const struct action *a);
 /* A version is published only when all of it was written. */
 void check_publish(struct sim *s, uint32_t machine, const struct action *a);
+/* Two machines under one name are in no world, whether it is built or received. */
+void check_namesakes(struct sim *s, const struct rank_hello *hellos, const struct world *world);
 /* Every shard in as many domains, and on as many nodes, as are wanted or there. */
 void check_placement(struct sim *s, const struct sim_term *term);
 void check_fenced(struct sim *s, uint32_t machine);

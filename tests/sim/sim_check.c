@@ -3,6 +3,7 @@
  * stays whole until something newer is decided, unless a fault of ours took it. */
 #include "sim.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define V_FMT    "%" PRIu64 ".%" PRIu64
@@ -143,6 +144,60 @@ void check_placement(struct sim *s, const struct sim_term *term)
             sim_fail(s, "placement: shard %u is on %u nodes in %u domains, %u copies are wanted", w, bits(here.nodes),
                      bits(here.domains), s->copies);
         }
+    }
+}
+
+/* ---- worlds ----------------------------------------------------------------------------------------------------- */
+
+/* What an agent receives, with one node's name in another one's place. */
+static bool is_received(const struct world *world, uint32_t node, uint32_t namesake)
+{
+    struct world got = {0};
+    struct error err = {0};
+    struct node_info nodes[SIM_NODES];
+    struct world sent = *world;
+    memcpy(nodes, world->nodes, world->node_count * sizeof(*nodes));
+    memcpy(nodes[node].name, nodes[namesake].name, sizeof(nodes[node].name));
+    sent.nodes = nodes;
+    struct writer w = writer_new(0);
+    world_encode(&sent, &w);
+    struct reader r = reader_of(w.data, w.len);
+    bool received = !w.failed && world_decode(&r, &got, &err) == TCK_OK;
+    if (received) {
+        world_free(&got);
+    }
+    writer_free(&w);
+    return received;
+}
+
+static bool is_built(const struct sim *s, const struct rank_hello *hellos, const char *name, const char *namesake)
+{
+    struct rank_hello named[SIM_RANKS];
+    struct world built = {0};
+    struct error err = {0};
+    memcpy(named, hellos, s->ranks * sizeof(*named));
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        if (strcmp(named[r].node.name, name) == 0) {
+            snprintf(named[r].node.name, sizeof(named[r].node.name), "%s", namesake);
+        }
+    }
+    bool was = world_build(s->claimed + 1, named, s->ranks, &built, &err) == TCK_OK;
+    if (was) {
+        world_free(&built);
+    }
+    return was;
+}
+
+void check_namesakes(struct sim *s, const struct rank_hello *hellos, const struct world *world)
+{
+    uint32_t node = (uint32_t)sim_random(s, s->nodes);
+    uint32_t namesake = (node + (uint32_t)sim_between(s, 1, s->nodes - 1)) % s->nodes;
+    const struct node_info *nodes = world->nodes;
+    if (is_built(s, hellos, nodes[node].name, nodes[namesake].name)) {
+        sim_fail(s, "membership: %s and another machine of this name are in one world", nodes[namesake].name);
+    }
+    if (!is_received(world, node, node) || is_received(world, node, namesake)) {
+        sim_fail(s, "membership: a world with %s twice is received", nodes[namesake].name);
     }
 }
 

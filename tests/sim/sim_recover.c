@@ -153,6 +153,9 @@ static bool build_world(struct sim *s, struct sim_term *term)
         sim_fail(s, "no world: %s", err.text);
         return false;
     }
+    if (sim_trait(s, TRAIT_NAMESAKES, 300)) {
+        check_namesakes(s, hellos, &term->world);
+    }
     return true;
 }
 
