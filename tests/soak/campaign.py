@@ -124,7 +124,9 @@ class Campaign:
             before = self.agents.get(node)
             if before not in (None, pid) and before not in self.killed:
                 excused = time.monotonic() < self.excused
-                self.history.add("agent_died", node=node, pid=before, excused=excused, said=self._last_words(node))
+                said = self._last_words(node)
+                self.history.add("agent_died", node=node, pid=before, excused=excused, said=said)
+                self.say(f"     the agent of {node} died of itself: {said}" + (" (noise on its wire)" if excused else ""))
             self.agents[node] = pid
         self._look_for_empty({node for kind, node, _ in processes if kind != "trainer"})
 

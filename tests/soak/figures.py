@@ -67,7 +67,7 @@ def summary(events, broken):
         "seconds_to_commit": _recoveries(events),
         "saves": len(held),
         "held_ms": round(max(held, default=0), 1),
-        "agents_died": sum(e["event"] == "agent_died" for e in events),
+        "agents_died": [e["said"] for e in events if e["event"] == "agent_died"],
         "lost_committed": sum(b["promise"] in ("lost", "monotonic") for b in broken),
         "broken": broken,
     }
@@ -117,7 +117,7 @@ def rows(figures):
         ("launch to restored", _spread(figures["seconds_to_restored"], " s")),
         ("fault to next commit", _spread(figures["seconds_to_commit"], " s")),
         ("held by a save", f"at most {figures['held_ms']} ms in {figures['saves']} saves"),
-        ("agents ended by UCX", figures["agents_died"]),
+        ("agents ended by UCX", len(figures["agents_died"])),
         ("committed and lost", figures["lost_committed"]),
         ("promises broken", len(figures["broken"])),
     ]

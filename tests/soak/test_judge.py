@@ -101,7 +101,7 @@ class AllIsWell(unittest.TestCase):
     def test_an_agent_may_be_ended_by_ucx(self):
         said = "[vm:6230 :0:6230]   uct_iface.h:884  Assertion `comp->count > 0' failed: count=0 status=-80"
         story = begun().tell("agent_died", node="a", pid=7, excused=False, said=said).end()
-        self.assertEqual((broken(story), summary(story.events, [])["agents_died"]), ([], 1))
+        self.assertEqual((broken(story), summary(story.events, [])["agents_died"]), ([], [said]))
 
     def test_the_table_has_the_figures(self):
         story = begun().fault("node_lost", ["a"]).launch(2).restore(1, 3).end()
