@@ -24,8 +24,8 @@ for round in $(seq "$rounds"); do
         fds=$(count fd) threads=$(count task) kib=$(rss_kib) held=$(segments)
     fi
 done
-calm() { [ "$(count fd)" -le $((fds + 2)) ] && [ "$(count task)" -le $((threads + 1)) ]; }
-wait_for 60 calm || die "$fds descriptors and $threads threads after round $warm, $(count fd) and $(count task) now: $(ls -l "/proc/$agent/fd" | tail -40)"
+calm() { same_agent a "$agent" && [ "$(count fd)" -le $((fds + 2)) ] && [ "$(count task)" -le $((threads + 1)) ]; }
+wait_for 40 calm || die "$fds descriptors and $threads threads after round $warm, $(count fd) and $(count task) now: $(ls -l "/proc/$agent/fd" | tail -40)"
 [ "$(segments)" = "$held" ] || die "$held segments after round $warm, $(segments) now"
 grown=$(($(rss_kib) - kib))
 echo "after $rounds rounds: $(count fd) descriptors ($fds after $warm), $(count task) threads ($threads), $(rss_kib) KiB ($kib)"
