@@ -4,7 +4,8 @@
     results = run(tmp_path, "test_x:worker", world=2, steps=5)
 
 Each rank calls worker(rank, world, steps=5) after init_process_group("gloo"); what it returns (JSON) is in the list.
-One process imports torch, which takes seconds, and forks the ranks.
+One process imports torch, which takes seconds, and forks the ranks. Where even that is too slow for each job, a Nursery
+imports once and forks all jobs of a test module: run(tmp_path, target, nursery=nursery, ...).
 """
 
 import json
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 
@@ -25,32 +27,76 @@ def _test_folders():
     return [path for path in map(Path, sys.path) if path.is_relative_to(TESTS)]
 
 
+def _environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+            "PYTHONPATH": os.pathsep.join(map(str, _test_folders()))}
+
+
+class Nursery:
+    """A process that imports a test module and forks jobs of it. Use it in a with-statement."""
+
+    def __init__(self, tmp_path, module):
+        self._log = open(tmp_path / "nursery.log", "wb")
+        self._process = subprocess.Popen([sys.executable, __file__, module], env=_environment(), cwd=tmp_path,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self._process.stdin.close()
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def start(self, arguments):
+        """The pid of the new job, the leader of its process group."""
+        self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, Path(self._log.name).read_text(errors="replace")[-8000:]
+        return int(answer)
+
+
 class Job:
     """The processes of one start of a job. Use it in a with-statement: none is left behind."""
 
-    def __init__(self, tmp_path, target, world=1, **arguments):
+    def __init__(self, tmp_path, target, world=1, nursery=None, **arguments):
         self._out = Path(tempfile.mkdtemp(dir=tmp_path, prefix="job-"))
         self._world = world
-        command = [sys.executable, __file__, target, str(world), json.dumps(arguments), str(self._out)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
-                       "PYTHONPATH": os.pathsep.join(map(str, _test_folders()))}
+        command = [target, str(world), json.dumps(arguments), str(self._out)]
+        if nursery is not None:
+            self._process = None
+            self._pid = nursery.start(command)
+            return
         with open(self._out / "log", "wb") as log:
-            self._process = subprocess.Popen(command, env=environment, cwd=self._out, stdout=log, stderr=log,
-                                             start_new_session=True)
+            self._process = subprocess.Popen([sys.executable, __file__, *command], env=_environment(), cwd=self._out,
+                                             stdout=log, stderr=log, start_new_session=True)
+        self._pid = self._process.pid
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_error):
         try:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self._pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self._process.wait()
+        if self._process is not None:
+            self._process.wait()
+
+    def _wait(self):
+        if self._process is not None:
+            return self._process.wait(TIMEOUT_S)
+        deadline = time.monotonic() + TIMEOUT_S
+        while os.path.exists(f"/proc/{self._pid}"):
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("job", TIMEOUT_S)
+            time.sleep(0.02)
 
     def _codes(self):
         try:
-            self._process.wait(TIMEOUT_S)
+            self._wait()
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {TIMEOUT_S} s\n{self.log()}") from None
         codes = self._out / "codes"
@@ -112,14 +158,46 @@ def _fork_rank(*arguments):
         os._exit(code)
 
 
-def _main():
-    target, world, arguments, out = sys.argv[1:]
-    import place  # noqa: F401 - sets the paths
-
-    __import__(target.split(":")[0])  # with what is slow to import
+def _run_job(target, world, arguments, out):
     pids = [_fork_rank(target, rank, int(world), json.loads(arguments), out) for rank in range(int(world))]
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     Path(out, "codes").write_text(json.dumps(codes))
+
+
+def _fork_job(target, world, arguments, out):
+    pid = os.fork()
+    if pid != 0:
+        return pid
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.chdir(out)
+    log = os.open(os.path.join(out, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, descriptor in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, descriptor)
+    try:
+        _run_job(target, world, arguments, out)
+    finally:
+        os._exit(0)  # without "codes" if it came to nothing
+
+
+def _nurse(module):
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the imported modules print is no answer
+    __import__(module)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a job ended, so none stays as a zombie
+    while line := sys.stdin.readline():  # read line by line: the children must not inherit what was read ahead
+        print(_fork_job(*json.loads(line)), file=answers, flush=True)
+
+
+def _main():
+    import place  # noqa: F401 - sets the paths
+
+    if len(sys.argv) == 2:
+        return _nurse(sys.argv[1])
+    target, *rest = sys.argv[1:]
+    __import__(target.split(":")[0])  # with what is slow to import
+    _run_job(target, *rest)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`import tierckpt.megatron.hook` before pretrain() of Megatron-LM (core_v0.16): saves to memory and storage at the
+configured intervals, and resumes from there.
+
+TIERCKPT_CONFIG in the environment names the configuration, a JSON file; without it versions go below --save.
+TIERCKPT_MEGATRON_HOOK=off switches the hook off.
+
+Four functions of megatron.training.training are wrapped, none replaced: setup_model_and_optimizer and load_checkpoint
+load, checkpoint_and_decide_exit saves, train leaves.
+"""
+
+import functools
+import os
+
+from .. import megatron
+from ..errors import TimedOut
+from ..seams import Seam, usable
+
+_TRAINING = "megatron.training.training"
+_SEAMS = (
+    Seam(f"{_TRAINING}:get_args", ()),
+    Seam(f"{_TRAINING}:setup_model_and_optimizer", ("model_provider_func", "model_type", "checkpointing_context")),
+    Seam(f"{_TRAINING}:load_checkpoint", ("ddp_model", "optimizer", "opt_param_scheduler", "load_arg", "strict")),
+    Seam(f"{_TRAINING}:checkpoint_and_decide_exit", (
+        "model", "optimizer", "opt_param_scheduler", "iteration", "num_floating_point_operations_so_far",
+        "checkpointing_context", "train_data_iterator")),
+    Seam(f"{_TRAINING}:train", ("forward_step_func", "model", "optimizer", "opt_param_scheduler")),
+    Seam("megatron.training.checkpointing:load_checkpoint", ("ddp_model", "optimizer", "opt_param_scheduler",
+                                                             "load_arg", "strict")),
+    Seam("megatron.training.global_vars:_GLOBAL_ARGS"),
+)
+_DRAIN_S = 600  # at an ordered exit storage is waited for so long
+
+
+def _begin():
+    """The settings of the environment, unless the program has called initialize_easyckpt."""
+    if megatron._job is None:
+        megatron.initialize_easyckpt(config=os.environ.get("TIERCKPT_CONFIG"))
+
+
+def _asks_for_load(args) -> bool:
+    return args.load is not None or args.pretrained_checkpoint is not None or args.moe_use_upcycling
+
+
+def _setup(training, original):
+    """Megatron loads nothing if it is given no directory; what we have is loaded then, too."""
+    def setup_model_and_optimizer(*positional, **keywords):
+        model, optimizer, scheduler = original(*positional, **keywords)
+        args = training.get_args()
+        if optimizer is not None and not _asks_for_load(args):
+            _begin()
+            args.iteration, args.num_floating_point_operations_so_far = megatron.load_checkpoint(
+                model, optimizer, scheduler)
+        return model, optimizer, scheduler
+
+    return setup_model_and_optimizer
+
+
+def _load(_training, original):
+    def load_checkpoint(ddp_model, optimizer, opt_param_scheduler, load_arg="load", strict=True, **keywords):
+        if optimizer is None or load_arg != "load":
+            return original(ddp_model, optimizer, opt_param_scheduler, load_arg=load_arg, strict=strict, **keywords)
+        _begin()
+        return megatron.load_checkpoint(ddp_model, optimizer, opt_param_scheduler, load_arg, strict, **keywords)
+
+    return load_checkpoint
+
+
+def _save(_training, original):
+    def checkpoint_and_decide_exit(model, optimizer, opt_param_scheduler, iteration,
+                                   num_floating_point_operations_so_far, *positional, **keywords):
+        _begin()
+        state = (iteration, model, optimizer, opt_param_scheduler, num_floating_point_operations_so_far)
+        leaves = original(model, optimizer, opt_param_scheduler, iteration, num_floating_point_operations_so_far,
+                          *positional, **keywords)
+        if leaves:
+            _keep(state)
+        else:
+            megatron.save_checkpoint_if_needed(*state)
+        return leaves
+
+    return checkpoint_and_decide_exit
+
+
+def _keep(state):
+    """Before an ordered exit: nobody knows whether the nodes will be there for the successor."""
+    megatron.save_checkpoint(*state, to_storage=True)
+    checkpoint = megatron.checkpoint()
+    if checkpoint is not None:
+        try:
+            checkpoint.wait("drained", timeout=_DRAIN_S)
+        except TimedOut as error:
+            megatron.log.warning("iteration %d is in memory, but not on storage yet: %s", state[0], error)
+
+
+def _train(_training, original):
+    def train(*positional, **keywords):
+        try:
+            result = original(*positional, **keywords)
+        except BaseException:  # an ordered exit, too: the job will be started again
+            megatron.finalize_easyckpt(job_done=False)
+            raise
+        megatron.finalize_easyckpt(job_done=True)
+        return result
+
+    return train
+
+
+_WRAPPERS = {"setup_model_and_optimizer": _setup, "load_checkpoint": _load, "checkpoint_and_decide_exit": _save,
+             "train": _train}
+
+
+def install() -> bool:
+    """True if the hook is on. A second time it changes nothing."""
+    if os.environ.get("TIERCKPT_MEGATRON_HOOK", "on") in ("off", "0"):
+        return False
+    if not usable("tierckpt.megatron.hook", "megatron-core", (*_SEAMS, *megatron._SEAMS)):
+        return False
+    from megatron.training import training
+
+    for name, wrapper in _WRAPPERS.items():
+        original = getattr(training, name)
+        if not hasattr(original, "tierckpt_wraps"):
+            wrapped = functools.wraps(original)(wrapper(training, original))
+            wrapped.tierckpt_wraps = original
+            setattr(training, name, wrapped)
+    return True
+
+
+install()

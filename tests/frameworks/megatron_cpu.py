@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets megatron-core train on a CPU over gloo, for tests only: the least that its calls of torch.cuda must answer."""
+
+import contextlib
+
+import torch
+
+_MAKERS = ("tensor", "zeros", "ones", "empty", "full", "arange", "zeros_like", "empty_like")
+
+
+def patch():
+    """Before the first use of megatron-core in this process."""
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    _patch_generators()
+    _patch_makers()
+    _patch_type_names()
+    _patch_streams()
+    import megatron.core.transformer.moe.moe_utils as moe
+
+    moe.te_general_gemm = getattr(moe, "te_general_gemm", None)  # a name that is missing without Transformer Engine
+
+
+def _patch_generators():
+    import megatron.core.tensor_parallel.random as tracker
+
+    torch.cuda.get_rng_state = lambda *_, **__: torch.get_rng_state()
+    torch.cuda.set_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
+    torch.cuda.manual_seed = torch.default_generator.manual_seed
+    tracker._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()
+    tracker._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
+
+
+def _patch_makers():
+    """torch.zeros(..., device="cuda") makes a tensor of the CPU."""
+    def on_cpu(make):
+        def made(*arguments, **keywords):
+            if "cuda" in str(keywords.get("device")):
+                keywords["device"] = "cpu"
+            return make(*arguments, **keywords)
+
+        return made
+
+    for name in _MAKERS:
+        setattr(torch, name, on_cpu(getattr(torch, name)))
+    torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+
+
+def _patch_type_names():
+    """Megatron's optimizers know parameters by the names of CUDA types."""
+    original = torch.Tensor.type
+
+    def type_name(tensor, *arguments, **keywords):
+        answer = original(tensor, *arguments, **keywords)
+        return answer.replace("torch.", "torch.cuda.") if not arguments and not keywords else answer
+
+    torch.Tensor.type = type_name
+
+
+class _Stream:
+    """A stream or event on which everything has already happened."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __getattr__(self, _name):
+        return lambda *_, **__: None
+
+
+def _patch_streams():
+    """Used by pipelines."""
+    torch.cuda.Stream = torch.cuda.Event = _Stream
+    torch.cuda.current_stream = _Stream
+    torch.cuda.stream = lambda *_, **__: contextlib.nullcontext()
+    torch.cuda.synchronize = lambda *_, **__: None

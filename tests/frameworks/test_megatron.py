@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings with the objects of megatron-core, killed and started again, end with the bits of one that was not."""
+
+import functools
+import random
+
+import pytest
+from harness import Job, Nursery, run
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+
+STEPS = 6
+KINDS = ["plain", "sgd", "bf16", "fp16", "distributed", "distributed_bf16", "overlap", "fp32_overlap", "instances",
+         "tp", "pp", "chunks", "experts"]
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory):
+    with Nursery(tmp_path_factory.mktemp("nursery"), "megatron_training") as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, nursery):
+    """kind -> losses by iteration and digest of each rank; each kind is run once."""
+    @functools.cache
+    def ends(kind):
+        path = tmp_path_factory.mktemp(kind)
+        return run(path, "megatron_training:train", nursery=nursery, world=2, kind=kind, steps=STEPS)
+
+    return ends
+
+
+@pytest.fixture
+def train(tmp_path, site, nursery, uninterrupted):
+    return Trainings(tmp_path, site, nursery, uninterrupted)
+
+
+class Trainings:
+    def __init__(self, tmp_path, site, nursery, uninterrupted):
+        self._common = {"nursery": nursery, "world": 2, "steps": STEPS, "config": site.config}
+        self._tmp_path = tmp_path
+        self._uninterrupted = uninterrupted
+
+    def killed(self, kind, step, **arguments):
+        with Job(self._tmp_path, "megatron_training:train", kind=kind, die_at=step, **self._common, **arguments) as job:
+            job.killed()
+
+    def on(self, kind, **arguments):
+        """Trains to the end. Says how the ranks resumed: [iteration, flops, bytes by source]."""
+        ranks = run(self._tmp_path, "megatron_training:train", kind=kind, **self._common, **arguments)
+        for rank, expected in zip(ranks, self._uninterrupted(kind)):
+            assert {step: expected[3][step] for step in rank[3]} == rank[3]
+            assert rank[4] == expected[4]
+        return [rank[:3] for rank in ranks]
+
+
+def some_step(kind):
+    return random.Random(kind).randint(2, STEPS - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resumed_job_ends_with_equal_bits(train, site, kind):
+    step = some_step(kind)
+    train.killed(kind, step)
+    ranks = train.on(kind)
+    assert [rank[:2] for rank in ranks] == [[step, step * 1000]] * 2
+    assert all(rank[2]["bytes_local"] > 0 for rank in ranks)
+    assert site.agents_left(within_s=10) == []
+
+
+@pytest.mark.parametrize("kind", ["plain", "bf16", "overlap", "chunks"])
+def test_snapshot_in_flight_is_lost_or_whole(train, kind):
+    step = some_step(kind + " in flight")
+    train.killed(kind, step, in_flight=True)
+    (first, *_), (second, *_) = train.on(kind)
+    assert first == second and first in (step - 1, step)
+
+
+@pytest.mark.parametrize("kind, source", [("bf16", "bytes_twin"), ("instances", "bytes_twin"), ("overlap", "bytes_peer"),
+                                          ("tp", "bytes_peer"), ("experts", "bytes_peer")])
+def test_lost_node_is_made_good_from_the_other(train, site, kind, source):
+    site.config["copies"] = 2
+    train.killed(kind, 3, own_nodes=True)
+    site.kill_agents("node1")
+    first, second = train.on(kind, own_nodes=True)
+    assert first[0] == second[0] == 3
+    assert first[2]["bytes_local"] > 0 and second[2]["bytes_local"] == 0 and second[2][source] > 0
+
+
+@pytest.mark.parametrize("kind", ["bf16", "overlap", "pp"])
+def test_agents_that_lose_their_memory_have_it_from_storage(train, site, kind):
+    site.config["save_mem_interval"] = "off"
+    train.on(kind, storage_at=4)
+    site.kill_agents()
+    ranks = train.on(kind)
+    assert [rank[:2] for rank in ranks] == [[4, 4000]] * 2
+    assert all(rank[2]["bytes_storage"] > 0 for rank in ranks)
+
+
+# ---- use and wrong use
+
+
+def call(tmp_path, nursery, function, **arguments):
+    return run(tmp_path, f"megatron_use:{function}", nursery=nursery, world=2, **arguments)
+
+
+def test_first_start_has_nothing_to_load(tmp_path, site, nursery):
+    assert call(tmp_path, nursery, "load_at_first_start", config=site.config) == [[0, 0]] * 2
+
+
+def test_load_goes_back_to_what_was_saved_in_the_same_process(tmp_path, site, nursery):
+    for kind in ("bf16", "fp32_overlap"):
+        assert call(tmp_path, nursery, "load_back", kind=kind, config=site.config) == [[3, True]] * 2
+
+
+def test_the_same_iteration_is_saved_once(tmp_path, site, nursery):
+    assert call(tmp_path, nursery, "save_twice", config=site.config) == [[True, False]] * 2
+
+
+@pytest.mark.parametrize("function, text", [
+    ("save_before_initialize", "call initialize_easyckpt before the first load or save"),
+    ("initialize_twice", "call finalize_easyckpt first"),
+    ("other_optimizer", "another model, optimizer or scheduler than the one that was registered"),
+    ("unknown_optimizer", "Unknown with AdamW cannot be saved; known are FP32Optimizer"),
+    ("other_heads", "the model has num_attention_heads=4, what was loaded into it had 2"),
+    ("other_layers",
+     "has another layout; no other version can be taken. Start with the model and the parallel sizes"),
+    ("different_twins", "is said to be the same on ranks:0,1"),
+    ("unknown_key", "save_mem_intervall"),
+])
+def test_wrong_use_gets_one_error_that_says_what_to_do(tmp_path, site, nursery, function, text):
+    for answer in call(tmp_path, nursery, function, config=site.config):
+        assert text in answer
+
+
+@pytest.mark.parametrize("function, symbol", [
+    ("unknown_signature", "DistributedDataParallel.start_param_sync has the parameters (self)"),
+    ("unknown_attributes", "DistributedOptimizer has no model_param_group_index_map"),
+])
+def test_unknown_megatron_switches_the_adapter_off_and_training_goes_on(tmp_path, site, nursery, function, symbol):
+    for resumed, started, warnings in call(tmp_path, nursery, function, config=site.config):
+        assert (resumed, started) == ([0, 0], False)
+        assert len(warnings) == 1 and "tierckpt.megatron is off" in warnings[0] and symbol in warnings[0]
+        assert "megatron-core 0.16.1 is not known" in warnings[0]
