@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
 # The job's secret, a token of our own with a marker in it, appears nowhere: in no log, status, argument, environment,
-# published or parked file, and no core is left of an agent that aborts.
+# published or parked file, and no core is left of an agent that aborts. Nor does the key that is made of it, or one that
+# the job has made itself.
 . "$(dirname "$0")/lib.sh" "$1"
-marker=CANARY$(head -c 12 /dev/urandom | od -An -tx1 | tr -d ' \n')
-(umask 077 && printf '%s' "$marker" | head -c 32 >"$work/token")
-[ "$(wc -c <"$work/token")" -ge 16 ] || die "the token is too short"
-marker=$(cat "$work/token")
+(umask 077 && : >"$work/token")
+# A token whose SHA-256, the key, has no byte that a log or a shell would write in another way.
+marker=$(python3 -c 'import hashlib, os
+while True:
+    token = "CANARY" + os.urandom(13).hex()
+    if all(32 <= byte < 127 or byte > 127 for byte in hashlib.sha256(token.encode()).digest()):
+        break
+print(token)')
+printf '%s' "$marker" >"$work/token"
 settings=",\"token_file\":\"$work/token\""
 storage_interval=4
 ulimit -c unlimited 2>/dev/null
@@ -13,10 +19,13 @@ begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep
 run_on b "1" --steps 100000 --step-ms 20 --lockstep
 wait_for 60 has_commits a 6 || die "no commit: $(out 0 | tail -3)"
-# seen WHERE: the marker as it is, in hexadecimal or in base64 is in what is read.
-hex=$(printf '%s' "$marker" | od -An -tx1 | tr -d ' \n') base64=$(printf '%s' "$marker" | base64 -w0 | tr -d =)
-patterns=(-e "$marker" -e "$hex" -e "${hex^^}" -e "${base64:0:36}")
-nowhere() { ! grep -qaF "${patterns[@]}" || die "$1 has the secret"; }
+# forms SECRET: it and its key as they are, in hexadecimal and in base64. nowhere WHERE: none of that is in what is read.
+forms() { python3 -c 'import base64, hashlib, sys
+for secret in sys.argv[1].encode(), hashlib.sha256(sys.argv[1].encode()).digest():
+    for form in secret, secret.hex().encode(), secret.hex().upper().encode(), base64.b64encode(secret)[:36]:
+        sys.stdout.buffer.write(form + b"\n")' "$1"; }
+forms "$marker" >"$bin/forms"
+nowhere() { ! LC_ALL=C grep -qaF -f "$bin/forms" || die "$1 has the secret"; }
 for op in status config "ls" plan verify doctor "show $(newest_committed a)"; do
     # shellcheck disable=SC2086
     ask a --json $op >"$work/said.$op" 2>&1
@@ -39,8 +48,8 @@ for pid in $(agent_pid a) $(keeper_pid a) $(agent_pid b) $(keeper_pid b); do
 done
 kill_trainers # nothing is pruned while it is read
 while IFS= read -r file; do
-    [ "$file" = "$work/token" ] || nowhere "$file" < <(cat "$file" 2>/dev/null)
-done < <(find "$work" -type f)
+    nowhere "$file" < <(cat "$file" 2>/dev/null)
+done < <(find "$work" -type f ! -path "$work/token" ! -path "$bin/forms")
 cores=$(find "$work" "$PWD" -maxdepth 6 -newer "$work/token" \( -name 'core' -o -name 'core.[0-9]*' \) -type f)
 [ -z "$cores" ] || die "a core was left: $cores"
 for fd in /proc/"$(keeper_pid a)"/fd/*; do
@@ -48,3 +57,12 @@ for fd in /proc/"$(keeper_pid a)"/fd/*; do
 done
 is_published() { compgen -G "$work/save/test/v*" >/dev/null; }
 is_published || die "nothing was published to look at"
+
+settings="" job=made
+begin 1
+run_on c 0 --steps 8 --wait-commit
+all_end
+made=$(tr -d '\n' <"$work/save/made/secret")
+[ ${#made} -ge 64 ] || die "the job has made no secret"
+kill_node c
+! grep -rlaiF "$made" "$work" --exclude=secret || die "the secret that the job made is in there"
