@@ -37,6 +37,7 @@ class Campaign:
         self.checked = set()
         self.heals = []  # (when, what)
         self.killed = set()  # pids of agents and keepers that we killed
+        self.failing = set()  # pids of agents some of whose system calls failed
         self.agents, self.looked = {}, 0.0
         self.empty = {}  # node name -> since when it has neither agent nor keeper
         self.reparked = {}  # node name -> number of "parked with the new keeper" to wait for after its keeper died
@@ -125,7 +126,8 @@ class Campaign:
             if before not in (None, pid) and before not in self.killed:
                 excused = time.monotonic() < self.excused
                 said = self._last_words(node)
-                self.history.add("agent_died", node=node, pid=before, excused=excused, said=said)
+                self.history.add("agent_died", node=node, pid=before, excused=excused, said=said,
+                                 failing=before in self.failing, ready=self._was_ready(node, before))
                 self.say(f"     the agent of {node} died of itself: {said}" + (" (noise on its wire)" if excused else ""))
             self.agents[node] = pid
         self._look_for_empty({node for kind, node, _ in processes if kind != "trainer"})
@@ -134,7 +136,11 @@ class Campaign:
         """What a library printed when it ended the agent."""
         path = self.cluster.work / "run" / JOB / node / "keeper.log"
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        return ([line for line in lines[-12:] if "Assertion" in line] or [""])[-1]
+        return ([line for line in lines[-12:] if "Assertion" in line or "Fatal: " in line] or [""])[-1]
+
+    def _was_ready(self, name, pid):
+        path = self.cluster.work / "run" / JOB / name / "agent.log"
+        return path.exists() and f"(pid {pid})" in path.read_text(encoding="utf-8", errors="replace")
 
     def _look_for_empty(self, kept):
         """Agent and keeper died at the same time. What the node had is gone, and nobody but the launcher brings an agent
@@ -589,6 +595,7 @@ class Campaign:
                            ("openat,openat2", "EMFILE"), ("openat,openat2", "EIO"), ("mkdirat", "ENOSPC"),
                            ("unlinkat", "EIO"), ("fallocate", "ENOSPC"), ("io_uring_enter", "EAGAIN")))
         if pid is not None:
+            self.failing.add(pid)
             tracer = self.cluster.fail_calls(pid, *what, rng.choice((1, 2, 5)), rng.choice((1, 3)))
             self.heal(fault["seconds"], lambda: self._end_tracer(tracer))
         return {"nodes": [node.name], "how": what, "seconds": fault["seconds"]}

@@ -20,6 +20,8 @@ from collections import defaultdict
 # UCX 1.13 ends its process in some failures of a peer, below anything that an agent can check; the keeper has the memory
 # and starts the agent again.
 UCX_ENDS = re.compile(r"\bu[cs][tps]_\w+\.[ch]:\d+ +Assertion|\btcp_\w+\.[ch]:\d+ +Assertion")
+# Where a system call of UCX fails for want of descriptors or by an error, it ends its process too.
+UCX_GIVES_UP = re.compile(r"\bu[cs][tps]_\w+\.[ch]:\d+ +Fatal: ")
 COPIES = 2
 BLOCK_MS = 2000
 LOADED_MS = 6000      # what a trainer may be kept from running by a loaded machine
@@ -149,6 +151,8 @@ class Judge:
     def on_agent_died(self, event):
         if event["excused"] or UCX_ENDS.search(event["said"]):
             return  # the table tells of those that UCX ended
+        if event.get("failing") and (not event["ready"] or UCX_GIVES_UP.search(event["said"])):
+            return  # what fails when an agent starts ends it, and its keeper tries again
         self.find("processes", event, f"the agent of {event['node']} (pid {event['pid']}) died of itself {event['said']}")
 
     def on_stuck(self, event):

@@ -103,6 +103,12 @@ class AllIsWell(unittest.TestCase):
         story = begun().tell("agent_died", node="a", pid=7, excused=False, said=said).end()
         self.assertEqual((broken(story), summary(story.events, [])["agents_died"]), ([], [said]))
 
+    def test_an_agent_whose_calls_fail_may_not_come_up_or_be_given_up_by_ucx(self):
+        said = "[vm:12440:0:12440]  ucp_worker.c:208  Fatal: failed to set active message handler id 12: Input/output error"
+        story = begun().tell("agent_died", node="a", pid=7, excused=False, said="", failing=True, ready=False)
+        story.tell("agent_died", node="a", pid=8, excused=False, said=said, failing=True, ready=True)
+        self.assertEqual(broken(story.end()), [])
+
     def test_the_table_has_the_figures(self):
         story = begun().fault("node_lost", ["a"]).launch(2).restore(1, 3).end()
         figures = summary(story.events, [])
@@ -192,6 +198,14 @@ class Refused(unittest.TestCase):
 
     def test_an_agent_that_dies_of_itself(self):
         self.refused("processes", begun().tell("agent_died", node="a", pid=7, excused=False, said="agent.c:9: Assertion").end())
+
+    def test_an_agent_that_dies_while_its_calls_fail(self):
+        self.refused("processes", begun().tell("agent_died", node="a", pid=7, excused=False, said="", failing=True,
+                                               ready=True).end())
+
+    def test_an_agent_that_ucx_gives_up_although_no_call_failed(self):
+        self.refused("processes", begun().tell("agent_died", node="a", pid=7, excused=False, failing=False, ready=True,
+                                               said="[vm:1:0:1]  ucp_worker.c:208  Fatal: bad").end())
 
     def test_processes_left(self):
         self.refused("processes", begun().launch(2).restore(1, 3).tell("finished", launch=2, statuses=[0, 0]).tell(
