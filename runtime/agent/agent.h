@@ -118,6 +118,10 @@ struct lost_node {
     char why[96];
 };
 
+#define REFUSAL_ONE(name, text) +1
+enum { REFUSAL_KINDS = 1 REFUSAL_MAP(REFUSAL_ONE) };
+#undef REFUSAL_ONE
+
 struct formation {
     struct agent *agent;
     struct world world;
@@ -138,10 +142,11 @@ struct formation {
     struct queued_event *queue;
     uint32_t queue_count, queue_cap;
     bool stepping;
-    bool closed;            /* a newer term was adopted: nothing is saved or sent any more */
-    struct peer **peers;    /* by node, NULL for self */
-    struct lost_node *lost; /* by node */
-    bool *registered;       /* coordinator: by node */
+    bool closed;                             /* a newer term was adopted: nothing is saved or sent any more */
+    struct peer **peers;                     /* by node, NULL for self */
+    struct lost_node *lost;                  /* by node */
+    struct log_limit refused[REFUSAL_KINDS]; /* saves, since one was granted */
+    bool *registered;                        /* coordinator: by node */
     uint32_t registered_count;
     struct wire_readable readable; /* newest answer of the coordinator; asked_step tells to what */
     bool readable_known;
@@ -203,6 +208,7 @@ struct agent {
     int spare_fd;             /* given up for a moment to refuse a connection when no other descriptor is left */
     int lock_fd;              /* says that there is an agent */
     uint64_t refused_clients; /* and those that made room */
+    struct log_limit refused_hellos;
     struct loop_fd *listen_source;
     struct client *clients;
     uint64_t last_client_id;

@@ -174,6 +174,7 @@ static void grant(struct formation *f, const struct action *a)
     if (!client) {
         return; /* its loss is reported by its own event */
     }
+    memset(f->refused, 0, sizeof f->refused);
     uint32_t *slots = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *slots);
     struct msg_grant m = {.seq = client->begin_seq, .step = a->version.step, .slots = slots};
     for (uint32_t i = 0; slots && i < f->setup.shard_count; i++) {
@@ -194,10 +195,20 @@ static void grant(struct formation *f, const struct action *a)
     free(slots);
 }
 
+/* While a node is away all are, at every interval. */
+static void log_refusal(struct formation *f, const struct action *a)
+{
+    struct log_limit *limit = &f->refused[a->refusal];
+    if (log_limit_pass(limit)) {
+        log_info("save of step %llu by rank %u is refused: %s (%llu so since one was granted)",
+                 (unsigned long long)a->version.step, f->ranks[a->rank], refusal_text(a->refusal),
+                 (unsigned long long)limit->count);
+    }
+}
+
 static void refuse(struct formation *f, const struct action *a)
 {
-    log_info("save of step %llu by rank %u is refused: %s", (unsigned long long)a->version.step, f->ranks[a->rank],
-             refusal_text(a->refusal));
+    log_refusal(f, a);
     struct client *client = client_of_rank(f->agent, f->world.term, f->ranks[a->rank]);
     if (client) {
         struct error err;

@@ -67,7 +67,11 @@ static void send_welcome(struct client *client, uint32_t seq, int board_fd)
 
 static void refuse_hello(struct client *client, uint32_t seq, const struct error *err)
 {
-    log_warn("HELLO of pid %d refused: %s", (int)client->pid, err->text);
+    struct log_limit *limit = &client->agent->refused_hellos;
+    if (log_limit_pass(limit)) {
+        log_warn("HELLO of pid %d refused: %s (%llu were so far)", (int)client->pid, err->text,
+                 (unsigned long long)limit->count);
+    }
     client_error(client, MSG_ERROR, seq, err);
 }
 

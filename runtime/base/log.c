@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define LOG_OFF        (-1)
+#define LIMIT_MS       10000
 #define LOG_TEXT_BYTES 2048
 #define LOG_NAME_BYTES 80
 #define ESCAPE_BYTES   4 /* \xNN */
@@ -144,4 +145,16 @@ void log_write(enum log_level level, const char *fmt, ...)
     va_end(args);
     sink_write(level, text);
     errno = saved_errno;
+}
+
+bool log_limit_pass(struct log_limit *limit)
+{
+    uint64_t now_ms = clock_ms();
+    uint64_t count = ++limit->count;
+
+    if ((count & (count - 1)) != 0 && now_ms - limit->said_ms < LIMIT_MS) {
+        return false;
+    }
+    limit->said_ms = now_ms;
+    return true;
 }

@@ -6,6 +6,9 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* Appends to the file at path ("-": standard error; NULL or "": stays silent). name appears in every line (a node, or
@@ -19,5 +22,12 @@ void log_write(enum log_level level, const char *fmt, ...) printf_like(2, 3);
 #define log_warn(...)  log_write(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_write(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_write(LOG_DEBUG, __VA_ARGS__)
+
+/* For what may come again and again: is it to be said this time? The 1st, 2nd, 4th, 8th ... time, and if nothing was
+ * said for ten seconds. Zeros begin anew. */
+struct log_limit {
+    uint64_t count, said_ms;
+};
+bool log_limit_pass(struct log_limit *limit);
 
 #endif

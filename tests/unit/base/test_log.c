@@ -187,3 +187,17 @@ Test(log, lines_of_several_threads_do_not_mix)
     }
     cr_assert_eq(lines, 400);
 }
+
+Test(log, what_comes_again_and_again_is_said_ever_more_rarely)
+{
+    struct log_limit limit = {0};
+    uint32_t said = 0;
+    for (uint32_t i = 1; i <= 1000; i++) {
+        bool due = log_limit_pass(&limit);
+        cr_assert(due || (i & (i - 1)) != 0, "the %u. time is not said", i);
+        said += due;
+    }
+    cr_assert_lt(said, 20);
+    limit.said_ms -= 60000; /* long ago */
+    cr_assert(log_limit_pass(&limit));
+}
