@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A node and a client with another token than the job's are refused with an error that says so; those with the right one
+# A node and a client with another token than the job's, or one that was the job's before it was changed, are refused with
+# an error that says so, however often they come: nothing changes by it, and the log stays short. Those with the right one
 # go on.
 . "$(dirname "$0")/lib.sh" "$1"
 for name in right wrong; do (umask 077 && head -c 32 /dev/urandom >"$work/$name"); done
@@ -19,6 +20,32 @@ run_on a "0" --steps 4
 wait "${trainers[0]}" && die "a client with the wrong token was taken"
 must_say 0 '^ERROR attach: .*token'
 more_commits a 3 60 || die "the training that runs was disturbed"
+
+# Again and again, also after the token's file has changed under the agent: what it has read counts.
+state() { ask a --json status | python3 -c 'import json,sys; s=json.load(sys.stdin); print(s["term"], s["pid"], s["memory"]["segments"])'; }
+refusals() { grep -c 'HELLO of pid .* refused' "$(agent_log a)"; }
+with_token right
+before=$(state)
+terms=$(ls "$work/save/test" | grep -c '^term\.')
+said_before=$(refusals)
+mv "$work/right" "$work/expired"
+(umask 077 && head -c 32 /dev/urandom >"$work/right")
+fault "clients with a token that is not the agent's, 40 times"
+for ((i = 0; i < 20; i++)); do
+    for token in right wrong; do
+        with_token $token
+        begin 1
+        run_on a "0" --steps 4
+        wait "${trainers[0]}" && die "a client with another token than the agent's was taken"
+        must_say 0 '^ERROR attach: .*token'
+    done
+done
+mv "$work/expired" "$work/right"
+with_token right
+[ "$(state)" = "$before" ] || die "the agent's state was '$before' and is '$(state)'"
+[ "$(ls "$work/save/test" | grep -c '^term\.')" = "$terms" ] || die "a refused client has claimed a term"
+[ $(($(refusals) - said_before)) -lt 20 ] || die "the log has a line for each of those who were refused"
+more_commits a 3 60 || die "the training that runs was disturbed by many"
 kill -9 "${running[@]}"
 
 begin 2
