@@ -40,7 +40,15 @@
 #define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
 
 /* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
-enum trait { TRAIT_OVERLOADED, TRAIT_DRAIN_WAITS, TRAIT_LONG_CUTS, TRAIT_TEARS, TRAIT_MENDS, TRAIT_NAMESAKES };
+enum trait {
+    TRAIT_OVERLOADED,
+    TRAIT_DRAIN_WAITS,
+    TRAIT_LONG_CUTS,
+    TRAIT_TEARS,
+    TRAIT_MENDS,
+    TRAIT_NAMESAKES,
+    TRAIT_TWINS_DIFFER
+};
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
 
@@ -145,6 +153,7 @@ struct sim_term {
 struct stored_file {
     bool written, synced;
     uint64_t value;
+    struct hash128 root; /* as the manifest will have it */
 };
 
 struct stage {
@@ -228,6 +237,7 @@ struct sim {
     bool verbose, failed, calm; /* calm: no more faults */
     bool settles;               /* this schedule looks at the end whether everything comes to rest */
     bool long_cuts;             /* a machine stays cut off through several terms, and comes back alone */
+    bool twins_differ;          /* what data-parallel copies should be equal is not, in some versions */
     bool mends;                 /* copies that go bad are found, and fetched again from others */
     bool tears;                 /* storage loses parts of what it said was safe */
     bool overloaded;            /* saves come far faster than the copies can follow, from start to end */
@@ -304,6 +314,8 @@ void agent_tell_stale(struct sim *s, uint32_t machine, uint32_t to);
 
 /* sim_save.c */
 uint64_t sim_value(uint32_t shard, struct version version);
+/* Whether some rank saved these bytes. */
+bool sim_was_saved(const struct sim *s, uint32_t shard, struct version version, uint64_t value);
 struct hash128 sim_root(uint64_t value);
 void save_step(struct sim *s, const struct task *t);
 void save_begin_rank(struct sim *s, const struct task *t);

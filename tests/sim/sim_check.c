@@ -26,8 +26,8 @@ static const struct memory_slot *find_copy(const struct sim *s, uint32_t machine
 static bool has_good_copy(const struct sim *s, uint32_t machine, uint32_t shard, struct version version)
 {
     const struct memory_slot *memory = find_copy(s, machine, shard, version);
-    uint64_t value = sim_value(shard, version);
-    return memory != NULL && memory->value == value && hash128_is(memory->root, sim_root(value));
+    return memory != NULL && sim_was_saved(s, shard, version, memory->value) &&
+           hash128_is(memory->root, sim_root(memory->value));
 }
 
 /* ---- the anchor ------------------------------------------------------------------------------------------------ */
@@ -393,7 +393,8 @@ void check_storage(struct sim *s)
         const struct stage *stage = &s->stages[i];
         bool whole = stage->used && stage->visible && !stage->torn;
         for (uint32_t shard = 0; whole && shard < s->shards; shard++) {
-            if (!stage->files[shard].synced || stage->files[shard].value != sim_value(shard, stage->version)) {
+            const struct stored_file *file = &stage->files[shard];
+            if (!file->synced || !sim_was_saved(s, shard, stage->version, file->value)) {
                 sim_fail(s, "atomic publish: " V_FMT " is visible with a bad file of shard %u", V_ARG(stage->version),
                          shard);
             }

@@ -650,7 +650,7 @@ static tck_status_t read_source(const struct sim *s, const struct task *t, uint3
             return TCK_ERR_NOENT;
         }
         *value_out = stage->files[shard].value;
-        *root_out = sim_root(sim_value(shard, t->version));
+        *root_out = stage->files[shard].root;
         return TCK_OK;
     }
     if (t->from == NONE32 || s->machines[t->from].life != t->from_life || !sim_answers(s, machine, t->from)) {

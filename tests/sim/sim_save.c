@@ -8,6 +8,18 @@ uint64_t sim_value(uint32_t shard, struct version version)
     return ((uint64_t)shard + 1) << 56 | version.term << 32 | (version.step + 1);
 }
 
+/* Shards of twins are numbered after those of one rank; the second of a pair is the one that may differ. */
+static uint64_t saved_value(const struct sim *s, uint32_t rank, uint32_t shard, struct version version)
+{
+    bool differs = s->twins_differ && shard >= s->ranks && rank % 2 == 1 && version.step % 2 == 1;
+    return sim_value(shard, version) ^ (differs ? 2 : 0);
+}
+
+bool sim_was_saved(const struct sim *s, uint32_t shard, struct version version, uint64_t value)
+{
+    return value == saved_value(s, 0, shard, version) || value == saved_value(s, 1, shard, version);
+}
+
 struct hash128 sim_root(uint64_t value)
 {
     return (struct hash128){value, ~value};
@@ -152,10 +164,10 @@ void save_copy(struct sim *s, const struct task *t)
 }
 
 /* The trainer writes into this slot no more; if it has written all, it left its seal. */
-static void end_copy(struct memory_slot *memory, uint32_t shard, bool whole)
+static void end_copy(struct memory_slot *memory, uint64_t value, bool whole)
 {
     if (whole) {
-        memory->value = sim_value(shard, memory->copied);
+        memory->value = value;
         memory->seal = memory->copied;
     }
     memory->writers = 0;
@@ -185,7 +197,7 @@ static void end_copies(struct sim *s, const struct sim_term *term, uint32_t rank
     uint32_t count = slots_of_rank(s, term, rank, slots, shards);
     for (uint32_t i = 0; i < count; i++) {
         if (version_is(slots[i]->copied, version)) {
-            end_copy(slots[i], shards[i], whole);
+            end_copy(slots[i], saved_value(s, rank, shards[i], version), whole);
         }
     }
 }
@@ -306,7 +318,7 @@ void save_trainer_dies(struct sim *s, struct sim_term *term, uint32_t rank)
     bool wrote = trainer->copying && !trainer->waiting;
     for (uint32_t i = 0; i < count; i++) {
         if (!version_none(slots[i]->copied)) {
-            end_copy(slots[i], shards[i], wrote && sim_chance(s, 300));
+            end_copy(slots[i], saved_value(s, rank, shards[i], slots[i]->copied), wrote && sim_chance(s, 300));
         }
     }
     trainer->alive = trainer->copying = trainer->waiting = false;

@@ -103,7 +103,7 @@ static bool write_file(struct sim *s, uint32_t machine, uint32_t local, const st
     bool synced = s->calm || (!full && !sim_chance(s, 30));
     struct stored_file *file = &stage_of(s, t->version, true)->files[m->shard_of_local[local]];
     if (synced || !file->synced) { /* a part file replaces the whole one only when it is synced */
-        *file = (struct stored_file){.written = true, .synced = synced, .value = memory->value};
+        *file = (struct stored_file){.written = true, .synced = synced, .value = memory->value, .root = memory->root};
     }
     return synced;
 }
