@@ -126,13 +126,13 @@ static void hold_back(struct coordinator *c, uint64_t now_ms)
     c->held_until_ms = now_ms + c->setup->version_timeout_ms;
 }
 
-/* A drain keeps a slot of every shard. What was missed meanwhile says nothing once it has ended. */
-static void hold_back_as_before_drain(struct coordinator *c)
+/* A drain, and a recovery, keep a slot of every shard. What was missed meanwhile says nothing once that has ended. */
+static void hold_back_at_most(struct coordinator *c, uint32_t let_by)
 {
     c->misses = 0;
-    if (c->let_by > c->let_by_before_drain) {
+    if (c->let_by > let_by) {
         uint64_t named = c->decision.not_before;
-        c->let_by = c->let_by_before_drain;
+        c->let_by = let_by;
         uint64_t first = first_to_begin(c);
         c->decision.not_before = first < named ? first : named;
     }
@@ -211,7 +211,7 @@ static void drain_end(struct coordinator *c, bool published)
     c->decision.drain = VERSION_NONE;
     c->publishing = false;
     c->changed = true;
-    hold_back_as_before_drain(c);
+    hold_back_at_most(c, c->let_by_before_drain);
     drain_begin_if_wanted(c);
 }
 
@@ -323,6 +323,7 @@ static void on_based(struct coordinator *c, struct version base)
     if (!version_none(base) && d->watermark.term < d->term) {
         d->watermark = base;
     }
+    hold_back_at_most(c, 0);
     c->changed = true;
 }
 

@@ -327,6 +327,17 @@ Test(coordinator, what_is_missed_while_a_drain_keeps_slots_is_forgotten_when_it_
     cr_assert_eq(fate(108), FATE_UNDECIDED);
 }
 
+Test(coordinator, what_is_missed_while_a_recovery_keeps_slots_is_forgotten_when_it_is_over)
+{
+    for (uint64_t s = 8; s < 108; s++) {
+        missed(s);
+    }
+    cr_assert(decision()->not_before > 108);
+    step((struct event){.type = EVENT_BASED, .version = {TERM - 1, 7}});
+    begun(108);
+    cr_assert_eq(fate(108), FATE_UNDECIDED);
+}
+
 Test(coordinator, names_no_step_beyond_the_last_one)
 {
     four_missed(10, UINT64_MAX / 4);
