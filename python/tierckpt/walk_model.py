@@ -70,7 +70,7 @@ def parameter_records(model: Model, placer: Placer) -> list[Record]:
     return [record for record in records if record is not None]
 
 
-def _saved_buffers(module: torch.nn.Module):
+def saved_buffers(module: torch.nn.Module):
     """(name, owner, its name there) of each buffer that state_dict() has, a tied one once."""
     seen = set()
     for prefix, owner in module.named_modules():
@@ -96,7 +96,7 @@ def buffer_records(model: Model, placer: Placer, prefix: str = "") -> list[Recor
     first = _holders(model, placer).ranks[0] == placer.rank
     alone = placer.with_plain(groups.of_ranks([placer.rank]))
     records = []
-    for name, owner, own_name in _saved_buffers(model.module):
+    for name, owner, own_name in saved_buffers(model.module):
         key = prefix + name if first else rank_key(placer.rank, prefix + name)
         if isinstance(owner._buffers[own_name], DTensor):
             key = prefix + name

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small training with Hugging Face's Trainer whose every step depends on all that a checkpoint must bring back."""
+
+import hashlib
+import json
+import logging
+import os
+import random
+import runpy
+import time
+from pathlib import Path
+
+import numpy
+import torch
+from harness import die
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import ExportableState
+
+import tierckpt
+from tierckpt.hf_layout import PlainCheckpoints
+from tierckpt.transformers import TrainerWrapper, _History
+
+VOCABULARY, LENGTH, SAMPLES = 64, 12, 24
+
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self, seed=0):
+        self._seed = seed
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, i):
+        ids = torch.randint(0, VOCABULARY, (LENGTH,), generator=torch.Generator().manual_seed(1000 * self._seed + i))
+        return {"input_ids": ids, "labels": ids}
+
+
+class Counter(TrainerCallback, ExportableState):
+    """A callback with a state that must come back."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.steps += 1
+
+    def state(self):
+        return {"args": {}, "attributes": {"steps": self.steps}}
+
+
+def meet(directory, rank, world):
+    """Until all ranks are here; without a collective, which may fail when one of them ends."""
+    Path(directory, f"here.{rank}").touch()
+    while not all(Path(directory, f"here.{other}").exists() for other in range(world)):
+        time.sleep(0.01)
+
+
+class Death(TrainerCallback):
+    """All ranks end at the beginning of the step after `at`, as by kill -9, once the save of step `sure` has come to
+    `stage`."""
+
+    def __init__(self, wrapper, at, sure, stage, rank, world):
+        self._wrapper, self._at, self._sure, self._stage = wrapper, at, sure, stage
+        self._rank, self._world = rank, world
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self._sure:
+            self._wrapper.checkpoint.wait(self._stage, self._sure)
+        if state.global_step == self._at:
+            meet(os.getcwd(), self._rank, self._world)
+            die()
+
+
+def model():
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=VOCABULARY, n_positions=LENGTH,
+                                      bos_token_id=0, eos_token_id=0))
+
+
+class Twisted(torch.nn.Module):
+    """Uses its layers in another order than that in which it has them, so DistributedDataParallel, which guesses the
+    order of the gradients from the latter, puts its buckets into another order after the first step."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.last = torch.nn.Linear(16, VOCABULARY)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(6))
+        self.first = torch.nn.Embedding(VOCABULARY, 16)
+
+    def forward(self, input_ids, labels):
+        hidden = self.first(input_ids)
+        for i in (3, 0, 5, 2, 4, 1):
+            hidden = torch.tanh(self.layers[i](hidden))
+        logits = self.last(hidden)
+        return {"loss": torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+
+
+def set_environment(rank, world):
+    """As torchrun does."""
+    if world > 1:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
+                          MASTER_PORT="1")
+
+
+def make(rank, world, output_dir, steps, kind="gpt2", **arguments):
+    set_environment(rank, world)
+    values = {"max_steps": steps, "save_strategy": "no", "logging_steps": 2, **arguments}
+    args = TrainingArguments(
+        output_dir=output_dir, use_cpu=True, ddp_backend="gloo" if world > 1 else None, report_to="none",
+        per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=1e-2, disable_tqdm=True,
+        restore_callback_states_from_checkpoint=True, **values)
+    return Trainer(model=Twisted() if kind == "twisted" else model(), args=args, train_dataset=Data(),
+                   eval_dataset=Data(1), callbacks=[Counter()])
+
+
+def digest(trainer):
+    """Of everything that the next steps depend on, and of what was logged."""
+    total = hashlib.sha256()
+    tensors = list(trainer.model.state_dict().values()) + [torch.get_rng_state()]
+    optimizer = trainer.optimizer.optimizer
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            tensors += [optimizer.state[param][key] for key in sorted(optimizer.state[param])]
+    for tensor in tensors:
+        total.update(tensor.detach().contiguous().numpy().tobytes())
+    counter, = (one for one in trainer.callback_handler.callbacks if isinstance(one, Counter))
+    state = trainer.state
+    rest = (losses(trainer), state.global_step, state.epoch, state.total_flos, state.best_metric, counter.steps,
+            trainer.lr_scheduler.state_dict(), [group["lr"] for group in optimizer.param_groups], random.getstate(),
+            numpy.random.get_state()[1].tobytes())
+    total.update(repr(rest).encode())
+    return total.hexdigest()
+
+
+def losses(trainer):
+    """What was logged, without what depends on time."""
+    slow = ("runtime", "per_second", "train_loss", "total_flos")
+    return [{key: value for key, value in sorted(entry.items()) if not any(part in key for part in slow)}
+            for entry in trainer.state.log_history]
+
+
+def result(trainer):
+    best = trainer.state.best_model_checkpoint
+    return {"digest": digest(trainer), "losses": losses(trainer), "best": best and os.path.basename(best)}
+
+
+def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=True, die_at=None, sure=None,
+          stage="committed", half_done=False, **arguments):
+    """Returns what came of it. Without config: the plain Trainer. half_done: no checkpoint-<step> becomes whole."""
+    if half_done:
+        PlainCheckpoints._finish = lambda *_: time.sleep(1000)
+    trainer = make(rank, world, output_dir, steps, **arguments)
+    if config is None:
+        trainer.train(resume_from_checkpoint=resume or None)
+        return result(trainer)
+    wrapper = TrainerWrapper(trainer, config, overrides={"node": f"node{rank}"} if own_nodes else None)
+    seen, heard = Seen(wrapper), Heard()
+    wrapper.add_callback(seen)
+    if die_at is not None:
+        wrapper.add_callback(Death(wrapper, die_at, sure or die_at, stage, rank, world))
+    wrapper.train(resume_from_checkpoint=resume)
+    return {**result(trainer), "resumed": seen.resumed, "source": seen.source, "log": heard.lines}
+
+
+class Heard(logging.Handler):
+    """What Tierckpt logged."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        logger = logging.getLogger("tierckpt")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+class Seen(TrainerCallback):
+    """What was restored."""
+
+    def __init__(self, wrapper):
+        self._wrapper = wrapper
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        restored = self._wrapper.checkpoint.restored
+        self.resumed = state.global_step
+        self.source = restored and {name: getattr(restored, name) for name in (
+            "bytes_local", "bytes_twin", "bytes_peer", "bytes_storage")}
+
+
+def unknown_version(rank, world, output_dir, steps, config):
+    """With a Trainer that saves in another way than the one that is known."""
+    Trainer._save_checkpoint = lambda self, something_else: None
+    trainer = make(rank, world, output_dir, steps)
+    heard = Heard()
+    TrainerWrapper(trainer, config).train(resume_from_checkpoint=True)
+    return {**result(trainer), "log": heard.lines}
+
+
+def wrong_use(rank, world, output_dir):
+    """The errors of TrainerWrapper, and whose attributes its are."""
+    trainer = make(rank, world, output_dir, 1)
+    wrapper = TrainerWrapper(trainer, {"save_storage_interval": 5})
+    wrapper.something = 1
+    assert trainer.something == 1 and wrapper.args is trainer.args and wrapper.checkpoint is None
+    texts = []
+    for target, name in ((trainer.args, "push_to_hub"), (trainer, "is_fsdp_enabled")):
+        setattr(target, name, True)
+        try:
+            TrainerWrapper(trainer)
+        except tierckpt.Error as error:
+            texts.append(str(error))
+        trainer.args.push_to_hub = False
+    return texts
+
+
+def long_history(rank, world):
+    """What is put back of a history that has outgrown its room."""
+    history = _History(1000)
+    entries = [{"loss": 1 / (1 + i), "step": i} for i in range(20)]
+    first = history.entries(history.text(entries)) == entries
+    entries += [{"loss": float("nan"), "step": i, "text": "\n\""} for i in range(20, 60)]
+    text = history.text(entries)
+    back = history.entries(text)
+    other = history.entries(history.text(entries[:3]))
+    return [first, len(json.dumps(text)) <= 1002, repr(back) == repr(entries[-len(back):]), len(back) > 5,
+            other == entries[:3]]
+
+
+def example(rank, world, path, runtime_dir, output_dir, steps):
+    set_environment(rank, world)
+    os.environ["TIERCKPT_RUNTIME_DIR"] = runtime_dir
+    runpy.run_path(path)["main"](output_dir, steps)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TrainerWrapper beside the real Trainer, with and without DistributedDataParallel."""
+
+import functools
+import random
+import shutil
+
+import pytest
+from harness import Job, Nursery, run
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+STEPS = 8
+TRAIN = "hf_training:train"
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory):
+    with Nursery(tmp_path_factory.mktemp("nursery"), "hf_training") as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, nursery):
+    """world -> what each rank ends with, by the plain Trainer; each is run once."""
+    @functools.cache
+    def results(world, **arguments):
+        tmp_path = tmp_path_factory.mktemp("uninterrupted")
+        return run(tmp_path, TRAIN, world=world, nursery=nursery, output_dir=str(tmp_path / "out"), steps=STEPS,
+                   resume=False, **arguments)
+
+    return results
+
+
+@pytest.fixture
+def job(tmp_path, site, nursery):
+    """Runs trainings of one job: job.train(...), job.killed(...)."""
+    class Runs:
+        output_dir = tmp_path / "out"
+
+        def __init__(self):
+            self.arguments = {"output_dir": str(self.output_dir), "steps": STEPS, "config": site.config}
+
+        def train(self, world, **arguments):
+            return run(tmp_path, TRAIN, world=world, nursery=nursery, **{**self.arguments, **arguments})
+
+        def killed(self, world, **arguments):
+            with Job(tmp_path, TRAIN, world=world, nursery=nursery, **{**self.arguments, **arguments}) as job:
+                job.killed()
+
+        def checkpoints(self):
+            return sorted(path.name for path in self.output_dir.iterdir() if "checkpoint" in path.name)
+
+    return Runs()
+
+
+def assert_equal(ranks, reference):
+    assert [rank["losses"] for rank in ranks] == [rank["losses"] for rank in reference]
+    assert [rank["digest"] for rank in ranks] == [rank["digest"] for rank in reference]
+
+
+@pytest.mark.parametrize("world, in_flight", [(1, True), (2, False), (2, True)])
+def test_killed_and_restored_from_memory_ends_with_equal_bits(job, uninterrupted, world, in_flight):
+    step = random.Random(world * 10 + in_flight).randint(2, STEPS - 1)
+    sure = step - 1 if in_flight else step
+    job.killed(world, die_at=step, sure=sure)
+    ranks = job.train(world)
+    assert all(sure <= rank["resumed"] <= step for rank in ranks)
+    assert all(rank["source"]["bytes_local"] > 0 for rank in ranks)
+    assert_equal(ranks, uninterrupted(world))
+
+
+def test_four_ranks_add_in_the_same_order_after_a_restart(job, site):
+    """DistributedDataParallel changes its buckets after the first step; the order of sums of more than two must not."""
+    few = {"max_steps": 4, "kind": "twisted", "ddp_find_unused_parameters": False}
+    fresh = job.train(4, config={**site.config, "job": "fresh"}, **few)
+    assert [rank["resumed"] for rank in fresh] == [0] * 4 and "nothing to resume from: a fresh start" in fresh[0]["log"]
+    job.killed(4, die_at=2, **few)
+    assert_equal(job.train(4, **few), fresh)
+
+
+def test_lost_node_is_made_good_from_its_twin(job, site, uninterrupted):
+    config = {**site.config, "copies": 2}
+    job.killed(2, die_at=5, config=config, own_nodes=True)
+    site.kill_agents("node1")
+    ranks = job.train(2, config=config, own_nodes=True)
+    assert [rank["resumed"] for rank in ranks] == [5, 5]
+    assert ranks[1]["source"]["bytes_local"] == 0 and ranks[1]["source"]["bytes_twin"] > 0
+    assert_equal(ranks, uninterrupted(2))
+
+
+def test_from_storage_by_us_and_by_the_plain_trainer(job, site, uninterrupted):
+    """save_steps=3 saves 3, 6 and the last step. What is published is a checkpoint of the plain Trainer, too."""
+    saving = {"save_strategy": "steps", "save_steps": 3}
+    job.killed(2, die_at=4, sure=3, stage="drained", half_done=True, **saving)
+    site.kill_agents()
+    assert job.checkpoints() == ["tmp-checkpoint-3"]
+    ranks = job.train(2, **saving)
+    assert [rank["resumed"] for rank in ranks] == [3, 3]
+    assert all(rank["source"]["bytes_storage"] > 0 for rank in ranks)
+    assert_equal(ranks, uninterrupted(2))
+    assert job.checkpoints() == ["checkpoint-3", "checkpoint-6", "checkpoint-8"]
+    other = job.output_dir.with_name("other")
+    shutil.copytree(job.output_dir / "checkpoint-6", other / "checkpoint-6")
+    plain = job.train(2, config=None, output_dir=str(other))
+    assert_equal(plain, uninterrupted(2))
+    # And the other way round: what a plain Trainer has saved is newer than anything of ours.
+    ranks = job.train(2, config={**site.config, "job": "other", "save_dir": str(site.dir / "other")},
+                      output_dir=str(other))
+    assert [rank["resumed"] for rank in ranks] == [6, 6]
+    assert_equal(ranks, uninterrupted(2))
+
+
+def test_epochs_end_in_the_version_of_their_last_step(job, site, uninterrupted):
+    """What is evaluated and logged at the end of an epoch has happened when the job resumes from its last step."""
+    epochs = {"save_strategy": "epoch", "eval_strategy": "epoch"}
+    job.killed(1, die_at=6, **epochs)
+    ranks = job.train(1, **epochs)
+    assert [rank["resumed"] for rank in ranks] == [6]
+    assert_equal(ranks, uninterrupted(1, eval_strategy="epoch"))
+    assert job.checkpoints() == ["checkpoint-6", "checkpoint-8"]
+
+
+def test_the_best_model_is_kept_and_loaded_and_nothing_foreign_deleted(job, uninterrupted):
+    best = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "save_total_limit": 1,
+            "load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
+    (job.output_dir / "checkpoint-1").mkdir(parents=True)
+    ranks = job.train(1, resume=False, **best)
+    reference = uninterrupted(1, **best)
+    assert_equal(ranks, reference)
+    assert ranks[0]["best"] == reference[0]["best"]
+    assert job.checkpoints() == sorted(["checkpoint-1", ranks[0]["best"]])
+    deleted = [line for line in ranks[0]["log"] if line.startswith("deleting")]
+    assert len(deleted) == 3 and all(str(job.output_dir / "checkpoint-") in line for line in deleted)
+
+
+def test_unknown_version_trains_without_us(tmp_path, job, nursery, uninterrupted):
+    arguments = {name: job.arguments[name] for name in ("output_dir", "steps", "config")}
+    ranks = run(tmp_path, "hf_training:unknown_version", nursery=nursery, **arguments)
+    assert_equal(ranks, uninterrupted(1))
+    assert len(ranks[0]["log"]) == 1
+    assert "tierckpt.transformers is off" in ranks[0]["log"][0] and "Trainer._save_checkpoint" in ranks[0]["log"][0]
+
+
+def test_wrong_use_says_what_to_do(tmp_path, nursery):
+    (push, fsdp), = run(tmp_path, "hf_training:wrong_use", nursery=nursery, output_dir=str(tmp_path / "out"))
+    assert "call trainer.push_to_hub() after train()" in push
+    assert "use DistributedDataParallel or DeepSpeed" in fsdp
+
+
+def test_long_history_keeps_its_newest_entries(tmp_path, nursery):
+    assert run(tmp_path, "hf_training:long_history", nursery=nursery) == [[True] * 5]
+
+
+def test_the_example_goes_on_where_it_was(tmp_path, site, top, nursery):
+    example = {"path": str(top / "python/examples/transformers_trainer.py"), "output_dir": str(tmp_path / "out"),
+               "runtime_dir": str(site.dir / "run")}
+    for steps in (3, 6):
+        with Job(tmp_path, "hf_training:example", world=2, nursery=nursery, steps=steps, **example) as job:
+            job.results()
+            assert f"trained to step {steps}" in job.log()
+    assert (tmp_path / "out/checkpoint-3").is_dir() and (tmp_path / "out/checkpoint-6").is_dir()
