@@ -358,6 +358,40 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_read_box(tck_published_t *published, con
 TCK_API TCK_MUST_CHECK tck_status_t tck_read_blob(tck_published_t *published, const char *key, int rank, void *data,
                                                   size_t cap, size_t *size_out);
 
+/* ---- export -------------------------------------------------------------------------------------------------- */
+
+typedef struct tck_export_params {
+    size_t struct_size; /* sizeof(tck_export_params_t) */
+    const tck_open_params_t *source;
+    int from_memory;       /* not what is published: the newest version that the agents' memory has is published first,
+                              as `tierckpt drain` does, and then exported. source has step TCK_NEWEST */
+    const char *directory; /* that is made; its parent is there, it is not */
+    uint64_t shard_bytes;  /* of tensors in one file, unless a single one has more; 0: one file */
+    int convert;           /* not 0: F64, F32, F16 and BF16 tensors are written as */
+    tck_dtype_t dtype;     /* one of these, rounded to the nearest, ties to even. Others stay as they are */
+    const char *model_files; /* directory whose files go along (config.json, the tokenizer's), weights left out; or NULL
+                              */
+    const char *const *include; /* patterns as of a shell, NULL at the end, of the keys that are exported; NULL or
+                                   empty: the model's weights, which are all tensors but each rank's own (rank<r>/...)
+                                   and the optimizer's state (optimizer.<key of a tensor>.<...>) */
+    const char *const *exclude; /* of those that are not; or NULL */
+    const char *strip_prefix;   /* that a key loses if it begins so; or NULL */
+    const char *add_prefix;     /* that each key gets then; or NULL */
+} tck_export_params_t;
+
+typedef struct tck_exported {
+    size_t struct_size; /* sizeof(tck_exported_t), set by the caller */
+    tck_version_t version;
+    uint64_t tensor_count, file_count;
+    uint64_t bytes; /* of the tensors */
+} tck_exported_t;
+
+/* Writes whole tensors as a Hugging Face checkpoint: model.safetensors, or several files and
+ * model.safetensors.index.json. In bounded memory, whatever the model's size. The directory appears whole and synced,
+ * or not at all; nothing is overwritten (TCK_ERR_EXIST). exported_out may be NULL. The text of an error is in
+ * tck_published_errmsg(NULL). */
+TCK_API TCK_MUST_CHECK tck_status_t tck_export(const tck_export_params_t *params, tck_exported_t *exported_out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -19,6 +19,7 @@ _HOME = {
     "Checkpoint": "checkpoint",
     "PRIVATE": "groups",
     "open_published": "published",
+    "export": "published",
     "Published": "published",
     "Error": "errors",
     "InvalidArgument": "errors",

@@ -85,6 +85,20 @@ class _Box(ctypes.Structure):
                 ("local_shape", c_uint64 * MAX_NDIM)]
 
 
+class _ExportParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("source", POINTER(_OpenParams)), ("from_memory", c_int),
+                ("directory", c_char_p), ("shard_bytes", c_uint64), ("convert", c_int), ("dtype", c_int),
+                ("model_files", c_char_p), ("include", POINTER(c_char_p)), ("exclude", POINTER(c_char_p)),
+                ("strip_prefix", c_char_p), ("add_prefix", c_char_p)]
+
+
+class _Exported(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("version", _Version), ("tensor_count", c_uint64),
+                ("file_count", c_uint64), ("bytes", c_uint64)]
+
+
+Exported = namedtuple("Exported", "version tensor_count file_count bytes")
+
 PublishedInfo = namedtuple("PublishedInfo", "version job path passed_over wall_ms bytes entry_count file_count "
                                             "world_size")
 
@@ -120,6 +134,7 @@ _FUNCTIONS = {
     "tck_read_entry": (None, [_PUBLISHED, c_uint64, c_uint64, c_uint64, c_void_p]),
     "tck_read_box": (None, [_PUBLISHED, POINTER(_Box), c_void_p]),
     "tck_read_blob": (None, [_PUBLISHED, c_char_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "tck_export": (None, [POINTER(_ExportParams), POINTER(_Exported)]),
     "tck_strerror": (c_char_p, [c_int]),
     "tck_errmsg": (c_char_p, [_CLIENT]),
 }
@@ -313,3 +328,23 @@ class Published:
         data = ctypes.create_string_buffer(size.value)
         self._check(self._library.tck_read_blob(handle, name, whose, data, size.value, byref(size)))
         return data.raw
+
+
+def export(*, directory, path=None, config_file=None, config_json=None, step=NEWEST, from_memory=False, shard_bytes=0,
+           dtype=None, model_files=None, include=(), exclude=(), strip_prefix=None, add_prefix=None) -> Exported:
+    library = _load_library()
+    source = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
+    convert, kind = (0, 0) if dtype is None else (1, DTYPES.index(dtype))
+    params = _ExportParams(ctypes.sizeof(_ExportParams), ctypes.pointer(source), int(from_memory), _bytes(directory),
+                           shard_bytes, convert, kind, _bytes(model_files), _texts(include), _texts(exclude),
+                           _bytes(strip_prefix), _bytes(add_prefix))
+    out = _Exported(ctypes.sizeof(_Exported))
+    status = library.tck_export(byref(params), byref(out))
+    if status != 0:
+        raise errors.from_status(status, library.tck_published_errmsg(None).decode(errors="replace"))
+    return Exported(Version(out.version.term, out.version.step), out.tensor_count, out.file_count, out.bytes)
+
+
+def _texts(texts):
+    """A C array with NULL at its end."""
+    return (c_char_p * (len(texts) + 1))(*map(_bytes, texts), None)

@@ -17,6 +17,7 @@ from . import _native, errors
 from .records import TORCH_DTYPES
 
 _MANIFEST = "manifest.json"
+_EXPORTS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 
 
 def open_published(source=None, *, step: int | None = None, overrides: dict | None = None) -> "Published":
@@ -26,17 +27,43 @@ def open_published(source=None, *, step: int | None = None, overrides: dict | No
     overrides  dict of keys that win over those of the configuration
 
     Raises NotFound if there is none. A newer version that is damaged is passed over with a warning, as agents do."""
-    if isinstance(source, (str, os.PathLike)) and Path(source, _MANIFEST).is_file():
-        if step is not None or overrides is not None:
-            raise errors.InvalidArgument(f"{os.fspath(source)} is a version: step= and overrides= say which of a job's")
-        native = _native.Published(path=os.fspath(source))
-    else:
-        native = _native.Published(**configuration(source, overrides),
-                                   step=_native.NEWEST if step is None else step)
-    published = Published(native)
+    published = Published(_native.Published(**_where(source, step, overrides)))
     if published.info.passed_over:
         warnings.warn(f"passed over: {published.info.passed_over}", stacklevel=2)
     return published
+
+
+def _where(source, step, overrides) -> dict:
+    if isinstance(source, (str, os.PathLike)) and Path(source, _MANIFEST).is_file():
+        if step is not None or overrides is not None:
+            raise errors.InvalidArgument(f"{os.fspath(source)} is a version: step= and overrides= say which of a job's")
+        return {"path": os.fspath(source)}
+    return {**configuration(source, overrides), "step": _native.NEWEST if step is None else step}
+
+
+def export(directory, source=None, *, step: int | None = None, overrides: dict | None = None, memory: bool = False,
+           shard_size: int = 5 << 30, dtype: torch.dtype | None = None, model_files=None, include=(), exclude=(),
+           strip_prefix: str | None = None, add_prefix: str | None = None) -> _native.Exported:
+    """Writes the model's weights as one Hugging Face checkpoint, which from_pretrained opens. Like `tierckpt export`.
+
+    directory    is made; it must not be there, its parent must
+    source, step, overrides   the version, as for open_published
+    memory       the newest version in the agents' memory instead; source is the configuration. The agents publish it
+                 first
+    shard_size   bytes of tensors per file; 0: a single file
+    dtype        torch.float32, bfloat16, float16 or float64: what floating-point weights are rounded to; None: none
+    model_files  directory whose config.json, tokenizer files and the like are copied beside the weights
+    include, exclude   patterns as of a shell, of the keys that are exported instead of all weights of the model, and
+                 of those that are not
+    strip_prefix, add_prefix   of the keys, in this order
+
+    Returns version, tensor_count, file_count, bytes."""
+    if dtype is not None and dtype not in _EXPORTS:
+        raise errors.InvalidArgument(f"dtype {dtype} is none of {', '.join(map(str, _EXPORTS))}")
+    return _native.export(**_where(source, step, overrides), directory=os.fspath(directory), from_memory=memory,
+                          shard_bytes=shard_size, dtype=_EXPORTS.get(dtype),
+                          model_files=None if model_files is None else os.fspath(model_files), include=list(include),
+                          exclude=list(exclude), strip_prefix=strip_prefix, add_prefix=add_prefix)
 
 
 def configuration(config, overrides) -> dict:

@@ -4,11 +4,23 @@
 #ifndef TCK_CLI_CLI_H
 #define TCK_CLI_CLI_H
 
-#include "base/config.h"
+#include "base/control.h"
 #include "base/log.h"
 #include "base/version.h"
 
+#define CLI_PATTERNS_MAX 64
+
+/* What `tierckpt export` takes. */
+struct cli_export {
+    const char *version_dir, *shard_size, *dtype, *model_files, *strip_prefix, *add_prefix;
+    const char *include[CLI_PATTERNS_MAX + 1], *exclude[CLI_PATTERNS_MAX + 1]; /* NULL at the end */
+    uint32_t include_count, exclude_count;
+    bool from_memory;
+};
+
 struct cli {
+    const char *config_file; /* that config was read from; NULL: there is none */
+    struct cli_export export;
     struct config config;
     bool json;
     bool dry_run;
@@ -30,16 +42,12 @@ int cli_drain(const struct cli *cli);
 int cli_prune(const struct cli *cli);
 int cli_config(const struct cli *cli);
 int cli_doctor(const struct cli *cli);
+int cli_export(const struct cli *cli);
 
 /* Prints the error (as JSON with --json) and returns 1. */
 int cli_fail(const struct cli *cli, const struct error *err);
 /* Prints the object with --json and returns true; else false. */
 bool cli_json(const struct cli *cli, const json_t *json);
-
-/* ask.c: asks the agent; TCK_ERR_UNREACHABLE if none answers. op is a request without further members, or request is a
- * whole one (taken over). The caller frees *out, an object with "ok". */
-must_check tck_status_t ask_agent(const struct cli *cli, const char *op, json_t *request, json_t **out,
-                                  struct error *err);
 
 /* text.c */
 void text_bytes(uint64_t bytes, char *out, size_t cap);          /* "1.5 GiB" */

@@ -23,6 +23,8 @@ static const struct {
     {"verify", cli_verify, 1, "", "recompute the digests: memory, published, or both (default)"},
     {"drain", cli_drain, 0, "w", "copy the newest committed version to storage now (--wait: until it is there)"},
     {"prune", cli_prune, 0, "kd", "delete old published versions (--keep N, --dry-run)"},
+    {"export", cli_export, 1, "sVMbtFIXPA",
+     "DIRECTORY: the model's weights of a published version as a Hugging Face checkpoint"},
     {"config", cli_config, 0, "S",
      "the effective configuration with help (--set KEY=VALUE: change it while the job runs)"},
     {"doctor", cli_doctor, 0, "", "what this machine offers, and launcher settings known to break recovery"},
@@ -41,6 +43,16 @@ static void usage(FILE *to)
           "  --json         answer as one JSON object\n"
           "  --step N, --keep N, --dry-run, --wait, --set KEY=VALUE: see the commands\n"
           "  --help, --version\n"
+          "\n"
+          "export, of the newest published version or of --step N:\n"
+          "  --version-dir DIR   of the version that lies there; needs no configuration\n"
+          "  --memory            of the newest version in the agents' memory, which is published first\n"
+          "  --shard-size BYTES  of one file: 5GiB by default, 0 for a single one\n"
+          "  --dtype KIND        keep (default), float32, bfloat16, float16 or float64\n"
+          "  --model-files DIR   copy config.json, the tokenizer's and other files from there\n"
+          "  --include PATTERN   of the keys, instead of all weights of the model; --exclude PATTERN: not these.\n"
+          "                      Each may be given several times\n"
+          "  --strip-prefix TEXT, --add-prefix TEXT   of the keys, in this order\n"
           "\n"
           "Exit status: 0 the answer is good, 1 it is not, 2 wrong usage.\n",
           to);
@@ -134,6 +146,49 @@ struct arguments {
     struct found found;
 };
 
+static bool add_pattern(const char **patterns, uint32_t *count)
+{
+    if (*count == CLI_PATTERNS_MAX) {
+        return false;
+    }
+    patterns[(*count)++] = optarg;
+    return true;
+}
+
+/* One of export's own. */
+static int take_export(struct cli_export *export, int option)
+{
+    switch (option) {
+    case 'V':
+        export->version_dir = optarg;
+        return 0;
+    case 'M':
+        export->from_memory = true;
+        return 0;
+    case 'b':
+        export->shard_size = optarg;
+        return 0;
+    case 't':
+        export->dtype = optarg;
+        return 0;
+    case 'F':
+        export->model_files = optarg;
+        return 0;
+    case 'I':
+        return add_pattern(export->include, &export->include_count) ? 0 : 3;
+    case 'X':
+        return add_pattern(export->exclude, &export->exclude_count) ? 0 : 3;
+    case 'P':
+        export->strip_prefix = optarg;
+        return 0;
+    case 'A':
+        export->add_prefix = optarg;
+        return 0;
+    default:
+        return 3;
+    }
+}
+
 /* One option; 0 to go on, else the exit status + 1. */
 static int take(struct cli *cli, struct arguments *a, int option)
 {
@@ -173,19 +228,33 @@ static int take(struct cli *cli, struct arguments *a, int option)
         usage(stdout);
         return 1;
     default:
-        return 3;
+        return take_export(&cli->export, option);
     }
 }
 
 static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
 {
-    static const struct option options[] = {
-        {"config", required_argument, NULL, 'c'}, {"job", required_argument, NULL, 'J'},
-        {"node", required_argument, NULL, 'N'},   {"json", no_argument, NULL, 'j'},
-        {"dry-run", no_argument, NULL, 'd'},      {"wait", no_argument, NULL, 'w'},
-        {"set", required_argument, NULL, 'S'},    {"step", required_argument, NULL, 's'},
-        {"keep", required_argument, NULL, 'k'},   {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"config", required_argument, NULL, 'c'},
+                                            {"job", required_argument, NULL, 'J'},
+                                            {"node", required_argument, NULL, 'N'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"dry-run", no_argument, NULL, 'd'},
+                                            {"wait", no_argument, NULL, 'w'},
+                                            {"set", required_argument, NULL, 'S'},
+                                            {"step", required_argument, NULL, 's'},
+                                            {"keep", required_argument, NULL, 'k'},
+                                            {"version", no_argument, NULL, 'v'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"version-dir", required_argument, NULL, 'V'},
+                                            {"memory", no_argument, NULL, 'M'},
+                                            {"shard-size", required_argument, NULL, 'b'},
+                                            {"dtype", required_argument, NULL, 't'},
+                                            {"model-files", required_argument, NULL, 'F'},
+                                            {"include", required_argument, NULL, 'I'},
+                                            {"exclude", required_argument, NULL, 'X'},
+                                            {"strip-prefix", required_argument, NULL, 'P'},
+                                            {"add-prefix", required_argument, NULL, 'A'},
+                                            {NULL, 0, NULL, 0}};
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread */
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         int end = take(cli, a, c);
@@ -200,6 +269,9 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
 static tck_status_t load(struct cli *cli, struct arguments *a, struct error *err)
 {
     const char *file = a->config ? a->config : getenv("TIERCKPT_CONFIG");
+    if (cli->export.version_dir) {
+        return TCK_OK; /* a directory alone is enough */
+    }
     if (!file) {
         tck_status_t status = find_config(&a->found, err);
         if (status != TCK_OK) {
@@ -207,6 +279,7 @@ static tck_status_t load(struct cli *cli, struct arguments *a, struct error *err
         }
         file = a->found.path;
     }
+    cli->config_file = file;
     return config_load(file, NULL, &cli->config, err);
 }
 
@@ -216,7 +289,10 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
     static const struct {
         char letter;
         const char *name;
-    } special[] = {{'s', "--step"}, {'k', "--keep"}, {'d', "--dry-run"}, {'w', "--wait"}, {'S', "--set"}};
+    } special[] = {{'s', "--step"},         {'k', "--keep"},        {'d', "--dry-run"}, {'w', "--wait"},
+                   {'S', "--set"},          {'V', "--version-dir"}, {'M', "--memory"},  {'b', "--shard-size"},
+                   {'t', "--dtype"},        {'F', "--model-files"}, {'I', "--include"}, {'X', "--exclude"},
+                   {'P', "--strip-prefix"}, {'A', "--add-prefix"}};
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
         if (a->given[(unsigned char)special[i].letter] && !strchr(commands[command].options, special[i].letter)) {
             fprintf(stderr, "tierckpt: %s does not take %s\n", commands[command].name, special[i].name);

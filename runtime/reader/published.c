@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The functions of tierckpt.h that read published versions. */
-#include "reader/chunks.h"
-#include "reader/find.h"
-#include "reader/table.h"
+#include "reader/published.h"
 
 #include "base/world.h"
 #include <endian.h>
@@ -10,18 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct tck_published {
-    struct found found;
-    struct chunks chunks;
-    struct table table;
-    struct error error;
-};
-
 static _Thread_local struct error open_error; /* there is no handle to keep it in */
 
 const char *tck_published_errmsg(const tck_published_t *published)
 {
     return published == NULL ? open_error.text : published->error.text;
+}
+
+void published_set_error(const struct error *err)
+{
+    open_error = *err;
 }
 
 /* ---- open -------------------------------------------------------------------------------------------------------- */

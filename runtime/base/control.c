@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One request to this node's agent over its socket. */
-#include "cli/cli.h"
-
+#include "base/control.h"
 #include "base/ipc.h"
 #include "base/message.h"
 
@@ -32,11 +31,10 @@ static tck_status_t exchange(int fd, const char *text, json_t **out, struct erro
     return status;
 }
 
-tck_status_t ask_agent(const struct cli *cli, const char *op, json_t *request, json_t **out, struct error *err)
+tck_status_t control_ask(const struct config *config, const char *op, json_t *request, json_t **out, struct error *err)
 {
-    const struct config *c = &cli->config;
     char path[3 * CONFIG_PATH];
-    snprintf(path, sizeof path, "%s/%s/%s/agent.sock", c->runtime_dir, c->job, c->node);
+    snprintf(path, sizeof path, "%s/%s/%s/agent.sock", config->runtime_dir, config->job, config->node);
     json_t *json = request ? request : json_object();
     char *text = json && json_add_str(json, "op", op) ? json_print(json, false) : NULL;
     json_free(json);
@@ -47,7 +45,7 @@ tck_status_t ask_agent(const struct cli *cli, const char *op, json_t *request, j
     tck_status_t status = ipc_connect(path, &fd, err);
     if (status != TCK_OK) {
         free(text);
-        return error_prefix(err, "no agent of job %s answers on node %s", c->job, c->node);
+        return error_prefix(err, "no agent of job %s answers on node %s", config->job, config->node);
     }
     status = exchange(fd, text, out, err);
     close(fd);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tierckpt export: tck_export for people. */
+#include "cli/cli.h"
+
+#include "base/field.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int convert;
+    tck_dtype_t dtype;
+} kinds[] = {{"keep", 0, TCK_F32},
+             {"float32", 1, TCK_F32},
+             {"bfloat16", 1, TCK_BF16},
+             {"float16", 1, TCK_F16},
+             {"float64", 1, TCK_F64}};
+
+static tck_status_t choose_dtype(const char *name, tck_export_params_t *params, struct error *err)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(name, kinds[i].name) == 0) {
+            params->convert = kinds[i].convert;
+            params->dtype = kinds[i].dtype;
+            return TCK_OK;
+        }
+    }
+    return error_set(err, TCK_ERR_INVAL, "--dtype: %s is none of keep, float32, bfloat16, float16, float64", name);
+}
+
+static tck_status_t choose(const struct cli *cli, tck_export_params_t *params, struct error *err)
+{
+    static const struct field shard_size = {.name = "--shard-size", .type = FIELD_BYTES};
+    const struct cli_export *export = &cli->export;
+    tck_status_t status = choose_dtype(export->dtype ? export->dtype : "keep", params, err);
+    params->directory = cli->argv[0];
+    params->from_memory = export->from_memory;
+    params->model_files = export->model_files;
+    params->include = export->include;
+    params->exclude = export->exclude;
+    params->strip_prefix = export->strip_prefix;
+    params->add_prefix = export->add_prefix;
+    if (status == TCK_OK) {
+        status = field_set(&shard_size, &params->shard_bytes, export->shard_size ? export->shard_size : "5GiB", err);
+    }
+    return status;
+}
+
+static void tell(const struct cli *cli, const tck_exported_t *exported)
+{
+    char bytes[32];
+    json_t *answer = json_object();
+    json_add_bool(answer, "ok", true);
+    json_add_u64(answer, "term", exported->version.term);
+    json_add_u64(answer, "step", exported->version.step);
+    json_add_u64(answer, "tensors", exported->tensor_count);
+    json_add_u64(answer, "files", exported->file_count);
+    json_add_u64(answer, "bytes", exported->bytes);
+    json_add_str(answer, "directory", cli->argv[0]);
+    if (!cli_json(cli, answer)) {
+        text_bytes(exported->bytes, bytes, sizeof bytes);
+        printf("version %llu.%llu: %llu tensors, %s, in %llu files below %s\n",
+               (unsigned long long)exported->version.term, (unsigned long long)exported->version.step,
+               (unsigned long long)exported->tensor_count, bytes, (unsigned long long)exported->file_count,
+               cli->argv[0]);
+    }
+    json_free(answer);
+}
+
+int cli_export(const struct cli *cli)
+{
+    tck_open_params_t source = {.struct_size = sizeof source,
+                                .path = cli->export.version_dir,
+                                .config_file = cli->config_file,
+                                .step = cli->step};
+    tck_export_params_t params = {.struct_size = sizeof params, .source = &source};
+    tck_exported_t exported = {.struct_size = sizeof exported};
+    struct error err;
+    if (cli->argc < 1) {
+        fprintf(stderr, "usage: tierckpt export DIRECTORY\n");
+        return 2;
+    }
+    tck_status_t status = choose(cli, &params, &err);
+    if (status == TCK_OK && source.path && source.step != TCK_NEWEST) {
+        status = error_set(&err, TCK_ERR_INVAL, "--version-dir says which version, --step cannot");
+    }
+    if (status == TCK_OK) {
+        status = tck_export(&params, &exported);
+        if (status != TCK_OK) {
+            (void)error_set(&err, status, "%s", tck_published_errmsg(NULL));
+        }
+    }
+    if (status != TCK_OK) {
+        return cli_fail(cli, &err);
+    }
+    tell(cli, &exported);
+    return 0;
+}
