@@ -118,9 +118,10 @@ struct lost_node {
     char why[96];
 };
 
-#define REFUSAL_ONE(name, text) +1
-enum { REFUSAL_KINDS = 1 REFUSAL_MAP(REFUSAL_ONE) };
-#undef REFUSAL_ONE
+/* How many there are. */
+#define REFUSAL_NUMBER(name, text) REFUSAL_NUMBER_##name,
+enum { REFUSAL_NUMBER_NONE, REFUSAL_MAP(REFUSAL_NUMBER) REFUSAL_KINDS };
+#undef REFUSAL_NUMBER
 
 struct formation {
     struct agent *agent;
