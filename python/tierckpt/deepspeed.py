@@ -1,0 +1,690 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed: the state of an engine, ZeRO 0 to 3, and its own checkpoint files written aside.
+
+    engine, optimizer, _, scheduler = deepspeed.initialize(...)
+    checkpoint = tierckpt.deepspeed.attach(engine, config="tierckpt.json", client_state=position)
+    checkpoint.load_checkpoint()
+    ...
+        engine.backward(loss)
+        engine.step()
+        checkpoint.save_checkpoint_if_needed()
+
+A save reads the optimizer's own tensors, with no collective and no barrier.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from . import errors, groups, twins, walk_model
+from .aside import Writer, copy_aside, make_directory, write_durably
+from .blobs import Blob
+from .checkpoint import Checkpoint, Contents
+from .checkpoint import attach as attach_contents
+from .extra import Extra
+from .materialise import materialise
+from .oob import World, join_world
+from .placer import Placer
+from .records import Record, whole
+from .rng import Rng
+from .seams import Seam, usable
+from .walk_optimizer import OptimizerState, state_key
+
+try:
+    from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine as _CheckpointEngine
+except ImportError:  # `usable` says so
+    _CheckpointEngine = object
+
+_WRITE_TIMEOUT = timedelta(hours=12)  # of the slowest rank's files behind the fastest's
+
+_ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
+_ZERO = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
+_ZERO3 = "deepspeed.runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
+_FILES = "deepspeed.runtime.checkpoint_engine.checkpoint_engine:CheckpointEngine"
+SEAMS = (
+    Seam(f"{_ENGINE}._take_model_step", ("self", "lr_kwargs")),
+    Seam(f"{_ENGINE}.save_checkpoint", ("self", "save_dir", "tag", "client_state", "save_latest")),
+    Seam(f"{_ENGINE}.load_checkpoint", ("self", "load_dir", "tag")),
+    Seam(f"{_ENGINE}._commit_decoupled_checkpoint", ("self",)),
+    Seam(f"{_ZERO}._link_all_hp_params", ("self",)),
+    Seam(f"{_ZERO3}._set_fp32_optimizer_param_groups", ("self",)),
+    Seam(f"{_ZERO3}._clear_fp32_optimizer_param_groups", ("self",)),
+    Seam(f"{_ZERO3}.checkpoint_event_prologue", ("self",)),
+    Seam(f"{_ZERO3}.checkpoint_event_epilogue", ("self",)),
+    Seam("deepspeed.runtime.fp16.unfused_optimizer:FP16_UnfusedOptimizer.initialize_optimizer_states", ("self",)),
+    Seam("deepspeed.utils.tensor_fragment:tensor_fragment", ("lp_fragment_address", "hp_fragment_address",
+                                                             "param_group_index")),
+    Seam("deepspeed.utils.tensor_fragment:fragment_address", ("numel", "start")),
+    Seam(f"{_FILES}.create", ("self", "info")),
+    Seam(f"{_FILES}.save", ("self", "state_dict", "path")),
+    Seam(f"{_FILES}.load", ("self", "path", "map_location")),
+    Seam(f"{_FILES}.commit", ("self", "info")),
+    Seam(f"{_FILES}.get_commit_info", ("self",)),
+    Seam(f"{_FILES}.is_decoupled", ("self",)),
+)
+
+
+def attach(engine, *, config=None, overrides=None, client_state=None, group=None, capacity=None):
+    """Registers the state of an engine, right after deepspeed.initialize. Collective. Returns an EngineCheckpoint.
+
+    config        path of a JSON file, or a dict with the same keys; default: "tierckpt" in DeepSpeed's
+    overrides     dict of keys that win over those of config
+    client_state  a dict of JSON values and tensors, or an object with state_dict() and load_state_dict(): what else is
+                  to come back, such as the data position. Private to each rank
+    group         process group over all ranks for the set-up collectives, see tierckpt.init
+    capacity      {"client_state": bytes, ...}: see tierckpt.init; "optimizer" and "rng", too, and "engine" for counts,
+                  loss scale and learning rate schedule
+
+    engine.save_checkpoint goes on to write DeepSpeed's own files, from now on aside: see CheckpointEngine.
+    If this DeepSpeed is not known, that is said once, nothing is saved, and training goes on.
+    """
+    if not usable("tierckpt.deepspeed", "deepspeed", SEAMS):
+        return NoCheckpoint()
+    _refuse_unknown(engine)
+    world = join_world(group)
+    contents = _contents(engine, world, client_state, capacity or {})
+    twins.confirm(contents.records, world)
+    files = _Files(engine, world)
+    try:
+        return EngineCheckpoint(engine, contents, world, _configuration(engine, config), overrides, files)
+    except BaseException:
+        files.remove()
+        raise
+
+
+def _configuration(engine, config):
+    return engine._config._param_dict.get("tierckpt") if config is None else config
+
+
+def _refuse_unknown(engine):
+    """What is not saved is not said to be."""
+    from deepspeed.runtime.engine import DeepSpeedEngine
+
+    if not isinstance(engine, DeepSpeedEngine):
+        raise errors.InvalidArgument("attach needs the engine that deepspeed.initialize returns first, it got a "
+                                     f"{type(engine).__name__}")
+    offload = engine.zero_offload_param()
+    present = {
+        "the pipeline engine": type(engine) is not DeepSpeedEngine,
+        "experts (MoE)": engine.has_moe_layers,
+        "model parallel ranks": engine.mp_world_size > 1,
+        "an engine without an optimizer": engine.optimizer is None or not hasattr(engine.optimizer, "param_groups"),
+        "offload to NVMe": engine.zero_nvme_offload_optimizer() or (offload is not None and offload.device == "nvme"),
+        "ZenFlow": bool(engine.zenflow),
+        "SuperOffload": engine.super_offload(),
+        "curriculum learning with a data sampler": engine.curriculum_learning_enabled(),
+        "random-LTD": engine.random_ltd_enabled(),
+    }
+    for what, here in present.items():
+        if here:
+            raise errors.Unsupported(f"tierckpt.deepspeed does not know {what}: use engine.save_checkpoint for it")
+
+
+# ---- contents
+
+
+def _contents(engine, world: World, client_state, capacity: dict) -> Contents:
+    replicas = groups.of_process_group(engine.seq_data_parallel_group)
+    placer = Placer(world.rank, replicas)
+    model = walk_model.Model(engine.module, None)
+    names = walk_model.named_parameters(engine.module)
+    optimizer = _optimizer_of(engine, names, placer)
+    rng, scalars = Rng(), _Scalars(engine)
+    extra = None if client_state is None else Extra(client_state)
+    records = optimizer.weights() + walk_model.buffer_records(model, placer) + optimizer.records()
+    records += (extra.records(placer) if extra else []) + [rng.record(placer)]
+    blobs = [Blob("engine", scalars.capture, scalars.apply, capacity.get("engine")),
+             Blob("optimizer", optimizer.capture, optimizer.apply, capacity.get("optimizer", optimizer.room()))]
+    blobs += [replace(extra.blob(capacity.get("client_state")), name="client_state")] if extra else []
+    blobs.append(rng.blob(capacity.get("rng")))
+    unknown = capacity.keys() - {blob.name for blob in blobs}
+    if unknown:
+        raise errors.InvalidArgument(f"capacity= has {sorted(unknown)}, it knows {[blob.name for blob in blobs]}")
+    return Contents(records, blobs, check=optimizer.check)
+
+
+def _optimizer_of(engine, names: dict[str, torch.nn.Parameter], placer: Placer):
+    optimizer = engine.optimizer
+    if engine.zero_optimization_partition_weights():
+        return _Partitions(optimizer, names, placer)
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return _Plain(optimizer, names, names, placer)
+    if hasattr(optimizer, "fp32_groups") and hasattr(optimizer, "fp16_groups"):
+        return _Plain(optimizer.optimizer, names, _masters(optimizer, names), placer)
+    masters = getattr(optimizer, "single_partition_of_fp32_groups", None) or \
+        getattr(optimizer, "fp32_groups_flat_partition", None)
+    if masters is None:
+        raise errors.Unsupported(f"tierckpt.deepspeed does not know the optimizer wrapper {type(optimizer).__name__}: "
+                                 "with ZeRO 0 and 16 bits use a torch optimizer, or turn ZeRO on")
+    return _Fragments(optimizer, masters, names, placer)
+
+
+def _whole_parameters(names: dict[str, torch.nn.Parameter], placer: Placer) -> list[Record]:
+    return [placer.record(name, lambda parameter=parameter: parameter) for name, parameter in names.items()]
+
+
+def _masters(optimizer, names: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
+    """The 32-bit copies that FP16_UnfusedOptimizer keeps, by parameter."""
+    name_of = {id(parameter): name for name, parameter in names.items()}
+    return {name_of[id(low)]: high for lows, highs in zip(optimizer.fp16_groups, optimizer.fp32_groups)
+            for low, high in zip(lows, highs)}
+
+
+def _master_key(name: str) -> str:
+    return f"master.{name}"
+
+
+class _Plain(OptimizerState):
+    """ZeRO 0: each rank has all of it. `trained` are the tensors that the torch optimizer steps."""
+
+    def __init__(self, optimizer, names, trained, placer: Placer):
+        super().__init__(optimizer, trained, placer)
+        self._names, self._trained = names, trained
+
+    def weights(self) -> list[Record]:
+        return _whole_parameters(self._names, self._placer)
+
+    def records(self) -> list[Record]:
+        masters = {} if self._trained is self._names else self._trained
+        return super().records() + [self._placer.record(_master_key(name), lambda tensor=tensor: tensor)
+                                    for name, tensor in masters.items()]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of one parameter, seen as a row of elements, and where it lies in one of the optimizer's flat tensors."""
+
+    name: str
+    numel: int  # of the whole parameter
+    offset: int  # of the piece in it
+    flat: int  # the number of the flat tensor
+    start: int  # of the piece in that
+    length: int
+
+    def of(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat.detach().narrow(0, self.start, self.length)
+
+
+class _Sliced:
+    """ZeRO 1 to 3: the optimizer steps flat tensors, each with this rank's pieces of many parameters.
+
+    Every piece is saved under the name of its parameter, so that what is saved says nothing of the padding between
+    them or of how many ranks there were.
+    """
+
+    def __init__(self, base: torch.optim.Optimizer, flats: list[torch.Tensor], pieces: list[_Piece],
+                 counts: list[groups.Group]):
+        """`counts`: by flat tensor, the ranks that count its steps alike."""
+        self._base, self._flats, self._pieces, self._counts = base, flats, pieces, counts
+        self._registered = [self._keys(flat) for flat in flats]
+        self._views: dict = {}
+        self._seen = None
+
+    def _keys(self, flat: torch.Tensor) -> set[str]:
+        return {key for key, value in self._base.state.get(flat, {}).items() if torch.is_tensor(value)}
+
+    # ---- tensors
+
+    def _look(self):
+        """Lets go of views of tensors that the optimizer has put others in the place of."""
+        states = [self._base.state.get(flat, {}) for flat in self._flats]
+        tensors = [value for state in states for value in state.values() if torch.is_tensor(value)] + self._flats
+        seen = [(tensor.data_ptr(), tensor.numel()) for tensor in tensors]
+        if seen != self._seen:
+            self._views, self._seen = {}, seen
+
+    def _state(self, number: int, key: str) -> torch.Tensor:
+        value = self._base.state.get(self._flats[number], {}).get(key)
+        if value is None:
+            raise errors.LayoutError(f"the optimizer has lost {key} of its flat tensor {number}: close this checkpoint "
+                                     "and call attach again")
+        return value
+
+    def _view(self, piece: _Piece, key: str | None) -> torch.Tensor:
+        view = self._views.get((piece, key))
+        if view is None:
+            view = piece.of(self._flats[piece.flat] if key is None else self._state(piece.flat, key))
+            self._views[piece, key] = view
+        return view
+
+    def _sharded(self, key: str, piece: _Piece, state: str | None) -> Record:
+        return Record(key, partial(self._view, piece, state), (piece.numel,), (piece.offset,), None, False, self._look)
+
+    def records(self) -> list[Record]:
+        records = [self._sharded(_master_key(piece.name), piece, None) for piece in self._pieces
+                   if not self._is_weight(piece.flat)]
+        for piece in self._pieces:
+            records += [self._sharded(state_key(piece.name, key), piece, key)
+                        for key in sorted(self._registered[piece.flat])
+                        if self._state(piece.flat, key).numel() == self._flats[piece.flat].numel()]
+        return records + [record for number in range(len(self._flats)) for record in self._counters(number)]
+
+    def _is_weight(self, _flat: int) -> bool:
+        """Are the weights the flat tensor itself, so that there is nothing else to save?"""
+        return False
+
+    def _counters(self, number: int) -> list[Record]:
+        """State that is not one value per element: the number of steps."""
+        keys = [key for key in sorted(self._registered[number])
+                if self._state(number, key).numel() != self._flats[number].numel()]
+        return [whole(f"optimizer.flat{number}.{key}", partial(self._state, number, key), self._counts[number].name,
+                      eager=True, look=self._look) for key in keys]
+
+    def check(self):
+        """Before a save. Raises if there is a state tensor that was not there at registration."""
+        for number, flat in enumerate(self._flats):
+            new = self._keys(flat) - self._registered[number]
+            if new:
+                raise errors.LayoutError(f"{', '.join(sorted(new))} of the optimizer came into being after attach: "
+                                         "close this checkpoint and call attach again")
+
+    # ---- the rest
+
+    def capture(self) -> dict:
+        return {
+            "groups": [{key: value for key, value in group.items() if key != "params"}
+                       for group in self._base.param_groups],
+            "values": [{key: value for key, value in self._base.state.get(flat, {}).items()
+                        if not torch.is_tensor(value)} for flat in self._flats],
+        }
+
+    def room(self) -> int:
+        """Bytes that `capture` may come to need, from the structure alone."""
+        return 64 * 1024 + 4096 * (len(self._base.param_groups) + len(self._flats))
+
+    def apply(self, saved: dict):
+        if len(saved["groups"]) != len(self._base.param_groups):
+            raise errors.LayoutError(f"the optimizer has {len(self._base.param_groups)} param_groups, "
+                                     f"{len(saved['groups'])} were saved")
+        for group, values in zip(self._base.param_groups, saved["groups"]):
+            group.update(values)
+        for flat, values in zip(self._flats, saved["values"]):
+            if values:
+                self._base.state[flat].update(values)
+
+
+class _Fragments(_Sliced):
+    """ZeRO 1 and 2: each rank has all weights, and a part of the masters and moments."""
+
+    def __init__(self, optimizer, masters: list[torch.Tensor], names, placer: Placer):
+        self._names, self._placer = names, placer
+        _materialise(optimizer.optimizer, masters)
+        counts = [groups.of_process_group(group) for group in optimizer.real_dp_process_group]
+        super().__init__(optimizer.optimizer, list(masters), _fragments(names), counts)
+
+    def weights(self) -> list[Record]:
+        return _whole_parameters(self._names, self._placer)
+
+
+def _fragments(names: dict[str, torch.nn.Parameter]) -> list[_Piece]:
+    """As DeepSpeed has linked parameters to flat tensors; nothing of those that lie on other ranks."""
+    pieces = []
+    for name, parameter in names.items():
+        link = getattr(parameter, "_hp_mapping", None)
+        if link is not None:
+            low, high = link.lp_fragment_address, link.hp_fragment_address
+            pieces.append(_Piece(name, parameter.numel(), low.start, link.param_group_index, high.start, low.numel))
+    return pieces
+
+
+class _Partitions(_Sliced):
+    """ZeRO 3: each rank has a part of every parameter."""
+
+    def __init__(self, optimizer, names, placer: Placer):
+        self._optimizer, self._names, self._placer = optimizer, names, placer
+        flats = list(optimizer.fp32_partitioned_groups_flat)
+        optimizer._set_fp32_optimizer_param_groups()
+        try:
+            _materialise(optimizer.optimizer, flats)
+        finally:
+            optimizer._clear_fp32_optimizer_param_groups()
+        for name, parameter in names.items():
+            _check_partitioned_over(placer.plain, name, parameter)
+        super().__init__(optimizer.optimizer, flats, self._pieces_in_order(), [placer.plain] * len(flats))
+
+    def _pieces_in_order(self) -> list[_Piece]:
+        name_of = {id(parameter): name for name, parameter in self._names.items()}
+        pieces = []
+        for number, parameters in enumerate(self._optimizer.fp16_groups):
+            start = 0
+            for parameter in parameters:
+                offset, length = _own_part(parameter)
+                if length > 0:
+                    name = name_of[id(parameter)]
+                    pieces.append(_Piece(name, parameter.ds_numel, offset, number, start, length))
+                start += parameter.ds_tensor.ds_numel
+        return pieces
+
+    def weights(self) -> list[Record]:
+        records = []
+        for name, parameter in self._names.items():
+            offset, length = _own_part(parameter)
+            if length > 0:
+                find = partial(_own_weights, parameter, length)
+                records.append(Record(name, find, (parameter.ds_numel,), (offset,), None, False))
+        return records
+
+    def _is_weight(self, flat: int) -> bool:
+        low = self._optimizer.fp16_partitioned_groups_flat[flat]
+        return low.data_ptr() == self._flats[flat].data_ptr()
+
+    def capture(self) -> dict:
+        shapes = {name: list(parameter.ds_shape) for name, parameter in self._names.items()}
+        return {**super().capture(), "shapes": shapes}
+
+    def room(self) -> int:
+        return super().room() + sum(len(name) + 128 for name in self._names)
+
+
+def _check_partitioned_over(replicas: groups.Group, name: str, parameter: torch.nn.Parameter):
+    if not hasattr(parameter, "ds_tensor"):
+        raise errors.Unsupported(f"{name} is not partitioned by ZeRO 3: it came after deepspeed.initialize")
+    if groups.of_process_group(parameter.ds_process_group) != replicas:
+        raise errors.Unsupported(f"{name} is partitioned over a part of the ranks (MiCS), which is not supported")
+
+
+def _own_part(parameter: torch.nn.Parameter) -> tuple[int, int]:
+    """Offset and length of what this rank holds, without padding."""
+    size = parameter.ds_tensor.ds_numel
+    offset = size * dist.get_rank(parameter.ds_process_group)
+    return offset, max(0, min(size, parameter.ds_numel - offset))
+
+
+def _own_weights(parameter: torch.nn.Parameter, length: int) -> torch.Tensor:
+    return parameter.ds_tensor.detach().narrow(0, 0, length)
+
+
+def _materialise(base: torch.optim.Optimizer, flats: list[torch.Tensor]):
+    """The state is empty until the first step, and records are registered before it."""
+    if type(base).__module__.startswith("deepspeed.ops.adam.") and hasattr(base, "fp32_optimizer_states"):
+        _fill_cpu_adam(base, flats)
+    elif materialise(base):
+        raise errors.Unsupported(f"{type(base).__name__} makes its state from the first gradient: call attach after "
+                                 "the first engine.step()")
+
+
+def _fill_cpu_adam(base, flats: list[torch.Tensor]):
+    """As DeepSpeedCPUAdam.step does when it meets the first gradient."""
+    for flat in flats:
+        dtype = torch.float32 if base.fp32_optimizer_states else flat.dtype
+        if len(base.state[flat]) == 0:
+            base.state[flat].update({"step": 0, "exp_avg": torch.zeros_like(flat, dtype=dtype).detach(),
+                                     "exp_avg_sq": torch.zeros_like(flat, dtype=dtype).detach()})
+
+
+class _Scalars:
+    """What the engine counts, the learning rate schedule, and the loss scale."""
+
+    _COUNTS = ("global_steps", "global_samples", "skipped_steps", "micro_steps")
+    _OF_OPTIMIZER = ("custom_loss_scaler", "external_loss_scale", "overflow")
+
+    def __init__(self, engine):
+        self._engine = engine
+
+    def _scalers(self) -> dict:
+        """The objects that keep a loss scale as attributes."""
+        found = {name: getattr(self._engine.optimizer, name, None) for name in ("loss_scaler", "loss_scale_config")}
+        return {name: scaler for name, scaler in found.items() if scaler is not None}
+
+    def _stateful(self) -> dict:
+        found = {
+            "lr_scheduler": self._engine.lr_scheduler,
+            "gradscaler": self._engine.torch_autocast_z0_gradscaler,
+            "zero_gradscaler": getattr(self._engine.optimizer, "torch_autocast_gradscaler", None),
+        }
+        return {name: thing for name, thing in found.items() if hasattr(thing, "state_dict")}
+
+    def capture(self) -> dict:
+        optimizer = self._engine.optimizer
+        return {
+            "counts": {name: getattr(self._engine, name) for name in self._COUNTS},
+            "optimizer": {name: getattr(optimizer, name) for name in self._OF_OPTIMIZER if hasattr(optimizer, name)},
+            "scalers": {name: {key: value for key, value in vars(scaler).items() if _is_plain(value)}
+                        for name, scaler in self._scalers().items()},
+            "state": {name: thing.state_dict() for name, thing in self._stateful().items()},
+        }
+
+    def apply(self, saved: dict):
+        for target, values in ((self._engine, saved["counts"]), (self._engine.optimizer, saved["optimizer"])):
+            for name, value in values.items():
+                setattr(target, name, value)
+        for name, scaler in self._scalers().items():
+            vars(scaler).update(saved["scalers"].get(name, {}))
+        for name, thing in self._stateful().items():
+            if name in saved["state"]:
+                thing.load_state_dict(saved["state"][name])
+
+
+def _is_plain(value) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+# ---- the checkpoint
+
+
+class EngineCheckpoint:
+    """Made by attach. What a Checkpoint can do (query, wait, stats, restored), with the engine's number of steps."""
+
+    def __init__(self, engine, contents: Contents, world: World, config, overrides, files: "_Files"):
+        self._engine = engine
+        self._files = files
+        self._saveable_at = engine.micro_steps
+        self._saved_at = None
+        self._checkpoint: Checkpoint = attach_contents(contents, world=world, config=config, overrides=overrides,
+                                                       fences=[self._before_step])
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._checkpoint, name)
+
+    def _before_step(self, fence: Callable[[], None]) -> Callable[[], None]:
+        engine, step = self._engine, self._engine._take_model_step
+
+        def fenced(*arguments, **named):
+            fence()
+            step(*arguments, **named)
+            self._saveable_at = engine.micro_steps + 1  # engine.step() adds it at its end
+
+        engine._take_model_step = fenced
+        return lambda: setattr(engine, "_take_model_step", step)
+
+    def _between_steps(self) -> bool:
+        """False while gradients of a part of a batch are there: they are not saved."""
+        return self._engine.micro_steps == self._saveable_at
+
+    # ---- load
+
+    def load_checkpoint(self, step: int | None = None) -> int | None:
+        """Puts the newest restorable version, or the one of a step, into the engine, client_state and generators.
+        Collective. Returns its step (engine.global_steps), or None if nothing was ever saved."""
+        partitioned = self._engine.zero_optimization_partition_weights()
+        if partitioned:
+            self._engine.optimizer.checkpoint_event_prologue()
+        try:
+            loaded = self._checkpoint.load_checkpoint(step)
+        finally:
+            if partitioned:
+                self._engine.optimizer.checkpoint_event_epilogue()
+        self._saveable_at, self._saved_at = self._engine.micro_steps, self._engine.global_steps
+        return loaded
+
+    # ---- save
+
+    def save_checkpoint_if_needed(self, step: int | None = None) -> bool:
+        """After each engine.step(), also within an accumulation, where it does nothing. `step` is engine.global_steps
+        by default. True if a save was started."""
+        if not self._between_steps() or self._engine.global_steps in (0, self._saved_at):
+            return False
+        self._saved_at = self._engine.global_steps
+        return self._checkpoint.save_checkpoint_if_needed(self._engine.global_steps if step is None else step)
+
+    def save_checkpoint(self, step: int | None = None, to_storage: bool = False):
+        """The same without asking the intervals. Every rank must save the same steps."""
+        if not self._between_steps():
+            raise errors.InvalidArgument("there are gradients of a part of a batch, which are not saved: call this "
+                                         "after the engine.step() that ends the accumulation")
+        self._saved_at = self._engine.global_steps
+        self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
+
+    # ---- end
+
+    def close(self, job_done: bool = True):
+        """Leaves, after what engine.save_checkpoint has handed over is written. See Checkpoint.close."""
+        self._files.remove()
+        self._checkpoint.close(job_done)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, _error, _traceback):
+        self.close(job_done=kind is None)
+
+
+class NoCheckpoint:
+    """In the place of an EngineCheckpoint when this DeepSpeed is not known: nothing is saved, nothing found."""
+
+    restored = None
+
+    def load_checkpoint(self, step=None):
+        return None
+
+    def save_checkpoint_if_needed(self, step=None):
+        return False
+
+    def save_checkpoint(self, step=None, to_storage=False):
+        pass
+
+    def fence(self):
+        pass
+
+    def wait(self, stage, step=None, timeout=60):
+        pass
+
+    def query(self):
+        return None
+
+    def close(self, job_done=True):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        pass
+
+
+# ---- DeepSpeed's own files
+
+
+class CheckpointEngine(_CheckpointEngine):
+    """Lets another checkpoint engine write its files while training goes on.
+
+    save copies aside and returns; the files of a checkpoint appear one by one, each of them whole and durable. `latest`
+    names a checkpoint when all of its files are durable, on every rank. The next checkpoint waits for the one before.
+    """
+
+    def __init__(self, inner, agree: Callable[[bool], bool]):
+        super().__init__()
+        self.name = "tierckpt"
+        self.inner = inner
+        self._writer = Writer(agree)
+        self._info = None
+
+    def create(self, info):
+        self.wait()
+        self._info = info
+        self.inner.create(info)
+
+    def save(self, state_dict, path: str):
+        state = copy_aside(state_dict)
+        self._writer.write(path, lambda partial_path: self.inner.save(state, partial_path))
+
+    def load(self, path: str, map_location=None):
+        self.wait()
+        return self.inner.load(path, map_location=map_location)
+
+    def commit(self, info):
+        """Who commits, as save_16bit_model does, goes on when what this rank writes is durable."""
+        if not self._writer.settle():
+            raise errors.IoError(f"files of {info.tag} were not written, see the log")
+        return self.inner.commit(info)
+
+    def finish(self, first_rank: bool):
+        """After engine.save_checkpoint. Collective."""
+        info = self._info
+
+        def done():
+            self.inner.commit(info)
+            if first_rank and info.save_latest:
+                latest = os.path.join(info.save_dir, "latest")
+                write_durably(latest, lambda partial_path: Path(partial_path).write_text(info.tag))
+
+        self._writer.finish(f"checkpoint {info.tag} in {info.save_dir}", done)
+
+    def wait(self):
+        """Until nothing is under way."""
+        self._writer.wait()
+
+    def makedirs(self, path, exist_ok=False):
+        make_directory(path, exist_ok)
+
+    def is_data_parallel_writer(self, dp_rank):
+        return self.inner.is_data_parallel_writer(dp_rank)
+
+    def is_decoupled(self):
+        return True
+
+    def cleanup(self):
+        self.wait()
+
+    def preserves_storage_sharing(self):
+        return self.inner.preserves_storage_sharing()
+
+
+class _Files:
+    """Our checkpoint engine in the place of DeepSpeed's own, until `remove`."""
+
+    def __init__(self, engine, world: World):
+        self._engine, self._group = engine, None
+        self._ours = None
+        if engine.checkpoint_engine.is_decoupled():
+            return  # it writes aside already
+        if world.size > 1:
+            self._group = dist.new_group(backend="gloo", timeout=_WRITE_TIMEOUT)
+        self._ours = CheckpointEngine(engine.checkpoint_engine, self._agree)
+        self._save, self._load = engine.save_checkpoint, engine.load_checkpoint
+        engine.checkpoint_engine = self._ours
+        engine.save_checkpoint, engine.load_checkpoint = self._saved_aside, self._loaded_when_written
+
+    def _agree(self, whole: bool) -> bool:
+        if self._group is None:
+            return whole
+        all_whole = torch.tensor([int(whole)])
+        dist.all_reduce(all_whole, op=dist.ReduceOp.MIN, group=self._group)
+        return bool(all_whole.item())
+
+    def _saved_aside(self, *arguments, **named):
+        result = self._save(*arguments, **named)
+        self._ours.finish(self._engine.global_rank == 0)
+        return result
+
+    def _loaded_when_written(self, *arguments, **named):
+        self._ours.wait()  # or `latest` would be that of the checkpoint before
+        return self._load(*arguments, **named)
+
+    def remove(self):
+        if self._ours is None:
+            return
+        ours, self._ours = self._ours, None
+        ours.wait()
+        self._engine.checkpoint_engine = ours.inner
+        self._engine.save_checkpoint, self._engine.load_checkpoint = self._save, self._load
+        if self._group is not None:
+            dist.destroy_process_group(self._group)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that save and load through DeepSpeed's own calls."""
+
+import importlib.util
+import os
+import threading
+
+import torch
+from ds_training import Training, digest_of
+
+import tierckpt.deepspeed
+
+
+class _Gate:
+    """Holds up the files of an engine until it is opened."""
+
+    def __init__(self, engine):
+        self._inner = engine.checkpoint_engine.inner
+        self._save = self._inner.save
+        self._opened = threading.Event()
+        self._inner.save = self._late
+
+    def _late(self, state_dict, path):
+        assert self._opened.wait(60)
+        self._save(state_dict, path)
+
+    def open(self):
+        self._opened.set()
+        self._inner.save = self._save
+
+
+def _saved_in(directory):
+    """Without the scripts that DeepSpeed puts there."""
+    return sorted(name for name in os.listdir(directory) if not name.endswith(".py"))
+
+
+def save_aside(rank, world, kind, config, directory):
+    """Returns [what there is while files are held up and training goes on, what there is after, digest of what was
+    saved]."""
+    job = Training(rank, kind)
+    with tierckpt.deepspeed.attach(job.engine, config=config) as checkpoint:
+        job.step()
+        saved = digest_of(job.engine)
+        gate = _Gate(job.engine)
+        job.engine.save_checkpoint(directory, client_state={"position": 7})
+        job.step()
+        checkpoint.save_checkpoint_if_needed()
+        torch.distributed.barrier()
+        meanwhile = _saved_in(directory)
+        torch.distributed.barrier()
+        gate.open()
+        job.engine.checkpoint_engine.wait()
+        after = _saved_in(directory)
+    assert type(job.engine.checkpoint_engine).__name__ == "TorchCheckpointEngine"
+    return [meanwhile, after, saved]
+
+
+def load_stock(rank, world, kind, directory):
+    engine = Training(rank, kind, seed=1).engine
+    path, client_state = engine.load_checkpoint(directory)
+    assert path is not None and client_state["position"] == 7 and engine.global_steps == 1
+    return digest_of(engine)
+
+
+def fail_on_one_rank(rank, world, kind, config, directory):
+    """The second of three checkpoints cannot be written by rank 1. Returns the values of `latest` after it and at the
+    end."""
+    job = Training(rank, kind)
+    latest = []
+    with tierckpt.deepspeed.attach(job.engine, config=config):
+        ours = job.engine.checkpoint_engine
+        whole = ours.inner.save
+        for number in range(1, 4):
+            job.step()
+            if rank == 1:
+                ours.inner.save = _no_space if number == 2 else whole
+            job.engine.save_checkpoint(directory)
+            ours.wait()
+            with open(os.path.join(directory, "latest"), encoding="ascii") as file:
+                latest.append(file.read())
+    assert latest[0] == latest[1]
+    return latest[1:]
+
+
+def _no_space(state_dict, path):
+    raise OSError(28, "No space left on device")
+
+
+def run_example(rank, world, path, arguments):
+    """The example as its launcher would run it."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+    spec = importlib.util.spec_from_file_location("example", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return example.main(arguments)
