@@ -60,12 +60,17 @@ class Cluster:
             shutil.copy2(library, programs, follow_symlinks=False)
         self.environment = {**os.environ, "TIERCKPT_BIN_DIR": str(programs), "LD_LIBRARY_PATH": str(programs),
                             "UCX_MEM_EVENTS": "n", **self._sanitizers()}
+        self.save_dir = self.work / "save"
         if shutil.which("strace") is None:
             self.missing["strace"] = "no strace here"
-        self._probe_network()
-        self._mount_save_dir()
-        for _ in range(settings["nodes"]):
-            self.nodes.append(self.new_node())
+        try:
+            self._probe_network()
+            self._mount_save_dir()
+            for _ in range(settings["nodes"]):
+                self.nodes.append(self.new_node())
+        except BaseException:
+            self.close()
+            raise
 
     def _sanitizers(self):
         """Where a sanitized build reports to; see tests/cluster/lib.sh."""
@@ -106,7 +111,6 @@ class Cluster:
 
     def _mount_save_dir(self):
         image = self.work / "disk"
-        self.save_dir = self.work / "save"
         with open(image, "wb") as file:
             file.truncate(SAVE_DIR_BYTES)
         if os.geteuid() != 0 or not run("mkfs.ext4", "-q", "-O", "^has_journal", image) or \
@@ -125,6 +129,7 @@ class Cluster:
 
     def _plug(self, node):
         space, switch = self._prefix + node.name, self._prefix + "switch"
+        self._spaces.append(space)
         made = (run("ip", "netns", "add", space) and self._lay_cable(node, space, switch) and
                 run("ip", "-n", switch, "link", "set", f"to-{node.name}", "master", "bridge", "up") and
                 run("ip", "-n", space, "link", "set", "lo", "up") and
@@ -132,7 +137,6 @@ class Cluster:
                 run("ip", "-n", space, "link", "set", "net0", "up"))
         if not made:
             raise RuntimeError(f"node {node.name} gets no network")
-        self._spaces.append(space)
 
     def _lay_cable(self, node, space, switch):
         if "tun" in self.missing:
