@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TierckptManager in torchtitan's own Trainer, with FSDP2 over gloo."""
+
+import functools
+import random
+
+import pytest
+from harness import Job, Nursery, run
+
+pytest.importorskip("torchtitan", reason="torchtitan is not installed")
+
+STEPS = 6
+TRAIN = "titan_training:train"
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory):
+    with Nursery(tmp_path_factory.mktemp("nursery"), "titan_training") as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, nursery):
+    """world -> what each rank ends with, without checkpoints; each is run once."""
+    @functools.cache
+    def results(world):
+        tmp_path = tmp_path_factory.mktemp("uninterrupted")
+        return run(tmp_path, TRAIN, world=world, nursery=nursery, dump=str(tmp_path / "dump"), steps=STEPS)
+
+    return results
+
+
+@pytest.fixture
+def job(tmp_path, site, nursery):
+    """Runs trainings of one job: job.train(...), job.killed(...)."""
+    settings = {key: value for key, value in site.config.items()
+                if key not in ("save_mem_interval", "save_storage_interval", "save_dir")}
+
+    class Runs:
+        dump = tmp_path / "dump"
+        arguments = {"dump": str(dump), "steps": STEPS, "settings": settings}
+
+        def train(self, world, **arguments):
+            return run(tmp_path, TRAIN, world=world, nursery=nursery, **{**self.arguments, **arguments})
+
+        def killed(self, world, **arguments):
+            with Job(tmp_path, TRAIN, world=world, nursery=nursery, **{**self.arguments, **arguments}) as job:
+                job.killed()
+
+    return Runs()
+
+
+def assert_equal(ranks, reference):
+    resumed = ranks[0]["resumed"]
+    assert [rank["losses"] for rank in ranks] == [rank["losses"][resumed:] for rank in reference]
+    assert [rank["digest"] for rank in ranks] == [rank["digest"] for rank in reference]
+
+
+@pytest.mark.parametrize("world, in_flight", [(1, False), (2, False), (2, True)])
+def test_killed_and_restored_from_memory_ends_with_equal_bits(job, uninterrupted, world, in_flight):
+    step = random.Random(world * 10 + in_flight).randint(2, STEPS - 1)
+    sure = step - 1 if in_flight else step
+    job.killed(world, die_at=step, sure=sure)
+    ranks = job.train(world)
+    assert all(sure <= rank["resumed"] <= step for rank in ranks)
+    assert all(rank["source"]["bytes_local"] > 0 for rank in ranks)
+    assert all(rank["stable"] for rank in ranks)
+    assert_equal(ranks, uninterrupted(world))
+
+
+def test_lost_node_is_made_good_from_its_peer(job, site, uninterrupted):
+    settings = {**job.arguments["settings"], "copies": 2}
+    job.killed(2, die_at=4, settings=settings, own_nodes=True)
+    site.kill_agents("node1")
+    ranks = job.train(2, settings=settings, own_nodes=True)
+    assert [rank["resumed"] for rank in ranks] == [4, 4]
+    assert ranks[1]["source"]["bytes_local"] == 0 and ranks[1]["source"]["bytes_peer"] > 0
+    assert_equal(ranks, uninterrupted(2))
+
+
+def test_from_storage(job, site, uninterrupted):
+    job.killed(2, die_at=3, sure=2, stage="drained", interval=2)
+    site.kill_agents()
+    ranks = job.train(2)
+    assert [rank["resumed"] for rank in ranks] == [2, 2]
+    assert all(rank["source"]["bytes_storage"] > 0 for rank in ranks)
+    assert_equal(ranks, uninterrupted(2))
+
+
+def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
+    """And goes on to save, which the first number of ranks then reads."""
+    saved = job.train(2, steps=2)
+    for world, steps in ((4, 3), (1, 4), (2, 5)):
+        site.kill_agents()
+        ranks = job.train(world, steps=steps)
+        assert [rank["resumed"] for rank in ranks] == [steps - 1] * world
+        assert {rank["loaded"] for rank in ranks} == {saved[0]["whole"]}
+        assert any("is read for this number of ranks" in line for line in ranks[0]["log"])
+        saved = ranks
+
+
+def test_steps_that_are_kept_and_one_of_them_loaded(tmp_path, job, site, nursery):
+    """keep_latest_k, interval, enable_first_step_checkpoint, async_mode disabled, load_step, exclude_from_loading."""
+    job.train(1, steps=5, interval=2, keep_latest_k=0, enable_first_step_checkpoint=True, async_mode="disabled")
+    versions = job.dump / "checkpoint" / "test"
+    assert sorted(path.name for path in versions.glob("v*")) == [f"v{step:012}.t1" for step in (1, 2, 4, 5)]
+    arguments = {"nursery": nursery, "dump": str(job.dump), "steps": 5, "settings": job.arguments["settings"]}
+    assert run(tmp_path, "titan_training:excluded", keys=["optimizer", "dataloader"], **arguments) == [[5, 0, True]]
+    site.kill_agents()  # or they go on with the configuration that they were started with
+    ranks = job.train(1, load_step=2, keep_latest_k=2, interval=2)
+    assert ranks[0]["resumed"] == 2
+    assert sorted(path.name[:13] for path in versions.glob("v*"))[-1] == "v000000000006"
+    assert len(list(versions.glob("v*"))) == 2
+
+
+def test_a_disabled_async_mode_has_committed_when_save_returns(job, uninterrupted):
+    job.killed(2, die_at=3, sure=-1, async_mode="disabled")
+    ranks = job.train(2, async_mode="async")
+    assert [rank["resumed"] for rank in ranks] == [3, 3]
+    assert_equal(ranks, uninterrupted(2))
+
+
+def test_the_last_save_has_weights_alone_and_the_initial_load_is_torchtitans(tmp_path, job, nursery, uninterrupted):
+    """What only its own manager can do, it does."""
+    job.train(2, steps=2, last_save_model_only=True, export_dtype="bfloat16")
+    last = job.dump / "checkpoint/step-2"
+    assert run(tmp_path, "titan_training:dtypes", nursery=nursery, path=str(last)) == [[["torch.bfloat16"], False]]
+    other = tmp_path / "other"
+    stock = job.train(2, steps=2, dump=str(other), stock=True, interval=1)
+    ranks = job.train(2, dump=str(tmp_path / "third"), initial_load_path=str(other / "checkpoint/step-2"))
+    assert [rank["resumed"] for rank in ranks] == [2, 2]
+    assert [rank["loaded"] for rank in ranks] == [rank["whole"] for rank in stock]
+
+
+def test_unknown_version_trains_without_us(tmp_path, job, nursery, uninterrupted):
+    ranks = run(tmp_path, "titan_training:unknown_version", nursery=nursery, **job.arguments)
+    assert_equal(ranks, uninterrupted(1))
+    assert len(ranks[0]["log"]) == 1
+    assert "tierckpt.torchtitan is off" in ranks[0]["log"][0] and "_save" in ranks[0]["log"][0]
+
+
+def test_wrong_use_says_what_to_do(tmp_path, job, nursery):
+    (settings, excluded, missing), = run(tmp_path, "titan_training:wrong_use", nursery=nursery, dump=str(job.dump),
+                                         settings=job.arguments["settings"])
+    assert "save_mem_interval is set by torchtitan's checkpoint keys" in settings
+    assert excluded == "ValueError: nothing not found in state_dict."
+    assert missing.startswith("FileNotFoundError: ") and "9 not found" in missing
+
+
+def test_the_example_goes_on_where_it_was(tmp_path, site, top, nursery):
+    example = {"path": str(top / "python/examples"), "runtime_dir": str(site.dir / "run"),
+               "dump": str(tmp_path / "dump")}
+    for steps, resumed in ((2, 0), (3, 2)):
+        ranks = run(tmp_path, "titan_training:example", world=2, nursery=nursery, steps=steps, **example)
+        assert ranks == [resumed] * 2

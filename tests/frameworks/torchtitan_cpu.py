@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torchtitan 0.3 needs to train on CPUs with gloo: for tests alone. Import it before torchtitan."""
+
+import os
+import sys
+import time
+import types
+
+import torch
+import torch.distributed
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+
+
+class _NoKernels(types.ModuleType):
+    """In the place of kernels that are written for accelerators, and are imported though nobody calls them."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_args, **_named: None
+
+
+def _patch():
+    kernels = "torchtitan.distributed.minimal_async_ep.kernels"
+    sys.modules[kernels] = _NoKernels(kernels)
+    sys.modules[kernels].__file__ = __file__
+    if not hasattr(torch.distributed, "set_timeout"):  # of a later PyTorch
+        torch.distributed.set_timeout = lambda *_args, **_named: None
+    torch._utils._get_available_device_type = lambda: "cpu"
+    statistics = dict.fromkeys(("active_bytes.all.peak", "reserved_bytes.all.peak", "num_alloc_retries", "num_ooms"), 0)
+    functions = {
+        "set_device": lambda _device: None, "device_count": lambda: 1, "empty_cache": lambda: None,
+        "reset_peak_memory_stats": lambda *_args: None, "current_device": lambda: 0,
+        "get_device_name": lambda _device=None: "cpu", "memory_stats": lambda _device=None: statistics,
+        "get_device_properties": lambda _device=None: types.SimpleNamespace(total_memory=1 << 34, name="cpu"),
+    }
+    for name, function in functions.items():
+        setattr(torch.cpu, name, function)
+
+
+_patch()
+
+
+def use_plain_attention():
+    """Scaled dot products instead of flex attention, which needs a compiler."""
+    import torchtitan.models.common.config_utils as config_utils
+    import torchtitan.models.llama3 as llama3
+    from torch.nn.attention import SDPBackend
+    from torchtitan.models.common.attention import ScaledDotProductAttention
+
+    config_utils.get_attention_config = lambda backend: ScaledDotProductAttention.Config()
+    llama3.get_attention_config = config_utils.get_attention_config
+    ScaledDotProductAttention.sdpa_backends = [SDPBackend.MATH]
+
+
+def wait_for_nobody():
+    """The trainer's first rank sleeps at its end."""
+    import torchtitan.trainer
+
+    torchtitan.trainer.time = types.SimpleNamespace(**{**vars(time), "sleep": lambda _seconds: None})
+
+
+def sum_in_fsdp(model_parts):
+    """Gloo has no sum with a factor, which FSDP uses by default."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for part in model_parts:
+        for module in part.modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(True)
