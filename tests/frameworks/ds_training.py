@@ -146,7 +146,9 @@ def _state_tensors(engine):
         masters = [parameter for group in base.param_groups for parameter in group["params"]]
         return weights + masters + [base.state[m][key] for m in masters for key in ("exp_avg", "exp_avg_sq", "step")]
     if not engine.zero_optimization_partition_weights():
-        engine.optimizer._lazy_init_hp_params_optimizer_state()  # as the first step does
+        # As the first step does, but that looks at groups whose state is not there yet.
+        engine.optimizer._hp_optimizer_states_linked = False
+        engine.optimizer._lazy_init_hp_params_optimizer_state()
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     moments = [safe_get_full_optimizer_state(p, key) for p in trained for key in ("exp_avg", "exp_avg_sq")]
     return weights + [safe_get_full_fp32_param(parameter) for parameter in trained] + moments
