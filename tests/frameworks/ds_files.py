@@ -6,6 +6,7 @@ import os
 import threading
 
 import torch
+from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 from ds_training import Training, digest_of
 
 import tierckpt.deepspeed
@@ -84,6 +85,23 @@ def fail_on_one_rank(rank, world, kind, config, directory):
 
 def _no_space(state_dict, path):
     raise OSError(28, "No space left on device")
+
+
+def publish(rank, world, kind, config, reference):
+    """Trains a little, publishes, and writes masters and moments to `reference`, as DeepSpeed gives them."""
+    job = Training(rank, kind)
+    with tierckpt.deepspeed.attach(job.engine, config=config) as checkpoint:
+        job.step()
+        job.step()
+        checkpoint.save_checkpoint(to_storage=True)
+        checkpoint.wait("drained")
+    state = {}
+    for name, parameter in job.engine.module.named_parameters():
+        if parameter.requires_grad:
+            state[f"master.{name}"] = safe_get_full_fp32_param(parameter)
+            state[f"optimizer.{name}.exp_avg"] = safe_get_full_optimizer_state(parameter, "exp_avg")
+    if rank == 0:
+        torch.save(state, reference)
 
 
 def run_example(rank, world, path, arguments):

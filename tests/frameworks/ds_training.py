@@ -5,6 +5,7 @@ import hashlib
 import os
 import random
 import sys
+from pathlib import Path
 
 import deepspeed
 import numpy
@@ -21,6 +22,8 @@ import tierckpt.deepspeed
 
 # Its shared memory collectives are a C++ extension, built at the first use on a CPU; gloo does as well.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+# Its other extensions are loaded by ninja, which lies beside the interpreter.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 # It asks oneDNN for fast 16-bit kernels; torch's plain ones do as well.
 deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 deepspeed.utils.logger.setLevel("ERROR")
@@ -38,6 +41,8 @@ KINDS = {
                                               "offload_param": {"device": "cpu"}}},
     "z2-bf16-cpuadam": {"zero_optimization": {"offload_optimizer": {"device": "cpu"}},
                         "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}},
+    "z3-fp32-cpuadam": {"zero_optimization": {"offload_optimizer": {"device": "cpu"}},
+                        "optimizer": {"type": "Adam", "params": {"lr": 1e-2}}},
     "z2-fp32-torchadam": {"optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "torch_adam": True}},
                           "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 4}}},
 }
@@ -120,7 +125,7 @@ class Training:
         total = hashlib.sha256(digest_of(engine).encode())
         for tensor in (self.position["weights"], torch.get_rng_state()):
             total.update(tensor.numpy().tobytes())
-        scheduler = engine.lr_scheduler.state_dict()
+        scheduler = engine.lr_scheduler and engine.lr_scheduler.state_dict()
         rest = (self.position["samples"], scheduler, engine.get_lr(), engine.global_steps, engine.skipped_steps,
                 engine.micro_steps, engine.global_samples, engine.loss_scale() if engine.fp16_enabled() else None,
                 random.getstate(), numpy.random.get_state()[1].tobytes())

@@ -2,15 +2,28 @@
 """DeepSpeed, real engines on two ranks: killed, started again, and every bit as if it had not been."""
 
 import functools
+import importlib.util
 import json
+import os
 import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
+import torch
 from harness import Job, Nursery, run
 
-pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+import tierckpt
+
+if importlib.util.find_spec("deepspeed") is None:
+    pytest.skip("deepspeed is not installed", allow_module_level=True)
 
 STEPS = 6
+CPU_ADAM_LIMIT_S = 180
 KINDS = ("z0-fp32", "z0-bf16", "z0-fp16", "z1-fp32", "z1-bf16", "z1-fp16", "z1-bf16-fp32grads", "z2-fp32", "z2-bf16",
          "z2-fp32-torchadam", "z2-bf16-offload", "z3-fp32", "z3-bf16", "z3-bf16-offload")
 
@@ -23,10 +36,10 @@ def nursery(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def uninterrupted(nursery, tmp_path_factory):
-    """kind -> [losses, digest] of each rank; each is run once."""
+    """(kind, world) -> [losses, digest] of each rank; each is run once."""
     @functools.cache
-    def results(kind):
-        ranks = run(tmp_path_factory.mktemp(kind), "ds_training:train", nursery=nursery, world=2, kind=kind,
+    def results(kind, world=2):
+        ranks = run(tmp_path_factory.mktemp(kind), "ds_training:train", nursery=nursery, world=world, kind=kind,
                     steps=STEPS)
         return [rank[2:] for rank in ranks]
 
@@ -36,9 +49,9 @@ def uninterrupted(nursery, tmp_path_factory):
 class Case:
     """One kind of engine, killed and started again."""
 
-    def __init__(self, nursery, tmp_path, kind, config, **arguments):
+    def __init__(self, nursery, tmp_path, kind, config, world=2, **arguments):
         self.tmp_path = tmp_path
-        self.arguments = {"nursery": nursery, "world": 2, "kind": kind, "steps": STEPS, "config": config, **arguments}
+        self.arguments = {"nursery": nursery, "world": world, "kind": kind, "steps": STEPS, "config": config, **arguments}
 
     def killed(self, **arguments):
         with Job(self.tmp_path, "ds_training:train", **self.arguments, **arguments) as job:
@@ -64,6 +77,60 @@ def test_killed_job_resumes_from_memory_with_equal_bits(nursery, tmp_path, site,
     for resumed, source in case.resume(uninterrupted(kind)):
         assert resumed in (step - 1, step)
         assert source["bytes_local"] > 0
+
+
+@pytest.mark.parametrize("kind", ["z0-fp32", "z2-fp32", "z3-bf16"])
+def test_four_ranks_add_in_the_same_order_after_a_restart(nursery, tmp_path, site, uninterrupted, kind):
+    case = Case(nursery, tmp_path, kind, site.config, world=4)
+    case.killed(die_at=3)
+    assert [resumed for resumed, _ in case.resume(uninterrupted(kind, 4))] == [3] * 4
+
+
+@pytest.fixture(scope="module")
+def cpu_adam():
+    """DeepSpeedCPUAdam is a C++ extension, built once and kept in torch's cache. It takes a minute or so."""
+    if shutil.which("c++") is None:
+        pytest.skip("DeepSpeedCPUAdam needs a C++ compiler")
+    began = time.time()
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    build = "from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load(verbose=False)"
+    with subprocess.Popen([sys.executable, "-c", build], env={**os.environ, "PATH": path}, start_new_session=True,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _, said = process.communicate(timeout=CPU_ADAM_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            _remove_locks(since=began)
+            pytest.skip(f"DeepSpeedCPUAdam was not built within {CPU_ADAM_LIMIT_S} s")
+    if process.returncode != 0:
+        pytest.skip(f"DeepSpeedCPUAdam cannot be built: {said[-500:]}")
+
+
+def _remove_locks(since):
+    """Of a build that was ended: the next one would wait for it."""
+    cache = Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.home() / ".cache/torch_extensions"))
+    for lock in cache.glob("**/cpu_adam/lock"):
+        if lock.stat().st_mtime >= since:
+            lock.unlink()
+
+
+@pytest.mark.parametrize("kind", ["z2-bf16-cpuadam", "z3-fp32-cpuadam"])
+def test_the_optimizer_for_offload_resumes_with_equal_bits(nursery, tmp_path, site, uninterrupted, cpu_adam, kind):
+    case = Case(nursery, tmp_path, kind, site.config)
+    case.killed(die_at=3)
+    assert [resumed for resumed, _ in case.resume(uninterrupted(kind))] == [3, 3]
+
+
+@pytest.mark.parametrize("kind", ["z1-bf16", "z2-fp32", "z3-bf16"])
+def test_published_parts_are_read_whole_by_the_names_of_parameters(nursery, tmp_path, site, kind):
+    reference = tmp_path / "reference.pt"
+    run(tmp_path, "ds_files:publish", nursery=nursery, world=2, kind=kind, config=site.config,
+        reference=str(reference))
+    with tierckpt.open_published(site.config) as version:
+        for key, tensor in torch.load(reference).items():
+            assert torch.equal(version.read(key), tensor.view(-1)), key
+        shapes = json.loads(version.blob("rank0/tierckpt.optimizer")).get("shapes", {"words.weight": [31, 9]})
+        assert version.read("words.weight").view(shapes["words.weight"]).dtype == version.dtype("words.weight")
 
 
 @pytest.mark.parametrize("kind, source", [("z0-fp32", "bytes_twin"), ("z1-bf16", "bytes_peer"),
