@@ -4,8 +4,10 @@
 import contextlib
 
 import torch
+import torch.distributed.optim  # compiles functions of its own, which must find torch as it is  # noqa: F401
 
-_MAKERS = ("tensor", "zeros", "ones", "empty", "full", "arange", "zeros_like", "empty_like")
+_MAKERS = ("tensor", "zeros", "ones", "empty", "full", "arange", "zeros_like", "empty_like", "rand",
+          "randn")
 
 
 def patch():

@@ -73,7 +73,8 @@ def _config(kind: Kind) -> TransformerConfig:
     more = {"virtual_pipeline_model_parallel_size": kind.chunks} if kind.chunks > 1 else {}
     if kind.experts:
         more.update(num_moe_experts=kind.experts, moe_router_topk=1, moe_token_dispatcher_type="allgather",
-                    expert_model_parallel_size=kind.ep, moe_router_load_balancing_type="none", moe_router_pre_softmax=True)
+                    expert_model_parallel_size=kind.ep, moe_router_load_balancing_type="none",
+                    moe_router_pre_softmax=True)
     values = {
         "num_layers": max(2, kind.pp * kind.chunks), "hidden_size": 16, "num_attention_heads": 2,
         "use_cpu_initialization": True, "pipeline_dtype": kind.dtype(), "params_dtype": kind.dtype(),
@@ -114,7 +115,8 @@ class Training:
         config = _config(self.kind)
         self.model = _model(self.kind, config)
         self.optimizer = get_megatron_optimizer(OptimizerConfig(
-            optimizer=self.kind.optimizer, lr=1e-2, min_lr=1e-3, weight_decay=0.01, clip_grad=1.0, params_dtype=self.kind.dtype(),
+            optimizer=self.kind.optimizer, lr=1e-2, min_lr=1e-3, weight_decay=0.01, clip_grad=1.0,
+            params_dtype=self.kind.dtype(),
             bf16=self.kind.bf16, fp16=self.kind.fp16, initial_loss_scale=256.0, loss_scale_window=2,
             use_distributed_optimizer=self.kind.distributed, overlap_param_gather=self.kind.overlap), self.model)
         self.scheduler = OptimizerParamScheduler(

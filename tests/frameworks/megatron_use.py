@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What test_megatron.py lets ranks do beside training on and on."""
 
+import contextlib
+import io
 import logging
+import runpy
+import sys
 
 import torch
 import torch.distributed as dist
@@ -43,6 +47,14 @@ def load_back(rank, world, kind, config):
     equal = job.digest() == saved and flops == 3000
     megatron.finalize_easyckpt()
     return iteration, equal
+
+
+def run_example(rank, world, path, arguments):
+    """What it prints."""
+    sys.argv = [path, *arguments]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path(path, run_name="__main__")
+    return printed.getvalue()
 
 
 def save_twice(rank, world, config):

@@ -2,6 +2,7 @@
 """Trainings with the objects of megatron-core, killed and started again, end with the bits of one that was not."""
 
 import functools
+import json
 import random
 
 import pytest
@@ -77,8 +78,9 @@ def test_snapshot_in_flight_is_lost_or_whole(train, kind):
     assert first == second and first in (step - 1, step)
 
 
-@pytest.mark.parametrize("kind, source", [("bf16", "bytes_twin"), ("instances", "bytes_twin"), ("overlap", "bytes_peer"),
-                                          ("tp", "bytes_peer"), ("experts", "bytes_peer")])
+@pytest.mark.parametrize("kind, source", [
+    ("bf16", "bytes_twin"), ("instances", "bytes_twin"), ("overlap", "bytes_peer"), ("tp", "bytes_peer"),
+    ("experts", "bytes_peer")])
 def test_lost_node_is_made_good_from_the_other(train, site, kind, source):
     site.config["copies"] = 2
     train.killed(kind, 3, own_nodes=True)
@@ -112,6 +114,21 @@ def test_first_start_has_nothing_to_load(tmp_path, site, nursery):
 def test_load_goes_back_to_what_was_saved_in_the_same_process(tmp_path, site, nursery):
     for kind in ("bf16", "fp32_overlap"):
         assert call(tmp_path, nursery, "load_back", kind=kind, config=site.config) == [[3, True]] * 2
+
+
+def test_example_goes_on_where_it_was(tmp_path, site, nursery, top):
+    """Its job is done at the end, so that only what is on storage is left. Steps this short may outrun a save."""
+    config = site.dir / "tierckpt.json"
+    config.write_text(json.dumps(site.config))
+    lines = []
+    for iterations in ("12", "14"):
+        printed, _ = call(tmp_path, nursery, "run_example", arguments=[iterations, str(config)],
+                          path=str(top / "python/examples/megatron_gpt.py"))
+        lines.append(dict(line.split(":") for line in printed.splitlines()))
+        assert site.agents_left(within_s=30) == []
+    first, second = lines
+    assert list(second)[0] in ("iteration 6", "iteration 11") and list(second)[-1] == "iteration 14"
+    assert first["iteration 12"] == second["iteration 12"]
 
 
 def test_the_same_iteration_is_saved_once(tmp_path, site, nursery):

@@ -30,7 +30,7 @@ from ..oob import join_world
 from ..seams import Seam, usable
 
 __all__ = ["initialize_easyckpt", "save_checkpoint_if_needed", "save_checkpoint", "load_checkpoint", "checkpoint",
-           "finalize_easyckpt"]
+           "rewind_generators", "finalize_easyckpt"]
 
 log = logging.getLogger("tierckpt")
 
@@ -116,7 +116,9 @@ class _Attached:
         mapped = contents.Model(model, self.world.rank)
         self.progress = _Progress(mapped.meaning())
         mapping = contents.mapping_of(mapped, optimizer, scheduler, [self.progress.blob()], self.world)
-        self._settle = mapping.settle
+        self._mapping = mapping
+        self._scheduler = scheduler
+        self._drawn = None
         self.checkpoint = attach(mapping.contents, world=self.world, fences=mapping.fences, **settings)
         self._asked = None
 
@@ -133,9 +135,22 @@ class _Attached:
         self.checkpoint.save_checkpoint(iteration, to_storage)
 
     def load(self) -> int | None:
-        self._settle()
+        self._mapping.settle()
         self._asked = None
-        return self.checkpoint.load_checkpoint()
+        step = self.checkpoint.load_checkpoint()
+        self._drawn = None if step is None else [blob.capture() for blob in self._mapping.generators]
+        return step
+
+    def forget(self):
+        """What was loaded is replaced by something else. Megatron's own load counts on a scheduler that is new."""
+        self._drawn = None
+        if self._scheduler is not None:
+            self._scheduler.num_steps = 0
+
+    def rewind(self):
+        """Once more the generators as they were loaded: what was made since then may have drawn from them."""
+        for blob, state in zip(self._mapping.generators, self._drawn or ()):
+            blob.apply(state)
 
 
 def _chunks(model) -> list:
@@ -253,7 +268,10 @@ def load_checkpoint(model, optimizer, opt_param_scheduler, load_arg="load", stri
                               "checkpoint instead") from error
         log.warning("Megatron's own checkpoint is loaded, as concat=True allows: %s", error)
         return stock.load()
-    if step is None or stock.newest(attached.world) > step:
+    if step is None:
+        return stock.load()
+    if stock.newest(attached.world) > step:
+        attached.forget()
         return stock.load()
     log.info("resumed at iteration %d: %s", step, attached.checkpoint.restored)
     return step, attached.progress.flops
@@ -294,6 +312,13 @@ class _Stock:
 def checkpoint() -> Checkpoint | None:
     """What is attached: for wait, query and stats. None before the first load or save, or if the adapter is off."""
     return _job.attached.checkpoint if _job is not None and _job.attached is not None else None
+
+
+def rewind_generators():
+    """To be called right before training, after a load: what a program makes in between, such as iterators over data,
+    may draw from the generators, and then the resumed training is not the one that was interrupted."""
+    if _job is not None and _job.attached is not None:
+        _job.attached.rewind()
 
 
 def finalize_easyckpt(job_done: bool = True):

@@ -307,6 +307,7 @@ class Mapping:
     contents: Contents
     fences: list[Fence]
     settle: Callable[[], None]  # before a load
+    generators: list[Blob]
 
 
 def _gather(model: Model, parts: list[Part]):
@@ -335,9 +336,10 @@ def mapping_of(model: Model, optimizer, scheduler, more: list[Blob], world: Worl
     records += [record for part in parts for record in part.records()] + [rng.record(private)]
     blobs = [blob for part in parts for blob in part.blobs()]
     blobs += [_scheduler_blob(scheduler)] if scheduler is not None else []
-    blobs += [*more, _tracker_blob(), rng.blob(None)]
+    generators = [_tracker_blob(), rng.blob(None)]
+    blobs += [*more, *generators]
     twins.confirm(records, world)
     contents = Contents(records, blobs, check=lambda: [part.state.check() for part in parts],
                         loaded=lambda: _gather(model, distributed))
     fences = [before_optimizer_step(part.megatron.optimizer) for part in parts]
-    return Mapping(contents, fences, lambda: _settle(model, distributed))
+    return Mapping(contents, fences, lambda: _settle(model, distributed), generators)

@@ -6,7 +6,7 @@ TIERCKPT_CONFIG in the environment names the configuration, a JSON file; without
 TIERCKPT_MEGATRON_HOOK=off switches the hook off.
 
 Four functions of megatron.training.training are wrapped, none replaced: setup_model_and_optimizer and load_checkpoint
-load, checkpoint_and_decide_exit saves, train leaves.
+load, checkpoint_and_decide_exit saves, train rewinds the generators before it, and leaves after it.
 """
 
 import functools
@@ -95,6 +95,7 @@ def _keep(state):
 
 def _train(_training, original):
     def train(*positional, **keywords):
+        megatron.rewind_generators()
         try:
             result = original(*positional, **keywords)
         except BaseException:  # an ordered exit, too: the job will be started again

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs pretrain_gpt.py of Megatron-LM, unchanged, on a CPU over gloo, with the hook; for tests only.
+
+$MEGATRON_LM names the source tree, tag core_v0.16.1. Its megatron.core is used, not an installed one.
+"""
+
+import os
+import sys
+import types
+from pathlib import Path
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch is imported: compiling would take most of the time
+TREE = Path(os.environ["MEGATRON_LM"])
+sys.path.insert(0, str(TREE))
+
+# Needs Triton, which is for GPUs, and is imported by name alone.
+_kernels = types.ModuleType("megatron.core.transformer.custom_layers.batch_invariant_kernels")
+_kernels.enable_batch_invariant_mode = lambda *_, **__: None
+_kernels.is_batch_invariant_mode_enabled = lambda: False
+sys.modules[_kernels.__name__] = _kernels
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+
+import harness
+import megatron_cpu
+import torch
+import torch.distributed as dist
+
+from megatron.training import initialize, training
+
+megatron_cpu.patch()
+ON_CPU = """--distributed-backend gloo --mock-data --tokenizer-type NullTokenizer --vocab-size 127 --num-layers 2
+    --hidden-size 32 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 1
+    --global-batch-size 4 --lr 1e-2 --min-lr 1e-3 --lr-decay-iters 20 --transformer-impl local
+    --no-gradient-accumulation-fusion --no-persist-layer-norm --no-masked-softmax-fusion --no-bias-gelu-fusion
+    --no-bias-dropout-fusion --attention-dropout 0.1 --hidden-dropout 0.1 --use-cpu-initialization --log-interval 1
+    --eval-iters 0 --eval-interval 1000 --num-workers 0 --no-create-attention-mask-in-dataloader --no-rope-fusion
+    --attention-backend unfused""".split()
+
+
+def _patch():
+    """What pretrain() asks of a GPU beside megatron-core."""
+    nothing = lambda *_, **__: None  # noqa: E731
+    for name in ("set_device", "empty_cache"):
+        setattr(torch.cuda, name, nothing)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+        setattr(torch.cuda, name, lambda *_, **__: 0)
+    torch.cuda.memory_stats = lambda *_, **__: {}
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.get_device_capability = lambda *_, **__: (8, 0)
+    torch.cuda.get_device_properties = lambda *_, **__: types.SimpleNamespace(
+        major=8, minor=0, multi_processor_count=1, name="cpu", total_memory=1 << 30)
+    for name in ("FloatTensor", "IntTensor", "LongTensor", "DoubleTensor", "ByteTensor"):
+        setattr(torch.cuda, name, getattr(torch, name))
+    torch.nn.Module.cuda = lambda module, *_, **__: module
+    initialize._compile_dependencies = nothing
+    _take_helpers()
+    training.initialize_megatron = functools.partial(training.initialize_megatron, allow_no_cuda=True)
+
+
+def _take_helpers():
+    """The compiled part of Megatron's data sets, which the installed package has and a source tree has to compile."""
+    name = "megatron.core.datasets.helpers_cpp"
+    file = next(file for file in importlib.metadata.files("megatron-core") if "helpers_cpp" in file.name
+                and file.suffix == ".so")
+    spec = importlib.util.spec_from_file_location(name, file.locate())
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+
+
+class _Watch:
+    """Notes what each iteration ends with, and ends the process where the test says so."""
+
+    def __init__(self, die_at):
+        self.ends = {}
+        self.first = None
+        self._die_at = die_at
+        self._step = training.train_step
+        self._decide = training.checkpoint_and_decide_exit
+        training.train_step = self._train_step
+        training.checkpoint_and_decide_exit = self._after
+
+    def _train_step(self, forward, data, model, optimizer, *arguments, **keywords):
+        answer = self._step(forward, data, model, optimizer, *arguments, **keywords)
+        self._losses = {key: value.tolist() for key, value in answer[0].items()}
+        return answer
+
+    def _after(self, model, optimizer, scheduler, iteration, flops, *arguments, **keywords):
+        leaves = self._decide(model, optimizer, scheduler, iteration, flops, *arguments, **keywords)
+        args = training.get_args()
+        self.first = iteration if self.first is None else self.first
+        self.ends[iteration] = [self._losses, _digest(optimizer), args.consumed_train_samples, flops,
+                                scheduler.state_dict()["num_steps"]]
+        ours = sys.modules["tierckpt.megatron"].checkpoint() if "tierckpt.megatron" in sys.modules else None
+        if ours is not None and ours.stats().saves_started > 0:
+            ours.wait("committed")  # the steps are so short that saves would be skipped
+        if iteration == self._die_at:
+            dist.barrier()
+            harness.die()
+        return leaves
+
+
+def _digest(optimizer) -> str:
+    """Of what the optimizers train, their state, and the generators. Not of the model's copies of it, which may be
+    gathered later; the losses show them."""
+    total = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
+    for part in optimizer.chained_optimizers:
+        for group in part.optimizer.param_groups:
+            for param in group["params"]:
+                state = part.optimizer.state[param]
+                for tensor in (param, *(state[key] for key in sorted(state))):
+                    total.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def pretrain(rank, world, arguments, config=None, die_at=None):
+    """Returns the first iteration, and what each one ended with. Without a configuration Tierckpt is not there."""
+    _patch()
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), CUDA_DEVICE_MAX_CONNECTIONS="1")
+    if config:
+        os.environ["TIERCKPT_CONFIG"] = config
+        __import__("tierckpt.megatron.hook")  # what is tested
+    watch = _Watch(die_at)
+    sys.argv = ["pretrain_gpt.py", *ON_CPU, *arguments]
+    program = str(TREE / "pretrain_gpt.py")
+    try:
+        exec(compile(Path(program).read_text(), program, "exec"), {"__name__": "__main__", "__file__": program})
+    except SystemExit as leaves:
+        assert not leaves.code
+    return [watch.first, watch.ends]

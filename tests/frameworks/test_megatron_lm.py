@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real pretrain_gpt.py with `import tierckpt.megatron.hook`, where $MEGATRON_LM names the source tree of
+Megatron-LM, tag core_v0.16.1 (the package megatron-core has no training program)."""
+
+import functools
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from harness import Job, Nursery, run
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+if not (Path(os.environ.get("MEGATRON_LM", "")) / "pretrain_gpt.py").is_file():
+    pytest.skip("MEGATRON_LM does not name a source tree of Megatron-LM", allow_module_level=True)
+
+STEPS = 6
+DISTRIBUTED = "--use-distributed-optimizer"
+OVERLAP = f"{DISTRIBUTED} --bf16 --overlap-grad-reduce --overlap-param-gather"
+MIXTURE = f"{DISTRIBUTED} --num-experts 2 --expert-model-parallel-size 2 --moe-router-topk 2 " \
+          "--moe-token-dispatcher-type allgather --disable-bias-linear"
+KINDS = {
+    "plain": "", "distributed": DISTRIBUTED, "bf16 with overlap": OVERLAP, "TP2": "--tensor-model-parallel-size 2",
+    "PP2": f"--pipeline-model-parallel-size 2 --bf16 {DISTRIBUTED}", "MoE EP2": MIXTURE,
+}
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory):
+    with Nursery(tmp_path_factory.mktemp("nursery"), "megatron_lm") as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, nursery):
+    @functools.cache
+    def ends(kind):
+        return run(tmp_path_factory.mktemp("uninterrupted"), "megatron_lm:pretrain", nursery=nursery, world=2,
+                   arguments=["--train-iters", str(STEPS), *KINDS[kind].split()])
+
+    return ends
+
+
+@pytest.fixture
+def pretrain(tmp_path, site, nursery):
+    """Starts a job; with `die_at` it is killed after that iteration."""
+    def start(kind, *more, die_at=None):
+        config = site.dir / "tierckpt.json"
+        config.write_text(json.dumps(site.config))
+        arguments = ["--train-iters", str(STEPS), *KINDS[kind].split(), *more]
+        with Job(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=2, arguments=arguments, config=str(config),
+                 die_at=die_at) as job:
+            return job.killed() if die_at else job.results()
+
+    return start
+
+
+def assert_goes_on_from(step, ranks, expected):
+    for (first, ends), (_, expected_ends) in zip(ranks, expected):
+        assert first == step + 1
+        assert ends == {iteration: expected_ends[iteration] for iteration in ends}
+        assert str(STEPS) in ends
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_job_goes_on_with_equal_bits(pretrain, site, uninterrupted, kind):
+    step = random.Random(kind).randint(2, STEPS - 1)
+    pretrain(kind, die_at=step)
+    assert_goes_on_from(step, pretrain(kind), uninterrupted(kind))
+    assert site.agents_left(within_s=10) == []
+
+
+def test_ordered_exit_leaves_all_on_storage(pretrain, site, uninterrupted):
+    pretrain("bf16 with overlap", "--exit-interval", "4")
+    site.kill_agents()
+    assert_goes_on_from(4, pretrain("bf16 with overlap"), uninterrupted("bf16 with overlap"))
+
+
+def test_own_checkpoint_of_megatron_wins_if_it_is_later(pretrain, tmp_path, site, uninterrupted):
+    """Samples, operations and the schedule are its own, none of them counted twice."""
+    own = ["--save", str(tmp_path / "own"), "--load", str(tmp_path / "own"), "--save-interval", "4"]
+    site.config["save_mem_interval"] = 3
+    pretrain("TP2", *own, die_at=4)
+    for (first, ends), (_, expected) in zip(pretrain("TP2", *own), uninterrupted("TP2")):
+        assert first == 5
+        for iteration in ends:  # its own load is not equal to the bit: what comes after it draws from the generators
+            assert ends[iteration][2:] == expected[iteration][2:]
+
+
+def test_own_checkpoint_of_megatron_does_not_hide_a_later_one_of_ours(pretrain, tmp_path, uninterrupted):
+    own = ["--save", str(tmp_path / "own"), "--load", str(tmp_path / "own"), "--save-interval", "3"]
+    pretrain("distributed", *own, die_at=5)
+    assert_goes_on_from(5, pretrain("distributed", *own), uninterrupted("distributed"))
