@@ -2,10 +2,13 @@
 """What test_megatron.py lets ranks do beside training on and on."""
 
 import contextlib
+import importlib
 import io
 import logging
+import os
 import runpy
 import sys
+import types
 
 import torch
 import torch.distributed as dist
@@ -159,3 +162,61 @@ def unknown_attributes(rank, world, config):
     job = _started(rank, config, "distributed")
     del job.optimizer.chained_optimizers[0].model_param_group_index_map  # a step needs it not
     return _use_when_off(job)
+
+
+# ---- the hook
+
+
+def _heard_at_import():
+    heard = _Warnings()
+    logging.getLogger("tierckpt").addHandler(heard)
+    hook = importlib.import_module("tierckpt.megatron.hook")
+    return hook, heard.texts
+
+
+def hook_without_training(rank, world):
+    hook, heard = _heard_at_import()
+    return hook.install(), heard
+
+
+def hook_switched_off(rank, world):
+    os.environ["TIERCKPT_MEGATRON_HOOK"] = "off"
+    hook, heard = _heard_at_import()
+    return hook.install(), heard
+
+
+def _stand_in_for_training(missing=""):
+    """A megatron.training of functions with the parameters that are known, or without one of them."""
+    def function(parameters):
+        names = [name for name in parameters.split() if name != missing]
+        return eval(f"lambda {', '.join(names)}: None")
+
+    state = "model optimizer opt_param_scheduler"
+    functions = {
+        "get_args": "", "setup_model_and_optimizer": "model_provider_func model_type checkpointing_context",
+        "load_checkpoint": "ddp_model optimizer opt_param_scheduler load_arg strict",
+        "checkpoint_and_decide_exit": f"{state} iteration num_floating_point_operations_so_far checkpointing_context "
+                                      "train_data_iterator",
+        "train": f"forward_step_func {state}"}
+    package = types.ModuleType("megatron.training")
+    for name in ("training", "checkpointing", "global_vars"):
+        module = types.ModuleType(f"megatron.training.{name}")
+        vars(module).update({key: function(parameters) for key, parameters in functions.items()}, _GLOBAL_ARGS=None)
+        setattr(package, name, module)
+        sys.modules[module.__name__] = module
+    sys.modules[package.__name__] = package
+    return package.training, functions.keys() - {"get_args"}
+
+
+def hook_twice(rank, world):
+    training, names = _stand_in_for_training()
+    before = {name: getattr(training, name) for name in names}
+    hook, heard = _heard_at_import()
+    again = hook.install() and importlib.reload(hook).install()
+    return again, heard, all(getattr(training, name).tierckpt_wraps is before[name] for name in names)
+
+
+def hook_of_unknown_training(rank, world):
+    training, names = _stand_in_for_training(missing="iteration")
+    hook, heard = _heard_at_import()
+    return hook.install(), heard, not any(hasattr(getattr(training, name), "tierckpt_wraps") for name in names)

@@ -160,3 +160,30 @@ def test_unknown_megatron_switches_the_adapter_off_and_training_goes_on(tmp_path
         assert (resumed, started) == ([0, 0], False)
         assert len(warnings) == 1 and "tierckpt.megatron is off" in warnings[0] and symbol in warnings[0]
         assert "megatron-core 0.16.1 is not known" in warnings[0]
+
+
+# ---- the hook, where there is no training program of Megatron-LM: test_megatron_lm.py has the real one
+
+
+def alone(tmp_path, nursery, function):
+    return run(tmp_path, f"megatron_use:{function}", nursery=nursery)[0]
+
+
+def test_hook_without_the_training_package_is_off_and_says_so(tmp_path, nursery):
+    installed, (warning,) = alone(tmp_path, nursery, "hook_without_training")
+    assert not installed
+    assert "tierckpt.megatron.hook is off" in warning and "megatron.training.training:get_args is not there" in warning
+
+
+def test_hook_that_is_switched_off_says_nothing(tmp_path, nursery):
+    assert alone(tmp_path, nursery, "hook_switched_off") == [False, []]
+
+
+def test_hook_wraps_once_however_often_it_is_imported(tmp_path, nursery):
+    assert alone(tmp_path, nursery, "hook_twice") == [True, [], True]
+
+
+def test_hook_leaves_an_unknown_training_package_alone(tmp_path, nursery):
+    installed, (warning,), untouched = alone(tmp_path, nursery, "hook_of_unknown_training")
+    assert not installed and untouched
+    assert "megatron.training.training:checkpoint_and_decide_exit has the parameters" in warning
