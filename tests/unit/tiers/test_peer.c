@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sessions between agents: who is let in, what is carried, and how a loss is noticed. */
 #include "peer_rig.h"
+#include "tiers/peer_internal.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -239,6 +240,39 @@ Test(peer, takes_no_chunk_from_a_stranger)
     rig_run_until(&stranger.pushed, 1);
     link_free(stranger.link);
     cr_expect_eq(stranger.pushed_ok, 0);
+}
+
+#define CROWD     300
+#define CROWD_MAX 256 /* of it are held */
+
+static void strangers_until(uint64_t deadline_ms)
+{
+    for (struct channel *channel = a.peers->strangers; channel != NULL; channel = channel->next) {
+        channel->deadline_ms = deadline_ms;
+    }
+}
+
+/* Those that are held do not grow too old here: each that is closed was one too many. */
+Test(peer, holds_a_bounded_number_of_strangers_and_lets_others_in_when_they_are_gone)
+{
+    struct link_conn *conn;
+    struct error err;
+    agent_open(&a, 2, NULL, 7);
+    agent_open(&b, 1, NULL, 7);
+    stranger_open(&a);
+    for (int i = 1; i < CROWD; i++) {
+        const char *address = peers_self(a.peers)->address;
+        cr_assert_eq(link_connect(stranger.link, address, NULL, &conn, &err), TCK_OK, "%s", err.text);
+    }
+    while (stranger.downs < CROWD - CROWD_MAX) {
+        rig_run_ms(10);
+        cr_assert_leq(a.peers->stranger_count, CROWD_MAX, "%zu are held", a.peers->stranger_count);
+        strangers_until(UINT64_MAX);
+    }
+    agent_want(&b, &a);
+    strangers_until(0);
+    rig_run_until(&a.ups, 1);
+    link_free(stranger.link);
 }
 
 /* ---- a peer in another process ---- */
