@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from . import errors, groups
 from .records import Record, local_of, whole
@@ -69,7 +70,24 @@ class Placer:
 
 def _check_placements(key: str, tensor: DTensor):
     for placement in tensor.placements:
-        # A strided shard may be many pieces of the whole tensor; is_shard() is false for it.
-        if not (placement.is_shard() or placement.is_replicate()):
+        if not (placement.is_shard() or placement.is_replicate() or isinstance(placement, _StridedShard)):
             raise errors.Unsupported(f"{key} has placements {tensor.placements}: only Shard and Replicate can be "
                                      "saved")
+    for dim in {placement.dim for placement in tensor.placements if isinstance(placement, _StridedShard)}:
+        rows = _rows(tensor, dim)
+        if rows.numel() > 0 and int(rows[-1] - rows[0]) != rows.numel() - 1:
+            raise errors.Unsupported(f"{key} of shape {tuple(tensor.shape)} has placements {tensor.placements}: what "
+                                     "this rank holds are several pieces of the whole, and only one can be saved")
+
+
+def _rows(tensor: DTensor, dim: int) -> torch.Tensor:
+    """The indices along `dim` that this rank holds, in their order. With a strided shard, which fully_shard makes of
+    what tensor parallelism has sharded along the same dimension, these usually are one piece, but need not be."""
+    rows = torch.arange(tensor.shape[dim])
+    for size, at, placement in zip(tensor.device_mesh.shape, tensor.device_mesh.get_coordinate(), tensor.placements):
+        if getattr(placement, "dim", None) != dim:
+            continue
+        parts = rows.chunk(placement.split_factor) if isinstance(placement, _StridedShard) else (rows,)
+        shares = [part.chunk(size) for part in parts]
+        rows = torch.cat([rows[:0]] + [share[at] for share in shares if at < len(share)])
+    return rows

@@ -8,6 +8,7 @@ import pytest
 import torch
 from harness import run
 
+import tierckpt
 from tierckpt import walk_model
 from tierckpt.oob import join_world
 from tierckpt.placer import Placer
@@ -114,3 +115,35 @@ def refused(rank, world):
 def test_partial_placement_is_refused(tmp_path):
     name, text = run(tmp_path, "test_walk_ranks:refused", world=2)[0]
     assert name == "Unsupported" and "w has placements (Partial(sum),)" in text
+
+
+def strided(rank, world, rows, split_factor):
+    """What a strided shard beside a plain one comes to: its place by us, and whether those are its rows; or an error."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("fsdp", "tp"))
+    outer = torch.arange(rows).chunk(world // 2)[mesh.get_coordinate()[1]]
+    mine = outer.chunk(2)[mesh.get_coordinate()[0]].reshape(-1, 1).float()
+    placements = (_StridedShard(0, split_factor=split_factor), Shard(0))
+    tensor = DTensor.from_local(mine, mesh, placements, run_check=False, shape=torch.Size([rows, 1]), stride=(1, 1))
+    try:
+        record = Placer(rank, None).record("w", lambda: tensor)
+    except tierckpt.Unsupported as error:
+        return str(error)
+    first, count = record.offset[0], record.current().shape[0]
+    return [first, count, bool(torch.equal(record.current().flatten(), torch.arange(first, first + count).float()))]
+
+
+def test_shards_of_shards_are_one_piece(tmp_path):
+    """As fully_shard makes them of what tensor parallelism has sharded, also where that does not divide evenly."""
+    assert run(tmp_path, "test_walk_ranks:strided", world=4, rows=8, split_factor=2) == [
+        [0, 2, True], [4, 2, True], [2, 2, True], [6, 2, True]]
+    assert run(tmp_path, "test_walk_ranks:strided", world=4, rows=9, split_factor=2) == [
+        [0, 3, True], [5, 2, True], [3, 2, True], [7, 2, True]]
+
+
+def test_several_pieces_of_one_tensor_are_refused(tmp_path):
+    for text in run(tmp_path, "test_walk_ranks:strided", world=4, rows=8, split_factor=4):
+        assert "several pieces of the whole" in text
