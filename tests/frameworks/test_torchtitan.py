@@ -2,6 +2,7 @@
 """TierckptManager in torchtitan's own Trainer, with FSDP2 over gloo."""
 
 import functools
+import json
 import random
 
 import pytest
@@ -23,9 +24,10 @@ def nursery(tmp_path_factory):
 def uninterrupted(tmp_path_factory, nursery):
     """world -> what each rank ends with, without checkpoints; each is run once."""
     @functools.cache
-    def results(world):
+    def results(world, parallel="{}"):
         tmp_path = tmp_path_factory.mktemp("uninterrupted")
-        return run(tmp_path, TRAIN, world=world, nursery=nursery, dump=str(tmp_path / "dump"), steps=STEPS)
+        return run(tmp_path, TRAIN, world=world, nursery=nursery, dump=str(tmp_path / "dump"), steps=STEPS,
+                   parallel=json.loads(parallel))
 
     return results
 
@@ -76,6 +78,17 @@ def test_lost_node_is_made_good_from_its_peer(job, site, uninterrupted):
     assert [rank["resumed"] for rank in ranks] == [4, 4]
     assert ranks[1]["source"]["bytes_local"] == 0 and ranks[1]["source"]["bytes_peer"] > 0
     assert_equal(ranks, uninterrupted(2))
+
+
+@pytest.mark.parametrize("parallel", [{"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 2},
+                                      {"tensor_parallel_degree": 2}], ids=["hsdp", "fsdp-tp"])
+def test_meshes_of_two_dimensions(job, uninterrupted, parallel):
+    """Copies of shards, and shards of shards."""
+    arguments = {"parallel": parallel, "settings": {**job.arguments["settings"], "memory_cap_bytes": "1GiB"}}
+    job.killed(4, die_at=3, **arguments)
+    ranks = job.train(4, **arguments)
+    assert [rank["resumed"] for rank in ranks] == [3] * 4
+    assert_equal(ranks, uninterrupted(4, json.dumps(parallel)))
 
 
 def test_from_storage(job, site, uninterrupted):
