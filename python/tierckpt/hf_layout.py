@@ -115,12 +115,12 @@ class PlainCheckpoints:
         self._write_weights = write_weights
         self._lock = threading.Condition()
         self._waiting: dict[int, _Awaited] = {}
-        self._ending = False
+        self._ending = self._stopped = False
         self._protected: Path | None = None
         self._thread = threading.Thread(target=self._run, name="tierckpt-plain", daemon=True)
 
-    def start(self):
-        """Finishes what an earlier process left and what is published by now; then others as they come."""
+    def finish_left(self):
+        """Makes whole what an earlier process left and what is published by now. Before `start`."""
         for step in _steps(self._output_dir, "trash-checkpoint"):
             _empty(self._output_dir / f"trash-checkpoint-{step}")
         for step in _steps(self._output_dir, "tmp-checkpoint"):
@@ -128,9 +128,13 @@ class PlainCheckpoints:
             if left is None:  # it was not even begun by this rank
                 _delete(building(self._output_dir, step), "a save that was cut off")
             elif version := self._version(left):
-                self._try(step, version)
+                self._try_to_finish(step, version)
             else:
                 self._waiting[step] = left  # agents outlive trainers
+
+    def start(self, best: str | None):
+        """From now on others become whole as they are published. `best` as for protect."""
+        self.protect(best)
         self._thread.start()
 
     def begin(self, step: int):
@@ -171,14 +175,16 @@ class PlainCheckpoints:
         with self._lock:
             return self._lock.wait_for(lambda: step not in self._waiting, timeout)
 
-    def close(self):
-        """No version comes any more. Those that are published are finished, the others never will be."""
+    def close(self, to_the_end: bool):
+        """to_the_end: no version comes any more, those that are published are finished, and the others never will be.
+        Else the next process finishes what is left."""
         with self._lock:
             self._ending = True
+            self._stopped = not to_the_end
             self._lock.notify_all()
         if self._thread.is_alive():
             self._thread.join()
-        for step in list(self._waiting):
+        for step in list(self._waiting) if to_the_end else ():
             self.give_up(step)
 
     # ---- the thread
@@ -195,14 +201,15 @@ class PlainCheckpoints:
             if version is None:
                 self.give_up(awaited.step)
             else:
-                self._try(awaited.step, version)
+                self._try_to_finish(awaited.step, version)
+                self._try("old directories could not be deleted", self._rotate)
                 self._take(awaited.step)
 
     def _next(self) -> tuple["_Awaited", Path | None] | None:
         """The next step whose version is published, or never will be; None if nothing will come any more."""
         while True:
             with self._lock:
-                waiting, ending = dict(self._waiting), self._ending
+                waiting, ending = {} if self._stopped else dict(self._waiting), self._ending
             for awaited in waiting.values():
                 if (version := self._version(awaited)) or self._is_overtaken(awaited):
                     return awaited, version
@@ -224,12 +231,14 @@ class PlainCheckpoints:
     def _is_overtaken(self, awaited: "_Awaited") -> bool:
         return any(awaited.is_newer(name) and _numbers(name)[1] > awaited.step for name in self._published())
 
-    def _try(self, step: int, version: Path):
+    def _try(self, failure: str, act: Callable, *arguments):
         try:
-            self._finish(step, version)
-            self._rotate()
+            act(*arguments)
         except Exception as error:  # a thread has nobody to raise it to, and training goes on
-            log.error("checkpoint-%d could not be made from the published version: %s", step, error)
+            log.error("%s: %s", failure, error)
+
+    def _try_to_finish(self, step: int, version: Path):
+        self._try(f"checkpoint-{step} could not be made from the published version", self._finish, step, version)
 
     def _finish(self, step: int, version: Path):
         directory, target = building(self._output_dir, step), self._output_dir / f"checkpoint-{step}"

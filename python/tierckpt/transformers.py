@@ -198,7 +198,7 @@ class _Adapter:
         plain, self._plain = self._plain, None
         try:
             if plain is not None:
-                plain.close()
+                plain.close(to_the_end=kind is None)
         finally:
             self._close(job_done=kind is None)
 
@@ -221,16 +221,19 @@ class _Adapter:
         self._prepared = self._originals["_prepare_for_training"](
             max_steps, self._dataloader, None if stub else resume_from_checkpoint)
         self._attach()
+        self._open_plain()
         resume = self._load() if stub else resume_from_checkpoint
-        self._start_plain()
-        return self._originals["_init_training_state"](
+        places = self._originals["_init_training_state"](
             max_steps, num_update_steps_per_epoch, num_train_epochs, resume, trial)
+        if self._plain is not None:
+            self._plain.start(self._trainer.state.best_model_checkpoint)
+        return places
 
     def _prepare_for_training(self, max_steps, train_dataloader, resume_from_checkpoint):
         return self._prepared
 
     def _attach(self):
-        self._close(job_done=False)  # of a try with a batch that was too large
+        self._leave(RuntimeError, None, None)  # of a try with a batch that was too large
         self._world = join_world()
         room = _BLOB_BYTES + (self._history.capacity if self._world.rank == 0 else 0)
         own = Blob("trainer", self._capture, self._keep, room)
@@ -260,11 +263,17 @@ class _Adapter:
     def _load(self) -> str | None:
         """Loads what is newest. Returns the directory that the Trainer is to resume from: our stub with the state that
         was saved, a checkpoint-<step> of its own, or None."""
-        step = self.checkpoint.load_checkpoint()
+        step, why = None, None
+        try:
+            step = self.checkpoint.load_checkpoint()
+        except (errors.LayoutError, errors.Unrecoverable) as error:  # of another number of ranks, perhaps
+            why = error
         own = self._world.gather(_last_checkpoint(self._trainer.args.output_dir))[0]
         if own is not None and int(own.rpartition("-")[2]) > (step or 0):
-            log.info("resuming from %s, which is newer than what Tierckpt has (%s)", own, step)
+            log.warning("resuming from %s, the newest that can be loaded (Tierckpt: %s)", own, why or f"step {step}")
             return self._load_own(own)
+        if why is not None:
+            raise why
         if step is None:
             log.info("nothing to resume from: a fresh start")
             return None
@@ -373,7 +382,7 @@ class _Adapter:
 
     # ---- for the plain Trainer
 
-    def _start_plain(self):
+    def _open_plain(self):
         if not self._plain_wanted:
             return
         trainer = self._trainer
@@ -382,7 +391,7 @@ class _Adapter:
             self._plain = PlainCheckpoints(
                 trainer.args.output_dir, versions, trainer.args.save_total_limit or 0, _model_keys(trainer.model),
                 lambda directory, state_dict: trainer._save(str(directory), state_dict=state_dict))
-            self._plain.start()
+            self._plain.finish_left()
         self._world.gather(None)  # what was left is whole on all ranks
 
     def _write_small(self, step: int):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small training with Hugging Face's Trainer whose every step depends on all that a checkpoint must bring back."""
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -69,6 +70,17 @@ class Death(TrainerCallback):
         if state.global_step == self._at:
             meet(os.getcwd(), self._rank, self._world)
             die()
+
+
+class Failure(TrainerCallback):
+    """Of the training program."""
+
+    def __init__(self, at):
+        self._at = at
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self._at:
+            raise ArithmeticError("of the training program")
 
 
 def model():
@@ -146,7 +158,7 @@ def result(trainer):
 
 
 def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=True, die_at=None, sure=None,
-          stage="committed", half_done=False, **arguments):
+          stage="committed", half_done=False, raise_at=None, **arguments):
     """Returns what came of it. Without config: the plain Trainer. half_done: no checkpoint-<step> becomes whole."""
     if half_done:
         PlainCheckpoints._finish = lambda *_: time.sleep(1000)
@@ -159,6 +171,12 @@ def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=T
     wrapper.add_callback(seen)
     if die_at is not None:
         wrapper.add_callback(Death(wrapper, die_at, sure or die_at, stage, rank, world))
+    if raise_at is not None:
+        wrapper.add_callback(Failure(raise_at))
+        with contextlib.suppress(ArithmeticError):
+            wrapper.train(resume_from_checkpoint=resume)
+        assert wrapper.checkpoint is None
+        return None
     wrapper.train(resume_from_checkpoint=resume)
     return {**result(trainer), "resumed": seen.resumed, "source": seen.source, "log": heard.lines}
 

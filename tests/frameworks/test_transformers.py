@@ -105,10 +105,31 @@ def test_from_storage_by_us_and_by_the_plain_trainer(job, site, uninterrupted):
     plain = job.train(2, config=None, output_dir=str(other))
     assert_equal(plain, uninterrupted(2))
     # And the other way round: what a plain Trainer has saved is newer than anything of ours.
-    ranks = job.train(2, config={**site.config, "job": "other", "save_dir": str(site.dir / "other")},
-                      output_dir=str(other))
-    assert [rank["resumed"] for rank in ranks] == [6, 6]
-    assert_equal(ranks, uninterrupted(2))
+    for number, resume in enumerate((True, str(other / "checkpoint-6"))):
+        ranks = job.train(2, config={**site.config, "job": f"other{number}", "save_dir": str(site.dir / "other")},
+                          output_dir=str(other), resume=resume)
+        assert [rank["resumed"] for rank in ranks] == [6, 6]
+        assert_equal(ranks, uninterrupted(2))
+
+
+def test_another_number_of_ranks_goes_on_from_the_newest_directory(job, site):
+    """Which is made whole first: the two ranks could not."""
+    job.killed(2, die_at=4, sure=3, stage="drained", half_done=True, save_strategy="steps", save_steps=3)
+    site.kill_agents()
+    ranks = job.train(1, save_strategy="steps", save_steps=3)
+    assert [rank["resumed"] for rank in ranks] == [3]
+    assert any("another layout" in line and "checkpoint-3" in line for line in ranks[0]["log"])
+    assert job.checkpoints() == ["checkpoint-3", "checkpoint-6", "checkpoint-8"]
+    # The two ranks can read the version of step 3 still, but a newer one that somebody else has made is taken.
+    site.kill_agents()
+    assert [rank["resumed"] for rank in job.train(2, steps=9)] == [8, 8]
+
+
+def test_a_training_that_raises_leaves_its_memory_to_the_next(job, uninterrupted):
+    job.train(1, raise_at=3)
+    ranks = job.train(1)
+    assert ranks[0]["resumed"] in (2, 3)
+    assert_equal(ranks, uninterrupted(1))
 
 
 def test_epochs_end_in_the_version_of_their_last_step(job, site, uninterrupted):
