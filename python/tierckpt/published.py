@@ -100,6 +100,10 @@ class Published:
         """Of the tensors."""
         return list(self._tensors)
 
+    def __contains__(self, key: str) -> bool:
+        """Is there a tensor of this key?"""
+        return key in self._tensors
+
     def _entry(self, key: str) -> _native.Entry:
         if key not in self._tensors:
             raise errors.NotFound(f"{self.info.path} has no tensor {key!r}")

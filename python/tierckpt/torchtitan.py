@@ -20,8 +20,8 @@ from .blobs import Blob
 from .checkpoint import Contents, attach, before_optimizer_step
 from .extra import Extra
 from .oob import World, join_world
-from .placer import Placer, rank_key
-from .published import Published, open_published
+from .placer import Placer
+from .reshard import load_any_layout
 from .rng import Rng
 from .seams import Seam, usable
 from .walk_optimizer import OptimizerState
@@ -114,7 +114,8 @@ class TierckptManager(BaseCheckpointManager):
                 raise ValueError(f"{key} not found in state_dict.")
         self._attach()
         with self._states.without(self._config.exclude_from_loading), self._optimizer_kept():
-            loaded = self._load_ours(None if step == -1 else step)
+            loaded = load_any_layout(self.checkpoint, self._contents, self._world, None if step == -1 else step,
+                                     config=self._settings)
         if loaded is not None:
             log.info("loaded step %d (%s)", loaded, self.checkpoint.restored or "with another number of ranks")
             return True
@@ -123,38 +124,6 @@ class TierckptManager(BaseCheckpointManager):
     def _optimizer_kept(self):
         kept = OPTIMIZER in self._config.exclude_from_loading
         return _Kept(self._optimizers if kept else ())
-
-    def _load_ours(self, step: int | None) -> int | None:
-        """A version of our own layout is put back by the library. One of another is read from storage, if it is newer
-        or there is no other."""
-        loaded, why = None, None
-        try:
-            loaded = self.checkpoint.load_checkpoint(step)
-            if loaded is None or self.checkpoint.restored.newest_step <= loaded:
-                return loaded
-        except (errors.LayoutError, errors.Unrecoverable) as error:
-            why = error
-        published = self._of_another_layout(step)
-        if published is None and why is not None:
-            raise why
-        if published is None or (loaded is not None and published.step <= loaded):
-            return loaded
-        log.warning("step %d was saved in another layout: what is on storage is read for this number of ranks (%s)",
-                    published.step, why or f"the newest of this one is step {loaded}")
-        with published:
-            _read_resharded(published, self._contents, self._world.rank)
-            return published.step
-
-    def _of_another_layout(self, step: int | None) -> Published | None:
-        """What is on storage, unless it is of our own layout: what is wrong with that one, reading it cannot mend."""
-        try:
-            published = open_published(self._settings, step=step)
-        except errors.NotFound:
-            return None
-        if any(self._world.gather(_is_foreign(published, self._contents, self._world))):
-            return published
-        published.close()
-        return None
 
     # ---- save
 
@@ -306,40 +275,3 @@ def _refuse_unknown(optimizer: torch.optim.Optimizer):
     if "_bf16_state_init_hook" in hooks:
         raise errors.Unsupported("fused_opt_states_bf16 makes the optimizer's state in the first step, and it is "
                                  "needed before: use another implementation of the optimizer")
-
-
-# ---- another number of ranks
-
-
-def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
-    """Was it saved by other ranks, or in other pieces?"""
-    pieces = {(entry.key, tuple(entry.offset), tuple(entry.local_shape)) for entry in published.entries}
-    own = {(record.key, tuple(record.offset), tuple(record.current().shape)) for record in contents.records}
-    return published.info.world_size != world.size or not own <= pieces
-
-
-def _read_resharded(published: Published, contents: Contents, rank: int):
-    """What each rank of today holds, from the pieces of those of another world. What was private to a rank comes from
-    the rank of that number, or else from rank 0, but for random numbers, which no two ranks should have alike."""
-    keys = set(published.keys)
-    for record in contents.records:
-        key = _source(record.key, rank, keys)
-        if key is not None:
-            published.read_box(key, record.offset, record.current().shape, out=record.current().detach())
-    blobs = {entry.key for entry in published.entries if entry.blob}
-    for blob in contents.blobs:
-        key = _source(rank_key(rank, f"tierckpt.{blob.name}"), rank, blobs)
-        data = b"" if key is None else published.blob(key)
-        if data:
-            blob.apply(jsonstate.loads(data))
-    contents.loaded()
-
-
-def _source(key: str, rank: int, present: set[str]) -> str | None:
-    own = rank_key(rank, "")
-    if key in present or not key.startswith(own):
-        return key
-    name = key.removeprefix(own)
-    if name in ("rng.torch", "tierckpt.rng"):
-        return None
-    return next((other for other in (name, rank_key(0, name)) if other in present), key)

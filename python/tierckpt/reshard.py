@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading what was saved by another number of ranks, or in other pieces: from storage, each rank its own part.
+
+Memory holds only versions of the layout that saves them, so this is for versions on storage.
+"""
+
+import logging
+
+from . import errors, jsonstate
+from .checkpoint import Checkpoint, Contents
+from .oob import World
+from .placer import rank_key
+from .published import Published, open_published
+from .records import Record
+
+log = logging.getLogger("tierckpt")
+
+
+def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, step: int | None = None, *, config=None,
+                    overrides=None) -> int | None:
+    """checkpoint.load_checkpoint, and where that finds only what another layout has saved, or an older version, what
+    is on storage. Collective. `config` and `overrides` are those of attach. Raises LayoutError, with nothing changed,
+    if that version lacks something or has it in another shape."""
+    loaded, why = None, None
+    try:
+        loaded = checkpoint.load_checkpoint(step)
+        if loaded is None or checkpoint.restored.newest_step <= loaded:
+            return loaded
+    except (errors.LayoutError, errors.Unrecoverable) as error:
+        why = error
+    published = _of_another_layout(contents, world, step, config, overrides)
+    if published is None and why is not None:
+        raise why
+    if published is None or (loaded is not None and published.step <= loaded):
+        return loaded
+    log.warning("step %d was saved in another layout: what is on storage is read for this number of ranks (%s)",
+                published.step, why or f"the newest of this one is step {loaded}")
+    with published:
+        _check(published, contents, world)
+        _read(published, contents, world.rank)
+        return published.step
+
+
+def _of_another_layout(contents: Contents, world: World, step: int | None, config, overrides) -> Published | None:
+    """What is on storage, unless it is of our own layout: what is wrong with that one, reading it cannot mend."""
+    try:
+        published = open_published(config, step=step, overrides=overrides)
+    except errors.NotFound:
+        return None
+    if any(world.gather(_is_foreign(published, contents, world))):
+        return published
+    published.close()
+    return None
+
+
+def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
+    """Was it saved by other ranks, or in other pieces?"""
+    pieces = {(entry.key, tuple(entry.offset), tuple(entry.local_shape)) for entry in published.entries}
+    own = {(record.key, tuple(record.offset), tuple(record.current().shape)) for record in contents.records}
+    return published.info.world_size != world.size or not own <= pieces
+
+
+def _check(published: Published, contents: Contents, world: World):
+    keys = set(published.keys)
+    faults = filter(None, (_fault(published, record, _source(record.key, world.rank, keys)) for record in
+                           contents.records))
+    fault = next((fault for fault in world.gather(next(faults, None)) if fault), None)
+    if fault is not None:
+        raise errors.LayoutError(f"step {published.step} cannot be loaded into this training: {fault}")
+
+
+def _fault(published: Published, record: Record, key: str | None) -> str | None:
+    if key is None:
+        return None
+    if key not in published:
+        return f"it has no {key}"
+    shape, dtype = tuple(published.shape(key)), published.dtype(key)
+    if shape != tuple(record.global_shape) or dtype != record.current().dtype:
+        return (f"its {key} is {dtype} {shape}, here it is {record.current().dtype} "
+                f"{tuple(record.global_shape)}")
+    return None
+
+
+def _read(published: Published, contents: Contents, rank: int):
+    """What was private to a rank comes from the rank of that number, or else from rank 0, but for random numbers,
+    which no two ranks should have alike."""
+    keys = set(published.keys)
+    for record in contents.records:
+        key = _source(record.key, rank, keys)
+        if key is not None:
+            published.read_box(key, record.offset, record.current().shape, out=record.current().detach())
+    blobs = {entry.key for entry in published.entries if entry.blob}
+    for blob in contents.blobs:
+        key = _source(rank_key(rank, f"tierckpt.{blob.name}"), rank, blobs)
+        data = b"" if key is None else published.blob(key)
+        if data:
+            blob.apply(jsonstate.loads(data))
+    contents.loaded()
+
+
+def _source(key: str, rank: int, present: set[str]) -> str | None:
+    own = rank_key(rank, "")
+    if key in present or not key.startswith(own):
+        return key
+    name = key.removeprefix(own)
+    if name in ("rng.torch", "tierckpt.rng"):
+        return None
+    return next((other for other in (name, rank_key(0, name)) if other in present), key)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions of another layout are read from storage, or refused with nothing changed."""
+
+import pytest
+import torch
+from harness import run
+
+import tierckpt
+from tierckpt.blobs import Blob
+from tierckpt.checkpoint import Contents, attach
+from tierckpt.oob import join_world
+from tierckpt.records import Record, whole
+from tierckpt.reshard import load_any_layout
+
+ROWS = 12
+
+
+class _Holder:
+    """This rank's rows of one tensor, something that is its own, and a value."""
+
+    def __init__(self, rank, world, rows=ROWS, key="rows"):
+        part = rows // world
+        self.mine = torch.zeros(part)
+        self.own = torch.full((2,), float(rank))
+        self.value = {"rank": rank}
+        records = [Record(key, lambda: self.mine, (rows,), (part * rank,), None, False),
+                   whole(f"rank{rank}/own", lambda: self.own, None, eager=True)]
+        self.contents = Contents(records, [Blob("value", lambda: self.value, self._apply)])
+
+    def _apply(self, value):
+        self.value = value
+
+
+def save(rank, world, config):
+    holder = _Holder(rank, world)
+    holder.mine.copy_(torch.arange(ROWS, dtype=torch.float32)[rank * len(holder.mine):][:len(holder.mine)])
+    checkpoint = attach(holder.contents, world=join_world(), config=config)
+    checkpoint.save_checkpoint(5, to_storage=True)
+    checkpoint.wait("drained")
+    checkpoint.close()
+
+
+def load(rank, world, config, **arguments):
+    """Returns [step or error, rows, own, value]."""
+    holder = _Holder(rank, world, **arguments)
+    joined = join_world()
+    with attach(holder.contents, world=joined, config=config) as checkpoint:
+        try:
+            step = load_any_layout(checkpoint, holder.contents, joined, config=config)
+        except tierckpt.LayoutError as error:
+            step = str(error)
+    return [step, holder.mine.tolist(), holder.own.tolist(), holder.value]
+
+
+@pytest.mark.parametrize("before, after", [(2, 3), (3, 2), (2, 1), (2, 2)])
+def test_each_rank_reads_its_part(tmp_path, site, before, after):
+    run(tmp_path, "test_reshard:save", world=before, config=site.config)
+    ranks = run(tmp_path, "test_reshard:load", world=after, config=site.config)
+    assert [step for step, *_ in ranks] == [5] * after
+    assert [row for _, rows, _, _ in ranks for row in rows] == list(range(ROWS))
+    sources = [rank if rank < before else 0 for rank in range(after)]
+    assert [own for _, _, own, _ in ranks] == [[float(source)] * 2 for source in sources]
+    assert [value for *_, value in ranks] == [{"rank": source} for source in sources]
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ({"rows": 24}, "its rows is torch.float32 (12,), here it is torch.float32 (24,)"),
+    ({"key": "other"}, "it has no other")])
+def test_what_does_not_fit_is_refused_and_nothing_changed(tmp_path, site, arguments, text):
+    run(tmp_path, "test_reshard:save", world=2, config=site.config)
+    ranks = run(tmp_path, "test_reshard:load", world=3, config=site.config, **arguments)
+    for number, (error, rows, own, value) in enumerate(ranks):
+        assert text in error
+        assert set(rows) == {0.0} and own == [number, number] and value == {"rank": number}
+
+
+def test_nothing_saved_is_nothing_found(tmp_path, site):
+    assert run(tmp_path, "test_reshard:load", world=2, config=site.config)[0][0] is None
