@@ -32,6 +32,7 @@ from .materialise import materialise
 from .oob import World, join_world
 from .placer import Placer
 from .records import Record, whole
+from .reshard import load_any_layout
 from .rng import Rng
 from .seams import Seam, usable
 from .walk_optimizer import OptimizerState, state_key
@@ -299,9 +300,9 @@ class _Sliced:
         return 64 * 1024 + 4096 * (len(self._base.param_groups) + len(self._flats))
 
     def apply(self, saved: dict):
-        if len(saved["groups"]) != len(self._base.param_groups):
-            raise errors.LayoutError(f"the optimizer has {len(self._base.param_groups)} param_groups, "
-                                     f"{len(saved['groups'])} were saved")
+        for what, here in (("groups", self._base.param_groups), ("values", self._flats)):
+            if len(saved[what]) != len(here):
+                raise errors.LayoutError(f"the optimizer has {len(here)} {what}, {len(saved[what])} were saved")
         for group, values in zip(self._base.param_groups, saved["groups"]):
             group.update(values)
         for flat, values in zip(self._flats, saved["values"]):
@@ -476,6 +477,7 @@ class EngineCheckpoint:
         self._files = files
         self._saveable_at = engine.micro_steps
         self._saved_at = None
+        self._load = partial(load_any_layout, contents=contents, world=world, config=config, overrides=overrides)
         self._checkpoint: Checkpoint = attach_contents(contents, world=world, config=config, overrides=overrides,
                                                        fences=[self._before_step])
 
@@ -503,12 +505,13 @@ class EngineCheckpoint:
 
     def load_checkpoint(self, step: int | None = None) -> int | None:
         """Puts the newest restorable version, or the one of a step, into the engine, client_state and generators.
-        Collective. Returns its step (engine.global_steps), or None if nothing was ever saved."""
+        Collective. Returns its step (engine.global_steps), or None if nothing was ever saved. What another number of
+        ranks has saved is read from storage; `restored` is None then."""
         partitioned = self._engine.zero_optimization_partition_weights()
         if partitioned:
             self._engine.optimizer.checkpoint_event_prologue()
         try:
-            loaded = self._checkpoint.load_checkpoint(step)
+            loaded = self._load(self._checkpoint, step=step)
         finally:
             if partitioned:
                 self._engine.optimizer.checkpoint_event_epilogue()

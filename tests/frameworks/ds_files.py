@@ -87,6 +87,29 @@ def _no_space(state_dict, path):
     raise OSError(28, "No space left on device")
 
 
+def save_to_storage(rank, world, kind, config):
+    """Returns what was saved."""
+    job = Training(rank, kind)
+    with tierckpt.deepspeed.attach(job.engine, config=config, client_state=job.position) as checkpoint:
+        for _ in range(3):
+            job.step()
+        checkpoint.save_checkpoint(to_storage=True)
+        checkpoint.wait("drained")
+    return [digest_of(job.engine), job.engine.get_lr(), job.position["samples"]]
+
+
+def load_and_go_on(rank, world, kind, config):
+    """Returns [what was loaded, losses after it, the last checkpoint that a second load finds]."""
+    job = Training(rank, kind, seed=1)
+    with tierckpt.deepspeed.attach(job.engine, config=config, client_state=job.position) as checkpoint:
+        assert checkpoint.load_checkpoint() == job.engine.global_steps == 3
+        loaded = [digest_of(job.engine), job.engine.get_lr(), job.position["samples"]]
+        losses = job.step()
+        assert checkpoint.save_checkpoint_if_needed()
+        checkpoint.wait("committed")
+        return [loaded, losses, checkpoint.load_checkpoint()]
+
+
 def publish(rank, world, kind, config, reference):
     """Trains a little, publishes, and writes masters and moments to `reference`, as DeepSpeed gives them."""
     job = Training(rank, kind)

@@ -4,6 +4,7 @@
 import functools
 import importlib.util
 import json
+import math
 import os
 import random
 import shutil
@@ -51,7 +52,8 @@ class Case:
 
     def __init__(self, nursery, tmp_path, kind, config, world=2, **arguments):
         self.tmp_path = tmp_path
-        self.arguments = {"nursery": nursery, "world": world, "kind": kind, "steps": STEPS, "config": config, **arguments}
+        self.arguments = {"nursery": nursery, "world": world, "kind": kind, "steps": STEPS, "config": config,
+                          **arguments}
 
     def killed(self, **arguments):
         with Job(self.tmp_path, "ds_training:train", **self.arguments, **arguments) as job:
@@ -154,6 +156,19 @@ def test_agents_that_lose_their_memory_have_it_from_storage(nursery, tmp_path, s
     for resumed, source in case.resume(uninterrupted(kind)):
         assert resumed == 4
         assert source["bytes_storage"] > 0
+
+
+@pytest.mark.parametrize("kind, before, now, after", [
+    ("z0-bf16", 2, "z0-bf16", 3), ("z1-bf16", 2, "z2-bf16", 3), ("z2-fp32", 2, "z1-fp32", 2),
+    ("z2-fp32", 3, "z2-fp32", 2), ("z3-bf16", 2, "z3-bf16", 3)])
+def test_another_number_of_ranks_reads_what_is_on_storage(nursery, tmp_path, site, kind, before, now, after):
+    arguments = {"nursery": nursery, "config": site.config}
+    saved = run(tmp_path, "ds_files:save_to_storage", world=before, kind=kind, **arguments)
+    site.kill_agents()
+    results = run(tmp_path, "ds_files:load_and_go_on", world=after, kind=now, **arguments)
+    assert [loaded for loaded, _, _ in results] == [saved[0]] * after
+    assert all(math.isfinite(loss) for _, losses, _ in results for loss in losses)
+    assert [last for _, _, last in results] == [4] * after
 
 
 # ---- DeepSpeed's own files

@@ -78,7 +78,8 @@ def test_a_lost_node_is_made_good_from_the_other(job, site, uninterrupted):
 
 
 def test_agents_that_lose_their_memory_have_it_from_storage(job, site, uninterrupted):
-    both = {"stage": 2, "config": {**site.config, "save_mem_interval": "off"}, "save_strategy": "steps", "save_steps": 3}
+    both = {"stage": 2, "config": {**site.config, "save_mem_interval": "off"}, "save_strategy": "steps",
+            "save_steps": 3}
     job.killed(die_at=4, sure=3, stage_of_death="drained", **both)
     site.kill_agents()
     ranks = job.train(**both)
