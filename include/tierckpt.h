@@ -198,8 +198,9 @@ typedef enum tck_save_flags {
  * here. Why it was not started stands in tck_errmsg, why it was skipped later is what tck_wait fails with. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out);
 
-/* Sets *due_out to whether tck_save_if_needed will save at this step, so that a caller need not refresh its blobs for
- * nothing. As cheap, and tck_save_if_needed of the same step right after it abides by the answer. */
+/* Sets *due_out to what tck_save_if_needed will do at this step: 0 nothing, 1 save to memory, 2 save and on to storage;
+ * so that a caller need not refresh its blobs for nothing. As cheap, and tck_save_if_needed of the same step right
+ * after it abides by the answer. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out);
 
 /* The same as tck_save_if_needed without asking the intervals. Every rank must snapshot the same steps, or the version

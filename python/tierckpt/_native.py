@@ -15,6 +15,7 @@ from . import errors
 MAX_NDIM = 8
 NEWEST = 2**64 - 1
 SAVE_MEMORY, SAVE_STORAGE = 0, 1
+DUE_NOTHING, DUE_MEMORY, DUE_STORAGE = 0, 1, 2
 LAZY, EAGER = 0, 1
 STAGES = {"copied": 0, "protected": 1, "committed": 2, "drained": 3}
 
@@ -236,10 +237,11 @@ class Client:
     def register(self):
         self._check(self._library.tck_register(self._live()))
 
-    def save_due(self, step: int) -> bool:
+    def save_due(self, step: int) -> int:
+        """DUE_NOTHING, DUE_MEMORY or DUE_STORAGE."""
         due = c_int()
         self._check(self._library.tck_save_due(self._live(), step, byref(due)))
-        return bool(due.value)
+        return due.value
 
     def save_if_needed(self, step: int) -> bool:
         started = c_int()

@@ -171,6 +171,10 @@ class Checkpoint:
             log.warning("saves go on")
         self._trouble = trouble
 
+    def storage_due(self, step: int) -> bool:
+        """Whether save_checkpoint_if_needed would save this step to storage, by the intervals."""
+        return self._client.save_due(step) == _native.DUE_STORAGE
+
     def save_checkpoint(self, step: int, to_storage: bool = False):
         """The same without asking the intervals. Every rank must save the same steps."""
         self._take()

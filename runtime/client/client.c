@@ -238,7 +238,7 @@ tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out)
     }
     client->asked_step = step;
     client->asked_due = pacer_due(&client->pacer, client->session.board, step);
-    *due_out = client->asked_due != DUE_NOTHING;
+    *due_out = (int)client->asked_due;
     return TCK_OK;
 }
 

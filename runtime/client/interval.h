@@ -5,7 +5,7 @@
 
 #include "base/message.h"
 
-enum due { DUE_NOTHING, DUE_MEMORY, DUE_STORAGE };
+enum due { DUE_NOTHING, DUE_MEMORY, DUE_STORAGE }; /* the numbers are tck_save_due's */
 
 /* What the client remembers from one step to the next; zeros at first. */
 struct pacer {

@@ -103,6 +103,7 @@ static void on_hello(struct fake_agent *agent, struct fake_client *client, const
     client->rank = hello.rank;
     client->board = make_memory("fake-board", sizeof(struct board), &client->board_fd);
     atomic_store(&client->board->mem_interval_steps, atomic_load(&agent->interval));
+    atomic_store(&client->board->storage_interval_steps, atomic_load(&agent->storage_interval));
     agent->returns += hello.returning;
     msg_welcome_encode(&welcome, &w);
     answer(client, MSG_WELCOME, &w, &client->board_fd);

@@ -57,7 +57,8 @@ struct fake_agent {
     atomic_int mode; /* enum fake_mode */
     atomic_int begins, seals, abandons, returns, detaches;
     _Atomic uint64_t abandoned_step; /* of the newest ABANDON */
-    _Atomic uint64_t interval;       /* put on the boards */
+    _Atomic uint64_t interval;       /* put on the boards, */
+    _Atomic uint64_t storage_interval;
     struct fake_client clients[FAKE_CLIENTS];
     /* the memory tier: outlives stop and start */
     struct fake_shard shards[FAKE_SHARDS_MAX];

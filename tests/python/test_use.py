@@ -174,3 +174,10 @@ def test_unknown_step_is_not_taken_for_a_fresh_start(job):
     job.checkpoint.wait("committed")
     with pytest.raises(tierckpt.Unrecoverable):
         job.checkpoint.load_checkpoint(step=7)
+
+
+def test_it_is_known_before_a_save_whether_it_goes_to_storage(site):
+    site.config["save_storage_interval"] = 4
+    job = Job(site)
+    assert [step for step in range(1, 10) if job.checkpoint.storage_due(step)] == [4, 8]
+    job.checkpoint.close()

@@ -258,6 +258,21 @@ Test(client, saves_at_the_interval_on_the_board)
     tck_detach(t.client, 0);
 }
 
+Test(client, tells_what_is_due)
+{
+    struct trainer t;
+    const int expected[] = {0, 0, 1, 0, 2, 1};
+    atomic_store(&agent.interval, 3);
+    atomic_store(&agent.storage_interval, 5);
+    begin(&t);
+    for (uint64_t step = 1; step <= 6; step++) {
+        int due = -1;
+        ok(&t, tck_save_due(t.client, step, &due));
+        cr_assert_eq(due, expected[step - 1]);
+    }
+    tck_detach(t.client, 0);
+}
+
 Test(client, reads_a_moved_record_at_its_new_address)
 {
     static float moved[WEIGHTS];
