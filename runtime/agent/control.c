@@ -103,6 +103,7 @@ static void add_formation(json_t *json, const struct formation *f)
     json_add_u64(json, "undecided", d->open_count);
     json_add_bool(json, "recovered", d->based);
     json_add_bool(json, "closed", f->closed);
+    json_add_u64(json, "ranks", f->world.world_size);
     json_add_u64(json, "shards", f->world.shard_count);
     json_add_u64(json, "shards_short_of_domains", f->placement.domains_short);
     json_add_u64(json, "twin_divergences", f->divergences);
@@ -125,6 +126,22 @@ static json_t *memory_json(const struct agent *agent)
     return json;
 }
 
+/* The newest version that was committed and of which this node has a verified copy, of this world or another. */
+static struct version newest_held(const struct agent *agent)
+{
+    struct version newest = VERSION_NONE;
+    for (size_t i = 0; !agent->joining && i < memory_count(agent->memory); i++) {
+        struct segment *segment = memory_at(agent->memory, i);
+        for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
+            const struct slot_header *h = segment_header(segment, k);
+            if (h->state == SLOT_VERIFIED && h->committed && version_cmp(h->version, newest) > 0) {
+                newest = h->version;
+            }
+        }
+    }
+    return newest;
+}
+
 static void do_status(struct client *client, const json_t *request)
 {
     (void)request;
@@ -135,6 +152,7 @@ static void do_status(struct client *client, const json_t *request)
     json_add_u64(json, "pid", (uint64_t)getpid());
     json_add_u64(json, "term", state_get(agent->state)->term.adopted);
     json_add(json, "memory", memory_json(agent));
+    json_add(json, "held", version_json(newest_held(agent)));
     json_add(json, "trainers", trainers_json(agent));
     json_add_u64(json, "stale_messages", agent->stale_messages);
     json_add(json, "scrub", scrub_json(agent));
