@@ -6,6 +6,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module, RowwiseParallel
 from torch.nn.parallel import DistributedDataParallel
 
 WIDTH = 6
@@ -29,9 +30,21 @@ def sharded(mesh_shape, seed=0):
     return model
 
 
+def tensor_parallel(seed=0):
+    """Rows cut by both dimensions of a mesh of 2 x 2."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(WIDTH, 8), nn.Dropout(0.2), nn.Linear(8, 4))
+    parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+    return model
+
+
 def make(kind, seed=0):
-    """(model, optimizer) of a kind: plain, ddp, zero, fsdp, hsdp."""
-    if kind in ("plain", "ddp", "zero"):
+    """(model, optimizer) of a kind: plain, ddp, zero, fsdp, hsdp, tp."""
+    if kind == "tp":
+        model = tensor_parallel(seed)
+    elif kind in ("plain", "ddp", "zero"):
         model = plain(seed) if kind == "plain" else ddp(seed)
     else:
         world = torch.distributed.get_world_size()

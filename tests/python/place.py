@@ -21,6 +21,7 @@ if not INSTALLED:
     sys.path.insert(0, str(TOP / "python"))
     os.environ.setdefault("TIERCKPT_LIBRARY", str(build / "runtime/client/libtierckpt.so"))
     os.environ.setdefault("TIERCKPT_BIN_DIR", str(build / "runtime/agent"))
+    os.environ["PATH"] = os.pathsep.join([str(build / "runtime/cli"), os.environ["PATH"]])  # the command
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks this node's agent, through the command `tierckpt`."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+from . import errors
+
+_TIMEOUT_S = 180
+
+
+def _command() -> str:
+    command = shutil.which("tierckpt", path=os.environ.get("TIERCKPT_BIN_DIR")) or shutil.which("tierckpt")
+    if command is None:
+        raise errors.Unsupported("the command tierckpt is neither in $TIERCKPT_BIN_DIR nor in $PATH: it came with this "
+                                 "package")
+    return command
+
+
+def ask(values: dict, *words: str) -> dict | None:
+    """The answer of `tierckpt --json WORDS`, for a job of this configuration. None if no agent of it answers here."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(values, file)
+        file.flush()
+        done = subprocess.run([_command(), "--config", file.name, "--json", *words], capture_output=True, text=True,
+                              timeout=_TIMEOUT_S, check=False)
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        return None
+    return answer if answer.get("ok") else None
+
+
+def version_of(answer: dict | None, key: str) -> tuple[int, int]:
+    """(term, step); (0, 0) is none."""
+    version = (answer or {}).get(key) or {}
+    return version.get("term", 0), version.get("step", 0)
+
+
+def values_of(config, overrides) -> dict:
+    """Configuration as one dict."""
+    values = {}
+    if isinstance(config, dict):
+        values = dict(config)
+    elif config is not None:
+        with open(config, encoding="utf-8") as file:
+            values = json.load(file)
+    values.update(overrides or {})
+    return values

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where torch.distributed.checkpoint loads from: the layout that is attached, or a published version in any sharding.
+And what becomes of versions that only memory has when ranks of another layout come.
+"""
+
+import logging
+import os
+import re
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType
+
+from . import control, errors, jsonstate
+from .oob import World
+from .placer import rank_key
+from .published import open_published
+from .walk_state_dict import LEAVES, leaf_bytes, PATHS, paths_of, Piece
+
+log = logging.getLogger("tierckpt")
+
+_OWN = re.compile(r"rank\d+/")  # a rank's own value of what another rank has saved under the plain name
+
+
+def source(tiers, config, overrides, step: int | None):
+    """For a step, or the newest. `tiers` is a tierckpt.dcp.Tiers, or None: what is published."""
+    if tiers is None or not tiers.attached:
+        return _Published(_newest_published(config, overrides, step))
+    plan = (tiers.take_plan(step) or {}).get("plan")
+    other = other_layout(plan)
+    if other <= control.version_of(plan, "version"):
+        return _Registered(tiers, step)
+    published = _published(config, overrides, step)
+    if published is None or tuple(published.version) < other:
+        raise errors.LayoutError(_only_in_memory(other))
+    return _Published(published, tiers.scope)
+
+
+def other_layout(plan: dict | None) -> tuple[int, int]:
+    """The newest version of another layout that a restore would pass over."""
+    return max((control.version_of(passed, "version") for passed in (plan or {}).get("passed_over", ())
+                if passed.get("other_layout")), default=(0, 0))
+
+
+def _only_in_memory(version: tuple[int, int]) -> str:
+    return (f"step {version[1]} (term {version[0]}) is only in the agents' memory, and has another layout than the "
+            "ranks that attached last. Attach again with the layout that saved it, to go on from there or to publish "
+            "it (`tierckpt drain --wait` after the load); or name an older step to load")
+
+
+def _published(config, overrides, step):
+    try:
+        return open_published(config, step=step, overrides=overrides)
+    except errors.NotFound:
+        return None
+
+
+def _newest_published(config, overrides, step):
+    """After what is committed in memory has been published, if it is newer."""
+    if isinstance(config, (str, os.PathLike)) and os.path.isdir(config):
+        return open_published(config, step=step, overrides=overrides)
+    values = control.values_of(config, overrides)
+    published = _published(config, overrides, step)
+    status = control.ask(values, "status")
+    committed = control.version_of(status, "committed")
+    newest = max(committed, control.version_of(status, "held"))
+    if newest <= (tuple(published.version) if published else (0, 0)) or step not in (None, newest[1]):
+        return published or open_published(config, step=step, overrides=overrides)
+    if newest != committed:
+        raise errors.LayoutError(_only_in_memory(newest))
+    _drain(values, newest)
+    return open_published(config, step=step, overrides=overrides)
+
+
+def _drain(values: dict, version: tuple[int, int]):
+    if control.ask(values, "drain", "--wait") is None:
+        raise errors.Unrecoverable(f"step {version[1]} (term {version[0]}) is only in the agents' memory and could not "
+                                   "be published for ranks of another layout (see the agents' logs): start with as "
+                                   "many ranks as saved it, or name an older step to load")
+
+
+def publish_for(world: World, config, overrides):
+    """What another number of ranks has committed only in memory, before this world attaches: after that nobody but such
+    a world could. Collective."""
+    found, values = (0, 0), {}
+    try:
+        values = control.values_of(config, overrides)
+        found = _of_other_ranks(control.ask(values, "status"), world.size)
+    except Exception as error:
+        log.warning("what the agents' memory has of other numbers of ranks cannot be told: %s", error)
+    everywhere = world.gather(found)
+    newest = max(everywhere)
+    if newest > (0, 0) and everywhere.index(newest) == world.rank:
+        try:
+            published = _published(config, overrides, None)
+            if published is None or tuple(published.version) < newest:
+                _drain(values, newest)
+        except Exception as error:
+            log.warning("%s", error)
+    world.gather(None)
+
+
+def _of_other_ranks(status: dict | None, ranks: int) -> tuple[int, int]:
+    """The newest committed version, if the world that has it had another number of ranks and is gone."""
+    if status is None or status.get("trainers") or status.get("ranks") == ranks:
+        return (0, 0)
+    return control.version_of(status, "committed")
+
+
+class _Registered:
+    """The layout that was attached: from memory, a twin, a peer or storage, each rank its own pieces."""
+
+    version = None  # the agents choose one for all ranks
+
+    def __init__(self, tiers, step: int | None):
+        self._tiers, self._asked = tiers, step
+        self._walk, self._world = tiers.walk, tiers.world
+        self.step: int | None = None
+
+    def metadata(self) -> Metadata:
+        table, mine = _Table(), (self._walk.pieces, self._walk.leaf_keys())
+        for pieces, leaves in [mine] if self._tiers.scope else self._world.gather(mine):
+            for key, piece in pieces.items():
+                table.add(key, piece)
+            table.add_leaves(leaves)
+        return table.metadata(self._walk.paths)
+
+    def read(self, plan, planner):
+        tensors, leaves = _split(plan)
+        resolved = self._agreed(lambda: [self._resolve(item, planner) for item in tensors])
+        targets = {item.storage_index.fqn: tensor.detach() for item, tensor in zip(tensors, resolved)
+                   if self._is_whole(item, tensor)}
+        landing = self._walk.land(targets)
+        self.step = self._tiers.restore(self._asked)
+        if self.step is None:
+            raise errors.NotFound("nothing was saved yet: ask newest() before a load")
+        for item, tensor in zip(tensors, resolved):
+            key = item.storage_index.fqn
+            if key not in targets:
+                tensor.detach().copy_(_part(landing[key], item))
+            planner.commit_tensor(item, tensor)
+        for item in leaves:
+            planner.load_bytes(item, self._walk.leaf(item.storage_index.fqn))
+
+    def _agreed(self, make):
+        """What `make` returns, if it fails on no rank: what follows is collective."""
+        made, fault = None, None
+        try:
+            made = make()
+        except Exception as error:
+            fault = error
+        faults = [text for text in self._world.gather(None if fault is None else str(fault)) if text is not None]
+        if faults:
+            raise fault or errors.LayoutError(f"another rank cannot load: {faults[0]}")
+        return made
+
+    def _resolve(self, item, planner) -> torch.Tensor:
+        """Where an item is to go. It asks for a part of one piece, which must be this rank's."""
+        piece = self._walk.pieces.get(item.storage_index.fqn)
+        if piece is None or piece.offset != tuple(item.storage_index.offset or piece.offset):
+            raise errors.LayoutError(
+                f"{item.storage_index.fqn} is asked for with another sharding than was attached: load with that one, "
+                "or what is published with tierckpt.dcp.StorageReader")
+        return planner.resolve_tensor(item)
+
+    def _is_whole(self, item, tensor: torch.Tensor) -> bool:
+        """The piece can be put there as it is."""
+        piece = self._walk.pieces[item.storage_index.fqn]
+        return (tuple(item.lengths) == piece.shape == tuple(tensor.shape) and tensor.dtype == piece.dtype
+                and tensor.device.type == "cpu" and tensor.is_contiguous())
+
+
+class _Published:
+    """A published version, in any sharding."""
+
+    def __init__(self, published, scope: str = ""):
+        self._published, self._scope = published, scope
+        self.version = tuple(published.version)
+        self.step = published.step
+        self._leaves = self._blobs(LEAVES)
+
+    def _blobs(self, name: str) -> list:
+        """Of this name, of all ranks that have saved one, the lowest rank first."""
+        found = [entry for entry in self._published.entries
+                 if entry.blob and entry.key == rank_key(entry.rank, f"tierckpt.{self._scope}{name}")]
+        return [jsonstate.loads(self._published.blob(entry.key, entry.rank))
+                for entry in sorted(found, key=lambda entry: entry.rank)]
+
+    def _tensors(self):
+        """(key, entry) of each piece; not what is a rank's own beside what another has saved under the plain name."""
+        for entry in self._published.entries:
+            if not entry.blob and entry.key.startswith(self._scope) and not _OWN.match(entry.key):
+                yield entry.key.removeprefix(self._scope), entry
+
+    def metadata(self) -> Metadata:
+        table, paths = _Table(), {}
+        for key, entry in self._tensors():
+            table.add(key, Piece(self._published.dtype(entry.key), entry.global_shape, entry.offset, entry.local_shape))
+        for leaves in self._leaves:
+            table.add_leaves((*leaves["plain"], *leaves["pickled"]))
+        for text in reversed(self._blobs(PATHS)):
+            paths.update(paths_of(text))
+        return table.metadata(paths)
+
+    def read(self, plan, planner):
+        tensors, leaves = _split(plan)
+        for item in tensors:
+            tensor = planner.resolve_tensor(item)
+            offset = [begin + at for begin, at in zip(item.storage_index.offset, item.storage_offsets)]
+            key = self._scope + item.storage_index.fqn
+            tensor.detach().copy_(self._published.read_box(key, offset, tuple(item.lengths)))
+            planner.commit_tensor(item, tensor)
+        for item in leaves:
+            planner.load_bytes(item, self._leaf(item.storage_index.fqn))
+        self._published.close()
+
+    def _leaf(self, key: str):
+        """As the lowest rank that has it has saved it."""
+        return leaf_bytes(next(saved for saved in self._leaves if key in (*saved["plain"], *saved["pickled"])), key)
+
+
+def _split(plan) -> tuple[list, list]:
+    tensors = [item for item in plan.items if item.type != LoadItemType.BYTE_IO]
+    return tensors, [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
+
+
+def _part(piece: torch.Tensor, item) -> torch.Tensor:
+    for dim, (at, size) in enumerate(zip(item.storage_offsets, item.lengths)):
+        piece = piece.narrow(dim, at, size)
+    return piece
+
+
+class _Table:
+    """What a Metadata says of each key."""
+
+    def __init__(self):
+        self._whole: dict[str, Piece] = {}
+        self._chunks: dict[str, dict[tuple, tuple]] = {}
+        self._leaves: set[str] = set()
+
+    def add(self, key: str, piece: Piece):
+        """Replicas have the same place, which is to be read once."""
+        self._whole[key] = piece
+        self._chunks.setdefault(key, {})[piece.offset] = piece.shape
+
+    def add_leaves(self, keys):
+        self._leaves.update(keys)
+
+    def metadata(self, paths: dict[str, tuple]) -> Metadata:
+        table = {key: BytesStorageMetadata() for key in self._leaves}
+        for key, piece in self._whole.items():
+            chunks = [ChunkStorageMetadata(torch.Size(offset), torch.Size(shape))
+                      for offset, shape in self._chunks[key].items()]
+            table[key] = TensorStorageMetadata(TensorProperties(dtype=piece.dtype), torch.Size(piece.global_shape),
+                                               chunks)
+        return Metadata(table, planner_data={key: paths.get(key, (key,)) for key in table})
