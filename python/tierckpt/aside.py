@@ -101,8 +101,7 @@ class Writer:
             if not self._agree(whole):
                 log.error("%s is not complete: not every rank has written its files", what)
                 return
-            done()
-            self._agree(True)  # who waits for it finds it done by whichever rank does it
+            self._agree(_succeeds(what, done))  # who waits for it finds it done by whichever rank does it
         except Exception as error:
             log.error("%s was not finished: %s", what, error)
 
@@ -116,3 +115,12 @@ class Writer:
         self.wait()
         whole, self._whole = self._whole, True
         return whole
+
+
+def _succeeds(what: str, done: Callable[[], None]) -> bool:
+    try:
+        done()
+        return True
+    except Exception as error:
+        log.error("%s was not finished: %s", what, error)
+        return False

@@ -2,6 +2,7 @@
 """Use and wrong use of tierckpt.deepspeed: each case is a function, all of them run in one job of two ranks."""
 
 import logging
+import os
 import traceback
 
 import torch
@@ -80,6 +81,20 @@ def a_save_does_nothing_collective(rank, config):
             checkpoint.wait("committed")
 
 
+def the_fence_is_right_before_the_step_of_the_optimizer(rank, config):
+    for kind in ("z0-fp32", "z3-bf16"):
+        job, order = Training(rank, kind), []
+        with adapter.attach(job.engine, config={**config, "job": f"{config['job']}{kind}"}) as checkpoint:
+            client, step = checkpoint._checkpoint._client, job.engine.optimizer.step
+            fence = client.fence
+            client.fence = lambda fence=fence, order=order: (order.append("fence"), fence())
+            job.engine.optimizer.step = lambda step=step, order=order: (order.append("step"), step())
+            job.step()
+            assert order == ["fence", "step"], order
+            del client.fence
+        assert job.step() and order == ["fence", "step", "step"], order
+
+
 def goes_back_within_one_process(rank, config):
     for kind in ("z1-fp32", "z3-bf16"):
         job = Training(rank, kind)
@@ -93,6 +108,30 @@ def goes_back_within_one_process(rank, config):
             assert checkpoint.load_checkpoint() == 1
             assert job.digest() == before
             assert [job.step(), job.digest()] == after
+
+
+def state_that_deepspeed_loads_is_followed(rank, config):
+    job = Training(rank, "z2-bf16")
+    directory = os.path.join(config["runtime_dir"], "files")
+    with adapter.attach(job.engine, config=config, client_state=job.position) as checkpoint:
+        job.step()
+        job.engine.save_checkpoint(directory)
+        job.step()
+        job.engine.load_checkpoint(directory)  # puts other tensors in the place of the moments
+        job.step()
+        checkpoint.save_checkpoint()
+        checkpoint.wait("committed")
+        saved = job.digest()
+        job.step()
+        assert checkpoint.load_checkpoint() == 2
+        assert job.digest() == saved
+
+
+def a_second_attach_is_refused(rank, config):
+    engine = Training(rank, "z0-fp32").engine
+    with adapter.attach(engine, config=config):
+        raises(tierckpt.InvalidArgument, "close that one first", adapter.attach, engine, config=config)
+    adapter.attach(engine, config=config).close()
 
 
 def configuration_of_deepspeed_has_ours(rank, config):
@@ -174,7 +213,8 @@ def an_unknown_deepspeed_turns_it_off(rank, config):
 
 
 _CASES = (nothing_to_load_at_first, saves_once_per_step_of_the_optimizer, a_save_does_nothing_collective,
-          goes_back_within_one_process, configuration_of_deepspeed_has_ours, what_is_no_engine_is_refused,
-          unknown_capacity_is_refused,
-          what_is_not_known_is_refused, ranks_that_differ_are_named, another_kind_of_engine_does_not_load,
-          late_optimizer_state_is_named, an_unknown_deepspeed_turns_it_off)
+          the_fence_is_right_before_the_step_of_the_optimizer, goes_back_within_one_process,
+          state_that_deepspeed_loads_is_followed, a_second_attach_is_refused, configuration_of_deepspeed_has_ours,
+          what_is_no_engine_is_refused, unknown_capacity_is_refused, what_is_not_known_is_refused,
+          ranks_that_differ_are_named, another_kind_of_engine_does_not_load, late_optimizer_state_is_named,
+          an_unknown_deepspeed_turns_it_off)

@@ -72,6 +72,20 @@ def test_a_failure_here_or_on_another_rank_leaves_it_unfinished(tmp_path, caplog
     assert "missing/file was not written" in caplog.text and "refused by another is not complete" in caplog.text
 
 
+def test_what_cannot_be_finished_is_agreed_on_all_the_same():
+    """Or the next agreement of this rank would be with the last one of the others."""
+    asked = []
+    writer = Writer(lambda whole: asked.append(whole) or whole)
+
+    def fail():
+        raise OSError("no space")
+
+    writer.finish("first", fail)
+    writer.finish("second", lambda: None)
+    writer.wait()
+    assert asked == [True, False, True, True]
+
+
 def test_settling_tells_of_a_failure_once(tmp_path):
     writer = Writer(lambda whole: whole)
     writer.write(tmp_path / "missing" / "file", lambda partial: Path(partial).touch())
