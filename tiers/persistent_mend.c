@@ -5,6 +5,7 @@
  * back, and renamed over the old one. */
 #include "tiers/persistent_impl.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -41,6 +42,7 @@ static bool read_chunk(const struct mend *m, int fd, uint32_t i)
         }
         got += rc > 0 ? (uint32_t)rc : 0;
     }
+    failpoint_bytes(mend, read, m->buffer, len);
     return is_good(m, i);
 }
 
@@ -48,7 +50,8 @@ static tck_status_t write_chunk(const struct mend *m, uint32_t i, struct error *
 {
     uint32_t len = chunk_size(m->file->bytes, i), done = 0;
     while (done < len) {
-        ssize_t rc = pwrite(m->new_fd, m->buffer + done, len - done, (off_t)((uint64_t)i * CHUNK_BYTES + done));
+        off_t at = (off_t)((uint64_t)i * CHUNK_BYTES + done);
+        ssize_t rc = failpoint_fails(mend, write) ? -1 : pwrite(m->new_fd, m->buffer + done, len - done, at);
         if (rc < 0 && errno != EINTR) {
             return error_set(err, status_of_errno(errno), "write chunk %" PRIu32 ": %m", i);
         }
@@ -76,7 +79,7 @@ static tck_status_t write_new(const struct mend *m, struct error *err)
             status = write_chunk(m, i, err);
         }
     }
-    if (status == TCK_OK && fsync(m->new_fd) < 0) {
+    if (status == TCK_OK && (failpoint_fails(mend, fsync) || fsync(m->new_fd) < 0)) {
         status = error_set(err, status_of_errno(errno), "sync: %m");
     }
     return status;
@@ -98,6 +101,7 @@ static tck_status_t put_in_place(const struct mend *m, struct error *err)
 {
     tck_status_t status = beneath_replace(m->stage_fd, m->part, m->version_fd, m->file->name, err);
     if (status == TCK_OK) {
+        failpoint(mend, moved);
         status = beneath_sync(m->version_fd, err);
     }
     return status;
@@ -114,9 +118,14 @@ static tck_status_t make_new(struct mend *m, struct error *err)
     }
     if (status == TCK_OK) {
         posix_fadvise(m->old_fd, 0, 0, POSIX_FADV_DONTNEED);
+        failpoint(mend, opened);
         status = write_new(m, err);
     }
-    return status == TCK_OK ? read_back(m, err) : status;
+    if (status == TCK_OK) {
+        failpoint(mend, written);
+        status = read_back(m, err);
+    }
+    return status;
 }
 
 static tck_status_t open_dirs(const struct persistent *p, const struct published *which, struct mend *m,
@@ -141,6 +150,7 @@ static tck_status_t mend_file(const struct persistent *p, const struct published
         status = make_new(m, err);
     }
     if (status == TCK_OK) {
+        failpoint(mend, checked);
         status = put_in_place(m, err);
     }
     return status;
@@ -182,7 +192,9 @@ tck_status_t persistent_mend(struct persistent *p, const struct published *which
         status = audit_intent(p->audit, AUDIT_MEND, what, err);
     }
     if (status == TCK_OK) {
+        failpoint(mend, intended);
         status = outcome.code = mend_file(p, which, &m, &outcome);
+        failpoint(mend, done);
         audit_result(p->audit, AUDIT_MEND, what, &outcome);
         if (status != TCK_OK) {
             error_set(err, status, "%s", outcome.text);

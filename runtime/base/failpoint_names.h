@@ -105,6 +105,15 @@
     X(prune, unpublished, STEP, "a version is in the trash, durably, and whole") \
     X(prune, deleting, STEP, "one file of a version in the trash is deleted") \
     X(prune, emptied, STEP, "a directory in the trash is empty") \
+    X(mend, intended, STEP, "the audit file tells of the mending of a published file, nothing is made") \
+    X(mend, opened, STEP, "the new file is made in the stage, empty") \
+    X(mend, read, BYTES, "a chunk of the damaged file or of the new one, before it is checked") \
+    X(mend, write, CALL, "a write of the new file") \
+    X(mend, fsync, CALL, "the sync of the new file") \
+    X(mend, written, STEP, "the new file is written and synced, not read back") \
+    X(mend, checked, STEP, "the new file is read back, not in its place") \
+    X(mend, moved, STEP, "the new file is in its place, the directory not synced") \
+    X(mend, done, STEP, "a file is mended or is not, the event loop does not know") \
     X(file, write, CALL, "the write of a small file") \
     X(file, fsync, CALL, "the sync of a small file") \
     X(file, rename, CALL, "a part file gets its name") \

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A drain, a publish, the removal of an older version and a sweep, with the process killed, the machine lost, or the
- * call failing, at every single system call on files. A new process then finds the newest version that was told
- * published, or one more, whole and bit for bit; cleans up what was left; goes on; and nothing outside was touched.
+ * Two stories with the process killed, the machine lost, or the call failing, at every single system call on files.
+ * Drain: a drain, a publish, the removal of an older version and a sweep. A new process then finds the newest version
+ * that was told published, or one more, whole and bit for bit. Mend: a damaged file of a published version is made
+ * anew. Then all versions are there, and the file is as damaged as it was, or whole; whole if that was told. After
+ * either one what was left is cleaned up, life goes on, and nothing outside was touched.
  *
- *     crash_persistent               about two thirds of the cases
+ *     crash_persistent                     about two thirds of the cases
  *     crash_persistent all
- *     crash_persistent FAULT AT      one of them, as a failure names it */
+ *     crash_persistent STORY FAULT AT      one of them, as a failure names it */
 #include "fault_disk.h"
 #include "persistent_rig.h"
 #include <dirent.h>
@@ -22,22 +24,43 @@
 #define OLD_STEP   20
 #define NEW_STEP   RIG_BIG_STEP
 #define TERM       1
+#define NEW_DIR    "v000000000030.t1"
 #define RETRIES    3
 
 static const char *const fault_names[FAULT_COUNT] = {"none",  "kill",     "EIO",       "ENOSPC",     "EINTR",
                                                      "short", "lose all", "lose data", "lose random"};
 
-/* ---- what is done under faults ----------------------------------------------------------------------------------- */
+struct story {
+    const char *name;
+    void (*prepare)(void);
+    struct error (*act)(int told_fd);
+    void (*check)(bool done); /* done: what was to be done was told as done */
+};
 
-/* As an agent does: what failed is tried again, and only a publish that ended well is told. */
-static struct error act(int told_fd)
+/* ---- what is done under faults: as an agent does, what failed is tried again, and only what ended well is told -----
+ */
+
+static struct error open_or_try_again(void)
 {
     struct error err = {0};
-    struct version version = {TERM, NEW_STEP};
     for (int i = 0; i < RETRIES && rig_open(&err) != TCK_OK; i++) {
         rig_tier = NULL;
     }
-    if (rig_tier == NULL) {
+    return rig_tier == NULL ? err : (struct error){0};
+}
+
+static void tell_done(int told_fd)
+{
+    if (write(told_fd, "p", 1) != 1) {
+        rig_die("tell", strerror(errno));
+    }
+}
+
+static struct error drain_act(int told_fd)
+{
+    struct error err = open_or_try_again();
+    struct version version = {TERM, NEW_STEP};
+    if (err.code != TCK_OK) {
         return err;
     }
     (void)!persistent_note_restore(rig_tier, TERM, (struct version){TERM, OLD_STEP}, &err);
@@ -45,12 +68,43 @@ static struct error act(int told_fd)
     for (int i = 0; i < RETRIES && err.code != TCK_OK; i++) {
         err = rig_drain(version);
     }
-    if (err.code == TCK_OK && write(told_fd, "p", 1) != 1) {
-        rig_die("tell", strerror(errno));
+    if (err.code == TCK_OK) {
+        tell_done(told_fd);
     }
     struct error later = {0};
     (void)!persistent_note_commit(rig_tier, TERM, &later);
     (void)!persistent_sweep(rig_tier, TERM, VERSION_NONE, &later);
+    return err;
+}
+
+static const struct published mended = {.version = {TERM, NEW_STEP}};
+
+/* Its first file, of two chunks, of which the second is damaged. Memory has only that one. */
+static struct error mend_once(void)
+{
+    struct error err = {0};
+    struct manifest manifest;
+    struct tier_item item = rig_item(mended.version, 0);
+    memset(item.image, 0, CHUNK_BYTES);
+    err.code = persistent_manifest(rig_tier, &mended, &manifest, &err);
+    if (err.code == TCK_OK) {
+        err.code = persistent_mend(rig_tier, &mended, &manifest.files[0], item.image, &err);
+        manifest_free(&manifest);
+    }
+    rig_item_free(&item);
+    return err;
+}
+
+static struct error mend_act(int told_fd)
+{
+    struct error err = open_or_try_again();
+    for (int i = 0; i < RETRIES && rig_tier != NULL; i++) {
+        err = mend_once();
+        if (err.code == TCK_OK) {
+            tell_done(told_fd);
+            break;
+        }
+    }
     return err;
 }
 
@@ -152,9 +206,9 @@ static bool is_there(const char *below)
     return lstat(rig_path(below), &st) == 0;
 }
 
-static void check_audit(void)
+static void check_drain_audit(void)
 {
-    if (is_there("save/" RIG_JOB "/v000000000030.t1") && !audited("publish", "intent", "v000000000030.t1")) {
+    if (is_there("save/" RIG_JOB "/" NEW_DIR) && !audited("publish", "intent", NEW_DIR)) {
         rig_die("audit", "a version stands there and no line announces it");
     }
     if (!is_there("save/" RIG_JOB "/v000000000010.t1") && !audited("delete", "intent", "v000000000010.t1")) {
@@ -194,6 +248,7 @@ static void check_life_goes_on(uint64_t newest)
     check_empty("save/" RIG_JOB "/stage");
     check_empty("save/" RIG_JOB "/trash");
     check_no_parts("save/" RIG_JOB);
+    check_no_parts("save/" RIG_JOB "/" NEW_DIR);
     if (check_listed(&count) != newest) {
         rig_die("sweep", "the newest version is another one after it");
     }
@@ -206,24 +261,76 @@ static void check_life_goes_on(uint64_t newest)
     }
 }
 
-/* done: the publish was told as done. */
-static void check(bool done)
+static void check_no_invalid(void)
 {
     struct error err = {0};
-    uint32_t count;
+    if (persistent_list_invalid(rig_tier, found_invalid, NULL, &err) != TCK_OK) {
+        rig_die("list", err.text);
+    }
+}
+
+static void open_again(void)
+{
+    struct error err = {0};
     rig_start();
     if (rig_open(&err) != TCK_OK) {
         rig_die("open", err.text);
     }
+}
+
+static void drain_check(bool done)
+{
+    uint32_t count;
+    open_again();
     uint64_t newest = check_listed(&count);
     if (newest != NEW_STEP && (done || newest != OLD_STEP)) {
         rig_die("the newest version", done ? "is not the one that was told published" : "is gone");
     }
-    if (persistent_list_invalid(rig_tier, found_invalid, NULL, &err) != TCK_OK) {
-        rig_die("list", err.text);
-    }
-    check_audit();
+    check_no_invalid();
+    check_drain_audit();
     check_life_goes_on(newest);
+    check_outside();
+    rig_stop();
+}
+
+static bool is_whole(void)
+{
+    struct manifest manifest;
+    struct error err = {0};
+    if (persistent_manifest(rig_tier, &mended, &manifest, &err) != TCK_OK) {
+        rig_die("the damaged version has no manifest", err.text);
+    }
+    err = rig_get(&mended, &manifest.files[0]);
+    if (err.code != TCK_OK && err.code != TCK_ERR_CORRUPT) {
+        rig_die("the damaged file is neither whole nor damaged", err.text);
+    }
+    char what[sizeof(NEW_DIR "/") + MANIFEST_FILE_NAME];
+    snprintf(what, sizeof(what), NEW_DIR "/%s", manifest.files[0].name);
+    if (err.code == TCK_OK && !audited("mend", "intent", what)) {
+        rig_die("audit", "a file was mended and no line announces it");
+    }
+    manifest_free(&manifest);
+    return err.code == TCK_OK;
+}
+
+/* Where it is not mended yet it still can be. */
+static void mend_check(bool done)
+{
+    uint32_t count;
+    open_again();
+    check_no_invalid();
+    bool whole = is_whole();
+    if (done && !whole) {
+        rig_die("mend", "told as done, and the file is damaged");
+    }
+    struct error err = whole ? (struct error){0} : mend_once();
+    if (err.code != TCK_OK) {
+        rig_die("mend once more", err.text);
+    }
+    if (check_listed(&count) != NEW_STEP || count != RIG_KEEP) {
+        rig_die("mend", "versions are gone");
+    }
+    check_life_goes_on(NEW_STEP);
     check_outside();
     rig_stop();
 }
@@ -242,16 +349,15 @@ static void make_dirs(void)
     }
 }
 
-/* Two versions stand there already. */
-static void prepare(void)
+static void prepare_steps(uint64_t first, uint64_t last)
 {
     struct error err = {0};
     uint64_t term;
-    rig_start();
-    if (rig_open(&err) != TCK_OK || persistent_claim_term(rig_tier, TERM, &term, &err) != TCK_OK) {
+    open_again();
+    if (persistent_claim_term(rig_tier, TERM, &term, &err) != TCK_OK) {
         rig_die("prepare", err.text);
     }
-    for (uint64_t step = FIRST_STEP; step <= OLD_STEP; step += 10) {
+    for (uint64_t step = first; step <= last; step += 10) {
         err = rig_drain((struct version){TERM, step});
         if (err.code != TCK_OK) {
             rig_die("prepare", err.text);
@@ -260,19 +366,44 @@ static void prepare(void)
     rig_stop();
 }
 
+static void drain_prepare(void)
+{
+    prepare_steps(FIRST_STEP, OLD_STEP);
+}
+
+/* Its last byte. By streams, which are no calls that count. */
+static void mend_prepare(void)
+{
+    char below[512], name[MANIFEST_FILE_NAME];
+    prepare_steps(OLD_STEP, NEW_STEP);
+    manifest_file_name((struct hash128){9, 0}, name);
+    snprintf(below, sizeof(below), "save/" RIG_JOB "/" NEW_DIR "/%s", name);
+    FILE *file = fopen(rig_path(below), "r+e");
+    int byte = EOF;
+    if (file == NULL || fseek(file, -1, SEEK_END) != 0 || (byte = fgetc(file)) == EOF ||
+        fseek(file, -1, SEEK_END) != 0 || fputc(byte ^ 1, file) == EOF || fclose(file) != 0) {
+        rig_die(below, strerror(errno));
+    }
+}
+
+static const struct story stories[] = {{"drain", drain_prepare, drain_act, drain_check},
+                                       {"mend", mend_prepare, mend_act, mend_check}};
+
 struct one {
+    const struct story *story;
     enum fault fault;
     uint32_t at;
     int told[2];
     uint32_t calls; /* in all, of a run without a fault */
+    bool done;      /* it was told as done */
 };
 
 static void child_prepare(void *ctx)
 {
-    (void)ctx;
+    const struct one *one = ctx;
     make_dirs();
     fault_disk_begin(FAULT_NONE, 0, rig_path("limbo"));
-    prepare();
+    one->story->prepare();
 }
 
 static void child_act(void *ctx)
@@ -280,7 +411,7 @@ static void child_act(void *ctx)
     struct one *one = ctx;
     rig_start();
     fault_disk_begin(one->fault, one->at, rig_path("limbo"));
-    struct error err = act(one->told[1]);
+    struct error err = one->story->act(one->told[1]);
     uint32_t calls = fault_disk_calls();
     char text[600];
     int len = snprintf(text, sizeof(text), "c%" PRIu32 " %s", calls, fault_disk_hit());
@@ -295,12 +426,13 @@ static void child_act(void *ctx)
 
 static void child_check(void *ctx)
 {
+    const struct one *one = ctx;
     fault_disk_begin(FAULT_NONE, 0, rig_path("limbo"));
-    check(*(bool *)ctx);
+    one->story->check(one->done);
 }
 
-/* What the child had to say: 'p' once it was told that the version is published, then the count of calls. */
-static bool hear(struct one *one, char *hit, size_t cap)
+/* What the child had to say: 'p' once it has done it, then the count of calls. */
+static void hear(struct one *one, char *hit, size_t cap)
 {
     char text[700];
     ssize_t len = read(one->told[0], text, sizeof(text) - 1);
@@ -312,7 +444,7 @@ static bool hear(struct one *one, char *hit, size_t cap)
         const char *name = strchr(calls, ' ');
         snprintf(hit, cap, "%s", name == NULL ? "" : name + 1);
     }
-    return text[0] == 'p';
+    one->done = text[0] == 'p';
 }
 
 static bool run(struct one *one)
@@ -322,14 +454,14 @@ static bool run(struct one *one)
     if (pipe2(one->told, O_CLOEXEC) != 0) {
         rig_die("pipe", strerror(errno));
     }
-    bool good = rig_in_child(child_prepare, NULL) == RIG_DONE && rig_in_child(child_act, one) != RIG_WRONG;
+    bool good = rig_in_child(child_prepare, one) == RIG_DONE && rig_in_child(child_act, one) != RIG_WRONG;
     close(one->told[1]);
-    bool done = hear(one, hit, sizeof(hit));
+    hear(one, hit, sizeof(hit));
     close(one->told[0]);
-    good = good && rig_in_child(child_check, &done) == RIG_DONE;
+    good = good && rig_in_child(child_check, one) == RIG_DONE;
     if (!good) {
-        printf("FAILED: %s at call %" PRIu32 " %s: crash_persistent %d %" PRIu32 "\n", fault_names[one->fault], one->at,
-               hit, one->fault, one->at);
+        printf("FAILED: %s at call %" PRIu32 " %s: crash_persistent %s %d %" PRIu32 "\n", fault_names[one->fault],
+               one->at, hit, one->story->name, one->fault, one->at);
     }
     return good;
 }
@@ -342,27 +474,40 @@ static bool is_left_out(enum fault fault, uint32_t at)
     return like_another && (at + fault) % 2 == 0;
 }
 
-int main(int argc, char **argv)
+static bool tell(const struct story *story, bool all)
 {
     uint32_t cases = 0, failed = 0;
-    struct one plain = {.fault = FAULT_NONE};
-    rig_begin("crash-persistent");
-    if (argc == 3) {
-        struct one one = {.fault = (enum fault)atoi(argv[1]), .at = (uint32_t)atoi(argv[2])};
-        return run(&one) ? 0 : 1;
-    }
+    struct one plain = {.story = story, .fault = FAULT_NONE};
     failed += !run(&plain);
     for (enum fault fault = FAULT_KILL; fault < FAULT_COUNT && failed < 10; fault++) {
         for (uint32_t at = 1; at <= plain.calls && failed < 10; at++) {
-            struct one one = {.fault = fault, .at = at};
-            if (argc == 1 && is_left_out(fault, at)) {
+            struct one one = {.story = story, .fault = fault, .at = at};
+            if (!all && is_left_out(fault, at)) {
                 continue;
             }
             failed += !run(&one);
             cases++;
         }
     }
+    printf("%s: %" PRIu32 " calls, %" PRIu32 " cases, %" PRIu32 " failed\n", story->name, plain.calls, cases, failed);
+    return failed == 0 && plain.calls > 0;
+}
+
+int main(int argc, char **argv)
+{
+    bool good = argc != 4;
+    rig_begin("crash-persistent");
+    for (size_t i = 0; i < sizeof(stories) / sizeof(stories[0]); i++) {
+        struct one one = {.story = &stories[i]};
+        if (argc == 4 && strcmp(argv[1], one.story->name) == 0) {
+            one.fault = (enum fault)atoi(argv[2]);
+            one.at = (uint32_t)atoi(argv[3]);
+            return run(&one) ? 0 : 1;
+        }
+        if (argc != 4) {
+            good = tell(one.story, argc == 2) && good;
+        }
+    }
     rig_clear();
-    printf("%" PRIu32 " calls, %" PRIu32 " cases, %" PRIu32 " failed\n", plain.calls, cases, failed);
-    return failed == 0 && plain.calls > 0 ? 0 : 1;
+    return good ? 0 : 1;
 }
