@@ -27,7 +27,7 @@ struct copies {
     struct bad_copy *bad; /* sorted */
 };
 
-/* Where the copies of one shard of one version are. All in memory have the same root. */
+/* Where the copies of one shard of one version are that count. All in memory have the same root. */
 struct coverage {
     size_t first; /* into copies.items */
     uint32_t count;
@@ -38,7 +38,9 @@ must_check tck_status_t copies_build(const struct plan_input *input, struct copi
 void copies_free(struct copies *copies);
 
 /* Fills out (world->shard_count entries) for this version; returns how many shards have no copy, and one of them. If
- * copies of a shard differ, those with the root that most of them have count; among equals the smaller root. */
+ * copies of a shard differ, those with the root that most of them have count; among equals the smaller root. The others
+ * are nobody's source; but a node that has one keeps it and restores from it, whatever is planned for it (hold_fetch):
+ * twins that differ are reported, not repaired. */
 uint32_t copies_cover(const struct copies *copies, struct version version, struct coverage *out, uint32_t *example_out);
 
 #endif

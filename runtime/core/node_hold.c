@@ -171,6 +171,8 @@ static uint32_t slot_for_fetch(struct node *n, uint32_t shard, const struct even
     return slot;
 }
 
+/* What is here already stays, though its root may be another one than that of the copies elsewhere: which of two twins
+ * is right nobody knows (recovery/copies.h). */
 void hold_fetch(struct node *n, const struct event *e, struct actions *out)
 {
     uint32_t shard = node_shard_of(n, e->shard);
