@@ -49,6 +49,15 @@ static void print_scrub(const json_t *scrub)
     }
 }
 
+static void print_held_back(const json_t *answer)
+{
+    if (number_of(answer, "not_before") > 0) {
+        printf("WARNING: saves come faster than their copies can follow: most are let by, the next is that of step "
+               "%llu or later. Raise save_mem_interval, or have slots = 3\n",
+               (unsigned long long)number_of(answer, "not_before"));
+    }
+}
+
 static void print_status(const json_t *answer)
 {
     const json_t *memory = json_get(answer, "memory");
@@ -66,6 +75,7 @@ static void print_status(const json_t *answer)
     printf("memory %s of %s in %llu segments, pages of %llu KiB\n", used, cap,
            (unsigned long long)number_of(memory, "segments"),
            (unsigned long long)number_of(memory, "page_bytes") >> 10);
+    print_held_back(answer);
     if (number_of(answer, "shards_short_of_domains") > 0) {
         printf("WARNING: %llu of %llu shards have fewer copies in distinct domains than configured\n",
                (unsigned long long)number_of(answer, "shards_short_of_domains"),
