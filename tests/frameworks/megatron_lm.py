@@ -116,12 +116,15 @@ def _digest(optimizer) -> str:
     return total.hexdigest()
 
 
-def pretrain(rank, world, arguments, config=None, die_at=None):
-    """Returns the first iteration, and what each one ended with. Without a configuration Tierckpt is not there."""
+def pretrain(rank, world, arguments, environment=None, die_at=None):
+    """Returns the first iteration, and what each one ended with. Without an environment for it Tierckpt is not there.
+    """
     _patch()
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), CUDA_DEVICE_MAX_CONNECTIONS="1")
-    if config:
-        os.environ["TIERCKPT_CONFIG"] = config
+    if world == 1:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    if environment is not None:
+        os.environ.update(environment)
         __import__("tierckpt.megatron.hook")  # what is tested
     watch = _Watch(die_at)
     sys.argv = ["pretrain_gpt.py", *ON_CPU, *arguments]

@@ -161,11 +161,14 @@ class Training:
         self.scheduler.step(increment=MICROBATCHES * BATCH)
         self.losses.append([float(output["loss"]) for output in outputs])
 
+    def settle(self):
+        """Gathers parameters that would be gathered during the next forward pass."""
+        for chunk in self.model if self.kind.overlap else ():
+            chunk.start_param_sync(force_sync=True)
+
     def digest(self):
         """Of everything that the next steps depend on."""
-        if self.kind.overlap:
-            for chunk in self.model:
-                chunk.start_param_sync(force_sync=True)
+        self.settle()
         total = hashlib.sha256()
         for tensor in self._tensors():
             total.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())

@@ -2,6 +2,7 @@
 """What test_megatron.py lets ranks do beside training on and on."""
 
 import contextlib
+import hashlib
 import importlib
 import io
 import logging
@@ -50,6 +51,57 @@ def load_back(rank, world, kind, config):
     equal = job.digest() == saved and flops == 3000
     megatron.finalize_easyckpt()
     return iteration, equal
+
+
+def _weights(job):
+    """Of the model, which every data-parallel rank has whole."""
+    job.settle()
+    total = hashlib.sha256()
+    for chunk in job.model:
+        for parameter in chunk.parameters():
+            total.update(parameter.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def save_for_others(rank, world, kind, config):
+    job = _started(rank, config, kind)
+    megatron.load_checkpoint(*job.state)
+    for iteration in (1, 2, 3, 4):
+        job.step(iteration)
+    megatron.save_checkpoint(4, *job.state, 4000, to_storage=True)
+    megatron.checkpoint().wait("drained")
+    megatron.finalize_easyckpt()
+    return _weights(job)
+
+
+def load_of_others(rank, world, kind, config, concat=True):
+    """Loads what another number of ranks has saved. Returns what came of it, the weights, the numbers by which the
+    optimizer's state differs from what is published, and whether training and saving go on."""
+    if world == 1:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    job = _started(rank, config, kind)
+    iteration, flops = megatron.load_checkpoint(*job.state, concat=concat)
+    weights, difference = _weights(job), _difference(config)
+    job.step(5)
+    megatron.save_checkpoint(5, *job.state)
+    megatron.checkpoint().wait("committed")
+    megatron.finalize_easyckpt()
+    return [iteration, flops], weights, difference, job.scheduler.num_steps
+
+
+def _difference(config):
+    records = megatron._current_job().attached._mapping.contents.records
+    with tierckpt.open_published(config) as version:
+        steps = {record.current().item() for record in records if record.key.endswith(".step")}
+        assert steps == {4.0}
+        lazy = [record for record in records if not record.eager]
+        return sum(int((version.read(record.key)[tuple(map(slice, record.offset, map(
+            sum, zip(record.offset, record.current().shape))))] != record.current()).sum()) for record in lazy)
+
+
+def load_of_others_fails(rank, world, kind, config, concat):
+    job = _started(rank, config, kind)
+    return _error(lambda: megatron.load_checkpoint(*job.state, concat=concat))
 
 
 def run_example(rank, world, path, arguments):

@@ -100,6 +100,37 @@ def test_agents_that_lose_their_memory_have_it_from_storage(train, site, kind):
     assert all(rank[2]["bytes_storage"] > 0 for rank in ranks)
 
 
+# ---- another number of ranks
+
+
+def saved_by_two(tmp_path, site, nursery, kind):
+    """The weights of each rank. Nothing is left in memory."""
+    site.config.update(save_mem_interval="off", linger_s=1)
+    weights = call(tmp_path, nursery, "save_for_others", kind=kind, config=site.config)
+    site.kill_agents()
+    return weights
+
+
+@pytest.mark.parametrize("kind, world", [("bf16", 1), ("distributed_bf16", 1), ("fp32_overlap", 4), ("tp", 4)])
+def test_other_data_parallel_ranks_load_what_is_published(tmp_path, site, nursery, kind, world):
+    weights = saved_by_two(tmp_path, site, nursery, kind)
+    ranks = run(tmp_path, "megatron_use:load_of_others", nursery=nursery, world=world, kind=kind, config=site.config)
+    samples = 5 * 2 * 2
+    assert [[rank[0], *rank[2:]] for rank in ranks] == [[[4, 4000], 0, samples]] * world
+    assert {rank[1] for rank in ranks} == set(weights)
+
+
+@pytest.mark.parametrize("kind, other, concat, text", [
+    ("distributed_bf16", "instances", False, "call load_checkpoint(concat=True) if only the number of data-parallel"),
+    ("bf16", "tp", True, "Only the number of data-parallel ranks may differ"),
+    ("bf16", "plain", True, "it was saved by another model"),
+])
+def test_other_layouts_are_refused(tmp_path, site, nursery, kind, other, concat, text):
+    saved_by_two(tmp_path, site, nursery, kind)
+    for answer in call(tmp_path, nursery, "load_of_others_fails", kind=other, config=site.config, concat=concat):
+        assert text in answer
+
+
 # ---- use and wrong use
 
 

@@ -45,12 +45,12 @@ def uninterrupted(tmp_path_factory, nursery):
 @pytest.fixture
 def pretrain(tmp_path, site, nursery):
     """Starts a job; with `die_at` it is killed after that iteration."""
-    def start(kind, *more, die_at=None):
+    def start(kind, *more, die_at=None, world=2, environment=None):
         config = site.dir / "tierckpt.json"
         config.write_text(json.dumps(site.config))
         arguments = ["--train-iters", str(STEPS), *KINDS[kind].split(), *more]
-        with Job(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=2, arguments=arguments, config=str(config),
-                 die_at=die_at) as job:
+        with Job(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=world, arguments=arguments, die_at=die_at,
+                 environment=environment or {"TIERCKPT_CONFIG": str(config)}) as job:
             return job.killed() if die_at else job.results()
 
     return start
@@ -92,3 +92,28 @@ def test_own_checkpoint_of_megatron_does_not_hide_a_later_one_of_ours(pretrain, 
     own = ["--save", str(tmp_path / "own"), "--load", str(tmp_path / "own"), "--save-interval", "3"]
     pretrain("distributed", *own, die_at=5)
     assert_goes_on_from(5, pretrain("distributed", *own), uninterrupted("distributed"))
+
+
+def test_without_a_configuration_versions_go_below_save(pretrain, tmp_path, site, uninterrupted):
+    environment = {"TIERCKPT_RUNTIME_DIR": str(site.dir / "run")}
+    save = ["--save", str(tmp_path / "own"), "--save-interval", "1000"]
+    try:
+        pretrain("PP2", *save, "--exit-interval", "4", environment=environment)
+        (directory,) = (tmp_path / "own/tierckpt").iterdir()
+        ranks = pretrain("PP2", *save, environment=environment)
+    finally:
+        for job in (site.dir / "run").iterdir():
+            site.config["job"] = job.name
+            site.kill_agents()
+    assert directory.name == job.name
+    assert_goes_on_from(4, ranks, uninterrupted("PP2"))
+
+
+def test_another_number_of_ranks_goes_on_from_storage(pretrain, site, uninterrupted):
+    pretrain("bf16 with overlap", "--exit-interval", "4")
+    site.kill_agents()
+    environment = {"TIERCKPT_CONFIG": str(site.dir / "tierckpt.json"), "TIERCKPT_MEGATRON_CONCAT": "on"}
+    ((first, ends),) = pretrain("bf16 with overlap", world=1, environment=environment)
+    assert first == 5
+    for iteration, end in ends.items():
+        assert end[2:] == uninterrupted("bf16 with overlap")[0][1][iteration][2:]

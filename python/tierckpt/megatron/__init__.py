@@ -27,6 +27,7 @@ from .. import errors
 from ..blobs import Blob
 from ..checkpoint import Checkpoint, attach
 from ..oob import join_world
+from ..published import open_published
 from ..seams import Seam, usable
 
 __all__ = ["initialize_easyckpt", "save_checkpoint_if_needed", "save_checkpoint", "load_checkpoint", "checkpoint",
@@ -69,8 +70,9 @@ def _arguments():
 class _Progress:
     """How far training has come, and what its parameters mean: a blob."""
 
-    def __init__(self, meaning: dict):
+    def __init__(self, meaning: dict, place: str):
         self.flops = 0
+        self.place = place
         self._iteration = 0
         self._meaning = meaning
 
@@ -84,7 +86,8 @@ class _Progress:
     def _take(self) -> dict:
         args = _arguments()
         counters = {} if args is None else {name: getattr(args, name, 0) for name in _COUNTERS}
-        return {"iteration": self._iteration, "flops": self.flops, "counters": counters, "meaning": self._meaning}
+        return {"iteration": self._iteration, "flops": self.flops, "counters": counters, "meaning": self._meaning,
+                "place": self.place}
 
     def _put(self, saved: dict):
         for name, value in self._meaning.items():
@@ -114,9 +117,10 @@ class _Attached:
         self.of = _identity(model, optimizer, scheduler)
         self.world = join_world()
         mapped = contents.Model(model, self.world.rank)
-        self.progress = _Progress(mapped.meaning())
+        self.progress = _Progress(mapped.meaning(), mapped.place)
         mapping = contents.mapping_of(mapped, optimizer, scheduler, [self.progress.blob()], self.world)
         self._mapping = mapping
+        self._settings = settings
         self._scheduler = scheduler
         self._drawn = None
         self.checkpoint = attach(mapping.contents, world=self.world, fences=mapping.fences, **settings)
@@ -140,6 +144,21 @@ class _Attached:
         step = self.checkpoint.load_checkpoint()
         self._drawn = None if step is None else [blob.capture() for blob in self._mapping.generators]
         return step
+
+    def load_published(self, stock_newest: int) -> int | None:
+        """What another number of data-parallel ranks has published. None if Megatron's own checkpoint is later, or
+        there is nothing."""
+        from . import concat
+
+        try:
+            version = open_published(self._settings["config"], overrides=self._settings["overrides"])
+        except errors.NotFound:
+            return None
+        with version:
+            if version.step < stock_newest:
+                return None
+            concat.put(version, self._mapping.contents, self.progress.place)
+            return version.step
 
     def forget(self):
         """What was loaded is replaced by something else. Megatron's own load counts on a scheduler that is new."""
@@ -252,8 +271,8 @@ def load_checkpoint(model, optimizer, opt_param_scheduler, load_arg="load", stri
 
     In a program of Megatron-LM its own checkpoint is loaded by its own load_checkpoint, with all the arguments given
     here, if the directory named by its argument `load_arg` has a later one, or if there is nothing of ours. With
-    concat=True it is also loaded if what we saved belongs to another number of ranks: Megatron's formats can be
-    divided anew, what lies in memory cannot.
+    concat=True what another number of data-parallel ranks has saved is loaded, too: from storage, ours or Megatron's.
+    What lies in memory can only be put back into the layout that it came from.
     """
     attached = _current_job().attach(model, optimizer, opt_param_scheduler)
     stock = _Stock(load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords)
@@ -262,18 +281,20 @@ def load_checkpoint(model, optimizer, opt_param_scheduler, load_arg="load", stri
     try:
         step = attached.load()
     except (errors.LayoutError, errors.Unrecoverable) as error:
-        if not (concat and stock.there()):
+        if not concat:
             raise type(error)(f"{error}. Start with the model and the parallel sizes that it was saved with, give "
-                              "another save_dir, or call load_checkpoint(concat=True) to have Megatron's own "
-                              "checkpoint instead") from error
-        log.warning("Megatron's own checkpoint is loaded, as concat=True allows: %s", error)
-        return stock.load()
+                              "another save_dir, or call load_checkpoint(concat=True) if only the number of "
+                              "data-parallel ranks differs") from error
+        log.warning("what is on storage is loaded, as concat=True allows: %s", error)
+        step = attached.load_published(stock.newest(attached.world))
+        if step is None and not stock.there():
+            raise
     if step is None:
         return stock.load()
     if stock.newest(attached.world) > step:
         attached.forget()
         return stock.load()
-    log.info("resumed at iteration %d: %s", step, attached.checkpoint.restored)
+    log.info("resumed at iteration %d: %s", step, attached.checkpoint.restored or "from storage")
     return step, attached.progress.flops
 
 

@@ -97,6 +97,8 @@ class Model:
             _coordinate("ep", parallel_state.get_expert_model_parallel_rank(),
                         parallel_state.get_expert_model_parallel_world_size())))
         self.wrapped = chunks
+        self.place = f"{stage}{self._dense}{self._expert}chunks{len(chunks)}"
+        """Of this rank among those that hold other parts of the model: the same for ranks that hold the same."""
         self.chunks = {stage + _coordinate("vpp", number, len(chunks)): _bare(chunk)
                        for number, chunk in enumerate(chunks)}
         self._placers = {

@@ -3,17 +3,19 @@
 configured intervals, and resumes from there.
 
 TIERCKPT_CONFIG in the environment names the configuration, a JSON file; without it versions go below --save.
+TIERCKPT_MEGATRON_CONCAT=on lets it start from what another number of data-parallel ranks has published.
 TIERCKPT_MEGATRON_HOOK=off switches the hook off.
 
 Four functions of megatron.training.training are wrapped, none replaced: setup_model_and_optimizer and load_checkpoint
 load, checkpoint_and_decide_exit saves, train rewinds the generators before it, and leaves after it.
 """
 
+import contextlib
 import functools
 import os
 
 from .. import megatron
-from ..errors import TimedOut
+from ..errors import Error
 from ..seams import Seam, usable
 
 _TRAINING = "megatron.training.training"
@@ -38,6 +40,10 @@ def _begin():
         megatron.initialize_easyckpt(config=os.environ.get("TIERCKPT_CONFIG"))
 
 
+def _concat() -> bool:
+    return os.environ.get("TIERCKPT_MEGATRON_CONCAT", "off") in ("on", "1")
+
+
 def _asks_for_load(args) -> bool:
     return args.load is not None or args.pretrained_checkpoint is not None or args.moe_use_upcycling
 
@@ -50,7 +56,7 @@ def _setup(training, original):
         if optimizer is not None and not _asks_for_load(args):
             _begin()
             args.iteration, args.num_floating_point_operations_so_far = megatron.load_checkpoint(
-                model, optimizer, scheduler)
+                model, optimizer, scheduler, concat=_concat())
         return model, optimizer, scheduler
 
     return setup_model_and_optimizer
@@ -61,7 +67,8 @@ def _load(_training, original):
         if optimizer is None or load_arg != "load":
             return original(ddp_model, optimizer, opt_param_scheduler, load_arg=load_arg, strict=strict, **keywords)
         _begin()
-        return megatron.load_checkpoint(ddp_model, optimizer, opt_param_scheduler, load_arg, strict, **keywords)
+        return megatron.load_checkpoint(ddp_model, optimizer, opt_param_scheduler, load_arg, strict, _concat(),
+                                        **keywords)
 
     return load_checkpoint
 
@@ -84,13 +91,16 @@ def _save(_training, original):
 
 def _keep(state):
     """Before an ordered exit: nobody knows whether the nodes will be there for the successor."""
-    megatron.save_checkpoint(*state, to_storage=True)
     checkpoint = megatron.checkpoint()
-    if checkpoint is not None:
-        try:
-            checkpoint.wait("drained", timeout=_DRAIN_S)
-        except TimedOut as error:
-            megatron.log.warning("iteration %d is in memory, but not on storage yet: %s", state[0], error)
+    if checkpoint is not None and checkpoint.stats().saves_started > 0:
+        with contextlib.suppress(Error):  # a save is refused while too many before it are undecided
+            checkpoint.wait("committed")
+    try:
+        megatron.save_checkpoint(*state, to_storage=True)
+        if megatron.checkpoint() is not None:
+            megatron.checkpoint().wait("drained", timeout=_DRAIN_S)
+    except Error as error:
+        megatron.log.warning("iteration %d may not have come to storage: %s", state[0], error)
 
 
 def _train(_training, original):
