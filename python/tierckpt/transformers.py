@@ -13,7 +13,7 @@ import logging
 import os
 import tempfile
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -28,6 +28,7 @@ from .checkpoint import Contents, attach, before_optimizer_step
 from .hf_layout import OptimizerPlan, PlainCheckpoints, building
 from .oob import World, join_world
 from .placer import Placer
+from .reshard import load_any_layout
 from .rng import Rng
 from .seams import Seam, usable
 from .torch import settle_ddp
@@ -55,6 +56,7 @@ SEAMS = (
     Seam("transformers:TrainerState.save_to_json", ("json_path",)),
     Seam("transformers.trainer_callback:ExportableState"),
     Seam("transformers.trainer_utils:get_last_checkpoint", ("folder",)),
+    Seam("transformers.integrations.deepspeed:deepspeed_load_checkpoint", ("deepspeed_engine", "checkpoint_path")),
 )
 
 _STATE_FILE = "trainer_state.json"
@@ -239,10 +241,12 @@ class _Adapter:
         own = Blob("trainer", self._capture, self._keep, room)
         if self._trainer.is_deepspeed_enabled:
             self.checkpoint = _attach_deepspeed(self._trainer, own, self._settings)
+            self._load_newest = self.checkpoint.load_checkpoint
             return
         self._settle()
         contents, fences = _contents(self._trainer, self._world, own)
         self.checkpoint = attach(contents, world=self._world, config=self._settings, fences=fences)
+        self._load_newest = partial(load_any_layout, self.checkpoint, contents, self._world, config=self._settings)
 
     def _settle(self):
         """See settle_ddp. Two ranks add in the same order in any case."""
@@ -265,8 +269,8 @@ class _Adapter:
         was saved, a checkpoint-<step> of its own, or None."""
         step, why = None, None
         try:
-            step = self.checkpoint.load_checkpoint()
-        except (errors.LayoutError, errors.Unrecoverable) as error:  # of another number of ranks, perhaps
+            step = self._load_newest()
+        except (errors.LayoutError, errors.Unrecoverable) as error:
             why = error
         own = self._world.gather(_last_checkpoint(self._trainer.args.output_dir))[0]
         if own is not None and int(own.rpartition("-")[2]) > (step or 0):
@@ -280,12 +284,17 @@ class _Adapter:
         self._put_back_generators = _generators_as_now()
         state = self._world.gather(self._found.get("state"))[0]
         Path(self._stub, _STATE_FILE).write_text(json.dumps(state))
-        log.info("resuming from step %d (%s)", step, self.checkpoint.restored)
+        log.info("resuming from step %d (%s)", step, self.checkpoint.restored or "of another number of ranks")
         return self._stub
 
     def _load_own(self, directory: str) -> str:
         self._elsewhere, self._found = directory, None
-        self._originals["_load_from_checkpoint"](directory)
+        if self._trainer.is_deepspeed_enabled:
+            from transformers.integrations.deepspeed import deepspeed_load_checkpoint
+
+            deepspeed_load_checkpoint(self._trainer.model_wrapped, directory)
+        else:
+            self._originals["_load_from_checkpoint"](directory)
         self._trainer._load_optimizer_and_scheduler(directory)
         self._trainer._load_scaler(directory)
         return directory

@@ -112,17 +112,26 @@ def test_from_storage_by_us_and_by_the_plain_trainer(job, site, uninterrupted):
         assert_equal(ranks, uninterrupted(2))
 
 
-def test_another_number_of_ranks_goes_on_from_the_newest_directory(job, site):
-    """Which is made whole first: the two ranks could not."""
+def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
+    """And what two ranks could not make whole becomes a directory of the plain Trainer, too."""
     job.killed(2, die_at=4, sure=3, stage="drained", half_done=True, save_strategy="steps", save_steps=3)
     site.kill_agents()
     ranks = job.train(1, save_strategy="steps", save_steps=3)
     assert [rank["resumed"] for rank in ranks] == [3]
-    assert any("another layout" in line and "checkpoint-3" in line for line in ranks[0]["log"])
+    assert any("is read for this number of ranks" in line for line in ranks[0]["log"])
     assert job.checkpoints() == ["checkpoint-3", "checkpoint-6", "checkpoint-8"]
-    # The two ranks can read the version of step 3 still, but a newer one that somebody else has made is taken.
     site.kill_agents()
     assert [rank["resumed"] for rank in job.train(2, steps=9)] == [8, 8]
+
+
+def test_if_nothing_of_ours_can_be_restored_the_newest_directory_is_taken(job, site):
+    job.train(1, steps=3, save_strategy="steps", save_steps=3)
+    site.kill_agents()
+    for manifest in (site.dir / "save").glob("test/v*/manifest.json"):
+        manifest.write_text("damaged")
+    ranks = job.train(1, steps=4)
+    assert [rank["resumed"] for rank in ranks] == [3]
+    assert any("checkpoint-3, the newest that can be loaded" in line for line in ranks[0]["log"])
 
 
 def test_a_training_that_raises_leaves_its_memory_to_the_next(job, uninterrupted):

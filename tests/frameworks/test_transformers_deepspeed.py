@@ -4,6 +4,7 @@
 import functools
 import importlib.util
 import random
+import shutil
 
 import pytest
 from harness import Job, Nursery, run
@@ -92,4 +93,13 @@ def test_nothing_to_resume_from_is_a_fresh_start(job, uninterrupted):
     ranks = job.train(stage=2)
     assert [rank["resumed"] for rank in ranks] == [0, 0]
     assert "nothing to resume from: a fresh start" in ranks[0]["log"]
+    assert_equal(ranks, uninterrupted(2))
+
+
+def test_what_a_plain_trainer_has_saved_is_gone_on_from(tmp_path, job, uninterrupted):
+    output_dir = tmp_path / "out"
+    job.train(stage=2, config=None, save_strategy="steps", save_steps=4)
+    shutil.rmtree(output_dir / f"checkpoint-{STEPS}")
+    ranks = job.train(stage=2)
+    assert [rank["resumed"] for rank in ranks] == [4, 4]
     assert_equal(ranks, uninterrupted(2))
