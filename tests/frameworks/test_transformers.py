@@ -137,7 +137,7 @@ def test_if_nothing_of_ours_can_be_restored_the_newest_directory_is_taken(job, s
 def test_a_training_that_raises_leaves_its_memory_to_the_next(job, uninterrupted):
     job.train(1, raise_at=3)
     ranks = job.train(1)
-    assert ranks[0]["resumed"] in (2, 3)
+    assert 0 < ranks[0]["resumed"] <= 3  # which saves were granted, and when, is up to the agent
     assert_equal(ranks, uninterrupted(1))
 
 
