@@ -2,6 +2,7 @@
 """torch.distributed.checkpoint through our tiers: what is loaded is what was saved, bit for bit."""
 
 import functools
+import pickle
 import random
 
 import numpy
@@ -9,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from harness import die, Job, run
+from harness import die, Job, Nursery, run
 from test_published import assert_loads, load
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -98,10 +99,16 @@ def wait_for_all(world):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
+def nursery(tmp_path_factory):
+    with Nursery(tmp_path_factory.mktemp("nursery"), "test_dcp") as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, nursery):
     """(kind, world) -> what each rank returns; each is run once."""
-    return functools.cache(lambda kind, world: run(tmp_path_factory.mktemp(kind), "test_dcp:train", world=world,
-                                                   kind=kind))
+    return functools.cache(lambda kind, world: run(tmp_path_factory.mktemp(kind), "test_dcp:train", nursery=nursery,
+                                                   world=world, kind=kind))
 
 
 def killed(tmp_path, **arguments):
@@ -117,30 +124,32 @@ def assert_same(resumed, reference):
 
 @pytest.mark.parametrize("kind, world, in_flight", [("plain", 1, False), ("fsdp", 2, True), ("hsdp", 4, False),
                                                     ("tp", 4, False)])
-def test_resumed_from_memory_with_equal_bits(tmp_path, site, uninterrupted, kind, world, in_flight):
-    """In flight: the ranks die right after the save of step 3 has begun, so it is there or it is not."""
-    killed(tmp_path, world=world, kind=kind, config=site.config, die_at=3, in_flight=in_flight)
-    resumed = run(tmp_path, "test_dcp:train", world=world, kind=kind, config=site.config)
-    assert {rank[0] for rank in resumed} in ([{2}, {3}] if in_flight else [{3}])
+def test_resumed_from_memory_with_equal_bits(tmp_path, site, nursery, uninterrupted, kind, world, in_flight):
+    """In flight: the ranks die right after the save of a step has begun, so it is there or it is not."""
+    step = random.Random(kind).randint(2, STEPS - 1)
+    killed(tmp_path, nursery=nursery, world=world, kind=kind, config=site.config, die_at=step,
+           in_flight=in_flight)
+    resumed = run(tmp_path, "test_dcp:train", nursery=nursery, world=world, kind=kind, config=site.config)
+    assert {rank[0] for rank in resumed} in ([{step - 1}, {step}] if in_flight else [{step}])
     assert all(rank[1]["bytes_local"] > 0 for rank in resumed)
     assert_same(resumed, uninterrupted(kind, world))
 
 
 @pytest.mark.parametrize("kind, source", [("fsdp", "bytes_peer"), ("ddp", "bytes_twin")])
-def test_lost_node_is_made_good_from_the_other(tmp_path, site, uninterrupted, kind, source):
+def test_lost_node_is_made_good_from_the_other(tmp_path, site, nursery, uninterrupted, kind, source):
     config = {**site.config, "copies": 2}
-    killed(tmp_path, world=2, kind=kind, config=config, die_at=3, own_nodes=True)
+    killed(tmp_path, nursery=nursery, world=2, kind=kind, config=config, die_at=3, own_nodes=True)
     site.kill_agents("node1")
-    resumed = run(tmp_path, "test_dcp:train", world=2, kind=kind, config=config, own_nodes=True)
+    resumed = run(tmp_path, "test_dcp:train", nursery=nursery, world=2, kind=kind, config=config, own_nodes=True)
     assert [rank[0] for rank in resumed] == [3, 3]
     assert resumed[1][1]["bytes_local"] == 0 and resumed[1][1][source] > 0
     assert_same(resumed, uninterrupted(kind, 2))
 
 
-def test_resumed_from_storage_with_equal_bits(tmp_path, site, uninterrupted):
-    killed(tmp_path, world=2, kind="fsdp", config=site.config, die_at=4, storage_at=4)
+def test_resumed_from_storage_with_equal_bits(tmp_path, site, nursery, uninterrupted):
+    killed(tmp_path, nursery=nursery, world=2, kind="fsdp", config=site.config, die_at=4, storage_at=4)
     site.kill_agents()
-    resumed = run(tmp_path, "test_dcp:train", world=2, kind="fsdp", config=site.config)
+    resumed = run(tmp_path, "test_dcp:train", nursery=nursery, world=2, kind="fsdp", config=site.config)
     assert [rank[0] for rank in resumed] == [4, 4]
     assert all(rank[1]["bytes_storage"] > 0 for rank in resumed)
     assert_same(resumed, uninterrupted("fsdp", 2))
@@ -215,25 +224,31 @@ def load_steps(rank, world, config, reference, attached=False):
     return [found, reader.step, same(whole(state), expected)]
 
 
-def test_other_numbers_of_ranks_load_what_was_published(tmp_path, site):
-    reference = str(tmp_path / "reference.pt")
-    run(tmp_path, "test_dcp:save_steps", world=2, config=site.config, storage=3, memory=3, reference=reference)
+@pytest.fixture
+def job(tmp_path, site, nursery):
+    """Calls of save_steps and load_steps on some ranks, of one job."""
+    def call(function, world, name="reference", **arguments):
+        return run(tmp_path, f"test_dcp:{function}", nursery=nursery, world=world, config=site.config,
+                   reference=str(tmp_path / f"{name}.pt"), **arguments)
+
+    return call
+
+
+def test_other_numbers_of_ranks_load_what_was_published(tmp_path, site, job):
+    job("save_steps", 2, storage=3, memory=3)
     for world in (1, 2, 4):
-        loaded = run(tmp_path, "test_dcp:load_steps", world=world, config=site.config, reference=reference)
-        assert loaded == [[3, 3, True]] * world
+        assert job("load_steps", world) == [[3, 3, True]] * world
     manifest, = (site.dir / "save" / "test").glob("*/manifest.json")
+    reference = tmp_path / "reference.pt"
     assert_loads([load(manifest.parent, reference)])
     assert_loads([load(manifest.parent, reference, tmp_path / "store", rank, 2) for rank in range(2)])
 
 
-def test_what_only_memory_has_is_published_for_another_number_of_ranks(tmp_path, site):
-    reference = str(tmp_path / "reference.pt")
-    run(tmp_path, "test_dcp:save_steps", world=2, config=site.config, storage=2, memory=4, reference=reference)
-    again = str(tmp_path / "again.pt")
-    attached = run(tmp_path, "test_dcp:load_steps", world=1, config=site.config, reference=reference, attached=True)
-    assert attached == [[4, 4, True]]
-    run(tmp_path, "test_dcp:save_steps", world=2, config=site.config, storage=6, memory=8, reference=again)
-    assert run(tmp_path, "test_dcp:load_steps", world=1, config=site.config, reference=again) == [[8, 8, True]]
+def test_what_only_memory_has_is_published_for_another_number_of_ranks(job):
+    job("save_steps", 2, storage=2, memory=4)
+    assert job("load_steps", 1, attached=True) == [[4, 4, True]]
+    job("save_steps", 2, "again", storage=6, memory=8)
+    assert job("load_steps", 1, "again") == [[8, 8, True]]
 
 
 # ---- use and wrong use
@@ -383,6 +398,11 @@ def test_other_values_are_pickled_only_if_asked(site, plain):
     dcp.load(loaded, storage_reader=job.tiers.reader(), no_dist=True)
     assert loaded["odd"] == {1, 2}
     job.tiers.close()
+
+
+def test_writer_is_of_no_use_in_another_process(plain):
+    with pytest.raises(tierckpt.Unsupported, match="use AsyncCheckpointerType.THREAD"):
+        pickle.dumps(plain.tiers.writer(1))
 
 
 def test_planner_that_transforms_is_refused(plain):

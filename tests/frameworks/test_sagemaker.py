@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import models
 import pytest
 import torch
 import torch.distributed as dist
-from harness import die, Job, run
+from harness import die, Job, Nursery, run
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import tierckpt
@@ -97,8 +98,14 @@ def train(rank, world, shards=2, config=None, own_nodes=False, die_at=None, in_f
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("reference"), "test_sagemaker:train", world=2)
+def nursery(tmp_path_factory):
+    with Nursery(tmp_path_factory.mktemp("nursery"), "test_sagemaker") as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, nursery):
+    return run(tmp_path_factory.mktemp("reference"), "test_sagemaker:train", nursery=nursery, world=2)
 
 
 def assert_same(resumed, reference):
@@ -112,24 +119,25 @@ def killed(tmp_path, **arguments):
         job.killed()
 
 
-def test_local_state_is_resumed_with_equal_bits(tmp_path, site, uninterrupted):
-    """The ranks die right after the save of step 4 has begun, so it is there or it is not."""
-    killed(tmp_path, world=2, config=site.config, die_at=4, in_flight=True)
-    resumed = run(tmp_path, "test_sagemaker:train", world=2, config=site.config)
-    assert {rank[0] for rank in resumed} in ({3}, {4})
+def test_local_state_is_resumed_with_equal_bits(tmp_path, site, nursery, uninterrupted):
+    """The ranks die right after the save of a step has begun, so it is there or it is not."""
+    step = random.Random("local").randint(2, STEPS - 1)
+    killed(tmp_path, nursery=nursery, world=2, config=site.config, die_at=step, in_flight=True)
+    resumed = run(tmp_path, "test_sagemaker:train", nursery=nursery, world=2, config=site.config)
+    assert {rank[0] for rank in resumed} in ({step - 1}, {step})
     assert_same(resumed, uninterrupted)
     assert [rank[3] for rank in resumed] == [list(range(STEPS - resumed[0][0]))] * 2
 
 
-def test_lost_node_is_made_good_from_its_replica(tmp_path, site, uninterrupted):
+def test_lost_node_is_made_good_from_its_replica(tmp_path, site, nursery, uninterrupted):
     """Ranks 0 and 2 hold the same, as do 1 and 3; then there is one of each."""
     config = {**site.config, "copies": 2, "save_storage_interval": 3}
-    killed(tmp_path, world=4, config=config, die_at=4, own_nodes=True)
+    killed(tmp_path, nursery=nursery, world=4, config=config, die_at=4, own_nodes=True)
     site.kill_agents("node3")
-    resumed = run(tmp_path, "test_sagemaker:train", world=4, config=config, own_nodes=True)
+    resumed = run(tmp_path, "test_sagemaker:train", nursery=nursery, world=4, config=config, own_nodes=True)
     assert [rank[0] for rank in resumed] == [4] * 4
     assert_same(resumed, [*uninterrupted, *uninterrupted])
-    fewer = run(tmp_path, "test_sagemaker:train", world=2, config=config, to=STEPS + 1)
+    fewer = run(tmp_path, "test_sagemaker:train", nursery=nursery, world=2, config=config, to=STEPS + 1)
     assert [rank[0] for rank in fewer] == [STEPS] * 2
 
 
@@ -150,10 +158,10 @@ def sharded(rank, world, config, reference):
     sm.close()
 
 
-def test_sharded_state_is_loaded_by_one_rank(tmp_path, site):
+def test_sharded_state_is_loaded_by_one_rank(tmp_path, site, nursery):
     reference = str(tmp_path / "reference.pt")
     config = {**site.config, "save_storage_interval": 40}
-    run(tmp_path, "test_sagemaker:sharded", world=2, config=config, reference=reference)
+    run(tmp_path, "test_sagemaker:sharded", nursery=nursery, world=2, config=config, reference=reference)
     expected = torch.load(reference)
     state = {"model": {key: torch.full_like(value, 99) for key, value in expected.items()}, "epoch": None}
     sm.load(state, storage_reader=tierckpt.dcp.StorageReader(site.config), checkpoint_id="step-40")
