@@ -9,7 +9,7 @@ import tempfile
 
 from . import errors
 
-_TIMEOUT_S = 180
+_ANSWER_S, _DRAIN_S = 30, 180
 
 
 def _command() -> str:
@@ -25,13 +25,19 @@ def ask(values: dict, *words: str) -> dict | None:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(values, file)
         file.flush()
-        done = subprocess.run([_command(), "--config", file.name, "--json", *words], capture_output=True, text=True,
-                              timeout=_TIMEOUT_S, check=False)
+        done = _run([_command(), "--config", file.name, "--json", *words], _DRAIN_S if "drain" in words else _ANSWER_S)
     try:
         answer = json.loads(done.stdout)
     except ValueError:
         return None
     return answer if answer.get("ok") else None
+
+
+def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise errors.TimedOut(f"the agent has not answered `{' '.join(command)}` within {timeout_s} s") from None
 
 
 def version_of(answer: dict | None, key: str) -> tuple[int, int]:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to the agent through the command, which a script stands for here."""
+
+import pytest
+
+import tierckpt
+from tierckpt import control
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Makes the command say this."""
+    def make(script):
+        path = tmp_path / "tierckpt"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    monkeypatch.setenv("TIERCKPT_BIN_DIR", str(tmp_path))
+    return make
+
+
+def test_answer_has_the_configuration_and_the_words(command):
+    command('echo "{\\"ok\\": true, \\"config\\": $(cat "$2"), \\"words\\": \\"$3 $4 $5\\"}"')
+    answer = control.ask({"job": "x"}, "drain", "--wait")
+    assert answer["config"] == {"job": "x"} and answer["words"] == "--json drain --wait"
+
+
+@pytest.mark.parametrize("said", ['{"ok": false, "error": "no agent answers"}', "", "not JSON"])
+def test_no_agent_is_no_answer(command, said):
+    command(f"echo '{said}'; exit 1")
+    assert control.ask({}, "status") is None
+
+
+def test_agent_that_hangs_is_an_error(command, monkeypatch):
+    monkeypatch.setattr(control, "_ANSWER_S", 0.1)
+    command("exec sleep 60")
+    with pytest.raises(tierckpt.TimedOut, match="has not answered .*status"):
+        control.ask({}, "status")
+
+
+def test_missing_command_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("TIERCKPT_BIN_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(tierckpt.Unsupported, match="neither in .TIERCKPT_BIN_DIR nor"):
+        control.ask({}, "status")
+
+
+def test_version_is_term_and_step():
+    assert control.version_of({"committed": {"term": 2, "step": 40}}, "committed") == (2, 40)
+    assert control.version_of({}, "committed") == control.version_of(None, "committed") == (0, 0)
+
+
+def test_configuration_is_one_dict(tmp_path):
+    path = tmp_path / "tierckpt.json"
+    path.write_text('{"job": "x", "node": "a"}')
+    assert control.values_of(path, {"node": "b"}) == {"job": "x", "node": "b"}
+    assert control.values_of({"job": "y"}, None) == {"job": "y"}
+    assert control.values_of(None, None) == {}
