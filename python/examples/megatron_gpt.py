@@ -74,7 +74,8 @@ def main(iterations, config):
     tensor_parallel.model_parallel_cuda_manual_seed(7)
     model, optimizer, scheduler = build()
 
-    tierckpt.initialize_easyckpt(save_mem_interval=1, save_storage_interval=5, max_ckpt_num=3, config=config)
+    # Intervals can be given here, too: save_mem_interval=1, save_storage_interval=100, max_ckpt_num=3.
+    tierckpt.initialize_easyckpt(config=config)
     iteration, _ = tierckpt.load_checkpoint(model, optimizer, scheduler)
     while iteration < iterations:
         loss = step(iteration, model, optimizer, scheduler)

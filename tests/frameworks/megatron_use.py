@@ -18,6 +18,7 @@ from megatron_training import Training
 
 import tierckpt
 from tierckpt import megatron
+from tierckpt.checkpoint import Checkpoint
 
 
 def _started(rank, config, kind="plain", **model):
@@ -110,6 +111,30 @@ def run_example(rank, world, path, arguments):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         runpy.run_path(path, run_name="__main__")
     return printed.getvalue()
+
+
+def fence_comes_first(rank, world, kind, config):
+    """Whether what is copied late is as it was at the save when the next step first calls the fence, and not after."""
+    seen, fence = [], Checkpoint.fence
+
+    def look(checkpoint):
+        seen.append(contents())
+        fence(checkpoint)
+
+    Checkpoint.fence = look
+    job = _started(rank, config, kind)
+    job.step(1)
+    megatron.save_checkpoint(1, *job.state)
+    records = megatron._current_job().attached._mapping.contents.records
+
+    def contents():
+        return [record.current().clone() for record in records if not record.eager]
+
+    saved = contents()
+    job.step(2)
+    equal = [all(map(torch.equal, saved, state)) for state in (seen[0], contents())]
+    megatron.finalize_easyckpt()
+    return equal
 
 
 def save_twice(rank, world, config):

@@ -3,6 +3,7 @@
 Megatron-LM, tag core_v0.16.1 (the package megatron-core has no training program)."""
 
 import functools
+import importlib.util
 import json
 import os
 import random
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from harness import Job, Nursery, run
 
-pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+if importlib.util.find_spec("megatron") is None:
+    pytest.skip("megatron-core is not installed", allow_module_level=True)
 if not (Path(os.environ.get("MEGATRON_LM", "")) / "pretrain_gpt.py").is_file():
     pytest.skip("MEGATRON_LM does not name a source tree of Megatron-LM", allow_module_level=True)
 
