@@ -178,6 +178,19 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_blob(tck_client_t *client, const cha
 TCK_API TCK_MUST_CHECK tck_status_t tck_get_blob(tck_client_t *client, const char *key, void *data, size_t cap,
                                                  size_t *size_out);
 
+/* What a restore into another layout does with what one rank has as its own, which no box of a tensor gives: a record
+ * or blob whose key begins with "rank<r>/", r being this rank; a blob without replica group; a record that several
+ * ranks have each saved, all of the same place. With as many ranks as had saved it, each gets that of its number. */
+typedef enum tck_reshard {
+    TCK_RESHARD_REFUSE, /* with another number the restore fails, and names the key: the default */
+    TCK_RESHARD_LEAVE,  /* it is left as it is: random state, the position in the data */
+    TCK_RESHARD_ANY,    /* rank r gets that of rank r modulo the old number: what all have alike, as a scheduler's. If
+                           that rank had no "rank<r>/key", the tensor "key" */
+} tck_reshard_t;
+
+/* Of each record and blob of this key. Before tck_register; it is no part of the layout. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_set_reshard(tck_client_t *client, const char *key, tck_reshard_t reshard);
+
 /* The tensor has moved; its shape has not. Not while a snapshot is being copied (after tck_fence). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr);
 
@@ -237,12 +250,15 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_query(tck_client_t *client, tck_version_
 typedef struct tck_restored {
     size_t struct_size; /* sizeof(tck_restored_t), set by the caller */
     tck_version_t version;
-    uint64_t bytes_local;   /* of this rank's shards, by where they were found: this node's memory, */
-    uint64_t bytes_twin;    /* a data-parallel twin's node, */
-    uint64_t bytes_peer;    /* a peer that held a copy, */
-    uint64_t bytes_storage; /* the persistent tier */
-    uint64_t newest_step;   /* newest step any rank had begun to keep, 0 if unknown: what was lost is its distance */
-    double seconds;         /* from the call to the last byte in place */
+    uint64_t bytes_local;      /* of this rank's shards, by where they were found: this node's memory, */
+    uint64_t bytes_twin;       /* a data-parallel twin's node, */
+    uint64_t bytes_peer;       /* a peer that held a copy, */
+    uint64_t bytes_storage;    /* the persistent tier */
+    uint64_t newest_step;      /* newest step any rank had begun to keep, 0 if unknown: what was lost is its distance */
+    double seconds;            /* from the call to the last byte in place */
+    int resharded;             /* the version has another layout; it was read from the persistent tier */
+    uint32_t saved_world_size; /* if so: of how many ranks, */
+    uint32_t left_count;       /* and how many records and blobs of this rank were left as they are */
 } tck_restored_t;
 
 /* Puts the newest restorable version (step TCK_NEWEST) or the one of a given step into the registered memory.
@@ -252,7 +268,16 @@ typedef struct tck_restored {
  * before, whatever its step, and later steps of the old line are not mixed with it; until its first commit those that
  * are published are still what TCK_NEWEST means. Everything is verified before the first byte of the
  * caller's memory is written. TCK_ERR_NOENT: nothing was ever committed, start fresh. TCK_ERR_UNRECOVERABLE,
- * TCK_ERR_LAYOUT: something was saved but cannot be restored, and the text says why; nothing was changed. */
+ * TCK_ERR_LAYOUT: something was saved but cannot be restored, and the text says why; nothing was changed.
+ *
+ * A version of another layout (other ranks, other sharding) is restored if it is published: each rank reads the parts
+ * of its records from whatever files have them. Tensors must be the same by key, dtype and global shape; all of every
+ * record must have been saved, and every tensor that was saved must be wanted by some rank; tck_set_reshard says what
+ * becomes of each rank's own. All ranks first read and check all that they need, then agree, then read it again into
+ * place, checked again: should storage fail only then, the restore fails with records in part written. A newer version
+ * of another layout that only memory has is not passed over: TCK_ERR_LAYOUT, and the text says how to bring it to
+ * storage. What is saved after it begins a new line, as after an older step; versions of the old layout stay until its
+ * first commit. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *restored_out);
 
 /* ---- what it cost -------------------------------------------------------------------------------------------- */

@@ -197,3 +197,64 @@ uint32_t copies_cover(const struct copies *copies, struct version version, struc
     }
     return missing;
 }
+
+/* ---- another layout ------------------------------------------------------------------------------------------ */
+
+static int by_shard(const void *a, const void *b)
+{
+    return hash128_cmp(((const struct world_shard *)a)->id, ((const struct world_shard *)b)->id);
+}
+
+static bool is_committed(const struct copies *c, struct version version)
+{
+    bool committed = false;
+    for (uint32_t i = 0; i < c->input->inventory_count && !committed; i++) {
+        const struct inventory *inventory = &c->input->inventories[i];
+        committed = version_is(inventory->watermark, version);
+        for (uint32_t k = 0; k < inventory->count && !committed; k++) {
+            committed = inventory->holdings[k].committed && version_is(inventory->holdings[k].version, version);
+        }
+    }
+    return committed;
+}
+
+/* The shards of the version that are held, each once, by id. */
+static uint32_t held_shards(const struct copies *c, struct version version, struct world_shard *out,
+                            struct hash128 *layout_out)
+{
+    uint32_t count = 0, kept = 0;
+    for (uint32_t i = 0; i < c->input->inventory_count; i++) {
+        const struct inventory *inventory = &c->input->inventories[i];
+        for (uint32_t k = 0; k < inventory->count; k++) {
+            const struct holding *h = &inventory->holdings[k];
+            if (version_is(h->version, version) && !hash128_is(h->layout, c->input->world->layout)) {
+                out[count++] = (struct world_shard){.id = h->shard, .image_bytes = h->image_bytes};
+                *layout_out = h->layout;
+            }
+        }
+    }
+    qsort(out, count, sizeof(*out), by_shard);
+    for (uint32_t i = 0; i < count; i++) {
+        if (kept == 0 || !hash128_is(out[kept - 1].id, out[i].id)) {
+            out[kept++] = out[i];
+        }
+    }
+    return kept;
+}
+
+bool copies_whole_elsewhere(const struct copies *copies, struct version version)
+{
+    size_t holdings = 0;
+    struct hash128 layout = {0, 0}, held = {0, 0};
+    for (uint32_t i = 0; i < copies->input->inventory_count; i++) {
+        holdings += copies->input->inventories[i].count;
+    }
+    struct world_shard *shards = calloc(holdings + 1, sizeof(*shards));
+    if (shards == NULL) {
+        return true; /* it cannot be looked at: rather no version than an older one */
+    }
+    uint32_t count = held_shards(copies, version, shards, &layout);
+    bool whole = count > 0 && world_hash_shards(shards, count, &held) == TCK_OK && hash128_is(held, layout);
+    free(shards);
+    return whole && is_committed(copies, version);
+}

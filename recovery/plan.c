@@ -129,6 +129,40 @@ static bool nothing_committed(const struct planner *p)
     return nothing;
 }
 
+static bool is_stored(const struct plan_input *input, struct version version)
+{
+    for (uint32_t i = 0; i < input->stored_count; i++) {
+        if (version_is(input->stored[i].version, version)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A version of another layout: taken from storage, or waited for there; else it is lost. False: look further. */
+static bool settles_otherwise(const struct planner *p, struct passed_over *verdict, struct plan *plan)
+{
+    if (!verdict->other_layout || verdict->poisoned) {
+        return false;
+    }
+    if (is_stored(p->input, verdict->version)) {
+        plan->reshard = verdict->version;
+        return true;
+    }
+    verdict->unsaved = copies_whole_elsewhere(&p->copies, verdict->version);
+    return verdict->unsaved;
+}
+
+/* The one that stopped the search is among those that are kept. */
+static void note_passed(struct plan *plan, const struct passed_over *verdict)
+{
+    if (plan->passed_count < PLAN_PASSED_MAX) {
+        plan->passed[plan->passed_count++] = *verdict;
+    } else if (verdict->unsaved) {
+        plan->passed[PLAN_PASSED_MAX - 1] = *verdict;
+    }
+}
+
 /* Leaves coverage filled for the chosen version. */
 static void choose_version(struct planner *p, struct plan *plan)
 {
@@ -143,8 +177,12 @@ static void choose_version(struct planner *p, struct plan *plan)
             plan->version = c->seen[i].version;
             return;
         }
-        if (plan->passed_count < PLAN_PASSED_MAX) {
-            plan->passed[plan->passed_count++] = verdict;
+        bool settled = settles_otherwise(p, &verdict, plan);
+        if (version_none(plan->reshard)) {
+            note_passed(plan, &verdict);
+        }
+        if (settled) {
+            return;
         }
     }
     plan->nothing_saved = c->seen_count == 0 || nothing_committed(p);
@@ -166,16 +204,31 @@ static int describe_passed(const struct passed_over *passed, uint32_t shard_coun
                     v.step, passed->missing, shard_count, example);
 }
 
+bool plan_waits_for_storage(const struct plan *plan)
+{
+    return plan->passed_count > 0 && plan->passed[plan->passed_count - 1].unsaved;
+}
+
 static void explain(const struct plan_input *input, struct plan *plan)
 {
     char *text = plan->reason;
     size_t cap = sizeof(plan->reason);
     struct version v = plan->version;
+    if (plan_waits_for_storage(plan)) {
+        const struct passed_over *last = &plan->passed[plan->passed_count - 1];
+        snprintf(text, cap,
+                 "version %" PRIu64 ".%" PRIu64
+                 " has another layout, and only memory has it: resharding reads storage. "
+                 "Start once more with as many ranks and the sharding that saved it, run `tierckpt drain --wait`, and "
+                 "come back; or restore the step of a published version",
+                 last->version.term, last->version.step);
+        return;
+    }
     if (plan->nothing_saved && plan->passed_count == 0) {
         snprintf(text, cap, "nothing was saved yet: no copy of any version was seen");
         return;
     }
-    if (plan->passed_count == 0 && version_none(v)) {
+    if (plan->passed_count == 0 && version_none(v) && version_none(plan->reshard)) {
         snprintf(text, cap, "step %" PRIu64 ": no copy was seen; the newest version seen is %" PRIu64 ".%" PRIu64,
                  input->step, plan->newest_seen.term, plan->newest_seen.step);
         return;
@@ -185,7 +238,10 @@ static void explain(const struct plan_input *input, struct plan *plan)
         used = (size_t)describe_passed(&plan->passed[0], input->world->shard_count, text, cap);
     }
     const char *joint = used > 0 ? "; " : "";
-    if (plan->nothing_saved) {
+    if (!version_none(plan->reshard)) {
+        snprintf(text + used, cap - used, "%sversion %" PRIu64 ".%" PRIu64 " is published with another layout", joint,
+                 plan->reshard.term, plan->reshard.step);
+    } else if (plan->nothing_saved) {
         snprintf(text + used, cap - used, "%snothing was committed yet", joint);
     } else if (version_none(v)) {
         snprintf(text + used, cap - used, "%sno other version can be taken", joint);

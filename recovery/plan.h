@@ -52,6 +52,7 @@ struct passed_over {
     uint32_t missing;       /* shards without any copy */
     struct hash128 example; /* one of them */
     bool poisoned, other_layout;
+    bool unsaved; /* committed, whole in memory, not on storage, and so it cannot be resharded */
 };
 
 #define PLAN_PASSED_MAX 16
@@ -60,6 +61,8 @@ struct plan {
     struct version version; /* VERSION_NONE: nothing restorable; see reason */
     bool nothing_saved;     /* a fresh start, not a loss: no copy of anything was seen, or only of versions that are not
                                complete and that nobody knows to be committed */
+    struct version reshard; /* VERSION_NONE, or the version to take: published, and of another layout. version is none
+                               then, and there are no actions: each rank reads what it needs */
     bool from_storage_only;
     uint32_t action_count;
     struct plan_action *actions; /* owned; one per (shard, node that owns or holds it); sorted: owners before holders,
@@ -71,11 +74,14 @@ struct plan {
     char reason[512];
 };
 
-/* Candidates are all versions seen in memory or storage whose layout is the world's, newest first; the first one of
- * which every shard has a copy wins. A copy in memory and one on storage of the same version may be mixed. Source by
- * cost: this node's memory, a twin's node (an owner in the world), another node's memory, storage; among equals the
- * least loaded. */
+/* Candidates are all versions seen in memory or storage, newest first. The first one wins that has the world's layout
+ * and a copy of every shard, or another layout and is published. One of another layout that is committed and only
+ * memory has is not passed over for an older one: there is no version then, and the reason says what brings it to
+ * storage. A copy in memory and one on storage of the same version may be mixed. Source by cost: this node's memory, a
+ * twin's node (an owner in the world), another node's memory, storage; among equals the least loaded. */
 must_check tck_status_t plan_build(const struct plan_input *input, struct plan *out, struct error *err);
+/* No version, because one of another layout would have to be brought to storage first. */
+bool plan_waits_for_storage(const struct plan *plan);
 void plan_free(struct plan *plan);
 const char *source_kind_name(uint32_t source);
 /* The plan as JSON for `tierckpt plan`; shard, node and source named. The caller frees; NULL if out of memory. */

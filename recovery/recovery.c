@@ -68,7 +68,7 @@ static void give_up(struct recovery *r, tck_status_t failure, const char *fmt, .
     vsnprintf(r->plan.reason, sizeof(r->plan.reason), fmt, args);
     va_end(args);
     r->failure = failure;
-    r->plan.version = VERSION_NONE;
+    r->plan.version = r->plan.reshard = VERSION_NONE;
     r->plan.nothing_saved = false;
     r->planned = true;
     end_with_nothing(r);
@@ -365,9 +365,10 @@ static bool worth_waiting(const struct recovery *r, const struct plan *plan)
     if (r->input.step != TCK_NEWEST) {
         return false;
     }
+    struct version best = version_none(plan->reshard) ? plan->version : plan->reshard;
     for (uint32_t i = 0; i < r->input.inventory_count; i++) {
         struct version watermark = r->inventories[i].watermark;
-        if (version_cmp(watermark, plan->version) > 0 && !version_is(watermark, r->input.give_up)) {
+        if (version_cmp(watermark, best) > 0 && !version_is(watermark, r->input.give_up)) {
             return true;
         }
     }
@@ -677,6 +678,9 @@ tck_status_t recovery_failure(const struct recovery *r)
 {
     if (r->phase != RECOVERY_FAILED) {
         return TCK_OK;
+    }
+    if (!version_none(r->plan.reshard) || plan_waits_for_storage(&r->plan)) {
+        return TCK_ERR_LAYOUT;
     }
     return r->plan.nothing_saved ? TCK_ERR_NOENT : r->failure;
 }

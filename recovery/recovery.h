@@ -79,6 +79,7 @@ void recovery_node_up(struct recovery *r, uint32_t node);
 void recovery_tick(struct recovery *r, uint64_t now_ms);
 enum recovery_phase recovery_phase(const struct recovery *r);
 /* After RECOVERY_NOTHING: TCK_ERR_NOENT nothing was ever committed, TCK_ERR_UNRECOVERABLE no version is complete,
+ * TCK_ERR_LAYOUT the plan's version to reshard is to be read by each rank, or there is none because only memory has it,
  * TCK_ERR_UNREACHABLE a member was lost; or why a node could not take its shards. */
 tck_status_t recovery_failure(const struct recovery *r);
 const struct plan *recovery_plan(const struct recovery *r); /* NULL before FETCHING */

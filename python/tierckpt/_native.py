@@ -17,6 +17,7 @@ NEWEST = 2**64 - 1
 SAVE_MEMORY, SAVE_STORAGE = 0, 1
 DUE_NOTHING, DUE_MEMORY, DUE_STORAGE = 0, 1, 2
 LAZY, EAGER = 0, 1
+RESHARD = {"refuse": 0, "leave": 1, "any": 2}
 STAGES = {"copied": 0, "protected": 1, "committed": 2, "drained": 3}
 
 # In the order of TCK_DTYPE_MAP.
@@ -26,7 +27,8 @@ DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "F16", "BF16", "U32", "I32", "F32", 
 ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
 Version = namedtuple("Version", "term step")
-Restored = namedtuple("Restored", "version bytes_local bytes_twin bytes_peer bytes_storage newest_step seconds")
+Restored = namedtuple("Restored", "version bytes_local bytes_twin bytes_peer bytes_storage newest_step seconds "
+                                  "resharded saved_world_size left_count")
 
 
 class _Oob(ctypes.Structure):
@@ -52,7 +54,8 @@ class _Version(ctypes.Structure):
 class _Restored(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("version", _Version), ("bytes_local", c_uint64),
                 ("bytes_twin", c_uint64), ("bytes_peer", c_uint64), ("bytes_storage", c_uint64),
-                ("newest_step", c_uint64), ("seconds", c_double)]
+                ("newest_step", c_uint64), ("seconds", c_double), ("resharded", c_int),
+                ("saved_world_size", c_uint32), ("left_count", c_uint32)]
 
 
 class _Stats(ctypes.Structure):
@@ -118,6 +121,7 @@ _FUNCTIONS = {
     "tck_set_blob": (None, [_CLIENT, c_char_p, c_void_p, c_size_t]),
     "tck_get_blob": (None, [_CLIENT, c_char_p, c_void_p, c_size_t, POINTER(c_size_t)]),
     "tck_set_address": (None, [_CLIENT, c_uint32, c_void_p]),
+    "tck_set_reshard": (None, [_CLIENT, c_char_p, c_int]),
     "tck_register": (None, [_CLIENT]),
     "tck_save_due": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
     "tck_save_if_needed": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
@@ -179,6 +183,7 @@ class Client:
         """`oob` has `callback` (an ALLGATHER or None) and `reraise`; see oob.py."""
         self._library = _load_library()
         self._oob = oob
+        self.world_size = world_size
         self._handle = c_void_p()
         params = _AttachParams(ctypes.sizeof(_AttachParams), _bytes(config_file), _bytes(config_json), rank,
                                world_size, _Oob(oob.callback or ALLGATHER(), None))
@@ -234,6 +239,9 @@ class Client:
         self._check(self._library.tck_get_blob(handle, name, data, size.value, byref(size)))
         return data.raw
 
+    def set_reshard(self, key: str, kind: str):
+        self._check(self._library.tck_set_reshard(self._live(), _bytes(key), RESHARD[kind]))
+
     def register(self):
         self._check(self._library.tck_register(self._live()))
 
@@ -266,7 +274,8 @@ class Client:
         out = _Restored(ctypes.sizeof(_Restored))
         self._check(self._library.tck_restore(self._live(), step, byref(out)))
         return Restored(Version(out.version.term, out.version.step), out.bytes_local, out.bytes_twin,
-                        out.bytes_peer, out.bytes_storage, out.newest_step, out.seconds)
+                        out.bytes_peer, out.bytes_storage, out.newest_step, out.seconds, bool(out.resharded),
+                        out.saved_world_size, out.left_count)
 
     def stats(self) -> Stats:
         out = _Stats(ctypes.sizeof(_Stats))

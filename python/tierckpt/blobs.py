@@ -14,6 +14,7 @@ class Blob:
     capture: Callable[[], object]
     apply: Callable[[object], None]
     capacity: int | None = None  # bytes; None: with room to grow
+    reshard: str = "refuse"  # into another number of ranks: also "leave" as it is, "any" old rank's
 
 
 def _room_for(size: int) -> int:
@@ -42,6 +43,8 @@ class BlobTable:
     def add_to(self, client: _native.Client):
         for blob in self._blobs:
             client.add_blob(self._key(blob), self._capacity[blob.name])
+            if blob.reshard != "refuse":
+                client.set_reshard(self._key(blob), blob.reshard)
 
     def take(self, client: _native.Client):
         """Takes the state as it is now for the next snapshot."""
@@ -53,8 +56,14 @@ class BlobTable:
                                      f"init(capacity={{{blob.name!r}: bytes}})")
             client.set_blob(self._key(blob), data)
 
-    def put_back(self, client: _native.Client):
+    def left_out(self) -> list[str]:
+        """The names of those that another number of ranks does not get back."""
+        return [blob.name for blob in self._blobs if blob.reshard == "leave"]
+
+    def put_back(self, client: _native.Client, left_out=()):
         for blob in self._blobs:
+            if blob.name in left_out:
+                continue
             data = client.get_blob(self._key(blob))
             if data:
                 blob.apply(jsonstate.loads(data))

@@ -105,9 +105,11 @@ def _blobs(state, scheduler, extra, rng, capacity: dict) -> list[Blob]:
         raise errors.InvalidArgument(f"capacity= has {sorted(unknown)}, it knows {list(_INIT_BLOBS)}")
     blobs = []
     if state is not None:
-        blobs.append(Blob("optimizer", state.capture, state.apply, capacity.get("optimizer", state.room())))
+        blobs.append(Blob("optimizer", state.capture, state.apply, capacity.get("optimizer", state.room()),
+                          reshard="any"))
     if scheduler is not None:
-        blobs.append(Blob("scheduler", scheduler.state_dict, scheduler.load_state_dict, capacity.get("scheduler")))
+        blobs.append(Blob("scheduler", scheduler.state_dict, scheduler.load_state_dict, capacity.get("scheduler"),
+                          reshard="any"))
     if extra is not None:
         blobs.append(extra.blob(capacity.get("extra_state")))
     blobs.append(rng.blob(capacity.get("rng")))
@@ -136,17 +138,32 @@ class Checkpoint:
     def load_checkpoint(self, step: int | None = None) -> int | None:
         """Puts the newest restorable version, or the one of a step, into model, optimizer, scheduler, extra_state and
         generators. Collective. Returns its step, or None if nothing was ever saved. Raises Unrecoverable or
-        LayoutError, with nothing changed, if something was saved that cannot be restored."""
+        LayoutError, with nothing changed, if something was saved that cannot be restored.
+
+        A published version of another number of ranks or another sharding is restored, too: model, optimizer and
+        scheduler are. The generators and extra_state (the position in the data) are each rank's own, so with another
+        number of ranks they stay as they are, and a warning says so; `restored.resharded` and
+        `restored.saved_world_size` tell. Raises LayoutError if only memory has it; the text says how to publish it."""
         self._records.refresh(self._client)
         self.restored = None
         try:
             restored = self._client.restore(_native.NEWEST if step is None else step)
         except errors.NotFound:
             return None
-        self._blobs.put_back(self._client)
+        self._blobs.put_back(self._client, self._left_out(restored))
         self._contents.loaded()
         self.restored = restored
         return restored.version.step
+
+    def _left_out(self, restored: _native.Restored) -> list[str]:
+        """What is each rank's own, if they are others now."""
+        if not restored.resharded or restored.saved_world_size == self._client.world_size:
+            return []
+        names = self._blobs.left_out()
+        if names:
+            log.warning("step %d was saved by %d ranks, now there are %d: %s stay as they are", restored.version.step,
+                        restored.saved_world_size, self._client.world_size, " and ".join(names))
+        return names
 
     # ---- save
 

@@ -32,10 +32,11 @@ class Extra:
         return self._source if isinstance(self._source, dict) else self._source.state_dict()
 
     def records(self, placer: Placer) -> list[Record]:
-        return [placer.private(path, lambda holder=holder: holder) for path, holder in self._holders.items()]
+        return [placer.private(path, lambda holder=holder: holder, reshard="leave")
+                for path, holder in self._holders.items()]
 
     def blob(self, capacity: int | None) -> Blob:
-        return Blob("extra_state", self._capture, self._apply, capacity)
+        return Blob("extra_state", self._capture, self._apply, capacity, reshard="leave")
 
     def _capture(self):
         tensors = {}

@@ -2,6 +2,7 @@
 """Where a tensor of this rank lies in the whole tensor, and who holds the same piece."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -63,9 +64,9 @@ class Placer:
         """A plain scalar that counts the steps of a sharded parameter: each rank of the mesh counts the same."""
         return whole(key, find, groups.of_mesh(param.device_mesh).name, eager=True, look=look)
 
-    def private(self, key: str, find: Callable[[], torch.Tensor], look=None) -> Record:
+    def private(self, key: str, find: Callable[[], torch.Tensor], look=None, reshard: str = "refuse") -> Record:
         """Something that other ranks have under the same name, with other contents."""
-        return whole(rank_key(self.rank, key), find, None, eager=True, look=look)
+        return replace(whole(rank_key(self.rank, key), find, None, eager=True, look=look), reshard=reshard)
 
 
 def _check_placements(key: str, tensor: DTensor):

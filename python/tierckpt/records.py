@@ -43,6 +43,7 @@ class Record:
     group: str | None  # the ranks that hold the same bytes; None: this rank alone
     eager: bool  # may change before the next optimizer step
     look: Callable[[], None] | None = None  # to be called before find; one call does for all records that share it
+    reshard: str = "refuse"  # what becomes of a rank's own in another number of ranks: also "leave", "any"
 
     def current(self) -> torch.Tensor:
         """This rank's piece as it is now."""
@@ -127,6 +128,8 @@ class RecordTable:
                 key=record.key, dtype=_DTYPES[tensor.dtype], global_shape=record.global_shape,
                 offset=record.offset, local_shape=tensor.shape, address=tensor.data_ptr(), group=record.group,
                 when=_native.EAGER if record.eager else _native.LAZY)
+            if record.reshard != "refuse":
+                client.set_reshard(record.key, record.reshard)
             self._rows.append(_Row(record, number, tensor))
 
     def refresh(self, client: _native.Client):

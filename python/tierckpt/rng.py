@@ -16,10 +16,10 @@ class Rng:
         self._torch = torch.get_rng_state()
 
     def record(self, placer: Placer) -> Record:
-        return placer.private("rng.torch", lambda: self._torch)
+        return placer.private("rng.torch", lambda: self._torch, reshard="leave")
 
     def blob(self, capacity: int | None) -> Blob:
-        return Blob("rng", self._capture, self._apply, capacity)
+        return Blob("rng", self._capture, self._apply, capacity, reshard="leave")
 
     def _capture(self) -> dict:
         self._torch.copy_(torch.get_rng_state())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a model to records of its parameters and buffers: plain, under DistributedDataParallel, or fully_shard."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -101,4 +101,4 @@ def buffer_records(model: Model, placer: Placer, prefix: str = "") -> list[Recor
         if isinstance(owner._buffers[own_name], DTensor):
             key = prefix + name
         records.append(alone.record(key, lambda owner=owner, own_name=own_name: owner._buffers[own_name], eager=True))
-    return [record for record in records if record is not None]
+    return [replace(record, reshard="any") for record in records if record is not None]

@@ -119,7 +119,8 @@ class OptimizerState:
         for name, key in self._tensors:
             self._put(name, key, (name, key) in absent)
         for name, values in saved["values"].items():
-            self._inner.state[self._params[name]].update(values)
+            if name in self._params:  # those of a rank that was another one's may be others
+                self._inner.state[self._params[name]].update(values)
 
     def _put(self, name: str, key: str, absent: bool):
         """Makes a stand-in the real state, or real state a stand-in, as it was when it was saved."""

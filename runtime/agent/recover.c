@@ -172,14 +172,15 @@ static void nothing(struct recover *r)
     if (failure == TCK_ERR_NOENT) {
         based(r, VERSION_NONE);
     }
-    say_readable(r, failure, VERSION_NONE, reason);
+    say_readable(r, failure, failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
 }
 
 void recover_refused(struct formation *f, enum refusal refusal)
 {
     struct recover *r = f->agent->recover;
-    if (r && r->ended && refusal == REFUSAL_NO_SLOT && f->readable_known &&
-        f->readable.outcome == TCK_ERR_UNRECOVERABLE && !coordinator_decision(f->coordinator)->based) {
+    bool none =
+        f->readable_known && (f->readable.outcome == TCK_ERR_UNRECOVERABLE || f->readable.outcome == TCK_ERR_LAYOUT);
+    if (r && r->ended && refusal == REFUSAL_NO_SLOT && none && !coordinator_decision(f->coordinator)->based) {
         log_warn("the trainers save though nothing could be restored: what is left of older terms makes room");
         based(r, VERSION_NONE);
     }

@@ -25,12 +25,19 @@ static bool restored_shards(const struct formation *f, uint32_t rank, struct msg
     return true;
 }
 
+/* Published with another layout: each rank reads what it needs. */
+static bool is_resharded(const struct wire_readable *m)
+{
+    return m->outcome == TCK_ERR_LAYOUT && !version_none(m->version);
+}
+
 static void answer_restored(struct client *client, struct formation *f)
 {
     struct msg_restored m = {
         .seq = client->restore_seq, .version = f->readable.version, .newest_step = f->readable.newest_step};
+    m.other_layout = is_resharded(&f->readable);
     m.shards = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *m.shards);
-    if (!m.shards || !restored_shards(f, client->rank, &m)) {
+    if (!m.shards || (!m.other_layout && !restored_shards(f, client->rank, &m))) {
         struct error err;
         (void)error_set(&err, TCK_ERR_INTERNAL, "a shard of version %llu.%llu is not in this node's memory",
                         (unsigned long long)m.version.term, (unsigned long long)m.version.step);
@@ -51,7 +58,7 @@ static void answer_if_known(struct client *client, struct formation *f)
         return;
     }
     client->restoring = false;
-    if (f->readable.outcome == TCK_OK) {
+    if (f->readable.outcome == TCK_OK || is_resharded(&f->readable)) {
         answer_restored(client, f);
         return;
     }
@@ -173,7 +180,7 @@ void restore_query(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     struct msg_version m = {.seq = query.seq, .version = node_decision(f->node)->watermark};
-    if (version_none(m.version) && f->readable_known && f->readable.outcome == TCK_OK) {
+    if (version_none(m.version) && f->readable_known && (f->readable.outcome == TCK_OK || is_resharded(&f->readable))) {
         m.version = f->readable.version;
     }
     if (version_none(m.version)) {

@@ -23,6 +23,7 @@ struct record {
     uint64_t global_shape[TCK_MAX_NDIM], offset[TCK_MAX_NDIM], local_shape[TCK_MAX_NDIM];
     bool blob;  /* local_shape[0] is the capacity + BLOB_PREFIX_BYTES */
     bool eager; /* blobs always are */
+    tck_reshard_t reshard;
     void *addr; /* of a blob: the library's own buffer of local_shape[0] bytes, prefix included */
     uint64_t bytes;
     /* Set by layout_build: */

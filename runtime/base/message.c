@@ -323,6 +323,7 @@ void msg_restored_encode(const struct msg_restored *m, struct writer *w)
     write_u32(w, m->seq);
     write_version(w, m->version);
     write_u64(w, m->newest_step);
+    write_u8(w, m->other_layout);
     write_u32(w, m->count);
     for (uint32_t i = 0; i < m->count; i++) {
         write_u32(w, m->shards[i].slot);
@@ -336,6 +337,7 @@ tck_status_t msg_restored_decode(const void *payload, size_t len, struct msg_res
     struct msg_restored m = {.seq = read_u32(&r)};
     m.version = read_version(&r);
     m.newest_step = read_u64(&r);
+    m.other_layout = read_bool(&r);
     m.count = read_count(&r, RESTORED_BYTES);
     m.shards = new_array(m.count, sizeof(*m.shards));
     if (m.shards == NULL) {

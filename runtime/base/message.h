@@ -14,7 +14,7 @@
 #define AGENT_LOCK_FILE  "agent.lock"  /* held by the agent */
 #define KEEPER_LOCK_FILE "keeper.lock" /* held by its keeper */
 
-#define MESSAGE_FORMAT     3
+#define MESSAGE_FORMAT     4
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
 #define MESSAGE_SLOTS_MAX  16   /* slots of one shard; slot numbers are the receiver's to check */
 
@@ -143,11 +143,13 @@ struct restored_shard {
     uint8_t source; /* enum source_kind */
 };
 
-/* The slot of each shard of the rank, in the order of msg_segments (stored_here or not); verified and pinned. */
+/* The slot of each shard of the rank, in the order of msg_segments (stored_here or not); verified and pinned. With
+ * other_layout none: the rank reads what it needs from the published version. */
 struct msg_restored {
     uint32_t seq, count;
     struct version version;
     uint64_t newest_step;
+    bool other_layout;
     struct restored_shard *shards; /* freed by the receiver */
 };
 

@@ -193,19 +193,24 @@ static tck_status_t take_claim(struct world *world, const struct claim *claims, 
     return TCK_OK;
 }
 
-static tck_status_t hash_layout(struct world *world)
+tck_status_t world_hash_shards(const struct world_shard *shards, uint32_t count, struct hash128 *out)
 {
     struct writer w = writer_new(0);
-    for (uint32_t i = 0; i < world->shard_count; i++) {
-        write_hash128(&w, world->shards[i].id);
-        write_u64(&w, world->shards[i].image_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        write_hash128(&w, shards[i].id);
+        write_u64(&w, shards[i].image_bytes);
     }
     tck_status_t status = w.failed ? TCK_ERR_NOMEM : TCK_OK;
-    if (status == TCK_OK && world->shard_count > 0) {
-        world->layout = hash128_of(w.data, w.len);
+    if (status == TCK_OK && count > 0) {
+        *out = hash128_of(w.data, w.len);
     }
     writer_free(&w);
     return status;
+}
+
+static tck_status_t hash_layout(struct world *world)
+{
+    return world_hash_shards(world->shards, world->shard_count, &world->layout);
 }
 
 static tck_status_t take_claims(struct world *world, const struct claim *claims, uint32_t total, struct error *err)

@@ -72,4 +72,7 @@ must_check tck_status_t rank_hello_decode(const uint8_t in[RANK_HELLO_BYTES], st
 void world_encode(const struct world *world, struct writer *w);
 must_check tck_status_t world_decode(struct reader *r, struct world *out, struct error *err);
 
+/* The layout hash of a world with these shards, sorted by id. */
+must_check tck_status_t world_hash_shards(const struct world_shard *shards, uint32_t count, struct hash128 *out);
+
 #endif

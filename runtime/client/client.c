@@ -195,6 +195,26 @@ tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr)
     return TCK_OK;
 }
 
+tck_status_t tck_set_reshard(tck_client_t *client, const char *key, tck_reshard_t reshard)
+{
+    bool found = false;
+    tck_status_t status = check_state(client, CLIENT_ATTACHED);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    if ((unsigned)reshard > TCK_RESHARD_ANY) {
+        return error_set(&client->error, TCK_ERR_INVAL, "unknown way to reshard %d", (int)reshard);
+    }
+    for (uint32_t i = 0; i < client->layout.record_count; i++) {
+        if (strcmp(client->layout.records[i].key, key) == 0) {
+            client->layout.records[i].reshard = reshard;
+            found = true;
+        }
+    }
+    return found ? TCK_OK : error_set(&client->error, TCK_ERR_NOENT, "no record or blob \"%.200s\" was added", key);
+}
+
 tck_status_t tck_register(tck_client_t *client)
 {
     tck_status_t status = check_state(client, CLIENT_ATTACHED);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "client/client.h"
+#include "client/reshard.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -23,7 +24,7 @@ static tck_status_t take_offer(const struct tck_client *client, const struct ipc
     if (msg_restored_decode(frame->payload, frame->len, &offer) != TCK_OK) {
         return error_set(err, TCK_ERR_PROTO, "malformed restore from the agent");
     }
-    bool fits = offer.count == client->layout.shard_count;
+    bool fits = offer.count == (offer.other_layout ? 0 : client->layout.shard_count);
     for (uint32_t i = 0; i < offer.count && fits; i++) {
         fits = offer.shards[i].slot < client->slots.shards[i].segment.slot_count;
     }
@@ -367,18 +368,38 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
     return tried;
 }
 
+/* What all ranks were offered, put into place. */
+static tck_status_t finish(struct tck_client *client, const struct msg_restored *offer, tck_restored_t *out,
+                           struct error *err)
+{
+    tck_status_t status;
+
+    if (offer->other_layout) {
+        status = client_reshard(client, offer->version, out, err);
+        out->newest_step = offer->newest_step;
+        return status;
+    }
+    status = oob_agree(&client->oob, TCK_OK, err);
+    if (status == TCK_OK) {
+        fill_result(client, offer, out);
+    }
+    return status;
+}
+
 tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out, struct error *err)
 {
     struct msg_restored offer = {0};
     uint64_t begin_ns = clock_ns();
+    tck_restored_t restored = {.struct_size = sizeof(restored)};
     tck_status_t status = restore_in_some_term(client, step, &offer, err);
 
     if (status == TCK_OK) {
-        status = oob_agree(&client->oob, TCK_OK, err);
+        status = finish(client, &offer, &restored, err);
     }
     if (status == TCK_OK && out != NULL) {
-        fill_result(client, &offer, out);
-        out->seconds = (double)(clock_ns() - begin_ns) / 1e9;
+        restored.struct_size = out->struct_size;
+        restored.seconds = (double)(clock_ns() - begin_ns) / 1e9;
+        *out = restored;
     }
     free(offer.shards);
     return status;

@@ -105,7 +105,13 @@ static void job_dir(const struct config *config, const char *below, char out[CON
     snprintf(out, CONFIG_PATH + CONFIG_NAME + 1, "%s/%s", below, config->job);
 }
 
-static tck_status_t look(const struct config *config, const char *below, uint64_t step, struct candidates *out,
+static bool is_wanted(struct version version, struct version wanted)
+{
+    bool step = wanted.step == TCK_NEWEST || version.step == wanted.step;
+    return step && (wanted.term == 0 || version.term == wanted.term);
+}
+
+static tck_status_t look(const struct config *config, const char *below, struct version wanted, struct candidates *out,
                          struct error *err)
 {
     char path[CONFIG_PATH + CONFIG_NAME + 1];
@@ -119,8 +125,7 @@ static tck_status_t look(const struct config *config, const char *below, uint64_
         fd < 0 ? error_set(err, status_of_errno(errno), "open directory: %m") : beneath_list(fd, &names, err);
     for (size_t i = 0; i < names.count && status == TCK_OK; i++) {
         struct candidate candidate = {.below = below};
-        if (version_dir_parse(names.names[i], &candidate.version) &&
-            (step == TCK_NEWEST || step == candidate.version.step)) {
+        if (version_dir_parse(names.names[i], &candidate.version) && is_wanted(candidate.version, wanted)) {
             status = add(out, candidate, err);
         }
     }
@@ -183,8 +188,8 @@ static tck_status_t try(const struct config *config, const struct candidate *can
     return status;
 }
 
-static tck_status_t choose(const struct config *config, uint64_t step, struct candidates *candidates, struct found *out,
-                           struct error *err)
+static tck_status_t choose(const struct config *config, struct version wanted, struct candidates *candidates,
+                           struct found *out, struct error *err)
 {
     struct error first = {0};
     if (candidates->count > 1) {
@@ -202,14 +207,14 @@ static tck_status_t choose(const struct config *config, uint64_t step, struct ca
         *err = first;
         return error_prefix(err, "no version of job %s can be read", config->job);
     }
-    if (step == TCK_NEWEST) {
+    if (wanted.step == TCK_NEWEST) {
         return error_set(err, TCK_ERR_NOENT, "job %s has published nothing in %.200s", config->job, config->save_dir);
     }
-    return error_set(err, TCK_ERR_NOENT, "job %s has published no step %" PRIu64 " in %.200s", config->job, step,
+    return error_set(err, TCK_ERR_NOENT, "job %s has published no step %" PRIu64 " in %.200s", config->job, wanted.step,
                      config->save_dir);
 }
 
-tck_status_t find_by_step(const struct config *config, uint64_t step, struct found *out, struct error *err)
+tck_status_t find_version(const struct config *config, struct version wanted, struct found *out, struct error *err)
 {
     struct candidates candidates = {0};
     tck_status_t status = TCK_OK;
@@ -217,13 +222,13 @@ tck_status_t find_by_step(const struct config *config, uint64_t step, struct fou
         return error_set(err, TCK_ERR_CONFIG, "neither save_dir nor load_dir is configured");
     }
     if (config->save_dir[0] != '\0') {
-        status = look(config, config->save_dir, step, &candidates, err);
+        status = look(config, config->save_dir, wanted, &candidates, err);
     }
     if (status == TCK_OK && config->load_dir[0] != '\0' && strcmp(config->load_dir, config->save_dir) != 0) {
-        status = look(config, config->load_dir, step, &candidates, err);
+        status = look(config, config->load_dir, wanted, &candidates, err);
     }
     if (status == TCK_OK) {
-        status = choose(config, step, &candidates, out, err);
+        status = choose(config, wanted, &candidates, out, err);
     }
     free(candidates.list);
     return status;

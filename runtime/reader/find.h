@@ -13,8 +13,9 @@ struct found {
 };
 
 must_check tck_status_t find_by_path(const char *path, struct found *out, struct error *err);
-/* step TCK_NEWEST: the newest. */
-must_check tck_status_t find_by_step(const struct config *config, uint64_t step, struct found *out, struct error *err);
+/* wanted.step TCK_NEWEST: the newest; wanted.term 0: the newest of this step. */
+must_check tck_status_t find_version(const struct config *config, struct version wanted, struct found *out,
+                                     struct error *err);
 void found_free(struct found *found);
 
 #endif

@@ -22,14 +22,14 @@ void published_set_error(const struct error *err)
 
 /* ---- open -------------------------------------------------------------------------------------------------------- */
 
-static tck_status_t find_version(const tck_open_params_t *params, struct found *out, struct error *err)
+static tck_status_t find_as_asked(const tck_open_params_t *params, struct found *out, struct error *err)
 {
     struct config config;
     if (params->path != NULL) {
         return find_by_path(params->path, out, err);
     }
     tck_status_t status = config_load(params->config_file, params->config_json, &config, err);
-    return status == TCK_OK ? find_by_step(&config, params->step, out, err) : status;
+    return status == TCK_OK ? find_version(&config, (struct version){.step = params->step}, out, err) : status;
 }
 
 static tck_status_t open_files(struct tck_published *published, struct error *err)
@@ -42,6 +42,45 @@ static tck_status_t open_files(struct tck_published *published, struct error *er
     return status == TCK_OK ? table_read(&published->table, &published->chunks, err) : status;
 }
 
+tck_status_t published_open(const struct config *config, struct version version, struct tck_published **out,
+                            struct error *err)
+{
+    struct tck_published *published = calloc(1, sizeof(*published));
+    if (published == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a version");
+    }
+    published->found.dir_fd = -1;
+    tck_status_t status = find_version(config, version, &published->found, err);
+    if (status == TCK_OK) {
+        status = open_files(published, err);
+    }
+    if (status != TCK_OK) {
+        tck_close_published(published);
+        return status;
+    }
+    *out = published;
+    return TCK_OK;
+}
+
+bool published_own(const struct tck_published *published, const char *key, const struct box *box, uint32_t rank,
+                   uint64_t *index_out, uint32_t *owners_out)
+{
+    size_t count = 0;
+    bool found = false;
+    const struct entry *entries = table_find(&published->table, key, &count);
+    *owners_out = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct box saved = entry_box(&published->table, &entries[i]);
+        bool same = entries[i].rank != NONE32 && box_is(&saved, box);
+        *owners_out += same;
+        if (same && entries[i].rank == rank) {
+            *index_out = (uint64_t)(&entries[i] - published->table.entries);
+            found = true;
+        }
+    }
+    return found;
+}
+
 static tck_status_t open_published(struct tck_published *published, const tck_open_params_t *params, struct error *err)
 {
     published->found.dir_fd = -1;
@@ -49,7 +88,7 @@ static tck_status_t open_published(struct tck_published *published, const tck_op
         return error_set(err, TCK_ERR_INVAL, "struct_size of the parameters is %zu, %zu is needed", params->struct_size,
                          sizeof(*params));
     }
-    tck_status_t status = find_version(params, &published->found, err);
+    tck_status_t status = find_as_asked(params, &published->found, err);
     if (status != TCK_OK) {
         return status;
     }

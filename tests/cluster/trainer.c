@@ -7,6 +7,7 @@
  * if a restored byte is wrong. With --lockstep no rank begins a step before all ended the one before. */
 #include "hold_seal.h"
 #include "journal.h"
+#include "meeting.h"
 #include "tierckpt.h"
 
 #include <errno.h>
@@ -19,8 +20,6 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-#define OOB_WAIT_MS 120000
 
 struct options {
     const char *config, *json, *oob, *journal, *hold_file;
@@ -55,7 +54,7 @@ struct trainer {
     volatile uint64_t *steps; /* with --lockstep: where each rank is, shared by all */
     uint64_t committed, published;
     uint64_t late_max_us; /* by which the machine let a pause last longer than it should */
-    unsigned round;
+    struct meeting meeting;
 };
 
 /* ---- contents ------------------------------------------------------------------------------------------------ */
@@ -98,62 +97,6 @@ static int check(const uint64_t *data, uint64_t count, uint64_t seed, const char
 }
 
 /* ---- ranks meet ---------------------------------------------------------------------------------------------- */
-
-static int put_file(const char *path, const void *data, size_t len)
-{
-    char temp[600];
-    snprintf(temp, sizeof temp, "%s.%d", path, (int)getpid());
-    int fd = open(temp, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, data, len) != (ssize_t)len || close(fd) != 0) {
-        return -1;
-    }
-    return rename(temp, path);
-}
-
-static int get_file(const char *path, void *data, size_t len)
-{
-    for (int waited = 0; waited < OOB_WAIT_MS; waited++) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0) {
-            ssize_t n = read(fd, data, len);
-            close(fd);
-            return n == (ssize_t)len ? 0 : -1;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    return -1;
-}
-
-static void hold_meet(const struct trainer *t)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/go", t->o.oob);
-    printf("HELD\n");
-    for (int waited = 0; waited < OOB_WAIT_MS && access(path, F_OK) != 0; waited++) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
-static int allgather(void *ctx, const void *in, void *out, size_t len)
-{
-    struct trainer *t = ctx;
-    char path[512];
-    unsigned round = t->round++;
-    snprintf(path, sizeof path, "%s/%u.%d", t->o.oob, round, (int)t->o.rank);
-    if (put_file(path, in, len) != 0) {
-        return -1;
-    }
-    for (int r = 0; r < (int)t->o.world; r++) {
-        snprintf(path, sizeof path, "%s/%u.%d", t->o.oob, round, r);
-        if (get_file(path, (char *)out + (size_t)r * len, len) != 0) {
-            return -1;
-        }
-    }
-    if (t->round == t->o.hold_meet) {
-        hold_meet(t);
-    }
-    return 0;
-}
 
 static int open_steps(struct trainer *t)
 {
@@ -212,7 +155,7 @@ static int setup(struct trainer *t)
                              .config_json = t->o.json,
                              .rank = (int)t->o.rank,
                              .world_size = (int)t->o.world,
-                             .oob = {.allgather = allgather, .ctx = t}};
+                             .oob = {.allgather = meeting_allgather, .ctx = &t->meeting}};
     if (tck_attach(&p, &t->client) != TCK_OK) {
         return fail(t, "attach");
     }
@@ -456,6 +399,7 @@ int main(int argc, char **argv)
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    t.meeting = (struct meeting){.dir = t.o.oob, .rank = (int)t.o.rank, .world = (int)t.o.world};
     t.params = calloc(t.o.count, sizeof *t.params);
     t.moments = calloc(t.o.count, sizeof *t.moments);
     if (!t.params || !t.moments || journal_open(t.o.journal, (int)t.o.rank, t.o.launch) != 0) {

@@ -321,6 +321,75 @@ Test(plan, passes_over_another_layout)
     scene_free(&s);
 }
 
+/* What the nodes hold of it, as if another layout had saved it. */
+static void make_foreign(struct scene *s, struct version version, bool committed)
+{
+    struct world_shard shards[16];
+    struct hash128 layout;
+    cr_assert(le(u32, s->world.shard_count, 16));
+    for (uint32_t i = 0; i < s->world.shard_count; i++) {
+        shards[i] = s->world.shards[i];
+        shards[i].image_bytes += 4096;
+    }
+    cr_assert(eq(int, world_hash_shards(shards, s->world.shard_count, &layout), TCK_OK));
+    for (uint32_t i = 0; i < s->world.node_count; i++) {
+        for (uint32_t k = 0; k < s->inventories[i].count; k++) {
+            struct holding *h = &s->inventories[i].holdings[k];
+            if (version_is(h->version, version)) {
+                h->layout = layout;
+                h->image_bytes += 4096;
+                h->committed = committed;
+            }
+        }
+    }
+}
+
+Test(plan, takes_a_newer_version_of_another_layout_from_storage)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    struct hash128 shards[1] = {{1, 2}};
+    s.stored[0] = (struct stored_version){.version = V(3, 120), .layout = {9, 9}, .shard_count = 1, .shards = shards};
+    hold_everywhere(&s, V(3, 100));
+    s.input.stored_count = 1;
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version) && version_is(s.plan.reshard, V(3, 120)));
+    cr_assert(not(s.plan.nothing_saved));
+    cr_assert(eq(u32, s.plan.action_count, 0));
+    s.input.step = 100;
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    cr_assert(version_none(s.plan.reshard));
+    scene_free(&s);
+}
+
+Test(plan, does_not_pass_over_a_commit_of_another_layout_that_only_memory_has)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    make_foreign(&s, V(3, 120), true);
+    hold_everywhere(&s, V(3, 100));
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version) && version_none(s.plan.reshard));
+    cr_assert(plan_waits_for_storage(&s.plan));
+    cr_assert(not(s.plan.nothing_saved));
+    cr_assert(strstr(s.plan.reason, "tierckpt drain --wait") != NULL, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, passes_over_another_layout_that_is_not_committed)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    make_foreign(&s, V(3, 120), false);
+    hold_everywhere(&s, V(3, 100));
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    scene_free(&s);
+}
+
 Test(plan, plans_without_bad_copies)
 {
     struct scene s;

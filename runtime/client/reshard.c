@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Each record and blob of this rank gets a source in the published version, or none; all sources are read once to check
+ * them, and once more into place. */
+#include "client/reshard.h"
+
+#include "base/log.h"
+#include "reader/published.h"
+#include "reader/slabs.h"
+
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUND_BYTES   4096        /* of what ranks tell each other at a time */
+#define SCRATCH_BYTES (16u << 20) /* what is read to be checked goes here */
+#define WIDEST        8           /* bytes of an element */
+
+enum source { FROM_NOWHERE, FROM_BOX, FROM_ENTRY, FROM_BLOB };
+
+struct origin {
+    enum source source;
+    char key[TCK_MAX_KEY + 1]; /* of a box or blob in the version */
+    int rank;                  /* of a blob: whose; -1: the one that there is */
+    uint64_t entry;
+};
+
+struct resharding {
+    const struct tck_client *client;
+    struct tck_published *published;
+    uint32_t saved_world_size;
+    uint32_t rank; /* of the saved world: whose own this rank may get */
+    uint8_t *scratch;
+    uint32_t *key_numbers; /* of each entry of the table: keys are counted in their order */
+    uint32_t key_count;
+    uint8_t *wanted; /* a bit for each key; whole rounds */
+    uint64_t bytes;
+    uint32_t left;
+    struct error *err;
+};
+
+/* ---- where from -------------------------------------------------------------------------------------------------- */
+
+static bool same_world(const struct resharding *r)
+{
+    return r->saved_world_size == r->client->oob.world_size;
+}
+
+/* What follows "rank<r>/" in a key of this rank's own; NULL if it is none. */
+static const char *own_part(const struct resharding *r, const char *key)
+{
+    char prefix[32];
+    int len = snprintf(prefix, sizeof(prefix), "rank%" PRIu32 "/", r->client->oob.rank);
+    return strncmp(key, prefix, (size_t)len) == 0 ? key + len : NULL;
+}
+
+static bool is_saved(const struct resharding *r, const char *key, bool blob)
+{
+    size_t count = 0;
+    const struct entry *entry = table_find(&r->published->table, key, &count);
+    return entry != NULL && entry->blob == blob;
+}
+
+static tck_status_t refuse(const struct resharding *r, const struct record *record)
+{
+    return error_set(r->err, TCK_ERR_LAYOUT,
+                     "\"%.200s\" is each rank's own, and was saved by %" PRIu32 " ranks: there are %" PRIu32 " now",
+                     record->key, r->saved_world_size, r->client->oob.world_size);
+}
+
+/* The key of the old rank's own for that of this rank, if it may have it. */
+static tck_status_t find_key(const struct resharding *r, const struct record *record, struct origin *out)
+{
+    const char *own = own_part(r, record->key);
+    snprintf(out->key, sizeof(out->key), "%s", record->key);
+    if (own == NULL || same_world(r)) {
+        return TCK_OK;
+    }
+    if (record->reshard == TCK_RESHARD_REFUSE) {
+        return refuse(r, record);
+    }
+    if (record->reshard == TCK_RESHARD_LEAVE) {
+        out->source = FROM_NOWHERE;
+        return TCK_OK;
+    }
+    snprintf(out->key, sizeof(out->key), "rank%" PRIu32 "/%s", r->rank, own);
+    if (!is_saved(r, out->key, record->blob)) {
+        snprintf(out->key, sizeof(out->key), "%s", own);
+    }
+    return TCK_OK;
+}
+
+static struct box box_of(const struct record *record)
+{
+    struct box box = {.ndim = record->ndim};
+    memcpy(box.at, record->offset, sizeof(box.at));
+    memcpy(box.size, record->local_shape, sizeof(box.size));
+    return box;
+}
+
+/* Several ranks have each saved this box as their own. */
+static tck_status_t find_among_several(const struct resharding *r, const struct record *record, bool found,
+                                       struct origin *out)
+{
+    if (!same_world(r) && record->reshard == TCK_RESHARD_REFUSE) {
+        return refuse(r, record);
+    }
+    if (!found || (!same_world(r) && record->reshard == TCK_RESHARD_LEAVE)) {
+        out->source = FROM_NOWHERE;
+        return found || record->reshard != TCK_RESHARD_REFUSE ? TCK_OK : refuse(r, record);
+    }
+    out->source = FROM_ENTRY;
+    return TCK_OK;
+}
+
+static tck_status_t find_tensor(const struct resharding *r, const struct record *record, struct origin *out)
+{
+    const struct box box = box_of(record);
+    uint32_t owners = 0;
+    bool found = published_own(r->published, out->key, &box, r->rank, &out->entry, &owners);
+    if (owners > 1) {
+        return find_among_several(r, record, found, out);
+    }
+    out->source = FROM_BOX;
+    if (record->reshard == TCK_RESHARD_LEAVE && !is_saved(r, out->key, false)) {
+        out->source = FROM_NOWHERE; /* this rank's own has come since */
+    }
+    return TCK_OK;
+}
+
+static tck_status_t find_blob(const struct resharding *r, const struct record *record, struct origin *out)
+{
+    size_t count = 0;
+    const struct entry *entries = table_find(&r->published->table, out->key, &count);
+    bool shared = count == 1 && (entries[0].rank == NONE32 || own_part(r, record->key) != NULL);
+    out->source = FROM_BLOB;
+    out->rank = shared ? -1 : (int)r->rank;
+    if (!shared && !same_world(r) && record->reshard == TCK_RESHARD_REFUSE) {
+        return refuse(r, record);
+    }
+    if ((!shared && !same_world(r) && record->reshard == TCK_RESHARD_LEAVE) ||
+        (count == 0 && record->reshard == TCK_RESHARD_LEAVE)) {
+        out->source = FROM_NOWHERE;
+    }
+    return TCK_OK;
+}
+
+static tck_status_t find(const struct resharding *r, const struct record *record, struct origin *out)
+{
+    *out = (struct origin){.source = FROM_BOX, .rank = -1};
+    tck_status_t status = find_key(r, record, out);
+    if (status != TCK_OK || out->source == FROM_NOWHERE) {
+        return status;
+    }
+    return record->blob ? find_blob(r, record, out) : find_tensor(r, record, out);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static tck_status_t pass_on(const struct resharding *r, tck_status_t status)
+{
+    if (status != TCK_OK) {
+        *r->err = r->published->error;
+    }
+    return status;
+}
+
+static tck_box_t part_of(const struct record *record, const struct origin *origin)
+{
+    tck_box_t part = {.struct_size = sizeof(part), .key = origin->key, .dtype = record->dtype, .ndim = record->ndim};
+    memcpy(part.global_shape, record->global_shape, sizeof(part.global_shape));
+    memcpy(part.offset, record->offset, sizeof(part.offset));
+    memcpy(part.local_shape, record->local_shape, sizeof(part.local_shape));
+    return part;
+}
+
+static tck_status_t check_box(const struct resharding *r, const struct record *record, const struct origin *origin)
+{
+    struct slabs slabs = slabs_of(record->local_shape, record->ndim, SCRATCH_BYTES / WIDEST);
+    tck_box_t part = part_of(record, origin);
+    struct box box;
+    tck_status_t status = TCK_OK;
+    if (record->bytes == 0) {
+        return tck_read_box(r->published, &part, r->scratch); /* that it is the same tensor */
+    }
+    while (status == TCK_OK && slabs_next(&slabs, &box)) {
+        for (uint32_t d = 0; d < box.ndim; d++) {
+            part.offset[d] = record->offset[d] + box.at[d];
+            part.local_shape[d] = box.size[d];
+        }
+        status = tck_read_box(r->published, &part, r->scratch);
+    }
+    return status;
+}
+
+static tck_status_t check_entry(const struct resharding *r, const struct record *record, uint64_t entry)
+{
+    tck_entry_t saved = {.struct_size = sizeof(saved)};
+    tck_status_t status = pass_on(r, tck_published_entry(r->published, entry, &saved));
+    if (status == TCK_OK && (saved.dtype != record->dtype || saved.bytes != record->bytes)) {
+        return error_set(r->err, TCK_ERR_LAYOUT, "\"%.200s\" was saved as %s", record->key, dtype_name(saved.dtype));
+    }
+    for (uint64_t at = 0; at < record->bytes && status == TCK_OK; at += SCRATCH_BYTES) {
+        uint64_t left = record->bytes - at;
+        status = pass_on(
+            r, tck_read_entry(r->published, entry, at, left < SCRATCH_BYTES ? left : SCRATCH_BYTES, r->scratch));
+    }
+    return status;
+}
+
+/* Into the record's own memory, or with write false past it. */
+static tck_status_t read_blob(const struct resharding *r, const struct record *record, const struct origin *origin,
+                              bool write)
+{
+    size_t room = record->bytes - BLOB_PREFIX_BYTES, size = 0;
+    uint8_t *bytes = write ? record->addr : malloc(record->bytes);
+    if (bytes == NULL) {
+        return error_set(r->err, TCK_ERR_NOMEM, "no memory for blob \"%.200s\"", record->key);
+    }
+    tck_status_t status =
+        pass_on(r, tck_read_blob(r->published, origin->key, origin->rank, bytes + BLOB_PREFIX_BYTES, room, &size));
+    if (status == TCK_OK && write) {
+        uint64_t prefix = htole64(size);
+        memcpy(bytes, &prefix, sizeof(prefix));
+        memset(bytes + BLOB_PREFIX_BYTES + size, 0, room - size);
+    }
+    if (!write) {
+        free(bytes);
+    }
+    return status;
+}
+
+static tck_status_t check(const struct resharding *r, const struct record *record, const struct origin *origin)
+{
+    switch (origin->source) {
+    case FROM_BOX:
+        return pass_on(r, check_box(r, record, origin));
+    case FROM_ENTRY:
+        return check_entry(r, record, origin->entry);
+    case FROM_BLOB:
+        return read_blob(r, record, origin, false);
+    case FROM_NOWHERE:
+        break;
+    }
+    return TCK_OK;
+}
+
+static tck_status_t place(const struct resharding *r, const struct record *record, const struct origin *origin)
+{
+    tck_box_t part = part_of(record, origin);
+    switch (origin->source) {
+    case FROM_BOX:
+        return pass_on(r, tck_read_box(r->published, &part, record->addr));
+    case FROM_ENTRY:
+        return pass_on(r, tck_read_entry(r->published, origin->entry, 0, record->bytes, record->addr));
+    case FROM_BLOB:
+        return read_blob(r, record, origin, true);
+    case FROM_NOWHERE:
+        break;
+    }
+    return TCK_OK;
+}
+
+/* ---- what nobody wants ------------------------------------------------------------------------------------------- */
+
+static size_t round_count(const struct resharding *r)
+{
+    return r->key_count / (8 * ROUND_BYTES) + 1;
+}
+
+static tck_status_t number_keys(struct resharding *r)
+{
+    const struct table *table = &r->published->table;
+    r->key_numbers = calloc(table->count + 1, sizeof(*r->key_numbers));
+    for (size_t i = 0; i < table->count && r->key_numbers != NULL; i++) {
+        bool again =
+            i > 0 && strcmp(entry_key(table, &table->entries[i - 1]), entry_key(table, &table->entries[i])) == 0;
+        r->key_numbers[i] = again ? r->key_count - 1 : r->key_count++;
+    }
+    r->wanted = calloc(round_count(r), ROUND_BYTES);
+    if (r->key_numbers == NULL || r->wanted == NULL) {
+        return error_set(r->err, TCK_ERR_NOMEM, "no memory for the keys of %zu entries", table->count);
+    }
+    return TCK_OK;
+}
+
+static void want(const struct resharding *r, const char *key)
+{
+    size_t count = 0;
+    const struct entry *entry = table_find(&r->published->table, key, &count);
+    if (entry != NULL) {
+        uint32_t number = r->key_numbers[entry - r->published->table.entries];
+        r->wanted[number / 8] |= (uint8_t)(1u << number % 8);
+    }
+}
+
+/* What any rank wants, in wanted of all. */
+static tck_status_t share_wanted(const struct resharding *r)
+{
+    const struct oob *oob = &r->client->oob;
+    uint8_t *all = malloc((size_t)oob->world_size * ROUND_BYTES);
+    tck_status_t status = all == NULL ? error_set(r->err, TCK_ERR_NOMEM, "no memory for what is wanted") : TCK_OK;
+    for (size_t round = 0; round < round_count(r); round++) {
+        uint8_t *mine = r->wanted + round * ROUND_BYTES;
+        status = oob_exchange(oob, status, mine, all, ROUND_BYTES, r->err);
+        for (size_t i = 0; i < (size_t)oob->world_size * ROUND_BYTES && status == TCK_OK; i++) {
+            mine[i % ROUND_BYTES] |= all[i];
+        }
+        if (status != TCK_OK) {
+            break;
+        }
+    }
+    free(all);
+    return status;
+}
+
+static bool is_old_ranks_own(const struct entry *entry, const char *key)
+{
+    char prefix[32];
+    int len = snprintf(prefix, sizeof(prefix), "rank%" PRIu32 "/", entry->rank);
+    return entry->rank != NONE32 && strncmp(key, prefix, (size_t)len) == 0;
+}
+
+/* A tensor that was saved and has no place any more: this is another model, not another sharding of it. */
+static tck_status_t check_wanted(const struct resharding *r)
+{
+    const struct table *table = &r->published->table;
+    tck_status_t status = share_wanted(r);
+    for (size_t i = 0; i < table->count && status == TCK_OK; i++) {
+        const char *key = entry_key(table, &table->entries[i]);
+        uint32_t number = r->key_numbers[i];
+        bool wanted = (r->wanted[number / 8] >> number % 8 & 1) != 0;
+        if (!wanted && !table->entries[i].blob && !is_old_ranks_own(&table->entries[i], key)) {
+            return error_set(r->err, TCK_ERR_LAYOUT, "\"%.200s\" was saved, and no rank has a place for it", key);
+        }
+    }
+    return status;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+static tck_status_t check_all(struct resharding *r)
+{
+    const struct layout *layout = &r->client->layout;
+    for (uint32_t i = 0; i < layout->record_count; i++) {
+        struct origin origin;
+        tck_status_t status = find(r, &layout->records[i], &origin);
+        if (status == TCK_OK) {
+            want(r, layout->records[i].key);
+            want(r, origin.key);
+            status = check(r, &layout->records[i], &origin);
+        }
+        if (status != TCK_OK) {
+            return status == TCK_ERR_NOENT
+                       ? error_set(r->err, TCK_ERR_LAYOUT, "\"%.200s\" was not saved", layout->records[i].key)
+                       : status;
+        }
+        r->left += origin.source == FROM_NOWHERE;
+        r->bytes += origin.source == FROM_NOWHERE ? 0 : layout->records[i].bytes;
+    }
+    return TCK_OK;
+}
+
+static tck_status_t place_all(struct resharding *r)
+{
+    const struct layout *layout = &r->client->layout;
+    tck_status_t status = TCK_OK;
+    for (uint32_t i = 0; i < layout->record_count && status == TCK_OK; i++) {
+        struct origin origin;
+        status = find(r, &layout->records[i], &origin);
+        if (status == TCK_OK) {
+            status = place(r, &layout->records[i], &origin);
+        }
+    }
+    return status;
+}
+
+static tck_status_t prepare(struct resharding *r, struct version version)
+{
+    r->scratch = malloc(SCRATCH_BYTES);
+    if (r->scratch == NULL) {
+        return error_set(r->err, TCK_ERR_NOMEM, "no memory to read a version");
+    }
+    tck_status_t status = published_open(&r->client->session.config, version, &r->published, r->err);
+    if (status == TCK_OK) {
+        r->saved_world_size = r->published->found.manifest.world_size;
+        r->rank = r->client->oob.rank % r->saved_world_size;
+        status = number_keys(r);
+    }
+    if (status == TCK_OK) {
+        status = check_all(r);
+    }
+    if (status != TCK_OK) {
+        error_prefix(r->err, "version %" PRIu64 ".%" PRIu64 " has another layout", version.term, version.step);
+    }
+    return status;
+}
+
+tck_status_t client_reshard(struct tck_client *client, struct version version, tck_restored_t *out, struct error *err)
+{
+    struct resharding r = {.client = client, .err = err};
+    tck_status_t status = oob_agree(&client->oob, prepare(&r, version), err);
+    if (status == TCK_OK) {
+        status = check_wanted(&r); /* the same on all ranks */
+    }
+    if (status == TCK_OK) {
+        status = oob_agree(&client->oob, place_all(&r), err);
+    }
+    if (status == TCK_OK) {
+        log_info("rank %" PRIu32 ": version %" PRIu64 ".%" PRIu64 " of %" PRIu32 " ranks was resharded, %" PRIu32
+                 " records and blobs were left as they are",
+                 client->oob.rank, version.term, version.step, r.saved_world_size, r.left);
+        *out = (tck_restored_t){.struct_size = out->struct_size,
+                                .version = {version.term, version.step},
+                                .bytes_storage = r.bytes,
+                                .resharded = 1,
+                                .saved_world_size = r.saved_world_size,
+                                .left_count = r.left};
+    }
+    free(r.scratch);
+    free(r.key_numbers);
+    free(r.wanted);
+    tck_close_published(r.published);
+    return status;
+}

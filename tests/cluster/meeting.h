@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The ranks of a test meet through files in a directory. */
+#ifndef TCK_TESTS_CLUSTER_MEETING_H
+#define TCK_TESTS_CLUSTER_MEETING_H
+
+#include <stddef.h>
+
+struct meeting {
+    const char *dir;
+    int rank, world;
+    unsigned round;
+};
+
+/* As tck_oob_t wants it; ctx is the meeting. */
+int meeting_allgather(void *ctx, const void *in, void *out, size_t len);
+
+#endif

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Back with other ranks and another sharding: from storage every element is right, also in a grid of two dimensions; what
+# each rank has of its own is left, and only if it may be; saves go on, and the old layout is there until then. What only
+# memory has is not passed over: it is said what brings it to storage, and that does.
+. "$(dirname "$0")/lib.sh" "$1"
+trainer=$build/tests/cluster/cluster_grid
+memory_cap=64MiB
+settings=',"copies":2'
+# launch WORLD GRID OPTIONS...: on two nodes, or one.
+launch() {
+    local ranks half=$((($1 + 1) / 2)) world=$1 grid=$2
+    shift 2
+    begin "$world"
+    run_on a "$(seq -s ' ' 0 $((half - 1)))" --grid "$grid" "$@"
+    ranks=$(seq -s ' ' $half $((world - 1)))
+    [ -z "$ranks" ] || run_on b "$ranks" --grid "$grid" "$@"
+}
+resharded() { # STEP FROM: on all ranks, with one record left
+    for rank in $(seq 0 $((world - 1))); do
+        must_say "$rank" "^RESTORED .*step=$1 resharded=1 from=$2 left=1 .* own=7$"
+    done
+}
+launch 4 4x1 --with-own --steps 3 --storage
+all_end
+launch 2 1x2 --with-own --steps 1 --storage
+all_end
+resharded 3 4
+launch 1 1x1 --with-own --steps 1 --storage
+all_end
+resharded 4 2
+launch 8 2x4 --with-own --steps 1 --storage
+all_end
+resharded 5 1
+launch 4 2x2 --with-own
+all_end
+resharded 6 8
+must_say 0 "^EXIT 0$"
+
+# Nothing was saved in that layout: the one before is there still, and its own records are restored, too.
+launch 8 2x4 --with-own --steps 1
+all_end
+for rank in 0 7; do must_say $rank "^RESTORED .*step=6 resharded=0 .* own=60$rank$"; done
+
+# Step 7 is in memory alone.
+launch 4 2x2 --with-own
+wait "${trainers[@]}" && die "a version that only memory has was passed over: $(out 0)"
+must_say 0 '^ERROR restore: .*version [0-9]+\.7 has another layout, and only memory has it.*tierckpt drain --wait'
+launch 4 2x2 --with-own --restore 6
+all_end
+resharded 6 8
+launch 8 2x4 --with-own
+all_end
+for rank in 0 7; do must_say $rank "^RESTORED .*step=7 resharded=0 .* own=70$rank$"; done
+ask a drain --wait || die "step 7 was not drained"
+launch 4 2x2 --with-own
+all_end
+resharded 7 8
+
+# With as many ranks each gets its own back, whatever the sharding; with another number that must be allowed.
+launch 8 8x1
+all_end
+for rank in 0 7; do must_say $rank "^RESTORED .*step=7 resharded=1 from=8 left=0 .* own=70$rank$"; done
+launch 4 2x2
+wait "${trainers[@]}" && die "each rank's own was lost without a word: $(out 0)"
+must_say 0 "^ERROR restore: .*\"rank0/own\" is each rank's own, and was saved by 8 ranks: there are 4 now"
+for rank in 0 1 2 3; do must_say $rank "^EXIT 2$"; done
+
+# Damage is found before anything is written.
+kill_node a
+kill_node b
+shard=$(ls -S "$work/save/$job"/v*7.t*/shard-* | head -1)
+printf '\377\377' | dd of="$shard" bs=1 seek=30000 conv=notrunc status=none
+launch 4 2x2 --with-own
+wait "${trainers[@]}" && die "damage was restored: $(out 0)"
+must_say 0 "^ERROR restore: .*"
+for rank in 0 1 2 3; do must_say $rank "^EXIT 2$"; done
