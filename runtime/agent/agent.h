@@ -191,6 +191,9 @@ struct meeting {
     uint64_t term;
     size_t count;
     struct node_info *nodes;
+    uint64_t anew_term; /* this agent has begun anew since that term was formed, and tells its nodes; 0: none */
+    uint64_t gone_term; /* the agent of node `gone` has, says its successor; 0: none */
+    char gone[CONFIG_NAME];
 };
 
 struct agent {
@@ -275,6 +278,11 @@ void meet_world(struct agent *agent, const struct world *world);
 bool meet_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err);
 /* Answers trainers whose nodes have met, or have not for too long. */
 void meet_tick(struct agent *agent);
+/* A trainer is on its way into this world, with an agent of this node that has died and its memory with it. Nobody is
+ * to wait for that one. */
+void meet_began_anew(struct agent *agent, const struct world *world);
+void meet_tell(struct agent *agent, struct peer *peer); /* if there is something to tell one who is up */
+void meet_gone(struct agent *agent, uint64_t term, const struct node_info *successor);
 void meet_free(struct agent *agent);
 
 /* ---- drive.c ------------------------------------------------------------------------------------------------- */
@@ -304,6 +312,7 @@ void exchange_heard_beat(struct agent *agent, const struct wire_beat *m);
 /* The open formation of this term, or NULL; newer terms are adopted, senders of older ones are told. */
 struct formation *exchange_formation(struct agent *agent, struct peer *peer, uint64_t term);
 void exchange_tell_stale(struct agent *agent, struct peer *peer);
+void exchange_tell_gone(struct peer *peer, uint64_t term);
 
 /* ---- copies.c ------------------------------------------------------------------------------------------------ */
 

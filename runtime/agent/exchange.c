@@ -19,15 +19,25 @@ uint32_t exchange_node_of(const struct formation *f, const struct peer *peer)
 
 /* ---- terms --------------------------------------------------------------------------------------------------- */
 
-void exchange_tell_stale(struct agent *agent, struct peer *peer)
+static void tell(struct peer *peer, uint16_t type, uint64_t term)
 {
-    struct wire_note m = {.term = state_get(agent->state)->term.adopted};
+    struct wire_note m = {.term = term};
     struct writer w = writer_new(0);
     wire_note_encode(&m, &w);
-    if (!w.failed && peer_send(peer, WIRE_STALE, w.data, w.len) != TCK_OK) {
+    if (!w.failed && peer_send(peer, type, w.data, w.len) != TCK_OK) {
         log_debug("node %s could not be told that its term is over", peer_node(peer)->name);
     }
     writer_free(&w);
+}
+
+void exchange_tell_stale(struct agent *agent, struct peer *peer)
+{
+    tell(peer, WIRE_STALE, state_get(agent->state)->term.adopted);
+}
+
+void exchange_tell_gone(struct peer *peer, uint64_t term)
+{
+    tell(peer, WIRE_GONE, term);
 }
 
 struct formation *exchange_formation(struct agent *agent, struct peer *peer, uint64_t term)
@@ -313,6 +323,9 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
     case WIRE_STALE:
         agent_adopt(agent, term);
         return;
+    case WIRE_GONE:
+        meet_gone(agent, term, peer_node(peer));
+        return;
     case WIRE_INVENTORY_ASK:
         heard_inventory_ask(agent, peer, data, len);
         return;
@@ -371,6 +384,7 @@ static void up(void *ctx, struct peer *peer)
     }
     recover_peer_up(agent, peer);
     fetch_peer_changed(agent, peer);
+    meet_tell(agent, peer);
     meet_tick(agent);
 }
 

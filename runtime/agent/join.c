@@ -226,6 +226,12 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     return TCK_OK;
 }
 
+static bool began_anew(const struct agent *agent, const struct world *world)
+{
+    int64_t self = world_find_node(world, agent->config.node);
+    return self >= 0 && world->nodes[self].agent_id != state_get(agent->state)->agent_id;
+}
+
 /* The world must name this rank, this node and this very agent: one that began anew since HELLO is not the one that
  * the others look for. */
 static tck_status_t check_world(const struct client *client, const struct msg_world *m, struct error *err)
@@ -236,7 +242,7 @@ static tck_status_t check_world(const struct client *client, const struct msg_wo
         m->world.node_of_rank[m->rank] != (uint32_t)self) {
         return error_set(err, TCK_ERR_PROTO, "the world does not have rank %u on node %s", m->rank, agent->config.node);
     }
-    if (m->world.nodes[self].agent_id != state_get(agent->state)->agent_id) {
+    if (began_anew(agent, &m->world)) {
         return error_set(err, TCK_ERR_DENIED,
                          "term %llu was formed with another agent of node %s, whose memory is lost: attach anew",
                          (unsigned long long)m->world.term, agent->config.node);
@@ -268,6 +274,9 @@ void join_join(struct client *client, const uint8_t *payload, size_t len)
         meet_tick(client->agent);
     } else {
         log_warn("JOIN refused: %s", err.text);
+        if (client->trainer && began_anew(client->agent, &m.world)) {
+            meet_began_anew(client->agent, &m.world);
+        }
         client_error(client, MSG_ERROR, m.seq, &err);
     }
     world_free(&m.world);

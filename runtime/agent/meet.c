@@ -67,6 +67,7 @@ void meet_node(struct agent *agent, uint64_t term, const struct node_info *node)
     struct error err;
     if (m->term != term) {
         m->term = term;
+        m->anew_term = 0;
         m->count = 0;
     }
     if (node->agent_id == peers_self(agent->peers)->agent_id) {
@@ -92,6 +93,40 @@ void meet_free(struct agent *agent)
     agent->meeting = (struct meeting){0};
 }
 
+/* ---- an agent that is gone with its memory ----------------------------------------------------------------------- */
+
+void meet_began_anew(struct agent *agent, const struct world *world)
+{
+    struct peer *peer;
+    struct error err;
+    agent->meeting.anew_term = world->term;
+    for (uint32_t n = 0; n < world->node_count; n++) {
+        if (strcmp(world->nodes[n].name, agent->config.node) == 0) {
+            continue;
+        }
+        if (peers_want(agent->peers, &world->nodes[n], &peer, &err) != TCK_OK) {
+            log_warn("node %s: %s", world->nodes[n].name, err.text);
+        } else if (peer_is_up(peer)) {
+            meet_tell(agent, peer);
+        }
+    }
+}
+
+void meet_tell(struct agent *agent, struct peer *peer)
+{
+    if (agent->meeting.anew_term != 0) {
+        exchange_tell_gone(peer, agent->meeting.anew_term);
+    }
+}
+
+void meet_gone(struct agent *agent, uint64_t term, const struct node_info *successor)
+{
+    struct meeting *m = &agent->meeting;
+    m->gone_term = term;
+    snprintf(m->gone, sizeof m->gone, "%s", successor->name);
+    meet_tick(agent);
+}
+
 /* ---- answers ------------------------------------------------------------------------------------------------- */
 
 /* One who comes back to an agent that was started again had met them before, and must not wait for another restart. */
@@ -108,13 +143,19 @@ void meet_tick(struct agent *agent)
         any = waits(c);
     }
     bool missing = any && meet_missing(agent, agent->meeting.nodes, agent->meeting.count, &err);
+    bool gone = missing && agent->meeting.gone_term == agent->meeting.term;
+    if (gone) {
+        (void)error_set(&err, TCK_ERR_DENIED,
+                        "node %s has lost its agent and its memory since term %llu was formed: attach anew",
+                        agent->meeting.gone, (unsigned long long)agent->meeting.term);
+    }
     for (struct client *c = agent->clients; any && c; c = c->next) {
         if (!waits(c)) {
             continue;
         }
         if (!missing || c->returning) {
             join_answer(c, NULL);
-        } else if (clock_ms() - c->meet_since_ms >= agent->config.session_wait_ms) {
+        } else if (gone || clock_ms() - c->meet_since_ms >= agent->config.session_wait_ms) {
             log_error("rank %u cannot join: %s", c->rank, err.text);
             join_answer(c, &err);
         }

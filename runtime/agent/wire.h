@@ -23,6 +23,7 @@ enum wire_type {
     WIRE_STALE,         /* struct wire_note: the sender has adopted this newer term */
     WIRE_CHANGE,        /* struct wire_change: a setting, to the coordinator */
     WIRE_DRAIN_ASK,     /* struct wire_note, to the coordinator */
+    WIRE_GONE,          /* struct wire_note: the sender began anew on its node since that term was formed */
 };
 
 /* Rides on every heartbeat. Settings count in the coordinator's beats only. */
