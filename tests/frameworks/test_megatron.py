@@ -25,11 +25,11 @@ def nursery(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, nursery):
-    """kind -> losses by iteration and digest of each rank; each kind is run once."""
+    """(kind, world) -> losses by iteration and digest of each rank; each is run once."""
     @functools.cache
-    def ends(kind):
+    def ends(kind, world):
         path = tmp_path_factory.mktemp(kind)
-        return run(path, "megatron_training:train", nursery=nursery, world=2, kind=kind, steps=STEPS)
+        return run(path, "megatron_training:train", nursery=nursery, world=world, kind=kind, steps=STEPS)
 
     return ends
 
@@ -41,18 +41,19 @@ def train(tmp_path, site, nursery, uninterrupted):
 
 class Trainings:
     def __init__(self, tmp_path, site, nursery, uninterrupted):
-        self._common = {"nursery": nursery, "world": 2, "steps": STEPS, "config": site.config}
+        self._common = {"nursery": nursery, "steps": STEPS, "config": site.config}
         self._tmp_path = tmp_path
         self._uninterrupted = uninterrupted
 
-    def killed(self, kind, step, **arguments):
-        with Job(self._tmp_path, "megatron_training:train", kind=kind, die_at=step, **self._common, **arguments) as job:
+    def killed(self, kind, step, world=2, **arguments):
+        with Job(self._tmp_path, "megatron_training:train", kind=kind, world=world, die_at=step, **self._common,
+                 **arguments) as job:
             job.killed()
 
-    def on(self, kind, **arguments):
+    def on(self, kind, world=2, **arguments):
         """Trains to the end. Says how the ranks resumed: [iteration, flops, bytes by source]."""
-        ranks = run(self._tmp_path, "megatron_training:train", kind=kind, **self._common, **arguments)
-        for rank, expected in zip(ranks, self._uninterrupted(kind)):
+        ranks = run(self._tmp_path, "megatron_training:train", kind=kind, world=world, **self._common, **arguments)
+        for rank, expected in zip(ranks, self._uninterrupted(kind, world), strict=True):
             assert {step: expected[3][step] for step in rank[3]} == rank[3]
             assert rank[4] == expected[4]
         return [rank[:3] for rank in ranks]
@@ -70,6 +71,12 @@ def test_resumed_job_ends_with_equal_bits(train, site, kind):
     assert [rank[:2] for rank in ranks] == [[step, step * 1000]] * 2
     assert all(rank[2]["bytes_local"] > 0 for rank in ranks)
     assert site.agents_left(within_s=10) == []
+
+
+@pytest.mark.parametrize("kind", ["overlap", "chunks", "instances"])
+def test_order_of_sums_of_four_ranks_is_the_same_after_a_resume(train, kind):
+    train.killed(kind, 3, world=4)
+    assert [rank[0] for rank in train.on(kind, world=4)] == [3] * 4
 
 
 @pytest.mark.parametrize("kind", ["plain", "bf16", "overlap", "chunks"])
