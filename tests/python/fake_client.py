@@ -8,6 +8,7 @@ class FakeClient:
         self.moved = {}
         self.capacities = {}
         self.blobs = {}
+        self.resharding = {}
 
     def add_record(self, **record):
         self.records.append(record)
@@ -18,6 +19,9 @@ class FakeClient:
 
     def add_blob(self, key, capacity):
         self.capacities[key] = capacity
+
+    def set_reshard(self, key, kind):
+        self.resharding[key] = kind
 
     def set_blob(self, key, data):
         self.blobs[key] = data
