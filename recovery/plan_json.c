@@ -77,7 +77,8 @@ static bool add_bytes_by_source(json_t *parent, const struct plan *plan)
 json_t *plan_json(const struct plan *plan, const struct plan_input *input)
 {
     json_t *json = json_object();
-    bool ok = version_none(plan->version) || add_version(json, "version", plan->version);
+    bool ok = (version_none(plan->version) || add_version(json, "version", plan->version)) &&
+              (version_none(plan->reshard) || add_version(json, "resharded", plan->reshard));
     ok = ok && json_add_str(json, "reason", plan->reason) &&
          json_add_bool(json, "nothing_saved", plan->nothing_saved) &&
          json_add_bool(json, "from_storage_only", plan->from_storage_only) &&

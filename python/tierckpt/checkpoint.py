@@ -10,6 +10,7 @@ import torch
 from . import _native, errors, walk_model
 from .blobs import Blob, BlobTable
 from .extra import Extra
+from .handover import publish_for
 from .oob import World, join_world
 from .placer import Placer
 from .published import configuration
@@ -89,6 +90,7 @@ def before_optimizer_step(optimizer: torch.optim.Optimizer) -> Fence:
 def attach(contents: Contents, *, world: World, config=None, overrides=None, fences: Iterable[Fence] = ()
            ) -> "Checkpoint":
     """What init does, for contents that somebody else has made. Collective over `world`."""
+    publish_for(world, config, overrides)
     client = _native.Client(**configuration(config, overrides), rank=world.rank, world_size=world.size,
                             oob=world.oob)
     try:
@@ -143,7 +145,8 @@ class Checkpoint:
         A published version of another number of ranks or another sharding is restored, too: model, optimizer and
         scheduler are. The generators and extra_state (the position in the data) are each rank's own, so with another
         number of ranks they stay as they are, and a warning says so; `restored.resharded` and
-        `restored.saved_world_size` tell. Raises LayoutError if only memory has it; the text says how to publish it."""
+        `restored.saved_world_size` tell. What only memory had of another number of ranks was published when this one
+        attached; if it could not be, or if as many ranks are sharded otherwise, LayoutError says how to publish it."""
         self._records.refresh(self._client)
         self.restored = None
         try:

@@ -29,7 +29,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import checkpoint, control, errors, seams
 from .oob import join_world
-from .sources import other_layout, publish_for, source
+from .sources import other_layout, source
 from .walk_state_dict import Rules, StateDict, stateless
 
 _DCP = "torch.distributed.checkpoint"
@@ -122,7 +122,6 @@ class Tiers:
         if self._checkpoint is not None:
             raise errors.InvalidArgument("these tiers are attached already: close them first")
         self.world = join_world(self._group)
-        publish_for(self.world, self._config, self._overrides)
         self.walk = StateDict(flat, paths, self.world, self._rules)
         contents = checkpoint.Contents(self.walk.records, self.walk.blobs(self._capacity))
         self._checkpoint = checkpoint.attach(contents, world=self.world, config=self._config,

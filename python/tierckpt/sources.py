@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where torch.distributed.checkpoint loads from: the layout that is attached, or a published version in any sharding.
-And what becomes of versions that only memory has when ranks of another layout come.
-"""
+"""Where torch.distributed.checkpoint loads from: the layout that is attached, or a published version in any sharding."""
 
-import logging
 import os
 import re
 
@@ -18,12 +15,10 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType
 
 from . import control, errors, jsonstate
-from .oob import World
+from .handover import drain, published_or_none
 from .placer import rank_key
 from .published import open_published
 from .walk_state_dict import LEAVES, leaf_bytes, PATHS, paths_of, Piece
-
-log = logging.getLogger("tierckpt")
 
 _OWN = re.compile(r"rank\d+/")  # a rank's own value of what another rank has saved under the plain name
 
@@ -36,16 +31,18 @@ def source(tiers, config, overrides, step: int | None):
     other = other_layout(plan)
     if other <= control.version_of(plan, "version"):
         return _Registered(tiers, step)
-    published = _published(config, overrides, step)
+    published = published_or_none(config, overrides, step)
     if published is None or tuple(published.version) < other:
         raise errors.LayoutError(_only_in_memory(other))
     return _Published(published, tiers.scope)
 
 
 def other_layout(plan: dict | None) -> tuple[int, int]:
-    """The newest version of another layout that a restore would pass over."""
-    return max((control.version_of(passed, "version") for passed in (plan or {}).get("passed_over", ())
-                if passed.get("other_layout")), default=(0, 0))
+    """The version of another layout that a restore would take from storage, else the newest that it could not take."""
+    resharded = control.version_of(plan, "resharded")
+    return resharded if resharded > (0, 0) else max(
+        (control.version_of(passed, "version") for passed in (plan or {}).get("passed_over", ())
+         if passed.get("other_layout")), default=(0, 0))
 
 
 def _only_in_memory(version: tuple[int, int]) -> str:
@@ -54,19 +51,12 @@ def _only_in_memory(version: tuple[int, int]) -> str:
             "it (`tierckpt drain --wait` after the load); or name an older step to load")
 
 
-def _published(config, overrides, step):
-    try:
-        return open_published(config, step=step, overrides=overrides)
-    except errors.NotFound:
-        return None
-
-
 def _newest_published(config, overrides, step):
     """After what is committed in memory has been published, if it is newer."""
     if isinstance(config, (str, os.PathLike)) and os.path.isdir(config):
         return open_published(config, step=step, overrides=overrides)
     values = control.values_of(config, overrides)
-    published = _published(config, overrides, step)
+    published = published_or_none(config, overrides, step)
     status = control.ask(values, "status")
     committed = control.version_of(status, "committed")
     newest = max(committed, control.version_of(status, "held"))
@@ -74,43 +64,8 @@ def _newest_published(config, overrides, step):
         return published or open_published(config, step=step, overrides=overrides)
     if newest != committed:
         raise errors.LayoutError(_only_in_memory(newest))
-    _drain(values, newest)
+    drain(values, newest)
     return open_published(config, step=step, overrides=overrides)
-
-
-def _drain(values: dict, version: tuple[int, int]):
-    if control.ask(values, "drain", "--wait") is None:
-        raise errors.Unrecoverable(f"step {version[1]} (term {version[0]}) is only in the agents' memory and could not "
-                                   "be published for ranks of another layout (see the agents' logs): start with as "
-                                   "many ranks as saved it, or name an older step to load")
-
-
-def publish_for(world: World, config, overrides):
-    """What another number of ranks has committed only in memory, before this world attaches: after that nobody but such
-    a world could. Collective."""
-    found, values = (0, 0), {}
-    try:
-        values = control.values_of(config, overrides)
-        found = _of_other_ranks(control.ask(values, "status"), world.size)
-    except Exception as error:
-        log.warning("what the agents' memory has of other numbers of ranks cannot be told: %s", error)
-    everywhere = world.gather(found)
-    newest = max(everywhere)
-    if newest > (0, 0) and everywhere.index(newest) == world.rank:
-        try:
-            published = _published(config, overrides, None)
-            if published is None or tuple(published.version) < newest:
-                _drain(values, newest)
-        except Exception as error:
-            log.warning("%s", error)
-    world.gather(None)
-
-
-def _of_other_ranks(status: dict | None, ranks: int) -> tuple[int, int]:
-    """The newest committed version, if the world that has it had another number of ranks and is gone."""
-    if status is None or status.get("trainers") or status.get("ranks") == ranks:
-        return (0, 0)
-    return control.version_of(status, "committed")
 
 
 class _Registered:

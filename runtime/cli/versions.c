@@ -229,10 +229,12 @@ int cli_plan(const struct cli *cli)
         return cli_fail(cli, &err);
     }
     const json_t *plan = json_get(answer, "plan");
-    bool restorable = number_of(json_get(plan, "version"), "term") > 0;
+    const json_t *resharded = json_get(plan, "resharded"); /* published with another layout: there are no actions */
+    const json_t *taken = resharded ? resharded : json_get(plan, "version");
+    bool restorable = number_of(taken, "term") > 0;
     if (!cli_json(cli, answer)) {
         char version[48];
-        text_version(json_get(plan, "version"), version, sizeof version);
+        text_version(taken, version, sizeof version);
         printf(restorable ? "a recovery would restore version %s. %s\n" : "nothing can be restored (%s): %s\n", version,
                text_of(plan, "reason"));
         print_passed(plan);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training comes back with another number of ranks, or sharded otherwise, and goes on where it was."""
 
+import os
+
 import pytest
 import torch
 from harness import run
@@ -74,6 +76,7 @@ def load(rank, world, kind, config, reference):
 
 
 def refused(rank, world, kind, config):
+    os.environ["PATH"] = "/nowhere"
     model, optimizer, scheduler = _make(kind, 5)
     before = _state(model, optimizer)
     with tierckpt.init(model=model, optimizer=optimizer, scheduler=scheduler, config=config) as checkpoint:
@@ -103,7 +106,16 @@ def test_as_many_ranks_sharded_otherwise_get_their_own_back(tmp_path, site):
         assert answer == [2, True, 2, 100 + rank, False, round(0.1 / 3, 6), []]
 
 
+def test_what_only_memory_has_is_published_for_another_number_of_ranks(tmp_path, site):
+    reference = str(tmp_path / "reference.pt")
+    run(tmp_path, "test_other_layout:save", world=2, kind="fsdp", config=site.config, reference=reference,
+        to_storage=False)
+    answer, = run(tmp_path, "test_other_layout:load", kind="plain", config=site.config, reference=reference)
+    assert answer == [2, True, 2, 0, True, round(0.1 / 3, 6), []]
+
+
 def test_what_only_memory_has_is_not_passed_over(tmp_path, site):
+    """Where it cannot be published, here for want of the command."""
     reference = str(tmp_path / "reference.pt")
     run(tmp_path, "test_other_layout:save", world=2, kind="fsdp", config=site.config, reference=reference,
         to_storage=False)

@@ -356,6 +356,11 @@ Test(plan, takes_a_newer_version_of_another_layout_from_storage)
     cr_assert(version_none(s.plan.version) && version_is(s.plan.reshard, V(3, 120)));
     cr_assert(not(s.plan.nothing_saved));
     cr_assert(eq(u32, s.plan.action_count, 0));
+    json_t *json = plan_json(&s.plan, &s.input);
+    uint64_t step = 0;
+    cr_assert(json_u64(json_get(json_get(json, "resharded"), "step"), &step));
+    cr_assert(eq(u64, step, 120));
+    json_free(json);
     s.input.step = 100;
     scene_plan(&s);
     assert_version(&s, V(3, 100));
