@@ -2,12 +2,15 @@
 """What becomes of versions that only memory has when another number of ranks comes: they are published first."""
 
 import logging
+import time
 
 from . import control, errors
 from .oob import World
 from .published import open_published
 
 log = logging.getLogger("tierckpt")
+
+_TRAINERS_GONE_S = 5
 
 
 def published_or_none(config, overrides, step):
@@ -30,7 +33,7 @@ def publish_for(world: World, config, overrides):
     found, values = (0, 0), {}
     try:
         values = control.values_of(config, overrides)
-        found = _of_other_ranks(control.ask(values, "status"), world.size)
+        found = _of_other_ranks(values, world.size)
     except Exception as error:
         log.warning("what the agents' memory has of other numbers of ranks cannot be told: %s", error)
     everywhere = world.gather(found)
@@ -47,8 +50,14 @@ def publish_for(world: World, config, overrides):
     world.gather(None)
 
 
-def _of_other_ranks(status: dict | None, ranks: int) -> tuple[int, int]:
-    """The newest committed version, if the world that has it had another number of ranks and is gone."""
-    if status is None or status.get("trainers") or status.get("ranks") == ranks:
-        return (0, 0)
-    return control.version_of(status, "committed")
+def _of_other_ranks(values: dict, ranks: int) -> tuple[int, int]:
+    """The newest committed version, if the world that has it had another number of ranks and is gone. Its trainers may
+    have ended just now, and the agent may not have noticed yet."""
+    deadline = time.monotonic() + _TRAINERS_GONE_S
+    while (status := control.ask(values, "status")) is not None and status.get("ranks") != ranks:
+        if not status.get("trainers"):
+            return control.version_of(status, "committed")
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    return (0, 0)
