@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define HELD_MS 120000
+
 struct options {
     const char *config, *json, *oob, *journal, *hold_file;
     uint64_t rank, world;
@@ -98,6 +100,26 @@ static int check(const uint64_t *data, uint64_t count, uint64_t seed, const char
 
 /* ---- ranks meet ---------------------------------------------------------------------------------------------- */
 
+static void hold_meet(const struct trainer *t)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/go", t->o.oob);
+    printf("HELD\n");
+    for (int waited = 0; waited < HELD_MS && access(path, F_OK) != 0; waited++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+static int allgather(void *ctx, const void *in, void *out, size_t len)
+{
+    struct trainer *t = ctx;
+    int status = meeting_allgather(&t->meeting, in, out, len);
+    if (status == 0 && t->meeting.round == t->o.hold_meet) {
+        hold_meet(t);
+    }
+    return status;
+}
+
 static int open_steps(struct trainer *t)
 {
     char path[512];
@@ -155,7 +177,7 @@ static int setup(struct trainer *t)
                              .config_json = t->o.json,
                              .rank = (int)t->o.rank,
                              .world_size = (int)t->o.world,
-                             .oob = {.allgather = meeting_allgather, .ctx = &t->meeting}};
+                             .oob = {.allgather = allgather, .ctx = t}};
     if (tck_attach(&p, &t->client) != TCK_OK) {
         return fail(t, "attach");
     }
