@@ -230,6 +230,7 @@ struct queued {
 struct totals {
     uint64_t schedules, events, commits, recoveries, from_storage, publishes, faults;
     uint64_t superseded_plans; /* of terms after which another had planned: see check_plan */
+    uint64_t lost_bases;       /* which only a new start of the job got over: see base_is_lost */
 };
 
 struct sim {

@@ -32,6 +32,7 @@ static void add(struct totals *sum, const struct totals *t)
     sum->publishes += t->publishes;
     sum->faults += t->faults;
     sum->superseded_plans += t->superseded_plans;
+    sum->lost_bases += t->lost_bases;
 }
 
 static bool run_one(struct sim *s, uint64_t seed, bool verbose, struct totals *sum)
@@ -160,10 +161,10 @@ static double seconds(void)
 static void print_sums(const struct totals *t, double took, bool ok)
 {
     printf("%" PRIu64 " schedules, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64 " terms, %" PRIu64
-           " of them planned after a newer one, %" PRIu64 " restores from storage only, %" PRIu64 " commits, %" PRIu64
-           " publishes, %.0f schedules/s, %s\n",
-           t->schedules, t->events, t->faults, t->recoveries, t->superseded_plans, t->from_storage, t->commits,
-           t->publishes, (double)t->schedules / took, ok ? "0 violations" : "VIOLATIONS");
+           " of them planned after a newer one, %" PRIu64 " started again for a lost base, %" PRIu64
+           " restores from storage only, %" PRIu64 " commits, %" PRIu64 " publishes, %.0f schedules/s, %s\n",
+           t->schedules, t->events, t->faults, t->recoveries, t->superseded_plans, t->lost_bases, t->from_storage,
+           t->commits, t->publishes, (double)t->schedules / took, ok ? "0 violations" : "VIOLATIONS");
 }
 
 int main(int argc, char **argv)
