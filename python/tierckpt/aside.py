@@ -9,7 +9,7 @@ rank are.
 import copy
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -82,28 +82,36 @@ class Writer:
 
     def write(self, path: str, write: Callable[[str], None]):
         """See write_durably."""
-        self._under_way.append(self._pool.submit(self._write, path, write))
+        self.do(path, lambda: write_durably(path, write))
 
-    def finish(self, what: str, done: Callable[[], None]):
-        """Collective. `done` is called after everything before it, if that is durable on every rank."""
-        self._under_way.append(self._pool.submit(self._finish, what, done))
+    def do(self, what: str, act: Callable[[], None]):
+        """Something else that writes; a later `finish` makes it durable."""
+        self._under_way.append(self._pool.submit(self._do, what, act))
 
-    def _write(self, path: str, write: Callable[[str], None]):
+    def finish(self, what: str, done: Callable[[], None], parts: Sequence[Future] = ()) -> Future:
+        """Collective. `done` is called after everything before it, if that is durable on every rank, and the `parts`,
+        finished before, are, too. The result is whether it was, and succeeded, on every rank."""
+        future = self._pool.submit(self._finish, what, done, parts)
+        self._under_way.append(future)
+        return future
+
+    def _do(self, what: str, act: Callable[[], None]):
         try:
-            write_durably(path, write)
+            act()
         except Exception as error:  # of whatever kind: training goes on
             self._whole = False
-            log.error("%s was not written: %s", path, error)
+            log.error("%s was not written: %s", what, error)
 
-    def _finish(self, what: str, done: Callable[[], None]):
+    def _finish(self, what: str, done: Callable[[], None], parts: Sequence[Future]) -> bool:
         whole, self._whole = self._whole, True
         try:
-            if not self._agree(whole):
+            if not self._agree(whole and all(part.result() for part in parts)):
                 log.error("%s is not complete: not every rank has written its files", what)
-                return
-            self._agree(_succeeds(what, done))  # who waits for it finds it done by whichever rank does it
+                return False
+            return self._agree(_succeeds(what, done))  # who waits for it finds it done by whichever rank does it
         except Exception as error:
             log.error("%s was not finished: %s", what, error)
+            return False
 
     def wait(self):
         """Until nothing is under way."""

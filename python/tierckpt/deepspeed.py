@@ -13,7 +13,9 @@ A save reads the optimizer's own tensors, with no collective and no barrier.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -334,6 +336,7 @@ class CheckpointEngine(_CheckpointEngine):
         self.inner = inner
         self._writer = Writer(agree)
         self._info = None
+        self._parts: list[Future] | None = None  # within `together`
 
     def create(self, info):
         self.wait()
@@ -364,7 +367,22 @@ class CheckpointEngine(_CheckpointEngine):
                 latest = os.path.join(info.save_dir, "latest")
                 write_durably(latest, lambda partial_path: Path(partial_path).write_text(info.tag))
 
-        self._writer.finish(f"checkpoint {info.tag} in {info.save_dir}", done)
+        finished = self._writer.finish(f"checkpoint {info.tag} in {info.save_dir}", done)
+        if self._parts is not None:
+            self._parts.append(finished)
+
+    @contextmanager
+    def together(self, what: str, *stages: Callable[[], None]) -> Iterator[Writer]:
+        """What is saved within, by engine.save_checkpoint or the writer, is complete as a whole or not at all. If it
+        is, each stage is called in the thread, once what is before it is done on every rank. Collective."""
+        self.wait()
+        self._parts = parts = []
+        try:
+            yield self._writer
+        finally:
+            self._parts = None
+        for stage in stages:
+            parts = [self._writer.finish(what, stage, parts)]
 
     def wait(self):
         """Until nothing is under way."""

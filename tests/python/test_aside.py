@@ -72,6 +72,18 @@ def test_a_failure_here_or_on_another_rank_leaves_it_unfinished(tmp_path, caplog
     assert "missing/file was not written" in caplog.text and "refused by another is not complete" in caplog.text
 
 
+def test_a_whole_is_not_finished_without_all_of_its_parts(tmp_path):
+    writer, done = Writer(lambda whole: whole), []
+    parts = []
+    for name in ("missing/a", "b"):
+        writer.write(tmp_path / name, lambda partial: Path(partial).touch())
+        parts.append(writer.finish(name, lambda: None))
+    writer.finish("whole", lambda: done.append("whole"), parts)
+    writer.finish("second part", lambda: done.append("second part"), parts[1:])
+    writer.wait()
+    assert done == ["second part"] and [part.result() for part in parts] == [False, True]
+
+
 def test_what_cannot_be_finished_is_agreed_on_all_the_same():
     """Or the next agreement of this rank would be with the last one of the others."""
     asked = []
