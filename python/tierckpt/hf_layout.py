@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories checkpoint-<step> as Hugging Face's Trainer writes them, made from published versions.
 
-Each rank puts what is small into tmp-checkpoint-<step> when it saves. Once the version of that step is published, a
+Those of DeepSpeed are made of the files that every rank writes. Else each rank puts what is small into
+tmp-checkpoint-<step> when it saves. Once the version of that step is published, a
 thread of one rank adds model and optimizer from it, and renames the directory: a checkpoint-<step> is always whole.
 It waits for storage and not for training, and finishes after a restart what was left half done.
 """
@@ -102,27 +103,92 @@ class _Awaited:
             return None
 
 
-class PlainCheckpoints:
+class Directories:
+    """Those of one output_dir: how one becomes whole, and which of them stay."""
+
+    def __init__(self, output_dir, keep: int):
+        self._output_dir = Path(output_dir)
+        self._keep = keep
+        self._protected: Path | None = None
+
+    def protect(self, directory: str | None):
+        """Rotation is to leave this one."""
+        self._protected = None if directory is None else Path(directory)
+
+    def keep_only_protected(self):
+        """As the Trainer does at its end if it is to keep one, and the best is not the last. Nothing is being made."""
+        for step in _steps(self._output_dir, "checkpoint"):
+            path = self._output_dir / f"checkpoint-{step}"
+            if path != self._protected:
+                _delete(path, "save_total_limit is 1, and it is not the best")
+
+    def delete_unfinished(self):
+        """What will never be whole. Nothing is being made."""
+        for step in _steps(self._output_dir, "tmp-checkpoint"):
+            left = building(self._output_dir, step)
+            _try(f"{left} could not be deleted", _delete, left, "a save that was cut off")
+
+    def complete(self, step: int):
+        """All is written in `building` of it."""
+        self._make_whole(step)
+        self._rotate()
+
+    def _empty_trash(self):
+        for prefix in ("trash-checkpoint", "trash-tmp-checkpoint"):
+            for step in _steps(self._output_dir, prefix):
+                _empty(self._output_dir / f"{prefix}-{step}")
+
+    def _make_whole(self, step: int):
+        directory, target = building(self._output_dir, step), self._output_dir / f"checkpoint-{step}"
+        sync_files(directory)
+        if (target / MARKER).is_file():
+            _delete(target, "it is made anew")
+        os.rename(directory, target)
+        _sync(self._output_dir)
+        log.info("checkpoint-%d is in %s", step, self._output_dir)
+
+    def _rotate(self):
+        _try("old directories could not be deleted", self._delete_old)
+
+    def _delete_old(self):
+        if self._keep == 0:
+            return
+        paths = [self._output_dir / f"checkpoint-{step}" for step in _steps(self._output_dir, "checkpoint")]
+        # The best one stays, in the place of the oldest of those that would; the newest does in any case.
+        stay = [path for path in paths if path == self._protected]
+        others = [path for path in paths if path != self._protected]
+        room = max(1, self._keep - len(stay)) if paths and paths[-1] != self._protected else self._keep - len(stay)
+        for path in others[:max(0, len(others) - room)]:
+            _delete(path, f"save_total_limit is {self._keep}")
+
+
+class WrittenCheckpoints(Directories):
+    """Of files that the ranks write. One rank has this."""
+
+    def finish_left(self):
+        """Nobody can finish what an earlier process left."""
+        self._empty_trash()
+        self.delete_unfinished()
+
+
+class PlainCheckpoints(Directories):
     """The thread, and what it is to do. `model` has the keys of model.state_dict() in a published version;
     `write_weights` writes a state dict of the model into a directory."""
 
     def __init__(self, output_dir, versions: Path, keep: int, model: dict[str, str],
                  write_weights: Callable[[Path, dict], None]):
-        self._output_dir = Path(output_dir)
+        super().__init__(output_dir, keep)
         self._versions = versions
-        self._keep = keep
         self._model = model
         self._write_weights = write_weights
         self._lock = threading.Condition()
         self._waiting: dict[int, _Awaited] = {}
         self._ending = self._stopped = False
-        self._protected: Path | None = None
         self._thread = threading.Thread(target=self._run, name="tierckpt-plain", daemon=True)
 
     def finish_left(self):
         """Makes whole what an earlier process left and what is published by now. Before `start`."""
-        for step in _steps(self._output_dir, "trash-checkpoint"):
-            _empty(self._output_dir / f"trash-checkpoint-{step}")
+        self._empty_trash()
         for step in _steps(self._output_dir, "tmp-checkpoint"):
             left = _Awaited.read(step, building(self._output_dir, step))
             if left is None:  # it was not even begun by this rank
@@ -147,17 +213,6 @@ class PlainCheckpoints:
         with self._lock:
             self._waiting[step] = replace(awaited, own=True)
             self._lock.notify_all()
-
-    def protect(self, directory: str | None):
-        """Rotation is to leave this one."""
-        self._protected = None if directory is None else Path(directory)
-
-    def keep_only_protected(self):
-        """As the Trainer does at its end if it is to keep one, and the best is not the last. Nothing is being made."""
-        for step in _steps(self._output_dir, "checkpoint"):
-            path = self._output_dir / f"checkpoint-{step}"
-            if path != self._protected:
-                _delete(path, "save_total_limit is 1, and it is not the best")
 
     def waiting(self) -> list[int]:
         """Steps that this process has saved and that are not whole yet, oldest first."""
@@ -202,7 +257,7 @@ class PlainCheckpoints:
                 self.give_up(awaited.step)
             else:
                 self._try_to_finish(awaited.step, version)
-                self._try("old directories could not be deleted", self._rotate)
+                self._rotate()
                 self._take(awaited.step)
 
     def _next(self) -> tuple["_Awaited", Path | None] | None:
@@ -231,17 +286,11 @@ class PlainCheckpoints:
     def _is_overtaken(self, awaited: "_Awaited") -> bool:
         return any(awaited.is_newer(name) and _numbers(name)[1] > awaited.step for name in self._published())
 
-    def _try(self, failure: str, act: Callable, *arguments):
-        try:
-            act(*arguments)
-        except Exception as error:  # a thread has nobody to raise it to, and training goes on
-            log.error("%s: %s", failure, error)
-
     def _try_to_finish(self, step: int, version: Path):
-        self._try(f"checkpoint-{step} could not be made from the published version", self._finish, step, version)
+        _try(f"checkpoint-{step} could not be made from the published version", self._finish, step, version)
 
     def _finish(self, step: int, version: Path):
-        directory, target = building(self._output_dir, step), self._output_dir / f"checkpoint-{step}"
+        directory = building(self._output_dir, step)
         self._write_weights(directory, _read(version, self._model))
         if (directory / _PLAN).exists():
             torch.save(OptimizerPlan.read(directory).state_dict(version), directory / "optimizer.pt")
@@ -249,24 +298,19 @@ class PlainCheckpoints:
         for name in (_OTHERS, _PLAN):
             (directory / name).unlink(missing_ok=True)
             _sync(directory)
-        for path in [path for path in directory.rglob("*") if path.is_file()]:
-            _sync(path)
-        if (target / MARKER).is_file():
-            _delete(target, "it is made anew")
-        os.rename(directory, target)
-        _sync(self._output_dir)
-        log.info("checkpoint-%d is in %s", step, self._output_dir)
+        self._make_whole(step)
 
-    def _rotate(self):
-        if self._keep == 0:
-            return
-        paths = [self._output_dir / f"checkpoint-{step}" for step in _steps(self._output_dir, "checkpoint")]
-        # The best one stays, in the place of the oldest of those that would; the newest does in any case.
-        stay = [path for path in paths if path == self._protected]
-        others = [path for path in paths if path != self._protected]
-        room = max(1, self._keep - len(stay)) if paths and paths[-1] != self._protected else self._keep - len(stay)
-        for path in others[:max(0, len(others) - room)]:
-            _delete(path, f"save_total_limit is {self._keep}")
+
+def _try(failure: str, act: Callable, *arguments):
+    try:
+        act(*arguments)
+    except Exception as error:  # a thread has nobody to raise it to, and training goes on
+        log.error("%s: %s", failure, error)
+
+
+def sync_files(directory: Path):
+    for path in [directory, *directory.rglob("*")]:
+        _sync(path)
 
 
 def _sync(path: Path):

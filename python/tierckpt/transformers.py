@@ -23,9 +23,10 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import get_last_checkpoint
 
 from . import errors, jsonstate, twins, walk_model
+from .aside import copy_aside
 from .blobs import Blob
 from .checkpoint import Contents, attach, before_optimizer_step
-from .hf_layout import OptimizerPlan, PlainCheckpoints, building
+from .hf_layout import OptimizerPlan, PlainCheckpoints, WrittenCheckpoints, building, sync_files
 from .oob import World, join_world
 from .placer import Placer
 from .reshard import load_any_layout
@@ -52,6 +53,9 @@ SEAMS = (
     Seam(f"{_TRAINER}._save_rng_state", ("output_dir",)),
     Seam(f"{_TRAINER}._save_scaler", ("output_dir",)),
     Seam(f"{_TRAINER}._save", ("output_dir", "state_dict")),
+    Seam(f"{_TRAINER}._save_optimizer_and_scheduler", ("output_dir",)),
+    Seam(f"{_TRAINER}.save_model", ("output_dir", "_internal_call")),
+    Seam(f"{_TRAINER}.store_flos"),
     Seam(f"{_TRAINER}._finalize_training"),
     Seam("transformers:TrainerState.save_to_json", ("json_path",)),
     Seam("transformers.trainer_callback:ExportableState"),
@@ -153,7 +157,7 @@ class _Adapter:
     def __init__(self, trainer, settings: dict, plain_checkpoints: bool, history_bytes: int):
         self._trainer = trainer
         self._settings = settings
-        self._plain_wanted = plain_checkpoints and not trainer.is_deepspeed_enabled
+        self._plain_wanted = plain_checkpoints
         self._history = _History(history_bytes)
         self._originals = {}
         self.checkpoint = None
@@ -163,7 +167,8 @@ class _Adapter:
     def train(self, resume, ignore_keys_for_eval):
         self._epoch = _EpochEnd()
         self._begin = _OnTrainBegin(self._carry_on)
-        self._plain = self._dataloader = self._found = self._elsewhere = self._last_saved = None
+        self._plain = self._files = self._written = None
+        self._dataloader = self._found = self._elsewhere = self._last_saved = None
         self._storage_due = self._inside = False
         self._storage_steps = set()
         with ExitStack() as stack:
@@ -236,6 +241,7 @@ class _Adapter:
 
     def _attach(self):
         self._leave(RuntimeError, None, None)  # of a try with a batch that was too large
+        self._files = self._written = None
         self._world = join_world()
         room = _BLOB_BYTES + (self._history.capacity if self._world.rank == 0 else 0)
         own = Blob("trainer", self._capture, self._keep, room)
@@ -383,7 +389,9 @@ class _Adapter:
             return
         self._last_saved = step
         self._wait_for_room()
-        if self._plain_wanted:
+        if self._files is not None:
+            self._write_files(step)
+        elif self._plain_wanted and not self._trainer.is_deepspeed_enabled:
             self._write_small(step)
         self.checkpoint.save_checkpoint(step, to_storage=True)
         if self._plain is not None:
@@ -395,13 +403,56 @@ class _Adapter:
         if not self._plain_wanted:
             return
         trainer = self._trainer
-        if self._world.rank == 0:
+        if trainer.is_deepspeed_enabled:
+            self._open_files()
+        elif self._world.rank == 0:
             versions = Path(self._settings["save_dir"], self._settings.get("job", "default"))
             self._plain = PlainCheckpoints(
                 trainer.args.output_dir, versions, trainer.args.save_total_limit or 0, _model_keys(trainer.model),
                 lambda directory, state_dict: trainer._save(str(directory), state_dict=state_dict))
             self._plain.finish_left()
         self._world.gather(None)  # what was left is whole on all ranks
+
+    def _open_files(self):
+        from . import deepspeed
+
+        args, files = self._trainer.args, self._trainer.model_wrapped.checkpoint_engine
+        if not isinstance(files, deepspeed.CheckpointEngine):
+            log.warning("no checkpoint-<step>: DeepSpeed's files are not written by tierckpt.deepspeed")
+            return
+        self._files = files
+        if self._world.rank == 0:
+            self._written = WrittenCheckpoints(args.output_dir, args.save_total_limit or 0)
+            self._written.finish_left()
+
+    def _write_files(self, step: int):
+        """As the Trainer does it, but aside. DeepSpeed's files come first: they wait for what is under way."""
+        trainer = self._trainer
+        trainer.store_flos()
+        directory = self._begin_files(step)
+        with self._files.together(directory.name, partial(sync_files, directory),
+                                  partial(self._complete, step)) as writer:
+            if not trainer.args.save_only_model:
+                trainer._save_optimizer_and_scheduler(str(directory))
+                trainer._save_scaler(str(directory))
+                trainer._save_rng_state(str(directory))
+            with _weights_aside(trainer, writer):
+                trainer.save_model(str(directory), _internal_call=True)
+            if self._world.rank == 0:
+                TrainerState(**_state_now(trainer)).save_to_json(str(directory / _STATE_FILE))
+
+    def _begin_files(self, step: int) -> Path:
+        self._files.wait()
+        if self._written is not None:
+            self._written.protect(self._trainer.state.best_model_checkpoint)
+            self._written.delete_unfinished()
+            building(self._trainer.args.output_dir, step)
+        self._world.gather(None)
+        return building(self._trainer.args.output_dir, step)
+
+    def _complete(self, step: int):
+        if self._written is not None:
+            self._written.complete(step)
 
     def _write_small(self, step: int):
         trainer = self._trainer
@@ -448,8 +499,9 @@ class _Adapter:
             return self._originals["_finalize_training"](trial, num_train_samples, start_time)
         finally:
             args.save_total_limit = limit
-            if self._plain is not None and limit == 1 and self._trainer.state.best_model_checkpoint is not None:
-                self._plain.keep_only_protected()
+            directories = self._plain or self._written
+            if directories is not None and limit == 1 and self._trainer.state.best_model_checkpoint is not None:
+                directories.keep_only_protected()
 
     def _wait_for_storage(self):
         """Until all that was saved to storage is there, in both forms."""
@@ -460,6 +512,10 @@ class _Adapter:
                 self._finish(step, _DRAIN_S)
         elif self._storage_steps:
             self._drained(max(self._storage_steps))
+        if self._files is not None:
+            self._files.wait()
+        if self._written is not None:
+            self._written.protect(state.best_model_checkpoint)
         best = state.best_model_checkpoint
         there = self._world.gather(best is None or os.path.isdir(best))
         if not there[0]:
@@ -471,6 +527,27 @@ class _Adapter:
             self.checkpoint.wait("drained", step, _DRAIN_S)
         except errors.Error as error:
             log.warning("step %d is not on storage: %s", step, error)
+
+
+@contextmanager
+def _weights_aside(trainer, writer):
+    """What trainer.save_model collects is written by the writer."""
+    save = trainer._save
+
+    def later(output_dir=None, state_dict=None):
+        if not state_dict or not trainer.args.should_save:  # nothing, or a dummy, which it deletes again at once
+            save(output_dir, state_dict=state_dict)
+            return
+        writer.do(f"the model in {output_dir}", partial(save, output_dir, state_dict=copy_aside(state_dict)))
+
+    before = vars(trainer).get("_save")
+    trainer._save = later
+    try:
+        yield
+    finally:
+        del trainer._save
+        if before is not None:
+            trainer._save = before
 
 
 def _generators_as_now():

@@ -2,20 +2,27 @@
 """A small training with Hugging Face's Trainer and DeepSpeed."""
 
 import hashlib
+import os
 import random
+import threading
+import time
 
 import numpy
 import torch
 from ds_training import digest_of
 from hf_training import Death, Heard, Seen, losses, make
+from transformers import TrainerCallback
 
+import tierckpt.deepspeed
+from tierckpt.seams import Seam
 from tierckpt.transformers import TrainerWrapper
 
 
-def _ds_config(stage):
+def _ds_config(stage, gather):
     return {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "bf16": {"enabled": True},
             "gradient_clipping": "auto", "zero_allow_untested_optimizer": True,
-            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 50}}
+            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 50,
+                                  "stage3_gather_16bit_weights_on_model_save": gather}}
 
 
 def _result(trainer):
@@ -26,20 +33,54 @@ def _result(trainer):
             trainer.lr_scheduler.state_dict(), engine.get_lr(), torch.get_rng_state().numpy().tobytes(),
             random.getstate(), numpy.random.get_state()[1].tobytes())
     total.update(repr(rest).encode())
-    return {"digest": total.hexdigest(), "losses": losses(trainer)}
+    best = trainer.state.best_model_checkpoint
+    return {"digest": total.hexdigest(), "losses": losses(trainer), "best": best and os.path.basename(best)}
+
+
+class _HalfFile(TrainerCallback):
+    """DeepSpeed's files of a step end in the middle on this rank: as if writing took for ever, or with an error."""
+
+    def __init__(self, wrapper, at, error):
+        self._wrapper, self._at, self._error = wrapper, at, error
+        self._stopped = threading.Event()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        inner = self._wrapper.model_wrapped.checkpoint_engine.inner
+        save = inner.save
+
+        def half(state_dict, path):
+            save(state_dict, path)
+            if f"global_step{self._at}/" in path:
+                os.truncate(path, os.path.getsize(path) // 2)
+                self._stopped.set()
+                if self._error:
+                    raise OSError(28, "No space left on device")
+                time.sleep(1000)
+
+        inner.save = half
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self._at:
+            assert self._stopped.wait(60)
 
 
 def train(rank, world, output_dir, steps, stage, config=None, own_nodes=False, die_at=None, sure=None,
-          stage_of_death="committed", **arguments):
-    """Without config: the plain Trainer."""
-    trainer = make(rank, world, output_dir, steps, deepspeed=_ds_config(stage), bf16=True, **arguments)
+          stage_of_death="committed", half_file_at=None, error=False, resume=None, gather=False, unknown=False,
+          **arguments):
+    """Without config: the plain Trainer. gather: of ZeRO 3 the model is saved whole, too. unknown: a DeepSpeed that is
+    not known."""
+    if unknown:
+        tierckpt.deepspeed.SEAMS = (Seam("deepspeed:something_else", ()),)
+    trainer = make(rank, world, output_dir, steps, deepspeed=_ds_config(stage, gather), bf16=True, **arguments)
     if config is None:
-        trainer.train()
+        trainer.train(resume_from_checkpoint=resume)
         return _result(trainer)
     wrapper = TrainerWrapper(trainer, config, overrides={"node": f"node{rank}"} if own_nodes else None)
     seen, heard = Seen(wrapper), Heard()
     wrapper.add_callback(seen)
     if die_at is not None:
         wrapper.add_callback(Death(wrapper, die_at, sure or die_at, stage_of_death, rank, world))
-    wrapper.train(resume_from_checkpoint=True)
+    if half_file_at is not None and rank == 1:
+        wrapper.add_callback(_HalfFile(wrapper, half_file_at, error))
+    wrapper.train(resume_from_checkpoint=True if resume is None else resume)
     return {**_result(trainer), "resumed": seen.resumed, "source": seen.source, "log": heard.lines}

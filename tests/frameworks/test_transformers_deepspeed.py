@@ -3,6 +3,7 @@
 
 import functools
 import importlib.util
+import json
 import random
 import shutil
 
@@ -12,6 +13,7 @@ from harness import Job, Nursery, run
 pytest.importorskip("transformers", reason="transformers is not installed")
 if importlib.util.find_spec("deepspeed") is None:
     pytest.skip("deepspeed is not installed", allow_module_level=True)
+from transformers.trainer_utils import get_last_checkpoint  # noqa: E402
 
 STEPS = 7
 TRAIN = "hf_ds_training:train"
@@ -27,10 +29,10 @@ def nursery(tmp_path_factory):
 def uninterrupted(tmp_path_factory, nursery):
     """ZeRO stage -> what each rank ends with, by the plain Trainer; each is run once."""
     @functools.cache
-    def results(stage):
+    def results(stage, **arguments):
         tmp_path = tmp_path_factory.mktemp("uninterrupted")
         return run(tmp_path, TRAIN, world=2, nursery=nursery, output_dir=str(tmp_path / "out"), steps=STEPS,
-                   stage=stage)
+                   stage=stage, **arguments)
 
     return results
 
@@ -39,8 +41,10 @@ def uninterrupted(tmp_path_factory, nursery):
 def job(tmp_path, site, nursery):
     """Runs trainings of one job: job.train(...), job.killed(...)."""
     class Runs:
+        output_dir = tmp_path / "out"
+
         def __init__(self):
-            self.arguments = {"output_dir": str(tmp_path / "out"), "steps": STEPS, "config": site.config, "world": 2,
+            self.arguments = {"output_dir": str(self.output_dir), "steps": STEPS, "config": site.config, "world": 2,
                               "nursery": nursery}
 
         def train(self, **arguments):
@@ -49,6 +53,9 @@ def job(tmp_path, site, nursery):
         def killed(self, **arguments):
             with Job(tmp_path, TRAIN, **{**self.arguments, **arguments}) as job:
                 job.killed()
+
+        def checkpoints(self):
+            return sorted(path.name for path in self.output_dir.iterdir() if "checkpoint" in path.name)
 
     return Runs()
 
@@ -103,3 +110,73 @@ def test_what_a_plain_trainer_has_saved_is_gone_on_from(tmp_path, job, uninterru
     ranks = job.train(stage=2)
     assert [rank["resumed"] for rank in ranks] == [4, 4]
     assert_equal(ranks, uninterrupted(2))
+
+
+def files_in(directory):
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_the_plain_trainer_goes_on_from_what_was_saved_to_storage(job, uninterrupted, stage):
+    """As it does from what it has saved itself."""
+    saving = {"stage": stage, "save_strategy": "steps", "save_steps": 4, "gather": True}
+    assert_equal(job.train(**saving), uninterrupted(stage))
+    assert job.checkpoints() == ["checkpoint-4", f"checkpoint-{STEPS}"]
+    ours, own = job.output_dir, job.output_dir.with_name("own")
+    job.train(config=None, output_dir=str(own), **saving)
+    for step in (4, STEPS):
+        expected = files_in(own / f"checkpoint-{step}") | {".tierckpt"}
+        assert files_in(ours / f"checkpoint-{step}") == expected
+        for name in ("model.safetensors", "latest"):
+            assert (ours / f"checkpoint-{step}" / name).read_bytes() == (own / f"checkpoint-{step}" / name).read_bytes()
+    states = [json.loads((directory / "checkpoint-4/trainer_state.json").read_text()) for directory in (ours, own)]
+    for state in states:
+        del state["stateful_callbacks"]["TrainerControl"]  # whether it was written before on_save or after
+    assert states[0] == states[1]
+    from_own, from_ours = (job.train(config=None, stage=stage, output_dir=str(directory.with_name("new")),
+                                     resume=str(directory / "checkpoint-4")) for directory in (own, ours))
+    assert_equal(from_ours, from_own)
+    assert_equal(from_ours, uninterrupted(stage))
+
+
+def test_a_kill_while_files_are_written_leaves_nothing_to_be_found(job, site, uninterrupted):
+    saving = {"config": {**site.config, "save_mem_interval": "off"}, "stage": 2, "save_strategy": "steps",
+              "save_steps": 3}
+    job.killed(die_at=4, sure=3, stage_of_death="drained", half_file_at=3, **saving)
+    assert job.checkpoints() == ["tmp-checkpoint-3"]
+    assert get_last_checkpoint(job.output_dir) is None
+    assert any(name.endswith(".partial") for name in files_in(job.output_dir / "tmp-checkpoint-3"))
+    ranks = job.train(**saving)
+    assert [rank["resumed"] for rank in ranks] == [3, 3]
+    assert_equal(ranks, uninterrupted(2))
+    assert job.checkpoints() == ["checkpoint-6", f"checkpoint-{STEPS}"]
+    assert any("tmp-checkpoint-3: a save that was cut off" in line for line in ranks[0]["log"])
+
+
+def test_what_one_rank_cannot_write_is_on_none_complete(job, uninterrupted):
+    ranks = job.train(stage=2, save_strategy="steps", save_steps=2, half_file_at=4, error=True)
+    assert_equal(ranks, uninterrupted(2))
+    assert job.checkpoints() == ["checkpoint-2", "checkpoint-6", f"checkpoint-{STEPS}"]
+    for rank in ranks:
+        assert any("tmp-checkpoint-4 is not complete" in line for line in rank["log"])
+
+
+def test_the_best_model_is_kept_and_loaded_and_nothing_foreign_deleted(job, uninterrupted):
+    best = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "save_total_limit": 1,
+            "load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
+    (job.output_dir / "checkpoint-1").mkdir(parents=True)
+    ranks = job.train(stage=3, resume=False, **best)
+    reference = uninterrupted(3, **best)
+    assert_equal(ranks, reference)
+    assert ranks[0]["best"] == reference[0]["best"] is not None
+    assert job.checkpoints() == sorted(["checkpoint-1", ranks[0]["best"]])
+    deleted = [line for line in ranks[0]["log"] if line.startswith("deleting")]
+    assert len(deleted) == 3 and all(str(job.output_dir / "checkpoint-") in line for line in deleted)
+
+
+def test_an_unknown_deepspeed_trains_on(job, uninterrupted):
+    ranks = job.train(stage=2, save_strategy="steps", save_steps=3, unknown=True)
+    assert_equal(ranks, uninterrupted(2))
+    assert not job.output_dir.exists() or job.checkpoints() == []
+    said = ranks[0]["log"]
+    assert "tierckpt.deepspeed is off" in said[0] and any("no checkpoint-<step>" in line for line in said)
