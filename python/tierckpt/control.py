@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from pathlib import Path
 
 from . import errors
 
@@ -13,7 +14,8 @@ _ANSWER_S, _DRAIN_S = 30, 180
 
 
 def _command() -> str:
-    command = shutil.which("tierckpt", path=os.environ.get("TIERCKPT_BIN_DIR")) or shutil.which("tierckpt")
+    own = os.environ.get("TIERCKPT_BIN_DIR", str(Path(__file__).parent / "bin"))
+    command = shutil.which("tierckpt", path=own) or shutil.which("tierckpt")
     if command is None:
         raise errors.Unsupported("the command tierckpt is neither in $TIERCKPT_BIN_DIR nor in $PATH: it came with this "
                                  "package")

@@ -219,9 +219,9 @@ static bool has_good_copy(const struct sim *s, uint32_t shard, struct version ve
 static bool base_is_lost(const struct sim *s)
 {
     const struct sim_term *term = sim_newest_term(s);
-    const struct decision *d = &s->machines[term->machine_of_node[0]].kept;
-    if (d->term != term->term || !d->readable || d->based || d->watermark.term == d->term || version_none(d->base) ||
-        storage_find(s, d->base) != NULL) {
+    const struct decision *d = term != NULL ? &s->machines[term->machine_of_node[0]].kept : NULL;
+    if (d == NULL || d->term != term->term || !d->readable || d->based || d->watermark.term == d->term ||
+        version_none(d->base) || storage_find(s, d->base) != NULL) {
         return false;
     }
     for (uint32_t shard = 0; shard < s->shards; shard++) {
