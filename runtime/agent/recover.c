@@ -172,7 +172,7 @@ static void nothing(struct recover *r)
     if (failure == TCK_ERR_NOENT) {
         based(r, VERSION_NONE);
     }
-    say_readable(r, failure, failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
+    say_readable(r, failure, plan && failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
 }
 
 void recover_refused(struct formation *f, enum refusal refusal)

@@ -210,7 +210,10 @@ tck_status_t world_hash_shards(const struct world_shard *shards, uint32_t count,
 
 static tck_status_t hash_layout(struct world *world)
 {
-    return world_hash_shards(world->shards, world->shard_count, &world->layout);
+    struct hash128 layout = world->layout;
+    tck_status_t status = world_hash_shards(world->shards, world->shard_count, &layout);
+    world->layout = layout;
+    return status;
 }
 
 static tck_status_t take_claims(struct world *world, const struct claim *claims, uint32_t total, struct error *err)

@@ -304,7 +304,7 @@ static tck_status_t share_wanted(const struct resharding *r)
     for (size_t round = 0; round < round_count(r); round++) {
         uint8_t *mine = r->wanted + round * ROUND_BYTES;
         status = oob_exchange(oob, status, mine, all, ROUND_BYTES, r->err);
-        for (size_t i = 0; i < (size_t)oob->world_size * ROUND_BYTES && status == TCK_OK; i++) {
+        for (size_t i = 0; i < (size_t)oob->world_size * ROUND_BYTES && status == TCK_OK && all != NULL; i++) {
             mine[i % ROUND_BYTES] |= all[i];
         }
         if (status != TCK_OK) {
@@ -325,6 +325,9 @@ static bool is_old_ranks_own(const struct entry *entry, const char *key)
 /* A tensor that was saved and has no place any more: this is another model, not another sharding of it. */
 static tck_status_t check_wanted(const struct resharding *r)
 {
+    if (r->published == NULL || r->wanted == NULL) {
+        return error_set(r->err, TCK_ERR_INTERNAL, "nothing was prepared");
+    }
     const struct table *table = &r->published->table;
     tck_status_t status = share_wanted(r);
     for (size_t i = 0; i < table->count && status == TCK_OK; i++) {

@@ -189,8 +189,8 @@ tck_status_t weights_choose(const struct tck_published *published, const tck_exp
             status = add(&weights, table, entry, params, err);
         }
     }
-    if (status == TCK_OK && weights.count == 0) {
-        status = error_set(err, TCK_ERR_NOENT, "%.200s has no tensor that is to be exported", published->found.path);
+    if (status == TCK_OK && weights.list == NULL) {
+        return error_set(err, TCK_ERR_NOENT, "%.200s has no tensor that is to be exported", published->found.path);
     }
     if (status == TCK_OK) {
         qsort(weights.list, weights.count, sizeof(*weights.list), compare_names);
@@ -276,7 +276,7 @@ static char *print_header(const struct table *table, const struct weights *weigh
 char *weights_header(const struct table *table, const struct weights *weights, uint32_t file, size_t *len_out)
 {
     char *json = print_header(table, weights, file);
-    size_t json_len = json == NULL ? 0 : strlen(json);
+    size_t json_len = json == NULL ? 0 : strnlen(json, HEADER_MAX + 1);
     size_t len = (LENGTH_BYTES + json_len + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
     char *text = json == NULL || len > HEADER_MAX ? NULL : malloc(len);
     if (text != NULL) {
