@@ -10,6 +10,7 @@
 #include "tiers/names.h"
 #include "tiers/persistent.h"
 #include "tiers/uring.h"
+#include "tiers/version_files.h"
 
 #define STAGE_DIR   "stage"
 #define TRASH_DIR   "trash"
@@ -49,8 +50,6 @@ bool shard_name_parse(const char *name);
 /* Reads and checks the manifest in an open version directory: that it is of this job and version. */
 must_check tck_status_t version_manifest(const struct persistent *p, int dir_fd, struct version version,
                                          struct manifest *out, struct error *err);
-/* That every file is there with its size. */
-must_check tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, struct error *err);
 must_check tck_status_t version_open(const struct persistent *p, const struct published *which, int *fd_out,
                                      struct error *err);
 /* Valid versions of one directory, in any order, appended to *out; the invalid ones are logged. */

@@ -62,23 +62,6 @@ tck_status_t version_manifest(const struct persistent *p, int dir_fd, struct ver
     return TCK_OK;
 }
 
-tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, struct error *err)
-{
-    for (uint32_t i = 0; i < manifest->file_count; i++) {
-        const struct manifest_file *file = &manifest->files[i];
-        uint64_t bytes;
-        tck_status_t status = beneath_size(dir_fd, file->name, &bytes, err);
-        if (status != TCK_OK) {
-            return status;
-        }
-        if (bytes != file->bytes) {
-            return error_set(err, TCK_ERR_CORRUPT, "%s has %" PRIu64 " bytes, its manifest says %" PRIu64, file->name,
-                             bytes, file->bytes);
-        }
-    }
-    return TCK_OK;
-}
-
 tck_status_t persistent_manifest(struct persistent *p, const struct published *which, struct manifest *out,
                                  struct error *err)
 {

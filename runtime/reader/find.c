@@ -3,6 +3,7 @@
 #include "reader/find.h"
 #include "tiers/beneath.h"
 #include "tiers/names.h"
+#include "tiers/version_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,23 +25,6 @@ void found_free(struct found *found)
 
 /* ---- one directory ----------------------------------------------------------------------------------------------- */
 
-static tck_status_t check_files(int dir_fd, const struct manifest *manifest, struct error *err)
-{
-    for (uint32_t i = 0; i < manifest->file_count; i++) {
-        const struct manifest_file *file = &manifest->files[i];
-        uint64_t bytes = 0;
-        tck_status_t status = beneath_size(dir_fd, file->name, &bytes, err);
-        if (status != TCK_OK) {
-            return status;
-        }
-        if (bytes != file->bytes) {
-            return error_set(err, TCK_ERR_CORRUPT, "%s has %" PRIu64 " bytes, its manifest says %" PRIu64, file->name,
-                             bytes, file->bytes);
-        }
-    }
-    return TCK_OK;
-}
-
 static tck_status_t read_manifest(struct found *found, struct error *err)
 {
     char *text = NULL;
@@ -51,7 +35,7 @@ static tck_status_t read_manifest(struct found *found, struct error *err)
     }
     status = manifest_parse(text, len, &found->manifest, err);
     free(text);
-    return status == TCK_OK ? check_files(found->dir_fd, &found->manifest, err) : status;
+    return status == TCK_OK ? version_check_files(found->dir_fd, &found->manifest, err) : status;
 }
 
 /* Takes dir_fd over. */
