@@ -12,19 +12,20 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
 
 add_compile_definitions(_GNU_SOURCE)
-add_compile_options(
+set(warnings
     -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition
     -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wvla -Wformat=2 -Wimplicit-fallthrough -Wswitch-enum
     -Wdouble-promotion -fno-common -fno-strict-aliasing -fstack-protector-strong -fno-omit-frame-pointer)
 if(TCK_WERROR)
-    add_compile_options(-Werror)
+    list(APPEND warnings -Werror)
 endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:C>:${warnings}>") # nvcc has names of its own
 if(TCK_SANITIZE)
-    add_compile_options(-fsanitize=${TCK_SANITIZE} -fno-sanitize-recover=all)
+    add_compile_options("$<$<COMPILE_LANGUAGE:C>:-fsanitize=${TCK_SANITIZE};-fno-sanitize-recover=all>")
     add_link_options(-fsanitize=${TCK_SANITIZE})
     if(TCK_SANITIZE MATCHES "thread" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
         # It warns of fences, which it does not follow. Ours order writes that only other processes read.
-        add_compile_options(-Wno-tsan)
+        add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wno-tsan>)
     endif()
 else()
     add_compile_definitions($<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)

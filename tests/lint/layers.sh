@@ -21,6 +21,7 @@ allowed runtime/reader "base|reader|$read_files|recovery/reshard.h"
 for file in manifest beneath names version_files; do allowed tiers "base|$read_files" "$file.[ch]"; done
 allowed recovery 'base|recovery/reshard.h' 'reshard.[ch]'
 allowed runtime/client 'base|client|reader'
+allowed runtime/cuda 'cuda' 'kernels*' # nvcc's, and tests' on the host
 allowed tiers 'base|core|tiers'
 allowed recovery 'base|core|recovery'
 allowed runtime/agent 'base|core|tiers|recovery|agent'
@@ -29,7 +30,7 @@ allowed runtime/cli 'base|core|tiers|recovery|cli'
 # door HEADER: at most one file of the product includes it.
 door() {
     local files
-    files=$(grep -rlE "^#include [<\"]([^>\"]*/)?$1[>\"]" include runtime tiers recovery --include='*.c' --include='*.h' | sort)
+    files=$(grep -rlE "^#include [<\"]([^>\"]*/)?$1[>\"]" include runtime tiers recovery --include='*.c' --include='*.h' --include='*.cu' | sort)
     [ "$(printf '%s' "$files" | grep -c .)" -le 1 ] || complain "$1 is included by more than one file:" $files
 }
 for header in ucp.h c.h liburing.h curl.h cuda_runtime.h cuda_runtime_api.h nccl.h cJSON.h crc.h xxhash.h hmac.h evp.h; do

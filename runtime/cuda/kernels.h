@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The kernels of the module: many small tensors to and from one packed buffer, and the digests of what lies on the
+ * device. They only launch: results are there when the stream has come so far. Each returns 0 or the CUDA error of its
+ * launch. A stream is a cudaStream_t, of the device that is current; all other pointers are addresses on it. */
+#ifndef TCK_CUDA_KERNELS_H
+#define TCK_CUDA_KERNELS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A warp copies a piece, so a caller cuts larger ones into pieces of this size, or has them copied by themselves. */
+#define KERNELS_PIECE_BYTES (64u << 10)
+
+/* A stretch of memory and where it lies in the packed buffer. Any address, offset and length will do; those that are
+ * multiples of 16 are copied fastest. */
+struct gather_piece {
+    uint64_t addr, offset, bytes;
+};
+
+/* Copies the pieces (an array on the device) into packed, and out of it. Bytes between them are left alone. */
+int kernels_gather(void *stream, const struct gather_piece *pieces, uint32_t count, void *packed);
+int kernels_scatter(void *stream, const struct gather_piece *pieces, uint32_t count, const void *packed);
+
+/* The CRC32C of each chunk of an image that lies in one piece, as digest_image makes them. */
+int kernels_digest(void *stream, const void *image, uint64_t bytes, uint32_t *crcs);
+
+/* What the pieces contribute to the CRC32C of the chunks of an image of image_bytes, in which they lie at their
+ * offsets. It is XORed into crcs, one for each chunk, which begin as 0. A piece may not cross the end of a chunk. The
+ * contributions of all that is not zero in a chunk, XORed together, are made its CRC by digest_core_finish. */
+int kernels_digest_pieces(void *stream, const struct gather_piece *pieces, uint32_t count, uint64_t image_bytes,
+                          uint32_t *crcs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
