@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The recovery machine. Each action of the plan is a piece of work; pieces keep their place over new plans of the same
  * world, so a new plan for the same version keeps what is done. */
-#include "recovery/recovery.h"
+#include "recovery/recovery_internal.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -9,44 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum piece_state { PIECE_WAITING, PIECE_ASKED, PIECE_DONE, PIECE_FAILED };
-
-struct piece {
-    uint8_t state;
-    bool from_owner;    /* asked from an owner that has it by now, not as planned */
-    uint32_t inventory; /* else where it was asked from: the plan may have changed since; NONE32: storage */
-    uint32_t tries;     /* that failed */
-};
-
-struct recovery {
-    struct recovery_setup setup;
-    recovery_emit_fn *emit;
-    void *ctx;
-    enum recovery_phase phase;
-    uint64_t deadline_ms; /* of ASKING */
-    bool asked_all, listed;
-    bool *down;       /* by node */
-    uint64_t lost_ms; /* members that are down by then count as lost */
-    tck_status_t failure;
-    struct plan_input input;
-    struct inventory *inventories; /* input.inventory_count */
-    uint32_t inventory_cap;
-    struct bad_copy *bad; /* input.bad_count */
-    bool *bad_may_return; /* beside bad: out of reach, or damaged on its way: not lost */
-    uint32_t bad_cap;
-    uint32_t second_chances; /* how often copies out of reach were counted in again for this version */
-    uint64_t older_ms;       /* an older version may be taken then */
-    bool replan_due;         /* on the next tick */
-    bool planned;
-    struct plan plan;
-    struct piece *pieces; /* as plan.actions: owners' first */
-    uint32_t owner_pieces, all_pieces;
-    uint32_t left; /* of this phase's pieces: not done */
-};
-
 /* ---- ends ---------------------------------------------------------------------------------------------------- */
 
-static void emit_simple(struct recovery *r, enum recovery_action_type type)
+void recovery_emit_simple(struct recovery *r, enum recovery_action_type type)
 {
     struct recovery_action action = {.type = type, .node = NONE32, .shard = NONE32, .version = r->plan.version};
     r->emit(r->ctx, &action);
@@ -56,7 +21,7 @@ static void end_with_nothing(struct recovery *r)
 {
     r->phase = RECOVERY_FAILED;
     r->replan_due = false;
-    emit_simple(r, RECOVERY_NOTHING);
+    recovery_emit_simple(r, RECOVERY_NOTHING);
 }
 
 /* The plan cannot be carried out: no version comes of it, and the reason is this one. */
@@ -89,7 +54,7 @@ static uint32_t owner_to_ask(const struct recovery *r, uint32_t i)
                                                                      : NONE32;
 }
 
-static bool had_it(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory)
+bool recovery_had_it(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory)
 {
     const struct hash128 shard = r->setup.world->shards[piece->shard].id;
     for (uint32_t i = 0; i < inventory->count; i++) {
@@ -101,16 +66,31 @@ static bool had_it(const struct recovery *r, const struct plan_action *piece, co
     return false;
 }
 
+bool recovery_is_stored(const struct recovery *r, uint32_t shard)
+{
+    const struct hash128 id = r->setup.world->shards[shard].id;
+    for (uint32_t i = 0; i < r->input.stored_count; i++) {
+        const struct stored_version *stored = &r->input.stored[i];
+        bool fits = version_is(stored->version, r->plan.version) && hash128_is(stored->layout, r->setup.world->layout);
+        for (uint32_t k = 0; fits && k < stored->shard_count; k++) {
+            if (hash128_is(stored->shards[k], id)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Another node that had this piece when it was asked what it has, the next one with each k; NULL if there is none. */
 static const struct node_info *who_had_it(const struct recovery *r, const struct plan_action *piece, uint32_t k)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < r->input.inventory_count; i++) {
-        count += had_it(r, piece, &r->inventories[i]);
+        count += recovery_had_it(r, piece, &r->inventories[i]);
     }
     uint32_t left = count > 0 ? k % count : 0;
     for (uint32_t i = 0; i < r->input.inventory_count; i++) {
-        if (had_it(r, piece, &r->inventories[i]) && left-- == 0) {
+        if (recovery_had_it(r, piece, &r->inventories[i]) && left-- == 0) {
             return &r->inventories[i].node;
         }
     }
@@ -186,7 +166,7 @@ static bool may_be_asked(const struct recovery *r, uint32_t i)
 static void emit_open_pieces(struct recovery *r, uint32_t begin, uint32_t end)
 {
     for (uint32_t i = begin; i < end; i++) {
-        if (may_be_asked(r, i)) {
+        if (may_be_asked(r, i) && !inquest_is_due(r, r->plan.actions[i].shard)) {
             emit_fetch(r, i);
         }
     }
@@ -204,17 +184,17 @@ static void emit_pieces_after(struct recovery *r, uint32_t i)
     }
 }
 
-static void finish_if_none_left(struct recovery *r)
+void recovery_finish_if_none_left(struct recovery *r)
 {
     if (r->phase == RECOVERY_FETCHING && r->left == 0) {
         r->phase = RECOVERY_PROTECTING;
         r->left = r->all_pieces - r->owner_pieces;
-        emit_simple(r, RECOVERY_READY);
+        recovery_emit_simple(r, RECOVERY_READY);
         emit_open_pieces(r, r->owner_pieces, r->all_pieces);
     }
     if (r->phase == RECOVERY_PROTECTING && r->left == 0) {
         r->phase = RECOVERY_DONE;
-        emit_simple(r, RECOVERY_PROTECTED);
+        recovery_emit_simple(r, RECOVERY_PROTECTED);
     }
 }
 
@@ -265,11 +245,10 @@ static void adopt_plan(struct recovery *r, struct plan *next)
     }
     r->phase = RECOVERY_FETCHING;
     emit_open_pieces(r, 0, r->owner_pieces);
-    finish_if_none_left(r);
+    recovery_finish_if_none_left(r);
 }
 
-/* A member that is down: nothing can be fetched there, so the term cannot start. NONE32 if none. */
-static uint32_t lost_member(const struct recovery *r)
+uint32_t recovery_lost_member(const struct recovery *r)
 {
     for (uint32_t i = 0; i < r->setup.world->node_count; i++) {
         if (r->down[i]) {
@@ -314,7 +293,7 @@ static bool has_a_chance_left(struct recovery *r, uint64_t now_ms)
     if (r->second_chances == 0) {
         r->older_ms = now_ms + r->setup.wait_ms;
     }
-    bool in_time = now_ms < r->older_ms || lost_member(r) != NONE32;
+    bool in_time = now_ms < r->older_ms || recovery_lost_member(r) != NONE32;
     return a_copy_may_return(r) && (in_time || r->second_chances < r->setup.max_tries);
 }
 
@@ -400,7 +379,7 @@ static bool a_member_is_silent(const struct recovery *r)
 /* A member's agent that restarts is back in a moment, with its memory. */
 static bool a_member_may_come_back(const struct recovery *r, uint64_t now_ms)
 {
-    return lost_member(r) != NONE32 && now_ms < r->lost_ms;
+    return recovery_lost_member(r) != NONE32 && now_ms < r->lost_ms;
 }
 
 static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
@@ -422,7 +401,7 @@ static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
         plan_free(&plan);
         return;
     }
-    uint32_t lost = lost_member(r);
+    uint32_t lost = recovery_lost_member(r);
     if (lost != NONE32) {
         plan_free(&plan);
         give_up_without(r, lost);
@@ -485,6 +464,8 @@ static void forget_what_was_known(struct recovery *r)
     }
     plan_free(&r->plan);
     r->planned = r->asked_all = r->listed = r->replan_due = false;
+    r->pressed = false;
+    r->inquest = (struct inquest){0};
     r->second_chances = 0;
     r->failure = TCK_ERR_UNRECOVERABLE;
     r->input = (struct plan_input){
@@ -516,8 +497,8 @@ static void begin(struct recovery *r, uint64_t step, struct version only, uint64
     r->input.only = only;
     r->phase = RECOVERY_ASKING;
     r->deadline_ms = now_ms + r->setup.wait_ms;
-    emit_simple(r, RECOVERY_ASK);
-    emit_simple(r, RECOVERY_LIST);
+    recovery_emit_simple(r, RECOVERY_ASK);
+    recovery_emit_simple(r, RECOVERY_LIST);
 }
 
 void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms)
@@ -602,6 +583,10 @@ void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct 
                       uint64_t now_ms)
 {
     bool running = r->phase == RECOVERY_FETCHING || r->phase == RECOVERY_PROTECTING;
+    if (running && version_is(version, r->plan.version) && inquest_asked(r, node, shard)) {
+        inquest_answered(r, outcome, now_ms);
+        return;
+    }
     uint32_t i = running && version_is(version, r->plan.version) ? find_asked(r, node, shard) : NONE32;
     if (i == NONE32) {
         return;
@@ -612,7 +597,7 @@ void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct 
         if (r->phase == RECOVERY_FETCHING) {
             emit_pieces_after(r, i);
         }
-        finish_if_none_left(r);
+        recovery_finish_if_none_left(r);
         return;
     }
     r->pieces[i].state = PIECE_FAILED;
@@ -627,7 +612,7 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
     if (node >= r->setup.world->node_count) {
         return;
     }
-    if (lost_member(r) == NONE32) {
+    if (recovery_lost_member(r) == NONE32) {
         r->lost_ms = now_ms + r->setup.wait_ms;
     }
     r->down[node] = true;
@@ -635,6 +620,9 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
         if (r->plan.actions[i].node == node && r->pieces[i].state == PIECE_ASKED) {
             r->pieces[i].state = PIECE_FAILED;
         }
+    }
+    if (r->inquest.runs && r->inquest.node == node) {
+        inquest_end(r);
     }
     plan_if_enough_is_known(r, now_ms);
 }
@@ -647,7 +635,7 @@ void recovery_node_up(struct recovery *r, uint32_t node)
     r->down[node] = false;
     if (r->phase == RECOVERY_ASKING) {
         r->asked_all = false; /* what was asked of it is lost */
-        emit_simple(r, RECOVERY_ASK);
+        recovery_emit_simple(r, RECOVERY_ASK);
     }
 }
 
@@ -658,7 +646,7 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
         r->replan_due = false;
         replan(r, now_ms);
     }
-    uint32_t lost = lost_member(r);
+    uint32_t lost = recovery_lost_member(r);
     if (r->phase == RECOVERY_FETCHING && lost != NONE32 && now_ms >= r->lost_ms) {
         give_up_without(r, lost);
     }
@@ -666,6 +654,15 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
         emit_open_pieces(r, 0, r->owner_pieces);
     } else if (r->phase == RECOVERY_PROTECTING) {
         emit_open_pieces(r, r->owner_pieces, r->all_pieces);
+        inquest_tick(r);
+    }
+}
+
+void recovery_pressed(struct recovery *r, uint64_t now_ms)
+{
+    if (!r->pressed && r->phase == RECOVERY_PROTECTING) {
+        r->pressed = true;
+        r->pressed_ms = now_ms;
     }
 }
 

@@ -14,6 +14,7 @@ enum recovery_phase {
     RECOVERY_FETCHING,
     RECOVERY_PROTECTING,
     RECOVERY_DONE,
+    RECOVERY_LOST, /* the base, after RECOVERY_READY */
     RECOVERY_FAILED
 };
 
@@ -33,6 +34,7 @@ enum recovery_action_type {
                            storage has is read there once: other nodes get it as from a twin */
     RECOVERY_READY,     /* owners have everything: trainers may read `version` */
     RECOVERY_PROTECTED, /* holders too: EVENT_BASED */
+    RECOVERY_BASE_LOST, /* no good copy of a shard is left to protect it with: EVENT_BASE_LOST */
     RECOVERY_NOTHING,   /* nothing restorable: plan.reason; EVENT_BASED with VERSION_NONE if nothing was ever saved */
 };
 
@@ -77,6 +79,8 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms);
 /* Asks again if it came back before there was a plan. */
 void recovery_node_up(struct recovery *r, uint32_t node);
 void recovery_tick(struct recovery *r, uint64_t now_ms);
+/* A save found no free slot: what the base occupies is wanted. If it can never be protected that is found out now. */
+void recovery_pressed(struct recovery *r, uint64_t now_ms);
 enum recovery_phase recovery_phase(const struct recovery *r);
 /* After RECOVERY_NOTHING: TCK_ERR_NOENT nothing was ever committed, TCK_ERR_UNRECOVERABLE no version is complete,
  * TCK_ERR_LAYOUT the plan's version to reshard is to be read by each rank, or there is none because only memory has it,

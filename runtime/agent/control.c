@@ -103,6 +103,7 @@ static void add_formation(json_t *json, const struct formation *f)
     json_add_u64(json, "undecided", d->open_count);
     json_add_u64(json, "not_before", d->not_before);
     json_add_bool(json, "recovered", d->based);
+    json_add_bool(json, "base_lost", d->base_lost && !d->based);
     json_add_bool(json, "closed", f->closed);
     json_add_u64(json, "ranks", f->world.world_size);
     json_add_u64(json, "shards", f->world.shard_count);

@@ -175,12 +175,44 @@ static void nothing(struct recover *r)
     say_readable(r, failure, plan && failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
 }
 
+/* Older versions stay: they are what is left to be restored until this term commits. */
+static void base_is_lost(struct recover *r, struct version base)
+{
+    log_warn("version %llu.%llu, which this term went on from, is lost: no good copy of a part of it is left; it makes "
+             "room, and a loss before the next commit falls back to an older version",
+             (unsigned long long)base.term, (unsigned long long)base.step);
+    feed_coordinator(r->f, EVENT_BASE_LOST, base);
+}
+
+static void recover_start(struct formation *f, uint64_t step);
+
+/* This agent restarted after the base was read, and could not put it together again. */
+static void base_has_failed(struct recover *r, struct version base)
+{
+    struct formation *f = r->f;
+    if (recovery_failure(r->machine) == TCK_ERR_UNRECOVERABLE) {
+        base_is_lost(r, base);
+        return;
+    }
+    recover_free(f->agent); /* a member was gone for too long: it may be back */
+    recover_start(f, base.step);
+}
+
 void recover_refused(struct formation *f, enum refusal refusal)
 {
     struct recover *r = f->agent->recover;
+    const struct decision *d = coordinator_decision(f->coordinator);
+    bool over = d->based || d->base_lost || d->watermark.term == f->world.term;
+    if (!r || refusal != REFUSAL_NO_SLOT || over) {
+        return;
+    }
     bool none =
         f->readable_known && (f->readable.outcome == TCK_ERR_UNRECOVERABLE || f->readable.outcome == TCK_ERR_LAYOUT);
-    if (r && r->ended && refusal == REFUSAL_NO_SLOT && none && !coordinator_decision(f->coordinator)->based) {
+    if (!r->ended) {
+        recovery_pressed(r->machine, clock_ms());
+    } else if (d->readable && !version_none(d->base)) {
+        base_has_failed(r, d->base);
+    } else if (none) {
         log_warn("the trainers save though nothing could be restored: what is left of older terms makes room");
         based(r, VERSION_NONE);
     }
@@ -225,6 +257,10 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
         failpoint(recovery, protected);
         based(r, a->version);
         failpoint(recovery, based);
+        break;
+    case RECOVERY_BASE_LOST:
+        r->ended = true;
+        base_is_lost(r, a->version);
         break;
     case RECOVERY_NOTHING:
         r->ended = true;
@@ -411,7 +447,7 @@ static bool may_start_unasked(const struct formation *f)
 static void start_if_due(struct formation *f)
 {
     const struct decision *d = coordinator_decision(f->coordinator);
-    bool over = f->agent->recover || d->based || d->watermark.term == f->world.term;
+    bool over = f->agent->recover || d->based || d->base_lost || d->watermark.term == f->world.term;
     if (!over && all_registered(f) && (f->asked || may_start_unasked(f))) {
         recover_start(f, f->asked ? f->asked_step : TCK_NEWEST);
     }
@@ -474,6 +510,10 @@ void recover_restore_ask(struct formation *f, uint64_t step)
 {
     const struct recover *r = f->agent->recover;
     const struct decision *d = coordinator_decision(f->coordinator);
+    if (d->base_lost) {
+        answer_otherwise(f, step, TCK_ERR_BUSY, "the version that this term went on from is lost: attach anew");
+        return;
+    }
     bool begun = r || d->readable || d->based;
     if (!begun || (!r && !d->based && fits_base(f, step))) {
         f->asked_step = step;

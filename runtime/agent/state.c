@@ -21,7 +21,7 @@
 #define PAGE         4096u
 #define HEAD_BYTES   8192u /* two pages, written in turn */
 #define HEAD_MAGIC   0x3165746174736b74ull
-#define STATE_FORMAT 4u
+#define STATE_FORMAT 5u
 #define WORLD_MAX    ((off_t)1 << 30)
 
 struct state {

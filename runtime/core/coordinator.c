@@ -316,7 +316,8 @@ static bool choose_base(struct coordinator *c, struct version base)
 static void on_based(struct coordinator *c, struct version base)
 {
     struct decision *d = &c->decision;
-    if (d->based || (!choose_base(c, base) && !version_none(base))) {
+    bool chosen = choose_base(c, base) && !d->base_lost;
+    if (d->based || (!chosen && !version_none(base))) {
         return;
     }
     d->based = true;
@@ -325,6 +326,18 @@ static void on_based(struct coordinator *c, struct version base)
     }
     hold_back_at_most(c, 0);
     c->changed = true;
+}
+
+/* Its slots alone become free: older versions are what is left to be restored until this term commits. */
+static void on_base_lost(struct coordinator *c, struct version base)
+{
+    struct decision *d = &c->decision;
+    bool needed = d->readable && !d->based && d->watermark.term < d->term;
+    if (needed && !d->base_lost && !version_none(base) && version_is(base, d->base)) {
+        d->base_lost = true;
+        hold_back_at_most(c, 0);
+        c->changed = true;
+    }
 }
 
 static void on_tick(struct coordinator *c, uint64_t now_ms)
@@ -365,6 +378,8 @@ static void dispatch(struct coordinator *c, const struct event *e)
         (void)choose_base(c, e->version);
     } else if (e->type == EVENT_BASED) {
         on_based(c, e->version);
+    } else if (e->type == EVENT_BASE_LOST) {
+        on_base_lost(c, e->version);
     } else if (e->type == EVENT_DRAIN_ASKED) {
         c->decision.drain_wanted = true;
         c->changed = true;

@@ -279,6 +279,7 @@ void node_step(struct node *n, const struct event *e, struct actions *out)
     case EVENT_PUBLISHED:
     case EVENT_READABLE:
     case EVENT_BASED:
+    case EVENT_BASE_LOST:
     case EVENT_DRAIN_ASKED:
         break; /* the coordinator's */
     }

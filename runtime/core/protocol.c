@@ -30,7 +30,8 @@ enum fate decision_fate(const struct decision *d, struct version v)
         return FATE_UNDECIDED;
     }
     if (v.term < d->term) {
-        return d->based || d->watermark.term == d->term ? FATE_OVER : FATE_UNDECIDED;
+        bool lost = d->base_lost && version_is(v, d->base);
+        return lost || d->based || d->watermark.term == d->term ? FATE_OVER : FATE_UNDECIDED;
     }
     return v.step >= d->horizon || decision_has_open(d, v.step) ? FATE_UNDECIDED : FATE_OVER;
 }
@@ -41,6 +42,7 @@ void decision_encode(const struct decision *d, struct writer *w)
     write_u64(w, d->seq);
     write_u8(w, d->readable);
     write_version(w, d->base);
+    write_u8(w, d->base_lost);
     write_u8(w, d->based);
     write_version(w, d->watermark);
     write_u64(w, d->horizon);
@@ -64,6 +66,9 @@ static bool decision_is_sane(const struct decision *d)
     if (d->base.term >= d->term || (!d->readable && (d->based || !version_none(d->base)))) {
         return false;
     }
+    if (d->base_lost && (version_none(d->base) || version_is(d->base, d->watermark))) {
+        return false;
+    }
     bool decided_here = d->watermark.term == d->term;
     if (decided_here && d->watermark.step >= d->horizon) {
         return false;
@@ -85,6 +90,7 @@ struct decision decision_decode(struct reader *r)
     d.seq = read_u64(r);
     d.readable = read_bool(r);
     d.base = read_version(r);
+    d.base_lost = read_bool(r);
     d.based = read_bool(r);
     d.watermark = read_version(r);
     d.horizon = read_u64(r);

@@ -19,13 +19,15 @@
  *   undecided  if its step is in open[], or not below the horizon,
  *   over       otherwise: aborted, or committed once and superseded by the watermark.
  * A version of an older term is over once `based` is set or the watermark is of this term; only the watermark itself,
- * which may be of an older term (the base of a recovery), stays. What is committed or over never becomes undecided. */
+ * which may be of an older term (the base of a recovery), stays. With `base_lost` the base alone is over: what was
+ * committed before it is what a recovery may come to need. What is committed or over never becomes undecided. */
 struct decision {
     uint64_t term;
     uint64_t seq; /* grows with every change; an older one is ignored */
     bool
         readable; /* what this term restores is chosen: base and nothing else, whoever leads its recovery from now on */
     struct version base; /* VERSION_NONE: nothing, a fresh start */
+    bool base_lost;      /* no good copy of a shard of it is left, and it was not protected yet: its slots are free */
     bool based;          /* recovery of this term is over: the watermark (if any) is protected again in this world */
     struct version watermark; /* newest committed */
     uint64_t horizon;         /* one above the highest step ever heard of in this term; 0: none heard of */
@@ -105,6 +107,7 @@ enum event_type {
     EVENT_PUBLISHED,   /* version, attempt, ok: outcome of ACTION_PUBLISH */
     EVENT_READABLE,    /* version: every owner has it; once kept, the trainers may be told to read it */
     EVENT_BASED,       /* version: recovery is over and this version (or none) is protected in this world */
+    EVENT_BASE_LOST,   /* version: the base, which trainers may have read, can neither be protected nor restored */
     EVENT_DRAIN_ASKED, /* the user wants the newest committed version on storage */
 };
 

@@ -198,40 +198,6 @@ static bool drain_may_be_asked(const struct sim *s)
            (waits && m->coordinator != NULL);
 }
 
-static bool has_good_copy(const struct sim *s, uint32_t shard, struct version version)
-{
-    for (uint32_t machine = 0; machine < SIM_MACHINES; machine++) {
-        const struct segment *segment = &s->machines[machine].segments[shard];
-        for (uint32_t i = 0; i < s->slots; i++) {
-            const struct memory_slot *memory = &segment->slots[i];
-            if (version_is(memory->version, version) && memory->state == SLOT_VERIFIED &&
-                hash128_is(sim_root(memory->value), memory->root)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* A base that was never committed may have one copy of a shard, and that may go bad after the trainers have read it
- * and before another is made of it. Then it cannot be protected any more, and its slots and those of the committed
- * version before it stay until the job is started again. */
-static bool base_is_lost(const struct sim *s)
-{
-    const struct sim_term *term = sim_newest_term(s);
-    const struct decision *d = term != NULL ? &s->machines[term->machine_of_node[0]].kept : NULL;
-    if (d == NULL || d->term != term->term || !d->readable || d->based || d->watermark.term == d->term ||
-        version_none(d->base) || storage_find(s, d->base) != NULL) {
-        return false;
-    }
-    for (uint32_t shard = 0; shard < s->shards; shard++) {
-        if (!has_good_copy(s, shard, d->base)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* True when the schedule has shown all that it is to show. */
 static bool is_over(struct sim *s)
 {
@@ -243,11 +209,6 @@ static bool is_over(struct sim *s)
         return true;
     }
     if (!progressed(s)) {
-        if (base_is_lost(s) && recover_stands(s)) {
-            sim_log(s, "the base is lost, the job is started again");
-            s->totals.lost_bases++;
-            recover_form_soon(s);
-        }
         if (s->now > s->calm_at + PROGRESS_MS) {
             sim_fail(s, "progress: all is healed and nothing is %s",
                      is_of_calm(s, s->anchor.version) ? "published" : "committed");

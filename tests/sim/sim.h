@@ -47,7 +47,8 @@ enum trait {
     TRAIT_TEARS,
     TRAIT_MENDS,
     TRAIT_NAMESAKES,
-    TRAIT_TWINS_DIFFER
+    TRAIT_TWINS_DIFFER,
+    TRAIT_BASE_GOES_BAD
 };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
@@ -131,7 +132,7 @@ struct sim_term {
     bool drains[SIM_NODES];
     uint32_t joined;
     bool planned; /* inventories were read: what an older coordinator says after that binds nobody */
-    bool training, based;
+    bool training, based, base_lost;
     bool dawdles; /* storage lets its recovery wait, while it is cut off and does not notice */
     uint64_t planned_ms;
     struct version plan;
@@ -230,7 +231,7 @@ struct queued {
 struct totals {
     uint64_t schedules, events, commits, recoveries, from_storage, publishes, faults;
     uint64_t superseded_plans; /* of terms after which another had planned: see check_plan */
-    uint64_t lost_bases;       /* which only a new start of the job got over: see base_is_lost */
+    uint64_t lost_bases;
 };
 
 struct sim {
@@ -346,6 +347,7 @@ void recover_form(struct sim *s);
 void recover_join(struct sim *s, const struct task *t);
 void recover_begin(struct sim *s, uint32_t machine);
 void recover_tick(struct sim *s, uint32_t machine);
+void recover_refused(struct sim *s, uint32_t machine, const struct event *refused);
 void recover_inventory(struct sim *s, const struct task *t);
 void recover_stored(struct sim *s, const struct task *t);
 void recover_fetch(struct sim *s, const struct task *t);
@@ -382,6 +384,7 @@ void fault_strike(struct sim *s);
 /* A drain is asked for, and the coordinator's agent dies with all that it alone knew of it. */
 void fault_ask_and_crash(struct sim *s);
 /* A copy of what was decided last goes bad, and that is found at once. */
+void fault_damage_base(struct sim *s, const struct sim_term *term);
 void fault_damage_found(struct sim *s);
 void fault_cut_off(struct sim *s, uint32_t machine);
 /* NONE32: the whole network. */

@@ -232,7 +232,7 @@ static void act(struct sim *s, uint32_t machine, const struct action *a)
 static bool for_coordinator(enum event_type type)
 {
     return type == EVENT_READY || type == EVENT_REFUSED || type == EVENT_DRAINED || type == EVENT_PUBLISHED ||
-           type == EVENT_READABLE || type == EVENT_BASED || type == EVENT_DRAIN_ASKED;
+           type == EVENT_READABLE || type == EVENT_BASED || type == EVENT_BASE_LOST || type == EVENT_DRAIN_ASKED;
 }
 
 /* Runs one machine; its actions are copied first, because carrying them out may feed the next event. */
@@ -268,6 +268,7 @@ void agent_feed(struct sim *s, uint32_t machine, struct event event)
     if (for_coordinator(event.type)) {
         if (m->coordinator != NULL) {
             step_machine(s, machine, &event, true);
+            recover_refused(s, machine, &event);
         }
         return;
     }
@@ -297,7 +298,7 @@ void agent_tick(struct sim *s, uint32_t machine)
             send_node(s, machine, node, (struct event){.type = EVENT_DECISION, .decision = *d});
         }
     }
-    if (m->recovery != NULL) {
+    if (m->coordinator != NULL) {
         recover_tick(s, machine);
     }
 }

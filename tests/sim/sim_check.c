@@ -265,6 +265,21 @@ static struct decision through_wire(struct sim *s, const struct decision *d)
     return again;
 }
 
+/* Nobody within reach, nor storage, could give what is missing of it. */
+static void check_base_lost(struct sim *s, uint32_t machine, struct version base)
+{
+    for (uint32_t shard = 0; shard < s->shards; shard++) {
+        bool found = false;
+        for (uint32_t i = 0; i < SIM_MACHINES && !found; i++) {
+            found = s->machines[i].agent_up && sim_reach(s, machine, i) && has_good_copy(s, i, shard, base);
+        }
+        if (!found && storage_find(s, base) == NULL) {
+            return;
+        }
+    }
+    sim_fail(s, "recovery: " V_FMT " is said to be lost, and all of it is there", V_ARG(base));
+}
+
 void check_decision(struct sim *s, uint32_t machine)
 {
     struct decision *d = &s->machines[machine].kept;
@@ -288,6 +303,11 @@ void check_decision(struct sim *s, uint32_t machine)
         } else {
             check_superseded_commit(s, w);
         }
+    }
+    if (d->base_lost && !term->base_lost) {
+        term->base_lost = true;
+        s->totals.lost_bases++;
+        check_base_lost(s, machine, d->base);
     }
     if (d->based && !term->based) {
         term->based = true;

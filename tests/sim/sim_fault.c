@@ -159,6 +159,41 @@ static void scrub(struct sim *s, uint32_t machine)
     }
 }
 
+/* The machine with the only copy, NONE32 if there are more or none. */
+static uint32_t only_copy(const struct sim *s, uint32_t shard, struct version version, uint32_t *slot_out)
+{
+    uint32_t found = NONE32;
+    for (uint32_t i = 0; i < SIM_MACHINES * s->slots; i++) {
+        const struct memory_slot *memory = &s->machines[i / s->slots].segments[shard].slots[i % s->slots];
+        if (memory->state == SLOT_VERIFIED && version_is(memory->version, version)) {
+            if (found != NONE32) {
+                return NONE32;
+            }
+            found = i / s->slots;
+            *slot_out = i % s->slots;
+        }
+    }
+    return found;
+}
+
+/* Trainers have read a base that was never decided, and each shard's only copy of it goes bad before there is another.
+ */
+void fault_damage_base(struct sim *s, const struct sim_term *term)
+{
+    if (!sim_trait(s, TRAIT_BASE_GOES_BAD, 100) || version_cmp(term->base, s->anchor.version) <= 0 ||
+        storage_find(s, term->base) != NULL) {
+        return;
+    }
+    for (uint32_t shard = 0; shard < s->shards; shard++) {
+        uint32_t slot, machine = only_copy(s, shard, term->base, &slot);
+        if (machine != NONE32) {
+            sim_log(s, "m%u: the only copy of shard %u of the base goes bad", machine, shard);
+            s->machines[machine].segments[shard].slots[slot].value ^= 1;
+            s->machines[machine].damaged_ms[shard] = s->now;
+        }
+    }
+}
+
 static void damage_slot(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];

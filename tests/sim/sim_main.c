@@ -161,7 +161,7 @@ static double seconds(void)
 static void print_sums(const struct totals *t, double took, bool ok)
 {
     printf("%" PRIu64 " schedules, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64 " terms, %" PRIu64
-           " of them planned after a newer one, %" PRIu64 " started again for a lost base, %" PRIu64
+           " of them planned after a newer one, %" PRIu64 " lost bases, %" PRIu64
            " restores from storage only, %" PRIu64 " commits, %" PRIu64 " publishes, %.0f schedules/s, %s\n",
            t->schedules, t->events, t->faults, t->recoveries, t->superseded_plans, t->lost_bases, t->from_storage,
            t->commits, t->publishes, (double)t->schedules / took, ok ? "0 violations" : "VIOLATIONS");

@@ -273,7 +273,7 @@ static void emit(void *ctx, const struct recovery_action *action);
 void recover_begin(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
-    if (m->coordinator == NULL || m->term->joined < s->nodes || m->kept.based) {
+    if (m->coordinator == NULL || m->term->joined < s->nodes || m->kept.based || m->kept.base_lost) {
         return; /* it begins when the last one joins, or when this agent is back */
     }
     bool fresh = m->kept.readable && version_none(m->kept.base);
@@ -386,9 +386,38 @@ void recover_tick(struct sim *s, uint32_t machine)
         m->recovery = NULL;
         return;
     }
+    if (m->recovery == NULL) {
+        return;
+    }
     report_reach(s, machine, false);
     recovery_tick(s->machines[machine].recovery, sim_clock(s, machine));
     note_plan(s, machine);
+}
+
+static void lose_base(struct sim *s, uint32_t machine, struct version base)
+{
+    sim_log(s, "the base of term %" PRIu64 ", %" PRIu64 ".%" PRIu64 ", is lost", s->machines[machine].term->term,
+            base.term, base.step);
+    struct task *t = recovery_task(s, machine, 1, TASK_LOCAL);
+    t->event = (struct event){.type = EVENT_BASE_LOST, .term = t->term, .version = base};
+}
+
+/* A save found no slot: either the base can be protected, or it must make room. */
+void recover_refused(struct sim *s, uint32_t machine, const struct event *refused)
+{
+    const struct machine *m = &s->machines[machine];
+    const struct decision *d = &m->kept;
+    bool over = d->based || d->base_lost || d->watermark.term == d->term;
+    if (refused->type != EVENT_REFUSED || refused->refusal != REFUSAL_NO_SLOT || m->recovery == NULL || over) {
+        return;
+    }
+    if (recovery_phase(m->recovery) != RECOVERY_FAILED) {
+        recovery_pressed(m->recovery, sim_clock(s, machine));
+    } else if (recovery_failure(m->recovery) == TCK_ERR_UNRECOVERABLE && !version_none(d->base)) {
+        lose_base(s, machine, d->base);
+    } else {
+        recover_begin(s, machine);
+    }
 }
 
 /* The node that it still is, NONE32 if none. */
@@ -576,7 +605,15 @@ static void finish(struct sim *s, uint32_t machine, const struct recovery_action
         check_restore(s, machine, a->version);
         let_trainers_read(s, term, a->version);
         start_training(s, term, a->version);
+        fault_damage_base(s, term);
         return;
+    }
+    if (a->type == RECOVERY_BASE_LOST) {
+        lose_base(s, machine, a->version);
+        return;
+    }
+    if (a->type == RECOVERY_NOTHING && term->training) {
+        return; /* taken up again when a save finds no slot */
     }
     /* Something was saved, but never decided, and is incomplete now: the user says to start afresh. */
     const struct plan *plan = recovery_plan(m->recovery);

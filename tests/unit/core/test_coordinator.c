@@ -537,6 +537,49 @@ Test(coordinator, a_term_has_one_base)
     cr_assert(version_is(decision()->watermark, base));
 }
 
+static void lose_base(struct version base)
+{
+    step((struct event){.type = EVENT_BASE_LOST, .version = base});
+}
+
+Test(coordinator, a_lost_base_makes_room_and_nothing_older_does)
+{
+    struct version base = {TERM - 1, 3}, older = {TERM - 1, 2};
+    step((struct event){.type = EVENT_READABLE, .version = base});
+    lose_base(base);
+    cr_assert_eq(out.items[0].type, ACTION_ANNOUNCE);
+    cr_assert_eq(decision_fate(decision(), base), FATE_OVER);
+    cr_assert_eq(decision_fate(decision(), older), FATE_UNDECIDED);
+    step((struct event){.type = EVENT_BASED, .version = base});
+    cr_assert_not(decision()->based, "what came too late protects nothing");
+    all_ready(7, false);
+    cr_assert(version_is(decision()->watermark, v(7)));
+    cr_assert_eq(decision_fate(decision(), older), FATE_OVER);
+}
+
+Test(coordinator, only_the_base_that_is_not_protected_yet_can_be_lost)
+{
+    struct version base = {TERM - 1, 3}, other = {TERM - 1, 2};
+    lose_base(base);
+    cr_assert_not(decision()->base_lost, "it is not chosen");
+    step((struct event){.type = EVENT_READABLE, .version = base});
+    lose_base(other);
+    lose_base(VERSION_NONE);
+    cr_assert_not(decision()->base_lost);
+    step((struct event){.type = EVENT_BASED, .version = base});
+    lose_base(base);
+    cr_assert_not(decision()->base_lost);
+}
+
+Test(coordinator, a_base_is_not_lost_to_a_term_that_has_committed)
+{
+    struct version base = {TERM - 1, 3};
+    step((struct event){.type = EVENT_READABLE, .version = base});
+    all_ready(7, false);
+    lose_base(base);
+    cr_assert_not(decision()->base_lost);
+}
+
 Test(coordinator, a_base_is_kept_over_a_restart)
 {
     struct version base = {TERM - 1, 3};

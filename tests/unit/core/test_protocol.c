@@ -13,6 +13,7 @@ static struct decision some_decision(void)
                              .seq = 9,
                              .readable = true,
                              .base = {TERM - 1, 30},
+                             .base_lost = true,
                              .based = true,
                              .watermark = {TERM, 10},
                              .horizon = 21,
@@ -53,6 +54,17 @@ Test(protocol, older_terms_stay_until_this_one_is_based_or_has_committed)
     cr_assert_eq(decision_fate(&d, old), FATE_OVER);
 }
 
+Test(protocol, a_lost_base_alone_is_over_until_this_term_has_committed)
+{
+    struct version base = {TERM - 1, 30}, older = {TERM - 1, 20};
+    struct decision d = {.term = TERM, .seq = 1, .readable = true, .base = base, .base_lost = true};
+    cr_assert_eq(decision_fate(&d, base), FATE_OVER);
+    cr_assert_eq(decision_fate(&d, older), FATE_UNDECIDED, "it is what is left to be restored");
+    d.watermark = v(1);
+    d.horizon = 2;
+    cr_assert_eq(decision_fate(&d, older), FATE_OVER);
+}
+
 Test(protocol, newer_terms_are_not_this_decisions_business)
 {
     struct decision d = some_decision();
@@ -89,6 +101,7 @@ Test(protocol, decision_survives_its_encoding)
     cr_assert_eq(got.seq, d.seq);
     cr_assert_eq(got.readable, d.readable);
     cr_assert(version_is(got.base, d.base));
+    cr_assert_eq(got.base_lost, d.base_lost);
     cr_assert_eq(got.based, d.based);
     cr_assert_eq(got.horizon, d.horizon);
     cr_assert_eq(got.not_before, d.not_before);
@@ -114,8 +127,14 @@ Test(protocol, decision_that_no_coordinator_makes_does_not_decode)
     based_on_itself.base.term = TERM;
     struct decision based_on_nothing_readable = some_decision();
     based_on_nothing_readable.readable = false;
-    const struct decision *bad[] = {&descending,    &beyond,          &behind,
-                                    &of_the_future, &based_on_itself, &based_on_nothing_readable};
+    struct decision lost_nothing = some_decision();
+    lost_nothing.base = VERSION_NONE;
+    struct decision lost_and_committed = some_decision();
+    lost_and_committed.watermark = lost_and_committed.base;
+    const struct decision *bad[] = {&descending,      &beyond,
+                                    &behind,          &of_the_future,
+                                    &based_on_itself, &based_on_nothing_readable,
+                                    &lost_nothing,    &lost_and_committed};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         bool failed;
         through_wire(bad[i], &failed);

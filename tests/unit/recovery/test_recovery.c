@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #define V(t, s)   ((struct version){(t), (s)})
@@ -706,6 +707,214 @@ Test(recovery, resumes_with_nothing_if_only_the_same_step_of_another_term_is_lef
 }
 
 /* ---- chance -------------------------------------------------------------------------------------------------- */
+
+/* ---- a base that is lost ------------------------------------------------------------------------------------------
+ */
+
+/* Trainers have read 3.20; node 1 has shard 1, its holder does not get it. The outcome of each holder's tries until no
+ * more of them are made. */
+static void ready_but_for_shard_1(struct course *c)
+{
+    course_init(c);
+    start_with_two_versions(c, 0);
+    owners_fetch(c, V(3, 20));
+    for (uint32_t i = 0; i < NODES; i++) {
+        if (i != 1) {
+            fetched(c, i, holder_of(c, i), V(3, 20), TCK_OK);
+        }
+    }
+    cr_assert(eq(int, phase(c), RECOVERY_PROTECTING));
+}
+
+static bool asks_holder_again(struct course *c)
+{
+    c->count = 0;
+    recovery_tick(c->recovery, 0);
+    return c->count == 1 && c->actions[0].node == holder_of(c, 1);
+}
+
+/* Until the inquest's first question, which is left in actions. */
+static void try_in_vain(struct course *c)
+{
+    uint32_t tries = 0;
+    fetched(c, 1, holder_of(c, 1), V(3, 20), TCK_ERR_CORRUPT);
+    while (asks_holder_again(c)) {
+        cr_assert(lt(u32, tries++, 20), "the holder is asked for ever");
+        fetched(c, 1, holder_of(c, 1), V(3, 20), TCK_ERR_CORRUPT);
+    }
+    cr_assert(eq(u32, c->count, 1));
+}
+
+/* The newest action is a check by this node of its own copy; this is what it finds. */
+static void checked_by(struct course *c, uint32_t node, tck_status_t outcome)
+{
+    const struct recovery_action *a = &c->actions[c->count - 1];
+    cr_assert(eq(int, a->type, RECOVERY_FETCH));
+    cr_assert(eq(u32, a->node, node));
+    cr_assert(eq(u32, a->shard, 1));
+    cr_assert(eq(int, a->source, SOURCE_LOCAL));
+    fetched(c, 1, node, V(3, 20), outcome);
+}
+
+Test(recovery, without_a_save_that_waits_holders_try_for_ever)
+{
+    struct course c;
+    ready_but_for_shard_1(&c);
+    for (uint32_t i = 0; i < 50; i++) {
+        fetched(&c, 1, holder_of(&c, 1), V(3, 20), TCK_ERR_CORRUPT);
+        cr_assert(asks_holder_again(&c));
+    }
+    cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+    course_free(&c);
+}
+
+Test(recovery, base_is_lost_when_each_that_may_have_a_shard_says_it_has_none)
+{
+    struct course c;
+    ready_but_for_shard_1(&c);
+    recovery_pressed(c.recovery, 0);
+    try_in_vain(&c);
+    checked_by(&c, 1, TCK_ERR_CORRUPT);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0), "its holder was not heard");
+    checked_by(&c, holder_of(&c, 1), TCK_ERR_NOENT);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 1));
+    cr_assert(version_is(c.actions[c.count - 1].version, V(3, 20)));
+    cr_assert(eq(int, phase(&c), RECOVERY_LOST));
+    c.count = 0;
+    recovery_tick(c.recovery, 10);
+    cr_assert(eq(u32, c.count, 0), "it is over");
+    course_free(&c);
+}
+
+Test(recovery, one_good_copy_ends_the_inquest_and_is_tried_for_again)
+{
+    struct course c;
+    ready_but_for_shard_1(&c);
+    recovery_pressed(c.recovery, 0);
+    try_in_vain(&c);
+    checked_by(&c, 1, TCK_OK);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0));
+    cr_assert(asks_holder_again(&c));
+    fetched(&c, 1, holder_of(&c, 1), V(3, 20), TCK_OK);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 1));
+    course_free(&c);
+}
+
+Test(recovery, a_holder_that_has_it_after_all_is_done)
+{
+    struct course c;
+    ready_but_for_shard_1(&c);
+    recovery_pressed(c.recovery, 0);
+    try_in_vain(&c);
+    checked_by(&c, 1, TCK_ERR_CORRUPT);
+    checked_by(&c, holder_of(&c, 1), TCK_OK);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 1));
+    course_free(&c);
+}
+
+Test(recovery, no_base_is_lost_while_a_witness_cannot_be_heard)
+{
+    struct course c;
+    ready_but_for_shard_1(&c);
+    recovery_pressed(c.recovery, 0);
+    try_in_vain(&c);
+    checked_by(&c, 1, TCK_ERR_TIMEDOUT);
+    cr_assert(asks_holder_again(&c), "nothing follows from silence");
+    try_in_vain(&c);
+    recovery_node_down(c.recovery, 1, 0);
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0), "what was asked before counts for nothing");
+    cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+    course_free(&c);
+}
+
+Test(recovery, base_is_not_lost_while_storage_has_it)
+{
+    struct course c;
+    course_init(&c);
+    list_stored(&c, V(3, 20));
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(&c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
+    }
+    recovery_asked_all(c.recovery, 0);
+    owners_fetch(&c, V(3, 20));
+    for (uint32_t i = 0; i < NODES; i++) {
+        fetched(&c, i, holder_of(&c, i), V(3, 20), i == 1 ? TCK_ERR_CORRUPT : TCK_OK);
+    }
+    recovery_pressed(c.recovery, 0);
+    (void)asks_holder_again(&c);
+    try_in_vain(&c);
+    checked_by(&c, 1, TCK_ERR_CORRUPT);
+    checked_by(&c, holder_of(&c, 1), TCK_ERR_NOENT);
+    cr_assert(eq(int, c.actions[c.count - 1].source, SOURCE_STORAGE));
+    fetched(&c, 1, holder_of(&c, 1), V(3, 20), TCK_OK);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 1));
+    course_free(&c);
+}
+
+/* Node 9 is outside the world and has shard 1 too. */
+static void press_with_a_stranger(struct course *c)
+{
+    course_init(c);
+    list_nothing(c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
+    }
+    struct inventory stranger = fixture_inventory(&c->world, 0);
+    stranger.node.agent_id = 999;
+    snprintf(stranger.node.name, sizeof(stranger.node.name), "stranger");
+    fixture_hold(&stranger, &c->world, 1, V(3, 20));
+    recovery_inventory(c->recovery, &stranger, 0);
+    recovery_asked_all(c->recovery, 0);
+    owners_fetch(c, V(3, 20));
+    for (uint32_t i = 0; i < NODES; i++) {
+        fetched(c, i, holder_of(c, i), V(3, 20), i == 1 ? TCK_ERR_CORRUPT : TCK_OK);
+    }
+    recovery_pressed(c->recovery, 0);
+    (void)asks_holder_again(c);
+    try_in_vain(c);
+    checked_by(c, 1, TCK_ERR_CORRUPT);
+    checked_by(c, holder_of(c, 1), TCK_ERR_NOENT);
+}
+
+Test(recovery, a_node_outside_the_world_is_asked_for_its_copy)
+{
+    struct course c;
+    press_with_a_stranger(&c);
+    const struct recovery_action *a = &c.actions[c.count - 1];
+    cr_assert(strcmp(a->from.name, "stranger") == 0);
+    cr_assert(eq(u32, a->node, holder_of(&c, 1)));
+    fetched(&c, 1, a->node, V(3, 20), TCK_OK);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 1));
+    course_free(&c);
+}
+
+Test(recovery, what_a_node_outside_the_world_sends_is_bad_only_if_it_is_so_again)
+{
+    struct course c;
+    press_with_a_stranger(&c);
+    for (uint32_t i = 0; i < MAX_TRIES; i++) {
+        cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0));
+        fetched(&c, 1, holder_of(&c, 1), V(3, 20), TCK_ERR_CORRUPT);
+    }
+    cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 1));
+    course_free(&c);
+}
+
+Test(recovery, a_node_outside_the_world_may_be_out_of_reach_for_a_while)
+{
+    struct course c;
+    press_with_a_stranger(&c);
+    fetched(&c, 1, holder_of(&c, 1), V(3, 20), TCK_ERR_UNREACHABLE);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0));
+    (void)asks_holder_again(&c);
+    try_in_vain(&c);
+    checked_by(&c, 1, TCK_ERR_CORRUPT);
+    checked_by(&c, holder_of(&c, 1), TCK_ERR_NOENT);
+    recovery_fetched(c.recovery, holder_of(&c, 1), 1, V(3, 20), TCK_ERR_UNREACHABLE, WAIT_MS);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 1));
+    course_free(&c);
+}
 
 /* Which copies are corrupt: bit (version * NODES + shard) * 2 + (0 for the owner's copy, 1 for the holder's). */
 struct damage {
