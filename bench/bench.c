@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define DEFAULT_ROUNDS 7
+#define EXIT_SKIPPED   77
 
 static const char *current_id;
 
@@ -36,12 +37,17 @@ static void print_line(json_t *object)
     json_free(object);
 }
 
-static void print_error(const char *id, const char *why)
+static void print_reason(const char *id, const char *kind, const char *why)
 {
     json_t *line = json_object();
     (void)json_add_str(line, "id", id);
-    (void)json_add_str(line, "error", why);
+    (void)json_add_str(line, kind, why);
     print_line(line);
+}
+
+static void print_error(const char *id, const char *why)
+{
+    print_reason(id, "error", why);
 }
 
 void bench_die(const char *fmt, ...)
@@ -53,6 +59,17 @@ void bench_die(const char *fmt, ...)
     va_end(args);
     print_error(current_id, text);
     _exit(EXIT_FAILURE);
+}
+
+void bench_skip(const char *fmt, ...)
+{
+    char text[ERROR_TEXT_BYTES + 64];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    print_reason(current_id, "skipped", text);
+    _exit(EXIT_SKIPPED);
 }
 
 void bench_check(tck_status_t status, const struct error *err, const char *what)
@@ -232,14 +249,15 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
     return remove(path);
 }
 
-static bool run_entry(const struct bench_entry *entry, const char *parent, uint32_t rounds)
+/* Its exit status. */
+static int run_entry(const struct bench_entry *entry, const char *parent, const struct bench *common)
 {
-    struct bench bench = {.rounds = rounds};
+    struct bench bench = *common;
     current_id = entry->id;
     snprintf(bench.dir, sizeof(bench.dir), "%s/bench-XXXXXX", parent);
     if (mkdtemp(bench.dir) == NULL) {
         print_error(entry->id, strerror(errno));
-        return false;
+        return EXIT_FAILURE;
     }
     pid_t pid = fork();
     if (pid == 0) {
@@ -254,7 +272,7 @@ static bool run_entry(const struct bench_entry *entry, const char *parent, uint3
         print_error(entry->id, pid < 0 ? "cannot fork" : strsignal(WTERMSIG(status)));
     }
     nftw(bench.dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-    return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS;
+    return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
 }
 
 static bool is_wanted(const char *id, char **wanted, int count)
@@ -267,35 +285,50 @@ static bool is_wanted(const char *id, char **wanted, int count)
     return count == 0;
 }
 
+static int run_entries(const struct bench_entry *entries, size_t count, char **wanted, int wanted_count,
+                       const char *dir, const struct bench *common)
+{
+    uint32_t ran = 0, skipped = 0;
+    bool ok = true;
+    for (size_t i = 0; i < count; i++) {
+        if (is_wanted(entries[i].id, wanted, wanted_count)) {
+            int status = run_entry(&entries[i], dir, common);
+            skipped += status == EXIT_SKIPPED;
+            ok = ok && (status == EXIT_SUCCESS || status == EXIT_SKIPPED);
+            ran++;
+        }
+    }
+    return !ok ? EXIT_FAILURE : ran > 0 && skipped == ran ? EXIT_SKIPPED : EXIT_SUCCESS;
+}
+
 int bench_main(int argc, char **argv, const struct bench_entry *entries, size_t count)
 {
-    static const struct option options[] = {
-        {"rounds", required_argument, NULL, 'r'}, {"dir", required_argument, NULL, 'd'}, {0}};
-    uint32_t rounds = DEFAULT_ROUNDS;
+    static const struct option options[] = {{"rounds", required_argument, NULL, 'r'},
+                                            {"dir", required_argument, NULL, 'd'},
+                                            {"mib", required_argument, NULL, 'm'},
+                                            {0}};
+    struct bench common = {.rounds = DEFAULT_ROUNDS};
     const char *dir = ".";
     int opt;
-    while ((opt = getopt_long(argc, argv, "r:d:", options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "r:d:m:", options, NULL)) != -1) {
         switch (opt) {
         case 'r':
-            rounds = (uint32_t)strtoul(optarg, NULL, 10);
+            common.rounds = (uint32_t)strtoul(optarg, NULL, 10);
             break;
         case 'd':
             dir = optarg;
             break;
+        case 'm':
+            common.mib = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
         default:
-            fprintf(stderr, "usage: %s [--rounds N] [--dir DIR] [ID...]\n", argv[0]);
+            fprintf(stderr, "usage: %s [--rounds N] [--dir DIR] [--mib N] [ID...]\n", argv[0]);
             return 2;
         }
     }
-    if (rounds < 1 || rounds > BENCH_ROUNDS_MAX) {
+    if (common.rounds < 1 || common.rounds > BENCH_ROUNDS_MAX) {
         fprintf(stderr, "--rounds takes 1 to %d\n", BENCH_ROUNDS_MAX);
         return 2;
     }
-    bool ok = true;
-    for (size_t i = 0; i < count; i++) {
-        if (is_wanted(entries[i].id, argv + optind, argc - optind)) {
-            ok = run_entry(&entries[i], dir, rounds) && ok;
-        }
-    }
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_entries(entries, count, argv + optind, argc - optind, dir, &common);
 }

@@ -15,12 +15,13 @@
 
 struct bench {
     uint32_t rounds;
+    uint32_t mib;   /* of state, where a benchmark has no size of its own; 0: what it thinks best */
     char dir[512];  /* on the storage to be measured; this benchmark's own, removed when it has ended */
     char huge[540]; /* tmpfs mounted with huge=advise that memory can be taken from; "" if it cannot be had */
 };
 
 /* One entry of a program's table: it runs in a process of its own, prints its rows, and calls bench_die if it cannot.
- */
+ * The program ends with 0, with 1 if one of them could not run, with 77 if all were skipped. */
 struct bench_entry {
     const char *id;
     void (*run)(const struct bench *bench);
@@ -29,7 +30,9 @@ int bench_main(int argc, char **argv, const struct bench_entry *entries, size_t 
 
 /* Ends this benchmark with the reason why it could not run. */
 _Noreturn void bench_die(const char *fmt, ...) printf_like(1, 2);
-/* The same if status is an error; err may be NULL. */
+/* Ends it because something is missing here. */
+_Noreturn void bench_skip(const char *fmt, ...) printf_like(1, 2);
+/* bench_die if status is an error; err may be NULL. */
 void bench_check(tck_status_t status, const struct error *err, const char *what);
 void *bench_alloc(size_t bytes);
 
