@@ -8,6 +8,9 @@
  *     every step:  tck_fence; <optimizer step>; tck_save_if_needed
  *     tck_detach
  *
+ * Records may lie on CUDA devices. Then libtierckpt_cuda.so is loaded, from beside this library, and tck_set_stream
+ * says which stream the training uses; nothing else changes.
+ *
  * attach, register and restore are collective: each rank of the job calls them, in the same order. They use the
  * caller's allgather (tck_oob_t) and nothing else to reach other ranks. No other call waits for another rank,
  * except tck_wait, which is told how long. The library never exits, aborts, prints, or installs a signal handler.
@@ -142,8 +145,14 @@ typedef enum tck_dtype {
 
 typedef enum tck_when {
     TCK_LAZY,  /* does not change before the next tck_fence: copied in the background */
-    TCK_EAGER, /* may change at once (RNG state, counters): copied inside the save call */
+    TCK_EAGER, /* may change at once (RNG state, counters): copied inside the save call; on a device copied aside, on
+                  the stream of tck_set_stream, before what that is given next */
 } tck_when_t;
+
+typedef enum tck_memory {
+    TCK_HOST, /* ordinary memory */
+    TCK_CUDA, /* of a CUDA device */
+} tck_memory_t;
 
 /* One tensor piece of this rank, contiguous in C order. */
 typedef struct tck_record {
@@ -154,15 +163,18 @@ typedef struct tck_record {
     uint64_t global_shape[TCK_MAX_NDIM]; /* of the whole tensor, in elements */
     uint64_t offset[TCK_MAX_NDIM];       /* where this piece begins in it */
     uint64_t local_shape[TCK_MAX_NDIM];  /* of this piece; offset + local_shape <= global_shape */
-    void *addr;                          /* host memory, readable for a save, writable for a restore */
+    void *addr;                          /* readable for a save, writable for a restore */
     const char *replica_group;           /* name of the set of ranks that hold identical bytes of this piece at every
                                             step (data-parallel twins), equal on all of them and on no others; NULL:
                                             the piece is this rank's alone */
     tck_when_t when;
-} tck_record_t;
+    tck_memory_t memory; /* of which kind addr is; it is no part of the layout */
+    int device;          /* TCK_CUDA: the device's number, as the CUDA runtime counts in this process */
+} tck_record_t;          /* a struct_size that ends before memory means TCK_HOST */
 
 /* Adds a record; key, shapes and group are copied, the memory at addr is not and must stay until detach or
- * tck_set_address. *record_out, if not NULL, gets the record's number for tck_set_address. Before tck_register only. */
+ * tck_set_address. *record_out, if not NULL, gets the record's number for tck_set_address. Before tck_register only.
+ * TCK_ERR_UNSUPPORTED: it lies on a CUDA device, and the text says which module or device is missing. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_add_record(tck_client_t *client, const tck_record_t *record,
                                                    uint32_t *record_out);
 
@@ -191,7 +203,8 @@ typedef enum tck_reshard {
 /* Of each record and blob of this key. Before tck_register; it is no part of the layout. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_reshard(tck_client_t *client, const char *key, tck_reshard_t reshard);
 
-/* The tensor has moved; its shape has not. Not while a snapshot is being copied (after tck_fence). */
+/* The tensor has moved; its shape has not, nor has its device. Not while a snapshot is being copied (after tck_fence;
+ * of records on devices it then waits for the copy). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr);
 
 /* Closes the record table, agrees on the layout with all ranks, and has the agents allocate and touch all memory that
@@ -220,8 +233,19 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t 
  * never commits. TCK_ERR_BUSY if the snapshot before it is still being copied (tck_fence was not called). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t flags);
 
+/* The stream (a cudaStream_t; NULL: the default stream) that training uses on a device on which records lie; to be
+ * called again whenever it is another one. A snapshot copies what that stream's work has made of the records when the
+ * save is called, and tck_fence has the stream wait for the copies, not the caller. Until it is called for each such
+ * device, snapshots follow the default stream, and tck_fence waits itself. TCK_ERR_INVAL: no record lies there. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_set_stream(tck_client_t *client, int device, void *stream);
+
 /* Must be called before the records' memory changes (right before the next optimizer step): waits until the lazy
- * records are copied. It waits for the agent at most the configured block time, then gives the snapshot up. */
+ * records are copied. It waits for the agent at most the configured block time, then gives the snapshot up.
+ * Records on devices may be changed by work that is given to the stream of tck_set_stream after this call: it does not
+ * wait for their copies, only until those are on their way. Who wants to wait calls tck_wait with TCK_STAGE_COPIED.
+ * Neither this nor a save may be called while that stream is being captured into a graph (unless no snapshot is under
+ * way): TCK_ERR_INVAL, and the capture goes on; of a fence that was refused so, nothing is fenced yet. A graph that
+ * changes records is launched after a fence like any other work. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_fence(tck_client_t *client);
 
 typedef enum tck_stage {

@@ -7,6 +7,7 @@
 
 #include <endian.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,15 @@ static tck_status_t check_key(const char *key, struct error *err)
     return check_name("key", key, err);
 }
 
+/* What callers had that knew of host memory alone. */
+#define RECORD_BYTES_BEFORE_MEMORY \
+    ((offsetof(tck_record_t, memory) + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *))
+
+static tck_memory_t memory_of(const tck_record_t *record)
+{
+    return record->struct_size < sizeof(*record) ? TCK_HOST : record->memory;
+}
+
 static tck_status_t check_kind(const tck_record_t *record, struct error *err)
 {
     if ((unsigned)record->dtype >= TCK_DTYPE_COUNT) {
@@ -83,6 +93,9 @@ static tck_status_t check_kind(const tck_record_t *record, struct error *err)
     }
     if (record->when != TCK_LAZY && record->when != TCK_EAGER) {
         return error_set(err, TCK_ERR_INVAL, "when is %d, neither lazy nor eager", (int)record->when);
+    }
+    if ((unsigned)memory_of(record) > TCK_CUDA) {
+        return error_set(err, TCK_ERR_INVAL, "unknown kind of memory %d", (int)record->memory);
     }
     return TCK_OK;
 }
@@ -115,7 +128,7 @@ static tck_status_t check_record(const tck_record_t *record, uint64_t *bytes_out
 {
     tck_status_t status;
 
-    if (record->struct_size < sizeof(*record)) {
+    if (record->struct_size < RECORD_BYTES_BEFORE_MEMORY) {
         return error_set(err, TCK_ERR_INVAL, "struct_size of the record is %zu, %zu is needed", record->struct_size,
                          sizeof(*record));
     }
@@ -189,6 +202,8 @@ tck_status_t layout_add(struct layout *layout, const tck_record_t *record, uint3
     mine = (struct record){.dtype = record->dtype,
                            .ndim = record->ndim,
                            .eager = record->when == TCK_EAGER,
+                           .memory = memory_of(record),
+                           .device = memory_of(record) == TCK_HOST ? 0 : record->device,
                            .addr = record->addr,
                            .bytes = bytes};
     dims_bytes = record->ndim * sizeof(uint64_t);
@@ -485,15 +500,25 @@ tck_status_t layout_build(struct layout *layout, uint32_t rank, uint32_t world_s
     return TCK_OK;
 }
 
+static void free_record(struct record *record)
+{
+    free(record->key);
+    free(record->group);
+    if (record->blob) {
+        free(record->addr);
+    }
+}
+
+void layout_remove_last(struct layout *layout)
+{
+    free_record(&layout->records[--layout->record_count]);
+}
+
 void layout_free(struct layout *layout)
 {
     free_shards(layout);
     for (uint32_t i = 0; i < layout->record_count; i++) {
-        free(layout->records[i].key);
-        free(layout->records[i].group);
-        if (layout->records[i].blob) {
-            free(layout->records[i].addr);
-        }
+        free_record(&layout->records[i]);
     }
     free(layout->records);
     *layout = (struct layout){0};

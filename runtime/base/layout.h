@@ -24,6 +24,8 @@ struct record {
     bool blob;  /* local_shape[0] is the capacity + BLOB_PREFIX_BYTES */
     bool eager; /* blobs always are */
     tck_reshard_t reshard;
+    tck_memory_t memory;
+    int device; /* of TCK_CUDA memory */
     void *addr; /* of a blob: the library's own buffer of local_shape[0] bytes, prefix included */
     uint64_t bytes;
     /* Set by layout_build: */
@@ -57,6 +59,8 @@ must_check tck_status_t layout_add(struct layout *layout, const tck_record_t *re
                                    struct error *err);
 must_check tck_status_t layout_add_blob(struct layout *layout, const char *key, uint64_t capacity, const char *group,
                                         uint32_t *index_out, struct error *err);
+/* Undoes the newest of them. */
+void layout_remove_last(struct layout *layout);
 /* Sorts, splits, assigns offsets and ids, prints the image headers. A key twice in one shard (two pieces of one tensor)
  * opens a second shard for the same group: a safetensors file holds a key once. TCK_ERR_INVAL names the key that was
  * added twice (same group, offset and shape) or whose pieces differ in dtype or global shape. */

@@ -84,6 +84,7 @@ void tck_detach(tck_client_t *client, int job_done)
     copier_free(client->copier);
     save_plan_free(&client->plan);
     slots_close(&client->slots);
+    cuda_free(client->cuda);
     session_close(&client->session);
     layout_free(&client->layout);
     free(client);
@@ -91,11 +92,44 @@ void tck_detach(tck_client_t *client, int job_done)
 
 /* ---- what is saved ------------------------------------------------------------------------------------------- */
 
+/* A record on a device needs the module and the device. */
+static tck_status_t place_record(struct tck_client *client, const struct record *record)
+{
+    tck_status_t status = TCK_OK;
+
+    if (record->memory == TCK_HOST) {
+        return TCK_OK;
+    }
+    if (client->cuda == NULL) {
+        status = cuda_new(client->cuda_module, &client->cuda, &client->error);
+    }
+    if (status == TCK_OK) {
+        status =
+            cuda_place_record(client->cuda, record->device, record->bytes > 0 ? record->addr : NULL, &client->error);
+    }
+    return status == TCK_OK ? status : error_prefix(&client->error, "record \"%.200s\"", record->key);
+}
+
 tck_status_t tck_add_record(tck_client_t *client, const tck_record_t *record, uint32_t *record_out)
 {
     tck_status_t status = check_state(client, CLIENT_ATTACHED);
+    uint32_t number = 0;
 
-    return status == TCK_OK ? layout_add(&client->layout, record, record_out, &client->error) : status;
+    if (status == TCK_OK) {
+        status = layout_add(&client->layout, record, &number, &client->error);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = place_record(client, &client->layout.records[number]);
+    if (status != TCK_OK) {
+        layout_remove_last(&client->layout);
+        return status;
+    }
+    if (record_out != NULL) {
+        *record_out = number;
+    }
+    return TCK_OK;
 }
 
 tck_status_t tck_add_blob(tck_client_t *client, const char *key, size_t capacity, const char *replica_group)
@@ -184,9 +218,19 @@ tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr)
     if (addr == NULL && moved->bytes > 0) {
         return error_set(&client->error, TCK_ERR_INVAL, "record \"%.200s\": no address", moved->key);
     }
+    if (client->state == CLIENT_REGISTERED && !client->stall_open) {
+        saver_wait(&client->saver); /* a fence does not wait for copies from devices */
+    }
     if (client->state == CLIENT_REGISTERED && !saver_idle(&client->saver)) {
         return error_set(&client->error, TCK_ERR_BUSY, "record \"%.200s\" is being copied; tck_fence comes first",
                          moved->key);
+    }
+    if (moved->memory == TCK_CUDA && moved->bytes > 0) {
+        tck_status_t status = cuda_place_record(client->cuda, moved->device, addr, &client->error);
+
+        if (status != TCK_OK) {
+            return error_prefix(&client->error, "record \"%.200s\"", moved->key);
+        }
     }
     moved->addr = addr;
     if (client->state == CLIENT_REGISTERED) {
@@ -237,8 +281,12 @@ static void close_stall(struct tck_client *client, uint64_t fence_ns)
 static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to_storage, bool *started_out)
 {
     uint64_t begin_ns = clock_ns();
-    tck_status_t status = saver_begin(&client->saver, step, to_storage, started_out, &client->error);
+    tck_status_t status;
 
+    if (!client->stall_open) {
+        saver_wait(&client->saver); /* a fence does not wait for copies from devices */
+    }
+    status = saver_begin(&client->saver, step, to_storage, started_out, &client->error);
     if (status == TCK_ERR_BUSY) {
         return error_set(&client->error, status, "the snapshot before this one is being copied; tck_fence comes first");
     }
@@ -305,17 +353,28 @@ tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t 
     return begin_save(client, step, (flags & TCK_SAVE_STORAGE) != 0, &started);
 }
 
+tck_status_t tck_set_stream(tck_client_t *client, int device, void *stream)
+{
+    if (client->cuda == NULL) {
+        return error_set(&client->error, TCK_ERR_INVAL, "no record lies on CUDA device %d", device);
+    }
+    return cuda_set_stream(client->cuda, device, stream, &client->error);
+}
+
 tck_status_t tck_fence(tck_client_t *client)
 {
+    tck_status_t status;
     uint64_t begin_ns;
 
     if (!client->stall_open) {
         return TCK_OK;
     }
     begin_ns = clock_ns();
-    saver_wait(&client->saver);
-    close_stall(client, clock_ns() - begin_ns);
-    return TCK_OK;
+    status = saver_fence(&client->saver, &client->error);
+    if (status == TCK_OK) {
+        close_stall(client, clock_ns() - begin_ns);
+    }
+    return status;
 }
 
 tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms)

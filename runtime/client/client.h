@@ -20,8 +20,12 @@ struct tck_client {
     struct save_plan plan;
     struct copier *copier;
     struct saver saver;
+    /* once a record lies on a device: */
+    struct cuda *cuda;       /* NULL: none does */
+    const char *cuda_module; /* of tests: loaded in place of the real one; NULL: none */
     uint64_t segment_bytes;
     uint32_t page_bytes;
+    tck_status_t placed;   /* what became of the bytes of a restore that all ranks had agreed upon */
     bool asked;            /* a restore was asked for in this term, of */
     uint64_t restore_step; /* this step */
     /* of the trainer's thread: */

@@ -17,6 +17,12 @@ static uint64_t pieces_of(uint64_t bytes)
     return (bytes + COPY_BATCH_BYTES - 1) / COPY_BATCH_BYTES;
 }
 
+/* Others have their own way (cuda.h). */
+static bool is_ours(const struct record *record)
+{
+    return record->memory == TCK_HOST;
+}
+
 static void add_pieces(struct copy_list *list, const struct record *record, uint8_t *addr)
 {
     for (uint64_t at = 0; at < record->bytes; at += COPY_BATCH_BYTES) {
@@ -51,7 +57,9 @@ tck_status_t copy_list_build(const struct layout *layout, const struct shard *sh
     uint64_t count = 1; /* an empty list has arrays too */
 
     for (uint32_t i = 0; i < shard->record_count; i++) {
-        count += pieces_of(layout->records[shard->records[i]].bytes);
+        const struct record *record = &layout->records[shard->records[i]];
+
+        count += is_ours(record) ? pieces_of(record->bytes) : 0;
     }
     if (count <= UINT32_MAX) {
         list.pieces = calloc(count, sizeof(*list.pieces));
@@ -62,7 +70,11 @@ tck_status_t copy_list_build(const struct layout *layout, const struct shard *sh
         return error_set(err, TCK_ERR_NOMEM, "no memory for a copy list of %u records", shard->record_count);
     }
     for (uint32_t i = 0; i < shard->record_count; i++) {
-        add_pieces(&list, &layout->records[shard->records[i]], addrs[shard->records[i]]);
+        const struct record *record = &layout->records[shard->records[i]];
+
+        if (is_ours(record)) {
+            add_pieces(&list, record, addrs[shard->records[i]]);
+        }
     }
     cut_batches(&list);
     *out = list;

@@ -21,7 +21,8 @@ struct copy_list {
     uint64_t bytes;
 };
 
-/* addrs has, for each record of the layout, where its bytes are. Freed with copy_list_free. */
+/* Of records in host memory; addrs has, for each record of the layout, where its bytes are. Freed with copy_list_free.
+ */
 must_check tck_status_t copy_list_build(const struct layout *layout, const struct shard *shard, uint8_t *const *addrs,
                                         struct copy_list *out, struct error *err);
 /* The record of this shard has moved. */

@@ -3,7 +3,6 @@
 #include "client/programs.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +32,8 @@ static bool look_in(struct search *search, const char *dir)
     return executable(search->found.keeper, dir, KEEPER) && executable(search->found.agent, dir, AGENT);
 }
 
-/* The directory of the shared object that holds this function. */
-static bool library_dir(char out[PATH_MAX])
+/* The shared object, that is, that holds this function. */
+bool library_dir(char out[PATH_MAX])
 {
     Dl_info info;
     char *slash;

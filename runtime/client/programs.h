@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include <limits.h>
+#include <stdbool.h>
 
 struct programs {
     char keeper[PATH_MAX];
@@ -14,5 +15,8 @@ struct programs {
 /* Looks into $TIERCKPT_BIN_DIR, or, if that is not set, into ../bin, ../libexec/tierckpt and the directory of the
  * loaded library, then into the directory of the installation. The error names all places. */
 must_check tck_status_t programs_find(struct programs *out, struct error *err);
+
+/* The directory of the loaded library. */
+bool library_dir(char out[PATH_MAX]);
 
 #endif

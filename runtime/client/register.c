@@ -135,6 +135,9 @@ static tck_status_t memory_step(void *ctx, struct error *err)
     struct msg_segments segments;
     tck_status_t status = session_register(&client->session, &segments, err);
 
+    if (client->cuda != NULL) {
+        client->slots.pins = cuda_pins(client->cuda);
+    }
     return status == TCK_OK ? slots_adopt(&client->slots, &client->session, &client->layout, &segments, err) : status;
 }
 
@@ -198,6 +201,10 @@ static tck_status_t make_ready(struct tck_client *client, struct error *err)
 
     if (status == TCK_OK && !again) {
         status = save_plan_build(&client->layout, &client->plan, err);
+    }
+    if (status == TCK_OK && client->cuda != NULL) {
+        client->plan.cuda = client->cuda;
+        status = cuda_prepare(client->cuda, &client->layout, err);
     }
     if (status == TCK_OK && !again) {
         status = start_copier(client, err);

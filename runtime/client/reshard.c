@@ -246,9 +246,63 @@ static tck_status_t check(const struct resharding *r, const struct record *recor
     return TCK_OK;
 }
 
+/* ---- onto a device, by way of the scratch memory ----------------------------------------------------------------- */
+
+static tck_status_t write_device(const struct resharding *r, const struct record *record, uint64_t at, uint64_t bytes)
+{
+    return cuda_write(r->client->cuda, record->device, (uint8_t *)record->addr + at, r->scratch, bytes, r->err);
+}
+
+/* The slabs of a record lie one after the other in it. */
+static tck_status_t place_box_there(const struct resharding *r, const struct record *record,
+                                    const struct origin *origin)
+{
+    struct slabs slabs = slabs_of(record->local_shape, record->ndim, SCRATCH_BYTES / WIDEST);
+    tck_box_t part = part_of(record, origin);
+    tck_status_t status = TCK_OK;
+    uint64_t at = 0;
+    struct box box;
+
+    while (status == TCK_OK && slabs_next(&slabs, &box)) {
+        uint64_t bytes = box_count(&box) * dtype_bytes(record->dtype);
+
+        for (uint32_t d = 0; d < box.ndim; d++) {
+            part.offset[d] = record->offset[d] + box.at[d];
+            part.local_shape[d] = box.size[d];
+        }
+        status = pass_on(r, tck_read_box(r->published, &part, r->scratch));
+        if (status == TCK_OK) {
+            status = write_device(r, record, at, bytes);
+        }
+        at += bytes;
+    }
+    return status;
+}
+
+static tck_status_t place_entry_there(const struct resharding *r, const struct record *record, uint64_t entry)
+{
+    tck_status_t status = TCK_OK;
+
+    for (uint64_t at = 0; at < record->bytes && status == TCK_OK; at += SCRATCH_BYTES) {
+        uint64_t left = record->bytes - at, bytes = left < SCRATCH_BYTES ? left : SCRATCH_BYTES;
+
+        status = pass_on(r, tck_read_entry(r->published, entry, at, bytes, r->scratch));
+        if (status == TCK_OK) {
+            status = write_device(r, record, at, bytes);
+        }
+    }
+    return status;
+}
+
 static tck_status_t place(const struct resharding *r, const struct record *record, const struct origin *origin)
 {
     tck_box_t part = part_of(record, origin);
+    if (record->memory == TCK_CUDA && origin->source == FROM_BOX) {
+        return place_box_there(r, record, origin);
+    }
+    if (record->memory == TCK_CUDA && origin->source == FROM_ENTRY) {
+        return place_entry_there(r, record, origin->entry);
+    }
     switch (origin->source) {
     case FROM_BOX:
         return pass_on(r, tck_read_box(r->published, &part, record->addr));

@@ -199,12 +199,38 @@ static void free_lists(const struct layout *layout, struct copy_list *lists)
     free(lists);
 }
 
-static void copy_images(struct tck_client *client, const struct msg_restored *offer, const struct copy_list *lists)
+/* The devices' part, which they begin to copy by themselves. */
+static tck_status_t start_devices(struct tck_client *client, const struct msg_restored *offer, struct error *err)
 {
-    for (uint32_t i = 0; i < offer->count; i++) {
+    tck_status_t status = cuda_mark(client->cuda, false, err);
+
+    if (status == TCK_OK) {
+        status = cuda_start(client->cuda, err);
+    }
+    for (uint32_t i = 0; i < offer->count && status == TCK_OK; i++) {
+        const struct shard_slots *shard = &client->slots.shards[i];
+
+        status = cuda_restore(client->cuda, i, shard, slot_image(shard, offer->shards[i].slot), err);
+    }
+    return status == TCK_OK ? cuda_end(client->cuda, err) : status;
+}
+
+static tck_status_t copy_images(struct tck_client *client, const struct msg_restored *offer,
+                                const struct copy_list *lists, struct error *err)
+{
+    tck_status_t status = TCK_OK, finished = TCK_OK;
+
+    if (client->cuda != NULL) {
+        status = start_devices(client, offer, err);
+    }
+    for (uint32_t i = 0; i < offer->count && status == TCK_OK; i++) {
         copy_from_slot(client->copier, &lists[i], slot_image(&client->slots.shards[i], offer->shards[i].slot));
         failpoint(restore, copying);
     }
+    if (client->cuda != NULL) {
+        finished = cuda_finish(client->cuda, status == TCK_OK ? err : NULL);
+    }
+    return status == TCK_OK ? finished : status;
 }
 
 /* ---- all ranks ----------------------------------------------------------------------------------------------- */
@@ -262,6 +288,9 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
     tck_status_t status = build_lists(&client->layout, &lists, err);
     bool offered;
 
+    if (status == TCK_OK && client->cuda != NULL) {
+        status = cuda_restore_prepare(client->cuda, &client->layout, err);
+    }
     if (status == TCK_OK) {
         status = ask_until_answered(client, step, offer, err);
     }
@@ -269,11 +298,14 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
     status = agree_on_version(client, status, offer->version, err);
     if (status == TCK_OK) {
         failpoint(restore, agreed);
-        copy_images(client, offer, lists);
+        client->placed = copy_images(client, offer, lists, err);
         failpoint(restore, copied);
     }
     if (offered) {
         tell_done(client, offer);
+    }
+    if (client->cuda != NULL) {
+        cuda_restore_over(client->cuda);
     }
     unmap_foreign(client);
     free_lists(&client->layout, lists);
@@ -379,7 +411,7 @@ static tck_status_t finish(struct tck_client *client, const struct msg_restored 
         out->newest_step = offer->newest_step;
         return status;
     }
-    status = oob_agree(&client->oob, TCK_OK, err);
+    status = oob_agree(&client->oob, client->placed, err);
     if (status == TCK_OK) {
         fill_result(client, offer, out);
     }

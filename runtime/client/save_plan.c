@@ -12,12 +12,17 @@ static uint64_t staging_size(const struct record *record)
     return (record->bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
 }
 
+static bool goes_aside(const struct record *record)
+{
+    return record->eager && record->memory == TCK_HOST;
+}
+
 static tck_status_t allocate(const struct layout *layout, struct save_plan *plan, struct error *err)
 {
     uint64_t staging_bytes = STAGING_ALIGN;
 
     for (uint32_t i = 0; i < layout->record_count; i++) {
-        staging_bytes += layout->records[i].eager ? staging_size(&layout->records[i]) : 0;
+        staging_bytes += goes_aside(&layout->records[i]) ? staging_size(&layout->records[i]) : 0;
     }
     plan->lists = calloc(layout->shard_count + (size_t)1, sizeof(*plan->lists));
     plan->eager = calloc(layout->record_count + (size_t)1, sizeof(*plan->eager));
@@ -39,7 +44,7 @@ static void assign_addresses(const struct layout *layout, struct save_plan *plan
         const struct record *record = &layout->records[i];
 
         plan->addrs[i] = record->addr;
-        if (record->eager) {
+        if (goes_aside(record)) {
             plan->eager[plan->eager_count++] = i;
             plan->addrs[i] = staging;
             staging += staging_size(record);
@@ -71,7 +76,9 @@ void save_plan_move(struct save_plan *plan, const struct layout *layout, uint32_
 {
     const struct record *moved = &layout->records[record];
 
-    if (!moved->eager) {
+    if (moved->memory == TCK_CUDA) {
+        cuda_relocate(plan->cuda, layout, record);
+    } else if (!moved->eager) {
         plan->addrs[record] = moved->addr;
         copy_list_move(&plan->lists[moved->shard], moved, moved->addr);
     }

@@ -125,8 +125,45 @@ static tck_status_t ask_for_slots(struct saver *saver, struct msg_grant *out, st
     return status;
 }
 
-/* Goes on even if the agent dies meanwhile: the slots outlive it, and its successor finds them sealed. */
-static uint64_t copy_shards(struct saver *saver, const struct msg_grant *grant)
+/* Has the devices copy to the slots, which they do by themselves unless slots are not pinned. */
+static tck_status_t start_devices(struct saver *saver, const struct msg_grant *grant, struct error *err)
+{
+    struct cuda *cuda = saver->plan->cuda;
+    tck_status_t status = cuda_start(cuda, err);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < saver->slots->count && status == TCK_OK; i++) {
+        struct shard_slots *shard = &saver->slots->shards[i];
+
+        if (shard->segment.stored_here) {
+            status = cuda_save(cuda, i, shard, slot_image(shard, grant->slots[n++]), err);
+        }
+    }
+    return status == TCK_OK ? cuda_end(cuda, err) : status;
+}
+
+static uint64_t shard_bytes(const struct layout *layout, const struct shard *shard)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        bytes += layout->records[shard->records[i]].bytes;
+    }
+    return bytes;
+}
+
+static void prepare_slots(struct saver *saver, const struct msg_grant *grant)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < saver->slots->count; i++) {
+        if (saver->slots->shards[i].segment.stored_here) {
+            slot_prepare(&saver->slots->shards[i], grant->slots[n++], saver->layout, &saver->layout->shards[i]);
+        }
+    }
+}
+
+static uint64_t copy_host_memory(struct saver *saver, const struct msg_grant *grant)
 {
     uint64_t bytes = 0;
     uint32_t n = 0;
@@ -135,15 +172,43 @@ static uint64_t copy_shards(struct saver *saver, const struct msg_grant *grant)
         struct shard_slots *shard = &saver->slots->shards[i];
 
         if (shard->segment.stored_here) {
-            uint32_t slot = grant->slots[n++];
-
-            slot_prepare(shard, slot, saver->layout, &saver->layout->shards[i]);
-            copy_to_slot(saver->copier, &saver->plan->lists[i], slot_image(shard, slot));
-            bytes += saver->plan->lists[i].bytes;
+            copy_to_slot(saver->copier, &saver->plan->lists[i], slot_image(shard, grant->slots[n++]));
+            bytes += shard_bytes(saver->layout, &saver->layout->shards[i]);
             failpoint(save, copying);
         }
     }
     return bytes;
+}
+
+/* The fence may let the trainer go on. */
+static void release(struct saver *saver)
+{
+    pthread_mutex_lock(&saver->lock);
+    saver->released = true;
+    pthread_cond_broadcast(&saver->idle);
+    pthread_mutex_unlock(&saver->lock);
+}
+
+/* Goes on even if the agent dies meanwhile: the slots outlive it, and its successor finds them sealed. Also on failure
+ * nothing writes into the slots any more when it returns. */
+static tck_status_t copy_shards(struct saver *saver, const struct msg_grant *grant, uint64_t *bytes_out,
+                                struct error *err)
+{
+    struct cuda *cuda = saver->plan->cuda;
+    tck_status_t status = TCK_OK, finished = TCK_OK;
+
+    prepare_slots(saver, grant);
+    if (cuda != NULL) {
+        status = start_devices(saver, grant, err);
+    }
+    if (status == TCK_OK) {
+        *bytes_out = copy_host_memory(saver, grant);
+        release(saver);
+    }
+    if (cuda != NULL) {
+        finished = cuda_finish(cuda, status == TCK_OK ? err : NULL);
+    }
+    return status == TCK_OK ? finished : status;
 }
 
 /* Only when all is copied: part of a snapshot is worth nothing. */
@@ -178,14 +243,16 @@ static tck_status_t snapshot_locked(struct saver *saver, uint64_t *bytes_out, st
         return status;
     }
     failpoint(save, granted);
-    *bytes_out = copy_shards(saver, &grant);
+    status = copy_shards(saver, &grant, bytes_out, err);
     failpoint(save, copied);
-    seal_slots(saver, &grant);
+    if (status == TCK_OK) {
+        seal_slots(saver, &grant);
+        failpoint(save, sealed);
+    }
     free(grant.slots);
-    failpoint(save, sealed);
-    tell_step(saver, MSG_SEAL, saver->step);
+    tell_step(saver, status == TCK_OK ? MSG_SEAL : MSG_ABANDON, saver->step);
     failpoint(save, told);
-    return TCK_OK;
+    return status;
 }
 
 static void take_snapshot(struct saver *saver)
@@ -416,42 +483,60 @@ static const struct error *obstacle(const struct saver *saver)
     return saver->agent_hung && atomic_load(&saver->session->board->agent_beat) == saver->hung_beat ? &hung : NULL;
 }
 
-/* Marks the snapshot as begun, or as skipped; with the lock held. */
-static bool enter(struct saver *saver, uint64_t step, bool to_storage, struct error *why_out)
+/* Why not; with the lock held. */
+static tck_status_t may_begin(const struct saver *saver, struct error *why_out)
 {
     const struct error *why = obstacle(saver);
 
-    saver->begun_step = step > saver->begun_step ? step : saver->begun_step;
     if (why != NULL) {
-        note_skipped(saver, step, why);
         *why_out = *why;
-        return false;
+        return why->code;
+    }
+    return saver->plan->cuda == NULL ? TCK_OK : cuda_mark(saver->plan->cuda, true, why_out);
+}
+
+/* Marks the snapshot as begun, or as skipped; with the lock held. */
+static tck_status_t enter(struct saver *saver, uint64_t step, bool to_storage, bool *started_out, struct error *why_out)
+{
+    tck_status_t status = may_begin(saver, why_out);
+
+    if (status == TCK_ERR_INVAL) {
+        return status;
+    }
+    saver->begun_step = step > saver->begun_step ? step : saver->begun_step;
+    if (status != TCK_OK) {
+        note_skipped(saver, step, why_out);
+        *started_out = false;
+        return TCK_OK;
     }
     saver->step = step;
     saver->to_storage = to_storage;
     saver->deadline_ms = clock_ms() + saver->session->config.block_time_ms;
     saver->counts.started++;
     copy_eager(saver);
+    saver->released = false;
     saver->state = SAVE_COPYING;
-    return true;
+    *started_out = true;
+    return TCK_OK;
 }
 
 tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bool *started_out, struct error *why)
 {
-    bool busy, started;
+    tck_status_t status = TCK_ERR_BUSY;
+    bool started = false;
 
     pthread_mutex_lock(&saver->lock);
-    busy = saver->state == SAVE_COPYING;
-    started = !busy && enter(saver, step, to_storage, why);
-    pthread_mutex_unlock(&saver->lock);
-    if (busy) {
-        return TCK_ERR_BUSY;
+    if (saver->state != SAVE_COPYING) {
+        status = enter(saver, step, to_storage, &started, why);
     }
+    pthread_mutex_unlock(&saver->lock);
     if (started) {
         wake(saver);
     }
-    *started_out = started;
-    return TCK_OK;
+    if (status == TCK_OK) {
+        *started_out = started;
+    }
+    return status;
 }
 
 void saver_wait(struct saver *saver)
@@ -461,6 +546,28 @@ void saver_wait(struct saver *saver)
         pthread_cond_wait(&saver->idle, &saver->lock);
     }
     pthread_mutex_unlock(&saver->lock);
+}
+
+tck_status_t saver_fence(struct saver *saver, struct error *err)
+{
+    struct cuda *cuda = saver->plan->cuda;
+    bool under_way;
+
+    pthread_mutex_lock(&saver->lock);
+    while (saver->state == SAVE_COPYING && !saver->released) {
+        pthread_cond_wait(&saver->idle, &saver->lock);
+    }
+    under_way = saver->state == SAVE_COPYING;
+    pthread_mutex_unlock(&saver->lock);
+    if (under_way && cuda != NULL && cuda_can_hold(cuda)) {
+        tck_status_t status = cuda_hold(cuda, err);
+
+        if (status == TCK_OK || status == TCK_ERR_INVAL) {
+            return status;
+        }
+    }
+    saver_wait(saver); /* also for a device that fails, of which the trainer hears soon enough */
+    return TCK_OK;
 }
 
 bool saver_idle(struct saver *saver)

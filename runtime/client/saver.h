@@ -6,7 +6,7 @@
 #define TCK_CLIENT_SAVER_H
 
 #include "client/copy.h"
-#include "client/slots.h"
+#include "client/cuda.h"
 
 /* Made at registration; the step path only reads it and fills the staging area. */
 struct save_plan {
@@ -14,8 +14,9 @@ struct save_plan {
     uint32_t list_count;
     uint32_t *eager; /* records that are copied inside the save call */
     uint32_t eager_count;
-    uint8_t *staging; /* their copies */
-    uint8_t **addrs;  /* per record: where a snapshot reads it, in staging or in place */
+    uint8_t *staging;  /* their copies */
+    uint8_t **addrs;   /* per record in host memory: where a snapshot reads it, in staging or in place */
+    struct cuda *cuda; /* the caller's: what copies records on devices; NULL: there are none */
 };
 
 must_check tck_status_t save_plan_build(const struct layout *layout, struct save_plan *out, struct error *err);
@@ -44,6 +45,7 @@ struct saver {
     pthread_mutex_t lock; /* of all below; never held while waiting for anything but idle */
     pthread_cond_t idle;
     enum save_state state;
+    bool released; /* of the snapshot under way nothing is left to do that uses the trainer's host memory */
     uint64_t step, deadline_ms; /* of the snapshot under way: when the agent must have granted slots */
     bool to_storage, stop;
     bool forsaken;                                 /* the agent is gone, and nobody is there to start it again */
@@ -61,12 +63,15 @@ must_check tck_status_t saver_start(struct saver *saver, struct session *session
 /* Waits for the copy under way, ends the thread. Also for one that was never started (zeros). */
 void saver_stop(struct saver *saver);
 
-/* Copies the eager records and has the thread do the rest. Without an agent the snapshot is skipped at once,
- * *started_out is false and *why says why. TCK_ERR_BUSY if one is under way. */
+/* Copies the eager records and has the thread do the rest. Without an agent, or with a device that fails, the snapshot
+ * is skipped at once, *started_out is false and *why says why. TCK_ERR_BUSY if one is under way, TCK_ERR_INVAL if a
+ * device's stream is being captured. */
 must_check tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bool *started_out,
                                     struct error *why);
 /* Until no snapshot is being copied. */
 void saver_wait(struct saver *saver);
+/* Until records in host memory may change, and those on devices by what their streams are given from now on. */
+must_check tck_status_t saver_fence(struct saver *saver, struct error *err);
 bool saver_idle(struct saver *saver);
 
 #endif

@@ -14,8 +14,12 @@
 
 /* ---- one shard ----------------------------------------------------------------------------------------------- */
 
-static void unmap(struct shard_slots *shard)
+static void unmap(const struct slots *slots, struct shard_slots *shard)
 {
+    if (shard->pinned) {
+        slots->pins.unpin(slots->pins.ctx, shard->base);
+        shard->pinned = false;
+    }
     if (shard->base != NULL) {
         munmap(shard->base, shard->bytes);
         shard->base = NULL;
@@ -56,7 +60,7 @@ static void *map_aligned(size_t bytes, int fd)
     return base;
 }
 
-static tck_status_t map_fd(struct shard_slots *shard, int fd, struct error *err)
+static tck_status_t map_fd(const struct slots *slots, struct shard_slots *shard, int fd, struct error *err)
 {
     size_t bytes = shard->segment.slot_stride * shard->segment.slot_count;
     struct stat st;
@@ -72,11 +76,14 @@ static tck_status_t map_fd(struct shard_slots *shard, int fd, struct error *err)
     if (base == MAP_FAILED) {
         return error_set(err, status_of_errno(errno), "map a segment of %zu bytes: %m", bytes);
     }
-    unmap(shard);
+    unmap(slots, shard);
     shard->base = base;
     shard->bytes = bytes;
     shard->dev = st.st_dev;
     shard->ino = st.st_ino;
+    if (slots->pins.pin != NULL && shard->segment.stored_here) { /* others are read once, and unmapped */
+        shard->pinned = slots->pins.pin(slots->pins.ctx, base, bytes, shard->segment.page_bytes);
+    }
     return TCK_OK;
 }
 
@@ -100,7 +107,8 @@ static tck_status_t map_seals(struct shard_slots *shard, int fd, struct error *e
     return TCK_OK;
 }
 
-static tck_status_t map_shard(struct shard_slots *shard, struct session *session, struct error *err)
+static tck_status_t map_shard(const struct slots *slots, struct shard_slots *shard, struct session *session,
+                              struct error *err)
 {
     int fds[2] = {-1, -1};
     tck_status_t status = session_segment_fds(session, shard->segment.shard, fds, err);
@@ -108,7 +116,7 @@ static tck_status_t map_shard(struct shard_slots *shard, struct session *session
     if (status != TCK_OK) {
         return status;
     }
-    status = map_fd(shard, fds[0], err);
+    status = map_fd(slots, shard, fds[0], err);
     if (status == TCK_OK && shard->segment.stored_here) {
         status = map_seals(shard, fds[1], err);
     }
@@ -171,7 +179,7 @@ tck_status_t slots_adopt(struct slots *slots, struct session *session, const str
     for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
         slots->shards[i].segment = segments->segments[i];
         if (segments->segments[i].stored_here) {
-            status = map_shard(&slots->shards[i], session, err);
+            status = map_shard(slots, &slots->shards[i], session, err);
         }
     }
     free(segments->segments);
@@ -181,18 +189,18 @@ tck_status_t slots_adopt(struct slots *slots, struct session *session, const str
 
 tck_status_t slots_map(struct slots *slots, uint32_t shard, struct session *session, struct error *err)
 {
-    return map_shard(&slots->shards[shard], session, err);
+    return map_shard(slots, &slots->shards[shard], session, err);
 }
 
 void slots_unmap(struct slots *slots, uint32_t shard)
 {
-    unmap(&slots->shards[shard]);
+    unmap(slots, &slots->shards[shard]);
 }
 
 void slots_close(struct slots *slots)
 {
     for (uint32_t i = 0; i < slots->count; i++) {
-        unmap(&slots->shards[i]);
+        unmap(slots, &slots->shards[i]);
     }
     free(slots->shards);
     *slots = (struct slots){0};

@@ -6,11 +6,19 @@
 #include "base/seal.h"
 #include "client/session.h"
 
+/* Has mapped slots pinned for a device; all NULL: nobody wants that. */
+struct slot_pins {
+    void *ctx;
+    bool (*pin)(void *ctx, void *base, size_t bytes, uint32_t page_bytes); /* false: it cannot be */
+    void (*unpin)(void *ctx, void *base);
+};
+
 /* The slots of one shard. */
 struct shard_slots {
     struct msg_segment segment;
     uint8_t *base; /* NULL: not mapped */
     size_t bytes;
+    bool pinned;
     struct seal *seals; /* one per slot, NULL: not mapped */
     dev_t dev;          /* which memory it is, */
     ino_t ino;          /* the same after the agent restarted */
@@ -19,6 +27,7 @@ struct shard_slots {
 struct slots {
     uint32_t count;
     struct shard_slots *shards; /* in the order of the layout's shards */
+    struct slot_pins pins;      /* set before slots_adopt */
 };
 
 /* Takes what the agent answered to REGISTER (segments is freed) and maps the slots of all shards that this rank stores.

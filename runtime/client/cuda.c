@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * All devices of a client together. What is done to one is done to all: a snapshot is whole or nothing. */
+#include "client/cuda.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/programs.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct cuda {
+    const struct cuda_calls *calls;
+    int device_count;
+    struct lane *lanes; /* one for each device of the machine; those that are open have a stream */
+    bool unpinned_told;
+};
+
+/* ---- the module ---------------------------------------------------------------------------------------------- */
+
+static tck_status_t module_path(const char *chosen, char out[PATH_MAX], struct error *err)
+{
+    char dir[PATH_MAX];
+    int len;
+
+    if (chosen == NULL && !library_dir(dir)) {
+        return error_set(err, TCK_ERR_UNSUPPORTED,
+                         "the CUDA module " CUDA_CALLS_MODULE " is looked for beside "
+                         "libtierckpt.so, which cannot be found");
+    }
+    len =
+        chosen != NULL ? snprintf(out, PATH_MAX, "%s", chosen) : snprintf(out, PATH_MAX, "%s/" CUDA_CALLS_MODULE, dir);
+    return len > 0 && len < PATH_MAX ? TCK_OK : error_set(err, TCK_ERR_INVAL, "the CUDA module's path is too long");
+}
+
+/* Never unloaded: the CUDA runtime inside does not survive that. */
+static tck_status_t load(const char *path, const struct cuda_calls **out, struct error *err)
+{
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    cuda_calls_fn *get = NULL;
+    const char *why = module == NULL ? dlerror() : NULL; /* begins with the path */
+
+    if (module == NULL) {
+        return error_set(err, TCK_ERR_UNSUPPORTED, "the CUDA module cannot be loaded: %s", why == NULL ? path : why);
+    }
+    *(void **)&get = dlsym(module, CUDA_CALLS_SYMBOL);
+    if (get == NULL || get()->version != CUDA_CALLS_VERSION) {
+        return error_set(err, TCK_ERR_UNSUPPORTED, "the CUDA module %s is of another version than libtierckpt.so",
+                         path);
+    }
+    *out = get();
+    return TCK_OK;
+}
+
+static tck_status_t count_devices(struct cuda *cuda, struct error *err)
+{
+    int rc = cuda->calls->device_count(&cuda->device_count);
+
+    if (rc != 0) {
+        return error_set(err, TCK_ERR_UNSUPPORTED, "there is no CUDA device to use: %s", cuda->calls->error_text(rc));
+    }
+    cuda->lanes = calloc((size_t)cuda->device_count + 1, sizeof(*cuda->lanes));
+    return cuda->lanes == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for %d CUDA devices", cuda->device_count)
+                               : TCK_OK;
+}
+
+tck_status_t cuda_new(const char *module, struct cuda **out, struct error *err)
+{
+    const struct cuda_calls *calls = NULL;
+    char path[PATH_MAX];
+    tck_status_t status = module_path(module, path, err);
+
+    if (status == TCK_OK) {
+        status = load(path, &calls, err);
+    }
+    return status == TCK_OK ? cuda_new_with(calls, out, err) : status;
+}
+
+tck_status_t cuda_new_with(const struct cuda_calls *calls, struct cuda **out, struct error *err)
+{
+    struct cuda *cuda = calloc(1, sizeof(*cuda));
+    tck_status_t status;
+
+    if (cuda == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the CUDA devices");
+    }
+    cuda->calls = calls;
+    status = count_devices(cuda, err);
+    if (status != TCK_OK) {
+        free(cuda);
+        return status;
+    }
+    *out = cuda;
+    return TCK_OK;
+}
+
+static struct lane *lane_of(const struct cuda *cuda, int device)
+{
+    bool open = device >= 0 && device < cuda->device_count && cuda->lanes[device].calls != NULL;
+
+    return open ? &cuda->lanes[device] : NULL;
+}
+
+/* The first that is open, or the next one behind this. */
+static struct lane *next_lane(const struct cuda *cuda, const struct lane *behind)
+{
+    for (int i = behind == NULL ? 0 : (int)(behind - cuda->lanes) + 1; i < cuda->device_count; i++) {
+        if (cuda->lanes[i].calls != NULL) {
+            return &cuda->lanes[i];
+        }
+    }
+    return NULL;
+}
+
+void cuda_free(struct cuda *cuda)
+{
+    if (cuda == NULL) {
+        return;
+    }
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        lane_close(lane);
+    }
+    free(cuda->lanes);
+    free(cuda);
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------------- */
+
+static bool pin(void *ctx, void *base, size_t bytes, uint32_t page_bytes)
+{
+    struct cuda *cuda = ctx;
+    const struct lane *lane = next_lane(cuda, NULL); /* any will do: pinned is pinned for all */
+    struct cuda_place before;
+    uint64_t begin_ns = clock_ns();
+    int rc;
+
+    if (lane == NULL || cuda->calls->enter(lane->device, &before) != 0) {
+        return false;
+    }
+    rc = cuda->calls->pin(base, bytes);
+    cuda->calls->leave(&before);
+    if (rc == 0) {
+        log_info("%zu bytes of slots in pages of %u are pinned for CUDA, which took %.1f ms", bytes, page_bytes,
+                 (double)(clock_ns() - begin_ns) / 1e6);
+    } else if (!cuda->unpinned_told) {
+        cuda->unpinned_told = true;
+        log_warn("%zu bytes of slots cannot be pinned for CUDA (%s; is the limit of locked memory too low?): copies go "
+                 "through %u MiB of pinned buffers for each device, and keep a thread busy",
+                 bytes, cuda->calls->error_text(rc), (RING_PARTS * RING_PART_BYTES) >> 20);
+    }
+    return rc == 0;
+}
+
+static void unpin(void *ctx, void *base)
+{
+    const struct cuda *cuda = ctx;
+    const struct lane *lane = next_lane(cuda, NULL);
+    struct cuda_place before;
+
+    if (lane != NULL && cuda->calls->enter(lane->device, &before) == 0) {
+        cuda->calls->unpin(base);
+        cuda->calls->leave(&before);
+    }
+}
+
+struct slot_pins cuda_pins(struct cuda *cuda)
+{
+    return (struct slot_pins){.ctx = cuda, .pin = pin, .unpin = unpin};
+}
+
+/* ---- what lies where ----------------------------------------------------------------------------------------- */
+
+static tck_status_t check_address(const struct lane *lane, const void *addr, struct error *err)
+{
+    struct cuda_place before;
+    bool is_there = false;
+    int rc = lane->calls->enter(lane->device, &before);
+
+    if (rc == 0) {
+        rc = lane->calls->is_on(lane->device, addr, &is_there);
+        lane->calls->leave(&before);
+    }
+    if (rc != 0) {
+        return error_set(err, TCK_ERR_INVAL, "address %p: %s", addr, lane->calls->error_text(rc));
+    }
+    return is_there ? TCK_OK
+                    : error_set(err, TCK_ERR_INVAL, "address %p is not memory of CUDA device %d", addr, lane->device);
+}
+
+tck_status_t cuda_place_record(struct cuda *cuda, int device, const void *addr, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    if (device < 0 || device >= cuda->device_count) {
+        return error_set(err, TCK_ERR_INVAL, "there is no CUDA device %d; this process sees %d", device,
+                         cuda->device_count);
+    }
+    if (lane_of(cuda, device) == NULL) {
+        status = lane_open(&cuda->lanes[device], cuda->calls, device, err);
+    }
+    return status == TCK_OK && addr != NULL ? check_address(&cuda->lanes[device], addr, err) : status;
+}
+
+tck_status_t cuda_prepare(struct cuda *cuda, const struct layout *layout, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        if (status == TCK_OK && lane->lists == NULL) {
+            status = lane_prepare(lane, layout, err);
+        }
+    }
+    return status;
+}
+
+void cuda_relocate(struct cuda *cuda, const struct layout *layout, uint32_t record)
+{
+    struct lane *lane = lane_of(cuda, layout->records[record].device);
+
+    if (lane != NULL) {
+        lane_relocate(lane, layout, record);
+    }
+}
+
+tck_status_t cuda_set_stream(struct cuda *cuda, int device, void *stream, struct error *err)
+{
+    struct lane *lane = lane_of(cuda, device);
+
+    if (lane == NULL) {
+        return error_set(err, TCK_ERR_INVAL, "no record lies on CUDA device %d", device);
+    }
+    lane->stream = stream;
+    lane->told = true;
+    return TCK_OK;
+}
+
+/* ---- the trainer's side -------------------------------------------------------------------------------------- */
+
+tck_status_t cuda_mark(struct cuda *cuda, bool eager, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        status = status == TCK_OK ? lane_mark(lane, eager, err) : status;
+    }
+    return status;
+}
+
+bool cuda_can_hold(const struct cuda *cuda)
+{
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        if (!lane->told) {
+            return false;
+        }
+    }
+    return true;
+}
+
+tck_status_t cuda_hold(struct cuda *cuda, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        status = status == TCK_OK ? lane_hold(lane, err) : status;
+    }
+    return status;
+}
+
+/* ---- copies -------------------------------------------------------------------------------------------------- */
+
+tck_status_t cuda_start(struct cuda *cuda, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        status = status == TCK_OK ? lane_start(lane, err) : status;
+    }
+    return status;
+}
+
+tck_status_t cuda_save(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
+                       struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        if (status == TCK_OK) {
+            status = lane_copy(lane, &lane->lists[shard], TO_IMAGE, slots->pinned, image, err);
+        }
+    }
+    return status;
+}
+
+tck_status_t cuda_end(struct cuda *cuda, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        status = status == TCK_OK ? lane_end(lane, err) : status;
+    }
+    return status;
+}
+
+/* The first error counts; all are waited for. */
+tck_status_t cuda_finish(struct cuda *cuda, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        tck_status_t mine = lane_finish(lane, status == TCK_OK ? err : NULL);
+
+        status = status == TCK_OK ? mine : status;
+    }
+    return status;
+}
+
+/* ---- restoring ----------------------------------------------------------------------------------------------- */
+
+tck_status_t cuda_restore_prepare(struct cuda *cuda, const struct layout *layout, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        status = status == TCK_OK ? lane_restore_prepare(lane, layout, err) : status;
+    }
+    return status;
+}
+
+tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
+                          struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        if (status == TCK_OK) {
+            status = lane_copy(lane, &lane->restores[shard], FROM_IMAGE, slots->pinned, image, err);
+        }
+    }
+    return status;
+}
+
+void cuda_restore_over(struct cuda *cuda)
+{
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        lane_restore_over(lane);
+    }
+}
+
+tck_status_t cuda_write(struct cuda *cuda, int device, void *to, const void *from, uint64_t bytes, struct error *err)
+{
+    struct lane *lane = lane_of(cuda, device);
+
+    return lane == NULL ? error_set(err, TCK_ERR_INTERNAL, "CUDA device %d is not open", device)
+                        : lane_write(lane, to, from, bytes, err);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The records that lie on CUDA devices: the module, a lane for each device, and the pinning of the slots. There is one
+ * as soon as a record lies on a device; a client without any has none, and calls nothing here. */
+#ifndef TCK_CLIENT_CUDA_H
+#define TCK_CLIENT_CUDA_H
+
+#include "client/cuda_lane.h"
+#include "client/slots.h"
+
+struct cuda;
+
+/* Loads the module: from this path, or NULL: from beside the library. The error names the file. */
+must_check tck_status_t cuda_new(const char *module, struct cuda **out, struct error *err);
+/* The same with these calls. */
+must_check tck_status_t cuda_new_with(const struct cuda_calls *calls, struct cuda **out, struct error *err);
+/* After slots_close. The module stays loaded. */
+void cuda_free(struct cuda *cuda);
+/* Has slots_adopt pin what it maps, if the CUDA driver can. */
+struct slot_pins cuda_pins(struct cuda *cuda);
+
+/* A record lies there: opens the device if none before it did. */
+must_check tck_status_t cuda_place_record(struct cuda *cuda, int device, const void *addr, struct error *err);
+/* At registration; again after a failure does no harm. */
+must_check tck_status_t cuda_prepare(struct cuda *cuda, const struct layout *layout, struct error *err);
+/* No copy may be under way. */
+void cuda_relocate(struct cuda *cuda, const struct layout *layout, uint32_t record);
+must_check tck_status_t cuda_set_stream(struct cuda *cuda, int device, void *stream, struct error *err);
+
+/* The trainer's thread. TCK_ERR_INVAL: one of its streams is being captured; any other error is of a device. */
+must_check tck_status_t cuda_mark(struct cuda *cuda, bool eager, struct error *err);
+/* Whether all devices' streams are known, so that they can be made to wait instead of the caller. */
+bool cuda_can_hold(const struct cuda *cuda);
+must_check tck_status_t cuda_hold(struct cuda *cuda, struct error *err);
+
+/* Copies, by the saver's thread, or by the trainer's in a restore; as in cuda_lane.h. */
+must_check tck_status_t cuda_start(struct cuda *cuda, struct error *err);
+must_check tck_status_t cuda_save(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
+                                  struct error *err);
+must_check tck_status_t cuda_end(struct cuda *cuda, struct error *err);
+must_check tck_status_t cuda_finish(struct cuda *cuda, struct error *err);
+
+/* A restore: prepare before anything is agreed upon, restore each shard between start and end, over in any case. */
+must_check tck_status_t cuda_restore_prepare(struct cuda *cuda, const struct layout *layout, struct error *err);
+must_check tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
+                                     struct error *err);
+void cuda_restore_over(struct cuda *cuda);
+/* Some bytes of the caller's to a device, now. */
+must_check tck_status_t cuda_write(struct cuda *cuda, int device, void *to, const void *from, uint64_t bytes,
+                                   struct error *err);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One device: the training's stream on it, our own streams beside that, and what is copied to and from which shard.
+ *
+ *     training's stream   ... step n | eager | ready ...  forward, backward of step n+1 ... | wait done | step n+1
+ *     our streams                            wait ready | gather, copy | gather, copy ... | done
+ *
+ * Of a lane there is one user at a time: the trainer's thread, and from saver_begin until the copy is over the saver's
+ * thread. Meanwhile the trainer's thread touches only the two events and its own stream (lane_hold). */
+#ifndef TCK_CLIENT_CUDA_LANE_H
+#define TCK_CLIENT_CUDA_LANE_H
+
+#include "client/cuda_moves.h"
+#include "client/cuda_ring.h"
+
+#define LANE_SIDES 2 /* streams of ours: one gathers while the other one copies */
+
+struct side {
+    void *stream;
+    void *passed; /* event */
+    void *buffer; /* on the device, of MOVE_GATHERED_MOST bytes; NULL: nothing is gathered */
+};
+
+struct lane {
+    const struct cuda_calls *calls;
+    int device;
+    bool broken;  /* it failed in a way that does not pass: no call is made any more */
+    bool told;    /* which stream is the training's */
+    void *stream; /* the training's; NULL: the default stream */
+    void *ready;  /* event: the training has come to the save */
+    void *done;   /* event: all copies of the snapshot are over, */
+    bool ended;   /* and it has been recorded */
+    struct side sides[LANE_SIDES];
+    unsigned next_side;
+    struct ring ring;
+    struct move_list *lists, *restores; /* one per shard; the second only during a restore */
+    uint32_t list_count;
+    /* eager records are copied aside on the training's stream */
+    struct move_list eager; /* of one move, in our buffer instead of an image; or none */
+    void *aside;
+};
+
+enum way { TO_IMAGE, FROM_IMAGE };
+
+/* Zeros and these two before lane_open. */
+must_check tck_status_t lane_open(struct lane *lane, const struct cuda_calls *calls, int device, struct error *err);
+/* Frees all that it has. */
+void lane_close(struct lane *lane);
+
+/* Works out what is copied, and allocates all that it takes. */
+must_check tck_status_t lane_prepare(struct lane *lane, const struct layout *layout, struct error *err);
+/* Record r of the layout has moved. */
+void lane_relocate(struct lane *lane, const struct layout *layout, uint32_t r);
+
+/* The training's side. lane_mark: what the training's stream has been given so far comes before the copies; eager also
+ * copies the eager records. lane_hold: what it is given from now on comes after them. TCK_ERR_INVAL if the stream is
+ * being captured, which is left as it is. */
+must_check tck_status_t lane_mark(struct lane *lane, bool eager, struct error *err);
+must_check tck_status_t lane_hold(struct lane *lane, struct error *err);
+
+/* Copies, in this order: start, copy for each shard, end, finish, which waits. finish comes also after one that failed:
+ * then no copy is under way any more. The image of a shard is pinned or not. */
+must_check tck_status_t lane_start(struct lane *lane, struct error *err);
+must_check tck_status_t lane_copy(struct lane *lane, const struct move_list *list, enum way way, bool pinned,
+                                  uint8_t *image, struct error *err);
+must_check tck_status_t lane_end(struct lane *lane, struct error *err);
+must_check tck_status_t lane_finish(struct lane *lane, struct error *err);
+
+/* Lists for a restore, of the records' own memory. */
+must_check tck_status_t lane_restore_prepare(struct lane *lane, const struct layout *layout, struct error *err);
+void lane_restore_over(struct lane *lane);
+/* Some bytes of the caller's to the device, after all that the training's stream has been given; when it returns they
+ * are there. */
+must_check tck_status_t lane_write(struct lane *lane, void *to, const void *from, uint64_t bytes, struct error *err);
+
+#endif

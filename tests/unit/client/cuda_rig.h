@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A trainer whose tensors lie on the stand-in's devices, and a fake agent. */
+#ifndef TCK_TESTS_CUDA_RIG_H
+#define TCK_TESTS_CUDA_RIG_H
+
+#include "client/client.h"
+#include "cuda_standin.h"
+#include "fake_agent.h"
+
+#define RIG_PATIENCE_MS 20000 /* for what must happen, however slow the machine is */
+#define RIG_HOST        (-1)
+
+struct tensor {
+    char key[32];
+    uint8_t *addr;
+    uint64_t bytes;
+    int device; /* RIG_HOST: none */
+    bool eager;
+    uint32_t number;
+};
+
+struct rig {
+    struct fake_agent agent;
+    char dir[32];
+    tck_client_t *client;
+    void *streams[STANDIN_DEVICES]; /* the training's */
+    struct tensor *tensors;
+    uint32_t count;
+};
+
+/* Starts the agent and attaches. Whatever goes wrong ends the program. */
+void rig_open(struct rig *rig);
+/* Detaches and gives everything back. */
+void rig_close(struct rig *rig);
+void rig_add(struct rig *rig, int device, uint64_t bytes, bool eager);
+/* Registers what was added, and with told also says which streams the training uses. */
+void rig_register(struct rig *rig, bool told);
+/* What a step makes of all tensors: at once, or as work on the training's streams. */
+void rig_fill(struct rig *rig, uint8_t value);
+void rig_launch_fill(struct rig *rig, uint8_t value);
+void rig_sync(struct rig *rig);
+/* As filled with this value? */
+bool rig_holds(const struct rig *rig, uint8_t value);
+/* Do the newest sealed images hold that, and zeros between? */
+bool rig_image_holds(struct rig *rig, uint8_t value);
+bool rig_image_has(struct rig *rig, const struct tensor *tensor, uint8_t value);
+/* A save that must get through; until the agent has heard of it. */
+void rig_save(struct rig *rig, uint64_t step);
+void rig_ok(const struct rig *rig, tck_status_t status);
+
+#endif
