@@ -209,6 +209,9 @@ static void on_begin(struct fake_agent *agent, struct fake_client *client, const
     int mode = atomic_load(&agent->mode);
     MUST(msg_begin_decode(frame->payload, frame->len, &begin) == TCK_OK);
     agent->begins++;
+    if (atomic_load(&agent->hasty)) {
+        atomic_store(&client->board->committed_step, begin.step);
+    }
     if (mode == FAKE_REFUSES) {
         atomic_store(&client->board->failed_step, begin.step);
         answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_BUSY, "the step before is undecided");

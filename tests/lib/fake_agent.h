@@ -54,7 +54,8 @@ struct fake_agent {
     pthread_t thread;
     bool running;
     int listen_fd, stop_fd;
-    atomic_int mode; /* enum fake_mode */
+    atomic_int mode;   /* enum fake_mode */
+    atomic_bool hasty; /* says that a version is committed as soon as it is asked for */
     atomic_int begins, seals, abandons, returns, detaches;
     _Atomic uint64_t abandoned_step; /* of the newest ABANDON */
     _Atomic uint64_t interval;       /* put on the boards, */

@@ -302,6 +302,21 @@ Test(client, waits_for_a_stage)
     tck_detach(t.client, 0);
 }
 
+/* The agent sees a seal as soon as it is set, which is before the copy is over for the client. */
+Test(client, what_was_waited_for_is_also_copied)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.mode, FAKE_HOLDS);
+    atomic_store(&agent.hasty, true);
+    ok(&t, tck_snapshot(t.client, 4, TCK_SAVE_MEMORY));
+    cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_COMMITTED, 20), TCK_ERR_TIMEDOUT);
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    ok(&t, tck_set_address(t.client, t.weights_record, t.weights));
+    tck_detach(t.client, 0);
+}
+
 Test(client, tells_the_newest_version)
 {
     struct trainer t;
