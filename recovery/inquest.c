@@ -85,20 +85,19 @@ static void call(struct recovery *r, const struct recovery_action *request)
 /* This one, or the first after it that can be asked; when all have been, the base is lost. */
 static void call_from(struct recovery *r, uint32_t witness)
 {
-    struct recovery_action request;
     uint32_t shard = r->inquest.shard, count = witness_count(r, shard);
-    while (witness < count && !witness_request(r, shard, witness, &request)) {
-        witness++;
+    for (; witness < count; witness++) {
+        struct recovery_action request;
+        if (witness_request(r, shard, witness, &request)) {
+            r->inquest.witness = witness;
+            r->inquest.tries = 0;
+            call(r, &request);
+            return;
+        }
     }
-    if (witness == count) {
-        r->inquest.runs = false;
-        r->phase = RECOVERY_LOST;
-        recovery_emit_simple(r, RECOVERY_BASE_LOST);
-        return;
-    }
-    r->inquest.witness = witness;
-    r->inquest.tries = 0;
-    call(r, &request);
+    r->inquest.runs = false;
+    r->phase = RECOVERY_LOST;
+    recovery_emit_simple(r, RECOVERY_BASE_LOST);
 }
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */

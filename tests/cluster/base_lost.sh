@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# A job goes on from a version that was not committed, and the only copy of a shard of it goes bad before there is
+# another: that version makes room, and commits go on.
+. "$(dirname "$0")/lib.sh" "$1"
+. "$(dirname "$0")/segments.sh"
+"$bin/tierckptd" --failpoints >/dev/null 2>&1 || skip "built without failpoints: -DTCK_FAILPOINTS=ON"
+settings=',"slots":2,"scrub_interval_s":0,"peer_timeout_ms":20000,"version_timeout_ms":60000'
+make_net a b
+command -v iptables >/dev/null || skip "iptables is not installed"
+[ "$mem_interval" = 2 ] || die "the versions are called otherwise"
+kill_agents() { local node; for node in a b; do kill -9 "$(agent_pid $node)"; done; }
+# b stands still for a while when it is to hold what a owns: its second fetch.
+run_both() {
+    begin 2
+    run_on a "0" "$@"
+    TIERCKPT_FAILPOINTS="fetch.slot_given=sleep:3000@2" run_on b "1" "$@"
+}
+
+run_both --steps 4 --wait-commit
+all_end
+
+run_both --steps 100000 --step-ms 4000
+both_at() { said 0 "^STEP $1\$" && said 1 "^STEP $1\$"; }
+log_must_say a 60 'version 1\.4 has its copies again'
+fault "partition" # so that 6 finds no way; and before anybody notices that, all are killed
+ip netns exec "tck$$-b" iptables -A INPUT -i net0 -j DROP || skip "no iptables here"
+wait_for 60 both_at 5 || die "the ranks do not come to step 5, after which 6 is saved"
+sleep 1 # digests
+! logged a '2\.6 is committed' || die "2.6 was committed over a link that is down"
+kill_trainers
+kill_agents
+
+run_both --steps 100 --step-ms 50 --wait-commit --done
+for node in a b; do log_must_say $node 60 'joined term 3'; done
+ip netns exec "tck$$-b" iptables -F INPUT
+for rank in 0 1; do wait_for 60 said $rank '^RESTORED' || die "rank $rank restores nothing"; done
+[ "$(spoil a)" -gt 0 ] || skip "no memfd of the agent can be written here"
+[ "$(restored_step 0)" = 6 ] || die "rank 0 restored $(restored_step 0)"
+all_end
+must_say 0 '^COMMITTED 100$'
+logged a 'version 2\.6, which this term went on from, is lost' || die "the log of a does not say that 2.6 is lost"
