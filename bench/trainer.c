@@ -41,9 +41,18 @@ void trainer_make(struct trainer *t, uint32_t count, size_t tensor_bytes)
     scatter(t);
 }
 
+void trainer_make_on_device(struct trainer *t, uint32_t count, size_t tensor_bytes, void *state)
+{
+    *t = (struct trainer){.count = count, .tensor_bytes = tensor_bytes, .state = state, .on_device = true};
+    t->tensor = bench_alloc(count * sizeof(*t->tensor));
+    scatter(t);
+}
+
 void trainer_free(struct trainer *t)
 {
-    buffer_free(t->state, trainer_bytes(t));
+    if (!t->on_device) {
+        buffer_free(t->state, trainer_bytes(t));
+    }
     free(t->tensor);
 }
 
@@ -57,7 +66,8 @@ static void add_tensors(struct trainer *t)
                                .ndim = 1,
                                .global_shape = {t->tensor_bytes},
                                .local_shape = {t->tensor_bytes},
-                               .addr = t->tensor[i]};
+                               .addr = t->tensor[i],
+                               .memory = t->on_device ? TCK_CUDA : TCK_HOST};
         snprintf(key, sizeof(key), "model.layers.%u.weight", i);
         trainer_check(t, tck_add_record(t->client, &record, NULL), "add a tensor");
     }

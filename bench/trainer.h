@@ -12,6 +12,7 @@ struct trainer {
     size_t tensor_bytes;
     uint8_t *state;   /* all tensors, one after the other, but in no order */
     uint8_t **tensor; /* where each lies in it */
+    bool on_device;   /* the state is the caller's, on CUDA device 0 */
     uint64_t step;
     uint32_t node;        /* number in the node's name: another one is another machine, with an agent of its own */
     double reported;      /* stall of the newest snapshot as tck_stats tells it, seconds */
@@ -22,6 +23,8 @@ struct trainer {
 
 /* Makes the tensors. */
 void trainer_make(struct trainer *t, uint32_t count, size_t tensor_bytes);
+/* The same in the caller's memory on CUDA device 0. */
+void trainer_make_on_device(struct trainer *t, uint32_t count, size_t tensor_bytes, void *state);
 void trainer_free(struct trainer *t);
 static inline size_t trainer_bytes(const struct trainer *t)
 {

@@ -12,12 +12,14 @@ import torch
 import ways
 from state import State
 
+FAMILIES = {"cpu": "PEERS", "cuda": "GPU.stall"}
 STATE_BYTES = 1 << 30
 COMPUTE_S = 0.3  # between two saves, so that what goes on in the background can be hidden
 
 
-def one_save(way, step):
-    """Stall, and time until it is complete."""
+def one_save(way, state, step):
+    """Stall, and time until it is complete. What a GPU's stream waits for is stall, too."""
+    state.settle()
     begin = time.perf_counter()
     way.save(step)
     stall = time.perf_counter() - begin
@@ -25,6 +27,7 @@ def one_save(way, step):
         time.sleep(COMPUTE_S)
     pause = time.perf_counter()
     way.before_step()
+    state.settle()
     stall += time.perf_counter() - pause
     way.finish()
     return stall, time.perf_counter() - begin
@@ -36,7 +39,7 @@ def measure(way, state, rounds):
     for step in range(1, rounds + 2):
         state.train(step)
         copies.append(state.copy_seconds())
-        saves.append(one_save(way, step))
+        saves.append(one_save(way, state, step))
         way.clean(step)
     return copies, saves
 
@@ -45,10 +48,10 @@ def quartiles(samples):
     return statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else samples * 3
 
 
-def row(name, kind, what, ratios, copy_s):
+def row(family, name, kind, what, ratios, copy_s):
     low, middle, high = quartiles(ratios)
     print(json.dumps({
-        "id": f"PEERS.{name}.{kind}", "what": what, "unit": "ratio of time", "better": "less",
+        "id": f"{family}.{name}.{kind}", "what": what, "unit": "ratio of time", "better": "less",
         "value": float(f"{middle:.4g}"), "rounds": len(ratios), "spread": float(f"{(high - low) / middle:.4g}"),
         "reference": "copy of the bytes into kept memory", "reference_value": float(f"{copy_s * 1e3:.4g}"),
         "reference_unit": "ms"}), flush=True)
@@ -57,11 +60,12 @@ def row(name, kind, what, ratios, copy_s):
 def report(name, way, state, copies, saves):
     copy_s = statistics.median(copies)
     size = f"{state.bytes / 2**20:.0f} MiB"
+    family = FAMILIES["cuda" if state.cuda else "cpu"]
     stalls = [stall / copy_s for stall, _ in saves]
-    row(name, "stall", f"{name}: stall of a later save of {size}", stalls[1:], copy_s)
-    row(name, "first", f"{name}: stall of the first save", stalls[:1], copy_s)
+    row(family, name, "stall", f"{name}: stall of a later save of {size}", stalls[1:], copy_s)
+    row(family, name, "first", f"{name}: stall of the first save", stalls[:1], copy_s)
     complete = f"{name}: until {way.complete}" + (f", {COMPUTE_S} s of computing included" if way.overlaps else "")
-    row(name, "complete", complete, [whole / copy_s for _, whole in saves[1:]], copy_s)
+    row(family, name, "complete", complete, [whole / copy_s for _, whole in saves[1:]], copy_s)
 
 
 def main():
@@ -69,12 +73,13 @@ def main():
     parser.add_argument("name", choices=ways.WAYS)
     parser.add_argument("--dir", required=True)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", choices=FAMILIES, default="cpu")
     parser.add_argument("--rank", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
     kind = ways.WAYS[args.name]
     ways.join(kind.world, args.rank, args.dir)
-    state = State(STATE_BYTES // kind.share)
+    state = State(STATE_BYTES // kind.share, args.device)
     way = kind(state, args.dir)
     copies, saves = measure(way, state, args.rounds)
     way.close()

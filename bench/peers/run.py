@@ -3,6 +3,7 @@
 processes of its own under a virtual environment that has the peers; one that cannot be installed is skipped by name."""
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -12,18 +13,22 @@ import sys
 import tempfile
 import venv
 
+import agent
+
 HERE = pathlib.Path(__file__).resolve().parent
-TOP = HERE.parent.parent
 ROUNDS_MAX = 3  # a save of some of them takes seconds
 TIMEOUT_S = 180
+SKIPPED = 77
+FAMILIES = {"cpu": "PEERS", "cuda": "GPU.stall"}
 NEEDS = {"safetensors": "safetensors", "torch_checkpointing": "torch_checkpointing", "lm-resiliency": "lm_resiliency"}
 WORLD = {"lm-resiliency": 2}
+CUDA_NAMES = ["torch.save", "dcp.async.pinned", "tierckpt", "tierckpt.overlapped"]
 NAMES = ["torch.save", "safetensors", "dcp.save", "dcp.async.thread", "dcp.async.process", "dcp.async.shared",
          "torch_checkpointing", "lm-resiliency", "tierckpt", "tierckpt.storage", "tierckpt.overlapped"]
 
 
-def skip(name, why):
-    print(json.dumps({"id": f"PEERS.{name}" if name else "PEERS", "skipped": why}), flush=True)
+def skip(family, name, why):
+    print(json.dumps({"id": f"{family}.{name}" if name else family, "skipped": why}), flush=True)
 
 
 def environment(build_dir):
@@ -40,6 +45,11 @@ def has(python, module):
                           stderr=subprocess.DEVNULL).returncode == 0
 
 
+def has_cuda(python):
+    return subprocess.run([python, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
 def install(python, package, module):
     if not has(python, module):  # without dependencies: torch is here, and nothing may replace it
         subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", package], stdout=subprocess.DEVNULL,
@@ -47,9 +57,18 @@ def install(python, package, module):
     return has(python, module)
 
 
-def measure(python, name, rounds, parent, env):
-    with tempfile.TemporaryDirectory(prefix="peer.", dir=os.path.abspath(parent), ignore_cleanup_errors=True) as directory:
-        command = [python, HERE / "measure.py", name, "--rounds", str(rounds), "--dir", directory]
+@contextlib.contextmanager
+def place(name, parent):
+    """The directory of one measure, with an agent in it if it is ours."""
+    with tempfile.TemporaryDirectory(prefix="peer.", dir=os.path.abspath(parent), ignore_cleanup_errors=True) as path:
+        with agent.running(path) if name.startswith("tierckpt") else contextlib.nullcontext():
+            yield path
+
+
+def measure(python, name, args, env):
+    with place(name, args.dir) as directory:
+        command = [python, HERE / "measure.py", name, "--rounds", str(min(args.rounds, ROUNDS_MAX)),
+                   "--dir", directory, "--device", args.device]
         ranks = [subprocess.Popen([*command, "--rank", str(rank)], env=env, text=True, stderr=subprocess.PIPE,
                                   stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL)
                  for rank in range(WORLD.get(name, 1))]
@@ -64,8 +83,8 @@ def measure(python, name, rounds, parent, env):
     sys.stdout.write(out)
     sys.stdout.flush()
     if ranks[0].returncode != 0:
-        print(json.dumps({"id": f"PEERS.{name}", "error": (err.strip().splitlines() or ["no reason given"])[-1]}),
-              flush=True)
+        why = (err.strip().splitlines() or ["no reason given"])[-1]
+        print(json.dumps({"id": f"{FAMILIES[args.device]}.{name}", "error": why}), flush=True)
     return ranks[0].returncode == 0
 
 
@@ -74,21 +93,25 @@ def main():
     parser.add_argument("--rounds", type=int, default=ROUNDS_MAX)
     parser.add_argument("--dir", default=".")
     parser.add_argument("id", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--only", action="append", choices=NAMES, help="this one; may be given several times")
+    parser.add_argument("--only", action="append", choices=sorted({*NAMES, *CUDA_NAMES}),
+                        help="this one; may be given several times")
+    parser.add_argument("--device", choices=FAMILIES, default="cpu", help="where the tensors are")
     args = parser.parse_args()
-    build_dir = pathlib.Path(os.environ.get("TIERCKPT_BUILD_DIR", TOP / "build/release")).resolve()
+    family = FAMILIES[args.device]
     if importlib.util.find_spec("torch") is None:
-        return skip("", "torch is not installed")
-    python = environment(build_dir)
-    env = dict(os.environ, PYTHONPATH=str(TOP / "python"), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo",
-               PYTHONWARNINGS="ignore",
-               TIERCKPT_LIBRARY=str(build_dir / "runtime/client/libtierckpt.so"))
+        skip(family, "", "torch is not installed")
+        return SKIPPED
+    if args.device == "cuda" and not has_cuda(sys.executable):
+        skip(family, "", "no CUDA device")
+        return SKIPPED
+    python = environment(agent.BUILD) if args.device == "cpu" else sys.executable  # these need nothing more
+    env = dict(agent.environment(), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", PYTHONWARNINGS="ignore")
     ok = True
-    for name in args.only or NAMES:
+    for name in args.only or (CUDA_NAMES if args.device == "cuda" else NAMES):
         if name in NEEDS and not install(python, name, NEEDS[name]):
-            skip(name, "cannot be installed here")
+            skip(family, name, "cannot be installed here")
             continue
-        ok = measure(python, name, min(args.rounds, ROUNDS_MAX), args.dir, env) and ok
+        ok = measure(python, name, args, env) and ok
     return 0 if ok else 1
 
 

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
+import agent
+
 
 class Way:
     world = 1  # ranks
@@ -99,6 +101,19 @@ class DcpAsyncShared(DcpAsyncProcess):
         self.stager.close()
 
 
+class DcpAsyncPinned(DcpAsyncThread):
+    """Of tensors on a GPU: staged in pinned memory that is kept, in the background."""
+
+    def __init__(self, state, directory):
+        super().__init__(state, directory)
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+        self.stager = DefaultStager(StagingOptions(use_pinned_memory=True, use_shared_memory=False,
+                                                   use_async_staging=True, use_non_blocking_copy=True))
+
+    def close(self):
+        self.stager.close()
+
+
 class TorchCheckpointing(Way):
     overlaps = True
 
@@ -156,7 +171,7 @@ class LmResiliency(Way):
 class Tierckpt(Way):
     """Ours: the trainer waits until everything is copied."""
 
-    complete = "committed in the agent's memory, digests made"
+    complete = agent.COMMITTED
     to_storage = False
     stage = "committed"
 
@@ -166,10 +181,8 @@ class Tierckpt(Way):
         model = torch.nn.Module()
         model.layers = torch.nn.ParameterList(torch.nn.Parameter(t, requires_grad=False)
                                               for t in state.tensors.values())
-        self._checkpoint = tierckpt.init(model=model, overrides={
-            "job": "bench", "node": "bench", "runtime_dir": os.path.join(directory, "run"),
-            "save_dir": os.path.join(directory, "save"), "memory_cap_bytes": "5GiB", "copies": 1, "slots": 2,
-            "linger_s": 5, "save_mem_interval": 0, "save_storage_interval": 0, "max_ckpt_num": 1, "net_device": "lo"})
+        self._checkpoint = tierckpt.init(model=model, overrides={**agent.overrides(directory), "slots": 2,
+                                                                 "memory_cap_bytes": "5GiB"})
 
     def save(self, step):
         self._checkpoint.save_checkpoint(step, to_storage=self.to_storage)
@@ -205,6 +218,7 @@ WAYS = {
     "safetensors": Safetensors,
     "dcp.save": DcpSave,
     "dcp.async.thread": DcpAsyncThread,
+    "dcp.async.pinned": DcpAsyncPinned,
     "dcp.async.process": DcpAsyncProcess,
     "dcp.async.shared": DcpAsyncShared,
     "torch_checkpointing": TorchCheckpointing,
