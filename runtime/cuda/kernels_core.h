@@ -19,7 +19,8 @@
 
 /* ---- copying ------------------------------------------------------------------------------------------------- */
 
-#define COPY_LANES 32
+#define COPY_LANES  32
+#define COPY_STRIDE UINT64_C(32)
 
 struct unit16 {
     uint64_t lo, hi;
@@ -32,24 +33,24 @@ __attribute__((aligned(16)));
 
 /* Units from..to of a type that both addresses are aligned to. Four are read before the first is written: a write
  * could, for all that the compiler knows, change what is read next. */
-#define COPY_UNITS(type)                                                                                            \
-    do {                                                                                                            \
-        const type *from = (const type *)src;                                                                       \
-        type *to = (type *)dst;                                                                                     \
-        uint64_t units = bytes / sizeof(type), i = lane;                                                            \
-                                                                                                                    \
-        for (; i + 3 * COPY_LANES < units; i += 4 * COPY_LANES) {                                                   \
-            type a = from[i], b = from[i + COPY_LANES], c = from[i + 2 * COPY_LANES], d = from[i + 3 * COPY_LANES]; \
-                                                                                                                    \
-            to[i] = a;                                                                                              \
-            to[i + COPY_LANES] = b;                                                                                 \
-            to[i + 2 * COPY_LANES] = c;                                                                             \
-            to[i + 3 * COPY_LANES] = d;                                                                             \
-        }                                                                                                           \
-        for (; i < units; i += COPY_LANES) {                                                                        \
-            to[i] = from[i];                                                                                        \
-        }                                                                                                           \
-        return units * sizeof(type);                                                                                \
+#define COPY_UNITS(type)                                                                                               \
+    do {                                                                                                               \
+        const type *from = (const type *)src;                                                                          \
+        type *to = (type *)dst; /* NOLINT(bugprone-macro-parentheses) */                                               \
+        uint64_t units = bytes / sizeof(type), i = lane;                                                               \
+                                                                                                                       \
+        for (; i + 3 * COPY_STRIDE < units; i += 4 * COPY_STRIDE) {                                                    \
+            type a = from[i], b = from[i + COPY_STRIDE], c = from[i + 2 * COPY_STRIDE], d = from[i + 3 * COPY_STRIDE]; \
+                                                                                                                       \
+            to[i] = a;                                                                                                 \
+            to[i + COPY_STRIDE] = b;                                                                                   \
+            to[i + 2 * COPY_STRIDE] = c;                                                                               \
+            to[i + 3 * COPY_STRIDE] = d;                                                                               \
+        }                                                                                                              \
+        for (; i < units; i += COPY_STRIDE) {                                                                          \
+            to[i] = from[i];                                                                                           \
+        }                                                                                                              \
+        return units * sizeof(type);                                                                                   \
     } while (0)
 
 /* Copies what is whole in the widest unit that suits both addresses; returns how much that is for all lanes together.
@@ -93,9 +94,9 @@ TCK_HD void copy_core_lane(void *to, const void *from, uint64_t bytes, uint32_t 
 
 /* ---- digests ------------------------------------------------------------------------------------------------- */
 
-#define DIGEST_CHUNK   (4u << 20) /* CHUNK_BYTES of base/digest.h, whose functions the device cannot call */
+#define DIGEST_CHUNK   4194304u /* CHUNK_BYTES of base/digest.h, whose functions the device cannot call */
 #define DIGEST_LANES   256
-#define DIGEST_ROW     (DIGEST_LANES * 16u)
+#define DIGEST_ROW     UINT64_C(4096) /* bytes that the lanes take at a time, 16 each */
 #define DIGEST_ENTRIES (4 * 256)
 #define DIGEST_POLY    0x82F63B78u /* Castagnoli's, lowest bit first: bit 31 is x^0 */
 #define DIGEST_ONE     0x80000000u
@@ -198,7 +199,7 @@ TCK_HD uint32_t digest_core_rows(const uint8_t *addr, uint64_t rows, uint32_t la
 TCK_HD uint32_t digest_core_lane(const void *data, uint64_t bytes, uint64_t after, uint32_t lane, const uint32_t *table)
 {
     const uint8_t *addr = (const uint8_t *)data;
-    uint64_t head = (16 - ((uintptr_t)addr & 15)) & 15, rows, tail, begin = lane * 16u, end;
+    uint64_t head = (16 - ((uintptr_t)addr & 15)) & 15, rows, tail, begin = lane * UINT64_C(16), end;
     uint32_t sum = 0;
 
     head = head < bytes ? head : bytes;
