@@ -6,6 +6,7 @@
 #ifndef TCK_TIERS_MEMORY_H
 #define TCK_TIERS_MEMORY_H
 
+#include "base/seal.h"
 #include "tiers/slot_header.h"
 
 struct memory;
@@ -55,8 +56,8 @@ uint8_t *segment_image(const struct segment *segment, uint32_t slot);
 uint32_t *segment_crcs(const struct segment *segment, uint32_t slot);
 /* The newest header of the slot as last written or found. */
 const struct slot_header *segment_header(const struct segment *segment, uint32_t slot);
-/* The version that a trainer has sealed this slot with since it was last given to one; VERSION_NONE if none. */
-struct version segment_seal(const struct segment *segment, uint32_t slot);
+/* What a trainer has sealed this slot with since it was last given to one. */
+struct sealed segment_seal(const struct segment *segment, uint32_t slot);
 /* Writes the header to the older of the two pages. State FILLING takes the slot's seal away first. Fills in sequence,
  * job, segment, slot, sizes and shard itself. */
 void segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);

@@ -4,7 +4,6 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "base/seal.h"
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -58,7 +57,7 @@ static struct seal *seal_of(const struct segment *segment, uint32_t slot)
     return &seals[slot];
 }
 
-struct version segment_seal(const struct segment *segment, uint32_t slot)
+struct sealed segment_seal(const struct segment *segment, uint32_t slot)
 {
     return seal_read(seal_of(segment, slot));
 }

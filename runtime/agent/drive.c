@@ -38,6 +38,7 @@ struct digest_op {
     uint64_t image_bytes;
     uint32_t *crcs;
     struct hash128 root;
+    struct sealed sealed;
 };
 
 static void digest_work(void *ctx)
@@ -49,6 +50,19 @@ static void digest_work(void *ctx)
     failpoint_bytes(digest, image, (uint8_t *)(uintptr_t)op->image, op->image_bytes);
 }
 
+/* A trainer whose records lie on devices may have had the digests made there: then these have to be the same. */
+static bool arrived_whole(const struct digest_op *op)
+{
+    const struct sealed *sealed = &op->sealed;
+    if (!sealed->has_root || !version_is(sealed->version, op->version) || hash128_is(sealed->root, op->root)) {
+        return true;
+    }
+    log_error(
+        "version %llu.%llu: slot %u is not what its trainer's device had: the copy was damaged on its way or since",
+        (unsigned long long)op->version.term, (unsigned long long)op->version.step, op->slot);
+    return false;
+}
+
 static void digest_done(void *ctx, bool canceled)
 {
     struct digest_op *op = ctx;
@@ -57,7 +71,7 @@ static void digest_done(void *ctx, bool canceled)
                           .slot = op->slot,
                           .version = op->version,
                           .root = op->root,
-                          .ok = !canceled,
+                          .ok = !canceled && arrived_whole(op),
                           .refusal = canceled ? REFUSAL_RANK_LOST : REFUSAL_NONE};
     drive_node(op->f, &event);
     free(op);
@@ -76,7 +90,8 @@ static void verify(struct formation *f, const struct action *a)
                                  .version = a->version,
                                  .image = segment_image(d->segment, k),
                                  .image_bytes = segment_info(d->segment).image_bytes,
-                                 .crcs = segment_crcs(d->segment, k)};
+                                 .crcs = segment_crcs(d->segment, k),
+                                 .sealed = segment_seal(d->segment, k)};
     }
     if (!op || pool_submit(f->agent->pool, digest_work, digest_done, op) != TCK_OK) {
         log_error("no memory to make the digests of a sealed slot");

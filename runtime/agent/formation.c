@@ -66,7 +66,7 @@ static struct version sealed_by(const struct formation *f, uint32_t rank)
             if (slot->state != SLOT_FILLING) {
                 continue;
             }
-            if (!version_is(segment_seal(f->duties[i].segment, k), slot->version)) {
+            if (!version_is(segment_seal(f->duties[i].segment, k).version, slot->version)) {
                 return VERSION_NONE;
             }
             sealed = slot->version;
@@ -206,7 +206,7 @@ static struct slot *slots_from_headers(const struct formation *f, uint32_t total
         for (uint32_t k = 0; k < f->shards[i].slot_count; k++) {
             struct slot *slot = &slots[f->duties[i].first_slot + k];
             const struct slot_header *header = segment_header(f->duties[i].segment, k);
-            struct version seal = segment_seal(f->duties[i].segment, k);
+            struct version seal = segment_seal(f->duties[i].segment, k).version;
             *slot = (struct slot){.shard = i,
                                   .state = slot_found(header->state, header->version, seal, f->world.term),
                                   .version = header->version,

@@ -20,6 +20,7 @@ static const struct word redundancy_words[] = {
     {"replica", REDUNDANCY_REPLICA, false}, {"parity", REDUNDANCY_PARITY, true}, {0}};
 static const struct word loss_words[] = {
     {"report", ON_NODE_LOSS_REPORT, false}, {"end_trainers", ON_NODE_LOSS_END_TRAINERS, false}, {0}};
+static const struct word digest_words[] = {{"host", DIGEST_HOST, false}, {"device", DIGEST_DEVICE, false}, {0}};
 static const struct word switch_words[] = {{"off", SWITCH_OFF, false}, {"on", SWITCH_ON, false}, {0}};
 
 #define AT(member)           .name = #member, .offset = offsetof(struct config, member)
@@ -82,6 +83,10 @@ static const struct field fields[] = {
     {NUMBER(copy_threads, 0, 256), .default_text = "0",
      .help = "of the client, in all; 0: one for each four processors of the rank, at most 4, and to restore as many as "
              "it has, at most 8"},
+    {WORD(digest, digest_words), .default_text = "host",
+     .help =
+         "of records on a CUDA device: host, device (made there too, before they are copied, so that the agent finds "
+         "a copy that was damaged on its way)"},
     {WORD(on_node_loss, loss_words), .default_text = "report", .changeable = true,
      .help = "when a node is lost, the other agents: report, end_trainers (so that the launcher restarts at once)"},
     {WORD(storage_verify, switch_words), .default_text = "on",

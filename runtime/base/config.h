@@ -18,6 +18,7 @@ struct interval {
 enum switch_state { SWITCH_OFF, SWITCH_ON };
 enum on_node_loss { ON_NODE_LOSS_REPORT, ON_NODE_LOSS_END_TRAINERS };
 enum redundancy { REDUNDANCY_REPLICA, REDUNDANCY_PARITY /* refused: not in this version */ };
+enum digest_place { DIGEST_HOST, DIGEST_DEVICE };
 enum storage_kind { STORAGE_POSIX, STORAGE_S3 /* refused: not in this version */ };
 
 struct config {
@@ -53,6 +54,7 @@ struct config {
     uint32_t session_wait_ms;    /* attach, register and restore wait this long for nodes that do not answer */
     uint32_t max_restore_tries;  /* of one version without a commit after it, then the one before is used */
     uint32_t copy_threads;       /* of the client; 0: by its processors */
+    enum digest_place digest; /* where they are made first of records on a device; the agent makes them in any case */
     enum on_node_loss on_node_loss;
     enum switch_state storage_verify;  /* a drain reads back what it wrote before it is published */
     uint32_t scrub_interval_s;         /* each slot's digests are checked once in this time; 0: never */

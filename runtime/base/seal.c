@@ -7,11 +7,20 @@
 
 _Static_assert(sizeof(struct seal) == 64, "one cache line");
 
-/* "Seal" above the CRC: never 0. */
-static uint64_t check_of(struct version version)
+/* "Seal" or "Root" above the CRC: never 0. */
+#define PLAIN     UINT64_C(0x6c616553)
+#define WITH_ROOT UINT64_C(0x746f6f52)
+
+static uint64_t check_of(struct version version, const struct hash128 *root)
 {
-    const uint64_t fields[2] = {htole64(version.term), htole64(version.step)};
-    return UINT64_C(0x6c616553) << 32 | crc32c(0, fields, sizeof(fields));
+    uint64_t fields[4] = {htole64(version.term), htole64(version.step)};
+
+    if (root == NULL) {
+        return PLAIN << 32 | crc32c(0, fields, 2 * sizeof(fields[0]));
+    }
+    fields[2] = htole64(root->hi);
+    fields[3] = htole64(root->lo);
+    return WITH_ROOT << 32 | crc32c(0, fields, sizeof(fields));
 }
 
 void seal_clear(struct seal *seal)
@@ -20,19 +29,28 @@ void seal_clear(struct seal *seal)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-void seal_set(struct seal *seal, struct version version)
+void seal_set(struct seal *seal, struct version version, const struct hash128 *root)
 {
     seal_clear(seal);
     atomic_store_explicit(&seal->term, version.term, memory_order_relaxed);
     atomic_store_explicit(&seal->step, version.step, memory_order_relaxed);
+    atomic_store_explicit(&seal->root_hi, root == NULL ? 0 : root->hi, memory_order_relaxed);
+    atomic_store_explicit(&seal->root_lo, root == NULL ? 0 : root->lo, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* after all that was copied */
-    atomic_store_explicit(&seal->check, check_of(version), memory_order_release);
+    atomic_store_explicit(&seal->check, check_of(version, root), memory_order_release);
 }
 
-struct version seal_read(struct seal *seal)
+struct sealed seal_read(struct seal *seal)
 {
     uint64_t check = atomic_load_explicit(&seal->check, memory_order_acquire);
-    struct version version = {atomic_load_explicit(&seal->term, memory_order_relaxed),
-                              atomic_load_explicit(&seal->step, memory_order_relaxed)};
-    return check == check_of(version) ? version : VERSION_NONE;
+    struct sealed sealed = {.version = {atomic_load_explicit(&seal->term, memory_order_relaxed),
+                                        atomic_load_explicit(&seal->step, memory_order_relaxed)},
+                            .has_root = check >> 32 == WITH_ROOT,
+                            .root = {atomic_load_explicit(&seal->root_hi, memory_order_relaxed),
+                                     atomic_load_explicit(&seal->root_lo, memory_order_relaxed)}};
+
+    if (check == check_of(sealed.version, sealed.has_root ? &sealed.root : NULL)) {
+        return sealed;
+    }
+    return (struct sealed){.version = VERSION_NONE};
 }

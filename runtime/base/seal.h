@@ -10,15 +10,22 @@
 #define SEALS_BYTES 4096
 
 struct seal {
-    _Atomic uint64_t check; /* of the two below; 0: none */
+    _Atomic uint64_t check; /* of version and, if there is one, root; 0: none */
     _Atomic uint64_t term, step;
-    uint64_t reserved[5];
+    _Atomic uint64_t root_hi, root_lo; /* digest root that the image has to have, made where it came from */
+    uint64_t reserved[3];
 };
 
-/* A writer that dies at any instruction leaves a seal that is whole or plainly none. */
-void seal_set(struct seal *seal, struct version version);
+/* What a seal says. */
+struct sealed {
+    struct version version; /* VERSION_NONE: there is none, or anything but a whole one */
+    bool has_root;
+    struct hash128 root;
+};
+
+/* A writer that dies at any instruction leaves a seal that is whole or plainly none. root may be NULL. */
+void seal_set(struct seal *seal, struct version version, const struct hash128 *root);
 void seal_clear(struct seal *seal);
-/* VERSION_NONE if there is none, or anything but a whole one. */
-struct version seal_read(struct seal *seal);
+struct sealed seal_read(struct seal *seal);
 
 #endif

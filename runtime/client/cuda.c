@@ -3,6 +3,7 @@
 #include "client/cuda.h"
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/log.h"
 #include "client/programs.h"
 
@@ -15,7 +16,7 @@ struct cuda {
     const struct cuda_calls *calls;
     int device_count;
     struct lane *lanes; /* one for each device of the machine; those that are open have a stream */
-    bool unpinned_told;
+    bool unpinned_told, wants_digests;
 };
 
 /* ---- the module ---------------------------------------------------------------------------------------------- */
@@ -170,6 +171,11 @@ struct slot_pins cuda_pins(struct cuda *cuda)
     return (struct slot_pins){.ctx = cuda, .pin = pin, .unpin = unpin};
 }
 
+void cuda_want_digests(struct cuda *cuda)
+{
+    cuda->wants_digests = true;
+}
+
 /* ---- what lies where ----------------------------------------------------------------------------------------- */
 
 static tck_status_t check_address(const struct lane *lane, const void *addr, struct error *err)
@@ -208,6 +214,7 @@ tck_status_t cuda_prepare(struct cuda *cuda, const struct layout *layout, struct
     tck_status_t status = TCK_OK;
 
     for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        lane->wants_digests = cuda->wants_digests;
         if (status == TCK_OK && lane->lists == NULL) {
             status = lane_prepare(lane, layout, err);
         }
@@ -287,6 +294,9 @@ tck_status_t cuda_save(struct cuda *cuda, uint32_t shard, const struct shard_slo
 
     for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
         if (status == TCK_OK) {
+            status = lane_digest(lane, shard, err);
+        }
+        if (status == TCK_OK) {
             status = lane_copy(lane, &lane->lists[shard], TO_IMAGE, slots->pinned, image, err);
         }
     }
@@ -314,6 +324,38 @@ tck_status_t cuda_finish(struct cuda *cuda, struct error *err)
         status = status == TCK_OK ? mine : status;
     }
     return status;
+}
+
+/* Whether any device had a part in the shard's. */
+static bool add_sums(const struct cuda *cuda, uint32_t shard, uint32_t chunks, uint32_t *sums)
+{
+    bool any = false;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        const struct device_digest *digest = lane->digests == NULL ? NULL : &lane->digests[shard];
+
+        for (uint32_t i = 0; digest != NULL && digest->count > 0 && i < chunks; i++) {
+            sums[i] ^= digest->sums[i];
+            any = true;
+        }
+    }
+    return any;
+}
+
+bool cuda_root(const struct cuda *cuda, const struct layout *layout, uint32_t shard, const uint8_t *image,
+               struct hash128 *out)
+{
+    uint64_t bytes = layout->shards[shard].image_bytes;
+    uint32_t chunks = chunk_count(bytes);
+    uint32_t *sums = cuda->wants_digests ? calloc(chunks + (size_t)1, sizeof(*sums)) : NULL;
+    bool any = sums != NULL && add_sums(cuda, shard, chunks, sums);
+
+    if (any) {
+        host_digest_add(layout, &layout->shards[shard], image, sums);
+        *out = digest_of_sums(sums, bytes);
+    }
+    free(sums);
+    return any;
 }
 
 /* ---- restoring ----------------------------------------------------------------------------------------------- */

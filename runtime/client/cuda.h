@@ -15,6 +15,8 @@ must_check tck_status_t cuda_new(const char *module, struct cuda **out, struct e
 must_check tck_status_t cuda_new_with(const struct cuda_calls *calls, struct cuda **out, struct error *err);
 /* After slots_close. The module stays loaded. */
 void cuda_free(struct cuda *cuda);
+/* Before cuda_prepare: digests are made on the devices. */
+void cuda_want_digests(struct cuda *cuda);
 /* Has slots_adopt pin what it maps, if the CUDA driver can. */
 struct slot_pins cuda_pins(struct cuda *cuda);
 
@@ -38,6 +40,10 @@ must_check tck_status_t cuda_save(struct cuda *cuda, uint32_t shard, const struc
                                   struct error *err);
 must_check tck_status_t cuda_end(struct cuda *cuda, struct error *err);
 must_check tck_status_t cuda_finish(struct cuda *cuda, struct error *err);
+/* After it: the root that the digests made on the devices give the image, all else in it taken as it is there. False:
+ * none were made, or there is no memory. */
+bool cuda_root(const struct cuda *cuda, const struct layout *layout, uint32_t shard, const uint8_t *image,
+               struct hash128 *out);
 
 /* A restore: prepare before anything is agreed upon, restore each shard between start and end, over in any case. */
 must_check tck_status_t cuda_restore_prepare(struct cuda *cuda, const struct layout *layout, struct error *err);

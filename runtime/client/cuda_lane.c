@@ -77,6 +77,15 @@ static void free_lists(const struct lane *lane, struct move_list **lists)
     *lists = NULL;
 }
 
+static void free_digests(struct lane *lane)
+{
+    for (uint32_t i = 0; i < lane->list_count && lane->digests != NULL; i++) {
+        device_digest_free(&lane->digests[i], lane->calls);
+    }
+    free(lane->digests);
+    lane->digests = NULL;
+}
+
 static void free_streams(struct lane *lane)
 {
     const struct cuda_calls *calls = lane->calls;
@@ -110,6 +119,7 @@ void lane_close(struct lane *lane)
 
     free_lists(lane, &lane->lists);
     free_lists(lane, &lane->restores);
+    free_digests(lane);
     free_list(lane, &lane->eager);
     if (lane->aside != NULL) {
         lane->calls->device_free(lane->aside);
@@ -161,6 +171,9 @@ static int upload_all(struct lane *lane, struct move_list *lists)
 
     for (uint32_t i = 0; i < lane->list_count && rc == 0; i++) {
         rc = upload(lane, &lists[i]);
+        if (rc == 0 && lane->digests != NULL) {
+            rc = device_digest_upload(&lane->digests[i], lane->calls, lane->sides[0].stream);
+        }
     }
     return rc;
 }
@@ -203,6 +216,21 @@ static tck_status_t build_lists(const struct lane *lane, const struct layout *la
     *out = lists;
     for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
         status = move_list_build(layout, &layout->shards[i], lane->device, addrs, &lists[i], err);
+    }
+    return status;
+}
+
+static tck_status_t build_digests(struct lane *lane, const struct layout *layout, const uint64_t *addrs,
+                                  struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    lane->digests = calloc(layout->shard_count + (size_t)1, sizeof(*lane->digests));
+    if (lane->digests == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the digests of %u shards", layout->shard_count);
+    }
+    for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
+        status = device_digest_build(layout, &layout->shards[i], lane->device, addrs, &lane->digests[i], err);
     }
     return status;
 }
@@ -270,6 +298,9 @@ static tck_status_t prepare_inside(struct lane *lane, const struct layout *layou
         lane->list_count = layout->shard_count;
         status = build_lists(lane, layout, addrs, &lane->lists, err);
     }
+    if (status == TCK_OK && lane->wants_digests) {
+        status = build_digests(lane, layout, addrs, err);
+    }
     if (status == TCK_OK) {
         status = explain(lane, make_buffers(lane, lane->lists), "memory to gather small records in", err);
     }
@@ -317,6 +348,9 @@ void lane_relocate(struct lane *lane, const struct layout *layout, uint32_t r)
         relocate_eager(lane, layout);
     } else {
         move_list_relocate(&lane->lists[record->shard], record, (uintptr_t)record->addr);
+        if (lane->digests != NULL) {
+            device_digest_relocate(&lane->digests[record->shard], record, (uintptr_t)record->addr);
+        }
     }
 }
 
@@ -441,6 +475,20 @@ tck_status_t lane_start(struct lane *lane, struct error *err)
     }
     lane->calls->leave(&before);
     return explain(lane, rc, "wait for the training's stream", err);
+}
+
+tck_status_t lane_digest(struct lane *lane, uint32_t shard, struct error *err)
+{
+    struct cuda_place before;
+    tck_status_t status = lane->digests == NULL ? TCK_OK : come_in(lane, &before, err);
+    int rc;
+
+    if (status != TCK_OK || lane->digests == NULL) {
+        return status;
+    }
+    rc = device_digest_make(&lane->digests[shard], lane->calls, lane->sides[0].stream);
+    lane->calls->leave(&before);
+    return explain(lane, rc, "make digests", err);
 }
 
 /* What all moves of a list have in common. */

@@ -9,6 +9,7 @@
 #ifndef TCK_CLIENT_CUDA_LANE_H
 #define TCK_CLIENT_CUDA_LANE_H
 
+#include "client/cuda_digest.h"
 #include "client/cuda_moves.h"
 #include "client/cuda_ring.h"
 
@@ -34,6 +35,8 @@ struct lane {
     struct ring ring;
     struct move_list *lists, *restores; /* one per shard; the second only during a restore */
     uint32_t list_count;
+    bool wants_digests;            /* set before lane_prepare */
+    struct device_digest *digests; /* one per shard; NULL: not wanted */
     /* eager records are copied aside on the training's stream */
     struct move_list eager; /* of one move, in our buffer instead of an image; or none */
     void *aside;
@@ -62,6 +65,8 @@ must_check tck_status_t lane_hold(struct lane *lane, struct error *err);
 must_check tck_status_t lane_start(struct lane *lane, struct error *err);
 must_check tck_status_t lane_copy(struct lane *lane, const struct move_list *list, enum way way, bool pinned,
                                   uint8_t *image, struct error *err);
+/* Before the copy of a shard: has its digests made. They are there when lane_finish has returned. */
+must_check tck_status_t lane_digest(struct lane *lane, uint32_t shard, struct error *err);
 must_check tck_status_t lane_end(struct lane *lane, struct error *err);
 must_check tck_status_t lane_finish(struct lane *lane, struct error *err);
 

@@ -204,6 +204,9 @@ static tck_status_t make_ready(struct tck_client *client, struct error *err)
     }
     if (status == TCK_OK && client->cuda != NULL) {
         client->plan.cuda = client->cuda;
+        if (client->session.config.digest == DIGEST_DEVICE) {
+            cuda_want_digests(client->cuda);
+        }
         status = cuda_prepare(client->cuda, &client->layout, err);
     }
     if (status == TCK_OK && !again) {

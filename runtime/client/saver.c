@@ -211,6 +211,17 @@ static tck_status_t copy_shards(struct saver *saver, const struct msg_grant *gra
     return status == TCK_OK ? finished : status;
 }
 
+/* With the root of the device's digests, if they were made: the agent compares it with that of its own. */
+static void seal_slot(struct saver *saver, uint32_t i, uint32_t slot, struct version version)
+{
+    const struct shard_slots *shard = &saver->slots->shards[i];
+    const struct cuda *cuda = saver->plan->cuda;
+    struct hash128 root;
+    bool has_root = cuda != NULL && cuda_root(cuda, saver->layout, i, slot_image(shard, slot), &root);
+
+    seal_set(&shard->seals[slot], version, has_root ? &root : NULL);
+}
+
 /* Only when all is copied: part of a snapshot is worth nothing. */
 static void seal_slots(struct saver *saver, const struct msg_grant *grant)
 {
@@ -221,7 +232,7 @@ static void seal_slots(struct saver *saver, const struct msg_grant *grant)
         const struct shard_slots *shard = &saver->slots->shards[i];
 
         if (shard->segment.stored_here) {
-            seal_set(&shard->seals[grant->slots[n++]], version);
+            seal_slot(saver, i, grant->slots[n++], version);
             failpoint(save, sealing);
         }
     }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * This program's sendmsg, found by the library before that of libc. The frame: docs/formats.md. */
 #include "hold_seal.h"
+#include "base/seal.h"
 
 #include <endian.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,13 +16,18 @@
 #define TYPE_SEAL   7
 #define STEP_OFFSET 4 /* after the sequence number */
 
-static uint64_t hold_every;
+static uint64_t hold_every, spoil_every;
 static const char *hold_file;
 
 void hold_seal(uint64_t every, const char *file)
 {
     hold_every = every;
     hold_file = file;
+}
+
+void spoil_seal(uint64_t every)
+{
+    spoil_every = every;
 }
 
 /* The step of a SEAL, 0 of anything else. */
@@ -50,10 +57,41 @@ static void wait_for_file(uint64_t step)
     }
 }
 
+static void spoil_page(struct seal *seals, uint64_t step)
+{
+    static const struct hash128 other = {.hi = 1, .lo = 2};
+    for (size_t i = 0; i < SEALS_BYTES / sizeof *seals; i++) {
+        struct version version = seal_read(&seals[i]).version;
+        if (version.step == step) {
+            seal_set(&seals[i], version, &other);
+        }
+    }
+}
+
+/* Seals are a shared mapping of their size; others of that size bear none. */
+static void spoil(uint64_t step)
+{
+    char line[512], rights[8];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps)) {
+        uintptr_t from, to;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s", &from, &to, rights) == 3 && to - from == SEALS_BYTES &&
+            strcmp(rights, "rw-s") == 0) {
+            spoil_page((struct seal *)from, step);
+        }
+    }
+    if (maps) {
+        fclose(maps);
+    }
+}
+
 __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-    uint64_t step = hold_every > 0 ? sealed_step(message) : 0;
-    if (step > 0 && step % hold_every == 0) {
+    uint64_t step = hold_every + spoil_every > 0 ? sealed_step(message) : 0;
+    if (step > 0 && spoil_every > 0 && step % spoil_every == 0) {
+        spoil(step);
+    }
+    if (step > 0 && hold_every > 0 && step % hold_every == 0) {
         wait_for_file(step);
     }
     return syscall(SYS_sendmsg, fd, message, flags);

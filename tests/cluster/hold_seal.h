@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Stops this process between the sealing of a snapshot and the message that says so. */
+ * Between the sealing of a snapshot and the message that says so: stops this process, or spoils the seal. */
 #ifndef TCK_TESTS_HOLD_SEAL_H
 #define TCK_TESTS_HOLD_SEAL_H
 
@@ -8,5 +8,8 @@
 /* From now on, at each step that is a multiple of `every`, the trainer has copied and sealed its slots, prints HELD,
  * and goes on to tell the agent only when <file>.<step> exists. Every other frame is sent as ever. */
 void hold_seal(uint64_t every, const char *file);
+/* From now on the seals of each step that is a multiple of `every` name a root, as that of a snapshot that came from a
+ * device does, but one that its image does not have. */
+void spoil_seal(uint64_t every);
 
 #endif

@@ -31,7 +31,7 @@ struct options {
     uint64_t steps;  /* stop after this step */
     uint64_t count;  /* elements per tensor */
     uint64_t step_ms;
-    uint64_t hold_seal; /* see hold_seal.h; 0: never */
+    uint64_t hold_seal, spoil_seal; /* see hold_seal.h; 0: never */
     uint64_t hold_meet; /* after the ranks have met so often, wait for the file "go" beside their files; 0: never */
     int wait_commit;    /* wait for the commit of each saved step */
     int wait_drained;   /* wait for the newest storage save at the end */
@@ -373,6 +373,7 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("count", count, NUMBER),
                                            TO("step-ms", step_ms, NUMBER),
                                            TO("hold-seal", hold_seal, NUMBER),
+                                           TO("spoil-seal", spoil_seal, NUMBER),
                                            TO("hold-file", hold_file, TEXT),
                                            TO("hold-meet", hold_meet, NUMBER),
                                            TO("restore-step", restore_step, NUMBER),
@@ -431,6 +432,7 @@ int main(int argc, char **argv)
         return 2;
     }
     hold_seal(t.o.hold_file ? t.o.hold_seal : 0, t.o.hold_file);
+    spoil_seal(t.o.spoil_seal);
     journal("begin", ",\"pid\":%d", (int)getpid());
     int status = setup(&t);
     if (status == 0 && !t.o.no_restore) {

@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GARBAGE 0xdb
+#define GARBAGE     0xdb
+#define DAMAGE_FROM 4096
 
-enum op_kind { OP_WORK, OP_COPY, OP_ZERO, OP_GATHER, OP_SCATTER, OP_RECORD, OP_WAIT };
+enum op_kind { OP_WORK, OP_COPY, OP_ZERO, OP_GATHER, OP_SCATTER, OP_DIGEST, OP_RECORD, OP_WAIT };
 
 struct event {
     uint64_t recorded, passed; /* tickets */
@@ -52,7 +53,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct stream *streams, *defaults[STANDIN_DEVICES];
 static struct range *ranges;
 static int broken[STANDIN_DEVICES];
-static bool gate_open = true, pins_refused;
+static bool gate_open = true, pins_refused, damage;
 static unsigned at_gate, copies_to_break;
 static struct standin_counts counts;
 static _Thread_local int current, inside;
@@ -159,8 +160,11 @@ static void copy_in_halves(const struct stream *stream, const struct op *op)
         broken[stream->device] = STANDIN_BROKEN;
     }
     half = broken[stream->device] != 0 ? op->bytes : half;
+    bool damaged = damage && stream->of_client && !is_device_memory(op->to) && op->bytes > DAMAGE_FROM;
+    damage = damage && !damaged;
     pthread_mutex_unlock(&lock);
     memcpy((uint8_t *)op->to + half, (const uint8_t *)op->from + half, op->bytes - half);
+    *(uint8_t *)op->to ^= damaged;
 }
 
 /* Without the lock. */
@@ -181,6 +185,9 @@ static void do_work(const struct stream *stream, const struct op *op)
         break;
     case OP_SCATTER:
         on_host_scatter(op->from, op->count, op->to);
+        break;
+    case OP_DIGEST:
+        on_host_digest_pieces(op->from, op->count, op->bytes, op->to);
         break;
     case OP_RECORD:
     case OP_WAIT:
@@ -513,7 +520,7 @@ static int call_scatter(void *stream, const struct gather_piece *pieces, uint32_
                   &(struct op){.kind = OP_SCATTER, .to = (void *)(uintptr_t)packed, .from = pieces, .count = count});
 }
 
-/* Digests have their own tests; here they are made at once. */
+/* The client makes them of pieces. */
 static int call_digest(void *stream, const void *image, uint64_t bytes, uint32_t *crcs)
 {
     drain(stream_of(stream));
@@ -524,9 +531,8 @@ static int call_digest(void *stream, const void *image, uint64_t bytes, uint32_t
 static int call_digest_pieces(void *stream, const struct gather_piece *pieces, uint32_t count, uint64_t image_bytes,
                               uint32_t *crcs)
 {
-    drain(stream_of(stream));
-    on_host_digest_pieces(pieces, count, image_bytes, crcs);
-    return state_of(current);
+    return submit(stream,
+                  &(struct op){.kind = OP_DIGEST, .to = crcs, .from = pieces, .count = count, .bytes = image_bytes});
 }
 
 static const struct cuda_calls calls = {
@@ -661,6 +667,13 @@ void standin_refuse_pins(bool refuse)
     pthread_mutex_unlock(&lock);
 }
 
+void standin_damage_next_copy(void)
+{
+    pthread_mutex_lock(&lock);
+    damage = true;
+    pthread_mutex_unlock(&lock);
+}
+
 struct standin_counts standin_count(void)
 {
     struct standin_counts now;
@@ -684,5 +697,5 @@ void standin_reset(void)
     memset(broken, 0, sizeof(broken));
     counts = (struct standin_counts){0};
     copies_to_break = 0;
-    pins_refused = false;
+    pins_refused = damage = false;
 }

@@ -35,6 +35,8 @@ void standin_await_at_gate(unsigned count);
 /* The client's n-th copy from now on, 1 the next one, breaks its device: from then on all calls there fail. */
 void standin_break_at(unsigned n);
 void standin_refuse_pins(bool refuse);
+/* The next copy of more than a page from the client to host memory arrives with a bit flipped. */
+void standin_damage_next_copy(void);
 
 /* What was asked for so far. */
 struct standin_counts {

@@ -109,7 +109,7 @@ static void seal(uint32_t slot, struct version version)
     cr_assert_eq(fstat(fd, &st), 0);
     struct seal *seals = mmap(NULL, SEALS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, st.st_size - SEALS_BYTES);
     cr_assert_neq((void *)seals, MAP_FAILED);
-    seal_set(&seals[slot], version);
+    seal_set(&seals[slot], version, NULL);
     munmap(seals, SEALS_BYTES);
 }
 

@@ -50,6 +50,7 @@ Test(config, has_the_documented_defaults)
     cr_assert_eq(c.save_storage_interval.steps, 100);
     cr_assert_eq(c.max_ckpt_num, 3);
     cr_assert_eq(c.block_time_ms, 2000);
+    cr_assert_eq(c.digest, DIGEST_HOST);
     cr_assert_eq(c.on_node_loss, ON_NODE_LOSS_REPORT);
     cr_assert_gt(c.memory_cap_bytes, 0);
 }
@@ -179,6 +180,7 @@ Test(config, refuses_what_is_not_in_this_version)
 {
     expect_refused("\"redundancy\":\"parity\"", "redundancy: \"parity\" is not in this version");
     expect_refused("\"storage\":\"s3\"", "storage: \"s3\" is not in this version");
+    expect_refused("\"digest\":\"gpu\"", "digest: \"gpu\" is not one of: host, device");
     expect_refused("\"on_node_loss\":\"panic\"", "on_node_loss: \"panic\" is not one of: report, end_trainers");
 }
 
@@ -268,9 +270,10 @@ Test(config, reads_bytes_with_units)
 
 Test(config, prints_what_it_reads_back_to_the_same)
 {
-    struct config c = loaded("{\"save_dir\":\"rel\",\"load_dir\":\"/l\",\"node\":\"n1\",\"domain\":\"rack7\","
-                             "\"save_mem_interval\":\"0.1s\",\"save_storage_interval\":\"off\",\"net_port\":7000,"
-                             "\"memory_cap_bytes\":\"18446744073709551615\",\"on_node_loss\":\"end_trainers\"}");
+    struct config c = loaded(
+        "{\"save_dir\":\"rel\",\"load_dir\":\"/l\",\"node\":\"n1\",\"domain\":\"rack7\","
+        "\"save_mem_interval\":\"0.1s\",\"save_storage_interval\":\"off\",\"net_port\":7000,"
+        "\"memory_cap_bytes\":\"18446744073709551615\",\"digest\":\"device\",\"on_node_loss\":\"end_trainers\"}");
     json_t *json = config_json(&c);
     char *text = json_print(json, true);
     json_free(json);

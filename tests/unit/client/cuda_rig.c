@@ -21,6 +21,11 @@ void rig_ok(const struct rig *rig, tck_status_t status)
 
 void rig_open(struct rig *rig)
 {
+    rig_open_with(rig, "");
+}
+
+void rig_open_with(struct rig *rig, const char *settings)
+{
     char config[512];
     tck_attach_params_t params = {.struct_size = sizeof(params), .config_json = config, .world_size = 1};
 
@@ -28,8 +33,8 @@ void rig_open(struct rig *rig)
     require(mkdtemp(rig->dir) != NULL, "mkdtemp");
     fake_agent_start(&rig->agent, rig->dir, "job", "node");
     snprintf(config, sizeof(config),
-             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":2000}",
-             rig->dir, rig->dir);
+             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":2000%s}",
+             rig->dir, rig->dir, settings);
     require(tck_attach(&params, &rig->client) == TCK_OK, tck_errmsg(NULL));
     rig->client->cuda_module = TCK_STANDIN;
     for (int i = 0; i < STANDIN_DEVICES; i++) {

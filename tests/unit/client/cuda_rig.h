@@ -30,6 +30,8 @@ struct rig {
 
 /* Starts the agent and attaches. Whatever goes wrong ends the program. */
 void rig_open(struct rig *rig);
+/* The same with keys of the configuration, each with a comma before it. */
+void rig_open_with(struct rig *rig, const char *settings);
 /* Detaches and gives everything back. */
 void rig_close(struct rig *rig);
 void rig_add(struct rig *rig, int device, uint64_t bytes, bool eager);

@@ -454,13 +454,13 @@ Test(memory, seals_outlive_the_agent)
     segment_write_header(segment, 1, &(struct slot_header){.state = SLOT_FILLING, .version = version});
     memory_free(memory);
     struct seal *seals = map_seals(&parked);
-    seal_set(&seals[1], version);
+    seal_set(&seals[1], version, NULL);
 
     memory = back_from(&parked, "job");
     segment = memory_find(memory, SHARD);
     cr_assert_eq(segment_header(segment, 1)->state, SLOT_FILLING);
-    cr_assert(version_is(segment_seal(segment, 1), version));
-    cr_assert(version_none(segment_seal(segment, 0)));
+    cr_assert(version_is(segment_seal(segment, 1).version, version));
+    cr_assert(version_none(segment_seal(segment, 0).version));
     munmap(seals, SEALS_BYTES);
     memory_free(memory);
     parked_free(&parked);
@@ -473,11 +473,11 @@ Test(memory, takes_the_seal_away_when_the_slot_is_filled_anew)
     struct memory *memory = memory_of("job", CAP_BYTES, &parked);
     struct segment *segment = add(memory, SHARD, SMALL_BYTES);
     struct seal *seals = map_seals(&parked);
-    seal_set(&seals[0], version);
+    seal_set(&seals[0], version, NULL);
     save(segment, 0, version);
-    cr_assert(version_is(segment_seal(segment, 0), version));
+    cr_assert(version_is(segment_seal(segment, 0).version, version));
     segment_write_header(segment, 0, &(struct slot_header){.state = SLOT_FILLING, .version = version});
-    cr_assert(version_none(segment_seal(segment, 0)), "the same version, but not these bytes");
+    cr_assert(version_none(segment_seal(segment, 0).version), "the same version, but not these bytes");
     munmap(seals, SEALS_BYTES);
     memory_free(memory);
     parked_free(&parked);
