@@ -17,6 +17,7 @@ NEWEST = 2**64 - 1
 SAVE_MEMORY, SAVE_STORAGE = 0, 1
 DUE_NOTHING, DUE_MEMORY, DUE_STORAGE = 0, 1, 2
 LAZY, EAGER = 0, 1
+HOST, CUDA = 0, 1
 RESHARD = {"refuse": 0, "leave": 1, "any": 2}
 STAGES = {"copied": 0, "protected": 1, "committed": 2, "drained": 3}
 
@@ -44,7 +45,7 @@ class _Record(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("key", c_char_p), ("dtype", c_int), ("ndim", c_uint32),
                 ("global_shape", c_uint64 * MAX_NDIM), ("offset", c_uint64 * MAX_NDIM),
                 ("local_shape", c_uint64 * MAX_NDIM), ("addr", c_void_p), ("replica_group", c_char_p),
-                ("when", c_int)]
+                ("when", c_int), ("memory", c_int), ("device", c_int)]
 
 
 class _Version(ctypes.Structure):
@@ -126,6 +127,7 @@ _FUNCTIONS = {
     "tck_save_due": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
     "tck_save_if_needed": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
     "tck_snapshot": (None, [_CLIENT, c_uint64, c_int]),
+    "tck_set_stream": (None, [_CLIENT, c_int, c_void_p]),
     "tck_fence": (None, [_CLIENT]),
     "tck_wait": (None, [_CLIENT, c_uint64, c_int, c_int]),
     "tck_query": (None, [_CLIENT, POINTER(_Version)]),
@@ -211,11 +213,12 @@ class Client:
             self._library.tck_detach(self._handle, int(job_done))
             self._handle = c_void_p()
 
-    def add_record(self, *, key, dtype, global_shape, offset, local_shape, address, group, when) -> int:
+    def add_record(self, *, key, dtype, global_shape, offset, local_shape, address, group, when,
+                   cuda_device: int | None = None) -> int:
         shape_type = c_uint64 * MAX_NDIM
         record = _Record(ctypes.sizeof(_Record), _bytes(key), DTYPES.index(dtype), len(global_shape),
                          shape_type(*global_shape), shape_type(*offset), shape_type(*local_shape), address,
-                         _bytes(group), when)
+                         _bytes(group), when, HOST if cuda_device is None else CUDA, cuda_device or 0)
         number = c_uint32()
         self._check(self._library.tck_add_record(self._live(), byref(record), byref(number)))
         return number.value
@@ -258,6 +261,9 @@ class Client:
 
     def snapshot(self, step: int, flags: int):
         self._check(self._library.tck_snapshot(self._live(), step, flags))
+
+    def set_stream(self, device: int, stream: int):
+        self._check(self._library.tck_set_stream(self._live(), device, stream))
 
     def fence(self):
         self._check(self._library.tck_fence(self._live()))

@@ -148,6 +148,7 @@ class Checkpoint:
         `restored.saved_world_size` tell. What only memory had of another number of ranks was published when this one
         attached; if it could not be, or if as many ranks are sharded otherwise, LayoutError says how to publish it."""
         self._records.refresh(self._client)
+        self._records.tell_streams(self._client)
         self.restored = None
         try:
             restored = self._client.restore(_native.NEWEST if step is None else step)
@@ -204,11 +205,20 @@ class Checkpoint:
     def _take(self):
         self._contents.check()
         self._records.refresh(self._client)
+        self._records.tell_streams(self._client)
         self._blobs.take(self._client)
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether any tensor lies on a CUDA device."""
+        return self._records.on_devices
 
     def fence(self):
         """Waits until the save under way has copied everything. The optimizer's step calls it; call it yourself
-        before changing parameters in any other way."""
+        before changing parameters in any other way. Copies from CUDA devices are waited for by the calling thread's
+        current stream on each of them, not by the caller: wait("copied") does that. Neither it nor a save belongs into
+        the capture of a CUDA graph: call it before the graph is replayed."""
+        self._records.tell_streams(self._client)
         self._client.fence()
 
     def wait(self, stage: str, step: int | None = None, timeout: float = 60):

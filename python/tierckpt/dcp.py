@@ -171,15 +171,35 @@ class Tiers:
         """Done, with this result, when the save under way is copied."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="tierckpt-dcp")
-        return self._pool.submit(lambda: (self.fence(), result)[1])
+        return self._pool.submit(lambda: (self.settle(), result)[1])
 
     def fence(self):
-        """Waits until the save under way is copied. Every torch optimizer calls it before its step; call it yourself
-        (or wait for staging_completion) before changing tensors in any other way."""
+        """Waits until the save under way is copied; of CUDA devices the current streams wait. Every torch optimizer
+        calls it before its step; call it yourself (or wait for staging_completion) before changing tensors in any other
+        way."""
         if self._copying:
             with self._lock:
                 self._attached().fence()
                 self._copying = False
+
+    def settle(self):
+        """Waits until the save under way is copied, from devices too. For other threads than the training's, whose
+        current streams and fence it leaves alone."""
+        if not self._attached().on_devices:
+            self.fence()
+        while self._attached().on_devices and not self._is_copied():
+            time.sleep(0.0005)
+
+    def _is_copied(self) -> bool:
+        """Or given up."""
+        with self._lock:
+            try:
+                self._attached().wait("copied", timeout=0)
+            except errors.TimedOut:
+                return False
+            except errors.Canceled:
+                pass
+        return True
 
     def wait(self, step: int, to_storage: bool):
         """Until this step is committed, or published. Training may go on in another thread meanwhile."""
@@ -315,7 +335,7 @@ class StorageWriter(torch_dcp.StorageWriter):
         if self._tiers.on:
             staged = self._staged or self._take(*_flattened_by(planner))
             self._staged = None
-            self._tiers.fence()
+            self._tiers.settle()
             self._tiers.wait(*staged)
         done = torch.futures.Future()
         done.set_result([WriteResult(item.index, 0, None) for item in plan.items] if self._tiers.on else [])
@@ -346,7 +366,7 @@ class StorageWriter(torch_dcp.StorageWriter):
         return self._tiers.copied(unflatten_state_dict(flat, paths))
 
     def synchronize_staging(self):
-        self._tiers.fence()
+        self._tiers.settle()
 
     def close(self):
         """The tiers stay attached: Tiers.close ends them."""

@@ -66,9 +66,9 @@ def whole(key: str, find: Callable[[], torch.Tensor], group: str | None, eager: 
 
 def check_tensor(key: str, tensor: torch.Tensor):
     """Raises unless the library can copy this tensor as it lies."""
-    if tensor.device.type != "cpu":
-        raise errors.Unsupported(f"{key} is on {tensor.device}: device tensors need the CUDA module, "
-                                 "which this version does not have")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise errors.Unsupported(f"{key} is on {tensor.device}: only tensors on the CPU or a CUDA device can be "
+                                 "saved")
     if tensor.layout != torch.strided:
         raise errors.Unsupported(f"{key} has layout {tensor.layout}: only dense tensors can be saved")
     if tensor.dtype not in _DTYPES:
@@ -81,6 +81,11 @@ def check_tensor(key: str, tensor: torch.Tensor):
                                  "tensor.data.contiguous()")
 
 
+def _cuda_device(tensor: torch.Tensor) -> int | None:
+    """The number of the CUDA device that it lies on."""
+    return tensor.device.index if tensor.device.type == "cuda" else None
+
+
 class _Row:
     """A record after registration. It keeps the memory alive that the library copies from."""
 
@@ -89,6 +94,7 @@ class _Row:
         self.number = number
         self.shape = tensor.shape
         self.dtype = tensor.dtype
+        self.device = tensor.device
         self.follow(tensor)
 
     def follow(self, tensor: torch.Tensor):
@@ -112,6 +118,7 @@ class RecordTable:
         self._seen = None
         self._looks = {record.look for record in records} - {None}
         self._finds = [record.find for record in records]
+        self._cuda_devices = sorted({_cuda_device(record.current()) for record in records} - {None})
 
     def _current(self) -> list[torch.Tensor]:
         for look in self._looks:
@@ -127,10 +134,19 @@ class RecordTable:
             number = client.add_record(
                 key=record.key, dtype=_DTYPES[tensor.dtype], global_shape=record.global_shape,
                 offset=record.offset, local_shape=tensor.shape, address=tensor.data_ptr(), group=record.group,
-                when=_native.EAGER if record.eager else _native.LAZY)
+                when=_native.EAGER if record.eager else _native.LAZY, cuda_device=_cuda_device(tensor))
             if record.reshard != "refuse":
                 client.set_reshard(record.key, record.reshard)
             self._rows.append(_Row(record, number, tensor))
+
+    @property
+    def on_devices(self) -> bool:
+        return bool(self._cuda_devices)
+
+    def tell_streams(self, client: _native.Client):
+        """The calling thread's current stream of each device is the one whose work changes the records."""
+        for device in self._cuda_devices:
+            client.set_stream(device, torch.cuda.current_stream(device).cuda_stream)
 
     def refresh(self, client: _native.Client):
         """Tells the library of tensors that have moved. No copy may be under way (after a fence)."""
@@ -143,6 +159,9 @@ class RecordTable:
                 raise errors.LayoutError(
                     f"{row.record.key} was registered as {row.dtype} {tuple(row.shape)} and is now {tensor.dtype} "
                     f"{tuple(tensor.shape)}: close this checkpoint and call init again")
+            if tensor.device != row.device:
+                raise errors.LayoutError(f"{row.record.key} was registered on {row.device} and is now on "
+                                         f"{tensor.device}: close this checkpoint and call init again")
             check_tensor(row.record.key, tensor)
             if tensor.data_ptr() != row.address:
                 client.set_address(row.number, tensor.data_ptr())

@@ -128,7 +128,7 @@ class _Registered:
         """The piece can be put there as it is."""
         piece = self._walk.pieces[item.storage_index.fqn]
         return (tuple(item.lengths) == piece.shape == tuple(tensor.shape) and tensor.dtype == piece.dtype
-                and tensor.device.type == "cpu" and tensor.is_contiguous())
+                and tensor.device == self._walk.devices[item.storage_index.fqn] and tensor.is_contiguous())
 
 
 class _Published:

@@ -66,6 +66,7 @@ class StateDict:
         self.records: list[Record] = list(found.values())
         self.pieces = {key: Piece(_dtype(record), record.global_shape, record.offset, tuple(record.current().shape))
                        for key, record in found.items()}
+        self.devices = {key: record.current().device for key, record in found.items()}
         confirm(self.records, world)
 
     # ---- tensors
@@ -114,7 +115,7 @@ class StateDict:
         landing = {key: targets.get(key, None) for key in self.pieces}
         for key, piece in self.pieces.items():
             if landing[key] is None:
-                landing[key] = torch.empty(piece.shape, dtype=piece.dtype)
+                landing[key] = torch.empty(piece.shape, dtype=piece.dtype, device=self.devices[key])
         self._now = landing
         return landing
 

@@ -74,7 +74,7 @@ def test_refresh_refuses_another_shape_or_dtype(other):
 
 @pytest.mark.parametrize("tensor, reason", [
     (torch.ones(3, 4).t(), "not contiguous"),
-    (torch.ones(2, device="meta"), "device tensors need the CUDA module"),
+    (torch.ones(2, device="meta"), "only tensors on the CPU or a CUDA device"),
     (torch.ones(2, 2).to_sparse(), "layout"),
     (torch.ones(2, dtype=torch.complex128), "dtype"),
     (torch.ones([1] * 9), "9 dimensions"),

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors on CUDA devices. What needs a device is skipped without one."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_client import FakeClient
+from harness import run
+
+import tierckpt
+from tierckpt import LayoutError, Unsupported, records
+from tierckpt.records import RecordTable, whole
+
+
+@pytest.fixture
+def device():
+    """Asked for in this process alone: one that has asked cannot fork others that use a device."""
+    if not torch.cuda.is_available():
+        pytest.skip("skipped: no CUDA device")
+
+
+class Streams(FakeClient):
+    def __init__(self):
+        super().__init__()
+        self.streams = []
+
+    def set_stream(self, device, stream):
+        self.streams.append((device, stream))
+
+
+def table_of(*tensors):
+    return RecordTable([whole(f"t{i}", lambda tensor=tensor: tensor, None, eager=False)
+                        for i, tensor in enumerate(tensors)])
+
+
+def test_a_table_without_device_tensors_asks_for_no_stream():
+    table, client = table_of(torch.ones(3)), Streams()
+    table.add_to(client)
+    table.tell_streams(client)
+    assert client.streams == [] and not table.on_devices
+    assert client.records[0]["cuda_device"] is None
+
+
+def test_the_current_stream_of_each_device_is_told(monkeypatch):
+    tensors = torch.ones(3), torch.ones(4), torch.ones(5)
+    places = {3: 1, 4: None, 5: 0}
+    monkeypatch.setattr(records, "_cuda_device", lambda tensor: places[tensor.numel()])
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=100 + device))
+    table, client = table_of(*tensors), Streams()
+    table.add_to(client)
+    table.tell_streams(client)
+    assert table.on_devices and client.streams == [(0, 100), (1, 101)]
+    assert [record["cuda_device"] for record in client.records] == [1, None, 0]
+
+
+def test_a_tensor_of_no_known_device_is_refused():
+    with pytest.raises(Unsupported, match="t0 is on meta"):
+        table_of(torch.ones(3, device="meta"))
+
+
+# ---- with a device
+
+
+def model_of(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(301, 1000), torch.nn.GELU(), torch.nn.Linear(1000, 7)).cuda()
+
+
+def train(model, optimizer, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(16, 301, device="cuda")).square().mean().backward()
+        optimizer.step()
+
+
+def saves_every_step(rank, world, config, stream):
+    """Whether what is restored is what lay on the device at the last save, though training went on at once."""
+    model = model_of(0)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream() if stream else torch.cuda.current_stream()
+    with torch.cuda.stream(side), tierckpt.init(model=model, optimizer=optimizer, config=config) as checkpoint:
+        for step in range(1, 11):
+            train(model, optimizer, 1)
+            before = [parameter.detach().clone() for parameter in model.parameters()]
+            checkpoint.save_checkpoint(step)
+        train(model, optimizer, 1)
+        checkpoint.wait("committed")
+        assert checkpoint.load_checkpoint() == 10
+        return all(map(torch.equal, before, model.parameters()))
+
+
+def saves_in_a_capture(rank, world, config):
+    """Whether a save in a capture is refused and the graph is good afterwards."""
+    model, held = model_of(0), torch.zeros(1, device="cuda")
+    with tierckpt.init(model=model, config=config) as checkpoint:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            held.add_(1)
+            with pytest.raises(tierckpt.InvalidArgument, match="captured"):
+                checkpoint.save_checkpoint(1)
+        graph.replay()
+        return held.item() == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_device_gets_back_what_lay_on_it_at_the_save(tmp_path, device, site, stream):
+    assert run(tmp_path, "test_cuda:saves_every_step", world=1, config=site.config, stream=stream) == [True]
+
+
+def test_a_save_in_a_graph_capture_is_refused_and_leaves_the_graph_good(tmp_path, device, site):
+    assert run(tmp_path, "test_cuda:saves_in_a_capture", world=1, config=site.config) == [True]
+
+
+def test_a_tensor_that_goes_to_another_device_is_refused(device):
+    holder = SimpleNamespace(tensor=torch.ones(3, device="cuda"))
+    table, client = RecordTable([whole("w", lambda: holder.tensor, None, eager=False)]), Streams()
+    table.add_to(client)
+    holder.tensor = torch.ones(3)
+    with pytest.raises(LayoutError, match="is now on cpu"):
+        table.refresh(client)
