@@ -4,6 +4,8 @@
 #include "cuda_rig.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,7 +135,35 @@ Test(cuda, the_fence_waits_itself_where_nobody_said_which_stream_it_is)
     cr_assert(rig_image_holds(&rig, 1));
 }
 
+static void *grant_when_asked(void *arg)
+{
+    (void)arg;
+    while (atomic_load(&rig.agent.begins) == 0) {
+        sched_yield();
+    }
+    atomic_store(&rig.agent.mode, FAKE_GRANTS);
+    return NULL;
+}
+
 Test(cuda, a_fence_before_the_slots_are_granted_lets_nothing_overtake)
+{
+    pthread_t thread;
+    rig_add(&rig, 0, 3u << 20, false);
+    rig_register(&rig, true);
+    rig_fill(&rig, 1);
+    atomic_store(&rig.agent.mode, FAKE_HOLDS);
+    rig_ok(&rig, tck_snapshot(rig.client, 1, TCK_SAVE_MEMORY));
+    cr_assert_eq(pthread_create(&thread, NULL, grant_when_asked, NULL), 0);
+    rig_ok(&rig, tck_fence(rig.client)); /* until the copies are on their way */
+    rig_launch_fill(&rig, 2);
+    rig_sync(&rig);
+    pthread_join(thread, NULL);
+    rig_ok(&rig, tck_wait(rig.client, 1, TCK_STAGE_COMMITTED, RIG_PATIENCE_MS));
+    cr_assert(rig_image_holds(&rig, 1));
+    cr_assert(rig_holds(&rig, 2));
+}
+
+Test(cuda, a_fence_lets_the_training_go_on_when_no_slots_are_granted)
 {
     rig_add(&rig, 0, 3u << 20, false);
     rig_register(&rig, true);
