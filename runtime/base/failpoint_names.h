@@ -22,6 +22,8 @@
     X(comeback, greeted, STEP, "the next agent has given the slots back") \
     X(comeback, told, STEP, "SEAL or ABANDON was said again") \
     X(restore, offered, STEP, "the agent says where the shards are, the ranks have not agreed") \
+    X(restore, spreading, STEP, "ranks pass shards to each other, one of them has passed its first") \
+    X(restore, spread, BYTES, "a shard that came from another rank, not checked") \
     X(restore, agreed, STEP, "all ranks have theirs, nothing is copied") \
     X(restore, copying, STEP, "one shard is in the tensors") \
     X(restore, copied, STEP, "all shards are in the tensors, the agent not told") \

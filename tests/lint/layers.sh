@@ -21,6 +21,7 @@ allowed runtime/reader "base|reader|$read_files|recovery/reshard.h"
 for file in manifest beneath names version_files; do allowed tiers "base|$read_files" "$file.[ch]"; done
 allowed recovery 'base|recovery/reshard.h' 'reshard.[ch]'
 allowed runtime/client 'base|client|reader|cuda/(calls|kernels_core).h'
+allowed runtime/nccl 'base|client'
 allowed runtime/cuda 'cuda' 'kernels*' # nvcc's, and tests' on the host
 allowed runtime/cuda 'cuda' 'calls*'
 allowed tiers 'base|core|tiers'

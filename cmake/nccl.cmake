@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sets TCK_NCCL_BUILT: whether the NCCL module is built, and TCK_NCCL_INCLUDE: where nccl.h lies. It is looked for beside
+# the CUDA Toolkit, where Debian has it, and in the PyPI packages of the Python found first (nvidia-nccl-cu13, -cu12).
+set(TCK_NCCL_BUILT OFF)
+
+function(tck_find_nccl)
+    set(site_dirs)
+    find_program(TCK_PYTHON NAMES python3)
+    mark_as_advanced(TCK_PYTHON)
+    if(TCK_PYTHON)
+        execute_process(
+            COMMAND ${TCK_PYTHON} -c "import sys; print(';'.join(p + '/nvidia/nccl/include' for p in sys.path if p))"
+            OUTPUT_VARIABLE site_dirs OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endif()
+    find_path(TCK_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${site_dirs} DOC "Directory of nccl.h")
+endfunction()
+
+if(NOT TCK_NCCL STREQUAL "OFF")
+    find_package(CUDAToolkit QUIET) # nccl.h includes its headers
+    tck_find_nccl()
+    if(CUDAToolkit_FOUND AND TCK_NCCL_INCLUDE)
+        set(TCK_NCCL_BUILT ON)
+    elseif(NOT TCK_NCCL STREQUAL "AUTO")
+        message(FATAL_ERROR "TCK_NCCL is ${TCK_NCCL}, and there is no nccl.h (TCK_NCCL_INCLUDE) or no CUDA Toolkit")
+    endif()
+endif()

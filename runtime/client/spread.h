@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Who sends which shard to whom after a recovery, when some ranks have a shard in their node's memory and its other
+ * ranks do not. Pure, and a function of what all ranks know alike: each works out the same routes in the same order. */
+#ifndef TCK_CLIENT_SPREAD_H
+#define TCK_CLIENT_SPREAD_H
+
+#include "base/world.h"
+
+/* One shard on its way from one rank that has it to all that lack it. */
+struct spread_route {
+    uint32_t shard;        /* of the world */
+    uint32_t root;         /* the rank that sends */
+    uint32_t first, count; /* of spread.receivers */
+    struct hash128 digest; /* of the image, as the agent of the root's node has verified it */
+};
+
+struct spread {
+    uint32_t route_count;
+    struct spread_route *routes; /* in the order in which every rank takes them */
+    uint32_t *receivers;         /* ranks, ascending within a route */
+    uint32_t member_count;
+    uint32_t *members; /* ranks that send or receive, ascending */
+};
+
+/* roots: for each entry of world->shard_ranks the digest of that rank's image, zero if the rank lacks it. Of the ranks
+ * that have a shard the one sends it that sends least otherwise. TCK_ERR_NOENT if nobody has a shard that somebody
+ * lacks, TCK_ERR_CORRUPT if those who have one have different bytes. Freed by spread_free. */
+must_check tck_status_t spread_plan(const struct world *world, const struct hash128 *roots, struct spread *out,
+                                    struct error *err);
+void spread_free(struct spread *spread);
+
+/* The rank's place in the order in which a route passes the bytes on: 0 the root, 1 .. count the receivers; NONE32 if
+ * it is no part of it. */
+uint32_t spread_place(const struct spread *spread, const struct spread_route *route, uint32_t rank);
+/* Which rank has that place. */
+uint32_t spread_rank_at(const struct spread *spread, const struct spread_route *route, uint32_t place);
+/* The rank's number among the members; NONE32 if it is none. */
+uint32_t spread_member(const struct spread *spread, uint32_t rank);
+
+#endif

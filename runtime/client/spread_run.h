@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Carrying out the routes: what each rank has is told to all, the bytes are passed on, and every image is checked
+ * against its digest before anybody may use one. */
+#ifndef TCK_CLIENT_SPREAD_RUN_H
+#define TCK_CLIENT_SPREAD_RUN_H
+
+#include "client/spread_ops.h"
+
+struct spread_run {
+    const struct oob *oob;
+    const struct world *world;
+    const struct spread_ops *ops;
+    uint32_t timeout_ms;
+};
+
+/* This rank's shards, in the order of the world's. */
+struct spread_own {
+    uint32_t count;
+    struct hash128 *roots; /* zero: not here */
+    uint8_t **images;      /* of what is here: where; of the others NULL, and afterwards what has come */
+    bool *came;            /* by spread_run: in memory of its own */
+};
+
+/* Collective. Afterwards every rank has all its shards, checked; or all ranks fail together, with images as they were.
+ * Nothing is asked of ranks that lack nothing and have nothing that others lack, beyond what concerns all. */
+must_check tck_status_t spread_run(const struct spread_run *run, struct spread_own *own, struct error *err);
+/* Gives back what came. */
+void spread_forget(const struct spread_run *run, struct spread_own *own);
+
+#endif
