@@ -14,10 +14,10 @@ static const struct shard_placement *placement_of(const struct recovery *r, uint
     return &r->setup.placement->shards[shard];
 }
 
-/* A holder of the shard that lacks it, NONE32 if none does. */
+/* A holder of the shard that lacks it, or an owner that comes after READY; NONE32 if none does. */
 static uint32_t piece_in_want(const struct recovery *r, uint32_t shard)
 {
-    for (uint32_t i = r->owner_pieces; i < r->all_pieces; i++) {
+    for (uint32_t i = 0; i < r->all_pieces; i++) {
         if (r->plan.actions[i].shard == shard && r->pieces[i].state != PIECE_DONE) {
             return i;
         }
@@ -114,7 +114,7 @@ bool inquest_is_due(const struct recovery *r, uint32_t shard)
     if (!r->pressed || r->phase != RECOVERY_PROTECTING) {
         return false;
     }
-    for (uint32_t i = r->owner_pieces; i < r->all_pieces; i++) {
+    for (uint32_t i = 0; i < r->all_pieces; i++) {
         const struct piece *piece = &r->pieces[i];
         bool open = r->plan.actions[i].shard == shard && piece->state != PIECE_DONE;
         if (open && piece->tries >= tries_in_vain(r, shard)) {
@@ -126,7 +126,7 @@ bool inquest_is_due(const struct recovery *r, uint32_t shard)
 
 static bool a_holder_is_trying(const struct recovery *r, uint32_t shard)
 {
-    for (uint32_t i = r->owner_pieces; i < r->all_pieces; i++) {
+    for (uint32_t i = 0; i < r->all_pieces; i++) {
         if (r->plan.actions[i].shard == shard && r->pieces[i].state == PIECE_ASKED) {
             return true;
         }
@@ -151,7 +151,7 @@ void inquest_tick(struct recovery *r)
 void inquest_end(struct recovery *r)
 {
     r->inquest.runs = false;
-    for (uint32_t i = r->owner_pieces; i < r->all_pieces; i++) {
+    for (uint32_t i = 0; i < r->all_pieces; i++) {
         if (r->plan.actions[i].shard == r->inquest.shard) {
             r->pieces[i].tries = 0;
         }
@@ -164,7 +164,7 @@ static void found(struct recovery *r)
 {
     uint32_t shard = r->inquest.shard, node = r->inquest.node;
     inquest_end(r);
-    for (uint32_t i = r->owner_pieces; i < r->all_pieces; i++) {
+    for (uint32_t i = 0; i < r->all_pieces; i++) {
         const struct plan_action *planned = &r->plan.actions[i];
         if (planned->shard == shard && planned->node == node && r->pieces[i].state != PIECE_DONE) {
             r->pieces[i].state = PIECE_DONE;

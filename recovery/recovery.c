@@ -97,35 +97,51 @@ static const struct node_info *who_had_it(const struct recovery *r, const struct
     return NULL;
 }
 
-/* Whom a holder asks, NULL: as planned. The owners in turn; then, as theirs may have gone bad since they were read, the
- * other holders, whoever had it before, and again. Without its copies the base would never be protected. */
+/* The k-th owner that has it, or else just the k-th; not the piece's own node if there is another one. */
+static const struct node_info *owner_with_it(const struct recovery *r, const struct plan_action *piece, uint32_t k)
+{
+    const struct shard_placement *s = &r->setup.placement->shards[piece->shard];
+    const uint32_t *owners = r->setup.placement->owners + s->first_owner;
+    uint32_t other = k % s->owner_count;
+    for (uint32_t j = 0; j < s->owner_count; j++) {
+        uint32_t i = (k + j) % s->owner_count;
+        if (owners[i] != piece->node && r->pieces[s->first_owner + i].state == PIECE_DONE) {
+            return &r->setup.world->nodes[owners[i]];
+        }
+        other = owners[other] == piece->node ? i : other;
+    }
+    return &r->setup.world->nodes[owners[other]];
+}
+
+/* Whom a holder asks, or an owner that comes after READY, NULL: as planned. The owners in turn; then, as theirs may
+ * have gone bad since they were read, the other holders, whoever had it before, and again. Without its copies the base
+ * would never be protected. */
 static const struct node_info *whom_holder_asks(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
     const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
     const struct node_info *nodes = r->setup.world->nodes;
-    const uint32_t *owners = r->setup.placement->owners + s->first_owner;
     uint32_t tries = r->pieces[i].tries, k = planned->shard + tries, turns = s->owner_count + s->holder_count;
     if (tries < s->owner_count) {
         bool ask = tries > 0 || planned->source == SOURCE_STORAGE;
-        return ask ? &nodes[owners[k % s->owner_count]] : NULL;
+        return ask ? owner_with_it(r, planned, k) : NULL;
     }
     uint32_t turn = k % (turns + 2);
     if (turn == turns) {
         const struct node_info *node = who_had_it(r, planned, k / (turns + 2));
-        return node != NULL ? node : &nodes[owners[k % s->owner_count]];
+        return node != NULL ? node : owner_with_it(r, planned, k);
     }
     if (turn == turns + 1 && planned->source != SOURCE_LOCAL) {
         return NULL;
     }
     bool other = turn >= s->owner_count && turn < turns;
     uint32_t holder = other ? s->holders[turn - s->owner_count] : planned->node;
-    return &nodes[holder != planned->node ? holder : owners[k % s->owner_count]];
+    return holder != planned->node ? &nodes[holder] : owner_with_it(r, planned, k);
 }
 
 static const struct node_info *whom_to_ask(const struct recovery *r, uint32_t i)
 {
-    if (r->plan.actions[i].for_holder) {
+    if (r->plan.actions[i].for_holder || (r->phase == RECOVERY_PROTECTING && r->pieces[i].tries > 0)) {
         return whom_holder_asks(r, i);
     }
     uint32_t owner = owner_to_ask(r, i);
@@ -160,6 +176,7 @@ static bool may_be_asked(const struct recovery *r, uint32_t i)
 {
     uint32_t owner = r->plan.actions[i].for_holder ? NONE32 : owner_to_ask(r, i);
     bool open = r->pieces[i].state == PIECE_WAITING || r->pieces[i].state == PIECE_FAILED;
+    open = open && (!r->pieces[i].late || r->phase == RECOVERY_PROTECTING);
     return open && (owner == NONE32 || r->pieces[owner].state == PIECE_DONE);
 }
 
@@ -178,19 +195,30 @@ static void emit_pieces_after(struct recovery *r, uint32_t i)
     const struct shard_placement *s = &r->setup.placement->shards[r->plan.actions[i].shard];
     uint32_t child = 2 * (i - s->first_owner) + 1;
     for (uint32_t k = child; k < child + 2 && k < s->owner_count; k++) {
-        if (may_be_asked(r, s->first_owner + k)) {
+        if (may_be_asked(r, s->first_owner + k) && !inquest_is_due(r, r->plan.actions[i].shard)) {
             emit_fetch(r, s->first_owner + k);
         }
     }
+}
+
+/* Of this phase. */
+static uint32_t count_left(const struct recovery *r)
+{
+    uint32_t left = 0, end = r->phase == RECOVERY_FETCHING ? r->owner_pieces : r->all_pieces;
+    for (uint32_t i = 0; i < end; i++) {
+        bool waits = r->phase == RECOVERY_FETCHING && r->pieces[i].late;
+        left += r->pieces[i].state != PIECE_DONE && !waits;
+    }
+    return left;
 }
 
 void recovery_finish_if_none_left(struct recovery *r)
 {
     if (r->phase == RECOVERY_FETCHING && r->left == 0) {
         r->phase = RECOVERY_PROTECTING;
-        r->left = r->all_pieces - r->owner_pieces;
+        r->left = count_left(r);
         recovery_emit_simple(r, RECOVERY_READY);
-        emit_open_pieces(r, r->owner_pieces, r->all_pieces);
+        emit_open_pieces(r, 0, r->all_pieces);
     }
     if (r->phase == RECOVERY_PROTECTING && r->left == 0) {
         r->phase = RECOVERY_DONE;
@@ -228,6 +256,23 @@ static uint32_t find_asked(const struct recovery *r, uint32_t node, uint32_t sha
 
 /* ---- plans --------------------------------------------------------------------------------------------------- */
 
+/* Which owners' pieces may come after READY. What a node has itself it only checks, and can then give away. */
+static void choose_late(struct recovery *r)
+{
+    for (uint32_t shard = 0; shard < r->setup.placement->shard_count; shard++) {
+        const struct shard_placement *s = &r->setup.placement->shards[shard];
+        bool first = true;
+        for (uint32_t i = s->first_owner; i < s->first_owner + s->owner_count; i++) {
+            bool here = r->pieces[i].state == PIECE_DONE || r->plan.actions[i].source == SOURCE_LOCAL;
+            first = first && !here;
+        }
+        for (uint32_t i = s->first_owner; i < s->first_owner + s->owner_count; i++) {
+            bool here = r->pieces[i].state == PIECE_DONE || r->plan.actions[i].source == SOURCE_LOCAL;
+            r->pieces[i].late = r->setup.first_owner_suffices && !here && !(first && i == s->first_owner);
+        }
+    }
+}
+
 static void adopt_plan(struct recovery *r, struct plan *next)
 {
     bool same = r->planned && version_is(r->plan.version, next->version);
@@ -241,9 +286,10 @@ static void adopt_plan(struct recovery *r, struct plan *next)
     if (!same) {
         r->second_chances = 0;
         memset(r->pieces, 0, r->all_pieces * sizeof(*r->pieces));
-        r->left = r->owner_pieces;
     }
     r->phase = RECOVERY_FETCHING;
+    choose_late(r);
+    r->left = count_left(r);
     emit_open_pieces(r, 0, r->owner_pieces);
     recovery_finish_if_none_left(r);
 }
@@ -593,8 +639,8 @@ void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct 
     }
     if (outcome == TCK_OK) {
         r->pieces[i].state = PIECE_DONE;
-        r->left--;
-        if (r->phase == RECOVERY_FETCHING) {
+        r->left -= r->phase == RECOVERY_PROTECTING || !r->pieces[i].late;
+        if (!r->plan.actions[i].for_holder) {
             emit_pieces_after(r, i);
         }
         recovery_finish_if_none_left(r);
@@ -616,7 +662,7 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
         r->lost_ms = now_ms + r->setup.wait_ms;
     }
     r->down[node] = true;
-    for (uint32_t i = r->owner_pieces; i < r->all_pieces && r->phase == RECOVERY_PROTECTING; i++) {
+    for (uint32_t i = 0; i < r->all_pieces && r->phase == RECOVERY_PROTECTING; i++) {
         if (r->plan.actions[i].node == node && r->pieces[i].state == PIECE_ASKED) {
             r->pieces[i].state = PIECE_FAILED;
         }
@@ -653,7 +699,7 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
     if (r->phase == RECOVERY_FETCHING) {
         emit_open_pieces(r, 0, r->owner_pieces);
     } else if (r->phase == RECOVERY_PROTECTING) {
-        emit_open_pieces(r, r->owner_pieces, r->all_pieces);
+        emit_open_pieces(r, 0, r->all_pieces);
         inquest_tick(r);
     }
 }

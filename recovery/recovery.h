@@ -25,6 +25,8 @@ struct recovery_setup {
                            for copies out of reach or damaged on their way before an older version is taken */
     uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds at least
                            in which such copies are counted in again */
+    bool first_owner_suffices; /* READY comes when each shard lies at one of its owners, and at all that had it
+                                  themselves: the trainers pass it on, the other owners' nodes fetch it meanwhile */
 };
 
 enum recovery_action_type {
@@ -32,8 +34,8 @@ enum recovery_action_type {
     RECOVERY_LIST,      /* storage for its versions, then recovery_stored */
     RECOVERY_FETCH,     /* node `node` shall fetch `shard` from `source` / `from`, then recovery_fetched. What only
                            storage has is read there once: other nodes get it as from a twin */
-    RECOVERY_READY,     /* owners have everything: trainers may read `version` */
-    RECOVERY_PROTECTED, /* holders too: EVENT_BASED */
+    RECOVERY_READY,     /* owners have everything, or one of each shard has: trainers may read `version` */
+    RECOVERY_PROTECTED, /* all owners, and holders too: EVENT_BASED */
     RECOVERY_BASE_LOST, /* no good copy of a shard is left to protect it with: EVENT_BASE_LOST */
     RECOVERY_NOTHING,   /* nothing restorable: plan.reason; EVENT_BASED with VERSION_NONE if nothing was ever saved */
 };

@@ -9,6 +9,7 @@ enum piece_state { PIECE_WAITING, PIECE_ASKED, PIECE_DONE, PIECE_FAILED };
 
 struct piece {
     uint8_t state;
+    bool late;          /* an owner's that is fetched after READY, as the holders' are */
     bool from_owner;    /* asked from an owner that has it by now, not as planned */
     uint32_t inventory; /* else where it was asked from: the plan may have changed since; NONE32: storage */
     uint32_t tries;     /* that failed */

@@ -29,6 +29,7 @@ static void choose_shape(struct sim *s)
     s->overloaded = sim_trait(s, TRAIT_OVERLOADED, 100);
     s->mem_every = s->overloaded ? 1 : s->mem_every;
     s->twins_differ = sim_trait(s, TRAIT_TWINS_DIFFER, 300);
+    s->spreads = sim_trait(s, TRAIT_SPREADS, 500);
     s->mends = sim_trait(s, TRAIT_MENDS, 200);
     s->tears = sim_trait(s, TRAIT_TEARS, 150);
     s->long_cuts = sim_trait(s, TRAIT_LONG_CUTS, 50);

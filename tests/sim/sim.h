@@ -48,7 +48,8 @@ enum trait {
     TRAIT_MENDS,
     TRAIT_NAMESAKES,
     TRAIT_TWINS_DIFFER,
-    TRAIT_BASE_GOES_BAD
+    TRAIT_BASE_GOES_BAD,
+    TRAIT_SPREADS
 };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
@@ -239,6 +240,7 @@ struct sim {
     bool verbose, failed, calm; /* calm: no more faults */
     bool settles;               /* this schedule looks at the end whether everything comes to rest */
     bool long_cuts;             /* a machine stays cut off through several terms, and comes back alone */
+    bool spreads;               /* trainers get what their node lacks from each other: one owner of a shard suffices */
     bool twins_differ;          /* what data-parallel copies should be equal is not, in some versions */
     bool mends;                 /* copies that go bad are found, and fetched again from others */
     bool tears;                 /* storage loses parts of what it said was safe */

@@ -384,15 +384,20 @@ void check_restore(struct sim *s, uint32_t machine, struct version version)
     check_plan(s, term, version);
     for (uint32_t w = 0; w < term->world.shard_count; w++) {
         const struct shard_placement *p = &term->placement.shards[w];
+        uint32_t shard = term->shard_of_world[w], without = NONE32;
+        bool given = false;
         for (uint32_t i = 0; i < p->owner_count; i++) {
-            uint32_t node = term->placement.owners[p->first_owner + i];
-            uint32_t at = term->machine_of_node[node], shard = term->shard_of_world[w];
+            uint32_t node = term->placement.owners[p->first_owner + i], at = term->machine_of_node[node];
             bool excused = s->machines[at].terms.adopted > term->term ||
                            s->machines[at].life != term->life_of_node[node] ||
                            s->machines[at].damaged_ms[shard] >= term->planned_ms;
-            if (!excused && !has_good_copy(s, at, shard, version)) {
-                sim_fail(s, "atomic restore: m%u has not shard %u of " V_FMT, at, shard, V_ARG(version));
-            }
+            bool good = has_good_copy(s, at, shard, version);
+            given = given || (s->spreads && (good || excused));
+            without = excused || good ? without : at;
+        }
+        if (without != NONE32 && !given) {
+            sim_fail(s, "atomic restore: m%u has not shard %u of " V_FMT ", nor has anybody who could give it", without,
+                     shard, V_ARG(version));
         }
     }
 }

@@ -281,8 +281,11 @@ void recover_begin(struct sim *s, uint32_t machine)
         agent_feed(s, machine, (struct event){.type = EVENT_BASED, .term = m->term->term});
         return;
     }
-    struct recovery_setup setup = {
-        .world = &m->term->world, .placement = &m->term->placement, .wait_ms = 1000, .max_tries = 5};
+    struct recovery_setup setup = {.world = &m->term->world,
+                                   .placement = &m->term->placement,
+                                   .wait_ms = 1000,
+                                   .max_tries = 5,
+                                   .first_owner_suffices = s->spreads};
     m->context = (struct recovery_context){s, machine};
     recovery_free(m->recovery);
     m->recovery = NULL;

@@ -36,7 +36,7 @@ static void course_init(struct course *c)
     *c = (struct course){.world = fixture_world(NODES, 1, 1)};
     fixture_add_private_shards(&c->world, 4096);
     cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
-    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES};
+    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, false};
     cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
     recovery_begin(c->recovery, TCK_NEWEST, 0);
 }
@@ -589,8 +589,8 @@ Test(recovery, spares_storage_the_holders)
     course_free(&c);
 }
 
-/* A shard that all four nodes own, on storage only. */
-static void start_twins_from_storage(struct course *c)
+/* A shard that all four nodes own. */
+static void begin_with_twins(struct course *c, bool first_owner_suffices)
 {
     struct error err;
     recovery_free(c->recovery);
@@ -599,12 +599,35 @@ static void start_twins_from_storage(struct course *c)
     c->world = fixture_world(NODES, 1, 1);
     fixture_add_shard(&c->world, 4096, NODES, (uint32_t[]){0, 1, 2, 3});
     cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
-    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES};
+    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, first_owner_suffices};
     cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
     recovery_begin(c->recovery, TCK_NEWEST, 0);
+    c->count = 0;
+}
+
+/* It is on storage only. */
+static void start_twins_from_storage(struct course *c, bool first_owner_suffices)
+{
+    begin_with_twins(c, first_owner_suffices);
     c->stored_shards[0] = c->world.shards[0].id;
     c->stored = (struct stored_version){V(2, 5), c->world.layout, 1, c->stored_shards};
     recovery_stored(c->recovery, &c->stored, 1, VERSION_NONE, 0);
+    c->count = 0;
+    recovery_asked_all(c->recovery, 0);
+}
+
+/* The node in `with` has it, the others have nothing. */
+static void start_twins_from_memory(struct course *c, uint32_t with)
+{
+    begin_with_twins(c, true);
+    list_nothing(c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        struct inventory inventory = fixture_inventory(&c->world, i);
+        if (i == with) {
+            fixture_hold(&inventory, &c->world, 0, V(2, 5));
+        }
+        recovery_inventory(c->recovery, &inventory, 0);
+    }
     c->count = 0;
     recovery_asked_all(c->recovery, 0);
 }
@@ -613,7 +636,7 @@ Test(recovery, reads_storage_once_and_passes_the_shard_on_between_twins)
 {
     struct course c;
     course_init(&c);
-    start_twins_from_storage(&c);
+    start_twins_from_storage(&c, false);
     cr_assert(eq(u32, c.count, 1), "one read");
     cr_assert(eq(int, fetch_of(&c, 0, 0)->source, SOURCE_STORAGE));
     recovery_tick(c.recovery, 1);
@@ -634,12 +657,94 @@ Test(recovery, goes_to_storage_if_the_twin_before_does_not_give)
 {
     struct course c;
     course_init(&c);
-    start_twins_from_storage(&c);
+    start_twins_from_storage(&c, false);
     fetched(&c, 0, 0, V(2, 5), TCK_OK);
     fetched(&c, 0, 1, V(2, 5), TCK_ERR_UNREACHABLE);
     cr_assert(eq(int, fetch_of(&c, 0, 1)->source, SOURCE_STORAGE));
     fetched(&c, 0, 1, V(2, 5), TCK_ERR_CORRUPT);
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED), "that was the only copy");
+    course_free(&c);
+}
+
+Test(recovery, is_ready_after_the_first_owner_if_that_suffices_and_protected_after_all)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_storage(&c, true);
+    cr_assert(eq(u32, c.count, 1), "one read");
+    fetched(&c, 0, 0, V(2, 5), TCK_OK);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
+    cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+    for (uint32_t i = 1; i < NODES; i++) {
+        cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 0));
+        cr_assert(eq(int, fetch_of(&c, 0, i)->source, SOURCE_TWIN));
+        fetched(&c, 0, i, V(2, 5), TCK_OK);
+    }
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
+    cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 1));
+    course_free(&c);
+}
+
+Test(recovery, needs_before_reading_only_the_owner_that_has_it_itself)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_memory(&c, 2);
+    cr_assert(eq(u32, c.count, 1));
+    cr_assert(eq(int, fetch_of(&c, 0, 2)->source, SOURCE_LOCAL));
+    fetched(&c, 0, 2, V(2, 5), TCK_OK);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
+    cr_assert_str_eq(fetch_of(&c, 0, 3)->from.name, "node2");
+    cr_assert_str_eq(fetch_of(&c, 0, 0)->from.name, "node2");
+    course_free(&c);
+}
+
+Test(recovery, is_not_ready_while_no_owner_has_a_good_copy)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_memory(&c, 2);
+    fetched(&c, 0, 2, V(2, 5), TCK_ERR_CORRUPT);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 0));
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED), "that was the only copy");
+    course_free(&c);
+}
+
+Test(recovery, asks_again_for_an_owner_that_comes_after_reading_and_stays_ready)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_memory(&c, 2);
+    fetched(&c, 0, 2, V(2, 5), TCK_OK);
+    for (int i = 0; i < 3 * NODES; i++) {
+        c.count = 0;
+        fetched(&c, 0, 3, V(2, 5), i % 2 == 0 ? TCK_ERR_UNREACHABLE : TCK_ERR_BUSY);
+        recovery_tick(c.recovery, 1);
+        cr_assert_str_neq(fetch_of(&c, 0, 3)->from.name, "node3");
+    }
+    cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
+    fetched(&c, 0, 3, V(2, 5), TCK_OK);
+    fetched(&c, 0, 0, V(2, 5), TCK_OK);
+    fetched(&c, 0, 1, V(2, 5), TCK_OK);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 1));
+    course_free(&c);
+}
+
+Test(recovery, base_is_lost_when_the_only_owner_that_had_it_lost_it_before_the_others_came)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_memory(&c, 2);
+    fetched(&c, 0, 2, V(2, 5), TCK_OK);
+    recovery_pressed(c.recovery, 0);
+    for (uint32_t tries = 0; tries < 8 * NODES && emitted(&c, RECOVERY_BASE_LOST) == 0; tries++) {
+        c.count = 0;
+        for (uint32_t i = 0; i < NODES; i++) {
+            fetched(&c, 0, i, V(2, 5), TCK_ERR_NOENT);
+        }
+        recovery_tick(c.recovery, 10 * WAIT_MS + tries);
+    }
+    cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 1));
     course_free(&c);
 }
 
