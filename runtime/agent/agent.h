@@ -67,6 +67,7 @@ struct client {
     bool restoring;         /* RESTORE waiting */
     uint32_t restore_seq;
     uint64_t restore_step;
+    bool restore_may_lack;
     uint64_t restore_since_ms; /* without a session that it needs */
     bool done;                 /* detached */
     uint64_t kill_ms;          /* told to end: killed after this; 0 not told */
@@ -425,6 +426,7 @@ void restore_readable(struct formation *f, const struct wire_readable *m);
 void restore_client(struct client *client, const uint8_t *payload, size_t len);
 void restore_query(struct client *client, const uint8_t *payload, size_t len);
 /* Asks the coordinator again for trainers that wait. */
+void restore_arrived(struct formation *f); /* a shard is here: somebody may wait for it */
 void restore_tick(struct formation *f);
 
 /* ---- control.c ----------------------------------------------------------------------------------------------- */

@@ -64,6 +64,7 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
         log_info("shard %s of version %llu.%llu is here from %s%s%s", id, (unsigned long long)x->ask.version.term,
                  (unsigned long long)x->ask.version.step, names[x->ask.source], x->ask.from.name[0] ? " " : "",
                  x->ask.from.name);
+        restore_arrived(x->f);
     } else {
         log_warn("shard %s of version %llu.%llu could not be had from %s %s: %s", id,
                  (unsigned long long)x->ask.version.term, (unsigned long long)x->ask.version.step, names[x->ask.source],

@@ -364,7 +364,8 @@ static struct recover *recover_make(struct formation *f, uint64_t step)
     struct recovery_setup setup = {.world = &f->world,
                                    .placement = &f->placement,
                                    .wait_ms = f->agent->config.restore_wait_ms,
-                                   .max_tries = FETCH_TRIES};
+                                   .max_tries = FETCH_TRIES,
+                                   .first_owner_suffices = f->agent->config.restore_spread != SPREAD_AGENTS};
     if (!r->answered || recovery_new(&setup, emit, r, &r->machine) != TCK_OK) {
         free(r->answered);
         free(r);

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The slot of each shard of the rank, in the order of MSG_SEGMENTS. False if one is not here. */
-static bool restored_shards(const struct formation *f, uint32_t rank, struct msg_restored *m)
+/* The slot of each shard of the rank, in the order of MSG_SEGMENTS. How many are not here. */
+static uint32_t restored_shards(const struct formation *f, uint32_t rank, struct msg_restored *m)
 {
+    uint32_t lacking = 0;
     for (uint32_t s = 0; s < f->world.shard_count; s++) {
         uint32_t duty = world_rank_has(&f->world, s, rank) ? formation_duty(f, f->world.shards[s].id) : NONE32;
         if (duty == NONE32) {
@@ -17,12 +18,22 @@ static bool restored_shards(const struct formation *f, uint32_t rank, struct msg
         }
         uint32_t slot = node_slot_of(f->node, duty, m->version);
         if (slot == NONE32 || node_slot(f->node, slot)->state != SLOT_VERIFIED) {
-            return false;
+            m->shards[m->count++] = (struct restored_shard){.slot = NONE32, .source = SOURCE_TWIN};
+            lacking++;
+            continue;
         }
-        m->shards[m->count++] =
-            (struct restored_shard){.slot = slot - f->duties[duty].first_slot, .source = f->duties[duty].restored_from};
+        m->shards[m->count++] = (struct restored_shard){.slot = slot - f->duties[duty].first_slot,
+                                                        .source = f->duties[duty].restored_from,
+                                                        .root = node_slot(f->node, slot)->root};
     }
-    return true;
+    return lacking;
+}
+
+/* One owner may have sufficed to let the trainers read: what this node lacks is still on its way. */
+static bool may_still_come(const struct formation *f)
+{
+    const struct decision *d = node_decision(f->node);
+    return !d->based && !d->base_lost && d->watermark.term != f->world.term;
 }
 
 /* Published with another layout: each rank reads what it needs. */
@@ -31,25 +42,41 @@ static bool is_resharded(const struct wire_readable *m)
     return m->outcome == TCK_ERR_LAYOUT && !version_none(m->version);
 }
 
-static void answer_restored(struct client *client, struct formation *f)
+/* False: what it lacks is waited for. */
+static bool answer_restored(struct client *client, struct formation *f)
 {
+    uint32_t lacking = 0;
     struct msg_restored m = {
         .seq = client->restore_seq, .version = f->readable.version, .newest_step = f->readable.newest_step};
     m.other_layout = is_resharded(&f->readable);
     m.shards = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *m.shards);
-    if (!m.shards || (!m.other_layout && !restored_shards(f, client->rank, &m))) {
+    if (m.shards && !m.other_layout) {
+        lacking = restored_shards(f, client->rank, &m);
+    }
+    if (lacking > 0 && !client->restore_may_lack && may_still_come(f)) {
+        free(m.shards);
+        return false;
+    }
+    if (!m.shards || (lacking > 0 && !client->restore_may_lack)) {
         struct error err;
-        (void)error_set(&err, TCK_ERR_INTERNAL, "a shard of version %llu.%llu is not in this node's memory",
+        tck_status_t code = node_decision(f->node)->base_lost ? TCK_ERR_BUSY : TCK_ERR_INTERNAL;
+        (void)error_set(&err, code, "a shard of version %llu.%llu is not in this node's memory",
                         (unsigned long long)m.version.term, (unsigned long long)m.version.step);
         client_error(client, MSG_ERROR, client->restore_seq, &err);
     } else {
         struct writer w = writer_new(0);
+        if (lacking > 0) {
+            log_info("rank %u gets %u of %u shards of version %llu.%llu from other ranks, this node lacks them",
+                     client->rank, lacking, m.count, (unsigned long long)m.version.term,
+                     (unsigned long long)m.version.step);
+        }
         msg_restored_encode(&m, &w);
         failpoint(restore, answering);
         client_send(client, MSG_RESTORED, &w);
         writer_free(&w);
     }
     free(m.shards);
+    return true;
 }
 
 static void answer_if_known(struct client *client, struct formation *f)
@@ -57,11 +84,11 @@ static void answer_if_known(struct client *client, struct formation *f)
     if (!client->restoring || !f->readable_known || f->readable.asked_step != client->restore_step) {
         return;
     }
-    client->restoring = false;
     if (f->readable.outcome == TCK_OK || is_resharded(&f->readable)) {
-        answer_restored(client, f);
+        client->restoring = !answer_restored(client, f);
         return;
     }
+    client->restoring = false;
     struct error err;
     (void)error_set(&err, (tck_status_t)f->readable.outcome, "%s", f->readable.reason);
     client_error(client, MSG_ERROR, client->restore_seq, &err);
@@ -79,6 +106,15 @@ static void refuse_askers(struct formation *f, const struct wire_readable *m)
     }
 }
 
+void restore_arrived(struct formation *f)
+{
+    for (struct client *c = f->agent->clients; c; c = c->next) {
+        if (c->term == f->world.term) {
+            answer_if_known(c, f);
+        }
+    }
+}
+
 void restore_readable(struct formation *f, const struct wire_readable *m)
 {
     if (m->outcome == TCK_ERR_BUSY || (f->readable_known && f->readable.outcome == TCK_OK && m->outcome != TCK_OK)) {
@@ -87,11 +123,7 @@ void restore_readable(struct formation *f, const struct wire_readable *m)
     }
     f->readable = *m;
     f->readable_known = true;
-    for (struct client *c = f->agent->clients; c; c = c->next) {
-        if (c->term == f->world.term) {
-            answer_if_known(c, f);
-        }
-    }
+    restore_arrived(f);
 }
 
 static void ask(struct formation *f, uint64_t step)
@@ -124,6 +156,8 @@ void restore_tick(struct formation *f)
         }
         if (clock_ms() - c->restore_since_ms >= f->agent->config.session_wait_ms) {
             give_up(c, &err);
+        } else if (f->readable_known && f->readable.asked_step == c->restore_step) {
+            answer_if_known(c, f); /* it waits for shards */
         } else {
             ask(f, c->restore_step);
         }
@@ -161,6 +195,10 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
     client->restoring = true;
     client->restore_seq = m.seq;
     client->restore_step = m.step;
+    client->restore_may_lack = m.may_lack;
+    if (m.failed[0] != '\0') {
+        log_warn("the ranks could not pass shards to each other, the agents bring them: %s", m.failed);
+    }
     client->restore_since_ms = clock_ms();
     answer_if_known(client, f);
     if (client->restoring) {

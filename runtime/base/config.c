@@ -21,6 +21,8 @@ static const struct word redundancy_words[] = {
 static const struct word loss_words[] = {
     {"report", ON_NODE_LOSS_REPORT, false}, {"end_trainers", ON_NODE_LOSS_END_TRAINERS, false}, {0}};
 static const struct word digest_words[] = {{"host", DIGEST_HOST, false}, {"device", DIGEST_DEVICE, false}, {0}};
+static const struct word spread_words[] = {
+    {"agents", SPREAD_AGENTS, false}, {"nccl", SPREAD_NCCL, false}, {"oob", SPREAD_OOB, false}, {0}};
 static const struct word switch_words[] = {{"off", SWITCH_OFF, false}, {"on", SWITCH_ON, false}, {0}};
 
 #define AT(member)           .name = #member, .offset = offsetof(struct config, member)
@@ -89,6 +91,12 @@ static const struct field fields[] = {
          "a copy that was damaged on its way)"},
     {WORD(on_node_loss, loss_words), .default_text = "report", .changeable = true,
      .help = "when a node is lost, the other agents: report, end_trainers (so that the launcher restarts at once)"},
+    {WORD(restore_spread, spread_words), .default_text = "agents",
+     .help =
+         "what a node lacks and a twin has is brought to its ranks by: agents; nccl or oob (the ranks themselves, the "
+         "latter over their own allgather, which is slow), and by the agents if that fails"},
+    {NUMBER(restore_spread_timeout_ms, 1, DAY_MS), .default_text = "30000",
+     .help = "ranks that pass shards to each other give up when nothing has moved for so long"},
     {WORD(storage_verify, switch_words), .default_text = "on",
      .help = "read back what was written to storage before it is published: on, off"},
     {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",

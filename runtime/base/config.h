@@ -17,6 +17,7 @@ struct interval {
 
 enum switch_state { SWITCH_OFF, SWITCH_ON };
 enum on_node_loss { ON_NODE_LOSS_REPORT, ON_NODE_LOSS_END_TRAINERS };
+enum restore_spread { SPREAD_AGENTS, SPREAD_NCCL, SPREAD_OOB };
 enum redundancy { REDUNDANCY_REPLICA, REDUNDANCY_PARITY /* refused: not in this version */ };
 enum digest_place { DIGEST_HOST, DIGEST_DEVICE };
 enum storage_kind { STORAGE_POSIX, STORAGE_S3 /* refused: not in this version */ };
@@ -56,6 +57,8 @@ struct config {
     uint32_t copy_threads;       /* of the client; 0: by its processors */
     enum digest_place digest; /* where they are made first of records on a device; the agent makes them in any case */
     enum on_node_loss on_node_loss;
+    enum restore_spread restore_spread; /* who brings the twins of a rank what it has, after a recovery */
+    uint32_t restore_spread_timeout_ms;
     enum switch_state storage_verify;  /* a drain reads back what it wrote before it is published */
     uint32_t scrub_interval_s;         /* each slot's digests are checked once in this time; 0: never */
     uint32_t scrub_storage_interval_s; /* and this node's files of one published version; 0: never */

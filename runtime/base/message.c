@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define SEGMENT_BYTES  (16 + 8 + 4 + 4 + 1) /* encoded */
-#define RESTORED_BYTES (4 + 1)
+#define RESTORED_BYTES (4 + 1 + 16)
 
 /* A count of entries that must follow, entry_bytes each. */
 static uint32_t read_count(struct reader *r, size_t entry_bytes)
@@ -304,6 +304,8 @@ void msg_restore_encode(const struct msg_restore *m, struct writer *w)
 {
     write_u32(w, m->seq);
     write_u64(w, m->step);
+    write_u8(w, m->may_lack);
+    write_str(w, m->failed);
 }
 
 tck_status_t msg_restore_decode(const void *payload, size_t len, struct msg_restore *out)
@@ -311,6 +313,8 @@ tck_status_t msg_restore_decode(const void *payload, size_t len, struct msg_rest
     struct reader r = reader_of(payload, len);
     struct msg_restore m = {.seq = read_u32(&r)};
     m.step = read_u64(&r);
+    m.may_lack = read_bool(&r);
+    read_str(&r, m.failed, sizeof(m.failed));
     if (!reader_done(&r)) {
         return TCK_ERR_PROTO;
     }
@@ -328,6 +332,7 @@ void msg_restored_encode(const struct msg_restored *m, struct writer *w)
     for (uint32_t i = 0; i < m->count; i++) {
         write_u32(w, m->shards[i].slot);
         write_u8(w, m->shards[i].source);
+        write_hash128(w, m->shards[i].root);
     }
 }
 
@@ -346,6 +351,7 @@ tck_status_t msg_restored_decode(const void *payload, size_t len, struct msg_res
     for (uint32_t i = 0; i < m.count; i++) {
         m.shards[i].slot = read_u32(&r);
         m.shards[i].source = read_u8(&r);
+        m.shards[i].root = read_hash128(&r);
         r.failed |= m.shards[i].source >= SOURCE_KINDS;
     }
     if (!reader_done(&r)) {

@@ -14,7 +14,7 @@
 #define AGENT_LOCK_FILE  "agent.lock"  /* held by the agent */
 #define KEEPER_LOCK_FILE "keeper.lock" /* held by its keeper */
 
-#define MESSAGE_FORMAT     4
+#define MESSAGE_FORMAT     5
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
 #define MESSAGE_SLOTS_MAX  16   /* slots of one shard; slot numbers are the receiver's to check */
 
@@ -136,11 +136,14 @@ struct msg_step {
 struct msg_restore {
     uint32_t seq;
     uint64_t step; /* TCK_NEWEST or a given one */
+    bool may_lack; /* answered also if this node lacks shards that another one has; else when it has them */
+    char failed[ERROR_TEXT_BYTES]; /* "", or why the ranks could not pass them to each other: for the log */
 };
 
 struct restored_shard {
-    uint32_t slot;
-    uint8_t source; /* enum source_kind */
+    uint32_t slot;       /* NONE32: not here, but with a twin; only if the rank may lack some */
+    uint8_t source;      /* enum source_kind */
+    struct hash128 root; /* of what is in the slot */
 };
 
 /* The slot of each shard of the rank, in the order of msg_segments (stored_here or not); verified and pinned. With

@@ -370,14 +370,13 @@ tck_status_t cuda_restore_prepare(struct cuda *cuda, const struct layout *layout
     return status;
 }
 
-tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
-                          struct error *err)
+tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, bool pinned, uint8_t *image, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
     for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
         if (status == TCK_OK) {
-            status = lane_copy(lane, &lane->restores[shard], FROM_IMAGE, slots->pinned, image, err);
+            status = lane_copy(lane, &lane->restores[shard], FROM_IMAGE, pinned, image, err);
         }
     }
     return status;

@@ -47,8 +47,7 @@ bool cuda_root(const struct cuda *cuda, const struct layout *layout, uint32_t sh
 
 /* A restore: prepare before anything is agreed upon, restore each shard between start and end, over in any case. */
 must_check tck_status_t cuda_restore_prepare(struct cuda *cuda, const struct layout *layout, struct error *err);
-must_check tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
-                                     struct error *err);
+must_check tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, bool pinned, uint8_t *image, struct error *err);
 void cuda_restore_over(struct cuda *cuda);
 /* Some bytes of the caller's to a device, now. */
 must_check tck_status_t cuda_write(struct cuda *cuda, int device, void *to, const void *from, uint64_t bytes,

@@ -3,11 +3,12 @@
  * and only then is the trainer's memory written. */
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "client/client.h"
+#include "client/gather.h"
 #include "client/reshard.h"
 
 #include <endian.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,8 +18,8 @@
 
 /* ---- what the agent offers ----------------------------------------------------------------------------------- */
 
-static tck_status_t take_offer(const struct tck_client *client, const struct ipc_frame *frame, struct msg_restored *out,
-                               struct error *err)
+static tck_status_t take_offer(const struct tck_client *client, const struct ipc_frame *frame, bool may_lack,
+                               struct msg_restored *out, struct error *err)
 {
     struct msg_restored offer;
     if (msg_restored_decode(frame->payload, frame->len, &offer) != TCK_OK) {
@@ -26,7 +27,9 @@ static tck_status_t take_offer(const struct tck_client *client, const struct ipc
     }
     bool fits = offer.count == (offer.other_layout ? 0 : client->layout.shard_count);
     for (uint32_t i = 0; i < offer.count && fits; i++) {
-        fits = offer.shards[i].slot < client->slots.shards[i].segment.slot_count;
+        uint32_t slot = offer.shards[i].slot;
+
+        fits = slot < client->slots.shards[i].segment.slot_count || (may_lack && slot == NONE32);
     }
     if (!fits) {
         free(offer.shards);
@@ -36,20 +39,31 @@ static tck_status_t take_offer(const struct tck_client *client, const struct ipc
     return TCK_OK;
 }
 
-static tck_status_t ask_for_version(struct tck_client *client, uint64_t step, struct msg_restored *out,
-                                    struct error *err)
+/* What is asked of the agent. */
+struct question {
+    uint64_t step;
+    bool may_lack;      /* shards that other ranks have */
+    const char *failed; /* why they could not be passed on, for one agent's log; or NULL */
+};
+
+static tck_status_t ask_for_version(struct tck_client *client, const struct question *question,
+                                    struct msg_restored *out, struct error *err)
 {
-    struct msg_restore restore = {.seq = session_seq(&client->session), .step = step};
+    struct msg_restore restore = {
+        .seq = session_seq(&client->session), .step = question->step, .may_lack = question->may_lack};
     struct writer w = writer_new(0);
     struct ipc_frame frame;
     tck_status_t status;
 
+    if (question->failed != NULL) {
+        snprintf(restore.failed, sizeof(restore.failed), "%s", question->failed);
+    }
     msg_restore_encode(&restore, &w);
     status = session_ask(&client->session, MSG_RESTORE, &w, MSG_RESTORED, PATIENT, &frame, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = take_offer(client, &frame, out, err);
+    status = take_offer(client, &frame, question->may_lack, out, err);
     ipc_frame_free(&frame);
     return status;
 }
@@ -113,7 +127,9 @@ static tck_status_t check_images(struct tck_client *client, const struct msg_res
     tck_status_t status = TCK_OK;
 
     for (uint32_t i = 0; i < offer->count && status == TCK_OK; i++) {
-        status = check_image(client, i, offer->shards[i].slot, err);
+        if (offer->shards[i].slot != NONE32) { /* else its twins check it: they have the same record table */
+            status = check_image(client, i, offer->shards[i].slot, err);
+        }
     }
     return status;
 }
@@ -135,10 +151,11 @@ static bool wait_for_return(struct session *session)
     return back;
 }
 
-static tck_status_t ask_and_check(struct tck_client *client, uint64_t step, struct msg_restored *out, struct error *err)
+static tck_status_t ask_and_check(struct tck_client *client, const struct question *question, struct msg_restored *out,
+                                  struct error *err)
 {
     struct msg_restored offer;
-    tck_status_t status = ask_for_version(client, step, &offer, err);
+    tck_status_t status = ask_for_version(client, question, &offer, err);
 
     if (status != TCK_OK) {
         return status;
@@ -154,13 +171,13 @@ static tck_status_t ask_and_check(struct tck_client *client, uint64_t step, stru
 }
 
 /* An agent that dies meanwhile loses the question, but not what it had decided. */
-static tck_status_t ask_until_answered(struct tck_client *client, uint64_t step, struct msg_restored *out,
-                                       struct error *err)
+static tck_status_t ask_until_answered(struct tck_client *client, const struct question *question,
+                                       struct msg_restored *out, struct error *err)
 {
     tck_status_t status = TCK_ERR_UNREACHABLE;
 
     for (int i = 0; i < RETURNS_MAX && status != TCK_OK; i++) {
-        status = ask_and_check(client, step, out, err);
+        status = ask_and_check(client, question, out, err);
         if (status != TCK_OK && (atomic_load(&client->session.connected) || !wait_for_return(&client->session))) {
             break;
         }
@@ -200,31 +217,31 @@ static void free_lists(const struct layout *layout, struct copy_list *lists)
 }
 
 /* The devices' part, which they begin to copy by themselves. */
-static tck_status_t start_devices(struct tck_client *client, const struct msg_restored *offer, struct error *err)
+static tck_status_t start_devices(struct tck_client *client, const struct gather *gather, struct error *err)
 {
     tck_status_t status = cuda_mark(client->cuda, false, err);
 
     if (status == TCK_OK) {
         status = cuda_start(client->cuda, err);
     }
-    for (uint32_t i = 0; i < offer->count && status == TCK_OK; i++) {
-        const struct shard_slots *shard = &client->slots.shards[i];
+    for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
+        bool pinned = client->slots.shards[i].pinned && !gather->own.came[i];
 
-        status = cuda_restore(client->cuda, i, shard, slot_image(shard, offer->shards[i].slot), err);
+        status = cuda_restore(client->cuda, i, pinned, gather->own.images[i], err);
     }
     return status == TCK_OK ? cuda_end(client->cuda, err) : status;
 }
 
-static tck_status_t copy_images(struct tck_client *client, const struct msg_restored *offer,
-                                const struct copy_list *lists, struct error *err)
+static tck_status_t copy_images(struct tck_client *client, const struct gather *gather, const struct copy_list *lists,
+                                struct error *err)
 {
     tck_status_t status = TCK_OK, finished = TCK_OK;
 
     if (client->cuda != NULL) {
-        status = start_devices(client, offer, err);
+        status = start_devices(client, gather, err);
     }
-    for (uint32_t i = 0; i < offer->count && status == TCK_OK; i++) {
-        copy_from_slot(client->copier, &lists[i], slot_image(&client->slots.shards[i], offer->shards[i].slot));
+    for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
+        copy_from_slot(client->copier, &lists[i], gather->own.images[i]);
         failpoint(restore, copying);
     }
     if (client->cuda != NULL) {
@@ -235,26 +252,78 @@ static tck_status_t copy_images(struct tck_client *client, const struct msg_rest
 
 /* ---- all ranks ----------------------------------------------------------------------------------------------- */
 
-/* Also that all were offered the same version. */
-static tck_status_t agree_on_version(const struct tck_client *client, tck_status_t status, struct version version,
+/* What each rank tells of what it was offered. */
+struct offered {
+    struct version version;
+    uint64_t spread; /* enum restore_spread: how it would get what its node lacks */
+};
+
+/* One rank's part in a restore. */
+struct attempt {
+    enum restore_spread spread; /* how this rank would get what its node lacks */
+    bool mixed;                 /* the ranks are not configured alike */
+    struct msg_restored *offer;
+    struct gather gather;
+};
+
+/* Also that all were offered the same version, and whether all want the same means. */
+static tck_status_t agree_on_version(const struct tck_client *client, tck_status_t status, struct attempt *attempt,
                                      struct error *err)
 {
     uint32_t world_size = client->oob.world_size;
-    struct version mine = {htole64(version.term), htole64(version.step)};
-    struct version *all = calloc(world_size, sizeof(*all));
+    struct version version = attempt->offer->version;
+    struct offered mine = {{htole64(version.term), htole64(version.step)}, htole64((uint64_t)attempt->spread)};
+    struct offered *all = calloc(world_size, sizeof(*all));
 
     if (all == NULL && status == TCK_OK) {
         status = error_set(err, TCK_ERR_NOMEM, "no memory for %u versions", world_size);
     }
     status = oob_exchange(&client->oob, status, &mine, all, sizeof(mine), err);
     for (uint32_t r = 0; r < world_size && status == TCK_OK; r++) {
-        if (!version_is(all[r], mine)) {
+        attempt->mixed |= all[r].spread != all[0].spread;
+        if (!version_is(all[r].version, mine.version)) {
             status = error_set(err, TCK_ERR_INTERNAL, "rank %u was offered another version than rank %u", r,
                                client->oob.rank);
         }
     }
     free(all);
     return status;
+}
+
+/* From the agent, and the same on all ranks, in place of what there was. status: of this rank so far. */
+static tck_status_t get_offer(struct tck_client *client, tck_status_t status, const struct question *question,
+                              struct attempt *attempt, struct error *err)
+{
+    gather_free(client, &attempt->gather);
+    free(attempt->offer->shards);
+    *attempt->offer = (struct msg_restored){0};
+    if (status == TCK_OK) {
+        status = ask_until_answered(client, question, attempt->offer, err);
+    }
+    if (status == TCK_OK) {
+        status = gather_begin(client, attempt->offer, &attempt->gather, err);
+    }
+    return agree_on_version(client, status, attempt, err);
+}
+
+/* What this rank lacks comes from the others; or else all ranks, which come here together, ask again for what the
+ * agents bring. */
+static tck_status_t gather_images(struct tck_client *client, struct attempt *attempt, struct error *err)
+{
+    struct question again = {.step = attempt->offer->version.step};
+    struct error failed = {0};
+    tck_status_t status;
+
+    if (attempt->offer->other_layout || (attempt->spread == SPREAD_AGENTS && !attempt->mixed)) {
+        return TCK_OK;
+    }
+    status = attempt->mixed ? error_set(&failed, TCK_ERR_CONFIG, "restore_spread is not the same on all ranks")
+                            : gather_spread(client, attempt->spread, &attempt->gather, &failed);
+    if (status == TCK_OK) {
+        return TCK_OK;
+    }
+    again.failed = client->oob.rank == 0 ? failed.text : NULL; /* said once */
+    return get_offer(client, TCK_OK, &again, attempt, err);
 }
 
 static void fill_result(const struct tck_client *client, const struct msg_restored *offer, tck_restored_t *out)
@@ -284,29 +353,30 @@ static void unmap_foreign(struct tck_client *client)
 static tck_status_t restore_locked(struct tck_client *client, uint64_t step, struct msg_restored *offer,
                                    struct error *err)
 {
+    struct attempt attempt = {.spread = gather_wanted(client), .offer = offer};
+    struct question question = {.step = step, .may_lack = attempt.spread != SPREAD_AGENTS};
     struct copy_list *lists = NULL;
     tck_status_t status = build_lists(&client->layout, &lists, err);
-    bool offered;
 
     if (status == TCK_OK && client->cuda != NULL) {
         status = cuda_restore_prepare(client->cuda, &client->layout, err);
     }
+    status = get_offer(client, status, &question, &attempt, err);
     if (status == TCK_OK) {
-        status = ask_until_answered(client, step, offer, err);
+        status = gather_images(client, &attempt, err);
     }
-    offered = status == TCK_OK;
-    status = agree_on_version(client, status, offer->version, err);
     if (status == TCK_OK) {
         failpoint(restore, agreed);
-        client->placed = copy_images(client, offer, lists, err);
+        client->placed = copy_images(client, &attempt.gather, lists, err);
         failpoint(restore, copied);
     }
-    if (offered) {
+    if (!version_none(offer->version)) {
         tell_done(client, offer);
     }
     if (client->cuda != NULL) {
         cuda_restore_over(client->cuda);
     }
+    gather_free(client, &attempt.gather);
     unmap_foreign(client);
     free_lists(&client->layout, lists);
     return status;

@@ -16,6 +16,7 @@ newest=0 published=0 steps=0
 
 # Points that an agent passes only after another one has died, or when something published is damaged.
 case $name in
+restore.spread*) settings=$settings',"restore_spread":"oob"' ;;
 mend.*) settings=$settings',"scrub_storage_interval_s":1' ;;
 comeback.* | resume.* | keeper.agent_died) TIERCKPT_FAILPOINTS="copy.acked=kill@2;$spec" ;;
 esac

@@ -264,7 +264,7 @@ static void on_restore(struct fake_agent *agent, struct fake_client *client, con
     for (uint32_t i = 0; i < client->shard_count; i++) {
         const struct fake_shard *shard = find_shard(agent, client->shards[i]);
         uint32_t slot = atomic_load(&agent->mode) == FAKE_NONSENSE ? FAKE_SLOTS : shard->sealed_slot;
-        shards[i] = (struct restored_shard){slot, client->stored[i] ? SOURCE_LOCAL : SOURCE_TWIN};
+        shards[i] = (struct restored_shard){.slot = slot, .source = client->stored[i] ? SOURCE_LOCAL : SOURCE_TWIN};
     }
     struct msg_restored reply = {.seq = restore.seq,
                                  .count = client->shard_count,

@@ -152,7 +152,7 @@ Test(message, term_step_restore_detach_and_version_come_back)
 {
     const struct msg_term term = {.seq = 3, .term = 9};
     const struct msg_step step = {.seq = 4, .step = 1000};
-    const struct msg_restore restore = {.seq = 5, .step = TCK_NEWEST};
+    const struct msg_restore restore = {.seq = 5, .step = TCK_NEWEST, .may_lack = true, .failed = "no wire"};
     const struct msg_detach detach = {.seq = 6, .job_done = true};
     const struct msg_version version = {.seq = 7, .version = {2, 300}};
     codec_check(&term_codec, &term);
@@ -163,6 +163,8 @@ Test(message, term_step_restore_detach_and_version_come_back)
     struct msg_restore back;
     PASS(restore, &restore, &back);
     cr_assert_eq(back.step, TCK_NEWEST);
+    cr_assert(back.may_lack);
+    cr_assert_str_eq(back.failed, "no wire");
 }
 
 Test(message, begin_and_segment_get_come_back)
@@ -237,13 +239,16 @@ Test(message, grant_comes_back)
 
 Test(message, restored_comes_back)
 {
-    struct restored_shard shards[] = {{0, SOURCE_LOCAL}, {2, SOURCE_STORAGE}};
-    struct msg_restored m = {.seq = 13, .count = 2, .version = {3, 90}, .newest_step = 95, .shards = shards}, back;
+    struct restored_shard shards[] = {
+        {0, SOURCE_LOCAL, {1, 2}}, {2, SOURCE_STORAGE, {3, 4}}, {NONE32, SOURCE_TWIN, {0}}};
+    struct msg_restored m = {.seq = 13, .count = 3, .version = {3, 90}, .newest_step = 95, .shards = shards}, back;
     codec_check(&restored_codec, &m);
     PASS(restored, &m, &back);
     cr_assert_eq(back.newest_step, 95);
     cr_assert_eq(back.shards[1].slot, 2);
     cr_assert_eq(back.shards[1].source, SOURCE_STORAGE);
+    cr_assert(hash128_is(back.shards[1].root, (struct hash128){3, 4}));
+    cr_assert_eq(back.shards[2].slot, NONE32);
     free(back.shards);
     shards[1].source = SOURCE_KINDS;
     REFUSED(restored, &m);

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# With restore_spread "oob" the ranks themselves pass on what a new node lacks and their twins have, to the bit; they need
+# not wait until its agent has it.
+. "$(dirname "$0")/lib.sh" "$1"
+. "$(dirname "$0")/spread.sh"
+settings=',"restore_spread":"oob"'
+lose_until_lacked
+! logged b 'could not pass shards' || die "they fell back: $(grep 'could not pass' "$(agent_log b)")"
