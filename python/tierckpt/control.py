@@ -31,7 +31,8 @@ def ask(values: dict, *words: str) -> dict | None:
     try:
         answer = json.loads(done.stdout)
     except ValueError:
-        return None
+        raise errors.IoError(f"{done.args[0]} gave no answer to `{' '.join(words)}`: "
+                             f"{done.stderr.strip()[-500:] or f'exit code {done.returncode}'}") from None
     return answer if answer.get("ok") else None
 
 

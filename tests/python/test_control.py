@@ -25,10 +25,17 @@ def test_answer_has_the_configuration_and_the_words(command):
     assert answer["config"] == {"job": "x"} and answer["words"] == "--json drain --wait"
 
 
-@pytest.mark.parametrize("said", ['{"ok": false, "error": "no agent answers"}', "", "not JSON"])
-def test_no_agent_is_no_answer(command, said):
-    command(f"echo '{said}'; exit 1")
+def test_no_agent_is_no_answer(command):
+    command("""echo '{"ok": false, "error": "no agent answers"}'; exit 1""")
     assert control.ask({}, "status") is None
+
+
+@pytest.mark.parametrize("script, why", [("echo not JSON; exit 1", "exit code 1"),
+                                         ("echo cannot start >&2; exit 1", "cannot start")])
+def test_command_that_does_not_work_is_an_error(command, script, why):
+    command(script)
+    with pytest.raises(tierckpt.IoError, match=f"no answer to `status`: {why}"):
+        control.ask({}, "status")
 
 
 def test_agent_that_hangs_is_an_error(command, monkeypatch):
