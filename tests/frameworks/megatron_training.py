@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small training with the objects of megatron-core, whose every step depends on all that a checkpoint must bring."""
 
+import copy
 import hashlib
 import random
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
+from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
 
@@ -45,6 +48,7 @@ class Kind:
     chunks: int = 1
     experts: int = 0
     ep: int = 1
+    cp: int = 1
     optimizer: str = "adam"
     model: dict = field(default_factory=dict)
 
@@ -66,7 +70,30 @@ KINDS = {
     "pp": Kind(pp=2, distributed=True, bf16=True),
     "chunks": Kind(pp=2, chunks=2, distributed=True),
     "experts": Kind(experts=2, ep=2, distributed=True, bf16=True),
+    "context": Kind(cp=2, distributed=True, bf16=True),
 }
+
+
+class GatheredAttention(DotProductAttention):
+    """Attention of a part of the sequence to all of it, for context parallelism. Megatron's own is Transformer
+    Engine's, which is for GPUs."""
+
+    def __init__(self, config, *arguments, **keywords):
+        alone = copy.copy(config)
+        alone.context_parallel_size = 1
+        super().__init__(alone, *arguments, **keywords)
+
+    def forward(self, query, key, value, attention_mask, *arguments, **keywords):
+        group = parallel_state.get_context_parallel_group()
+        key, value = (gather_from_sequence_parallel_region(part.contiguous(), group=group) for part in (key, value))
+        return super().forward(query, key, value, attention_mask, *arguments, **keywords)
+
+
+def _layers(kind: Kind):
+    spec = get_gpt_layer_local_spec(num_experts=kind.experts or None)
+    if kind.cp > 1:
+        spec.submodules.self_attention.submodules.core_attention = GatheredAttention
+    return spec
 
 
 def _config(kind: Kind) -> TransformerConfig:
@@ -79,7 +106,8 @@ def _config(kind: Kind) -> TransformerConfig:
         "num_layers": max(2, kind.pp * kind.chunks), "hidden_size": 16, "num_attention_heads": 2,
         "use_cpu_initialization": True, "pipeline_dtype": kind.dtype(), "params_dtype": kind.dtype(),
         "bf16": kind.bf16, "fp16": kind.fp16, "tensor_model_parallel_size": kind.tp,
-        "pipeline_model_parallel_size": kind.pp, "hidden_dropout": 0.1, "attention_dropout": 0.1,
+        "pipeline_model_parallel_size": kind.pp, "context_parallel_size": kind.cp,
+        "hidden_dropout": 0.1, "attention_dropout": 0.1,
         "gradient_accumulation_fusion": False, "masked_softmax_fusion": False, "bias_activation_fusion": False,
         "bias_dropout_fusion": False, "persist_layer_norm": False, "finalize_model_grads_func": finalize_model_grads,
     }
@@ -92,7 +120,7 @@ def _model(kind: Kind, config) -> list:
         virtual = {"vp_stage": stage} if kind.chunks > 1 else {}
         place = {"ignore_virtual": kind.chunks == 1, **virtual}
         model = GPTModel(config=config, vocab_size=VOCABULARY, max_sequence_length=SEQUENCE,
-                         transformer_layer_spec=get_gpt_layer_local_spec(num_experts=kind.experts or None),
+                         transformer_layer_spec=_layers(kind),
                          pre_process=parallel_state.is_pipeline_first_stage(**place),
                          post_process=parallel_state.is_pipeline_last_stage(**place),
                          share_embeddings_and_output_weights=False, **virtual)
@@ -109,7 +137,8 @@ class Training:
         self.kind = Kind(**{**vars(KINDS[kind]), "model": model})
         parallel_state.initialize_model_parallel(
             self.kind.tp, self.kind.pp, self.kind.chunks if self.kind.chunks > 1 else None,
-            expert_model_parallel_size=self.kind.ep, num_distributed_optimizer_instances=self.kind.instances)
+            context_parallel_size=self.kind.cp, expert_model_parallel_size=self.kind.ep,
+            num_distributed_optimizer_instances=self.kind.instances)
         torch.manual_seed(3)
         tensor_parallel.model_parallel_cuda_manual_seed(7)
         config = _config(self.kind)
@@ -135,6 +164,9 @@ class Training:
         tokens = next(data)
         positions = torch.arange(SEQUENCE)[None].expand(BATCH, SEQUENCE)
         mask = torch.tril(torch.ones(1, 1, SEQUENCE, SEQUENCE)) < 0.5
+        part = parallel_state.get_context_parallel_rank()
+        tokens, positions = (whole.chunk(self.kind.cp, dim=1)[part].contiguous() for whole in (tokens, positions))
+        mask = mask.chunk(self.kind.cp, dim=2)[part]
         return model(tokens, positions, mask, labels=(tokens + 1) % VOCABULARY), self._loss
 
     def _loss(self, output):

@@ -14,7 +14,7 @@ if importlib.util.find_spec("megatron") is None:  # an import takes seconds, and
 
 STEPS = 6
 KINDS = ["plain", "sgd", "bf16", "fp16", "distributed", "distributed_bf16", "overlap", "fp32_overlap", "instances",
-         "tp", "pp", "chunks", "experts"]
+         "tp", "pp", "chunks", "experts", "context"]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_resumed_job_ends_with_equal_bits(train, site, kind):
     assert site.agents_left(within_s=10) == []
 
 
-@pytest.mark.parametrize("kind", ["overlap", "chunks", "instances"])
+@pytest.mark.parametrize("kind", ["overlap", "chunks", "instances", "context"])
 def test_order_of_sums_of_four_ranks_is_the_same_after_a_resume(train, kind):
     train.killed(kind, 3, world=4)
     assert [rank[0] for rank in train.on(kind, world=4)] == [3] * 4
