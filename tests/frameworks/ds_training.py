@@ -23,7 +23,7 @@ import tierckpt.deepspeed
 # Its shared memory collectives are a C++ extension, built at the first use on a CPU; gloo does as well.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
 # Its other extensions are loaded by ninja, which lies beside the interpreter.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
 # It asks oneDNN for fast 16-bit kernels; torch's plain ones do as well.
 deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 deepspeed.utils.logger.setLevel("ERROR")

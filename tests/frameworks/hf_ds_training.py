@@ -2,10 +2,12 @@
 """A small training with Hugging Face's Trainer and DeepSpeed."""
 
 import hashlib
+import json
 import os
 import random
 import threading
 import time
+from pathlib import Path
 
 import numpy
 import torch
@@ -37,6 +39,37 @@ def _result(trainer):
     return {"digest": total.hexdigest(), "losses": losses(trainer), "best": best and os.path.basename(best)}
 
 
+def _alone():
+    """As the launcher of DeepSpeed starts a single rank. (Without it DeepSpeed asks MPI.)"""
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+
+def _held(trainer):
+    """All that does not depend on the number of ranks: weights, masters and moments whole, what the optimizer counts,
+    the schedule, and the trainer's state. Collective."""
+    engine = trainer.model_wrapped
+    base = getattr(engine.optimizer, "optimizer", engine.optimizer)
+    steps = sorted({float(state["step"]) for state in base.state.values()})
+    return {"engine": digest_of(engine), "steps": steps, "schedule": trainer.lr_scheduler.state_dict(),
+            "counts": [engine.global_steps, engine.global_samples, engine.skipped_steps, trainer.state.global_step],
+            "lr": engine.get_lr(), "losses": losses(trainer)}
+
+
+class _Note(TrainerCallback):
+    """What the training holds before its first step, and rank 0's note of it before each step."""
+
+    def __init__(self, wrapper, directory):
+        self._wrapper, self._directory = wrapper, directory
+        self.first = None
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        held = _held(self._wrapper)
+        self.first = self.first or held
+        if self._wrapper.model_wrapped.global_rank == 0:
+            Path(self._directory, f"held-{state.global_step}.json").write_text(json.dumps(held))
+
+
 class _HalfFile(TrainerCallback):
     """DeepSpeed's files of a step end in the middle on this rank: as if writing took for ever, or with an error."""
 
@@ -66,11 +99,13 @@ class _HalfFile(TrainerCallback):
 
 def train(rank, world, output_dir, steps, stage, config=None, own_nodes=False, die_at=None, sure=None,
           stage_of_death="committed", half_file_at=None, error=False, resume=None, gather=False, unknown=False,
-          **arguments):
+          notes=None, **arguments):
     """Without config: the plain Trainer. gather: of ZeRO 3 the model is saved whole, too. unknown: a DeepSpeed that is
-    not known."""
+    not known. notes: a directory for what is held before each step."""
     if unknown:
         tierckpt.deepspeed.SEAMS = (Seam("deepspeed:something_else", ()),)
+    if world == 1:
+        _alone()
     trainer = make(rank, world, output_dir, steps, deepspeed=_ds_config(stage, gather), bf16=True, **arguments)
     if config is None:
         trainer.train(resume_from_checkpoint=resume)
@@ -78,9 +113,13 @@ def train(rank, world, output_dir, steps, stage, config=None, own_nodes=False, d
     wrapper = TrainerWrapper(trainer, config, overrides={"node": f"node{rank}"} if own_nodes else None)
     seen, heard = Seen(wrapper), Heard()
     wrapper.add_callback(seen)
+    note = _Note(wrapper, notes)
+    if notes is not None:
+        wrapper.add_callback(note)
     if die_at is not None:
         wrapper.add_callback(Death(wrapper, die_at, sure or die_at, stage_of_death, rank, world))
     if half_file_at is not None and rank == 1:
         wrapper.add_callback(_HalfFile(wrapper, half_file_at, error))
     wrapper.train(resume_from_checkpoint=True if resume is None else resume)
-    return {**_result(trainer), "resumed": seen.resumed, "source": seen.source, "log": heard.lines}
+    return {**_result(trainer), "resumed": seen.resumed, "source": seen.source, "log": heard.lines,
+            "held": note.first}

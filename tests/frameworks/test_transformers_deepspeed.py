@@ -4,6 +4,7 @@
 import functools
 import importlib.util
 import json
+import math
 import random
 import shutil
 
@@ -94,6 +95,37 @@ def test_agents_that_lose_their_memory_have_it_from_storage(job, site, uninterru
     assert [rank["resumed"] for rank in ranks] == [3, 3]
     assert all(rank["source"]["bytes_storage"] > 0 for rank in ranks)
     assert_equal(ranks, uninterrupted(2))
+
+
+@pytest.mark.parametrize("stage, world", [(0, 1), (1, 4), (2, 1), (2, 4), (3, 1), (3, 4)])
+def test_another_number_of_ranks_goes_on_with_what_two_had(job, tmp_path, site, stage, world):
+    """With the bits of weights, masters, moments and schedule. What comes after cannot be equal to the bit: there are
+    as many batches in a step as ranks, and each rank draws its own random numbers."""
+    both = {"stage": stage, "notes": str(tmp_path)}
+    job.killed(die_at=4, sure=3, stage_of_death="drained", save_strategy="steps", save_steps=3,
+               **{**both, "config": {**site.config, "save_mem_interval": "off"}})
+    site.kill_agents()
+    held = json.loads((tmp_path / "held-3.json").read_text())
+    ranks = job.train(world=world, **both)
+    assert_goes_on(ranks, world, 3, held)
+
+
+@pytest.mark.parametrize("stage, world", [(2, 4), (3, 1)])
+def test_another_number_of_ranks_has_what_only_memory_had(job, tmp_path, stage, world):
+    both = {"stage": stage, "notes": str(tmp_path)}
+    job.killed(die_at=4, **both)
+    held = json.loads((tmp_path / "held-4.json").read_text())
+    assert_goes_on(job.train(world=world, **both), world, 4, held)
+
+
+def assert_goes_on(ranks, world, step, held):
+    assert [rank["resumed"] for rank in ranks] == [step] * world
+    assert [rank["held"] for rank in ranks] == [held] * world
+    assert any("is read for this number of ranks" in line for line in ranks[0]["log"])
+    for rank in ranks:
+        assert rank["losses"] == ranks[0]["losses"]
+        assert rank["losses"][-1]["step"] == STEPS
+        assert all(math.isfinite(entry["loss"]) for entry in rank["losses"] if "loss" in entry)
 
 
 def test_nothing_to_resume_from_is_a_fresh_start(job, uninterrupted):
