@@ -116,6 +116,9 @@ static void *rank_main(void *arg)
     struct rank *rank = arg;
     struct spread_run run = run_of(rank->all, rank);
 
+    if (rank->all->enter != NULL) {
+        rank->all->enter(rank->number);
+    }
     rank->status = TCK_ERR_INTERNAL; /* if it is gone before it returns */
     rank->status = spread_run(&run, &rank->own, &rank->err);
     return NULL;

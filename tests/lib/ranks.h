@@ -36,6 +36,7 @@ struct ranks {
     struct rank ranks[RANKS_MAX];
     const struct spread_ops *ops;
     uint32_t timeout_ms;
+    void (*enter)(uint32_t rank); /* called first in a rank's thread; or NULL */
     /* the allgather */
     pthread_mutex_t lock;
     pthread_cond_t met;
