@@ -69,6 +69,7 @@ struct client {
     uint64_t restore_step;
     bool restore_may_lack;
     uint64_t restore_since_ms; /* without a session that it needs */
+    uint64_t restore_moved_ms; /* when something that it lacks was last on its way; 0: it lacks nothing so far */
     bool done;                 /* detached */
     uint64_t kill_ms;          /* told to end: killed after this; 0 not told */
 };
@@ -371,6 +372,7 @@ void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, che
 void fetch_asked(struct formation *f, const struct wire_fetch *ask);
 /* Of this node's own accord: scrub_mended is told, not the coordinator. */
 void fetch_mend(struct formation *f, const struct wire_fetch *ask);
+bool fetch_under_way(const struct formation *f, struct version version);
 void fetch_slot_answer(struct formation *f, const struct action *action);
 /* Queued fetches whose source came up or went down. */
 void fetch_peer_changed(struct agent *agent, struct peer *peer);

@@ -316,6 +316,15 @@ void fetch_mend(struct formation *f, const struct wire_fetch *ask)
     fetch_begin(f, ask, true);
 }
 
+bool fetch_under_way(const struct formation *f, struct version version)
+{
+    const struct fetch *x = f->agent->fetches;
+    while (x && (x->f != f || !version_is(x->ask.version, version))) {
+        x = x->next;
+    }
+    return x != NULL;
+}
+
 void fetch_peer_changed(struct agent *agent, struct peer *peer)
 {
     for (struct fetch *x = agent->fetches, *next; x; x = next) {

@@ -29,11 +29,17 @@ static uint32_t restored_shards(const struct formation *f, uint32_t rank, struct
     return lacking;
 }
 
-/* One owner may have sufficed to let the trainers read: what this node lacks is still on its way. */
-static bool may_still_come(const struct formation *f)
+/* One owner may have sufficed to let the trainers read: then what this node lacks is still on its way. A copy that went
+ * bad here after that is not, and nobody brings it again: its rank fails, and the job is to be started anew. */
+static bool may_still_come(struct client *client, const struct formation *f)
 {
     const struct decision *d = node_decision(f->node);
-    return !d->based && !d->base_lost && d->watermark.term != f->world.term;
+    uint64_t now = clock_ms();
+    if (client->restore_moved_ms == 0 || fetch_under_way(f, f->readable.version)) {
+        client->restore_moved_ms = now;
+    }
+    return !d->based && !d->base_lost && d->watermark.term != f->world.term &&
+           now - client->restore_moved_ms < f->agent->config.restore_spread_timeout_ms;
 }
 
 /* Published with another layout: each rank reads what it needs. */
@@ -53,7 +59,7 @@ static bool answer_restored(struct client *client, struct formation *f)
     if (m.shards && !m.other_layout) {
         lacking = restored_shards(f, client->rank, &m);
     }
-    if (lacking > 0 && !client->restore_may_lack && may_still_come(f)) {
+    if (lacking > 0 && !client->restore_may_lack && may_still_come(client, f)) {
         free(m.shards);
         return false;
     }
@@ -196,6 +202,7 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
     client->restore_seq = m.seq;
     client->restore_step = m.step;
     client->restore_may_lack = m.may_lack;
+    client->restore_moved_ms = 0;
     if (m.failed[0] != '\0') {
         log_warn("the ranks could not pass shards to each other, the agents bring them: %s", m.failed);
     }

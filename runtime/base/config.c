@@ -96,7 +96,7 @@ static const struct field fields[] = {
          "what a node lacks and a twin has is brought to its ranks by: agents; nccl or oob (the ranks themselves, the "
          "latter over their own allgather, which is slow), and by the agents if that fails"},
     {NUMBER(restore_spread_timeout_ms, 1, DAY_MS), .default_text = "30000",
-     .help = "ranks that pass shards to each other give up when nothing has moved for so long"},
+     .help = "ranks that pass shards to each other, or wait for one, give up when nothing has moved for so long"},
     {WORD(storage_verify, switch_words), .default_text = "on",
      .help = "read back what was written to storage before it is published: on, off"},
     {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",
