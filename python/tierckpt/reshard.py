@@ -5,8 +5,10 @@ Memory holds only versions of the layout that saves them, so this is for version
 """
 
 import logging
+from collections.abc import Iterator
 
 from . import errors, jsonstate
+from .blobs import Blob
 from .checkpoint import Checkpoint, Contents
 from .oob import World
 from .placer import rank_key
@@ -61,12 +63,19 @@ def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
 
 
 def _check(published: Published, contents: Contents, world: World):
-    keys = set(published.keys)
-    faults = filter(None, (_fault(published, record, _source(record.key, world.rank, keys)) for record in
-                           contents.records))
-    fault = next((fault for fault in world.gather(next(faults, None)) if fault), None)
+    own = next(_faults(published, contents, world.rank), None)
+    fault = next((fault for fault in world.gather(own) if fault), None)
     if fault is not None:
         raise errors.LayoutError(f"step {published.step} cannot be loaded into this training: {fault}")
+
+
+def _faults(published: Published, contents: Contents, rank: int) -> Iterator[str]:
+    keys = set(published.keys)
+    yield from filter(None, (_fault(published, record, _source(record.key, rank, keys)) for record in
+                             contents.records))
+    blobs = _blobs(published)
+    yield from (f"it has no {key}" for blob in contents.blobs if (key := _blob_source(blob, rank, blobs)) is not None
+                and key not in blobs)
 
 
 def _fault(published: Published, record: Record, key: str | None) -> str | None:
@@ -89,13 +98,21 @@ def _read(published: Published, contents: Contents, rank: int):
         key = _source(record.key, rank, keys)
         if key is not None:
             published.read_box(key, record.offset, record.current().shape, out=record.current().detach())
-    blobs = {entry.key for entry in published.entries if entry.blob}
+    blobs = _blobs(published)
     for blob in contents.blobs:
-        key = _source(rank_key(rank, f"tierckpt.{blob.name}"), rank, blobs)
+        key = _blob_source(blob, rank, blobs)
         data = b"" if key is None else published.blob(key)
         if data:
             blob.apply(jsonstate.loads(data))
     contents.loaded()
+
+
+def _blobs(published: Published) -> set[str]:
+    return {entry.key for entry in published.entries if entry.blob}
+
+
+def _blob_source(blob: Blob, rank: int, present: set[str]) -> str | None:
+    return _source(rank_key(rank, f"tierckpt.{blob.name}"), rank, present)
 
 
 def _source(key: str, rank: int, present: set[str]) -> str | None:

@@ -18,14 +18,14 @@ ROWS = 12
 class _Holder:
     """This rank's rows of one tensor, something that is its own, and a value."""
 
-    def __init__(self, rank, world, rows=ROWS, key="rows"):
+    def __init__(self, rank, world, rows=ROWS, key="rows", blob="value"):
         part = rows // world
         self.mine = torch.zeros(part)
         self.own = torch.full((2,), float(rank))
         self.value = {"rank": rank}
         records = [Record(key, lambda: self.mine, (rows,), (part * rank,), None, False),
                    whole(f"rank{rank}/own", lambda: self.own, None, eager=True)]
-        self.contents = Contents(records, [Blob("value", lambda: self.value, self._apply)])
+        self.contents = Contents(records, [Blob(blob, lambda: self.value, self._apply)])
 
     def _apply(self, value):
         self.value = value
@@ -65,7 +65,7 @@ def test_each_rank_reads_its_part(tmp_path, site, before, after):
 
 @pytest.mark.parametrize("arguments, text", [
     ({"rows": 24}, "its rows is torch.float32 (12,), here it is torch.float32 (24,)"),
-    ({"key": "other"}, "it has no other")])
+    ({"key": "other"}, "it has no other"), ({"blob": "another"}, "it has no rank0/tierckpt.another")])
 def test_what_does_not_fit_is_refused_and_nothing_changed(tmp_path, site, arguments, text):
     run(tmp_path, "test_reshard:save", world=2, config=site.config)
     ranks = run(tmp_path, "test_reshard:load", world=3, config=site.config, **arguments)
