@@ -265,9 +265,28 @@ def _contents(model_parts, optimizers, others: _OtherStates, state_bytes: int, w
         records += state.records()
     records += extra.records(placer) + [rng.record(placer)]
     twins.confirm(records, world)
-    blobs = [Blob(f"optimizer{i}", state.capture, state.apply, state.room()) for i, state in enumerate(states)]
+    together = _PartsState(states)
+    blobs = [Blob("optimizer", together.capture, together.apply, together.room())]
     blobs += [extra.blob(state_bytes), rng.blob(None)]
     return Contents(records, blobs, check=lambda: [state.check() for state in states])
+
+
+class _PartsState:
+    """What else than tensors the optimizers of all model parts have."""
+
+    def __init__(self, states: list[OptimizerState]):
+        self._states = states
+
+    def capture(self) -> dict:
+        return {"parts": [state.capture() for state in self._states]}
+
+    def room(self) -> int:
+        return 1024 + sum(state.room() for state in self._states)
+
+    def apply(self, saved: dict):
+        """Other ranks may have had more parts, or fewer. torchtitan gives all of them the same hyperparameters."""
+        for i, state in enumerate(self._states):
+            state.apply(saved["parts"][min(i, len(saved["parts"]) - 1)])
 
 
 def _refuse_unknown(optimizer: torch.optim.Optimizer):

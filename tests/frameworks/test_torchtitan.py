@@ -24,10 +24,10 @@ def nursery(tmp_path_factory):
 def uninterrupted(tmp_path_factory, nursery):
     """world -> what each rank ends with, without checkpoints; each is run once."""
     @functools.cache
-    def results(world, parallel="{}"):
+    def results(world, parallel="{}", **arguments):
         tmp_path = tmp_path_factory.mktemp("uninterrupted")
         return run(tmp_path, TRAIN, world=world, nursery=nursery, dump=str(tmp_path / "dump"), steps=STEPS,
-                   parallel=json.loads(parallel))
+                   parallel=json.loads(parallel), **arguments)
 
     return results
 
@@ -91,6 +91,23 @@ def test_meshes_of_two_dimensions(job, uninterrupted, parallel):
     assert_equal(ranks, uninterrupted(4, json.dumps(parallel)))
 
 
+def pipeline(schedule="1F1B"):
+    return {"pipeline_parallel_degree": 2, "pipeline_parallel_schedule": schedule,
+            "pipeline_parallel_first_stage_less_layers": 0, "pipeline_parallel_last_stage_less_layers": 0}
+
+
+@pytest.mark.parametrize("world, schedule, layers", [(2, "1F1B", 2), (2, "Interleaved1F1B", 4), (4, "1F1B", 2)])
+def test_stages_of_a_pipeline(job, uninterrupted, world, schedule, layers):
+    """Each rank with a stage of its own, with two, and stages that are sharded."""
+    parallel = pipeline(schedule)
+    arguments = {"parallel": parallel, "layers": layers,
+                 "settings": {**job.arguments["settings"], "memory_cap_bytes": "1GiB"}}
+    job.killed(world, die_at=3, **arguments)
+    ranks = job.train(world, **arguments)
+    assert [rank["resumed"] for rank in ranks] == [3] * world
+    assert_equal(ranks, uninterrupted(world, json.dumps(parallel), layers=layers))
+
+
 def test_from_storage(job, site, uninterrupted):
     job.killed(2, die_at=3, sure=2, stage="drained", interval=2)
     site.kill_agents()
@@ -107,9 +124,28 @@ def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
         site.kill_agents()
         ranks = job.train(world, steps=steps)
         assert [rank["resumed"] for rank in ranks] == [steps - 1] * world
-        assert {rank["loaded"] for rank in ranks} == {saved[0]["whole"]}
+        assert [rank["loaded"] for rank in ranks] == [saved[0]["whole"]] * world
         assert any("is read for this number of ranks" in line for line in ranks[0]["log"])
         saved = ranks
+
+
+def test_stages_cut_in_another_way_read_what_is_on_storage(job, site):
+    """Without a pipeline, with two stages on a rank, with one that is sharded, as they come from one another."""
+    saved = job.train(2, steps=2, layers=4, parallel=pipeline())
+    for world, steps, parallel in ((1, 3, {}), (2, 4, pipeline("Interleaved1F1B")), (4, 5, pipeline()), (2, 6, {})):
+        site.kill_agents()
+        ranks = job.train(world, steps=steps, layers=4, parallel=parallel)
+        assert [rank["resumed"] for rank in ranks] == [steps - 1] * world
+        assert joined(ranks, "loaded") == joined(saved, "whole")
+        saved = ranks
+
+
+def joined(ranks, what):
+    """The digests of all ranks; those of the same parameter are the same."""
+    parts = {}
+    for rank in ranks:
+        assert all(parts.setdefault(name, digest) == digest for name, digest in rank[what].items())
+    return parts
 
 
 def test_steps_that_are_kept_and_one_of_them_loaded(tmp_path, job, site, nursery):

@@ -79,7 +79,7 @@ class NoTokenizer(BaseTokenizer):
         return VOCABULARY
 
 
-def make(rank, world, dump, steps, checkpoint, parallel=None):
+def make(rank, world, dump, steps, checkpoint, parallel=None, layers=1):
     """A trainer, ready to train."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
                       MASTER_PORT="0")
@@ -87,7 +87,7 @@ def make(rank, world, dump, steps, checkpoint, parallel=None):
         torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank,
                                              world_size=world)
     spec = model_registry("debugmodel", attn_backend="sdpa")
-    spec.model.layers = spec.model.layers[:1]
+    spec.model.layers = spec.model.layers[:layers]
     trainer = Trainer.Config(
         model_spec=spec, dump_folder=dump, tokenizer=NoTokenizer.Config(), dataloader=Loader.Config(),
         optimizer=default_adamw(lr=8e-4), loss=CrossEntropyLoss.Config(global_vocab_size=VOCABULARY),
@@ -98,6 +98,8 @@ def make(rank, world, dump, steps, checkpoint, parallel=None):
         parallelism=ParallelismConfig(spmd_backend="partial_dtensor", **(parallel or {})),
         checkpoint=checkpoint).build()
     torchtitan_cpu.sum_in_fsdp(trainer.model_parts)
+    if trainer.parallel_dims.pp_enabled:
+        torchtitan_cpu.take_microbatches(trainer.pp_schedule)
     return trainer
 
 
@@ -127,17 +129,19 @@ def digest(trainer):
     return total.hexdigest()
 
 
-def whole_digest(trainer):
-    """Of the model and its moments, put together: the same for every number of ranks."""
-    total = hashlib.sha256()
+def whole_digests(trainer):
+    """By name, of each parameter and its moments, put together: the same for every number of ranks. Of a pipeline each
+    rank has those of its own stages."""
     names = {id(param): name for part in trainer.model_parts for name, param in part.named_parameters()}
-    for part in trainer.model_parts:
-        for optimizer in trainer.optimizers:
-            for param, state in sorted(optimizer.state.items(), key=lambda item: names[id(item[0])]):
-                for tensor in [param] + [state[key] for key in sorted(state)]:
-                    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-                    total.update(full.detach().contiguous().numpy().tobytes())
-    return total.hexdigest()
+    digests = {}
+    for optimizer in trainer.optimizers:
+        for param, state in optimizer.state.items():
+            total = hashlib.sha256()
+            for tensor in [param] + [state[key] for key in sorted(state)]:
+                full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+                total.update(full.detach().contiguous().numpy().tobytes())
+            digests[names[id(param)]] = total.hexdigest()
+    return digests
 
 
 class Watch:
@@ -156,7 +160,7 @@ class Watch:
     def load(self, step=-1):
         self._load(step)
         self.resumed = self._trainer.step
-        self.loaded = whole_digest(self._trainer)
+        self.loaded = whole_digests(self._trainer)
         restored = getattr(getattr(self._trainer.checkpointer, "checkpoint", None), "restored", None)
         self.source = restored and {name: getattr(restored, name) for name in (
             "bytes_local", "bytes_twin", "bytes_peer", "bytes_storage")}
@@ -178,7 +182,7 @@ def settings_of(rank, settings, own_nodes, keys):
 
 
 def train(rank, world, dump, steps, settings=None, die_at=None, sure=None, stage="committed", own_nodes=False,
-          stock=False, parallel=None, **keys):
+          stock=False, parallel=None, layers=1, **keys):
     """Returns what came of it. Without settings: without checkpoints. stock: with torchtitan's own manager."""
     if stock:
         checkpoint = CheckpointManager.Config(enable=True, last_save_model_only=False, **keys)
@@ -187,11 +191,11 @@ def train(rank, world, dump, steps, settings=None, die_at=None, sure=None, stage
     else:
         checkpoint = TierckptManager.Config(**settings_of(rank, settings, own_nodes, keys))
     heard = Heard()
-    trainer = make(rank, world, dump, steps, checkpoint, parallel)
+    trainer = make(rank, world, dump, steps, checkpoint, parallel, layers)
     watch = Watch(trainer, die_at, sure, stage)
     trainer.train()
     result = {"digest": digest(trainer), "losses": watch.losses, "resumed": watch.resumed, "source": watch.source,
-              "loaded": watch.loaded, "whole": whole_digest(trainer), "log": heard.lines,
+              "loaded": watch.loaded, "whole": whole_digests(trainer), "log": heard.lines,
               "stable": len(watch.addresses) == 1}
     trainer.close()
     return result

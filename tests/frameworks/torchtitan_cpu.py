@@ -69,3 +69,16 @@ def sum_in_fsdp(model_parts):
         for module in part.modules():
             if isinstance(module, FSDPModule):
                 module.set_force_sum_reduction_for_comms(True)
+
+
+def take_microbatches(schedule):
+    """torchtitan 0.3 cuts the batch itself, for a later PyTorch. Here a pipeline's step would cut it once more."""
+    stages = getattr(schedule, "_stages", None) or [schedule._stage]
+
+    def step(*, arg_mbs, kwarg_mbs, target_mbs, losses, return_outputs, loss_kwargs):
+        for stage in stages:
+            stage.has_backward = schedule._has_backward
+            stage.clear_runtime_states()
+        schedule._step_microbatches(arg_mbs, kwarg_mbs, target_mbs, losses, return_outputs, loss_kwargs=loss_kwargs)
+
+    schedule.step = step
