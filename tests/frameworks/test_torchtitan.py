@@ -131,8 +131,10 @@ def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
 
 def test_stages_cut_in_another_way_read_what_is_on_storage(job, site):
     """Without a pipeline, with two stages on a rank, with one that is sharded, as they come from one another."""
-    saved = job.train(2, steps=2, layers=4, parallel=pipeline())
-    for world, steps, parallel in ((1, 3, {}), (2, 4, pipeline("Interleaved1F1B")), (4, 5, pipeline()), (2, 6, {})):
+    one, two = pipeline(), pipeline("Interleaved1F1B")
+    saved = job.train(2, steps=2, layers=4, parallel=one)
+    cuts = ((2, two), (2, one), (1, {}), (2, two), (4, one), (2, {}))
+    for steps, (world, parallel) in enumerate(cuts, 3):
         site.kill_agents()
         ranks = job.train(world, steps=steps, layers=4, parallel=parallel)
         assert [rank["resumed"] for rank in ranks] == [steps - 1] * world
