@@ -51,10 +51,27 @@ install_missing() {
         die "apt-get install failed for: $(echo $missing)"
 }
 
+has_cuda_toolkit() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
+
+# The directory of the nccl.h that nccl_header has brought; nothing if it has not.
+nccl_brought() { compgen -G "$top/build/nccl/lib/python3*/site-packages/nvidia/nccl/include"; }
+
+# Beside the CUDA Toolkit, where nccl.h is often missing, PyPI's package of NCCL: for its header, build/nccl.
+nccl_header() {
+    if ! has_cuda_toolkit || [ -e /usr/include/nccl.h ] || [ -e /usr/local/cuda/include/nccl.h ] || nccl_brought >/dev/null; then
+        return 0
+    fi
+    say "Installing nvidia-nccl-cu13, for the header that the NCCL module is built with, into build/nccl"
+    python3 -m venv "$top/build/nccl" &&
+        "$top/build/nccl/bin/pip" install -q --disable-pip-version-check --no-deps nvidia-nccl-cu13==2.32.3
+}
+
 # configure_and_build DIR CMAKE_OPTIONS...: a build directory below the top.
 configure_and_build() {
     local dir=$top/$1
     shift
+    local nccl
+    nccl=$(nccl_brought) && set -- "-DTCK_NCCL_INCLUDE=$nccl" "$@"
     mkdir -p "$dir"
     local launcher=()
     command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
