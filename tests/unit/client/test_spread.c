@@ -32,9 +32,9 @@ static void begin(struct scene *s, uint32_t world_size)
 
 static uint32_t entries(const struct scene *s)
 {
-    const struct world_shard *last = &s->shards[s->world.shard_count - 1];
+    uint32_t count = s->world.shard_count;
 
-    return s->world.shard_count == 0 ? 0 : last->first_rank + last->rank_count;
+    return count == 0 ? 0 : s->shards[count - 1].first_rank + s->shards[count - 1].rank_count;
 }
 
 /* A shard of the ranks in text: an upper-case letter has it, a lower-case one lacks it ("Abd": ranks 0, 1, 3). */
