@@ -11,7 +11,14 @@ command -v clang-tidy-14 >/dev/null || { echo "clang-tidy-14 is not installed"; 
 # As many processes as there are processors take files. What analyzer.h tells of, its own files cannot be told.
 tidy() { xargs -P "$(nproc)" -n 3 clang-tidy-14 --quiet -p "$build" "$@" 2>/dev/null; }
 told="runtime/base/status.c runtime/client/oob.c"
-find runtime tiers recovery -name '*.c' | grep -vxF "${told// /$'\n'}" | tidy --extra-arg=-include --extra-arg="$PWD/tests/lint/analyzer.h"
+# Files whose commands the build knows: a module that is not built here, for want of a toolkit, cannot be looked at.
+built_files() {
+    local file
+    find runtime tiers recovery -name '*.c' | while read -r file; do
+        if grep -qF "\"file\": \"$PWD/$file\"" "$build/compile_commands.json"; then echo "$file"; else echo "not built here: $file" >&2; fi
+    done
+}
+built_files | grep -vxF "${told// /$'\n'}" | tidy --extra-arg=-include --extra-arg="$PWD/tests/lint/analyzer.h"
 found=$?
 echo "$told" | tidy || found=1
 exit $found
