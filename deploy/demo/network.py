@@ -26,7 +26,9 @@ class Namespaces:
         self._spaces = []
         try:
             self._hub = self._add_space("hub")
-            _ip("-n", self._hub, "link", "add", "br0", "type", "bridge")
+            # Without an address of its own a bridge takes the lowest of its ports': a new node would change it, and the
+            # others would not reach the hub for a minute.
+            _ip("-n", self._hub, "link", "add", "br0", "address", "02:00:0a:4d:00:01", "type", "bridge")
             _ip("-n", self._hub, "addr", "add", f"{self.hub_address}/16", "dev", "br0")
             _ip("-n", self._hub, "link", "set", "br0", "up")
         except (subprocess.CalledProcessError, OSError):

@@ -63,7 +63,11 @@ class Job:
             env=dict(os.environ, TORCH_CPP_LOG_LEVEL="ERROR"), stdout=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
-        self._endpoint = f"{network.hub_address}:{self._store.stdout.readline().strip()}"
+        try:
+            self._endpoint = f"{network.hub_address}:{self._store.stdout.readline().strip()}"
+        except BaseException:  # interrupted
+            self.close()
+            raise
 
     def add_node(self, name):
         """Starts a node under a name that this run has not used before."""

@@ -18,10 +18,13 @@ def demo(top, monkeypatch):
     import account
     import compare
     import events
+    import network
     import parts
     import processes
 
-    return SimpleNamespace(account=account, compare=compare, events=events, parts=parts, processes=processes)
+    return SimpleNamespace(
+        account=account, compare=compare, events=events, network=network, parts=parts, processes=processes
+    )
 
 
 class FakeRun:
@@ -125,3 +128,25 @@ def test_killing_a_node_reaches_processes_that_detached_from_it(demo, top, tmp_p
     pid = int(pid_file.read_text())
     assert demo.processes.kill_tree(node) >= 3
     assert not os.path.exists(f"/proc/{pid}") or not demo.processes.alive(pid)
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_new_node_leaves_the_hubs_hardware_address_alone(demo):
+    _, no_namespaces = demo.network.choose()
+    if no_namespaces:
+        pytest.skip(f"no network namespaces here: {no_namespaces}")
+    network = demo.network.Namespaces()
+
+    def hub_address():
+        return json.loads(ip(*network.inside_hub(["ip", "-j", "link", "show", "br0"])[1:]))[0]["address"]
+
+    try:
+        before = hub_address()
+        for number in range(6):
+            network.add(f"n{number}")
+            assert hub_address() == before, "nodes that know the former one do not reach the hub for a minute"
+    finally:
+        network.close()
