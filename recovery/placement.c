@@ -407,3 +407,21 @@ bool placement_is_holder(const struct placement *p, uint32_t shard, uint32_t nod
     }
     return false;
 }
+
+uint32_t placement_parent(uint32_t place)
+{
+    return (place - 1) / 2;
+}
+
+uint32_t placement_turn(const struct placement *p, uint32_t shard, uint32_t node)
+{
+    const struct shard_placement *s = &p->shards[shard];
+    uint32_t place = 0, turn = 0;
+    while (place < s->owner_count && p->owners[s->first_owner + place] != node) {
+        place++;
+    }
+    for (; place > 0 && place < s->owner_count; place = placement_parent(place)) {
+        turn++;
+    }
+    return turn;
+}

@@ -33,5 +33,10 @@ must_check tck_status_t placement_build(const struct world *world, uint32_t copi
 void placement_free(struct placement *placement);
 bool placement_is_owner(const struct placement *p, uint32_t shard, uint32_t node);
 bool placement_is_holder(const struct placement *p, uint32_t shard, uint32_t node);
+/* What only storage has goes from owner to owner along a binary tree: from which place in their order this one gets it.
+ * Not for the first, which reads it. */
+uint32_t placement_parent(uint32_t place);
+/* How many owners pass the shard on, one after the other, until this one has it; 0: it reads it itself, or is none. */
+uint32_t placement_turn(const struct placement *p, uint32_t shard, uint32_t node);
 
 #endif

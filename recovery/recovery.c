@@ -50,8 +50,9 @@ static uint32_t owner_to_ask(const struct recovery *r, uint32_t i)
     const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
     uint32_t tries = r->pieces[i].tries;
     bool first = i == s->first_owner;
-    return planned->source == SOURCE_STORAGE && tries == 0 && !first ? s->first_owner + (i - s->first_owner - 1) / 2
-                                                                     : NONE32;
+    return planned->source == SOURCE_STORAGE && tries == 0 && !first
+               ? s->first_owner + placement_parent(i - s->first_owner)
+               : NONE32;
 }
 
 bool recovery_had_it(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory)
@@ -113,35 +114,58 @@ static const struct node_info *owner_with_it(const struct recovery *r, const str
     return &r->setup.world->nodes[owners[other]];
 }
 
-/* Whom a holder asks, or an owner that comes after READY, NULL: as planned. The owners in turn; then, as theirs may
- * have gone bad since they were read, the other holders, whoever had it before, and again. Without its copies the base
- * would never be protected. */
+/* A holder, or an owner that comes after READY: pieces without which the base would never be protected. */
+static bool is_protecting(const struct recovery *r, uint32_t i)
+{
+    return r->plan.actions[i].for_holder || (r->phase == RECOVERY_PROTECTING && r->pieces[i].tries > 0);
+}
+
+/* Places that such a piece is asked from in turn, once the owners had theirs: each owner, each holder, somebody who had
+ * it before, and storage. */
+static uint32_t turn_of(const struct recovery *r, uint32_t i, uint32_t *turns_out)
+{
+    const struct plan_action *planned = &r->plan.actions[i];
+    const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
+    *turns_out = s->owner_count + s->holder_count + 2;
+    return (planned->shard + r->pieces[i].tries) % *turns_out;
+}
+
+/* Its turn has come, and it has the shard, whatever was planned. */
+static bool asks_storage(const struct recovery *r, uint32_t i)
+{
+    const struct plan_action *planned = &r->plan.actions[i];
+    uint32_t turns, turn = turn_of(r, i, &turns), owners = r->setup.placement->shards[planned->shard].owner_count;
+    return is_protecting(r, i) && r->pieces[i].tries >= owners && turn + 1 == turns &&
+           recovery_is_stored(r, planned->shard);
+}
+
+/* Whom such a piece is asked from, NULL: as planned. The owners in turn; then, as theirs may have gone bad since they
+ * were read, the other holders, whoever had it before, and again. */
 static const struct node_info *whom_holder_asks(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
     const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
     const struct node_info *nodes = r->setup.world->nodes;
-    uint32_t tries = r->pieces[i].tries, k = planned->shard + tries, turns = s->owner_count + s->holder_count;
+    uint32_t tries = r->pieces[i].tries, k = planned->shard + tries, turns, turn = turn_of(r, i, &turns);
     if (tries < s->owner_count) {
         bool ask = tries > 0 || planned->source == SOURCE_STORAGE;
         return ask ? owner_with_it(r, planned, k) : NULL;
     }
-    uint32_t turn = k % (turns + 2);
-    if (turn == turns) {
-        const struct node_info *node = who_had_it(r, planned, k / (turns + 2));
+    if (turn + 2 == turns) {
+        const struct node_info *node = who_had_it(r, planned, k / turns);
         return node != NULL ? node : owner_with_it(r, planned, k);
     }
-    if (turn == turns + 1 && planned->source != SOURCE_LOCAL) {
+    if (turn + 1 == turns && planned->source != SOURCE_LOCAL) {
         return NULL;
     }
-    bool other = turn >= s->owner_count && turn < turns;
+    bool other = turn >= s->owner_count && turn + 2 < turns;
     uint32_t holder = other ? s->holders[turn - s->owner_count] : planned->node;
     return holder != planned->node ? &nodes[holder] : owner_with_it(r, planned, k);
 }
 
 static const struct node_info *whom_to_ask(const struct recovery *r, uint32_t i)
 {
-    if (r->plan.actions[i].for_holder || (r->phase == RECOVERY_PROTECTING && r->pieces[i].tries > 0)) {
+    if (is_protecting(r, i)) {
         return whom_holder_asks(r, i);
     }
     uint32_t owner = owner_to_ask(r, i);
@@ -159,8 +183,11 @@ static void emit_fetch(struct recovery *r, uint32_t i)
         .source = planned->source,
         .version = r->plan.version,
     };
-    const struct node_info *node = whom_to_ask(r, i);
-    if (node != NULL) {
+    bool storage = asks_storage(r, i);
+    const struct node_info *node = storage ? NULL : whom_to_ask(r, i);
+    if (storage) {
+        action.source = SOURCE_STORAGE;
+    } else if (node != NULL) {
         action.source = SOURCE_TWIN;
         action.from = *node;
     } else if (planned->inventory != NONE32) {

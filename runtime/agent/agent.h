@@ -12,10 +12,12 @@
  *   scrub.c    checking what lies in memory, mending what is missing; scrub_storage.c what is published
  *   ledger.c   catalog rows and notes                twins.c      data-parallel copies that must be equal
  *   parking.c  the keeper                            state.c      what survives the agent's death
+ *   patience.c how long a trainer waits for shards
  */
 #ifndef TCK_AGENT_AGENT_H
 #define TCK_AGENT_AGENT_H
 
+#include "agent/patience.h"
 #include "agent/state.h"
 #include "agent/wire.h"
 #include "base/failpoint.h"
@@ -69,7 +71,7 @@ struct client {
     uint64_t restore_step;
     bool restore_may_lack;
     uint64_t restore_since_ms; /* without a session that it needs */
-    uint64_t restore_moved_ms; /* when something that it lacks was last on its way; 0: it lacks nothing so far */
+    struct patience patience;  /* with what it lacks, since it asked */
     bool done;                 /* detached */
     uint64_t kill_ms;          /* told to end: killed after this; 0 not told */
 };
@@ -106,6 +108,8 @@ struct duty {
     bool gone;             /* a leftover whose segment was given back */
     uint32_t mend_tries;   /* places asked for the copy that is missing here */
     uint64_t mend_after_ms;
+    uint32_t failed_fetches; /* since one succeeded */
+    uint64_t complained_ms;  /* of the last of them that was logged */
 };
 
 struct queued_event {
@@ -157,7 +161,8 @@ struct formation {
     bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
     uint64_t asked_step;
     uint64_t told_registered_ms, tell_registered_pause_ms;
-    struct twins *twins;  /* coordinator: roots reported of the newest version */
+    uint64_t fetches_came, fetches_failed;
+    struct twins *twins;  /* coordinator: roots reported of the newest versions */
     uint64_t divergences; /* twins whose roots differed */
     bool commit_noted;    /* coordinator: a commit of this term was noted in the save directory */
 };
@@ -372,7 +377,7 @@ void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, che
 void fetch_asked(struct formation *f, const struct wire_fetch *ask);
 /* Of this node's own accord: scrub_mended is told, not the coordinator. */
 void fetch_mend(struct formation *f, const struct wire_fetch *ask);
-bool fetch_under_way(const struct formation *f, struct version version);
+struct fetch_tally fetch_tally(const struct formation *f, struct version version);
 void fetch_slot_answer(struct formation *f, const struct action *action);
 /* Queued fetches whose source came up or went down. */
 void fetch_peer_changed(struct agent *agent, struct peer *peer);

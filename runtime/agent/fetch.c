@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COMPLAINTS        16 /* lines in the log about fetches of one shard that failed; then one each */
+#define COMPLAIN_AGAIN_MS 10000
+
 /* A fetch under way. Waiting for a peer's session it may be dropped with the term; after that it counts as an
  * operation. */
 struct fetch {
@@ -48,27 +51,50 @@ static void tell(struct formation *f, const struct wire_fetch *ask, tck_status_t
     writer_free(&w);
 }
 
-static void fetch_end(struct fetch *x, const struct error *outcome)
+static const char *const source_names[] = {[SOURCE_LOCAL] = "this node's memory",
+                                           [SOURCE_TWIN] = "a twin",
+                                           [SOURCE_PEER] = "a peer",
+                                           [SOURCE_STORAGE] = "storage"};
+
+/* A copy that nobody has any more is asked for again at each tick, until a save needs its slot. */
+static bool is_worth_a_line(struct duty *duty)
 {
-    static const char *const names[] = {[SOURCE_LOCAL] = "this node's memory",
-                                        [SOURCE_TWIN] = "a twin",
-                                        [SOURCE_PEER] = "a peer",
-                                        [SOURCE_STORAGE] = "storage"};
+    uint64_t now = clock_ms();
+    if (++duty->failed_fetches > COMPLAINTS && now - duty->complained_ms < COMPLAIN_AGAIN_MS) {
+        return false;
+    }
+    duty->complained_ms = now;
+    return true;
+}
+
+static void say_outcome(const struct fetch *x, const struct error *outcome)
+{
+    struct duty *duty = &x->f->duties[x->duty];
     char id[HASH128_TEXT];
     hash128_text(x->f->shards[x->duty].id, id);
+    if (outcome->code == TCK_OK) {
+        duty->failed_fetches = 0;
+        log_info("shard %s of version %llu.%llu is here from %s%s%s", id, (unsigned long long)x->ask.version.term,
+                 (unsigned long long)x->ask.version.step, source_names[x->ask.source], x->ask.from.name[0] ? " " : "",
+                 x->ask.from.name);
+    } else if (is_worth_a_line(duty)) {
+        log_warn("shard %s of version %llu.%llu could not be had from %s %s: %s", id,
+                 (unsigned long long)x->ask.version.term, (unsigned long long)x->ask.version.step,
+                 source_names[x->ask.source], x->ask.from.name, outcome->text);
+    }
+}
+
+static void fetch_end(struct fetch *x, const struct error *outcome)
+{
     x->outcome = *outcome;
+    say_outcome(x, outcome);
+    x->f->fetches_came += outcome->code == TCK_OK;
+    x->f->fetches_failed += outcome->code != TCK_OK;
     if (outcome->code == TCK_OK) {
         if (!x->mends) {
             x->f->duties[x->duty].restored_from = x->ask.source;
         }
-        log_info("shard %s of version %llu.%llu is here from %s%s%s", id, (unsigned long long)x->ask.version.term,
-                 (unsigned long long)x->ask.version.step, names[x->ask.source], x->ask.from.name[0] ? " " : "",
-                 x->ask.from.name);
         restore_arrived(x->f);
-    } else {
-        log_warn("shard %s of version %llu.%llu could not be had from %s %s: %s", id,
-                 (unsigned long long)x->ask.version.term, (unsigned long long)x->ask.version.step, names[x->ask.source],
-                 x->ask.from.name, outcome->text);
     }
     fetch_unlink(x); /* before it is told: the recovery may ask for the same shard from elsewhere at once */
     if (x->mends) {
@@ -316,13 +342,13 @@ void fetch_mend(struct formation *f, const struct wire_fetch *ask)
     fetch_begin(f, ask, true);
 }
 
-bool fetch_under_way(const struct formation *f, struct version version)
+struct fetch_tally fetch_tally(const struct formation *f, struct version version)
 {
-    const struct fetch *x = f->agent->fetches;
-    while (x && (x->f != f || !version_is(x->ask.version, version))) {
-        x = x->next;
+    struct fetch_tally tally = {.came = f->fetches_came, .failed = f->fetches_failed};
+    for (const struct fetch *x = f->agent->fetches; x; x = x->next) {
+        tally.under_way |= x->f == f && version_is(x->ask.version, version);
     }
-    return x != NULL;
+    return tally;
 }
 
 void fetch_peer_changed(struct agent *agent, struct peer *peer)

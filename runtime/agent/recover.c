@@ -186,35 +186,38 @@ static void base_is_lost(struct recover *r, struct version base)
 
 static void recover_start(struct formation *f, uint64_t step);
 
-/* This agent restarted after the base was read, and could not put it together again. */
-static void base_has_failed(struct recover *r, struct version base)
+/* What failed it may have passed: a member that was gone for too long may be back. */
+static void begin_again(struct recover *r)
 {
     struct formation *f = r->f;
-    if (recovery_failure(r->machine) == TCK_ERR_UNRECOVERABLE) {
-        base_is_lost(r, base);
-        return;
-    }
-    recover_free(f->agent); /* a member was gone for too long: it may be back */
-    recover_start(f, base.step);
+    uint64_t step = r->step;
+    recover_free(f->agent);
+    recover_start(f, step);
 }
 
 void recover_refused(struct formation *f, enum refusal refusal)
 {
     struct recover *r = f->agent->recover;
     const struct decision *d = coordinator_decision(f->coordinator);
-    bool over = d->based || d->base_lost || d->watermark.term == f->world.term;
-    if (!r || refusal != REFUSAL_NO_SLOT || over) {
-        return;
+    if (refusal != REFUSAL_NO_SLOT || !r || r->running) {
+        return; /* another one will come */
     }
-    bool none =
-        f->readable_known && (f->readable.outcome == TCK_ERR_UNRECOVERABLE || f->readable.outcome == TCK_ERR_LAYOUT);
-    if (!r->ended) {
+    switch (recovery_relief(r->machine, d)) {
+    case RELIEF_NONE:
+        break;
+    case RELIEF_PRESS:
         recovery_pressed(r->machine, clock_ms());
-    } else if (d->readable && !version_none(d->base)) {
-        base_has_failed(r, d->base);
-    } else if (none) {
+        break;
+    case RELIEF_BASE_LOST:
+        base_is_lost(r, d->base);
+        break;
+    case RELIEF_BEGIN_AGAIN:
+        begin_again(r);
+        break;
+    case RELIEF_NO_BASE:
         log_warn("the trainers save though nothing could be restored: what is left of older terms makes room");
         based(r, VERSION_NONE);
+        break;
     }
 }
 
@@ -448,7 +451,7 @@ static bool may_start_unasked(const struct formation *f)
 static void start_if_due(struct formation *f)
 {
     const struct decision *d = coordinator_decision(f->coordinator);
-    bool over = f->agent->recover || d->based || d->base_lost || d->watermark.term == f->world.term;
+    bool over = f->agent->recover || decision_is_recovered(d);
     if (!over && all_registered(f) && (f->asked || may_start_unasked(f))) {
         recover_start(f, f->asked ? f->asked_step : TCK_NEWEST);
     }

@@ -7,8 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The slot of each shard of the rank, in the order of MSG_SEGMENTS. How many are not here. */
-static uint32_t restored_shards(const struct formation *f, uint32_t rank, struct msg_restored *m)
+#define TRIES      8      /* fetches of one shard, while a trainer waits for it */
+#define SLOW_BYTES 100000 /* in a ms: no slower are other owners who pass a shard on */
+
+/* Nothing is on its way here while owners that come before this one fetch the shard, each of them for two at once. */
+static uint64_t turn_ms(const struct formation *f, uint32_t shard)
+{
+    bool comes_late = f->agent->config.restore_spread != SPREAD_AGENTS;
+    uint32_t turn = comes_late ? placement_turn(&f->placement, shard, f->self) : 0;
+    return turn < 2 ? 0 : (uint64_t)2 * (turn - 1) * (f->world.shards[shard].image_bytes / SLOW_BYTES);
+}
+
+/* The slot of each shard of the rank, in the order of MSG_SEGMENTS. How many are not here; *turn_out: for how
+ * long that is no wonder. */
+static uint32_t restored_shards(const struct formation *f, uint32_t rank, struct msg_restored *m, uint64_t *turn_out)
 {
     uint32_t lacking = 0;
     for (uint32_t s = 0; s < f->world.shard_count; s++) {
@@ -19,6 +31,7 @@ static uint32_t restored_shards(const struct formation *f, uint32_t rank, struct
         uint32_t slot = node_slot_of(f->node, duty, m->version);
         if (slot == NONE32 || node_slot(f->node, slot)->state != SLOT_VERIFIED) {
             m->shards[m->count++] = (struct restored_shard){.slot = NONE32, .source = SOURCE_TWIN};
+            *turn_out = turn_ms(f, s) > *turn_out ? turn_ms(f, s) : *turn_out;
             lacking++;
             continue;
         }
@@ -30,16 +43,15 @@ static uint32_t restored_shards(const struct formation *f, uint32_t rank, struct
 }
 
 /* One owner may have sufficed to let the trainers read: then what this node lacks is still on its way. A copy that went
- * bad here after that is not, and nobody brings it again: its rank fails, and the job is to be started anew. */
-static bool may_still_come(struct client *client, const struct formation *f)
+ * bad here after that is not, and nobody brings it again in this term. */
+static bool may_still_come(struct client *client, const struct formation *f, uint64_t turn)
 {
     const struct decision *d = node_decision(f->node);
-    uint64_t now = clock_ms();
-    if (client->restore_moved_ms == 0 || fetch_under_way(f, f->readable.version)) {
-        client->restore_moved_ms = now;
-    }
-    return !d->based && !d->base_lost && d->watermark.term != f->world.term &&
-           now - client->restore_moved_ms < f->agent->config.restore_spread_timeout_ms;
+    struct fetch_tally tally = fetch_tally(f, f->readable.version);
+    uint64_t limit_ms = turn + f->agent->config.restore_spread_timeout_ms;
+    bool lasts =
+        patience_lasts(&client->patience, &tally, (uint64_t)TRIES * f->setup.shard_count, limit_ms, clock_ms());
+    return lasts && !decision_is_recovered(d);
 }
 
 /* Published with another layout: each rank reads what it needs. */
@@ -52,22 +64,24 @@ static bool is_resharded(const struct wire_readable *m)
 static bool answer_restored(struct client *client, struct formation *f)
 {
     uint32_t lacking = 0;
+    uint64_t turn = 0;
     struct msg_restored m = {
         .seq = client->restore_seq, .version = f->readable.version, .newest_step = f->readable.newest_step};
     m.other_layout = is_resharded(&f->readable);
     m.shards = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *m.shards);
     if (m.shards && !m.other_layout) {
-        lacking = restored_shards(f, client->rank, &m);
+        lacking = restored_shards(f, client->rank, &m, &turn);
     }
-    if (lacking > 0 && !client->restore_may_lack && may_still_come(client, f)) {
+    if (lacking > 0 && !client->restore_may_lack && may_still_come(client, f, turn)) {
         free(m.shards);
         return false;
     }
     if (!m.shards || (lacking > 0 && !client->restore_may_lack)) {
         struct error err;
-        tck_status_t code = node_decision(f->node)->base_lost ? TCK_ERR_BUSY : TCK_ERR_INTERNAL;
-        (void)error_set(&err, code, "a shard of version %llu.%llu is not in this node's memory",
-                        (unsigned long long)m.version.term, (unsigned long long)m.version.step);
+        /* BUSY: the ranks try again in a new term, whose recovery looks for other copies. */
+        (void)error_set(&err, m.shards ? TCK_ERR_BUSY : TCK_ERR_NOMEM,
+                        "a shard of version %llu.%llu is not in this node's memory", (unsigned long long)m.version.term,
+                        (unsigned long long)m.version.step);
         client_error(client, MSG_ERROR, client->restore_seq, &err);
     } else {
         struct writer w = writer_new(0);
@@ -202,7 +216,7 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
     client->restore_seq = m.seq;
     client->restore_step = m.step;
     client->restore_may_lack = m.may_lack;
-    client->restore_moved_ms = 0;
+    client->patience = (struct patience){0};
     if (m.failed[0] != '\0') {
         log_warn("the ranks could not pass shards to each other, the agents bring them: %s", m.failed);
     }

@@ -4,52 +4,68 @@
 #include "agent/agent.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Who reported which root first, of one version. */
-struct twins {
+struct roll {
     struct version version;
     struct hash128 *roots; /* by world shard */
     uint32_t *nodes;       /* who said so; NONE32: nobody yet */
+    bool *heard;           /* by node: READY is repeated until the version is decided */
+};
+
+/* Nodes may be as many versions apart as can be undecided. */
+struct twins {
+    struct roll rolls[CORE_OPEN_MAX];
 };
 
 void twins_free(struct formation *f)
 {
-    if (f->twins) {
-        free(f->twins->roots);
-        free(f->twins->nodes);
-        free(f->twins);
-        f->twins = NULL;
+    for (uint32_t i = 0; f->twins && i < CORE_OPEN_MAX; i++) {
+        free(f->twins->rolls[i].roots);
+        free(f->twins->rolls[i].nodes);
+        free(f->twins->rolls[i].heard);
     }
+    free(f->twins);
+    f->twins = NULL;
 }
 
 static struct twins *twins_make(struct formation *f)
 {
-    struct twins *t = calloc(1, sizeof *t);
-    f->twins = t;
-    if (t) {
-        t->roots = calloc(f->world.shard_count, sizeof *t->roots);
-        t->nodes = calloc(f->world.shard_count, sizeof *t->nodes);
-        if (!t->roots || !t->nodes) {
-            twins_free(f);
-        }
+    bool made = (f->twins = calloc(1, sizeof *f->twins)) != NULL;
+    for (uint32_t i = 0; made && i < CORE_OPEN_MAX; i++) {
+        struct roll *roll = &f->twins->rolls[i];
+        roll->roots = calloc(f->world.shard_count, sizeof *roll->roots);
+        roll->nodes = calloc(f->world.shard_count, sizeof *roll->nodes);
+        roll->heard = calloc(f->world.node_count, sizeof *roll->heard);
+        made = roll->roots && roll->nodes && roll->heard;
+    }
+    if (!made) {
+        twins_free(f);
     }
     return f->twins;
 }
 
-/* The table of this version, emptied for a newer one; NULL for an older one or without memory. */
-static struct twins *twins_of(struct formation *f, struct version version)
+/* The version's, in place of the oldest if it is new; NULL for one that is older still or without memory. */
+static struct roll *roll_of(struct formation *f, struct version version)
 {
     struct twins *t = f->twins ? f->twins : twins_make(f);
-    if (!t || version_cmp(version, t->version) < 0) {
+    struct roll *oldest = t ? &t->rolls[0] : NULL;
+    for (uint32_t i = 0; t && i < CORE_OPEN_MAX; i++) {
+        if (version_is(t->rolls[i].version, version)) {
+            return &t->rolls[i];
+        }
+        oldest = version_cmp(t->rolls[i].version, oldest->version) < 0 ? &t->rolls[i] : oldest;
+    }
+    if (!oldest || version_cmp(version, oldest->version) < 0) {
         return NULL;
     }
-    if (!version_is(version, t->version)) {
-        t->version = version;
-        for (uint32_t s = 0; s < f->world.shard_count; s++) {
-            t->nodes[s] = NONE32;
-        }
+    oldest->version = version;
+    memset(oldest->heard, 0, f->world.node_count * sizeof *oldest->heard);
+    for (uint32_t s = 0; s < f->world.shard_count; s++) {
+        oldest->nodes[s] = NONE32;
     }
-    return t;
+    return oldest;
 }
 
 static void say(struct formation *f, uint32_t shard, struct version version, uint32_t a, uint32_t b)
@@ -66,17 +82,21 @@ static void say(struct formation *f, uint32_t shard, struct version version, uin
 
 void twins_compare(struct formation *f, uint32_t node, const struct wire_ready *m)
 {
-    struct twins *t = m->count > 0 ? twins_of(f, m->version) : NULL;
-    for (uint32_t i = 0; t && i < m->count; i++) {
+    struct roll *roll = m->count > 0 ? roll_of(f, m->version) : NULL;
+    if (!roll || roll->heard[node]) {
+        return;
+    }
+    roll->heard[node] = true;
+    for (uint32_t i = 0; i < m->count; i++) {
         uint32_t shard = m->roots[i].shard;
         if (shard >= f->world.shard_count) {
             continue;
         }
-        if (t->nodes[shard] == NONE32) {
-            t->nodes[shard] = node;
-            t->roots[shard] = m->roots[i].root;
-        } else if (t->nodes[shard] != node && !hash128_is(t->roots[shard], m->roots[i].root)) {
-            say(f, shard, m->version, node, t->nodes[shard]);
+        if (roll->nodes[shard] == NONE32) {
+            roll->nodes[shard] = node;
+            roll->roots[shard] = m->roots[i].root;
+        } else if (!hash128_is(roll->roots[shard], m->roots[i].root)) {
+            say(f, shard, m->version, node, roll->nodes[shard]);
         }
     }
 }

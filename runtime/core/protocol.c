@@ -36,6 +36,11 @@ enum fate decision_fate(const struct decision *d, struct version v)
     return v.step >= d->horizon || decision_has_open(d, v.step) ? FATE_UNDECIDED : FATE_OVER;
 }
 
+bool decision_is_recovered(const struct decision *d)
+{
+    return d->based || d->base_lost || d->watermark.term == d->term;
+}
+
 void decision_encode(const struct decision *d, struct writer *w)
 {
     write_u64(w, d->term);

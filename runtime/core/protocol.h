@@ -50,6 +50,8 @@ enum fate {
 bool decision_lets_begin(const struct decision *d, uint64_t step);
 /* What the decision says of v. */
 enum fate decision_fate(const struct decision *d, struct version v);
+/* The recovery is over: the term's base is protected or lost, or the term has a commit of its own and needs no base. */
+bool decision_is_recovered(const struct decision *d);
 void decision_encode(const struct decision *d, struct writer *w);
 struct decision decision_decode(struct reader *r); /* r->failed if malformed */
 

@@ -47,14 +47,17 @@ try() {
     return 1
 }
 
-failed=0 count=0
+count=0
 while IFS='|' read -r name file script; do
     name=${name// /} file=${file// /}
     if [[ $name == \#* || -z $name || (-n $only && $name != $only) ]]; then
         continue
     fi
     count=$((count + 1))
-    try "$name" "$file" "${script# }" || failed=$((failed + 1))
+    [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n
+    { try "$name" "$file" "${script# }" || touch "$work/$name.missed"; } &
 done < "$source_dir/tests/sim/mutants.txt"
+wait
+failed=$(find "$work" -name '*.missed' | wc -l)
 echo "$count mutants, $((count - failed)) found"
 [ "$failed" -eq 0 ]

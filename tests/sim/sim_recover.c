@@ -405,21 +405,29 @@ static void lose_base(struct sim *s, uint32_t machine, struct version base)
     t->event = (struct event){.type = EVENT_BASE_LOST, .term = t->term, .version = base};
 }
 
-/* A save found no slot: either the base can be protected, or it must make room. */
 void recover_refused(struct sim *s, uint32_t machine, const struct event *refused)
 {
     const struct machine *m = &s->machines[machine];
-    const struct decision *d = &m->kept;
-    bool over = d->based || d->base_lost || d->watermark.term == d->term;
-    if (refused->type != EVENT_REFUSED || refused->refusal != REFUSAL_NO_SLOT || m->recovery == NULL || over) {
+    if (refused->type != EVENT_REFUSED || refused->refusal != REFUSAL_NO_SLOT) {
         return;
     }
-    if (recovery_phase(m->recovery) != RECOVERY_FAILED) {
+    switch (recovery_relief(m->recovery, &m->kept)) {
+    case RELIEF_NONE:
+        break;
+    case RELIEF_PRESS:
         recovery_pressed(m->recovery, sim_clock(s, machine));
-    } else if (recovery_failure(m->recovery) == TCK_ERR_UNRECOVERABLE && !version_none(d->base)) {
-        lose_base(s, machine, d->base);
-    } else {
+        break;
+    case RELIEF_BASE_LOST:
+        lose_base(s, machine, m->kept.base);
+        break;
+    case RELIEF_BEGIN_AGAIN:
         recover_begin(s, machine);
+        break;
+    case RELIEF_NO_BASE: {
+        struct task *t = recovery_task(s, machine, 1, TASK_LOCAL);
+        t->event = (struct event){.type = EVENT_BASED, .term = t->term};
+        break;
+    }
     }
 }
 

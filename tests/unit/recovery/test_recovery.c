@@ -653,6 +653,22 @@ Test(recovery, reads_storage_once_and_passes_the_shard_on_between_twins)
     course_free(&c);
 }
 
+Test(recovery, has_as_many_owners_before_one_as_placement_says)
+{
+    struct course c;
+    uint32_t hops[NODES] = {0};
+    course_init(&c);
+    start_twins_from_storage(&c, false);
+    for (uint32_t i = 0; i < NODES; i++) {
+        const struct recovery_action *fetch = fetch_of(&c, 0, i);
+        hops[i] = fetch->source == SOURCE_STORAGE ? 0 : hops[fetch->from.name[4] - '0'] + 1;
+        cr_assert(eq(u32, placement_turn(&c.placement, 0, i), hops[i]));
+        fetched(&c, 0, i, V(2, 5), TCK_OK);
+    }
+    cr_assert(eq(u32, hops[NODES - 1], 2));
+    course_free(&c);
+}
+
 Test(recovery, goes_to_storage_if_the_twin_before_does_not_give)
 {
     struct course c;
@@ -811,8 +827,6 @@ Test(recovery, resumes_with_nothing_if_only_the_same_step_of_another_term_is_lef
     course_free(&c);
 }
 
-/* ---- chance -------------------------------------------------------------------------------------------------- */
-
 /* ---- a base that is lost ------------------------------------------------------------------------------------------
  */
 
@@ -933,19 +947,39 @@ Test(recovery, no_base_is_lost_while_a_witness_cannot_be_heard)
     course_free(&c);
 }
 
+/* 3.20 lies in storage, too; the owner's copy of shard 1 goes bad after the trainers have read it. */
+static void ready_with_a_stored_base(struct course *c)
+{
+    course_init(c);
+    list_stored(c, V(3, 20));
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
+    }
+    recovery_asked_all(c->recovery, 0);
+    owners_fetch(c, V(3, 20));
+    for (uint32_t i = 0; i < NODES; i++) {
+        fetched(c, i, holder_of(c, i), V(3, 20), i == 1 ? TCK_ERR_CORRUPT : TCK_OK);
+    }
+}
+
+Test(recovery, storage_protects_what_its_owner_lost_after_it_was_read)
+{
+    struct course c;
+    ready_with_a_stored_base(&c);
+    for (uint32_t tries = 0; fetch_of(&c, 1, holder_of(&c, 1))->source != SOURCE_STORAGE; tries++) {
+        cr_assert(lt(u32, tries, 20), "storage is never asked");
+        cr_assert(asks_holder_again(&c));
+        fetched(&c, 1, holder_of(&c, 1), V(3, 20),
+                fetch_of(&c, 1, holder_of(&c, 1))->source == SOURCE_STORAGE ? TCK_OK : TCK_ERR_NOENT);
+    }
+    cr_assert(eq(u32, emitted(&c, RECOVERY_PROTECTED), 1));
+    course_free(&c);
+}
+
 Test(recovery, base_is_not_lost_while_storage_has_it)
 {
     struct course c;
-    course_init(&c);
-    list_stored(&c, V(3, 20));
-    for (uint32_t i = 0; i < NODES; i++) {
-        answer(&c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
-    }
-    recovery_asked_all(c.recovery, 0);
-    owners_fetch(&c, V(3, 20));
-    for (uint32_t i = 0; i < NODES; i++) {
-        fetched(&c, i, holder_of(&c, i), V(3, 20), i == 1 ? TCK_ERR_CORRUPT : TCK_OK);
-    }
+    ready_with_a_stored_base(&c);
     recovery_pressed(c.recovery, 0);
     (void)asks_holder_again(&c);
     try_in_vain(&c);
@@ -1020,6 +1054,88 @@ Test(recovery, a_node_outside_the_world_may_be_out_of_reach_for_a_while)
     cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 1));
     course_free(&c);
 }
+
+/* ---- a save that finds no slot ------------------------------------------------------------------------------------
+ */
+
+static const struct decision with_base = {.term = 4, .readable = true, .base = {3, 20}}, without_base = {.term = 4};
+
+/* Node 1 cannot take its shard: a failure of this kind. */
+static void fail_with(struct course *c, tck_status_t outcome)
+{
+    course_init(c);
+    start_with_two_versions(c, 0);
+    for (uint64_t i = 0; i < 8 * MAX_TRIES && phase(c) != RECOVERY_FAILED; i++) {
+        recovery_fetched(c->recovery, 1, 1, V(3, 20), outcome, i * WAIT_MS);
+        recovery_fetched(c->recovery, 1, 1, V(3, 10), outcome, i * WAIT_MS);
+        recovery_tick(c->recovery, i * WAIT_MS);
+    }
+    cr_assert(eq(int, phase(c), RECOVERY_FAILED));
+    cr_assert(eq(int, recovery_failure(c->recovery), outcome == TCK_ERR_CORRUPT ? TCK_ERR_UNRECOVERABLE : outcome));
+}
+
+Test(recovery, a_save_without_a_slot_presses_a_recovery_under_way)
+{
+    struct course c;
+    course_init(&c);
+    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_PRESS));
+    start_with_two_versions(&c, 0);
+    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_PRESS));
+    owners_fetch(&c, V(3, 20));
+    cr_assert(eq(int, recovery_relief(c.recovery, &with_base), RELIEF_PRESS));
+    course_free(&c);
+}
+
+Test(recovery, a_save_without_a_slot_asks_nothing_of_a_recovery_that_is_over)
+{
+    struct course c;
+    ready_but_for_shard_1(&c);
+    const struct decision over[] = {{.term = 4, .based = true},
+                                    {.term = 4, .readable = true, .base = V(3, 20), .base_lost = true},
+                                    {.term = 4, .watermark = V(4, 22)}};
+    for (uint32_t i = 0; i < sizeof over / sizeof *over; i++) {
+        cr_assert(eq(int, recovery_relief(c.recovery, &over[i]), RELIEF_NONE), "decision %u", i);
+    }
+    fetched(&c, 1, holder_of(&c, 1), V(3, 20), TCK_OK);
+    cr_assert(eq(int, phase(&c), RECOVERY_DONE));
+    cr_assert(eq(int, recovery_relief(c.recovery, &with_base), RELIEF_NONE), "said, and not kept yet");
+    cr_assert(eq(int, recovery_relief(NULL, &with_base), RELIEF_NONE));
+    course_free(&c);
+}
+
+Test(recovery, what_is_complete_nowhere_makes_room)
+{
+    struct course c;
+    fail_with(&c, TCK_ERR_CORRUPT);
+    cr_assert(eq(int, recovery_relief(c.recovery, &with_base), RELIEF_BASE_LOST));
+    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_NO_BASE));
+    course_free(&c);
+}
+
+Test(recovery, what_failed_for_another_reason_is_tried_again_and_never_given_up)
+{
+    struct course c;
+    fail_with(&c, TCK_ERR_NOSPC);
+    cr_assert(eq(int, recovery_relief(c.recovery, &with_base), RELIEF_BEGIN_AGAIN));
+    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_BEGIN_AGAIN));
+    course_free(&c);
+}
+
+Test(recovery, a_fresh_start_was_said_already)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(&c, i, VERSION_NONE, VERSIONS(VERSION_NONE), 0);
+    }
+    recovery_asked_all(c.recovery, 0);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_NOENT));
+    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_NONE));
+    course_free(&c);
+}
+
+/* ---- chance -------------------------------------------------------------------------------------------------- */
 
 /* Which copies are corrupt: bit (version * NODES + shard) * 2 + (0 for the owner's copy, 1 for the holder's). */
 struct damage {

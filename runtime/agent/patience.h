@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How long a trainer waits for shards that are on their way to its node: while they come. Pure. */
+#ifndef TCK_AGENT_PATIENCE_H
+#define TCK_AGENT_PATIENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The node's fetches: how many have ended so far, and whether one is under way. */
+struct fetch_tally {
+    uint64_t came, failed;
+    bool under_way;
+};
+
+/* Zeros at first. */
+struct patience {
+    uint64_t moved_ms; /* when it was last seen that something moves */
+    struct fetch_tally then;
+};
+
+/* False: nothing has moved for limit_ms. What is under way moves, until `tries` fetches have failed and none has come:
+ * those that fail one after the other are tried again for ever. */
+bool patience_lasts(struct patience *p, const struct fetch_tally *now, uint64_t tries, uint64_t limit_ms,
+                    uint64_t now_ms);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the coordinator says of roots that nodes report of the shards that they share. */
+#include "agent/agent.h"
+
+#include <criterion/criterion.h>
+
+#define NODES  3
+#define SHARDS 2
+
+static struct node_info nodes[NODES] = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
+static struct world_shard shards[SHARDS] = {{.id = {1, 1}}, {.id = {2, 1}}};
+static struct formation f;
+
+static void begin(void)
+{
+    f.world = (struct world){.nodes = nodes, .node_count = NODES, .shards = shards, .shard_count = SHARDS};
+}
+
+static void end(uint64_t divergences)
+{
+    cr_assert_eq(f.divergences, divergences, "%lu", (unsigned long)f.divergences);
+    twins_free(&f);
+}
+
+/* The node's root of each shard. */
+static void ready(uint32_t node, uint64_t step, uint64_t first, uint64_t second)
+{
+    struct wire_root roots[SHARDS] = {{.shard = 0, .root = {first, 9}}, {.shard = 1, .root = {second, 9}}};
+    struct wire_ready m = {.version = {1, step}, .count = SHARDS, .roots = roots};
+    twins_compare(&f, node, &m);
+}
+
+Test(twins, says_nothing_of_twins_that_agree)
+{
+    begin();
+    for (uint32_t n = 0; n < NODES; n++) {
+        ready(n, 10, 5, 6);
+        ready(n, 11, 7, 8);
+    }
+    end(0);
+}
+
+Test(twins, says_of_each_node_that_differs_from_the_first)
+{
+    begin();
+    ready(0, 10, 5, 6);
+    ready(1, 10, 5, 77);
+    ready(2, 10, 5, 6);
+    end(1);
+}
+
+Test(twins, says_it_once_however_often_a_node_reports)
+{
+    begin();
+    ready(0, 10, 5, 6);
+    for (int i = 0; i < 5; i++) {
+        ready(1, 10, 77, 6);
+        ready(0, 10, 5, 6);
+    }
+    end(1);
+}
+
+Test(twins, compares_nodes_that_are_some_versions_apart)
+{
+    begin();
+    for (uint64_t step = 10; step < 30; step++) {
+        ready(0, step, 5, 6);
+        ready(1, step - 2, 5, step == 20 ? 77 : 6);
+    }
+    end(1);
+}
+
+Test(twins, compares_no_roots_of_different_versions)
+{
+    begin();
+    for (uint64_t step = 10; step < 30; step++) {
+        ready(0, step, step, step);
+        ready(1, step + 1, step + 1, step + 1);
+    }
+    end(0);
+}
+
+Test(twins, lets_a_version_be_that_is_too_old_to_be_known)
+{
+    begin();
+    for (uint64_t step = 10; step < 30; step++) {
+        ready(0, step, 5, 6);
+    }
+    ready(1, 10, 77, 78);
+    ready(1, 29, 5, 6);
+    end(0);
+}
