@@ -96,7 +96,7 @@ train() {
 # while they are on their way into a term, as they ask its successor again.
 survives() { # WHAT-CAME
     [ "$(wc -l <<<"$1")" = 1 ] || return 1
-    case $1$spec in
+    case $(tr ';' '\n' <<<"$spec" | grep -F -- "$1=") in
     term.*=kill* | segment.*=kill* | enrol.[af]*=kill* | agent.*=kill*) return 0 ;;
     esac
     case ${1%.*} in

@@ -10,6 +10,14 @@ settings=',"max_ckpt_num":2,"version_timeout_ms":5000'
 calls=write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,mkdirat,openat2,fallocate,io_uring_enter
 steps=0 committed=0 published=0 kills=0 from=memory
 
+# end_tracer PID: strace may wait for ever for the last thread of a process that was killed while it detaches.
+end_tracer() {
+    builtin kill -INT "$1" 2>/dev/null
+    wait_for 5 is_over "$1" || builtin kill -9 "$1" 2>/dev/null
+    wait "$1" 2>/dev/null
+}
+is_over() { ! builtin kill -0 "$1" 2>/dev/null || grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
+
 # train WHAT NODE STRACE-OPTIONS...: eight steps more, the agent of that node traced from the restore on.
 train() {
     local what=$1 node=$2 r agent tracer floor=$committed
@@ -28,8 +36,7 @@ train() {
     ! grep -q 'not permitted' "$work/strace" || skip "no strace of others' processes here"
     touch "$work/oob.$launch/go"
     all_end
-    builtin kill -INT $tracer 2>/dev/null
-    wait $tracer 2>/dev/null
+    end_tracer $tracer
     if [ "$(agent_pid "$node")" != "$agent" ]; then
         fault "agent killed at $what"
         kills=$((kills + 1))

@@ -4,20 +4,21 @@
 . "$(dirname "$0")/lib.sh" "$1"
 excused="an older step is asked for"
 storage_interval=4
+options=(--twins 2 --step-ms 30 --wait-commit) # steps that take as long as copies do: else saves find no slot yet
 begin 2
-run_on a "0" --twins 2 --steps 4 --wait-commit --wait-drained
-run_on b "1" --twins 2 --steps 4 --wait-commit --wait-drained
+run_on a "0" "${options[@]}" --steps 4 --wait-drained
+run_on b "1" "${options[@]}" --steps 4 --wait-drained
 all_end
 begin 2
-run_on a "0" --twins 2 --steps 10 --wait-commit --back-to 4
-run_on b "1" --twins 2 --steps 10 --wait-commit --back-to 4
+run_on a "0" "${options[@]}" --steps 10 --back-to 4
+run_on b "1" "${options[@]}" --steps 10 --back-to 4
 all_end
 for rank in 0 1; do
     [ "$(restored_step $rank | tr '\n' ' ')" = "4 4 " ] || die "rank $rank restored $(restored_step $rank)"
     [ "$(out $rank | grep '^COMMITTED' | tail -1)" = "COMMITTED 8" ] || die "the new line has no commit: $(out $rank)"
 done
 begin 2
-run_on a "0" --twins 2 --steps 8 --done
-run_on b "1" --twins 2 --steps 8 --done
+run_on a "0" "${options[@]}" --steps 8 --done
+run_on b "1" "${options[@]}" --steps 8 --done
 all_end
 for rank in 0 1; do must_say $rank "^RESTORED .*step=8 "; done

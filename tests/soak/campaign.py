@@ -14,6 +14,7 @@ SETTLE_S = 90  # recovery on a loaded machine takes a few seconds; more than thi
 PUMP_S = 0.02
 LINE_S = 5.0  # a line that does not come in this time is not waited for
 LOOK_S = 0.25  # between two looks at all processes
+TRACER_S = 30.0  # for strace to let its process go
 EMPTY_S = 5.0  # a node that trains has lost its memory: whoever watches the job starts it again after this
 
 
@@ -597,14 +598,18 @@ class Campaign:
         if pid is not None:
             self.failing.add(pid)
             tracer = self.cluster.fail_calls(pid, *what, rng.choice((1, 2, 5)), rng.choice((1, 3)))
-            self.heal(fault["seconds"], lambda: self._end_tracer(tracer))
+            self.heal(fault["seconds"], lambda: self._end_tracer(tracer, time.monotonic() + TRACER_S))
         return {"nodes": [node.name], "how": what, "seconds": fault["seconds"]}
 
-    def _end_tracer(self, tracer):
-        """It ends when all threads of the agent have stopped, which one that hangs in storage does once that is thawed."""
+    def _end_tracer(self, tracer, deadline):
+        """It ends when all threads of the agent have stopped, which one that hangs in storage does once that is thawed;
+        or never, if the agent is killed just then."""
         if tracer.poll() is None:
-            tracer.terminate()
-            self.heal(0.1, lambda: self._end_tracer(tracer))
+            if time.monotonic() < deadline:
+                tracer.terminate()
+            else:
+                tracer.kill()
+            self.heal(0.1, lambda: self._end_tracer(tracer, deadline))
 
     def _storage_hangs(self, fault):
         self._set_frozen(True)
