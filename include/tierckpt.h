@@ -290,9 +290,12 @@ typedef struct tck_restored {
  * first save; a restore that comes later, or of another step, begins a new term by itself (as attach and register
  * would). From an older step a new line of history begins: what it commits counts as newer than all that was saved
  * before, whatever its step, and later steps of the old line are not mixed with it; until its first commit those that
- * are published are still what TCK_NEWEST means. Everything is verified before the first byte of the
- * caller's memory is written. TCK_ERR_NOENT: nothing was ever committed, start fresh. TCK_ERR_UNRECOVERABLE,
- * TCK_ERR_LAYOUT: something was saved but cannot be restored, and the text says why; nothing was changed.
+ * are published are still what TCK_NEWEST means. The agents verify everything before any rank writes to the caller's
+ * memory, and each rank verifies its part again right before it copies. Should that part have gone bad meanwhile, all
+ * ranks try again in a new term; if that fails too, with TCK_ERR_CORRUPT or what the new term says, other ranks'
+ * records may have been written. TCK_ERR_NOENT: nothing was ever committed, start fresh. TCK_ERR_UNRECOVERABLE,
+ * TCK_ERR_LAYOUT: something was saved but cannot be restored, and the text says why; but for the case above nothing was
+ * changed.
  *
  * A version of another layout (other ranks, other sharding) is restored if it is published: each rank reads the parts
  * of its records from whatever files have them. Tensors must be the same by key, dtype and global shape; all of every

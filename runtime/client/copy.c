@@ -3,6 +3,8 @@
  * left; the caller is one of them and returns when the last has finished. */
 #include "client/copy.h"
 
+#include "base/digest.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -108,14 +110,17 @@ void copy_list_free(struct copy_list *list)
 
 /* ---- runs ---------------------------------------------------------------------------------------------------- */
 
-enum direction { TO_SLOT, FROM_SLOT };
+enum work { TO_SLOT, FROM_SLOT, DIGEST };
 
-/* One list being copied; lives on the caller's stack. */
+/* One list being copied, or one image being digested; lives on the caller's stack. */
 struct run {
-    const struct copy_list *list;
-    uint8_t *image; /* only read if the direction is FROM_SLOT */
-    enum direction direction;
-    uint32_t helpers_max; /* that may take part */
+    enum work work;
+    const struct copy_list *list; /* DIGEST: none */
+    uint8_t *image;               /* only read if the work is not TO_SLOT */
+    uint64_t image_bytes;         /* DIGEST */
+    uint32_t *crcs;               /* DIGEST: of each chunk */
+    uint32_t batch_count;         /* of the list; or chunks */
+    uint32_t helpers_max;         /* that may take part */
     _Atomic uint32_t next_batch;
 };
 
@@ -137,11 +142,16 @@ static void copy_batch(const struct copier *copier, const struct run *run, uint3
     const struct batch *batch = &run->list->batches[i];
     const struct piece *pieces = &run->list->pieces[batch->first];
 
-    if (run->direction == TO_SLOT) {
+    if (run->work == TO_SLOT) {
         copier->device->ops->to_slot(copier->device, pieces, batch->count, run->image);
     } else {
         copier->device->ops->from_slot(copier->device, pieces, batch->count, run->image);
     }
+}
+
+static void digest_chunk(const struct run *run, uint32_t i)
+{
+    run->crcs[i] = crc32c(0, run->image + (size_t)i * CHUNK_BYTES, chunk_size(run->image_bytes, i));
 }
 
 static void take_part(const struct copier *copier, struct run *run)
@@ -149,10 +159,14 @@ static void take_part(const struct copier *copier, struct run *run)
     for (;;) {
         uint32_t i = atomic_fetch_add_explicit(&run->next_batch, 1, memory_order_relaxed);
 
-        if (i >= run->list->batch_count) {
+        if (i >= run->batch_count) {
             return;
         }
-        copy_batch(copier, run, i);
+        if (run->work == DIGEST) {
+            digest_chunk(run, i);
+        } else {
+            copy_batch(copier, run, i);
+        }
     }
 }
 
@@ -204,7 +218,7 @@ static void end(struct copier *copier)
 
 static void carry_out(struct copier *copier, struct run *run)
 {
-    bool alone = run->helpers_max == 0 || run->list->batch_count < 2;
+    bool alone = run->helpers_max == 0 || run->batch_count < 2;
 
     if (!alone) {
         begin(copier, run);
@@ -217,19 +231,43 @@ static void carry_out(struct copier *copier, struct run *run)
 
 void copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image)
 {
-    struct run run = {.list = list, .image = image, .direction = TO_SLOT, .helpers_max = copier->save_helpers};
+    struct run run = {.work = TO_SLOT,
+                      .list = list,
+                      .image = image,
+                      .batch_count = list->batch_count,
+                      .helpers_max = copier->save_helpers};
 
     carry_out(copier, &run);
 }
 
 void copy_from_slot(struct copier *copier, const struct copy_list *list, const uint8_t *image)
 {
-    struct run run = {.list = list,
+    struct run run = {.work = FROM_SLOT,
+                      .list = list,
                       .image = (uint8_t *)(uintptr_t)image,
-                      .direction = FROM_SLOT,
+                      .batch_count = list->batch_count,
                       .helpers_max = copier->helper_count};
 
     carry_out(copier, &run);
+}
+
+tck_status_t copy_digest(struct copier *copier, const uint8_t *image, uint64_t bytes, struct hash128 *out,
+                         struct error *err)
+{
+    struct run run = {.work = DIGEST,
+                      .image = (uint8_t *)(uintptr_t)image,
+                      .image_bytes = bytes,
+                      .crcs = malloc((chunk_count(bytes) + (size_t)1) * sizeof(*run.crcs)),
+                      .batch_count = chunk_count(bytes),
+                      .helpers_max = copier->helper_count};
+
+    if (run.crcs == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the digests of a shard");
+    }
+    carry_out(copier, &run);
+    *out = digest_root(run.crcs, bytes);
+    free(run.crcs);
+    return TCK_OK;
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------------- */

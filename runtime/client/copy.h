@@ -32,8 +32,8 @@ void copy_list_free(struct copy_list *list);
 /* The threads of one copy engine. */
 struct copier;
 
-/* In all, the one that calls included: of copy_to_slot, beside which training goes on, and of copy_from_slot, for which
- * it waits. */
+/* In all, the one that calls included: of copy_to_slot, beside which training goes on, and of copy_from_slot and
+ * copy_digest, for which it waits. */
 struct copy_threads {
     uint32_t save, restore;
 };
@@ -46,5 +46,8 @@ void copier_free(struct copier *copier);
 /* Copies the whole list. */
 void copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image);
 void copy_from_slot(struct copier *copier, const struct copy_list *list, const uint8_t *image);
+/* The image's root, as digest_image makes it, by all threads. */
+must_check tck_status_t copy_digest(struct copier *copier, const uint8_t *image, uint64_t bytes, struct hash128 *out,
+                                    struct error *err);
 
 #endif

@@ -232,12 +232,34 @@ static tck_status_t start_devices(struct tck_client *client, const struct gather
     return status == TCK_OK ? cuda_end(client->cuda, err) : status;
 }
 
+/* The agent has checked them, but that may be a while ago: memory that went bad since must not reach the trainer. */
+static tck_status_t check_bytes(struct tck_client *client, const struct gather *gather, struct error *err)
+{
+    for (uint32_t i = 0; i < gather->own.count; i++) {
+        const struct shard *shard = &client->layout.shards[i];
+        struct hash128 root = gather->own.roots[i];
+        tck_status_t status = TCK_OK;
+
+        if (!gather->own.came[i]) { /* else that was checked when it came */
+            status = copy_digest(client->copier, gather->own.images[i], shard->image_bytes, &root, err);
+        }
+        if (status != TCK_OK) {
+            return status;
+        }
+        if (!hash128_is(root, gather->own.roots[i])) {
+            return error_set(err, TCK_ERR_CORRUPT, "the shard of group \"%.200s\" went bad in this node's memory",
+                             shard->group);
+        }
+    }
+    return TCK_OK;
+}
+
 static tck_status_t copy_images(struct tck_client *client, const struct gather *gather, const struct copy_list *lists,
                                 struct error *err)
 {
-    tck_status_t status = TCK_OK, finished = TCK_OK;
+    tck_status_t status = check_bytes(client, gather, err), finished = TCK_OK;
 
-    if (client->cuda != NULL) {
+    if (status == TCK_OK && client->cuda != NULL) {
         status = start_devices(client, gather, err);
     }
     for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
@@ -434,7 +456,13 @@ static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct
     status = restore_locked(client, step, offer, err);
     client->session.will_ask = false;
     pthread_mutex_unlock(&client->session.lock);
-    return status;
+    return status == TCK_OK && !offer->other_layout ? oob_agree(&client->oob, client->placed, err) : status;
+}
+
+/* In a new term, whose recovery checks every copy again. */
+static bool may_go_better(tck_status_t tried)
+{
+    return tried == TCK_ERR_BUSY || tried == TCK_ERR_CORRUPT;
 }
 
 /* All ranks fail together, so they also try again together. */
@@ -465,26 +493,23 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
             return TCK_OK;
         }
         intent.new_term = true;
-        intent.ends = tried != TCK_ERR_BUSY || i + 1 == TERMS_MAX;
+        intent.ends = !may_go_better(tried) || i + 1 == TERMS_MAX;
     }
     return tried;
 }
 
-/* What all ranks were offered, put into place. */
+/* What all ranks have in place; with another layout each reads it now. */
 static tck_status_t finish(struct tck_client *client, const struct msg_restored *offer, tck_restored_t *out,
                            struct error *err)
 {
     tck_status_t status;
 
-    if (offer->other_layout) {
-        status = client_reshard(client, offer->version, out, err);
-        out->newest_step = offer->newest_step;
-        return status;
-    }
-    status = oob_agree(&client->oob, client->placed, err);
-    if (status == TCK_OK) {
+    if (!offer->other_layout) {
         fill_result(client, offer, out);
+        return TCK_OK;
     }
+    status = client_reshard(client, offer->version, out, err);
+    out->newest_step = offer->newest_step;
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The fake agent: one thread, poll, and the shortest answer to each message. What cannot fail in a test is asserted. */
 #include "fake_agent.h"
+#include "base/digest.h"
 #include "base/ipc.h"
 
 #include <poll.h>
@@ -251,9 +252,19 @@ static void on_abandon(struct fake_agent *agent, const struct ipc_frame *frame)
     agent->abandons++;
 }
 
+static struct hash128 root_of(const struct fake_shard *shard)
+{
+    uint32_t *crcs = malloc(chunk_count(shard->bytes) * sizeof(*crcs));
+    MUST(crcs != NULL);
+    struct hash128 root = digest_image(shard->base + shard->sealed_slot * shard->bytes, shard->bytes, crcs);
+    free(crcs);
+    return root;
+}
+
 static void on_restore(struct fake_agent *agent, struct fake_client *client, const struct ipc_frame *frame)
 {
     struct restored_shard shards[FAKE_SHARDS_MAX];
+    bool rots = atomic_load(&agent->rots) > 0;
     struct msg_restore restore;
     struct writer w = writer_new(0);
     MUST(msg_restore_decode(frame->payload, frame->len, &restore) == TCK_OK);
@@ -261,10 +272,13 @@ static void on_restore(struct fake_agent *agent, struct fake_client *client, con
         answer_error(client, MSG_ERROR, restore.seq, TCK_ERR_NOENT, "nothing was saved");
         return;
     }
+    atomic_fetch_sub(&agent->rots, rots);
     for (uint32_t i = 0; i < client->shard_count; i++) {
         const struct fake_shard *shard = find_shard(agent, client->shards[i]);
         uint32_t slot = atomic_load(&agent->mode) == FAKE_NONSENSE ? FAKE_SLOTS : shard->sealed_slot;
-        shards[i] = (struct restored_shard){.slot = slot, .source = client->stored[i] ? SOURCE_LOCAL : SOURCE_TWIN};
+        shards[i] = (struct restored_shard){
+            .slot = slot, .source = client->stored[i] ? SOURCE_LOCAL : SOURCE_TWIN, .root = root_of(shard)};
+        shards[i].root.lo ^= rots;
     }
     struct msg_restored reply = {.seq = restore.seq,
                                  .count = client->shard_count,

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -518,42 +519,70 @@ Test(client, restore_of_nothing_says_so)
     tck_detach(t.client, 0);
 }
 
+/* A trainer that has saved 1. */
+static void begin_saved(struct trainer *t)
+{
+    begin(t);
+    fill(t, 1);
+    save(t, 1);
+}
+
+/* A restore fails so, and the trainer keeps what it has. */
+static void expect_refused(struct trainer *t, tck_status_t code)
+{
+    fill(t, 50);
+    cr_assert_eq(tck_restore(t->client, TCK_NEWEST, NULL), code);
+    expect(t, 50);
+}
+
 Test(client, refuses_to_restore_from_slots_that_do_not_exist)
 {
     struct trainer t;
-    begin(&t);
-    fill(&t, 1);
-    save(&t, 1);
+    begin_saved(&t);
     atomic_store(&agent.mode, FAKE_NONSENSE);
-    fill(&t, 50);
-    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_PROTO);
-    expect(&t, 50);
+    expect_refused(&t, TCK_ERR_PROTO);
     tck_detach(t.client, 0);
 }
 
 Test(client, refuses_an_image_with_another_header_and_changes_nothing)
 {
     struct trainer t;
-    begin(&t);
-    fill(&t, 1);
-    save(&t, 1);
+    begin_saved(&t);
     fake_agent_image(&agent, 0)[100] ^= 1;
-    fill(&t, 50);
-    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_LAYOUT);
-    expect(&t, 50);
+    expect_refused(&t, TCK_ERR_LAYOUT);
     tck_detach(t.client, 0);
 }
 
 Test(client, refuses_a_blob_longer_than_its_capacity_and_changes_nothing)
 {
     struct trainer t;
-    begin(&t);
-    fill(&t, 1);
-    save(&t, 1);
+    begin_saved(&t);
     fake_agent_image(&agent, 0)[t.client->layout.records[2].image_offset] = 101;
+    expect_refused(&t, TCK_ERR_CORRUPT);
+    tck_detach(t.client, 0);
+}
+
+/* The agent had checked it, and the memory went bad while the ranks waited for each other. */
+Test(client, a_copy_that_went_bad_after_its_check_never_reaches_the_trainer)
+{
+    struct trainer t;
+    begin_saved(&t);
+    atomic_store(&agent.rots, INT_MAX);
+    expect_refused(&t, TCK_ERR_CORRUPT);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "went bad in this node's memory"), "%s", tck_errmsg(t.client));
+    tck_detach(t.client, 0);
+}
+
+Test(client, what_went_bad_is_restored_in_another_term_from_another_copy)
+{
+    struct trainer t;
+    begin_saved(&t);
+    uint64_t term = agent.term;
+    atomic_store(&agent.rots, 1);
     fill(&t, 50);
-    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_CORRUPT);
-    expect(&t, 50);
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    expect(&t, 1);
+    cr_assert_gt(agent.term, term);
     tck_detach(t.client, 0);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The copy engine: every kernel copies exactly, lists cover every byte once, threads share the work, guards stop it. */
+#include "base/digest.h"
 #include "client/copy.h"
 #include "client/kernel.h"
 
@@ -163,6 +164,27 @@ static void copies_with(struct copy_threads threads)
 Test(copy, one_thread_copies_everything_there_and_back)
 {
     copies_with((struct copy_threads){1, 1});
+}
+
+Test(copy, threads_digest_an_image_as_one_would)
+{
+    const uint64_t sizes[] = {1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * (uint64_t)CHUNK_BYTES + 4097};
+    uint8_t *image = malloc(sizes[3]);
+    uint32_t crcs[6];
+    struct error err;
+    for (uint64_t i = 0; i < sizes[3]; i++) {
+        image[i] = (uint8_t)(i * 2654435761u >> 13);
+    }
+    for (uint32_t threads = 1; threads <= 4; threads += 3) {
+        struct fixture f = make(threads);
+        for (uint32_t i = 0; i < 4; i++) {
+            struct hash128 root;
+            cr_assert_eq(copy_digest(f.copier, image, sizes[i], &root, &err), TCK_OK);
+            cr_assert(hash128_is(root, digest_image(image, sizes[i], crcs)), "%u threads, size %u", threads, i);
+        }
+        release(&f);
+    }
+    free(image);
 }
 
 Test(copy, three_threads_copy_everything_there_and_back)
