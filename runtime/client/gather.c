@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#define SLOW_BYTES 100000 /* in a ms: of a rank that passes shards on over 1 Gbit/s */
+
 enum restore_spread gather_wanted(const struct tck_client *client)
 {
     return client->oob.world_size > 1 ? client->session.config.restore_spread : SPREAD_AGENTS;
@@ -14,7 +16,8 @@ static struct spread_run run_of(const struct tck_client *client, const struct sp
     return (struct spread_run){.oob = &client->oob,
                                .world = &client->session.world,
                                .ops = ops,
-                               .timeout_ms = client->session.config.restore_spread_timeout_ms};
+                               .timeout_ms = client->session.config.restore_spread_timeout_ms,
+                               .slow_bytes = SLOW_BYTES};
 }
 
 tck_status_t gather_begin(const struct tck_client *client, const struct msg_restored *offer, struct gather *out,

@@ -77,8 +77,22 @@ struct draft {
     struct spread spread;
     uint32_t receiver_count;
     uint64_t *sent; /* bytes, by rank */
+    uint64_t *busy; /* bytes, by rank: until it is through with its routes so far, as those of others hold it up */
     bool *member;
 };
+
+/* All of a route's ranks are at it together, and none is at another one meanwhile. */
+static void queue_route(struct draft *d, struct spread_route *route, uint64_t bytes)
+{
+    for (uint32_t place = 0; place <= route->count; place++) {
+        uint64_t busy = d->busy[spread_rank_at(&d->spread, route, place)];
+
+        route->ahead = busy > route->ahead ? busy : route->ahead;
+    }
+    for (uint32_t place = 0; place <= route->count; place++) {
+        d->busy[spread_rank_at(&d->spread, route, place)] = route->ahead + bytes;
+    }
+}
 
 static void add_route(struct draft *d, const struct world *world, uint32_t s, const struct hash128 *roots)
 {
@@ -98,6 +112,7 @@ static void add_route(struct draft *d, const struct world *world, uint32_t s, co
         d->member[world->shard_ranks[i]] = true;
         route->count++;
     }
+    queue_route(d, route, shard->image_bytes);
 }
 
 static tck_status_t add_routes(struct draft *d, const struct world *world, const struct hash128 *roots,
@@ -141,10 +156,11 @@ static bool draft_begin(struct draft *d, const struct world *world)
         .spread.receivers = calloc(rank_entries(world) + 1, sizeof(*d->spread.receivers)),
         .spread.members = calloc(world->world_size + (size_t)1, sizeof(*d->spread.members)),
         .sent = calloc(world->world_size + (size_t)1, sizeof(*d->sent)),
+        .busy = calloc(world->world_size + (size_t)1, sizeof(*d->busy)),
         .member = calloc(world->world_size + (size_t)1, sizeof(*d->member)),
     };
     return d->spread.routes != NULL && d->spread.receivers != NULL && d->spread.members != NULL && d->sent != NULL &&
-           d->member != NULL;
+           d->busy != NULL && d->member != NULL;
 }
 
 tck_status_t spread_plan(const struct world *world, const struct hash128 *roots, struct spread *out, struct error *err)
@@ -159,6 +175,7 @@ tck_status_t spread_plan(const struct world *world, const struct hash128 *roots,
         status = add_routes(&d, world, roots, err);
     }
     free(d.sent);
+    free(d.busy);
     free(d.member);
     if (status != TCK_OK) {
         spread_free(&d.spread);

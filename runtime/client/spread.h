@@ -12,6 +12,7 @@ struct spread_route {
     uint32_t root;         /* the rank that sends */
     uint32_t first, count; /* of spread.receivers */
     struct hash128 digest; /* of the image, as the agent of the root's node has verified it */
+    uint64_t ahead;        /* bytes that are passed one after the other before its ranks are all free for it */
 };
 
 struct spread {

@@ -17,6 +17,7 @@ struct spread_params {
     const struct world *world;
     const struct spread *spread; /* all three stay valid until close */
     uint32_t timeout_ms;         /* without any progress */
+    uint32_t slow_bytes;         /* in a ms: no slower are ranks that others wait for */
 };
 
 /* open is called by all ranks of the world, in step, with the same routes. After it each rank calls pass for each

@@ -248,7 +248,7 @@ static tck_status_t pass_all(const struct spread_run *run, const struct spread *
 static tck_status_t carry_out(const struct spread_run *run, const struct spread *spread, const struct spread_own *own,
                               struct error *err)
 {
-    struct spread_params params = {run->oob, run->world, spread, run->timeout_ms};
+    struct spread_params params = {run->oob, run->world, spread, run->timeout_ms, run->slow_bytes};
     struct spread_way *way = NULL;
     tck_status_t status = run->ops->open(&params, &way, err);
     bool passed;

@@ -11,6 +11,7 @@ struct spread_run {
     const struct world *world;
     const struct spread_ops *ops;
     uint32_t timeout_ms;
+    uint32_t slow_bytes; /* these two as in struct spread_params */
 };
 
 /* This rank's shards, in the order of the world's. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Shards from rank to rank by NCCL: a communicator of its own among those that take part, a stream of its own, and each
  * image in pieces from the root to the first receiver, from it to the second, and so on. Nothing here waits without
- * looking at the clock: a rank that does not come any more costs the time-out, and then the communicator. */
+ * looking at the clock: a rank that does not come any more costs the time-out, and then the communicator. A rank whose
+ * turn comes late cannot see what the others do meanwhile, so its time-out begins when they should be done. */
 #include "base/clock.h"
 #include "client/spread_ops.h"
 
@@ -54,7 +55,8 @@ struct nccl_way {
     ncclComm_t comm; /* NULL: none, or aborted */
     cudaStream_t stream;
     struct piece ring[RING];
-    uint64_t moved_ms; /* when something last came to an end */
+    uint64_t opened_ms;
+    uint64_t moved_ms; /* when something last came to an end, or should */
 };
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
@@ -79,9 +81,14 @@ static void moved(struct nccl_way *w)
     w->moved_ms = clock_ms();
 }
 
+static void moved_or_later(struct nccl_way *w, uint64_t when_ms)
+{
+    w->moved_ms = when_ms > w->moved_ms ? when_ms : w->moved_ms;
+}
+
 static tck_status_t pause_in_time(const struct nccl_way *w, const char *what, struct error *err)
 {
-    if (clock_ms() - w->moved_ms >= w->params.timeout_ms) {
+    if (clock_ms() >= w->moved_ms + w->params.timeout_ms) {
         return error_set(err, TCK_ERR_TIMEDOUT, "%s: nothing has moved for %u ms", what, w->params.timeout_ms);
     }
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
@@ -129,7 +136,7 @@ static tck_status_t wait_for_piece(struct nccl_way *w, struct piece *piece, stru
         return cuda_failed(code, "a piece of a shard", err);
     }
     if (piece->busy) {
-        moved(w);
+        moved_or_later(w, clock_ms());
     }
     if (piece->busy && piece->to != NULL) {
         memcpy(piece->to, piece->host, piece->bytes);
@@ -188,6 +195,14 @@ static void free_pieces(struct nccl_way *w)
     (void)(w->stream == NULL ? cudaSuccess : cudaStreamDestroy(w->stream));
 }
 
+/* It goes before what a communicator is configured for: NCCL's calls would then wait as long as they like. */
+static bool calls_would_block(void)
+{
+    const char *set = getenv("NCCL_COMM_BLOCKING");
+
+    return set != NULL && strtol(set, NULL, 0) == 1;
+}
+
 static tck_status_t prepare(struct nccl_way *w, struct error *err)
 {
     tck_status_t status;
@@ -195,17 +210,21 @@ static tck_status_t prepare(struct nccl_way *w, struct error *err)
     if (w->me == NONE32) {
         return TCK_OK;
     }
+    if (calls_would_block()) {
+        return error_set(err, TCK_ERR_UNSUPPORTED, "NCCL_COMM_BLOCKING=1: a rank could wait for ever");
+    }
     status = load(&w->calls, err);
     return status == TCK_OK ? make_pieces(w, err) : status;
 }
 
-/* The first member's id, for all. status: of this rank so far. */
-static tck_status_t share_id(struct nccl_way *w, tck_status_t status, ncclUniqueId *out, struct error *err)
+/* The first member's id, for all. */
+static tck_status_t share_id(struct nccl_way *w, ncclUniqueId *out, struct error *err)
 {
     uint32_t first = w->params.spread->members[0];
     ncclUniqueId mine = {0}, *all = calloc(w->params.oob->world_size, sizeof(*all));
+    tck_status_t status = TCK_OK;
 
-    if (status == TCK_OK && all == NULL) {
+    if (all == NULL) {
         status = error_set(err, TCK_ERR_NOMEM, "no memory for the ids of %u ranks", w->params.oob->world_size);
     }
     if (status == TCK_OK && w->me == 0) {
@@ -301,12 +320,16 @@ static tck_status_t way_open(const struct spread_params *params, struct spread_w
     *w = (struct nccl_way){
         .way = {&nccl_ops}, .params = *params, .me = spread_member(params->spread, params->oob->rank)};
     status = made == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for a communicator") : prepare(w, err);
-    status = share_id(w, status, &id, err);
+    status = oob_agree(params->oob, status, err); /* before there is an id: NCCL waits for all its ranks, for ever */
+    if (status == TCK_OK) {
+        status = share_id(w, &id, err);
+    }
     if (status == TCK_OK) {
         status = join(w, id, err);
         status = oob_agree(params->oob, status, err);
     }
     if (status == TCK_OK) {
+        w->opened_ms = clock_ms();
         *out = &w->way;
     } else if (made != NULL) {
         way_abort(&w->way);
@@ -431,7 +454,8 @@ static tck_status_t way_pass(struct spread_way *way, const struct spread_route *
     }
     leg = leg_of(w, route, image);
     steps = leg.pieces + (leg.from >= 0 && leg.to >= 0); /* the last one goes on alone */
-    moved(w);
+    moved_or_later(w, clock_ms());
+    moved_or_later(w, w->opened_ms + route->ahead / w->params.slow_bytes);
     for (uint32_t i = 0; i < steps && status == TCK_OK; i++) {
         status = pass_piece(w, &leg, i, err);
     }
@@ -443,7 +467,7 @@ static tck_status_t way_finish(struct spread_way *way, struct error *err)
     struct nccl_way *w = (struct nccl_way *)way;
     tck_status_t status = TCK_OK;
 
-    moved(w);
+    moved_or_later(w, clock_ms());
     for (int i = 0; i < RING && status == TCK_OK; i++) {
         status = wait_for_piece(w, &w->ring[i], err);
     }

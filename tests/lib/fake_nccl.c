@@ -13,14 +13,21 @@
 #define GROUP_MAX  4
 #define QUEUE_MAX  256
 #define WORLDS_MAX 64
+#define POLLS      3 /* until a call that was in progress has done its part */
 
-static struct fake_nccl state = {.silent = -1, .absent = -1, .damages = -1, .fails = -1};
+static struct fake_nccl state = {.poor = -1, .silent = -1, .absent = -1, .damages = -1, .fails = -1};
+static _Thread_local int entered = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 struct fake_nccl *fake_nccl(void)
 {
     return &state;
+}
+
+void fake_nccl_enter(unsigned rank)
+{
+    entered = (int)rank;
 }
 
 /* What one rank offers another, until it is taken. */
@@ -42,6 +49,7 @@ struct ncclComm {
     bool aborted, finalizing;
     ncclResult_t error;
     int pending; /* groups that are in a stream */
+    int polls;   /* still needed: nothing else may be asked of it meanwhile */
 };
 
 struct transfer {
@@ -103,6 +111,7 @@ static void run_group(struct work *work)
 {
     bool ended = false;
 
+    usleep((unsigned)state.slow_ms * 1000);
     pthread_mutex_lock(&lock);
     while (!ended && !work->comm->aborted) {
         ended = true;
@@ -205,7 +214,7 @@ FAKE_NCCL_API cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 FAKE_NCCL_API cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    if (state.no_memory) {
+    if (entered >= 0 && entered == state.poor) {
         return cudaErrorMemoryAllocation;
     }
     *out = malloc(bytes);
@@ -284,6 +293,7 @@ FAKE_NCCL_API ncclResult_t ncclGetUniqueId(ncclUniqueId *out)
 {
     pthread_mutex_lock(&lock);
     int number = meeting_count++ % WORLDS_MAX;
+    state.ids++;
     meetings[number] = (struct meeting){0};
     pthread_mutex_unlock(&lock);
     memset(out, 0, sizeof(*out));
@@ -303,6 +313,7 @@ FAKE_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncc
     }
     comm->meeting = &meetings[number];
     comm->rank = rank;
+    comm->polls = POLLS;
     pthread_mutex_lock(&lock);
     comm->meeting->size = size;
     comm->meeting->joined += rank != state.absent;
@@ -316,25 +327,45 @@ FAKE_NCCL_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *
 {
     pthread_mutex_lock(&lock);
     bool joining = comm->meeting->joined < comm->meeting->size;
-    *out = comm->error != ncclSuccess                           ? comm->error
-           : state.one_gpu && comm->meeting->size > 1           ? ncclInvalidUsage
-           : joining || (comm->finalizing && comm->pending > 0) ? ncclInProgress
-                                                                : ncclSuccess;
+    bool polled = comm->polls > 0;
+    comm->polls -= polled;
+    *out = comm->error != ncclSuccess                                     ? comm->error
+           : state.one_gpu && comm->meeting->size > 1                     ? ncclInvalidUsage
+           : polled || joining || (comm->finalizing && comm->pending > 0) ? ncclInProgress
+                                                                          : ncclSuccess;
     pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
 
+/* As NCCL says of a call that does not wait for the one before. */
+static bool is_in_progress(struct ncclComm *comm)
+{
+    pthread_mutex_lock(&lock);
+    bool is = comm->polls > 0;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
 FAKE_NCCL_API ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
+    if (is_in_progress(comm)) {
+        return ncclInvalidArgument;
+    }
     comm->finalizing = true;
+    comm->polls = POLLS;
     return ncclInProgress;
 }
 
-FAKE_NCCL_API ncclResult_t ncclCommDestroy(ncclComm_t comm)
+static ncclResult_t forget(ncclComm_t comm)
 {
     free(comm);
     state.comms--;
     return ncclSuccess;
+}
+
+FAKE_NCCL_API ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    return is_in_progress(comm) ? ncclInvalidArgument : forget(comm);
 }
 
 /* What it has in streams ends before it returns. */
@@ -351,7 +382,7 @@ FAKE_NCCL_API ncclResult_t ncclCommAbort(ncclComm_t comm)
     }
     pthread_mutex_unlock(&lock);
     state.aborted++;
-    return ncclCommDestroy(comm);
+    return forget(comm);
 }
 
 FAKE_NCCL_API const char *ncclGetErrorString(ncclResult_t code)
@@ -384,6 +415,9 @@ static ncclResult_t add(struct ncclComm *comm, struct transfer transfer, cudaStr
     if (group.count == GROUP_MAX) {
         abort();
     }
+    if (is_in_progress(comm)) {
+        return ncclInvalidArgument;
+    }
     group.comm = comm;
     group.transfers[group.count++] = transfer;
     (void)group_stream(stream);
@@ -414,6 +448,7 @@ FAKE_NCCL_API ncclResult_t ncclGroupEnd(void)
     }
     pthread_mutex_lock(&lock);
     group.comm->pending++;
+    group.comm->polls = POLLS;
     if (group.comm->rank == state.fails) {
         group.comm->error = ncclRemoteError;
     }

@@ -53,6 +53,7 @@ void ranks_begin(struct ranks *ranks, uint32_t count, const struct spread_ops *o
     ranks->world = (struct world){.world_size = count, .shards = ranks->shards, .shard_ranks = ranks->shard_ranks};
     ranks->ops = ops;
     ranks->timeout_ms = 60000;
+    ranks->slow_bytes = 100000;
     pthread_mutex_init(&ranks->lock, NULL);
     pthread_cond_init(&ranks->met, NULL);
     for (uint32_t r = 0; r < count; r++) {
@@ -108,7 +109,7 @@ void ranks_shard(struct ranks *ranks, const char *text, uint64_t bytes)
 
 static struct spread_run run_of(const struct ranks *ranks, const struct rank *rank)
 {
-    return (struct spread_run){&rank->oob, &ranks->world, ranks->ops, ranks->timeout_ms};
+    return (struct spread_run){&rank->oob, &ranks->world, ranks->ops, ranks->timeout_ms, ranks->slow_bytes};
 }
 
 static void *rank_main(void *arg)

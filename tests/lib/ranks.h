@@ -35,7 +35,7 @@ struct ranks {
     uint8_t *images[RANK_SHARDS_MAX]; /* what each shard should be */
     struct rank ranks[RANKS_MAX];
     const struct spread_ops *ops;
-    uint32_t timeout_ms;
+    uint32_t timeout_ms, slow_bytes;
     void (*enter)(uint32_t rank); /* called first in a rank's thread; or NULL */
     /* the allgather */
     pthread_mutex_t lock;

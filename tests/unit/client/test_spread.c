@@ -122,6 +122,22 @@ Test(spread, shares_the_sending_among_those_that_can_by_bytes)
     spread_free(&spread);
 }
 
+Test(spread, counts_what_the_ranks_of_a_route_pass_before_it)
+{
+    struct scene s;
+    begin(&s, 5);
+    shard(&s, "Ab", 100);
+    shard(&s, "De", 5);
+    shard(&s, "bC", 30);
+    shard(&s, "Cd", 7);
+    struct spread spread = plan(&s);
+    const uint64_t want[] = {0, 0, 100, 130};
+    for (uint32_t i = 0; i < 4; i++) {
+        cr_assert_eq(spread.routes[i].ahead, want[i], "route %u: %lu", i, (unsigned long)spread.routes[i].ahead);
+    }
+    spread_free(&spread);
+}
+
 static void refused(const struct scene *s, tck_status_t status, const char *text)
 {
     struct spread spread;
@@ -258,6 +274,30 @@ static void check_comes_to_an_end(const struct scene *s, const struct spread *sp
     }
 }
 
+static bool meet(const struct scene *s, const struct spread *spread, uint32_t j, uint32_t k)
+{
+    for (uint32_t r = 0; r < s->world.world_size; r++) {
+        if (spread_place(spread, &spread->routes[j], r) != NONE32 &&
+            spread_place(spread, &spread->routes[k], r) != NONE32) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What a rank must wait for are the routes before that have a rank in common with its own, and what those wait for. */
+static void check_what_is_ahead(const struct scene *s, const struct spread *spread)
+{
+    for (uint32_t k = 0; k < spread->route_count; k++) {
+        uint64_t ahead = 0;
+        for (uint32_t j = 0; j < k; j++) {
+            uint64_t until = spread->routes[j].ahead + s->shards[spread->routes[j].shard].image_bytes;
+            ahead = until > ahead && meet(s, spread, j, k) ? until : ahead;
+        }
+        cr_assert_eq(spread->routes[k].ahead, ahead, "route %u", k);
+    }
+}
+
 static void check_again_the_same(const struct scene *s, const struct spread *spread)
 {
     struct spread again = plan(s);
@@ -296,6 +336,11 @@ Test(spread, has_nobody_wait_for_a_rank_that_takes_no_part)
 Test(spread, has_an_order_in_which_nobody_waits_for_ever)
 {
     for_worlds(check_comes_to_an_end);
+}
+
+Test(spread, counts_all_that_a_route_waits_for)
+{
+    for_worlds(check_what_is_ahead);
 }
 
 Test(spread, is_the_same_on_every_rank)

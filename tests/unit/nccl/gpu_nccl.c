@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The NCCL way on real devices, one for each rank: bytes, and what NCCL refuses. */
+ * The NCCL way on real devices, one for each rank: bytes, what NCCL refuses, and a rank that does not come. */
+#include "base/clock.h"
 #include "ranks.h"
 
 #include <cuda_runtime_api.h>
@@ -11,6 +12,7 @@
 extern const struct spread_module tck_spread_module;
 static struct ranks ranks;
 static int failed;
+static _Thread_local uint32_t me;
 
 static void expect(bool right, const char *claim)
 {
@@ -23,6 +25,7 @@ static void expect(bool right, const char *claim)
 
 static void own_device(uint32_t rank)
 {
+    me = rank;
     (void)cudaSetDevice((int)rank);
 }
 
@@ -66,6 +69,34 @@ static void gives_up_on_one_device(void)
     ranks_end(&ranks);
 }
 
+/* The other ranks' kernels wait for it until they are aborted. */
+static tck_status_t stay_away(struct spread_way *way, const struct spread_route *route, uint8_t *image,
+                              struct error *err)
+{
+    return me == 1 ? error_set(err, TCK_ERR_CANCELED, "it stays away")
+                   : tck_spread_module.ops->pass(way, route, image, err);
+}
+
+static void gives_up_in_time_when_a_rank_stays_away(uint32_t count)
+{
+    struct spread_ops ops = *tck_spread_module.ops;
+    uint64_t begin_ms = clock_ms();
+    bool all_fail = true;
+
+    ops.pass = stay_away;
+    ranks_begin(&ranks, count, &ops);
+    ranks.enter = own_device;
+    ranks.timeout_ms = 10000;
+    ranks_shard(&ranks, count > 2 ? "Abc" : "Ab", 70000001);
+    ranks_run(&ranks);
+    for (uint32_t r = 0; r < count; r++) {
+        all_fail = all_fail && ranks.ranks[r].status != TCK_OK;
+    }
+    expect(all_fail && ranks.ranks[1].status == TCK_ERR_CANCELED, "fails on all ranks when one stays away");
+    expect(clock_ms() - begin_ms < 60000, "aborts what waits for it in time");
+    ranks_end(&ranks);
+}
+
 int main(void)
 {
     int count = 0;
@@ -79,6 +110,8 @@ int main(void)
         return SKIPPED;
     }
     passes_shards_to_the_byte(count > RANKS_MAX ? RANKS_MAX : (uint32_t)count);
+    gives_up_in_time_when_a_rank_stays_away(count > RANKS_MAX ? RANKS_MAX : (uint32_t)count);
     gives_up_on_one_device();
+    passes_shards_to_the_byte(2); /* the devices are as before */
     return failed > 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The NCCL way over a stand-in for NCCL and the CUDA runtime (tests/lib/fake_nccl.h): what is sent where, in which
  * order, and what comes of errors, time-outs and ranks that stay away. Nothing about devices or speed. */
+#include "base/clock.h"
 #include "fake_nccl.h"
 #include "ranks.h"
 
@@ -37,6 +38,7 @@ static void end(void)
 static void begin(uint32_t count)
 {
     ranks_begin(&ranks, count, tck_spread_module.ops);
+    ranks.enter = fake_nccl_enter;
 }
 
 Test(nccl_way, gives_every_rank_its_shards_to_the_byte)
@@ -70,9 +72,9 @@ Test(nccl_way, makes_no_communicator_where_nobody_lacks_any)
 {
     begin(3);
     ranks_shard(&ranks, "ABC", 1000);
-    fake_nccl()->no_memory = true;
     ranks_run(&ranks);
     all_are(TCK_OK);
+    cr_assert_eq(fake_nccl()->ids, 0);
     end();
 }
 
@@ -102,10 +104,23 @@ Test(nccl_way, fails_on_all_ranks_when_one_has_no_room_on_its_device)
 {
     begin(3);
     ranks_shard(&ranks, "Abc", 1000);
-    fake_nccl()->no_memory = true;
+    fake_nccl()->poor = 2;
     ranks_run(&ranks);
     all_are(TCK_ERR_IO);
     says(2, "out of memory");
+    says(0, "rank 2");
+    cr_assert_eq(fake_nccl()->ids, 0, "NCCL waits in vain for the ranks of a communicator");
+    end();
+}
+
+Test(nccl_way, is_not_taken_where_the_calls_of_nccl_would_block)
+{
+    begin(3);
+    ranks_shard(&ranks, "Abc", 1000);
+    setenv("NCCL_COMM_BLOCKING", "1", 1);
+    ranks_run(&ranks);
+    all_are(TCK_ERR_UNSUPPORTED);
+    says(1, "NCCL_COMM_BLOCKING=1");
     end();
 }
 
@@ -133,6 +148,36 @@ Test(nccl_way, aborts_in_time_when_a_rank_falls_silent_in_the_middle)
         cr_assert_eq(ranks.ranks[r].status, TCK_ERR_TIMEDOUT, "rank %u: %s", r, ranks.ranks[r].err.text);
     }
     cr_assert_eq(fake_nccl()->aborted, 4);
+    end();
+}
+
+Test(nccl_way, waits_longer_than_the_time_out_for_a_rank_that_serves_others_first)
+{
+    begin(3);
+    ranks_shard(&ranks, "Ab", 64000000);
+    ranks_shard(&ranks, "Ac", 1000); /* rank 2 hears nothing for eight pieces of 600 ms */
+    fake_nccl()->slow_ms = 600;
+    ranks.timeout_ms = 4000;
+    ranks.slow_bytes = 10000;
+    ranks_run(&ranks);
+    all_are(TCK_OK);
+    cr_assert(ranks_all_whole(&ranks));
+    end();
+}
+
+Test(nccl_way, waits_for_a_rank_that_serves_others_first_no_longer_than_they_should_take)
+{
+    uint64_t begin_ms = clock_ms();
+
+    begin(3);
+    ranks_shard(&ranks, "Ab", 20000000);
+    ranks_shard(&ranks, "Ac", 1000);
+    fake_nccl()->silent = 0;
+    ranks.timeout_ms = 300;
+    ranks_run(&ranks);
+    all_are(TCK_ERR_TIMEDOUT);
+    cr_assert_geq(clock_ms() - begin_ms, 300 + 200);
+    cr_assert_lt(clock_ms() - begin_ms, 30000);
     end();
 }
 
