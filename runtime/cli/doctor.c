@@ -86,7 +86,7 @@ static void check_memory(struct report *report, const struct config *config)
         text_bytes(limit.rlim_cur, lock, sizeof lock);
         bool unlimited = limit.rlim_cur == RLIM_INFINITY;
         snprintf(detail, sizeof detail, "%s%s", unlimited ? "unlimited" : lock,
-                 unlimited ? "" : "; RDMA networks and pinned GPU copies need more");
+                 unlimited ? "" : "; RDMA networks need more");
         tell(report, unlimited ? GOOD : NOTE, "locked memory", detail);
     }
 }

@@ -83,6 +83,7 @@ void tck_detach(tck_client_t *client, int job_done)
     say_goodbye(&client->session, job_done != 0);
     copier_free(client->copier);
     save_plan_free(&client->plan);
+    cuda_rest(client->cuda);
     slots_close(&client->slots);
     cuda_free(client->cuda);
     session_close(&client->session);

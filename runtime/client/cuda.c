@@ -115,6 +115,13 @@ static struct lane *next_lane(const struct cuda *cuda, const struct lane *behind
     return NULL;
 }
 
+void cuda_rest(const struct cuda *cuda)
+{
+    for (struct lane *lane = cuda == NULL ? NULL : next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        lane_rest(lane);
+    }
+}
+
 void cuda_free(struct cuda *cuda)
 {
     if (cuda == NULL) {
@@ -147,9 +154,10 @@ static bool pin(void *ctx, void *base, size_t bytes, uint32_t page_bytes)
                  (double)(clock_ns() - begin_ns) / 1e6);
     } else if (!cuda->unpinned_told) {
         cuda->unpinned_told = true;
-        log_warn("%zu bytes of slots cannot be pinned for CUDA (%s; is the limit of locked memory too low?): copies go "
-                 "through %u MiB of pinned buffers for each device, and keep a thread busy",
-                 bytes, cuda->calls->error_text(rc), (RING_PARTS * RING_PART_BYTES) >> 20);
+        log_warn(
+            "%zu bytes of slots cannot be pinned for CUDA (%s): copies go through %u MiB of pinned buffers for each "
+            "device, and keep a thread busy",
+            bytes, cuda->calls->error_text(rc), (RING_PARTS * RING_PART_BYTES) >> 20);
     }
     return rc == 0;
 }
@@ -203,10 +211,18 @@ tck_status_t cuda_place_record(struct cuda *cuda, int device, const void *addr, 
         return error_set(err, TCK_ERR_INVAL, "there is no CUDA device %d; this process sees %d", device,
                          cuda->device_count);
     }
-    if (lane_of(cuda, device) == NULL) {
-        status = lane_open(&cuda->lanes[device], cuda->calls, device, err);
+    struct lane *lane = &cuda->lanes[device];
+    bool is_first = lane_of(cuda, device) == NULL;
+    if (is_first) {
+        status = lane_open(lane, cuda->calls, device, err);
     }
-    return status == TCK_OK && addr != NULL ? check_address(&cuda->lanes[device], addr, err) : status;
+    if (status == TCK_OK && addr != NULL) {
+        status = check_address(lane, addr, err);
+        if (status != TCK_OK && is_first) { /* or fences would wait for a stream that nobody has a reason to tell */
+            lane_close(lane);
+        }
+    }
+    return status;
 }
 
 tck_status_t cuda_prepare(struct cuda *cuda, const struct layout *layout, struct error *err)

@@ -13,6 +13,9 @@ struct cuda;
 must_check tck_status_t cuda_new(const char *module, struct cuda **out, struct error *err);
 /* The same with these calls. */
 must_check tck_status_t cuda_new_with(const struct cuda_calls *calls, struct cuda **out, struct error *err);
+/* Until no device writes any more into slots or staging memory, whatever became of the copies; NULL is allowed. Before
+ * slots_close. */
+void cuda_rest(const struct cuda *cuda);
 /* After slots_close. The module stays loaded. */
 void cuda_free(struct cuda *cuda);
 /* Before cuda_prepare: digests are made on the devices. */

@@ -50,6 +50,7 @@ tck_status_t lane_open(struct lane *lane, const struct cuda_calls *calls, int de
     *lane = (struct lane){.calls = calls, .device = device};
     status = come_in(lane, &before, err);
     if (status != TCK_OK) {
+        *lane = (struct lane){0};
         return status;
     }
     status = explain(lane, make_streams(lane), "make streams and events", err);
@@ -111,12 +112,34 @@ static void free_streams(struct lane *lane)
     }
 }
 
+static void wait_for_streams(const struct lane *lane)
+{
+    for (int i = 0; i < LANE_SIDES; i++) {
+        if (lane->sides[i].stream != NULL) {
+            (void)lane->calls->stream_sync(lane->sides[i].stream); /* of a failed device: nothing runs there any more */
+        }
+    }
+}
+
+void lane_rest(const struct lane *lane)
+{
+    struct cuda_place before;
+
+    if (lane->calls->enter(lane->device, &before) == 0) {
+        wait_for_streams(lane);
+        lane->calls->leave(&before);
+    }
+}
+
 /* Also on a device that has failed: its calls fail, and do no harm. */
 void lane_close(struct lane *lane)
 {
     struct cuda_place before;
     bool inside = lane->calls->enter(lane->device, &before) == 0;
 
+    if (inside) {
+        wait_for_streams(lane);
+    }
     free_lists(lane, &lane->lists);
     free_lists(lane, &lane->restores);
     free_digests(lane);
@@ -610,10 +633,12 @@ tck_status_t lane_finish(struct lane *lane, struct error *err)
     tck_status_t status;
 
     status = come_in(lane, &before, err);
-    if (status == TCK_OK) {
-        status = explain(lane, finish_inside(lane), "copying", err);
-        lane->calls->leave(&before);
+    if (status != TCK_OK) {
+        lane->broken = true; /* what the ring still has would otherwise go into a slot that by then is another's */
+        return status;
     }
+    status = explain(lane, finish_inside(lane), "copying", err);
+    lane->calls->leave(&before);
     return status;
 }
 

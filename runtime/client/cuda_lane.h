@@ -46,7 +46,9 @@ enum way { TO_IMAGE, FROM_IMAGE };
 
 /* Zeros and these two before lane_open. */
 must_check tck_status_t lane_open(struct lane *lane, const struct cuda_calls *calls, int device, struct error *err);
-/* Frees all that it has. */
+/* Waits for its streams, one that lane_finish could not wait for among them. */
+void lane_rest(const struct lane *lane);
+/* Frees all that it has, when its streams are at rest. */
 void lane_close(struct lane *lane);
 
 /* Works out what is copied, and allocates all that it takes. */

@@ -59,6 +59,7 @@ static void add_record(struct move_list *list, const struct record *record, uint
             (struct move){.image_offset = record->image_offset, .first = list->piece_count};
     }
     move = &list->moves[list->move_count - 1];
+    move->several = move->count > 0;
     end = move->image_offset + move->bytes;
     move->gaps = move->gaps || record->image_offset != end;
     move->bytes = record->image_offset + record->bytes - move->image_offset;
@@ -71,7 +72,7 @@ static void settle_single(struct move_list *list)
     for (uint32_t i = 0; i < list->move_count; i++) {
         struct move *move = &list->moves[i];
 
-        if (move->count == 1) {
+        if (move->count > 0 && !move->several) {
             move->addr = list->pieces[move->first].addr;
             move->count = 0;
         }

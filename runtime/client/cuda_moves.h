@@ -16,6 +16,7 @@ struct move {
     uint64_t image_offset, bytes;
     uint64_t addr;         /* on the device, or 0: what is gathered from, or scattered to, */
     uint32_t first, count; /* these pieces */
+    bool several;          /* records */
     bool gaps;             /* between which there are bytes of the image that must be zero */
 };
 

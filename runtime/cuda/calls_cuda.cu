@@ -51,28 +51,27 @@ static void leave(const struct cuda_place *before)
     (void)driver.set_current((CUcontext)before->context);
 }
 
+/* The device comes first: any other call of the runtime, made while the thread has no context, would give it one on
+ * device 0, and take memory there. */
 static int enter(int device, struct cuda_place *before_out)
 {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    struct cuda_place before = {NULL, 0};
     CUcontext context = NULL;
     int rc;
 
     if (driver.current(&context) != CUDA_SUCCESS) {
         return (int)cudaErrorDeviceUninitialized;
     }
-    rc = (int)cudaThreadExchangeStreamCaptureMode(&mode);
-    if (rc != 0) {
-        return rc;
-    }
-    before.context = context;
-    before.capture_mode = (int)mode;
     rc = (int)cudaSetDevice(device);
+    if (rc == 0) {
+        rc = (int)cudaThreadExchangeStreamCaptureMode(&mode);
+    }
     if (rc != 0) {
-        leave(&before);
+        (void)driver.set_current(context);
         return rc;
     }
-    *before_out = before;
+    before_out->context = context;
+    before_out->capture_mode = (int)mode;
     return 0;
 }
 

@@ -36,6 +36,7 @@ struct stream {
     int device;
     bool of_client, stop, busy;
     bool capturing, spoiled;
+    const struct op *running;
     struct op *first, **last;
     pthread_t thread;
 };
@@ -111,12 +112,35 @@ static void note_bytes(const struct range *range, bool more)
     }
 }
 
+static bool uses(const struct op *op, const struct range *range, const struct event *event)
+{
+    return op != NULL && op->kind != OP_WORK &&
+           (event != NULL ? op->event == event : range == range_of(op->to) || range == range_of(op->from));
+}
+
+/* Whether a stream of the client still has something to do with the memory or the event. */
+static bool is_used(const struct range *range, const struct event *event)
+{
+    for (const struct stream *stream = streams; stream != NULL; stream = stream->next) {
+        bool used = uses(stream->running, range, event);
+
+        for (const struct op *op = stream->first; op != NULL && !used; op = op->next) {
+            used = uses(op, range, event);
+        }
+        if (stream->of_client && used) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void remove_range(const void *base)
 {
     for (struct range **at = &ranges; *at != NULL; at = &(*at)->next) {
         struct range *range = *at;
 
         if (range->base == base) {
+            MUST(!is_used(range, NULL));
             *at = range->next;
             note_bytes(range, false);
             if (range->owned) {
@@ -224,9 +248,11 @@ static void *stream_main(void *arg)
             continue;
         }
         stream->busy = true;
+        stream->running = op;
         stream->first = op->next;
         stream->last = op->next == NULL ? &stream->first : stream->last;
         run(stream, op);
+        stream->running = NULL;
         free(op);
         stream->busy = false;
         pthread_cond_broadcast(&changed);
@@ -422,6 +448,9 @@ static int call_event_new(void **event_out)
 
 static void call_event_free(void *event)
 {
+    pthread_mutex_lock(&lock);
+    MUST(!is_used(NULL, event));
+    pthread_mutex_unlock(&lock);
     free(event);
     note(&counts.events, -1u);
 }

@@ -3,8 +3,8 @@
  * with queues. It shows whether the client orders, waits, gives up and falls back as it should. It proves nothing about
  * kernels, drivers or speed.
  *
- * It is stricter than CUDA where the client is to be careful: calls outside of enter and leave, and copies beyond the
- * memory that they are for, end the test. It knows no order between the default stream and others. */
+ * It is stricter than CUDA where the client is to be careful: calls outside of enter and leave, copies beyond the
+ * memory that they are for, and memory or events given back while a stream has a use for them end the test. It knows no order between the default stream and others. */
 #ifndef TCK_TESTS_CUDA_STANDIN_H
 #define TCK_TESTS_CUDA_STANDIN_H
 

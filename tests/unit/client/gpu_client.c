@@ -2,6 +2,7 @@
  * Records on a real device, with the module and a fake agent: what the stand-in cannot show. Without a CUDA device it
  * is skipped. A plain program: the CUDA runtime does not survive a fork, and compute-sanitizer can be told to run it.
  */
+#include "base/digest.h"
 #include "client/client.h"
 #include "fake_agent.h"
 
@@ -37,6 +38,7 @@ struct trainer {
 
 static const struct cuda_calls *calls;
 static bool refuse_pins;
+static unsigned pins;             /* that the driver has granted */
 static struct cuda_calls altered; /* pins as refuse_pins says */
 
 static void require(bool condition, const char *what)
@@ -59,23 +61,32 @@ static void ok(const struct trainer *t, tck_status_t status)
 
 static int pin_or_not(void *base, uint64_t bytes)
 {
-    return refuse_pins ? 2 : calls->pin(base, bytes);
+    int rc = refuse_pins ? 2 : calls->pin(base, bytes);
+
+    pins += rc == 0;
+    return rc;
 }
 
 /* ---- a trainer ----------------------------------------------------------------------------------------------- */
 
-static void attach(struct trainer *t)
+static void attach_with(struct trainer *t, const char *digest)
 {
     char config[512];
     tck_attach_params_t params = {.struct_size = sizeof(params), .config_json = config, .world_size = 1};
     struct error err;
 
     snprintf(config, sizeof(config),
-             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":10000}",
-             t->dir, t->dir);
+             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":10000,"
+             "\"digest\":\"%s\"}",
+             t->dir, t->dir, digest);
     require(tck_attach(&params, &t->client) == TCK_OK, tck_errmsg(NULL));
     require(cuda_new_with(&altered, &t->client->cuda, &err) == TCK_OK, err.text);
     done(calls->stream_new(&t->stream));
+}
+
+static void attach(struct trainer *t)
+{
+    attach_with(t, "host");
 }
 
 static void open_trainer(struct trainer *t)
@@ -144,15 +155,22 @@ static void begin(struct trainer *t)
     ok(t, tck_set_stream(t->client, 0, t->stream));
 }
 
+static void expect(struct trainer *t, uint64_t value)
+{
+    for (uint32_t i = 0; i < t->count; i++) {
+        for (uint64_t b = 0; b < t->tensors[i].bytes; b++) {
+            t->tensors[i].expected[b] = (uint8_t)(value * 7 + b % 253 + i);
+        }
+    }
+}
+
 /* On the training's stream, of which nothing is waited for but the copy's own reading of the host memory. */
 static void fill(struct trainer *t, uint64_t value)
 {
+    expect(t, value);
     for (uint32_t i = 0; i < t->count; i++) {
-        struct tensor *tensor = &t->tensors[i];
+        const struct tensor *tensor = &t->tensors[i];
 
-        for (uint64_t b = 0; b < tensor->bytes; b++) {
-            tensor->expected[b] = (uint8_t)(value * 7 + b % 253 + i);
-        }
         if (tensor->bytes > 0) {
             done(calls->copy(tensor->addr, tensor->expected, tensor->bytes, t->stream));
         }
@@ -211,6 +229,13 @@ static void settled(struct trainer *t, uint64_t step)
     ok(t, tck_wait(t->client, step, TCK_STAGE_COMMITTED, PATIENCE_MS));
 }
 
+static void save_new(struct trainer *t, uint64_t step)
+{
+    fill(t, step);
+    save(t, step);
+    settled(t, step);
+}
+
 /* ---- what is shown ------------------------------------------------------------------------------------------- */
 
 static void saves_and_restores_bit_for_bit(void)
@@ -222,9 +247,7 @@ static void saves_and_restores_bit_for_bit(void)
     add_all_sizes(&t);
     begin(&t);
     for (uint64_t step = 1; step <= 4; step++) {
-        fill(&t, step);
-        save(&t, step);
-        settled(&t, step);
+        save_new(&t, step);
         require(image_is_expected(&t), "an image is not what lay on the device");
     }
     zero_all(&t);
@@ -237,6 +260,7 @@ static void pinned_slots(void)
 {
     refuse_pins = false;
     saves_and_restores_bit_for_bit();
+    require(pins > 0, "the driver does not pin the agent's memory");
 }
 
 static void slots_that_are_not_pinned(void)
@@ -244,6 +268,35 @@ static void slots_that_are_not_pinned(void)
     refuse_pins = true;
     saves_and_restores_bit_for_bit();
     refuse_pins = false;
+}
+
+/* By the device, of what lies there, and by the host, of what has arrived. */
+static void expect_root(struct trainer *t)
+{
+    const struct fake_shard *shard = &t->agent.shards[0];
+    struct sealed sealed = seal_read(&shard->seals[shard->sealed_slot]);
+    uint32_t *crcs = calloc(chunk_count(shard->bytes), sizeof(*crcs));
+
+    require(crcs != NULL && t->agent.shard_count == 1, "one shard");
+    require(sealed.has_root, "the seal has no root");
+    require(hash128_is(sealed.root, digest_image(fake_agent_image(&t->agent, 0), shard->bytes, crcs)),
+            "the device's digests are not the host's");
+    free(crcs);
+}
+
+static void digests_made_on_the_device(void)
+{
+    struct trainer t;
+
+    open_trainer(&t);
+    attach_with(&t, "device");
+    add_all_sizes(&t);
+    begin(&t);
+    for (uint64_t step = 1; step <= 4; step++) {
+        save_new(&t, step);
+        expect_root(&t);
+    }
+    close_trainer(&t);
 }
 
 static void several_in_a_row_without_waiting(void)
@@ -317,6 +370,83 @@ static void without_it_the_next_step_is_seen(void)
     require(!survives_a_step(false), "without the fence nothing was overtaken: the test above shows nothing");
 }
 
+/* ---- graphs -------------------------------------------------------------------------------------------------- */
+
+#define CAPTURE_GLOBAL 0 /* CU_STREAM_CAPTURE_MODE_GLOBAL: no other thread may do what could spoil it */
+
+/* Of the driver, which knows the runtime's streams; none where the stand-in is tried out. */
+static struct {
+    int (*begin)(void *stream, int mode);
+    int (*end)(void *stream, void **graph_out);
+    int (*destroy)(void *graph);
+} capture;
+
+static bool find_capture(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+
+    if (driver == NULL) {
+        return false;
+    }
+    *(void **)&capture.begin = dlsym(driver, "cuStreamBeginCapture_v2");
+    *(void **)&capture.end = dlsym(driver, "cuStreamEndCapture");
+    *(void **)&capture.destroy = dlsym(driver, "cuGraphDestroy");
+    require(capture.begin != NULL && capture.end != NULL && capture.destroy != NULL, "the driver knows of graphs");
+    return true;
+}
+
+static void end_capture(void *stream)
+{
+    void *graph = NULL;
+
+    require(capture.end(stream, &graph) == 0 && graph != NULL, "a save has spoiled a capture");
+    (void)capture.destroy(graph);
+}
+
+static void open_small(struct trainer *t)
+{
+    open_trainer(t);
+    attach(t);
+    add(t, 3000001, 1, false);
+    add(t, 5000, 0, false);
+    add(t, 6000, 0, false);
+    add(t, 7000, 0, true);
+    begin(t);
+    fill(t, 1);
+    done(calls->stream_sync(t->stream));
+}
+
+static void a_save_in_a_capture_is_refused_and_leaves_it_whole(void)
+{
+    struct trainer t;
+
+    open_small(&t);
+    require(capture.begin(t.stream, CAPTURE_GLOBAL) == 0, "a capture begins");
+    require(tck_snapshot(t.client, 1, TCK_SAVE_MEMORY) == TCK_ERR_INVAL, "a save in a capture is refused");
+    require(strstr(tck_errmsg(t.client), "captured") != NULL, "the refusal names the capture");
+    end_capture(t.stream);
+    save(&t, 2);
+    settled(&t, 2);
+    require(image_is_expected(&t), "after a capture nothing is saved any more");
+    close_trainer(&t);
+}
+
+static void a_capture_on_another_stream_survives_a_save(void)
+{
+    struct trainer t;
+    void *other = NULL;
+
+    open_small(&t);
+    done(calls->stream_new(&other));
+    require(capture.begin(other, CAPTURE_GLOBAL) == 0, "a capture begins");
+    save(&t, 1);
+    settled(&t, 1);
+    end_capture(other);
+    require(image_is_expected(&t), "beside a capture something else is saved");
+    calls->stream_free(other);
+    close_trainer(&t);
+}
+
 /* ---- killed -------------------------------------------------------------------------------------------------- */
 
 static void train_until_killed(struct trainer *t)
@@ -335,6 +465,7 @@ static void killed_in_mid_copy(void)
 {
     struct trainer t;
     struct timespec pause = {.tv_nsec = 2000000};
+    tck_restored_t restored = {.struct_size = sizeof(restored)};
 
     open_trainer(&t);
     pid_t child = fork();
@@ -353,7 +484,9 @@ static void killed_in_mid_copy(void)
     attach(&t);
     add(&t, BIG, 0, false);
     begin(&t);
-    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    ok(&t, tck_restore(t.client, TCK_NEWEST, &restored));
+    expect(&t, restored.version.step);
+    require(device_is_expected(&t), "what was sealed before a death in mid-copy does not come back");
     fill(&t, 99);
     save(&t, 1000);
     settled(&t, 1000);
@@ -409,10 +542,15 @@ int main(int argc, char **argv)
     }
     show("pinned_slots", pinned_slots);
     show("slots_that_are_not_pinned", slots_that_are_not_pinned);
+    show("digests_made_on_the_device", digests_made_on_the_device);
     show("several_in_a_row_without_waiting", several_in_a_row_without_waiting);
     show("many_small", many_small);
     show("fence_holds_the_next_step", fence_holds_the_next_step);
     show("without_it_the_next_step_is_seen", without_it_the_next_step_is_seen);
+    if (find_capture()) {
+        show("a_save_in_a_capture_is_refused_and_leaves_it_whole", a_save_in_a_capture_is_refused_and_leaves_it_whole);
+        show("a_capture_on_another_stream_survives_a_save", a_capture_on_another_stream_survives_a_save);
+    }
     show("killed_in_mid_copy", killed_in_mid_copy);
     calls->leave(&before);
     return 0;

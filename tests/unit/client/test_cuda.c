@@ -8,8 +8,10 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct rig rig;
+cuda_calls_fn tierckpt_cuda_calls; /* the stand-in's */
 
 static void setup(void)
 {
@@ -73,6 +75,25 @@ Test(cuda, many_small_records_take_one_gather_and_one_copy_for_each_filled_buffe
     cr_assert_eq(after.gathers - before.gathers, fills);
     cr_assert_eq(after.copies - before.copies, fills);
     cr_assert(rig_image_holds(&rig, 9));
+}
+
+Test(cuda, a_small_record_by_itself_is_copied_from_where_it_lies)
+{
+    static const uint64_t sizes[] = {4096, 65536, 65537, 262143};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        rig_add(&rig, 0, sizes[i], false);
+        rig_add(&rig, RIG_HOST, 100, false);
+    }
+    rig_register(&rig, true);
+    cr_assert_lt(standin_count().device_bytes, MOVE_GATHERED_MOST);
+    rig_fill(&rig, 9);
+    rig_save(&rig, 1);
+    cr_assert_eq(standin_count().gathers, 0);
+    cr_assert(rig_image_holds(&rig, 9));
+    rig_fill(&rig, 10);
+    rig_ok(&rig, tck_restore(rig.client, TCK_NEWEST, NULL));
+    cr_assert_eq(standin_count().scatters, 0);
+    cr_assert(rig_holds(&rig, 9));
 }
 
 Test(cuda, a_save_copies_what_the_training_had_put_on_its_stream_before_it)
@@ -294,6 +315,106 @@ Test(cuda, addresses_and_devices_that_are_not_there_are_refused)
     record.memory = (tck_memory_t)9;
     cr_assert_eq(tck_add_record(rig.client, &record, NULL), TCK_ERR_INVAL);
     cr_assert_eq(tck_set_stream(rig.client, 1, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(tck_set_stream(rig.client, 0, NULL), TCK_ERR_INVAL, "no record lies there");
+    cr_assert_eq(standin_count().streams, 0);
+    cr_assert_eq(standin_count().events, 0);
+}
+
+#define AS_OFTEN_AS_WANTED 1000000
+
+static atomic_int enters_left;
+
+static int enter_or_not(int device, struct cuda_place *before_out)
+{
+    return atomic_fetch_sub(&enters_left, 1) <= 0 ? STANDIN_REFUSED : tierckpt_cuda_calls()->enter(device, before_out);
+}
+
+static void alter_enter(struct cuda_calls *altered)
+{
+    *altered = *tierckpt_cuda_calls();
+    altered->enter = enter_or_not;
+    rig_ok(&rig, cuda_new_with(altered, &rig.client->cuda, NULL));
+}
+
+Test(cuda, a_device_that_could_not_be_opened_does_not_pass_for_open)
+{
+    struct cuda_calls altered;
+    uint8_t byte = 0;
+    tck_record_t record = {
+        .struct_size = sizeof(record), .key = "w", .dtype = TCK_U8, .addr = &byte, .memory = TCK_CUDA};
+    alter_enter(&altered);
+    cr_assert_eq(tck_add_record(rig.client, &record, NULL), TCK_ERR_IO);
+    cr_assert_eq(tck_set_stream(rig.client, 0, NULL), TCK_ERR_INVAL);
+    atomic_store(&enters_left, AS_OFTEN_AS_WANTED);
+    add_some_of_all(0);
+    rig_register(&rig, true);
+    rig_fill(&rig, 4);
+    rig_save(&rig, 1);
+    cr_assert(rig_image_holds(&rig, 4));
+    tck_detach(rig.client, 1); /* while the altered table is there */
+    rig.client = NULL;
+}
+
+/* A snapshot whose last call, the wait for its copies, finds no way to the device. */
+static void save_without_a_finish(struct cuda_calls *altered, bool pinned)
+{
+    alter_enter(altered);
+    atomic_store(&enters_left, AS_OFTEN_AS_WANTED);
+    standin_refuse_pins(!pinned);
+    rig_add(&rig, 0, 3u << 20, false);
+    rig_register(&rig, true);
+    rig_fill(&rig, 1);
+    standin_gate(false);
+    atomic_store(&enters_left, 4); /* mark, start, copy, end: not the finish */
+    rig_ok(&rig, tck_snapshot(rig.client, 1, TCK_SAVE_MEMORY));
+    cr_assert_eq(tck_wait(rig.client, 1, TCK_STAGE_COPIED, RIG_PATIENCE_MS), TCK_ERR_CANCELED);
+    atomic_store(&enters_left, AS_OFTEN_AS_WANTED);
+    standin_await_at_gate(1);
+}
+
+Test(cuda, a_device_that_cannot_be_waited_for_never_writes_into_a_later_slot)
+{
+    struct cuda_calls altered;
+    save_without_a_finish(&altered, false);
+    standin_gate(true);
+    rig_ok(&rig, tck_fence(rig.client));
+    rig_ok(&rig, tck_snapshot(rig.client, 2, TCK_SAVE_MEMORY));
+    rig_ok(&rig, tck_fence(rig.client));
+    cr_assert_eq(tck_wait(rig.client, 2, TCK_STAGE_COPIED, RIG_PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert(strstr(tck_errmsg(rig.client), "not used any more") != NULL, "%s", tck_errmsg(rig.client));
+    tck_detach(rig.client, 1); /* while the altered table is there */
+    rig.client = NULL;
+}
+
+static void *open_gate_soon(void *arg)
+{
+    usleep(50 * 1000);
+    standin_gate(true);
+    return arg;
+}
+
+static void detach_while_a_copy_ends(bool pinned)
+{
+    struct cuda_calls altered;
+    pthread_t thread;
+    save_without_a_finish(&altered, pinned);
+    cr_assert_eq(standin_count().pins > 0, pinned);
+    cr_assert_eq(pthread_create(&thread, NULL, open_gate_soon, NULL), 0);
+    tck_detach(rig.client, 1); /* the stand-in ends the test if a copy is still under way */
+    rig.client = NULL;
+    pthread_join(thread, NULL);
+    cr_assert_eq(standin_count().host_bytes, 0);
+    cr_assert_eq(standin_count().events, 0);
+}
+
+Test(cuda, a_device_that_could_not_be_waited_for_is_at_rest_before_staging_memory_is_given_back)
+{
+    detach_while_a_copy_ends(false);
+}
+
+Test(cuda, a_device_that_could_not_be_waited_for_is_at_rest_before_slots_are_unpinned)
+{
+    detach_while_a_copy_ends(true);
 }
 
 Test(cuda, a_caller_that_knows_of_no_devices_means_host_memory)

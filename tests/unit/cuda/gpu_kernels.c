@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define SKIPPED 77
-#define PIECES  3000
+#define PIECES  12000 /* more than all warps of a launch: each copies several */
 #define ROOM    (64u << 20)
 
 static const struct cuda_calls *calls;
@@ -72,7 +72,7 @@ static uint64_t make_pieces(struct gather_piece *pieces, uint64_t base)
     uint64_t at = 0;
 
     for (uint32_t i = 0; i < PIECES; i++) {
-        uint64_t bytes = i % 50 == 0 ? KERNELS_PIECE_BYTES - i % 7 : chance() % 9000;
+        uint64_t bytes = i % 50 == 0 ? KERNELS_PIECE_BYTES - i % 7 : chance() % 4000;
 
         bytes = at % DIGEST_CHUNK + bytes > DIGEST_CHUNK ? DIGEST_CHUNK - at % DIGEST_CHUNK : bytes;
         pieces[i] = (struct gather_piece){base + at + i % 17, at, bytes};
