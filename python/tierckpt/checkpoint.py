@@ -203,6 +203,7 @@ class Checkpoint:
         self._last_saved = step
 
     def _take(self):
+        self._records.refuse_capture()
         self._contents.check()
         self._records.refresh(self._client)
         self._records.tell_streams(self._client)

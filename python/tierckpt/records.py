@@ -148,6 +148,15 @@ class RecordTable:
         for device in self._cuda_devices:
             client.set_stream(device, torch.cuda.current_stream(device).cuda_stream)
 
+    def refuse_capture(self):
+        """Raises in the capture of a CUDA graph. The library would too, but what else a save asks torch for (the state
+        of the generators, say) fails there with errors of its own, or spoils the graph."""
+        for device in self._cuda_devices:
+            with torch.cuda.device(device):
+                if torch.cuda.is_current_stream_capturing():
+                    raise errors.InvalidArgument(f"the current stream of CUDA device {device} is being captured into a "
+                                                 "graph: saves belong outside of it")
+
     def refresh(self, client: _native.Client):
         """Tells the library of tensors that have moved. No copy may be under way (after a fence)."""
         tensors = self._current()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors on CUDA devices. What needs a device is skipped without one."""
 
+import contextlib
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,9 @@ from fake_client import FakeClient
 from harness import run
 
 import tierckpt
-from tierckpt import LayoutError, Unsupported, records
+from tierckpt import InvalidArgument, LayoutError, Unsupported, records
+from tierckpt.blobs import Blob, BlobTable
+from tierckpt.checkpoint import Checkpoint, Contents
 from tierckpt.records import RecordTable, whole
 
 
@@ -18,12 +22,18 @@ def device():
     """Asked for in this process alone: one that has asked cannot fork others that use a device."""
     if not torch.cuda.is_available():
         pytest.skip("skipped: no CUDA device")
+    programs = os.environ.get("TIERCKPT_BIN_DIR")
+    if programs is not None and not os.access(os.path.join(programs, "tierckptd"), os.X_OK):
+        pytest.skip("skipped: built without the agent (TCK_AGENT=OFF)")
 
 
 class Streams(FakeClient):
     def __init__(self):
         super().__init__()
         self.streams = []
+
+    def register(self):
+        pass
 
     def set_stream(self, device, stream):
         self.streams.append((device, stream))
@@ -52,6 +62,40 @@ def test_the_current_stream_of_each_device_is_told(monkeypatch):
     table.tell_streams(client)
     assert table.on_devices and client.streams == [(0, 100), (1, 101)]
     assert [record["cuda_device"] for record in client.records] == [1, None, 0]
+
+
+class Capture:
+    """Stands for torch where a graph is captured on one device: what asks for the generators' state fails."""
+
+    def __init__(self, monkeypatch, device):
+        self.current, self.asked = None, 0
+        monkeypatch.setattr(records, "_cuda_device", lambda tensor: tensor.numel())
+        monkeypatch.setattr(torch.cuda, "device", self._enter)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.current == device)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
+
+    @contextlib.contextmanager
+    def _enter(self, device):
+        self.current = device
+        yield
+        self.current = None
+
+    def blob(self):
+        self.asked += 1
+        if self.asked > 1:  # the first time is at init, before any capture
+            raise RuntimeError("Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture")
+        return {}
+
+
+@pytest.mark.parametrize("captured", [1, 2])
+def test_a_save_in_a_graph_capture_is_refused_before_anything_else_is_asked_of_torch(monkeypatch, captured):
+    capture, client = Capture(monkeypatch, captured), Streams()
+    tensors = [whole(f"t{n}", lambda n=n: torch.ones(n), None, eager=False) for n in (1, 2)]
+    blobs = [Blob("rng", capture.blob, lambda state: None)]
+    checkpoint = Checkpoint(client, Contents(tensors, blobs), BlobTable(0, blobs), [])
+    with pytest.raises(InvalidArgument, match=f"device {captured} is being captured"):
+        checkpoint.save_checkpoint(1)
+    assert client.streams == []
 
 
 def test_a_tensor_of_no_known_device_is_refused():
