@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The format numbers of docs/formats.md are those of the code: formats.sh [TOP]
+set -u
+top=$(cd "${1:-$(dirname "$0")/../..}" && pwd) || exit 1
+bad=0
+while read -r file macro name; do
+    code=$(sed -nE "s/^#define $macro +([0-9]+)u?\$/\1/p" "$top/$file")
+    docs=$(sed -nE "s/^\| $name \| ([0-9]+) \|.*/\1/p" "$top/docs/formats.md")
+    [ -n "$code" ] && [ "$code" = "$docs" ] || { echo "$name: '$docs' in docs/formats.md, $macro is '$code'"; bad=1; }
+done <<'FORMATS'
+tiers/slot_header.h SLOT_FORMAT slot header
+runtime/agent/state.c STATE_FORMAT parked agent state
+runtime/base/message.h MESSAGE_FORMAT client messages
+tiers/peer_wire.h PEER_FORMAT agent to agent
+recovery/inventory.c INVENTORY_FORMAT inventory
+tiers/manifest.h MANIFEST_FORMAT manifest
+tiers/persistent.c MARKER_FORMAT marker `.tierckpt`
+recovery/catalog_codec.c VALUE_FORMAT catalog values
+FORMATS
+exit $bad
