@@ -299,6 +299,9 @@ void meet_free(struct agent *agent);
 void drive_node(struct formation *f, const struct event *event);
 void drive_coordinator(struct formation *f, const struct event *event);
 void drive_tick(struct formation *f);
+/* What a local rank's devices say of the slots that it is filling: of those with twins it goes on to the coordinator.
+ */
+void drive_roots(struct formation *f, uint32_t rank, const struct msg_roots *m);
 
 /* ---- exchange.c ---------------------------------------------------------------------------------------------- */
 
@@ -354,7 +357,7 @@ void ledger_free(struct agent *agent);
 /* ---- twins.c ------------------------------------------------------------------------------------------------- */
 
 /* Coordinator: compares the roots that nodes report of shards they share; a difference is said aloud, never decided. */
-void twins_compare(struct formation *f, uint32_t node, const struct wire_ready *m);
+void twins_compare(struct formation *f, uint32_t node, const struct wire_roots *m);
 void twins_free(struct formation *f);
 
 /* ---- drain.c ------------------------------------------------------------------------------------------------- */

@@ -203,6 +203,20 @@ static void on_step(struct client *client, const uint8_t *payload, size_t len, e
     }
 }
 
+static void on_roots(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_roots m;
+    if (msg_roots_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed ROOTS");
+        return;
+    }
+    struct formation *f = formation_of(client, 0, 0);
+    if (f) {
+        drive_roots(f, (uint32_t)formation_local_rank(f, client->rank), &m);
+    }
+    free(m.roots);
+}
+
 static void on_detach(struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_detach m;
@@ -246,6 +260,9 @@ static void dispatch(struct client *client, const struct ipc_frame *frame)
         break;
     case MSG_ABANDON:
         on_step(client, p, len, EVENT_ABANDON);
+        break;
+    case MSG_ROOTS:
+        on_roots(client, p, len);
         break;
     case MSG_RESTORE:
         restore_client(client, p, len);

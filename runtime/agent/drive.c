@@ -332,6 +332,37 @@ static void send_ready(struct formation *f, const struct action *a)
     free(roots);
 }
 
+/* What a rank says that it is filling, and other nodes own too. */
+static bool is_early_root(const struct formation *f, uint32_t i, uint32_t rank, const struct msg_roots *m,
+                          struct hash128 shard)
+{
+    const struct node_shard *s = &f->shards[i];
+    return s->world_shard != NONE32 && s->storing_rank == rank && f->placement.shards[s->world_shard].owner_count > 1 &&
+           node_slot_of(f->node, i, (struct version){f->world.term, m->step}) != NONE32 &&
+           hash128_is(f->world.shards[s->world_shard].id, shard);
+}
+
+void drive_roots(struct formation *f, uint32_t rank, const struct msg_roots *m)
+{
+    struct wire_roots early = {.term = f->world.term, .version = {f->world.term, m->step}};
+    early.roots = calloc(m->count + (size_t)1, sizeof *early.roots);
+    for (uint32_t k = 0; k < m->count && early.roots; k++) {
+        for (uint32_t i = 0; i < f->setup.shard_count; i++) {
+            if (is_early_root(f, i, rank, m, m->roots[k].shard)) {
+                early.roots[early.count++] = (struct wire_root){f->shards[i].world_shard, m->roots[k].root};
+                break;
+            }
+        }
+    }
+    if (early.count > 0) {
+        struct writer w = writer_new(0);
+        wire_roots_encode(&early, &w);
+        exchange_send_coordinator(f, WIRE_ROOTS, &w);
+        writer_free(&w);
+    }
+    free(early.roots);
+}
+
 static void send_refused(struct formation *f, const struct action *a)
 {
     struct wire_refused m = {.term = f->world.term, .version = a->version, .refusal = (uint8_t)a->refusal};

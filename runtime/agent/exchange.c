@@ -176,10 +176,21 @@ static void heard_ready(struct formation *f, uint32_t node, const void *data, si
         log_warn("malformed READY of node %s", f->world.nodes[node].name);
         return;
     }
-    twins_compare(f, node, &m);
+    twins_compare(f, node, &(struct wire_roots){.version = m.version, .count = m.count, .roots = m.roots});
     struct event event = {
         .type = EVENT_READY, .node = node, .version = m.version, .layout = m.layout, .to_storage = m.to_storage};
     drive_coordinator(f, &event);
+    free(m.roots);
+}
+
+static void heard_roots(struct formation *f, uint32_t node, const void *data, size_t len)
+{
+    struct wire_roots m;
+    if (wire_roots_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed ROOTS of node %s", f->world.nodes[node].name);
+        return;
+    }
+    twins_compare(f, node, &m);
     free(m.roots);
 }
 
@@ -229,6 +240,9 @@ static void handle_as_coordinator(struct formation *f, uint32_t node, uint16_t t
         break;
     case WIRE_READY:
         heard_ready(f, node, data, len);
+        break;
+    case WIRE_ROOTS:
+        heard_roots(f, node, data, len);
         break;
     case WIRE_REFUSED:
         heard_refused(f, node, data, len);

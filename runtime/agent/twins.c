@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Twins are data-parallel copies that training keeps equal. Their roots come with every READY: if two differ, memory or
- * arithmetic went wrong somewhere, or ranks that were declared replicas are none. */
+ * Twins are data-parallel copies that training keeps equal. Their roots come with every READY, and ahead of it where
+ * devices make them: if two differ, memory or arithmetic went wrong somewhere, or ranks that were declared replicas are
+ * none. */
 #include "agent/agent.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@ struct roll {
     struct version version;
     struct hash128 *roots; /* by world shard */
     uint32_t *nodes;       /* who said so; NONE32: nobody yet */
-    bool *heard;           /* by node: READY is repeated until the version is decided */
+    bool *heard;           /* by owner of a shard, as in placement.owners: what comes again says nothing new */
 };
 
 /* Nodes may be as many versions apart as can be undecided. */
@@ -30,6 +31,15 @@ void twins_free(struct formation *f)
     f->twins = NULL;
 }
 
+static uint32_t owners_total(const struct placement *p)
+{
+    uint32_t total = 0;
+    for (uint32_t s = 0; s < p->shard_count; s++) {
+        total += p->shards[s].owner_count;
+    }
+    return total;
+}
+
 static struct twins *twins_make(struct formation *f)
 {
     bool made = (f->twins = calloc(1, sizeof *f->twins)) != NULL;
@@ -37,7 +47,7 @@ static struct twins *twins_make(struct formation *f)
         struct roll *roll = &f->twins->rolls[i];
         roll->roots = calloc(f->world.shard_count, sizeof *roll->roots);
         roll->nodes = calloc(f->world.shard_count, sizeof *roll->nodes);
-        roll->heard = calloc(f->world.node_count, sizeof *roll->heard);
+        roll->heard = calloc(owners_total(&f->placement), sizeof *roll->heard);
         made = roll->roots && roll->nodes && roll->heard;
     }
     if (!made) {
@@ -61,7 +71,7 @@ static struct roll *roll_of(struct formation *f, struct version version)
         return NULL;
     }
     oldest->version = version;
-    memset(oldest->heard, 0, f->world.node_count * sizeof *oldest->heard);
+    memset(oldest->heard, 0, owners_total(&f->placement) * sizeof *oldest->heard);
     for (uint32_t s = 0; s < f->world.shard_count; s++) {
         oldest->nodes[s] = NONE32;
     }
@@ -80,18 +90,28 @@ static void say(struct formation *f, uint32_t shard, struct version version, uin
         f->world.nodes[b].name);
 }
 
-void twins_compare(struct formation *f, uint32_t node, const struct wire_ready *m)
+/* The node's place among all owners of all shards; NONE32: it owns none of this. */
+static uint32_t owner_place(const struct placement *p, uint32_t shard, uint32_t node)
+{
+    const struct shard_placement *s = &p->shards[shard];
+    for (uint32_t i = 0; i < s->owner_count; i++) {
+        if (p->owners[s->first_owner + i] == node) {
+            return s->first_owner + i;
+        }
+    }
+    return NONE32;
+}
+
+void twins_compare(struct formation *f, uint32_t node, const struct wire_roots *m)
 {
     struct roll *roll = m->count > 0 ? roll_of(f, m->version) : NULL;
-    if (!roll || roll->heard[node]) {
-        return;
-    }
-    roll->heard[node] = true;
-    for (uint32_t i = 0; i < m->count; i++) {
+    for (uint32_t i = 0; i < m->count && roll; i++) {
         uint32_t shard = m->roots[i].shard;
-        if (shard >= f->world.shard_count) {
+        uint32_t place = shard < f->world.shard_count ? owner_place(&f->placement, shard, node) : NONE32;
+        if (place == NONE32 || roll->heard[place]) {
             continue;
         }
+        roll->heard[place] = true;
         if (roll->nodes[shard] == NONE32) {
             roll->nodes[shard] = node;
             roll->roots[shard] = m->roots[i].root;

@@ -84,17 +84,33 @@ tck_status_t wire_note_decode(const void *data, size_t len, struct wire_note *ou
     return reader_status(&r);
 }
 
+static void write_roots(struct writer *w, const struct wire_root *roots, uint32_t count)
+{
+    write_u32(w, count);
+    for (uint32_t i = 0; i < count; i++) {
+        write_u32(w, roots[i].shard);
+        write_hash128(w, roots[i].root);
+    }
+}
+
+static struct wire_root *read_roots(struct reader *r, uint32_t *count_out)
+{
+    *count_out = read_u32(r);
+    struct wire_root *roots = array_for(r, *count_out, WIRE_SHARDS_MAX, 20, sizeof *roots);
+    for (uint32_t i = 0; !r->failed && i < *count_out; i++) {
+        roots[i].shard = read_u32(r);
+        roots[i].root = read_hash128(r);
+    }
+    return roots;
+}
+
 void wire_ready_encode(const struct wire_ready *m, struct writer *w)
 {
     write_u64(w, m->term);
     write_version(w, m->version);
     write_hash128(w, m->layout);
     write_u8(w, m->to_storage);
-    write_u32(w, m->count);
-    for (uint32_t i = 0; i < m->count; i++) {
-        write_u32(w, m->roots[i].shard);
-        write_hash128(w, m->roots[i].root);
-    }
+    write_roots(w, m->roots, m->count);
 }
 
 tck_status_t wire_ready_decode(const void *data, size_t len, struct wire_ready *out)
@@ -105,12 +121,28 @@ tck_status_t wire_ready_decode(const void *data, size_t len, struct wire_ready *
     out->version = read_version(&r);
     out->layout = read_hash128(&r);
     out->to_storage = read_bool(&r);
-    out->count = read_u32(&r);
-    out->roots = array_for(&r, out->count, WIRE_SHARDS_MAX, 20, sizeof *out->roots);
-    for (uint32_t i = 0; !r.failed && i < out->count; i++) {
-        out->roots[i].shard = read_u32(&r);
-        out->roots[i].root = read_hash128(&r);
+    out->roots = read_roots(&r, &out->count);
+    if (!reader_done(&r)) {
+        free(out->roots);
+        return TCK_ERR_PROTO;
     }
+    return TCK_OK;
+}
+
+void wire_roots_encode(const struct wire_roots *m, struct writer *w)
+{
+    write_u64(w, m->term);
+    write_version(w, m->version);
+    write_roots(w, m->roots, m->count);
+}
+
+tck_status_t wire_roots_decode(const void *data, size_t len, struct wire_roots *out)
+{
+    struct reader r = reader_of(data, len);
+    memset(out, 0, sizeof *out);
+    out->term = read_u64(&r);
+    out->version = read_version(&r);
+    out->roots = read_roots(&r, &out->count);
     if (!reader_done(&r)) {
         free(out->roots);
         return TCK_ERR_PROTO;

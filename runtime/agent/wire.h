@@ -24,6 +24,7 @@ enum wire_type {
     WIRE_CHANGE,        /* struct wire_change: a setting, to the coordinator */
     WIRE_DRAIN_ASK,     /* struct wire_note, to the coordinator */
     WIRE_GONE,          /* struct wire_note: the sender began anew on its node since that term was formed */
+    WIRE_ROOTS,         /* struct wire_roots, to the coordinator: ahead of READY, which then says the same */
 };
 
 /* Rides on every heartbeat. Settings count in the coordinator's beats only. */
@@ -52,6 +53,13 @@ struct wire_ready {
     struct version version;
     struct hash128 layout;
     bool to_storage;
+    uint32_t count;
+    struct wire_root *roots; /* freed by the receiver */
+};
+
+struct wire_roots {
+    uint64_t term;
+    struct version version;
     uint32_t count;
     struct wire_root *roots; /* freed by the receiver */
 };
@@ -124,6 +132,7 @@ struct wire_change {
 WIRE_CODEC(beat);
 WIRE_CODEC(note);
 WIRE_CODEC(ready);
+WIRE_CODEC(roots);
 WIRE_CODEC(refused);
 WIRE_CODEC(drained);
 WIRE_CODEC(ask);

@@ -282,6 +282,39 @@ tck_status_t msg_grant_decode(const void *payload, size_t len, struct msg_grant 
     return TCK_OK;
 }
 
+void msg_roots_encode(const struct msg_roots *m, struct writer *w)
+{
+    write_u32(w, m->seq);
+    write_u64(w, m->step);
+    write_u32(w, m->count);
+    for (uint32_t i = 0; i < m->count; i++) {
+        write_hash128(w, m->roots[i].shard);
+        write_hash128(w, m->roots[i].root);
+    }
+}
+
+tck_status_t msg_roots_decode(const void *payload, size_t len, struct msg_roots *out)
+{
+    struct reader r = reader_of(payload, len);
+    struct msg_roots m = {.seq = read_u32(&r)};
+    m.step = read_u64(&r);
+    m.count = read_count(&r, sizeof(*m.roots));
+    m.roots = new_array(m.count, sizeof(*m.roots));
+    if (m.roots == NULL) {
+        return TCK_ERR_NOMEM;
+    }
+    for (uint32_t i = 0; i < m.count; i++) {
+        m.roots[i].shard = read_hash128(&r);
+        m.roots[i].root = read_hash128(&r);
+    }
+    if (!reader_done(&r)) {
+        free(m.roots);
+        return TCK_ERR_PROTO;
+    }
+    *out = m;
+    return TCK_OK;
+}
+
 void msg_step_encode(const struct msg_step *m, struct writer *w)
 {
     write_u32(w, m->seq);

@@ -14,7 +14,7 @@
 #define AGENT_LOCK_FILE  "agent.lock"  /* held by the agent */
 #define KEEPER_LOCK_FILE "keeper.lock" /* held by its keeper */
 
-#define MESSAGE_FORMAT     5
+#define MESSAGE_FORMAT     6
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
 #define MESSAGE_SLOTS_MAX  16   /* slots of one shard; slot numbers are the receiver's to check */
 
@@ -33,6 +33,7 @@ enum message_type {
     MSG_QUERY,        /* struct msg_seq                         -> MSG_VERSION or MSG_ERROR */
     MSG_DETACH,       /* struct msg_detach                      -> MSG_OK */
     MSG_CONTROL,      /* JSON text, of the command              -> MSG_CONTROL_REPLY, JSON text */
+    MSG_ROOTS,        /* struct msg_roots                       no answer: before SEAL, if devices make digests */
     /* agent -> client */
     MSG_WELCOME = 64,
     MSG_TERM,
@@ -133,6 +134,15 @@ struct msg_step {
     uint64_t step;
 };
 
+/* What the slots will have when all is copied, told as soon as it is known: no promise that they will. */
+struct msg_roots {
+    uint32_t seq, count;
+    uint64_t step;
+    struct msg_root {
+        struct hash128 shard, root;
+    } * roots; /* freed by the receiver */
+};
+
 struct msg_restore {
     uint32_t seq;
     uint64_t step; /* TCK_NEWEST or a given one */
@@ -186,6 +196,7 @@ MESSAGE_CODEC(segment_get);
 MESSAGE_CODEC(begin);
 MESSAGE_CODEC(grant);
 MESSAGE_CODEC(step);
+MESSAGE_CODEC(roots);
 MESSAGE_CODEC(restore);
 MESSAGE_CODEC(restored);
 MESSAGE_CODEC(version);

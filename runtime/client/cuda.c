@@ -303,15 +303,42 @@ tck_status_t cuda_start(struct cuda *cuda, struct error *err)
     return status;
 }
 
+tck_status_t cuda_digest(struct cuda *cuda, uint32_t shard, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        status = status == TCK_OK ? lane_digest(lane, shard, err) : status;
+    }
+    return status;
+}
+
+tck_status_t cuda_digested(struct cuda *cuda, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        status = status == TCK_OK ? lane_digested(lane, err) : status;
+    }
+    return status;
+}
+
+tck_status_t cuda_await_digests(struct cuda *cuda, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+        status = status == TCK_OK ? lane_await_digests(lane, err) : status;
+    }
+    return status;
+}
+
 tck_status_t cuda_save(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
                        struct error *err)
 {
     tck_status_t status = TCK_OK;
 
     for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        if (status == TCK_OK) {
-            status = lane_digest(lane, shard, err);
-        }
         if (status == TCK_OK) {
             status = lane_copy(lane, &lane->lists[shard], TO_IMAGE, slots->pinned, image, err);
         }

@@ -39,12 +39,15 @@ must_check tck_status_t cuda_hold(struct cuda *cuda, struct error *err);
 
 /* Copies, by the saver's thread, or by the trainer's in a restore; as in cuda_lane.h. */
 must_check tck_status_t cuda_start(struct cuda *cuda, struct error *err);
+must_check tck_status_t cuda_digest(struct cuda *cuda, uint32_t shard, struct error *err);
+must_check tck_status_t cuda_digested(struct cuda *cuda, struct error *err);
+must_check tck_status_t cuda_await_digests(struct cuda *cuda, struct error *err);
 must_check tck_status_t cuda_save(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
                                   struct error *err);
 must_check tck_status_t cuda_end(struct cuda *cuda, struct error *err);
 must_check tck_status_t cuda_finish(struct cuda *cuda, struct error *err);
-/* After it: the root that the digests made on the devices give the image, all else in it taken as it is there. False:
- * none were made, or there is no memory. */
+/* After cuda_await_digests: the root that the digests made on the devices give the image, in which what does not come
+ * from devices is there already. False: none were made, or there is no memory. */
 bool cuda_root(const struct cuda *cuda, const struct layout *layout, uint32_t shard, const uint8_t *image,
                struct hash128 *out);
 

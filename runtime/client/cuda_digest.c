@@ -168,17 +168,15 @@ static void add_stretch(const uint8_t *image, uint64_t from, uint64_t to, uint64
 
 void host_digest_add(const struct layout *layout, const struct shard *shard, const uint8_t *image, uint32_t *sums)
 {
-    uint64_t at = 0;
-
+    add_stretch(image, 0, shard->header_bytes, shard->image_bytes, sums);
     for (uint32_t i = 0; i < shard->record_count; i++) {
         const struct record *record = &layout->records[shard->records[i]];
+        uint64_t at = record->image_offset;
 
-        if (record->memory == TCK_CUDA) {
-            add_stretch(image, at, record->image_offset, shard->image_bytes, sums);
-            at = record->image_offset + record->bytes;
+        if (record->memory == TCK_HOST) {
+            add_stretch(image, at, at + record->bytes, shard->image_bytes, sums);
         }
     }
-    add_stretch(image, at, shard->image_bytes, shard->image_bytes, sums);
 }
 
 struct hash128 digest_of_sums(uint32_t *sums, uint64_t image_bytes)

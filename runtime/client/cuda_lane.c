@@ -31,6 +31,9 @@ static int make_streams(struct lane *lane)
     int rc = calls->event_new(&lane->ready);
 
     if (rc == 0) {
+        rc = calls->event_new(&lane->known);
+    }
+    if (rc == 0) {
         rc = calls->event_new(&lane->done);
     }
     for (int i = 0; i < LANE_SIDES && rc == 0; i++) {
@@ -106,6 +109,9 @@ static void free_streams(struct lane *lane)
     }
     if (lane->done != NULL) {
         calls->event_free(lane->done);
+    }
+    if (lane->known != NULL) {
+        calls->event_free(lane->known);
     }
     if (lane->ready != NULL) {
         calls->event_free(lane->ready);
@@ -510,6 +516,34 @@ tck_status_t lane_digest(struct lane *lane, uint32_t shard, struct error *err)
         return status;
     }
     rc = device_digest_make(&lane->digests[shard], lane->calls, lane->sides[0].stream);
+    lane->calls->leave(&before);
+    return explain(lane, rc, "make digests", err);
+}
+
+tck_status_t lane_digested(struct lane *lane, struct error *err)
+{
+    struct cuda_place before;
+    tck_status_t status = lane->digests == NULL ? TCK_OK : come_in(lane, &before, err);
+    int rc;
+
+    if (status != TCK_OK || lane->digests == NULL) {
+        return status;
+    }
+    rc = lane->calls->event_record(lane->known, lane->sides[0].stream);
+    lane->calls->leave(&before);
+    return explain(lane, rc, "end the digests", err);
+}
+
+tck_status_t lane_await_digests(struct lane *lane, struct error *err)
+{
+    struct cuda_place before;
+    tck_status_t status = lane->digests == NULL ? TCK_OK : come_in(lane, &before, err);
+    int rc;
+
+    if (status != TCK_OK || lane->digests == NULL) {
+        return status;
+    }
+    rc = lane->calls->event_sync(lane->known);
     lane->calls->leave(&before);
     return explain(lane, rc, "make digests", err);
 }

@@ -28,6 +28,7 @@ struct lane {
     bool told;    /* which stream is the training's */
     void *stream; /* the training's; NULL: the default stream */
     void *ready;  /* event: the training has come to the save */
+    void *known;  /* event: the digests of the snapshot are on the host */
     void *done;   /* event: all copies of the snapshot are over, */
     bool ended;   /* and it has been recorded */
     struct side sides[LANE_SIDES];
@@ -62,13 +63,16 @@ void lane_relocate(struct lane *lane, const struct layout *layout, uint32_t r);
 must_check tck_status_t lane_mark(struct lane *lane, bool eager, struct error *err);
 must_check tck_status_t lane_hold(struct lane *lane, struct error *err);
 
-/* Copies, in this order: start, copy for each shard, end, finish, which waits. finish comes also after one that failed:
- * then no copy is under way any more. The image of a shard is pinned or not. */
+/* Copies, in this order: start, digests, copy for each shard, end, finish, which waits. finish comes also after one
+ * that failed: then no copy is under way any more. The image of a shard is pinned or not. */
 must_check tck_status_t lane_start(struct lane *lane, struct error *err);
 must_check tck_status_t lane_copy(struct lane *lane, const struct move_list *list, enum way way, bool pinned,
                                   uint8_t *image, struct error *err);
-/* Before the copy of a shard: has its digests made. They are there when lane_finish has returned. */
+/* Before the copies, so that they are known while those go on: has the digests of a shard made; lane_digested comes
+ * behind the last. They are there when lane_await_digests or lane_finish has returned. */
 must_check tck_status_t lane_digest(struct lane *lane, uint32_t shard, struct error *err);
+must_check tck_status_t lane_digested(struct lane *lane, struct error *err);
+must_check tck_status_t lane_await_digests(struct lane *lane, struct error *err);
 must_check tck_status_t lane_end(struct lane *lane, struct error *err);
 must_check tck_status_t lane_finish(struct lane *lane, struct error *err);
 

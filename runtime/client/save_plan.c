@@ -28,7 +28,9 @@ static tck_status_t allocate(const struct layout *layout, struct save_plan *plan
     plan->eager = calloc(layout->record_count + (size_t)1, sizeof(*plan->eager));
     plan->addrs = calloc(layout->record_count + (size_t)1, sizeof(*plan->addrs));
     plan->staging = aligned_alloc(STAGING_ALIGN, staging_bytes);
-    if (plan->lists == NULL || plan->eager == NULL || plan->addrs == NULL || plan->staging == NULL) {
+    plan->roots = calloc(layout->shard_count + (size_t)1, sizeof(*plan->roots));
+    if (plan->lists == NULL || plan->eager == NULL || plan->addrs == NULL || plan->staging == NULL ||
+        plan->roots == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for the save plan of %u records and %llu bytes of eager ones",
                          layout->record_count, (unsigned long long)staging_bytes);
     }
@@ -93,5 +95,6 @@ void save_plan_free(struct save_plan *plan)
     free(plan->eager);
     free(plan->addrs);
     free(plan->staging);
+    free(plan->roots);
     *plan = (struct save_plan){0};
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "client/roots.h"
 #include "client/spawn.h"
 
 #include <errno.h>
@@ -125,6 +126,19 @@ static tck_status_t ask_for_slots(struct saver *saver, struct msg_grant *out, st
     return status;
 }
 
+/* All of them before the first copy: their roots are known while that goes on. */
+static tck_status_t start_digests(struct saver *saver, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (uint32_t i = 0; i < saver->slots->count && status == TCK_OK; i++) {
+        if (saver->slots->shards[i].segment.stored_here) {
+            status = cuda_digest(saver->plan->cuda, i, err);
+        }
+    }
+    return status == TCK_OK ? cuda_digested(saver->plan->cuda, err) : status;
+}
+
 /* Has the devices copy to the slots, which they do by themselves unless slots are not pinned. */
 static tck_status_t start_devices(struct saver *saver, const struct msg_grant *grant, struct error *err)
 {
@@ -132,6 +146,9 @@ static tck_status_t start_devices(struct saver *saver, const struct msg_grant *g
     tck_status_t status = cuda_start(cuda, err);
     uint32_t n = 0;
 
+    if (status == TCK_OK) {
+        status = start_digests(saver, err);
+    }
     for (uint32_t i = 0; i < saver->slots->count && status == TCK_OK; i++) {
         struct shard_slots *shard = &saver->slots->shards[i];
 
@@ -205,6 +222,12 @@ static tck_status_t copy_shards(struct saver *saver, const struct msg_grant *gra
         *bytes_out = copy_host_memory(saver, grant);
         release(saver);
     }
+    if (cuda != NULL && status == TCK_OK) {
+        status = roots_make(saver, grant, err);
+    }
+    if (cuda != NULL && status == TCK_OK) {
+        roots_tell(saver);
+    }
     if (cuda != NULL) {
         finished = cuda_finish(cuda, status == TCK_OK ? err : NULL);
     }
@@ -214,12 +237,9 @@ static tck_status_t copy_shards(struct saver *saver, const struct msg_grant *gra
 /* With the root of the device's digests, if they were made: the agent compares it with that of its own. */
 static void seal_slot(struct saver *saver, uint32_t i, uint32_t slot, struct version version)
 {
-    const struct shard_slots *shard = &saver->slots->shards[i];
-    const struct cuda *cuda = saver->plan->cuda;
-    struct hash128 root;
-    bool has_root = cuda != NULL && cuda_root(cuda, saver->layout, i, slot_image(shard, slot), &root);
+    const struct made_root *mine = &saver->plan->roots[i];
 
-    seal_set(&shard->seals[slot], version, has_root ? &root : NULL);
+    seal_set(&saver->slots->shards[i].seals[slot], version, mine->made ? &mine->root : NULL);
 }
 
 /* Only when all is copied: part of a snapshot is worth nothing. */

@@ -17,6 +17,10 @@ struct save_plan {
     uint8_t *staging;  /* their copies */
     uint8_t **addrs;   /* per record in host memory: where a snapshot reads it, in staging or in place */
     struct cuda *cuda; /* the caller's: what copies records on devices; NULL: there are none */
+    struct made_root {
+        bool made;
+        struct hash128 root;
+    } * roots; /* per shard: what digests made on devices say of the snapshot under way */
 };
 
 must_check tck_status_t save_plan_build(const struct layout *layout, struct save_plan *out, struct error *err);

@@ -42,7 +42,7 @@ static void must_react(int fd, const char *what, uint32_t type)
 
 static bool is_answered(uint32_t type)
 {
-    return type != MSG_SEAL && type != MSG_ABANDON && type != MSG_RESTORE_DONE;
+    return type != MSG_SEAL && type != MSG_ABANDON && type != MSG_RESTORE_DONE && type != MSG_ROOTS;
 }
 
 static void send_raw(int fd, uint32_t type, const void *payload, size_t len)

@@ -25,6 +25,11 @@ static void free_grant(void *value)
     free(((struct msg_grant *)value)->slots);
 }
 
+static void free_roots(void *value)
+{
+    free(((struct msg_roots *)value)->roots);
+}
+
 static void free_restored(void *value)
 {
     free(((struct msg_restored *)value)->shards);
@@ -53,6 +58,7 @@ TRY(segment_get, nothing_to_free)
 TRY(begin, nothing_to_free)
 TRY(grant, free_grant)
 TRY(step, nothing_to_free)
+TRY(roots, free_roots)
 TRY(restore, nothing_to_free)
 TRY(restored, free_restored)
 TRY(version, nothing_to_free)
@@ -62,8 +68,8 @@ TRY(error, nothing_to_free)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const tries[])(const uint8_t *, size_t) = {
-        try_hello, try_welcome, try_term,    try_world,    try_segments, try_segment_get, try_begin,
-        try_grant, try_step,    try_restore, try_restored, try_version,  try_detach,      try_error};
+        try_hello, try_welcome, try_term,     try_world,   try_segments, try_segment_get, try_begin, try_grant,
+        try_step,  try_restore, try_restored, try_version, try_detach,   try_error,       try_roots};
     if (size > 0) {
         tries[data[0] % (sizeof(tries) / sizeof(tries[0]))](data + 1, size - 1);
     }

@@ -7,12 +7,15 @@
 static void owners(unsigned which, const uint8_t *data, size_t size)
 {
     struct wire_ready ready;
+    struct wire_roots roots;
     struct wire_drained drained;
     struct wire_inventory inventory;
     if (which == 0 && wire_ready_decode(data, size, &ready) == TCK_OK) {
         free(ready.roots);
     } else if (which == 1 && wire_drained_decode(data, size, &drained) == TCK_OK) {
         wire_drained_free(&drained);
+    } else if (which == 7 && wire_roots_decode(data, size, &roots) == TCK_OK) {
+        free(roots.roots);
     } else if (which == 2 && wire_inventory_decode(data, size, &inventory) == TCK_OK) {
         free(inventory.known);
     }
@@ -27,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) {
         return 0;
     }
-    unsigned which = data[0] % 7;
+    unsigned which = data[0] % 8;
     owners(which, data + 1, size - 1);
     if (which == 3) {
         (void)!wire_beat_decode(data + 1, size - 1, &beat);

@@ -55,6 +55,7 @@ static struct stream *streams, *defaults[STANDIN_DEVICES];
 static struct range *ranges;
 static int broken[STANDIN_DEVICES];
 static bool gate_open = true, pins_refused, damage;
+static uint64_t gate_from;
 static unsigned at_gate, copies_to_break;
 static struct standin_counts counts;
 static _Thread_local int current, inside;
@@ -172,12 +173,14 @@ static void *make_memory(uint64_t bytes, int device, bool of_client)
 static void copy_in_halves(const struct stream *stream, const struct op *op)
 {
     uint64_t half = op->bytes / 2;
+    bool stops;
 
     memcpy(op->to, op->from, half);
     pthread_mutex_lock(&lock);
-    at_gate += stream->of_client && !gate_open;
+    stops = stream->of_client && op->bytes >= gate_from;
+    at_gate += stops && !gate_open;
     pthread_cond_broadcast(&changed);
-    while (stream->of_client && !gate_open) {
+    while (stops && !gate_open) {
         pthread_cond_wait(&changed, &lock);
     }
     if (stream->of_client && copies_to_break > 0 && --copies_to_break == 0) {
@@ -673,6 +676,13 @@ void standin_gate(bool open)
     pthread_mutex_unlock(&lock);
 }
 
+void standin_gate_from(size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    gate_from = bytes;
+    pthread_mutex_unlock(&lock);
+}
+
 void standin_await_at_gate(unsigned count)
 {
     pthread_mutex_lock(&lock);
@@ -726,5 +736,6 @@ void standin_reset(void)
     memset(broken, 0, sizeof(broken));
     counts = (struct standin_counts){0};
     copies_to_break = 0;
+    gate_from = 0;
     pins_refused = damage = false;
 }

@@ -4,7 +4,8 @@
  * kernels, drivers or speed.
  *
  * It is stricter than CUDA where the client is to be careful: calls outside of enter and leave, copies beyond the
- * memory that they are for, and memory or events given back while a stream has a use for them end the test. It knows no order between the default stream and others. */
+ * memory that they are for, and memory or events given back while a stream has a use for them end the test. It knows no
+ * order between the default stream and others. */
 #ifndef TCK_TESTS_CUDA_STANDIN_H
 #define TCK_TESTS_CUDA_STANDIN_H
 
@@ -29,6 +30,8 @@ int standin_current(void);
 
 /* A closed gate: copies by the client's streams stop half way, and work of standin_launch does not, until it opens. */
 void standin_gate(bool open);
+/* It stops only copies of at least so many bytes. */
+void standin_gate_from(size_t bytes);
 /* Until that many copies have come to the closed gate. */
 void standin_await_at_gate(unsigned count);
 

@@ -244,6 +244,20 @@ static void on_seal(struct fake_agent *agent, struct fake_client *client, const 
     agent->seals++;
 }
 
+static void on_roots(struct fake_agent *agent, const struct ipc_frame *frame)
+{
+    struct msg_roots roots;
+    MUST(msg_roots_decode(frame->payload, frame->len, &roots) == TCK_OK);
+    for (uint32_t i = 0; i < roots.count; i++) {
+        struct fake_shard *shard = find_shard(agent, roots.roots[i].shard);
+        MUST(shard != NULL && shard->granted_step == roots.step);
+        shard->early = roots.roots[i].root;
+    }
+    agent->roots_seals = agent->seals;
+    free(roots.roots);
+    atomic_store(&agent->roots_step, roots.step);
+}
+
 static void on_abandon(struct fake_agent *agent, const struct ipc_frame *frame)
 {
     struct msg_step step;
@@ -326,6 +340,9 @@ static void on_frame(struct fake_agent *agent, struct fake_client *client, const
         break;
     case MSG_SEAL:
         on_seal(agent, client, frame);
+        break;
+    case MSG_ROOTS:
+        on_roots(agent, frame);
         break;
     case MSG_ABANDON:
         on_abandon(agent, frame);

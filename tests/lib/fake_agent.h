@@ -28,6 +28,7 @@ struct fake_shard {
     uint64_t bytes;
     uint32_t next_slot, sealed_slot, granted_slot;
     uint64_t granted_step;
+    struct hash128 early; /* of the newest ROOTS */
     int fd, seals_fd;
     uint8_t *base;
     struct seal *seals; /* as the client leaves them */
@@ -59,6 +60,8 @@ struct fake_agent {
     atomic_int rots;   /* so many RESTOREs are answered with another root than the image has: it has gone bad since */
     atomic_int begins, seals, abandons, returns, detaches;
     _Atomic uint64_t abandoned_step; /* of the newest ABANDON */
+    _Atomic uint64_t roots_step;     /* of the newest ROOTS, */
+    int roots_seals;                 /* and how many SEALs had come before it */
     _Atomic uint64_t interval;       /* put on the boards, */
     _Atomic uint64_t storage_interval;
     struct fake_client clients[FAKE_CLIENTS];

@@ -16,6 +16,11 @@
     }                                                                           \
     static const struct codec name##_codec = {sizeof(struct wire_##name), name##_encode, name##_decode, free_fn}
 
+static void roots_release(void *value)
+{
+    free(((struct wire_roots *)value)->roots);
+}
+
 static void ready_release(void *value)
 {
     free(((struct wire_ready *)value)->roots);
@@ -34,6 +39,7 @@ static void inventory_release(void *value)
 CODEC(beat, NULL);
 CODEC(note, NULL);
 CODEC(ready, ready_release);
+CODEC(roots, roots_release);
 CODEC(refused, NULL);
 CODEC(drained, drained_release);
 CODEC(ask, NULL);
@@ -92,6 +98,13 @@ Test(wire, ready_carries_the_roots_of_twins)
     struct wire_ready m = {.term = 2, .version = {2, 30}, .layout = some_hash, .to_storage = true, .count = 2};
     m.roots = roots;
     codec_check(&ready_codec, &m);
+}
+
+Test(wire, roots_go_ahead_of_ready)
+{
+    struct wire_root roots[2] = {{.shard = 0, .root = some_hash}, {.shard = 7, .root = some_hash}};
+    struct wire_roots m = {.term = 2, .version = {2, 30}, .count = 2, .roots = roots};
+    codec_check(&roots_codec, &m);
 }
 
 Test(wire, drained_carries_the_chunk_digests_of_each_file)

@@ -34,6 +34,11 @@ static void release_grant(void *value)
     free(((struct msg_grant *)value)->slots);
 }
 
+static void release_roots(void *value)
+{
+    free(((struct msg_roots *)value)->roots);
+}
+
 static void release_restored(void *value)
 {
     free(((struct msg_restored *)value)->shards);
@@ -48,6 +53,7 @@ CODEC(segment_get, NULL);
 CODEC(begin, NULL);
 CODEC(grant, release_grant);
 CODEC(step, NULL);
+CODEC(roots, release_roots);
 CODEC(restore, NULL);
 CODEC(restored, release_restored);
 CODEC(version, NULL);
@@ -235,6 +241,18 @@ Test(message, grant_comes_back)
     PASS(grant, &m, &back);
     cr_assert_eq(memcmp(back.slots, slots, sizeof(slots)), 0);
     free(back.slots);
+}
+
+Test(message, roots_come_back)
+{
+    struct msg_root roots[] = {{{1, 2}, {3, 4}}, {{5, 6}, {7, 8}}};
+    struct msg_roots m = {.seq = 3, .count = 2, .step = 40, .roots = roots}, back;
+    codec_check(&roots_codec, &m);
+    PASS(roots, &m, &back);
+    cr_assert_eq(back.step, 40);
+    cr_assert(hash128_is(back.roots[1].shard, (struct hash128){5, 6}));
+    cr_assert(hash128_is(back.roots[1].root, (struct hash128){7, 8}));
+    free(back.roots);
 }
 
 Test(message, restored_comes_back)

@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct rig rig;
 
@@ -85,6 +86,58 @@ Test(cuda_digest, it_is_made_of_what_the_device_had_and_not_of_what_arrived)
     cr_assert_not(hash128_is(newest_seal().root, root_of_image()));
     rig_save(&rig, 2);
     expect_root(2);
+}
+
+static void await_roots(uint64_t step)
+{
+    for (int waited_ms = 0; atomic_load(&rig.agent.roots_step) < step; waited_ms++) {
+        cr_assert_lt(waited_ms, RIG_PATIENCE_MS);
+        usleep(1000);
+    }
+}
+
+Test(cuda_digest, the_agent_knows_the_root_while_the_bytes_are_still_on_the_device)
+{
+    open_rig(",\"digest\":\"device\"");
+    add_some_of_all();
+    rig_register(&rig, true);
+    for (uint64_t step = 1; step <= 3; step++) {
+        rig_fill(&rig, (uint8_t)(step * 41));
+        standin_gate_from(1000);
+        standin_gate(false);
+        rig_ok(&rig, tck_snapshot(rig.client, step, TCK_SAVE_MEMORY));
+        await_roots(step);
+        cr_assert_eq(rig.agent.roots_seals, (int)step - 1, "before the seal");
+        standin_gate(true);
+        rig_ok(&rig, tck_fence(rig.client));
+        rig_ok(&rig, tck_wait(rig.client, step, TCK_STAGE_COMMITTED, RIG_PATIENCE_MS));
+        expect_root(step);
+        cr_assert(hash128_is(rig.agent.shards[0].early, newest_seal().root));
+    }
+}
+
+Test(cuda_digest, nobody_is_told_of_roots_that_were_not_made)
+{
+    open_rig("");
+    add_some_of_all();
+    rig_register(&rig, true);
+    rig_fill(&rig, 1);
+    rig_save(&rig, 1);
+    cr_assert_eq(rig.agent.roots_step, 0);
+}
+
+Test(cuda_digest, a_device_that_fails_while_it_makes_them_costs_the_snapshot_and_nobody_is_told)
+{
+    open_rig(",\"digest\":\"device\"");
+    rig_add(&rig, 0, 5u << 20, false);
+    rig_register(&rig, true);
+    rig_fill(&rig, 3);
+    standin_break_at(1); /* what brings the digests to the host */
+    rig_ok(&rig, tck_snapshot(rig.client, 1, TCK_SAVE_MEMORY));
+    rig_ok(&rig, tck_fence(rig.client));
+    cr_assert_eq(tck_wait(rig.client, 1, TCK_STAGE_COPIED, RIG_PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_eq(rig.agent.roots_step, 0);
+    cr_assert_eq(rig.agent.seals, 0);
 }
 
 Test(cuda_digest, a_record_that_has_moved_counts_where_it_is_now)

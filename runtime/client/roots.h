@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the devices' digests say of a snapshot, while its bytes are still on their way: the agent is told, so that twins
+ * can be compared before those have left the devices. The seal names the same roots, and the agent compares them with
+ * what has arrived. By the saver's thread, with the session's lock. */
+#ifndef TCK_CLIENT_ROOTS_H
+#define TCK_CLIENT_ROOTS_H
+
+#include "base/message.h"
+#include "client/saver.h"
+
+/* Waits for the digests, not for the copies; in the slots is what comes from host memory. Sets the plan's roots. */
+must_check tck_status_t roots_make(struct saver *saver, const struct msg_grant *grant, struct error *err);
+void roots_tell(struct saver *saver);
+
+#endif
