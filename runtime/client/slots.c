@@ -81,7 +81,7 @@ static tck_status_t map_fd(const struct slots *slots, struct shard_slots *shard,
     shard->bytes = bytes;
     shard->dev = st.st_dev;
     shard->ino = st.st_ino;
-    if (slots->pins.pin != NULL && shard->segment.stored_here) { /* others are read once, and unmapped */
+    if (slots->pins.pin != NULL && shard->pinnable && shard->segment.stored_here) { /* others are read once */
         shard->pinned = slots->pins.pin(slots->pins.ctx, base, bytes, shard->segment.page_bytes);
     }
     return TCK_OK;
@@ -168,6 +168,16 @@ static tck_status_t make_shards(struct slots *slots, uint32_t count, struct erro
     return TCK_OK;
 }
 
+static bool lies_on_devices(const struct layout *layout, const struct shard *shard)
+{
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        if (layout->records[shard->records[i]].memory == TCK_CUDA) {
+            return true;
+        }
+    }
+    return false;
+}
+
 tck_status_t slots_adopt(struct slots *slots, struct session *session, const struct layout *layout,
                          struct msg_segments *segments, struct error *err)
 {
@@ -178,6 +188,7 @@ tck_status_t slots_adopt(struct slots *slots, struct session *session, const str
     }
     for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
         slots->shards[i].segment = segments->segments[i];
+        slots->shards[i].pinnable = lies_on_devices(layout, &layout->shards[i]);
         if (segments->segments[i].stored_here) {
             status = map_shard(slots, &slots->shards[i], session, err);
         }

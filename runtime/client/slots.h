@@ -18,6 +18,7 @@ struct shard_slots {
     struct msg_segment segment;
     uint8_t *base; /* NULL: not mapped */
     size_t bytes;
+    bool pinnable; /* devices copy to and from it */
     bool pinned;
     struct seal *seals; /* one per slot, NULL: not mapped */
     dev_t dev;          /* which memory it is, */

@@ -272,6 +272,31 @@ Test(cuda, slots_are_pinned_once_and_not_any_more_after_the_detach)
     rig.client = NULL;
 }
 
+Test(cuda, only_slots_of_shards_with_records_on_devices_are_pinned)
+{
+    static uint8_t bytes[5000];
+    tck_record_t apart = {.struct_size = sizeof(apart),
+                          .key = "apart",
+                          .dtype = TCK_U8,
+                          .ndim = 1,
+                          .global_shape = {sizeof(bytes)},
+                          .local_shape = {sizeof(bytes)},
+                          .addr = bytes,
+                          .replica_group = "others"};
+    add_some_of_all(0);
+    rig_ok(&rig, tck_add_record(rig.client, &apart, NULL));
+    rig_register(&rig, true);
+    rig_fill(&rig, 4);
+    rig_save(&rig, 1);
+    cr_assert_eq(rig.client->layout.shard_count, 2);
+    cr_assert_eq(standin_count().pins, 1);
+    rig_fill(&rig, 5);
+    memset(bytes, 5, sizeof(bytes));
+    rig_ok(&rig, tck_restore(rig.client, TCK_NEWEST, NULL));
+    cr_assert(rig_holds(&rig, 4));
+    cr_assert_eq(bytes[0], 0);
+}
+
 Test(cuda, slots_that_cannot_be_pinned_are_filled_through_bounded_buffers)
 {
     standin_refuse_pins(true);
