@@ -46,10 +46,12 @@ must_check tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_
 /* Highest term ever claimed here, 0 if none. */
 must_check tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err);
 /* Poison counter: notes in term.<T> that this term restores `version`; and which version the terms before this one
- * restored last with no commit after it, and how many of them in a row. */
+ * restored last with no commit after it and without ending well (an evaluation saves nothing), and how many of them in
+ * a row. */
 must_check tck_status_t persistent_note_restore(struct persistent *p, uint64_t term, struct version version,
                                                 struct error *err);
 must_check tck_status_t persistent_note_commit(struct persistent *p, uint64_t term, struct error *err);
+must_check tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct error *err);
 must_check tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struct version *version_out,
                                                  uint32_t *tries_out, struct error *err);
 

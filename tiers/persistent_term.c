@@ -20,7 +20,7 @@
 struct term_note {
     uint64_t term, wall_ms;
     struct version restored; /* VERSION_NONE: nothing */
-    bool committed;
+    bool committed, ended_well;
 };
 
 static void term_name(uint64_t term, char out[DIR_NAME_MAX])
@@ -82,6 +82,9 @@ static char *note_print(const struct term_note *note)
     }
     if (ok && note->committed) {
         ok = json_add_bool(json, "committed", true);
+    }
+    if (ok && note->ended_well) {
+        ok = json_add_bool(json, "ended_well", true);
     }
     if (ok) {
         text = json_print(json, false);
@@ -189,6 +192,9 @@ static struct term_note note_decode(uint64_t term, const json_t *json)
     if (!json_bool(json_get(json, "committed"), &note.committed)) {
         note.committed = false;
     }
+    if (!json_bool(json_get(json, "ended_well"), &note.ended_well)) {
+        note.ended_well = false;
+    }
     return note;
 }
 
@@ -254,6 +260,17 @@ tck_status_t persistent_note_commit(struct persistent *p, uint64_t term, struct 
     return note_write(p, &note, err);
 }
 
+tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct error *err)
+{
+    struct term_note note;
+    tck_status_t status = note_read(p, term, &note, err);
+    if (status != TCK_OK || note.ended_well) {
+        return status;
+    }
+    note.ended_well = true;
+    return note_write(p, &note, err);
+}
+
 /* ---- tries ----------------------------------------------------------------------------------------------------- */
 
 static int compare_descending(const void *a, const void *b)
@@ -308,7 +325,7 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
         if (version_none(note.restored) && !note.committed) {
             continue; /* never got as far as a restore: says nothing about any version */
         }
-        if (note.committed || (tries > 0 && !version_is(note.restored, restored))) {
+        if (note.committed || note.ended_well || (tries > 0 && !version_is(note.restored, restored))) {
             break;
         }
         restored = note.restored;

@@ -164,7 +164,8 @@ struct formation {
     uint64_t fetches_came, fetches_failed;
     struct twins *twins;  /* coordinator: roots reported of the newest versions */
     uint64_t divergences; /* twins whose roots differed */
-    bool commit_noted;    /* coordinator: a commit of this term was noted in the save directory */
+    bool commit_noted;    /* coordinator: a commit of this term was noted in the save directory; */
+    bool end_noted;       /* that the job is done, too */
 };
 
 /* Takes over world and placement on success. Segments of all duties must exist. decision: kept one or NULL. */
@@ -350,6 +351,8 @@ void ledger_nodes(struct formation *f);
 void ledger_restored(struct formation *f, struct version version);
 /* The coordinator notes the first commit of its term beside the claim: what it began from did not kill the job. */
 void ledger_committed(struct formation *f);
+/* So does it when the job is done: what it began from did not kill it either. */
+void ledger_ended(struct formation *f);
 /* What drains of older terms left in the stage goes; none of them can be published any more. */
 void ledger_sweep(struct formation *f);
 void ledger_free(struct agent *agent);

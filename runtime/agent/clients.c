@@ -224,7 +224,11 @@ static void on_detach(struct client *client, const uint8_t *payload, size_t len)
         client_cut(client, "malformed DETACH");
         return;
     }
+    struct formation *f = client->agent->formation;
     client->done = true;
+    if (m.job_done && client->trainer && f && client->term == f->world.term) {
+        ledger_ended(f);
+    }
     client->agent->job_done = client->agent->job_done || (m.job_done && client->trainer);
     log_info("trainer of rank %u detached%s", client->rank, m.job_done ? ", the job is done" : "");
     client_ok(client, m.seq);

@@ -13,7 +13,7 @@
 #define ENTRIES_MAX \
     256 /* waiting; more are dropped: the catalog is a hint, and a note is written again by a later term */
 
-enum entry_kind { ENTRY_ROW, ENTRY_DROP, ENTRY_NODES, ENTRY_RESTORED, ENTRY_COMMITTED, ENTRY_SWEEP };
+enum entry_kind { ENTRY_ROW, ENTRY_DROP, ENTRY_NODES, ENTRY_RESTORED, ENTRY_COMMITTED, ENTRY_ENDED, ENTRY_SWEEP };
 
 struct entry {
     struct entry *next;
@@ -106,6 +106,8 @@ static tck_status_t write_entry(struct entry *e, struct error *err)
         return persistent_note_restore(agent->persistent, e->term, e->version, err);
     case ENTRY_COMMITTED:
         return persistent_note_commit(agent->persistent, e->term, err);
+    case ENTRY_ENDED:
+        return persistent_note_end(agent->persistent, e->term, err);
     case ENTRY_SWEEP:
         return persistent_sweep(agent->persistent, e->term, VERSION_NONE, err);
     }
@@ -122,6 +124,7 @@ static void work(void *ctx)
                                            [ENTRY_NODES] = "catalog",
                                            [ENTRY_RESTORED] = "note of the term",
                                            [ENTRY_COMMITTED] = "note of the term",
+                                           [ENTRY_ENDED] = "note of the term",
                                            [ENTRY_SWEEP] = "stages of older terms"};
         log_warn("%s: %s", what[e->kind], err.text);
     }
@@ -287,6 +290,14 @@ void ledger_committed(struct formation *f)
     if (f->coordinator && !f->commit_noted && coordinator_decision(f->coordinator)->watermark.term == f->world.term) {
         f->commit_noted = true;
         note(f->agent, ENTRY_COMMITTED, f->world.term, VERSION_NONE);
+    }
+}
+
+void ledger_ended(struct formation *f)
+{
+    if (f->coordinator && !f->end_noted) {
+        f->end_noted = true;
+        note(f->agent, ENTRY_ENDED, f->world.term, VERSION_NONE);
     }
 }
 

@@ -81,7 +81,7 @@ static const struct field fields[] = {
     {NUMBER(session_wait_ms, 1, DAY_MS), .default_text = "30000",
      .help = "attach, register and restore wait this long for nodes that cannot be reached, then name them"},
     {NUMBER(max_restore_tries, 1, 1000000), .default_text = "3",
-     .help = "restores of one version without a commit after it; then the version before is used"},
+     .help = "restores of one version by runs that neither commit one nor end well; then the version before is used"},
     {NUMBER(copy_threads, 0, 256), .default_text = "0",
      .help = "of the client, in all; 0: one for each four processors of the rank, at most 4, and to restore as many as "
              "it has, at most 8"},

@@ -992,6 +992,19 @@ Test(persistent, a_commit_ends_the_count)
     cr_assert_eq(tries_of(claim(), poison), 1);
 }
 
+Test(persistent, a_term_that_ended_well_ends_the_count)
+{
+    struct version poison = {1, 100};
+    uint64_t good;
+    cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    good = claim();
+    cr_assert_eq(persistent_note_restore(tier, good, poison, NULL), TCK_OK);
+    cr_assert_eq(persistent_note_end(tier, good, NULL), TCK_OK);
+    cr_assert_eq(tries_of(claim(), poison), 0);
+    cr_assert_eq(persistent_note_restore(tier, claim(), poison, NULL), TCK_OK);
+    cr_assert_eq(tries_of(claim(), poison), 1);
+}
+
 Test(persistent, another_restored_version_ends_the_count)
 {
     struct version poison = {1, 100};
