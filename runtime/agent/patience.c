@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/patience.h"
 
+#define TRIES      8      /* fetches of one shard, while a trainer waits for it */
+#define AT_ONCE    2      /* that a shard is sent to */
+#define SLOW_BYTES 100000 /* in a ms */
+
 bool patience_lasts(struct patience *p, const struct fetch_tally *now, uint64_t tries, uint64_t limit_ms,
                     uint64_t now_ms)
 {
@@ -10,4 +14,14 @@ bool patience_lasts(struct patience *p, const struct fetch_tally *now, uint64_t 
         p->moved_ms = now_ms;
     }
     return now_ms - p->moved_ms < limit_ms;
+}
+
+uint64_t patience_tries(uint32_t shards)
+{
+    return (uint64_t)TRIES * shards;
+}
+
+uint64_t patience_turn_ms(uint32_t turn, uint64_t image_bytes)
+{
+    return turn < 2 ? 0 : (uint64_t)AT_ONCE * (turn - 1) * (image_bytes / SLOW_BYTES);
 }

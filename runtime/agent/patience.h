@@ -23,4 +23,10 @@ struct patience {
 bool patience_lasts(struct patience *p, const struct fetch_tally *now, uint64_t tries, uint64_t limit_ms,
                     uint64_t now_ms);
 
+/* Of a node with so many shards. */
+uint64_t patience_tries(uint32_t shards);
+/* For how long it is no wonder that nothing of a shard comes here, if so many owners pass it on, one after the other,
+ * until this one has it (placement_turn): each of them sends to two at once, no slower than 100 MB/s. */
+uint64_t patience_turn_ms(uint32_t turn, uint64_t image_bytes);
+
 #endif

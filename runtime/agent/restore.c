@@ -7,15 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIES      8      /* fetches of one shard, while a trainer waits for it */
-#define SLOW_BYTES 100000 /* in a ms: no slower are other owners who pass a shard on */
-
-/* Nothing is on its way here while owners that come before this one fetch the shard, each of them for two at once. */
 static uint64_t turn_ms(const struct formation *f, uint32_t shard)
 {
     bool comes_late = f->agent->config.restore_spread != SPREAD_AGENTS;
     uint32_t turn = comes_late ? placement_turn(&f->placement, shard, f->self) : 0;
-    return turn < 2 ? 0 : (uint64_t)2 * (turn - 1) * (f->world.shards[shard].image_bytes / SLOW_BYTES);
+    return patience_turn_ms(turn, f->world.shards[shard].image_bytes);
 }
 
 /* The slot of each shard of the rank, in the order of MSG_SEGMENTS. How many are not here; *turn_out: for how
@@ -49,8 +45,7 @@ static bool may_still_come(struct client *client, const struct formation *f, uin
     const struct decision *d = node_decision(f->node);
     struct fetch_tally tally = fetch_tally(f, f->readable.version);
     uint64_t limit_ms = turn + f->agent->config.restore_spread_timeout_ms;
-    bool lasts =
-        patience_lasts(&client->patience, &tally, (uint64_t)TRIES * f->setup.shard_count, limit_ms, clock_ms());
+    bool lasts = patience_lasts(&client->patience, &tally, patience_tries(f->setup.shard_count), limit_ms, clock_ms());
     return lasts && !decision_is_recovered(d);
 }
 

@@ -45,3 +45,18 @@ Test(patience, ends_when_fetches_fail_one_after_the_other_for_ever)
     }
     cr_assert_eq(ms, 1000 + (TRIES - 1) * 50 + LIMIT, "%lu", (unsigned long)ms);
 }
+
+Test(patience, waits_for_those_who_have_it_before)
+{
+    cr_assert_eq(patience_turn_ms(0, 1ull << 40), 0, "it reads the shard itself");
+    cr_assert_eq(patience_turn_ms(1, 1ull << 40), 0, "the one before it has it at once");
+    cr_assert_eq(patience_turn_ms(2, 100000000), 2000);
+    cr_assert_eq(patience_turn_ms(4, 100000000), 6000);
+    cr_assert_eq(patience_turn_ms(2, 99999), 0);
+}
+
+Test(patience, allows_each_shard_some_tries)
+{
+    cr_assert_eq(patience_tries(3), 3 * patience_tries(1));
+    cr_assert_gt(patience_tries(1), 1);
+}
