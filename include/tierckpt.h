@@ -108,8 +108,9 @@ typedef struct tck_attach_params {
  * *client_out is untouched, every rank gets an error, and the text is in tck_errmsg(NULL). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client_out);
 
-/* Leaves. job_done != 0 says that the training ended and its agents need not linger for a successor; 0 keeps the
- * saved versions in memory for the configured linger time. Waits for a copy under way, frees the client in any case. */
+/* Leaves. job_done != 0 says that the training ended and its agents need not linger for a successor: what only memory
+ * has goes with them (tck_save_last). 0 keeps the saved versions in memory for the configured linger time. Waits for a
+ * copy under way, frees the client in any case. */
 TCK_API void tck_detach(tck_client_t *client, int job_done);
 
 /* ---- what is saved ------------------------------------------------------------------------------------------- */
@@ -258,6 +259,13 @@ typedef enum tck_stage {
 /* Waits until the snapshot of this step, or a newer one, has reached the stage. TCK_ERR_TIMEDOUT after timeout_ms
  * (0: only asks), TCK_ERR_CANCELED if it was refused or aborted, TCK_ERR_NOENT if this step was never saved. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms);
+
+/* The end of a training: when it returns, this step is in storage, for the memory goes with the job. Collective. Saves
+ * it, unless it was the last one saved; has the agents bring it to storage if only memory has it; waits, timeout_ms at
+ * most, until drains under way are over, then for its own. If any node refused the step (no free slot, say), it is
+ * saved once more in a new term. TCK_ERR_TIMEDOUT, or TCK_ERR_CANCELED if it was refused or aborted each time: what was
+ * committed before is still there then. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_save_last(tck_client_t *client, uint64_t step, int timeout_ms);
 
 /* ---- restore ------------------------------------------------------------------------------------------------- */
 

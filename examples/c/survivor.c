@@ -76,6 +76,7 @@ int main(int argc, char **argv)
         printf("goes on at step %llu, weights are %g\n", (unsigned long long)step, (double)weights[0]);
     }
     train(weights, &step, status == TCK_ERR_NOENT);
+    check(tck_save_last(client, step, 60000), "save the last step"); /* to storage: memory goes with the job */
     printf("done at step %llu, weights are %g\n", (unsigned long long)step, (double)weights[0]);
     tck_detach(client, 1);
     return weights[0] == LAST_STEP ? 0 : 1;

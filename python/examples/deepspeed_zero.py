@@ -43,6 +43,7 @@ def main(arguments=None):
         engine.backward(loss)
         engine.step()
         checkpoint.save_checkpoint_if_needed()  # <<<
+    checkpoint.save_last()  # <<<
     checkpoint.close()  # <<<
     return [resumed, position["batches"], loss.item()]
 

@@ -7,6 +7,7 @@
         ...forward, backward, optimizer.step(), scheduler.step()...
         step += 1
         ckpt.save_checkpoint_if_needed(step)
+    ckpt.save_last(step)
     ckpt.close()
 
 Names are looked up on first use, so that the command `tierckpt` starts without importing torch.

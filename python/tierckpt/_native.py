@@ -130,6 +130,7 @@ _FUNCTIONS = {
     "tck_set_stream": (None, [_CLIENT, c_int, c_void_p]),
     "tck_fence": (None, [_CLIENT]),
     "tck_wait": (None, [_CLIENT, c_uint64, c_int, c_int]),
+    "tck_save_last": (None, [_CLIENT, c_uint64, c_int]),
     "tck_query": (None, [_CLIENT, POINTER(_Version)]),
     "tck_restore": (None, [_CLIENT, c_uint64, POINTER(_Restored)]),
     "tck_stats": (None, [_CLIENT, POINTER(_Stats)]),
@@ -185,6 +186,7 @@ class Client:
         """`oob` has `callback` (an ALLGATHER or None) and `reraise`; see oob.py."""
         self._library = _load_library()
         self._oob = oob
+        self.rank = rank
         self.world_size = world_size
         self._handle = c_void_p()
         params = _AttachParams(ctypes.sizeof(_AttachParams), _bytes(config_file), _bytes(config_json), rank,
@@ -207,6 +209,10 @@ class Client:
         if not self._handle:
             raise errors.InvalidArgument("the checkpoint is closed")
         return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._handle)
 
     def detach(self, job_done: bool):
         if self._handle:
@@ -270,6 +276,9 @@ class Client:
 
     def wait(self, step: int, stage: int, timeout_ms: int):
         self._check(self._library.tck_wait(self._live(), step, stage, timeout_ms))
+
+    def save_last(self, step: int, timeout_ms: int):
+        self._check(self._library.tck_save_last(self._live(), step, timeout_ms))
 
     def query(self) -> Version:
         version = _Version()

@@ -202,6 +202,16 @@ class Checkpoint:
         self._client.snapshot(step, _native.SAVE_STORAGE if to_storage else _native.SAVE_MEMORY)
         self._last_saved = step
 
+    def save_last(self, step: int, timeout: float = 600):
+        """The end of a training: when it returns, this step is in storage, for the memory goes with the job. Saves it,
+        unless it was the last one saved, and has it brought to storage. Collective. Raises TimedOut after
+        `timeout` seconds, Canceled if the save was refused or given up; what was committed before is still there
+        then."""
+        if step != self._last_saved:
+            self._take()
+        self._client.save_last(step, int(timeout * 1000))
+        self._last_saved = step
+
     def _take(self):
         self._records.refuse_capture()
         self._contents.check()
@@ -248,10 +258,22 @@ class Checkpoint:
     # ---- end
 
     def close(self, job_done: bool = True):
-        """Leaves. job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
+        """Leaves. With job_done the agents leave soon, and their memory with them: save_last comes before.
+        job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
         while self._undo_fences:
             self._undo_fences.pop()()
+        if job_done:
+            self._warn_of_unpublished()
         self._client.detach(job_done)
+
+    def _warn_of_unpublished(self):
+        if self._last_saved is None or self._client.rank != 0 or not self._client.is_open:
+            return
+        stats = self.stats()
+        if stats.committed_step > stats.published_step:
+            log.warning("the job is done, and step %d goes with the memory of its nodes (newest step of this run in "
+                        "storage: %s); save_last(step) before close would have kept it", stats.committed_step,
+                        stats.published_step or "none")
 
     def __enter__(self):
         return self

@@ -264,11 +264,19 @@ class EngineCheckpoint:
 
     def save_checkpoint(self, step: int | None = None, to_storage: bool = False):
         """The same without asking the intervals. Every rank must save the same steps."""
+        self._refuse_half_a_step()
+        self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
+
+    def save_last(self, step: int | None = None, timeout: float = 600):
+        """The end of a training: when it returns, this step is in storage. See Checkpoint.save_last."""
+        self._refuse_half_a_step()
+        self._checkpoint.save_last(self._engine.global_steps if step is None else step, timeout)
+
+    def _refuse_half_a_step(self):
         if not self._between_steps():
             raise errors.InvalidArgument("there are gradients of a part of a batch, which are not saved: call this "
                                          "after the engine.step() that ends the accumulation")
         self._saved_at = self._engine.global_steps
-        self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
 
     # ---- end
 
@@ -296,6 +304,9 @@ class NoCheckpoint:
         return False
 
     def save_checkpoint(self, step=None, to_storage=False):
+        pass
+
+    def save_last(self, step=None, timeout=600):
         pass
 
     def fence(self):

@@ -3,8 +3,11 @@
  */
 #include "client/client.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <endian.h>
+#include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,12 +77,34 @@ static void say_goodbye(struct session *session, bool job_done)
     }
 }
 
+/* The agents leave soon after a job that is done, and their memory with them. */
+static void warn_of_unpublished(const struct tck_client *client)
+{
+    const struct interval *interval = &client->session.config.save_storage_interval;
+    uint64_t committed, published;
+
+    if (client->session.board == NULL || client->oob.rank != 0 || (interval->steps == 0 && interval->seconds <= 0)) {
+        return;
+    }
+    committed = atomic_load(&client->session.board->committed_step);
+    published = atomic_load(&client->session.board->published_step);
+    if (committed > published) {
+        log_warn("the job is done, and step %" PRIu64
+                 " goes with the memory of its nodes (newest step that this term has "
+                 "in storage: %" PRIu64 "; 0: none); tck_save_last would have kept it",
+                 committed, published);
+    }
+}
+
 void tck_detach(tck_client_t *client, int job_done)
 {
     if (client == NULL) {
         return;
     }
     saver_stop(&client->saver);
+    if (job_done != 0) {
+        warn_of_unpublished(client);
+    }
     say_goodbye(&client->session, job_done != 0);
     copier_free(client->copier);
     save_plan_free(&client->plan);
@@ -390,6 +415,16 @@ tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, in
                          timeout_ms);
     }
     return client_wait(client, step, stage, timeout_ms, &client->error);
+}
+
+tck_status_t tck_save_last(tck_client_t *client, uint64_t step, int timeout_ms)
+{
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+
+    if (status == TCK_OK && timeout_ms < 0) {
+        status = error_set(&client->error, TCK_ERR_INVAL, "negative time-out %d", timeout_ms);
+    }
+    return status == TCK_OK ? client_save_last(client, step, timeout_ms, &client->error) : status;
 }
 
 /* ---- restore ------------------------------------------------------------------------------------------------- */

@@ -51,5 +51,7 @@ must_check tck_status_t client_restore(struct tck_client *client, uint64_t step,
 /* wait.c */
 must_check tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t stage, int timeout_ms,
                                     struct error *err);
+/* last.c */
+must_check tck_status_t client_save_last(struct tck_client *client, uint64_t step, int timeout_ms, struct error *err);
 
 #endif

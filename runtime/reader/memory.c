@@ -76,10 +76,27 @@ static tck_status_t wait_published(const struct config *config, struct version w
                      wanted.term, wanted.step);
 }
 
+tck_status_t memory_ask_drain(const struct config *config, struct version *wanted_out, struct error *err)
+{
+    json_t *answer = NULL;
+    tck_status_t status = ask(config, "drain", &answer, err);
+    if (status == TCK_OK) {
+        *wanted_out = version_in(answer, "draining");
+        json_free(answer);
+    }
+    return status;
+}
+
+tck_status_t memory_is_draining(const struct config *config, bool *out, struct error *err)
+{
+    struct version published;
+    return look(config, &published, out, err);
+}
+
 tck_status_t memory_publish(const tck_open_params_t *source, uint64_t *step_out, struct error *err)
 {
     struct config config;
-    json_t *answer = NULL;
+    struct version wanted = VERSION_NONE;
     tck_status_t status = source->path == NULL
                               ? config_load(source->config_file, source->config_json, &config, err)
                               : error_set(err, TCK_ERR_INVAL, "a version's directory is not in memory");
@@ -87,12 +104,7 @@ tck_status_t memory_publish(const tck_open_params_t *source, uint64_t *step_out,
         status = error_set(err, TCK_ERR_INVAL, "from memory the newest version is exported, no chosen step");
     }
     if (status == TCK_OK) {
-        status = ask(&config, "drain", &answer, err);
+        status = memory_ask_drain(&config, &wanted, err);
     }
-    if (status != TCK_OK) {
-        return status;
-    }
-    struct version wanted = version_in(answer, "draining");
-    json_free(answer);
-    return wait_published(&config, wanted, step_out, err);
+    return status == TCK_OK ? wait_published(&config, wanted, step_out, err) : status;
 }

@@ -3,11 +3,17 @@
 #ifndef TCK_READER_MEMORY_H
 #define TCK_READER_MEMORY_H
 
-#include "base/status.h"
+#include "base/config.h"
+#include "base/version.h"
 
 /* Has the agents of the configuration's job publish their newest committed version, as `tierckpt drain` does, and waits
  * for it: agents check each copy against its digests, write from where it lies, and training goes on. *step_out is that
  * of what is published then. */
 must_check tck_status_t memory_publish(const tck_open_params_t *source, uint64_t *step_out, struct error *err);
+
+/* Asks the agent of this node for that; *wanted_out is what it will publish, or a newer one. */
+must_check tck_status_t memory_ask_drain(const struct config *config, struct version *wanted_out, struct error *err);
+/* Whether any version is on its way to storage. */
+must_check tck_status_t memory_is_draining(const struct config *config, bool *out, struct error *err);
 
 #endif

@@ -35,6 +35,8 @@ struct options {
     uint64_t hold_meet; /* after the ranks have met so often, wait for the file "go" beside their files; 0: never */
     int wait_commit;    /* wait for the commit of each saved step */
     int wait_drained;   /* wait for the newest storage save at the end */
+    int save_last;      /* the last step is in storage at the end, */
+    uint64_t last_ms;   /* which may take so long */
     int no_restore;
     uint64_t restore_step;
     uint64_t back_to; /* after the last step restore this one and train a little more; 0: do not */
@@ -339,6 +341,13 @@ static int train(struct trainer *t)
         tck_status_t waited = tck_wait(t->client, t->step, TCK_STAGE_DRAINED, 60000);
         printf("%s %llu\n", waited == TCK_OK ? "DRAINED" : tck_strerror(waited), (unsigned long long)t->step);
     }
+    if (status == 0 && t->o.save_last) {
+        struct origin origin = {t->step, t->launch};
+        tck_status_t saved = tck_set_blob(t->client, "step", &origin, sizeof origin);
+        saved = saved == TCK_OK ? tck_save_last(t->client, t->step, (int)t->o.last_ms) : saved;
+        printf("%s %llu\n", saved == TCK_OK ? "LAST" : tck_strerror(saved), (unsigned long long)t->step);
+        status = saved == TCK_OK ? 0 : fail(t, "save last");
+    }
     tck_stats_t s = {.struct_size = sizeof s};
     if (tck_stats(t->client, &s) == TCK_OK) {
         printf("STATS started=%llu copied=%llu skipped=%llu committed=%llu published=%llu stall_max_us=%llu "
@@ -380,6 +389,8 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("back-to", back_to, NUMBER),
                                            TO("wait-commit", wait_commit, SWITCH),
                                            TO("wait-drained", wait_drained, SWITCH),
+                                           TO("save-last", save_last, SWITCH),
+                                           TO("last-ms", last_ms, NUMBER),
                                            TO("no-restore", no_restore, SWITCH),
                                            TO("lockstep", lockstep, SWITCH),
                                            TO("done", done, SWITCH)};
@@ -405,7 +416,8 @@ static int parse(int argc, char **argv, struct options *o)
         list[i].name = options[i].name;
         list[i].has_arg = options[i].type == SWITCH ? no_argument : required_argument;
     }
-    *o = (struct options){.world = 1, .twins = 1, .steps = 10, .count = 1 << 16, .restore_step = TCK_NEWEST};
+    *o = (struct options){
+        .world = 1, .twins = 1, .steps = 10, .count = 1 << 16, .restore_step = TCK_NEWEST, .last_ms = 60000};
     for (int c; (c = getopt_long(argc, argv, "", list, &which)) != -1;) {
         if (c != 0) {
             return 2;

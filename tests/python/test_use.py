@@ -108,6 +108,47 @@ def test_job_done_ends_the_agent(site):
     assert site.agents_left(within_s=10) == []
 
 
+@pytest.mark.parametrize("to_storage", [False, True])
+def test_what_goes_with_the_memory_of_a_job_that_is_done_is_named(site, caplog, to_storage):
+    job = Job(site)
+    job.checkpoint.save_checkpoint(7, to_storage=to_storage)
+    job.checkpoint.wait("drained" if to_storage else "committed")
+    job.checkpoint.close()
+    assert ("step 7 goes with the memory" in caplog.text) is not to_storage
+
+
+@pytest.mark.parametrize("saved", [None, "memory", "storage"])
+def test_the_last_step_is_in_storage_however_it_was_saved_before(site, caplog, saved):
+    job = Job(site)
+    job.checkpoint.save_checkpoint(6)
+    job.step()
+    weight = job.model.weight.detach().clone()
+    if saved:
+        job.checkpoint.save_checkpoint(7, to_storage=saved == "storage")
+    job.checkpoint.save_last(7)
+    assert job.checkpoint.stats().published_step == 7
+    job.checkpoint.close()
+    assert "goes with the memory" not in caplog.text
+    with tierckpt.open_published(site.config) as published:
+        assert published.version.step == 7
+        assert torch.equal(published.read(next(key for key in published.keys if key.endswith("weight"))), weight)
+
+
+def test_a_last_step_that_is_older_than_the_last_saved_is_refused(job):
+    job.checkpoint.save_checkpoint(7)
+    job.checkpoint.wait("committed")
+    with pytest.raises(tierckpt.InvalidArgument, match="step 7 was saved after it"):
+        job.checkpoint.save_last(6)
+
+
+def test_nothing_goes_if_memory_is_kept_for_a_successor(site, caplog):
+    job = Job(site)
+    job.checkpoint.save_checkpoint(7)
+    job.checkpoint.wait("committed")
+    job.checkpoint.close(job_done=False)
+    assert "goes with the memory" not in caplog.text
+
+
 def test_file_and_overrides_are_the_configuration(site):
     import json
 

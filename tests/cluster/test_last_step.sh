@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The last step of a training is in storage when tck_save_last returns: a step that was not due, one that only memory had,
+# one that was on its way to storage, or one around which the coordinator's agent is killed.
+. "$(dirname "$0")/lib.sh" "$1"
+settings=',"slots":2'
+storage_interval=5
+none_left() { no_agent a && no_agent b; }
+# train LAST OPTIONS...: up to that step, and everything that memory has is gone afterwards.
+train() {
+    begin 2
+    run_on a "0" --twins 2 --save-last --done --steps "$@"
+    run_on b "1" --twins 2 --save-last --done --steps "$@"
+}
+ended() { # LAST FROM
+    all_end
+    for rank in 0 1; do
+        must_say $rank "^LAST $1\$"
+        [ -z "$2" ] || must_say $rank "^RESTORED .*step=$2 "
+    done
+    wait_for 60 none_left || die "the agents do not leave after the job is done"
+}
+train 3 # not due
+ended 3 ""
+train 6 # to memory alone
+ended 6 3
+train 10 # to storage
+ended 10 6
+train 12 --step-ms 300
+wait_for 60 said 0 '^STEP 11' || die "no step 11: $(out 0)"
+kill -9 "$(agent_pid a)"
+ended 12 10
+begin 2
+run_on a "0" --twins 2 --steps 12 --done
+run_on b "1" --twins 2 --steps 12 --done
+all_end
+for rank in 0 1; do must_say $rank '^RESTORED .*step=12 '; done
+
+# A storage that cannot be written to is named as what it waited for.
+job=full
+mount -t tmpfs -o size=1m none "$work/save" 2>/dev/null || exit 0 # no mounts here; the rest was seen
+at_end() { umount -l "$work/save"; }
+begin 1
+run_on a "0" --steps 3 --save-last --last-ms 3000
+wait "${trainers[@]}" && die "the last step is said to be in a storage that has no room: $(out 0)"
+must_say 0 'ERROR save last: step 3 is committed, and not in storage after 3000 ms'
