@@ -4,6 +4,12 @@
 #include "tiers/link.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
+
+/* A connection for which UCX has no handler is closed twice by it, and the second close may hit what another thread has
+ * opened meanwhile. So it gets as many handlers as there can be descriptors; each costs 8 bytes per worker. */
+#define DESCRIPTORS_MOST 65000
+#define HANDLERS         "65536"
 
 struct variable {
     const char *name, *value;
@@ -26,16 +32,37 @@ static const struct variable variables[] = {
     {"UCX_ERROR_SIGNALS", ""}, /* signal handlers are the program's own */
     {"UCX_HANDLE_ERRORS", "none"},
     {"UCX_WARN_UNUSED_ENV_VARS", "n"},
+    {"UCX_ASYNC_MAX_EVENTS", HANDLERS},
 };
 
-void link_environment(const char *device)
+static void bound_descriptors(void)
 {
-    /* NOLINTBEGIN(concurrency-mt-unsafe): called before any thread is started */
-    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-        setenv(variables[i].name, variables[i].value, 0);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > DESCRIPTORS_MOST) {
+        limit.rlim_cur = DESCRIPTORS_MOST;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+static void set_defaults(const struct variable *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        setenv(from[i].name, from[i].value, 0); /* NOLINT(concurrency-mt-unsafe): called before any thread is started */
+    }
+}
+
+void link_environment(const char *device, const char *log_file)
+{
+    const struct variable net[] = {{"UCX_NET_DEVICES", device}};
+    /* without descriptors for those that connect it says so 100,000 times a second */
+    const struct variable log[] = {
+        {"UCX_LOG_FILE", log_file}, {"UCX_LOG_FILE_SIZE", "1M"}, {"UCX_LOG_FILE_ROTATE", "1"}};
+    bound_descriptors();
+    set_defaults(variables, sizeof(variables) / sizeof(variables[0]));
     if (device[0] != '\0') {
-        setenv("UCX_NET_DEVICES", device, 0);
+        set_defaults(net, 1);
     }
-    /* NOLINTEND(concurrency-mt-unsafe) */
+    if (log_file != NULL) {
+        set_defaults(log, sizeof(log) / sizeof(log[0]));
+    }
 }

@@ -22,3 +22,34 @@ prlimit --pid "$agent" --nofile="$limit": || die "the limit cannot be put back"
 wait_for 60 ask a status >/dev/null || die "a command is not served though there are descriptors again"
 more_commits a 3 60 || die "commits do not go on after it"
 same_agent a "$agent" || die "the agent was restarted"
+
+# Not by the agent, but by those who connect to its port.
+port=$(sed -nE 's/.* is ready at (.*) \(pid .*/\1/p' "$(agent_log a)" | tail -1)
+prlimit --pid "$agent" --nofile=300: || skip "the limits of the agent cannot be changed"
+fault "descriptors used up from outside"
+python3 - "$port" >"$work/flood" <<'PY' &
+import socket, sys, time
+host, port = sys.argv[1].rsplit(":", 1)
+held = []
+while len(held) < 600:
+    s = socket.socket()
+    s.settimeout(2)
+    try:
+        s.connect((host, int(port)))
+    except OSError:
+        time.sleep(0.01)
+        continue
+    held.append(s)
+print("held", flush=True)
+time.sleep(3)
+PY
+flooder=$!
+wait_for 60 test -s "$work/flood" || die "the flood does not end"
+more_commits a 3 60 || die "commits do not go on while the port is flooded: $(tail -3 "$(agent_log a)")"
+wait "$flooder"
+prlimit --pid "$agent" --nofile="$limit": || die "the limit cannot be put back"
+wait_for 60 ask a status >/dev/null || die "a command is not served after the flood"
+more_commits a 3 60 || die "commits do not go on after the flood"
+same_agent a "$agent" || die "the agent was restarted"
+bytes=$(cat "$work/run/test/a/"{agent,keeper}.log "$work/run/test/a/ucx.log"* | wc -c)
+[ "$bytes" -lt 4000000 ] || die "$bytes bytes of log for it"
