@@ -47,7 +47,7 @@ static struct twins *twins_make(struct formation *f)
         struct roll *roll = &f->twins->rolls[i];
         roll->roots = calloc(f->world.shard_count, sizeof *roll->roots);
         roll->nodes = calloc(f->world.shard_count, sizeof *roll->nodes);
-        roll->heard = calloc(owners_total(&f->placement), sizeof *roll->heard);
+        roll->heard = calloc(owners_total(&f->placement) + (size_t)1, sizeof *roll->heard);
         made = roll->roots && roll->nodes && roll->heard;
     }
     if (!made) {
