@@ -48,9 +48,12 @@ no_reports() { ! compgen -G "$reports.*" >/dev/null || { head -n 60 "$reports".*
 trap finish EXIT
 
 pids_of() { pgrep -f -- "$1" | grep -vx $$; }
-end_all() {
-    local pid
-    for pid in $(pids_of "$work/"); do builtin kill -9 "$pid" 2>/dev/null; done
+end_all() { # also what one of them was just starting
+    local pid pids round
+    for round in 1 2 3 4 5; do
+        pids=$(pids_of "$work/") || return 0
+        for pid in $pids; do builtin kill -9 "$pid" 2>/dev/null; done
+    done
 }
 # What a test did, saw and promises goes to $TCK_LEDGER as one line of JSON, if that is set (tests/scenarios.py shows it).
 # fault WHAT: one was injected. Signals count by themselves, as one each time that kill is called.
