@@ -5,7 +5,7 @@
 small=$work/small
 settings=",\"catalog_dir\":\"$small/catalog\""
 mkdir "$small"
-at_end() { umount "$small" 2>/dev/null; }
+at_end() { umount -l "$small" 2>/dev/null; } # a process that was killed may not be gone yet
 with_room=no
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=64m none "$small" 2>/dev/null; then
     with_room=yes
