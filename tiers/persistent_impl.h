@@ -65,6 +65,7 @@ struct deletion {
     const char *what; /* the same as a path below the job directory, for the audit file */
     bool (*may_delete)(const void *ctx, const char *name);
     const void *ctx;
+    bool makes_room; /* also if there is none for the line in the audit file */
 };
 must_check tck_status_t delete_dir(const struct persistent *p, const struct deletion *deletion, struct error *err);
 /* Whether delete_dir would delete it. */

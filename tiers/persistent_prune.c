@@ -96,7 +96,9 @@ tck_status_t delete_dir(const struct persistent *p, const struct deletion *delet
     struct error outcome = {0};
     const char *what = deletion->what;
     tck_status_t status = audit_intent(p->audit, AUDIT_DELETE, what, err);
-    if (status != TCK_OK) {
+    if (status == TCK_ERR_NOSPC && deletion->makes_room) {
+        log_warn("%s is deleted to make room, of which there is none for the audit file", what);
+    } else if (status != TCK_OK) {
         return status;
     }
     outcome.code = empty_dir(deletion, &outcome);
@@ -169,11 +171,11 @@ static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, con
     status = version_manifest(p, dir_fd, version, &manifest, err);
     close(dir_fd);
     if (status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT) {
-        struct deletion deletion = {trash_fd, name, what, is_of_some_version, NULL};
+        struct deletion deletion = {trash_fd, name, what, is_of_some_version, NULL, false};
         return delete_dir(p, &deletion, err);
     }
     if (status == TCK_OK) {
-        struct deletion deletion = {trash_fd, name, what, is_of_version, &manifest};
+        struct deletion deletion = {trash_fd, name, what, is_of_version, &manifest, false};
         status = delete_dir(p, &deletion, err);
         manifest_free(&manifest);
     }

@@ -447,9 +447,9 @@ static void sweep_stage(const struct persistent *p, int parent_fd, const char *n
     tck_status_t status = TCK_OK;
     snprintf(aside, sizeof(aside), "%s%s", name, swept ? "" : SWEPT_SUFFIX);
     snprintf(what, sizeof(what), STAGE_DIR "/%s", aside);
-    struct deletion deletion = {parent_fd, aside, what, is_of_stage, NULL};
+    struct deletion deletion = {parent_fd, aside, what, is_of_stage, NULL, true};
     if (!swept) {
-        struct deletion whole = {parent_fd, name, what, is_of_stage, NULL};
+        struct deletion whole = {parent_fd, name, what, is_of_stage, NULL, true};
         status = delete_allowed(&whole, &err);
         status = status == TCK_OK ? set_aside(parent_fd, name, aside, &err) : status;
     }

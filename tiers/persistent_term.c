@@ -156,7 +156,7 @@ static tck_status_t lowest_free(const struct persistent *p, uint64_t at_least, u
     return TCK_OK;
 }
 
-tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint64_t *term_out, struct error *err)
+static tck_status_t claim_from(const struct persistent *p, uint64_t at_least, uint64_t *term_out, struct error *err)
 {
     uint64_t term = 0;
     tck_status_t status = lowest_free(p, at_least, &term, err);
@@ -174,6 +174,23 @@ tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint
         }
     }
     return error_set(err, TCK_ERR_BUSY, "claim a term: all up to %" PRIu64 " are taken", term - 1);
+}
+
+/* What fills the storage may be what drains of older terms left there: a term that is formed sweeps that away, and to
+ * be formed it must be claimed. Should one of those terms still live, it loses a drain and tries again. */
+tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint64_t *term_out, struct error *err)
+{
+    struct error ignored = {0};
+    uint64_t newest = 0;
+    tck_status_t status = claim_from(p, at_least, term_out, err);
+    if (status != TCK_ERR_NOSPC || newest_in(p->job_fd, &newest, &ignored) != TCK_OK) {
+        return status;
+    }
+    log_warn("no room to claim a term: what unfinished drains have left is removed");
+    if (persistent_sweep(p, newest, VERSION_NONE, &ignored) != TCK_OK) {
+        log_warn("it cannot be removed: %s", ignored.text);
+    }
+    return claim_from(p, at_least, term_out, err);
 }
 
 /* ---- notes ----------------------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
@@ -940,6 +941,44 @@ Test(persistent, claims_above_versions_whose_term_file_is_gone)
     make_version((struct version){4, 10});
     cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
     cr_assert_eq(term, 5);
+}
+
+/* Of a drain that nobody finished: all that there is room for. */
+static void fill_with_stage(const char *save)
+{
+    char path[512];
+    char block[4096] = {1};
+    snprintf(path, sizeof(path), "%s/" JOB "/stage", save);
+    cr_assert(mkdir(path, 0755) == 0 || errno == EEXIST);
+    snprintf(path, sizeof(path), "%s/" JOB "/stage/1-100", save);
+    cr_assert_eq(mkdir(path, 0755), 0);
+    snprintf(path, sizeof(path), "%s/" JOB "/stage/1-100/shard-00000000000000090000000000000001.safetensors", save);
+    int fd = open(path, O_WRONLY | O_CREAT, 0644);
+    cr_assert_geq(fd, 0);
+    while (write(fd, block, sizeof(block)) > 0) {
+    }
+    close(fd);
+}
+
+Test(persistent, a_claim_makes_room_of_what_unfinished_drains_have_left)
+{
+    char save[256];
+    struct error err = {0};
+    uint64_t term = 0;
+    struct stat st;
+    snprintf(save, sizeof(save), "%s", path_of("a/b/save"));
+    if (mount("none", save, "tmpfs", 0, "size=512k") < 0) {
+        cr_skip_test("cannot mount a tmpfs: %m");
+    }
+    reopen_tier();
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
+    fill_with_stage(save);
+    tck_status_t status = persistent_claim_term(tier, 1, &term, &err);
+    int left = stat(path_of("a/b/save/" JOB "/stage/1-100"), &st);
+    umount2(save, MNT_DETACH);
+    cr_assert_eq(status, TCK_OK, "%s", err.text);
+    cr_assert_gt(term, 1);
+    cr_assert_lt(left, 0);
 }
 
 static uint64_t claim(void)
