@@ -499,17 +499,25 @@ static void copy_eager(const struct saver *saver)
     }
 }
 
+const struct error *saver_forsaken(const struct saver *saver)
+{
+    static const struct error forsaken = {
+        TCK_ERR_UNREACHABLE, "agent and keeper of this node are gone, and its memory with them: nothing is "
+                             "saved here, and nothing commits, until the job is started again"};
+
+    return saver->forsaken && !atomic_load(&saver->session->connected) ? &forsaken : NULL;
+}
+
 /* Why no snapshot can be begun now, NULL if it can. A hung agent costs the block time once, not at every save. */
 static const struct error *obstacle(const struct saver *saver)
 {
     static const struct error gone = {TCK_ERR_UNREACHABLE, "the agent is gone; it is looked for"};
-    static const struct error forsaken = {
-        TCK_ERR_UNREACHABLE, "agent and keeper of this node are gone, and its memory with them: nothing is "
-                             "saved here, and nothing commits, until the job is started again"};
     static const struct error hung = {TCK_ERR_TIMEDOUT, "the agent still does not answer"};
 
     if (!atomic_load(&saver->session->connected)) {
-        return saver->forsaken ? &forsaken : &gone;
+        const struct error *forsaken = saver_forsaken(saver);
+
+        return forsaken != NULL ? forsaken : &gone;
     }
     return saver->agent_hung && atomic_load(&saver->session->board->agent_beat) == saver->hung_beat ? &hung : NULL;
 }

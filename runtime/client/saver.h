@@ -77,5 +77,8 @@ void saver_wait(struct saver *saver);
 /* Until records in host memory may change, and those on devices by what their streams are given from now on. */
 must_check tck_status_t saver_fence(struct saver *saver, struct error *err);
 bool saver_idle(struct saver *saver);
+/* Why nothing comes of what was saved: nobody is there to start the agent again. NULL as long as there is hope. With
+ * the lock held. */
+const struct error *saver_forsaken(const struct saver *saver);
 
 #endif

@@ -14,6 +14,7 @@
 struct progress {
     uint64_t begun, copied, failed; /* newest step of each kind */
     struct error failure;
+    const struct error *forsaken; /* NULL: the agent is there, or may come back */
 };
 
 static struct progress look(struct tck_client *client)
@@ -22,7 +23,8 @@ static struct progress look(struct tck_client *client)
     struct progress p;
 
     pthread_mutex_lock(&saver->lock);
-    p = (struct progress){saver->begun_step, saver->copied_step, saver->failed_step, saver->failure};
+    p = (struct progress){saver->begun_step, saver->copied_step, saver->failed_step, saver->failure,
+                          saver_forsaken(saver)};
     pthread_mutex_unlock(&saver->lock);
     return p;
 }
@@ -77,6 +79,10 @@ static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t st
     if (atomic_load(&client->session.board->failed_step) == step) {
         return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was refused or aborted%s", step,
                          lost_text(client, lost));
+    }
+    if (p.forsaken != NULL) {
+        return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " is not known to have come so far: %s", step,
+                         p.forsaken->text);
     }
     return TCK_ERR_BUSY;
 }

@@ -303,6 +303,20 @@ Test(client, waits_for_a_stage)
     tck_detach(t.client, 0);
 }
 
+Test(client, a_wait_ends_when_agent_and_keeper_are_gone)
+{
+    struct trainer t;
+    begin(&t);
+    save(&t, 4);
+    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    fake_agent_stop(&agent);
+    cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_DRAINED, PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "agent and keeper of this node are gone"), "%s",
+                       tck_errmsg(t.client));
+    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, 0)); /* what was known is not forgotten */
+    tck_detach(t.client, 0);
+}
+
 /* The agent sees a seal as soon as it is set, which is before the copy is over for the client. */
 Test(client, what_was_waited_for_is_also_copied)
 {
