@@ -88,7 +88,7 @@ TCK_API int tck_version_number(void);
 
 /* The caller's way to reach the other ranks: torch.distributed, MPI, Slurm's PMI. allgather puts len bytes of every
  * rank into out (world_size * len bytes, in rank order) and returns 0, or anything else when it failed. It is called
- * only from inside attach, register and restore, by the calling thread. */
+ * only from inside attach, register, restore and tck_save_last, by the calling thread. */
 typedef struct tck_oob {
     int (*allgather)(void *ctx, const void *in, void *out, size_t len);
     void *ctx;
@@ -263,9 +263,9 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step
 
 /* The end of a training: when it returns, this step is in storage, for the memory goes with the job. Collective. Saves
  * it, unless it was the last one saved; has the agents bring it to storage if only memory has it; waits, timeout_ms at
- * most, until drains under way are over, then for its own. If any node refused the step (no free slot, say), it is
- * saved once more in a new term. TCK_ERR_TIMEDOUT, or TCK_ERR_CANCELED if it was refused or aborted each time: what was
- * committed before is still there then. */
+ * most, until drains under way are over, then for its own. If any node refused the step (no free slot, say) or lost its
+ * memory, it is saved once more in a new term. TCK_ERR_TIMEDOUT, or TCK_ERR_CANCELED if it was refused or aborted each
+ * time: what was committed before is still there then. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_last(tck_client_t *client, uint64_t step, int timeout_ms);
 
 /* ---- restore ------------------------------------------------------------------------------------------------- */

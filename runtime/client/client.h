@@ -43,8 +43,9 @@ must_check tck_status_t client_attach(struct tck_client *client, const tck_attac
 must_check tck_status_t client_attach_anew(struct tck_client *client, struct error *err);
 /* register.c */
 must_check tck_status_t client_register(struct tck_client *client, struct error *err);
-/* Attach and register once more, with the records there are. Collective. */
-must_check tck_status_t client_begin_term(struct tck_client *client, struct error *err);
+/* Attach and register once more, with the records there are; to_restore: a restore of a given step comes next.
+ * Collective. */
+must_check tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struct error *err);
 /* restore.c */
 must_check tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out,
                                        struct error *err);

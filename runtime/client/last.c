@@ -1,27 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The end of a training: what memory has goes with the job, so the last step goes to storage. */
+ * The end of a training: what memory has goes with the job, so the last step goes to storage. The ranks go there in
+ * rounds, for a node that is lost may be known to one of them alone, and the others would wait for it in vain. */
 #include "base/clock.h"
 #include "client/client.h"
+#include "client/last_state.h"
 #include "reader/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
 
-#define LOOK_NS      50000000
-#define TRIES        3
-#define ASK_AGAIN_MS 2000 /* a drain that was asked for may have failed, or the question been lost */
+#define LOOK_NS  50000000
+#define TRIES    3
+#define ROUND_MS 2000 /* also when a drain is asked for again: it may have failed, or the question been lost */
 
-struct until {
-    uint64_t deadline_ms;
+struct last {
+    struct tck_client *client;
+    uint64_t step, deadline_ms;
     int timeout_ms;
+    enum { AWAITS_ROOM, AWAITS_COMMIT, AWAITS_STORAGE } phase;
 };
 
-static int left_ms(const struct until *until)
+static int left_ms(const struct last *last)
 {
     uint64_t now_ms = clock_ms();
 
-    return until->deadline_ms > now_ms ? (int)(until->deadline_ms - now_ms) : 0;
+    return last->deadline_ms > now_ms ? (int)(last->deadline_ms - now_ms) : 0;
+}
+
+static int round_ms(const struct last *last)
+{
+    int left = left_ms(last);
+
+    return left < ROUND_MS ? left : ROUND_MS;
 }
 
 /* Newest step that was saved; *skipped: nothing of it is there. */
@@ -36,108 +47,159 @@ static uint64_t newest_begun(struct saver *saver, bool *skipped)
     return step;
 }
 
+/* ---- the phases: TCK_ERR_BUSY is not yet, TCK_ERR_CANCELED not in this term ------------------------------------ */
+
 /* A save finds no room while those before it are undecided, or hold their slots for storage; and none may be tried
  * twice. */
-static void await_room(struct tck_client *client, uint64_t before, const struct until *until)
+static tck_status_t await_room(const struct last *last, uint64_t before)
 {
+    uint64_t end_ms = clock_ms() + (uint64_t)round_ms(last);
     struct error ignored;
     bool draining = true;
 
-    if (before > 0) {
-        (void)!client_wait(client, before, TCK_STAGE_COMMITTED, left_ms(until), &ignored);
+    if (before > 0 &&
+        client_wait(last->client, before, TCK_STAGE_COMMITTED, round_ms(last), &ignored) == TCK_ERR_TIMEDOUT) {
+        return TCK_ERR_BUSY;
     }
-    while (memory_is_draining(&client->session.config, &draining, &ignored) == TCK_OK && draining &&
-           left_ms(until) > 0) {
+    while (memory_is_draining(&last->client->session.config, &draining, &ignored) == TCK_OK && draining) {
+        if (clock_ms() >= end_ms) {
+            return TCK_ERR_BUSY;
+        }
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
+    return TCK_OK;
 }
 
-static tck_status_t await_published(struct tck_client *client, uint64_t step, const struct until *until,
-                                    struct error *err)
-{
-    tck_status_t status = client_wait(client, step, TCK_STAGE_DRAINED, 0, err);
-
-    while (status == TCK_ERR_TIMEDOUT && left_ms(until) > 0) {
-        int left = left_ms(until);
-        struct version wanted;
-
-        status = memory_ask_drain(&client->session.config, &wanted, err);
-        if (status != TCK_OK && status != TCK_ERR_UNREACHABLE) { /* an agent that is away comes back */
-            return status;
-        }
-        status = client_wait(client, step, TCK_STAGE_DRAINED, left < ASK_AGAIN_MS ? left : ASK_AGAIN_MS, err);
-    }
-    if (status == TCK_ERR_TIMEDOUT) {
-        return error_set(err, status,
-                         "step %" PRIu64 " is committed, and not in storage after %d ms: the agents' logs say why",
-                         step, until->timeout_ms);
-    }
-    return status;
-}
-
-static tck_status_t older(uint64_t before, uint64_t step, struct error *err)
-{
-    return error_set(err, TCK_ERR_INVAL, "step %" PRIu64 " cannot be the last, step %" PRIu64 " was saved after it",
-                     step, before);
-}
-
-static tck_status_t save_and_publish(struct tck_client *client, uint64_t step, const struct until *until,
-                                     struct error *err)
+/* Unless the step is the last one that was saved. */
+static tck_status_t save_once(const struct last *last, struct error *err)
 {
     bool skipped = false;
-    uint64_t before = newest_begun(&client->saver, &skipped);
-    tck_status_t status = tck_fence(client);
+    uint64_t before = newest_begun(&last->client->saver, &skipped);
+    tck_status_t status = tck_fence(last->client);
 
-    if (status == TCK_OK && (before < step || skipped)) {
-        await_room(client, before, until);
-        status = tck_snapshot(client, step, TCK_SAVE_STORAGE);
+    if (before > last->step) {
+        return error_set(err, TCK_ERR_INVAL, "step %" PRIu64 " cannot be the last, step %" PRIu64 " was saved after it",
+                         last->step, before);
     }
+    if (status != TCK_OK || (before == last->step && !skipped)) {
+        return status;
+    }
+    status = await_room(last, before);
     if (status == TCK_OK) {
-        status = tck_fence(client);
+        status = tck_snapshot(last->client, last->step, TCK_SAVE_STORAGE);
     }
-    if (status != TCK_OK) {
-        return status; /* its text is the client's */
-    }
-    status = client_wait(client, step, TCK_STAGE_COMMITTED, left_ms(until), err);
-    return status == TCK_OK ? await_published(client, step, until, err) : status;
+    return status == TCK_OK ? tck_fence(last->client) : status;
 }
 
-/* A step that was refused or aborted on any node cannot be saved a second time in the same term. */
-static tck_status_t worst_of(const struct tck_client *client, tck_status_t mine, bool *again_out, struct error *err)
+static tck_status_t await_commit(const struct last *last, struct error *err)
 {
-    uint32_t world_size = client->oob.world_size;
-    uint8_t *all = calloc(world_size, 1), again = mine == TCK_ERR_CANCELED, over = mine != TCK_OK && !again;
-    uint8_t sent = (uint8_t)(again | over << 1), worst = 0;
-    tck_status_t status =
-        all == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what became of %u ranks", world_size) : TCK_OK;
+    tck_status_t status = client_wait(last->client, last->step, TCK_STAGE_COMMITTED, round_ms(last), err);
 
-    status = oob_exchange(&client->oob, status, &sent, all, sizeof(sent), err);
-    for (uint32_t r = 0; r < world_size && status == TCK_OK; r++) {
-        worst |= all[r];
+    return status == TCK_ERR_TIMEDOUT ? TCK_ERR_BUSY : status;
+}
+
+static tck_status_t await_storage(const struct last *last, struct error *err)
+{
+    tck_status_t status = client_wait(last->client, last->step, TCK_STAGE_DRAINED, 0, err);
+    struct version wanted;
+
+    if (status != TCK_ERR_TIMEDOUT) {
+        return status;
+    }
+    status = memory_ask_drain(&last->client->session.config, &wanted, err);
+    if (status != TCK_OK && status != TCK_ERR_UNREACHABLE) { /* an agent that is away comes back */
+        return status;
+    }
+    status = client_wait(last->client, last->step, TCK_STAGE_DRAINED, round_ms(last), err);
+    return status == TCK_ERR_TIMEDOUT ? TCK_ERR_BUSY : status;
+}
+
+static tck_status_t too_late(const struct last *last, struct error *err)
+{
+    static const char *const what[] = {
+        [AWAITS_ROOM] = "not saved, for steps before it are on their way to storage, and not there",
+        [AWAITS_COMMIT] = "saved, and not committed",
+        [AWAITS_STORAGE] = "committed, and not in storage",
+    };
+
+    return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is %s after %d ms: the agents' logs say why", last->step,
+                     what[last->phase], last->timeout_ms);
+}
+
+/* As far as it comes in one round. */
+static tck_status_t advance(struct last *last, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    if (last->phase == AWAITS_ROOM) {
+        status = save_once(last, err);
+        last->phase = status == TCK_OK ? AWAITS_COMMIT : AWAITS_ROOM;
+    }
+    if (status == TCK_OK && last->phase == AWAITS_COMMIT) {
+        status = await_commit(last, err);
+        last->phase = status == TCK_OK ? AWAITS_STORAGE : AWAITS_COMMIT;
+    }
+    if (status == TCK_OK) {
+        status = await_storage(last, err);
+    }
+    return status == TCK_ERR_BUSY && left_ms(last) == 0 ? too_late(last, err) : status;
+}
+
+/* ---- with the other ranks ------------------------------------------------------------------------------------ */
+
+static tck_status_t exchange_states(const struct last *last, tck_status_t mine, enum last_state *all_out,
+                                    struct error *err)
+{
+    const struct oob *oob = &last->client->oob;
+    uint8_t *all = calloc(oob->world_size, 1), sent = (uint8_t)last_state_of(mine);
+    tck_status_t status =
+        all == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what became of %u ranks", oob->world_size) : TCK_OK;
+
+    status = oob_exchange(oob, status, &sent, all, sizeof(sent), err);
+    if (status == TCK_OK) {
+        *all_out = last_state_of_all(all, oob->world_size);
     }
     free(all);
-    *again_out = worst == 1;
-    if (status == TCK_OK && mine == TCK_OK && worst > 1) {
-        status = error_set(err, TCK_ERR_CANCELED, "another rank could not save the last step");
-    }
     return status;
+}
+
+/* Rounds until the step is in storage for all ranks, or cannot come there in this term: *all_out. *mine_out: what
+ * became of it here, with its text in err. */
+static tck_status_t go_rounds(struct last *last, tck_status_t *mine_out, enum last_state *all_out, struct error *err)
+{
+    tck_status_t mine, status;
+
+    last->phase = AWAITS_ROOM;
+    do {
+        mine = advance(last, err);
+        status = exchange_states(last, mine, all_out, err);
+    } while (status == TCK_OK && *all_out == LAST_PENDING);
+    *mine_out = mine;
+    return status;
+}
+
+static tck_status_t of_another(enum last_state all, struct error *err)
+{
+    return all == LAST_SAVED ? TCK_OK : error_set(err, TCK_ERR_CANCELED, "another rank could not save the last step");
 }
 
 tck_status_t client_save_last(struct tck_client *client, uint64_t step, int timeout_ms, struct error *err)
 {
-    const struct until until = {clock_ms() + (uint64_t)timeout_ms, timeout_ms};
-    bool skipped = false, again = true;
-    uint64_t before = newest_begun(&client->saver, &skipped);
+    struct last last = {
+        .client = client, .step = step, .deadline_ms = clock_ms() + (uint64_t)timeout_ms, .timeout_ms = timeout_ms};
+    enum last_state all = LAST_REFUSED;
     tck_status_t mine = TCK_OK, status = TCK_OK;
 
-    for (int i = 0; i < TRIES && status == TCK_OK && again; i++) {
+    for (int i = 0; i < TRIES && status == TCK_OK && all == LAST_REFUSED; i++) {
         if (i > 0) {
-            status = client_begin_term(client, err);
+            status = client_begin_term(client, false, err);
         }
         if (status == TCK_OK) {
-            mine = before > step ? older(before, step, err) : save_and_publish(client, step, &until, err);
-            status = worst_of(client, mine, &again, err);
+            status = go_rounds(&last, &mine, &all, err);
         }
     }
-    return mine == TCK_OK ? status : mine;
+    if (status != TCK_OK) {
+        return status;
+    }
+    return mine != TCK_OK && mine != TCK_ERR_BUSY ? mine : of_another(all, err);
 }

@@ -241,7 +241,7 @@ tck_status_t client_register(struct tck_client *client, struct error *err)
     return register_with_all(client, build_layout(client, err), err);
 }
 
-tck_status_t client_begin_term(struct tck_client *client, struct error *err)
+tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struct error *err)
 {
     struct save_counts counts = client->saver.counts;
     tck_status_t status;
@@ -250,7 +250,7 @@ tck_status_t client_begin_term(struct tck_client *client, struct error *err)
     client->state = CLIENT_FAILED;
     client->asked = false;
     status = client_attach_anew(client, err);
-    client->session.will_ask = true; /* a term is begun anew for that alone */
+    client->session.will_ask = to_restore;
     if (status == TCK_OK) {
         status = register_with_all(client, TCK_OK, err);
     }

@@ -480,7 +480,7 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
             return tried;
         }
         if (status == TCK_OK && intent.new_term) {
-            status = client_begin_term(client, &failure);
+            status = client_begin_term(client, true, &failure);
         }
         if (status != TCK_OK) {
             *err = failure;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The last step of a training is in storage when tck_save_last returns: a step that was not due, one that only memory had,
-# one that was on its way to storage, or one around which the coordinator's agent is killed.
+# one that was on its way to storage, or one around which the coordinator's agent or a whole node's memory is killed.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"slots":2'
 storage_interval=5
@@ -29,11 +29,27 @@ train 12 --step-ms 300
 wait_for 60 said 0 '^STEP 11' || die "no step 11: $(out 0)"
 kill -9 "$(agent_pid a)"
 ended 12 10
+train 14 --step-ms 300
+wait_for 60 said 0 '^STEP 13' || die "no step 13: $(out 0)"
+kill_node b # with its keeper: what is left is what the trainers have
+ended 14 12
+train 16 --step-ms 300
+wait_for 60 said 0 '^STEP 15' || die "no step 15: $(out 0)"
+kill_node a # the coordinator's, while step 15 is on its way to storage
+ended 16 14
 begin 2
-run_on a "0" --twins 2 --steps 12 --done
-run_on b "1" --twins 2 --steps 12 --done
+run_on a "0" --twins 2 --steps 16 --done
+run_on b "1" --twins 2 --steps 16 --done
 all_end
-for rank in 0 1; do must_say $rank '^RESTORED .*step=12 '; done
+for rank in 0 1; do must_say $rank '^RESTORED .*step=16 '; done
+
+job=alone # nothing is left of what it has saved
+begin 1
+run_on a "0" --steps 3 --step-ms 300 --save-last --done
+wait_for 60 said 0 '^STEP 2' || die "no step 2: $(out 0)"
+kill_node a
+all_end
+must_say 0 '^LAST 3$'
 
 # A storage that cannot be written to is named as what it waited for.
 job=full
