@@ -20,6 +20,19 @@ static uint64_t newest_step_seen(const struct recover *r)
     return plan ? plan->newest_seen.step : 0;
 }
 
+static void tell_all(struct formation *f, const struct wire_readable *m)
+{
+    struct writer w = writer_new(0);
+    wire_readable_encode(m, &w);
+    for (uint32_t n = 0; n < f->world.node_count; n++) {
+        if (n != f->self) {
+            exchange_send(f, n, WIRE_READABLE, &w);
+        }
+    }
+    writer_free(&w);
+    restore_readable(f, m);
+}
+
 static void say_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
 {
     struct formation *f = r->f;
@@ -29,15 +42,7 @@ static void say_readable(struct recover *r, tck_status_t outcome, struct version
                               .version = version,
                               .newest_step = newest_step_seen(r)};
     snprintf(m.reason, sizeof m.reason, "%s", reason);
-    struct writer w = writer_new(0);
-    wire_readable_encode(&m, &w);
-    for (uint32_t n = 0; n < f->world.node_count; n++) {
-        if (n != f->self) {
-            exchange_send(f, n, WIRE_READABLE, &w);
-        }
-    }
-    writer_free(&w);
-    restore_readable(f, &m);
+    tell_all(f, &m);
 }
 
 /* Newest commit that any agent knew of: a node may give up what is newer, never that. */
@@ -401,15 +406,7 @@ static void answer_otherwise(struct formation *f, uint64_t step, tck_status_t ou
 {
     struct wire_readable m = {.term = f->world.term, .asked_step = step, .outcome = outcome};
     snprintf(m.reason, sizeof m.reason, "%s", reason);
-    struct writer w = writer_new(0);
-    wire_readable_encode(&m, &w);
-    for (uint32_t n = 0; n < f->world.node_count; n++) {
-        if (n != f->self) {
-            exchange_send(f, n, WIRE_READABLE, &w);
-        }
-    }
-    writer_free(&w);
-    restore_readable(f, &m);
+    tell_all(f, &m);
 }
 
 static bool all_registered(const struct formation *f)

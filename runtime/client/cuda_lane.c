@@ -506,7 +506,11 @@ tck_status_t lane_start(struct lane *lane, struct error *err)
     return explain(lane, rc, "wait for the training's stream", err);
 }
 
-tck_status_t lane_digest(struct lane *lane, uint32_t shard, struct error *err)
+/* One of the three below; nothing if no digests are made. */
+typedef int digest_call(struct lane *lane, uint32_t shard);
+
+static tck_status_t on_digests(struct lane *lane, digest_call *call, uint32_t shard, const char *what,
+                               struct error *err)
 {
     struct cuda_place before;
     tck_status_t status = lane->digests == NULL ? TCK_OK : come_in(lane, &before, err);
@@ -515,37 +519,41 @@ tck_status_t lane_digest(struct lane *lane, uint32_t shard, struct error *err)
     if (status != TCK_OK || lane->digests == NULL) {
         return status;
     }
-    rc = device_digest_make(&lane->digests[shard], lane->calls, lane->sides[0].stream);
+    rc = call(lane, shard);
     lane->calls->leave(&before);
-    return explain(lane, rc, "make digests", err);
+    return explain(lane, rc, what, err);
+}
+
+static int make_digest(struct lane *lane, uint32_t shard)
+{
+    return device_digest_make(&lane->digests[shard], lane->calls, lane->sides[0].stream);
+}
+
+static int mark_digested(struct lane *lane, uint32_t shard)
+{
+    (void)shard;
+    return lane->calls->event_record(lane->known, lane->sides[0].stream);
+}
+
+static int await_digested(struct lane *lane, uint32_t shard)
+{
+    (void)shard;
+    return lane->calls->event_sync(lane->known);
+}
+
+tck_status_t lane_digest(struct lane *lane, uint32_t shard, struct error *err)
+{
+    return on_digests(lane, make_digest, shard, "make digests", err);
 }
 
 tck_status_t lane_digested(struct lane *lane, struct error *err)
 {
-    struct cuda_place before;
-    tck_status_t status = lane->digests == NULL ? TCK_OK : come_in(lane, &before, err);
-    int rc;
-
-    if (status != TCK_OK || lane->digests == NULL) {
-        return status;
-    }
-    rc = lane->calls->event_record(lane->known, lane->sides[0].stream);
-    lane->calls->leave(&before);
-    return explain(lane, rc, "end the digests", err);
+    return on_digests(lane, mark_digested, 0, "end the digests", err);
 }
 
 tck_status_t lane_await_digests(struct lane *lane, struct error *err)
 {
-    struct cuda_place before;
-    tck_status_t status = lane->digests == NULL ? TCK_OK : come_in(lane, &before, err);
-    int rc;
-
-    if (status != TCK_OK || lane->digests == NULL) {
-        return status;
-    }
-    rc = lane->calls->event_sync(lane->known);
-    lane->calls->leave(&before);
-    return explain(lane, rc, "make digests", err);
+    return on_digests(lane, await_digested, 0, "make digests", err);
 }
 
 /* What all moves of a list have in common. */
