@@ -18,6 +18,7 @@
 
 #define RETURN_FIRST_MS 50 /* pause before trying to come back to the agent, doubled each time up to */
 #define RETURN_LAST_MS  2000
+#define FORSAKEN_MS     5000 /* nobody there for so long: nobody will start the agent again */
 
 /* ---- the end of a snapshot ----------------------------------------------------------------------------------- */
 
@@ -386,16 +387,30 @@ static void note_forsaken(struct saver *saver, bool forsaken)
     pthread_mutex_unlock(&saver->lock);
 }
 
+/* Without a keeper somebody else may look after the agent, systemd say, and need a moment to start it again. */
+static bool is_forsaken(struct saver *saver)
+{
+    uint64_t now_ms = clock_ms();
+
+    if (!agent_is_nowhere(&saver->session->config)) {
+        saver->nowhere_ms = 0;
+        return false;
+    }
+    saver->nowhere_ms = saver->nowhere_ms == 0 ? now_ms : saver->nowhere_ms;
+    return now_ms - saver->nowhere_ms >= FORSAKEN_MS;
+}
+
 /* One try to come back; how long to wait before the next. */
 static int try_return(struct saver *saver, int pause_ms)
 {
     struct error err = {0};
 
     if (come_back(saver, &err) == TCK_OK) {
+        saver->nowhere_ms = 0;
         note_forsaken(saver, false);
         return RETURN_FIRST_MS;
     }
-    note_forsaken(saver, agent_forsaken(&saver->session->config));
+    note_forsaken(saver, is_forsaken(saver));
     log_debug("rank %u: the agent is not back: %s", saver->session->rank, err.text);
     return pause_ms * 2 > RETURN_LAST_MS ? RETURN_LAST_MS : pause_ms * 2;
 }
@@ -549,6 +564,7 @@ static tck_status_t enter(struct saver *saver, uint64_t step, bool to_storage, b
         return TCK_OK;
     }
     saver->step = step;
+    saver->failed_step = saver->failed_step == step ? 0 : saver->failed_step; /* this time it was not skipped */
     saver->to_storage = to_storage;
     saver->deadline_ms = clock_ms() + saver->session->config.block_time_ms;
     saver->counts.started++;

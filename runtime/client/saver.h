@@ -44,7 +44,8 @@ struct saver {
     bool running;
     int wake_fd;          /* eventfd: there is a snapshot, or stop */
     uint64_t asked_step;  /* newest that slots were asked for, */
-    uint64_t sealed_step; /* newest whose slots were filled and sealed: of the thread alone; 0: none */
+    uint64_t sealed_step; /* newest whose slots were filled and sealed; 0: none */
+    uint64_t nowhere_ms;  /* since when there is neither agent nor keeper, 0: there is; all three of the thread alone */
 
     pthread_mutex_t lock; /* of all below; never held while waiting for anything but idle */
     pthread_cond_t idle;

@@ -381,17 +381,17 @@ tck_status_t agent_connect_or_start(const struct config *config, int *fd_out, st
     return status == TCK_OK ? status : error_prefix(err, "agent in %s", dir);
 }
 
-bool agent_forsaken(const struct config *config)
+bool agent_is_nowhere(const struct config *config)
 {
     char dir[CONFIG_PATH];
     struct error err;
     int dir_fd = -1;
-    bool forsaken;
+    bool nowhere;
 
     if (agent_dir(config, dir, &err) != TCK_OK || ipc_open_dir(dir, &dir_fd, &err) != TCK_OK) {
         return false;
     }
-    forsaken = nobody_lives(dir_fd);
+    nowhere = nobody_lives(dir_fd);
     close(dir_fd);
-    return forsaken;
+    return nowhere;
 }

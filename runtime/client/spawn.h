@@ -17,6 +17,6 @@ must_check tck_status_t agent_connect(const struct config *config, int *fd_out, 
 must_check tck_status_t agent_connect_or_start(const struct config *config, int *fd_out, struct error *err);
 
 /* Neither an agent of this node lives nor the keeper that would start one. */
-bool agent_forsaken(const struct config *config);
+bool agent_is_nowhere(const struct config *config);
 
 #endif
