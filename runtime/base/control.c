@@ -9,16 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ANSWER_MS 120000 /* verify reads all memory, plan asks all nodes */
-
-static tck_status_t exchange(int fd, const char *text, json_t **out, struct error *err)
+static tck_status_t exchange(int fd, const char *text, int answer_ms, json_t **out, struct error *err)
 {
     struct ipc_frame frame;
     tck_status_t status = ipc_send(fd, MSG_CONTROL, text, strlen(text), NULL, 0, 1000, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = ipc_recv(fd, ANSWER_MS, &frame, err);
+    status = ipc_recv(fd, answer_ms, &frame, err);
     if (status != TCK_OK) {
         return error_prefix(err, "waiting for the agent's answer");
     }
@@ -31,7 +29,8 @@ static tck_status_t exchange(int fd, const char *text, json_t **out, struct erro
     return status;
 }
 
-tck_status_t control_ask(const struct config *config, const char *op, json_t *request, json_t **out, struct error *err)
+tck_status_t control_ask(const struct config *config, const char *op, json_t *request, int answer_ms, json_t **out,
+                         struct error *err)
 {
     char path[3 * CONFIG_PATH];
     snprintf(path, sizeof path, "%s/%s/%s/agent.sock", config->runtime_dir, config->job, config->node);
@@ -47,7 +46,7 @@ tck_status_t control_ask(const struct config *config, const char *op, json_t *re
         free(text);
         return error_prefix(err, "no agent of job %s answers on node %s", config->job, config->node);
     }
-    status = exchange(fd, text, out, err);
+    status = exchange(fd, text, answer_ms, out, err);
     close(fd);
     free(text);
     return status;

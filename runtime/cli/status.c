@@ -95,7 +95,7 @@ static json_t *ask_good(const struct cli *cli, const char *op, json_t *request)
 {
     json_t *answer = NULL;
     struct error err;
-    if (control_ask(&cli->config, op, request, &answer, &err) != TCK_OK) {
+    if (control_ask(&cli->config, op, request, CONTROL_MS, &answer, &err) != TCK_OK) {
         (void)cli_fail(cli, &err);
         return NULL;
     }

@@ -101,7 +101,7 @@ static void verify_memory(const struct cli *cli, bool must, struct verdict *verd
 {
     json_t *answer = NULL;
     struct error err;
-    tck_status_t status = control_ask(&cli->config, "verify", NULL, &answer, &err);
+    tck_status_t status = control_ask(&cli->config, "verify", NULL, CONTROL_MS, &answer, &err);
     if (status != TCK_OK) {
         bool absent = status == TCK_ERR_NOENT || status == TCK_ERR_UNREACHABLE;
         if (!absent || must) {
@@ -195,7 +195,7 @@ static struct version pinned(const struct cli *cli)
     json_t *answer = NULL;
     struct error err;
     struct version v = VERSION_NONE;
-    if (control_ask(&cli->config, "status", NULL, &answer, &err) == TCK_OK) {
+    if (control_ask(&cli->config, "status", NULL, CONTROL_MS, &answer, &err) == TCK_OK) {
         const json_t *committed = json_get(answer, "committed");
         v = (struct version){number_of(committed, "term"), number_of(committed, "step")};
         json_free(answer);

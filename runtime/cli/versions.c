@@ -88,7 +88,7 @@ int cli_ls(const struct cli *cli)
     json_add_bool(answer, "ok", true);
     json_add(answer, "published", published_json(list, count));
     free(list);
-    bool asked = control_ask(&cli->config, "catalog", NULL, &agent, &err) == TCK_OK && flag_of(agent, "ok");
+    bool asked = control_ask(&cli->config, "catalog", NULL, CONTROL_MS, &agent, &err) == TCK_OK && flag_of(agent, "ok");
     if (asked) {
         json_add(answer, "memory", copy_of(json_get(agent, "versions")));
     }
@@ -127,7 +127,7 @@ static uint64_t term_of_step(const struct cli *cli, uint64_t step)
     json_t *answer = NULL;
     struct error err;
     uint64_t term = 0;
-    if (control_ask(&cli->config, "catalog", NULL, &answer, &err) != TCK_OK) {
+    if (control_ask(&cli->config, "catalog", NULL, CONTROL_MS, &answer, &err) != TCK_OK) {
         return 0;
     }
     for (const json_t *row = json_first(json_get(answer, "versions")); row; row = json_next(row)) {
@@ -166,7 +166,7 @@ int cli_show(const struct cli *cli)
     json_add_u64(request, "step", v.step);
     json_t *answer = NULL;
     struct error err;
-    if (control_ask(&cli->config, "show", request, &answer, &err) != TCK_OK) {
+    if (control_ask(&cli->config, "show", request, CONTROL_MS, &answer, &err) != TCK_OK) {
         return cli_fail(cli, &err);
     }
     if (!flag_of(answer, "ok") || json_len(json_get(answer, "shards")) == 0) {
@@ -220,7 +220,7 @@ int cli_plan(const struct cli *cli)
     }
     json_t *answer = NULL;
     struct error err;
-    if (control_ask(&cli->config, "plan", request, &answer, &err) != TCK_OK) {
+    if (control_ask(&cli->config, "plan", request, CONTROL_MS, &answer, &err) != TCK_OK) {
         return cli_fail(cli, &err);
     }
     if (!flag_of(answer, "ok")) {

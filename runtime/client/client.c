@@ -421,6 +421,9 @@ tck_status_t tck_save_last(tck_client_t *client, uint64_t step, int timeout_ms)
 {
     tck_status_t status = check_state(client, CLIENT_REGISTERED);
 
+    if (status == TCK_OK && (step == 0 || step == TCK_NEWEST)) {
+        status = error_set(&client->error, TCK_ERR_INVAL, "step %" PRIu64 " cannot be saved", step);
+    }
     if (status == TCK_OK && timeout_ms < 0) {
         status = error_set(&client->error, TCK_ERR_INVAL, "negative time-out %d", timeout_ms);
     }

@@ -19,6 +19,7 @@ struct last {
     uint64_t step, deadline_ms;
     int timeout_ms;
     enum { AWAITS_ROOM, AWAITS_COMMIT, AWAITS_STORAGE } phase;
+    struct error refused; /* why the agent does not drain, by its newest answer */
 };
 
 static int left_ms(const struct last *last)
@@ -35,6 +36,23 @@ static int round_ms(const struct last *last)
     return left < ROUND_MS ? left : ROUND_MS;
 }
 
+/* It hangs, or is being started again: worth another round. */
+static bool agent_is_away(tck_status_t answer)
+{
+    return answer == TCK_ERR_UNREACHABLE || answer == TCK_ERR_TIMEDOUT || answer == TCK_ERR_NOENT;
+}
+
+/* It is looked for, and a save would be skipped. */
+static bool may_come_back(struct saver *saver)
+{
+    bool may;
+
+    pthread_mutex_lock(&saver->lock);
+    may = !atomic_load(&saver->session->connected) && saver_forsaken(saver) == NULL;
+    pthread_mutex_unlock(&saver->lock);
+    return may;
+}
+
 /* Newest step that was saved; *skipped: nothing of it is there. */
 static uint64_t newest_begun(struct saver *saver, bool *skipped)
 {
@@ -49,19 +67,29 @@ static uint64_t newest_begun(struct saver *saver, bool *skipped)
 
 /* ---- the phases: TCK_ERR_BUSY is not yet, TCK_ERR_CANCELED not in this term ------------------------------------ */
 
-/* A save finds no room while those before it are undecided, or hold their slots for storage; and none may be tried
- * twice. */
-static tck_status_t await_room(const struct last *last, uint64_t before)
+/* A save finds no room while those before it are undecided, or hold their slots for storage, and is skipped while the
+ * agent is away; and none may be tried twice. */
+static bool has_room(const struct last *last, uint64_t before, int answer_ms)
 {
-    uint64_t end_ms = clock_ms() + (uint64_t)round_ms(last);
+    struct tck_client *client = last->client;
     struct error ignored;
     bool draining = true;
+    tck_status_t status;
 
-    if (before > 0 &&
-        client_wait(last->client, before, TCK_STAGE_COMMITTED, round_ms(last), &ignored) == TCK_ERR_TIMEDOUT) {
-        return TCK_ERR_BUSY;
+    if (may_come_back(&client->saver) ||
+        (before > 0 && client_wait(client, before, TCK_STAGE_COMMITTED, 0, &ignored) == TCK_ERR_TIMEDOUT)) {
+        return false;
     }
-    while (memory_is_draining(&last->client->session.config, &draining, &ignored) == TCK_OK && draining) {
+    status = memory_is_draining(&client->session.config, answer_ms, &draining, &ignored);
+    return status == TCK_OK ? !draining : status != TCK_ERR_TIMEDOUT;
+}
+
+static tck_status_t await_room(const struct last *last, uint64_t before)
+{
+    int slice_ms = round_ms(last);
+    uint64_t end_ms = clock_ms() + (uint64_t)slice_ms;
+
+    while (!has_room(last, before, slice_ms)) {
         if (clock_ms() >= end_ms) {
             return TCK_ERR_BUSY;
         }
@@ -98,7 +126,7 @@ static tck_status_t await_commit(const struct last *last, struct error *err)
     return status == TCK_ERR_TIMEDOUT ? TCK_ERR_BUSY : status;
 }
 
-static tck_status_t await_storage(const struct last *last, struct error *err)
+static tck_status_t await_storage(struct last *last, struct error *err)
 {
     tck_status_t status = client_wait(last->client, last->step, TCK_STAGE_DRAINED, 0, err);
     struct version wanted;
@@ -106,8 +134,10 @@ static tck_status_t await_storage(const struct last *last, struct error *err)
     if (status != TCK_ERR_TIMEDOUT) {
         return status;
     }
-    status = memory_ask_drain(&last->client->session.config, &wanted, err);
-    if (status != TCK_OK && status != TCK_ERR_UNREACHABLE) { /* an agent that is away comes back */
+    last->refused = (struct error){0};
+    status = memory_ask_drain(&last->client->session.config, round_ms(last), &wanted, &last->refused);
+    if (status != TCK_OK && !agent_is_away(status)) {
+        *err = last->refused;
         return status;
     }
     status = client_wait(last->client, last->step, TCK_STAGE_DRAINED, round_ms(last), err);
@@ -117,13 +147,15 @@ static tck_status_t await_storage(const struct last *last, struct error *err)
 static tck_status_t too_late(const struct last *last, struct error *err)
 {
     static const char *const what[] = {
-        [AWAITS_ROOM] = "not saved, for steps before it are on their way to storage, and not there",
+        [AWAITS_ROOM] = "not saved, for steps before it are on their way to storage, or the agent is away,",
         [AWAITS_COMMIT] = "saved, and not committed",
         [AWAITS_STORAGE] = "committed, and not in storage",
     };
+    const char *why =
+        last->phase == AWAITS_STORAGE && last->refused.code != TCK_OK ? last->refused.text : "the agents' logs say why";
 
-    return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is %s after %d ms: the agents' logs say why", last->step,
-                     what[last->phase], last->timeout_ms);
+    return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is %s after %d ms: %s", last->step, what[last->phase],
+                     last->timeout_ms, why);
 }
 
 /* As far as it comes in one round. */
@@ -178,9 +210,13 @@ static tck_status_t go_rounds(struct last *last, tck_status_t *mine_out, enum la
     return status;
 }
 
-static tck_status_t of_another(enum last_state all, struct error *err)
+/* All ranks end with the same error, or with their own. */
+static tck_status_t explain(const struct last *last, tck_status_t mine, enum last_state all, struct error *err)
 {
-    return all == LAST_SAVED ? TCK_OK : error_set(err, TCK_ERR_CANCELED, "another rank could not save the last step");
+    if (all == LAST_SAVED) {
+        return TCK_OK;
+    }
+    return oob_agree(&last->client->oob, mine == TCK_ERR_BUSY ? TCK_OK : mine, err);
 }
 
 tck_status_t client_save_last(struct tck_client *client, uint64_t step, int timeout_ms, struct error *err)
@@ -201,5 +237,5 @@ tck_status_t client_save_last(struct tck_client *client, uint64_t step, int time
     if (status != TCK_OK) {
         return status;
     }
-    return mine != TCK_OK && mine != TCK_ERR_BUSY ? mine : of_another(all, err);
+    return explain(&last, mine, all, err);
 }

@@ -243,10 +243,11 @@ tck_status_t client_register(struct tck_client *client, struct error *err)
 
 tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struct error *err)
 {
-    struct save_counts counts = client->saver.counts;
+    struct save_counts counts;
     tck_status_t status;
 
     saver_stop(&client->saver);
+    counts = client->saver.counts;
     client->state = CLIENT_FAILED;
     client->asked = false;
     status = client_attach_anew(client, err);

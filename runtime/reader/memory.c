@@ -22,11 +22,11 @@ static struct version version_in(const json_t *answer, const char *key)
 }
 
 /* The answer, if it is a good one. */
-static tck_status_t ask(const struct config *config, const char *op, json_t **out, struct error *err)
+static tck_status_t ask(const struct config *config, const char *op, int answer_ms, json_t **out, struct error *err)
 {
     json_t *answer = NULL;
     bool good = false;
-    tck_status_t status = control_ask(config, op, NULL, &answer, err);
+    tck_status_t status = control_ask(config, op, NULL, answer_ms, &answer, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -41,11 +41,11 @@ static tck_status_t ask(const struct config *config, const char *op, json_t **ou
     return TCK_OK;
 }
 
-static tck_status_t look(const struct config *config, struct version *published_out, bool *draining_out,
+static tck_status_t look(const struct config *config, int answer_ms, struct version *published_out, bool *draining_out,
                          struct error *err)
 {
     json_t *answer = NULL;
-    tck_status_t status = ask(config, "status", &answer, err);
+    tck_status_t status = ask(config, "status", answer_ms, &answer, err);
     if (status == TCK_OK) {
         *published_out = version_in(answer, "published");
         *draining_out = !version_none(version_in(answer, "draining"));
@@ -61,7 +61,7 @@ static tck_status_t wait_published(const struct config *config, struct version w
     while (clock_ms() - busy_ms < IDLE_MAX_MS) {
         struct version published = VERSION_NONE;
         bool draining = false;
-        tck_status_t status = look(config, &published, &draining, err);
+        tck_status_t status = look(config, CONTROL_MS, &published, &draining, err);
         if (status != TCK_OK) {
             return status;
         }
@@ -76,10 +76,10 @@ static tck_status_t wait_published(const struct config *config, struct version w
                      wanted.term, wanted.step);
 }
 
-tck_status_t memory_ask_drain(const struct config *config, struct version *wanted_out, struct error *err)
+tck_status_t memory_ask_drain(const struct config *config, int answer_ms, struct version *wanted_out, struct error *err)
 {
     json_t *answer = NULL;
-    tck_status_t status = ask(config, "drain", &answer, err);
+    tck_status_t status = ask(config, "drain", answer_ms, &answer, err);
     if (status == TCK_OK) {
         *wanted_out = version_in(answer, "draining");
         json_free(answer);
@@ -87,10 +87,10 @@ tck_status_t memory_ask_drain(const struct config *config, struct version *wante
     return status;
 }
 
-tck_status_t memory_is_draining(const struct config *config, bool *out, struct error *err)
+tck_status_t memory_is_draining(const struct config *config, int answer_ms, bool *out, struct error *err)
 {
     struct version published;
-    return look(config, &published, out, err);
+    return look(config, answer_ms, &published, out, err);
 }
 
 tck_status_t memory_publish(const tck_open_params_t *source, uint64_t *step_out, struct error *err)
@@ -104,7 +104,7 @@ tck_status_t memory_publish(const tck_open_params_t *source, uint64_t *step_out,
         status = error_set(err, TCK_ERR_INVAL, "from memory the newest version is exported, no chosen step");
     }
     if (status == TCK_OK) {
-        status = memory_ask_drain(&config, &wanted, err);
+        status = memory_ask_drain(&config, CONTROL_MS, &wanted, err);
     }
     return status == TCK_OK ? wait_published(&config, wanted, step_out, err) : status;
 }

@@ -11,9 +11,11 @@
  * of what is published then. */
 must_check tck_status_t memory_publish(const tck_open_params_t *source, uint64_t *step_out, struct error *err);
 
-/* Asks the agent of this node for that; *wanted_out is what it will publish, or a newer one. */
-must_check tck_status_t memory_ask_drain(const struct config *config, struct version *wanted_out, struct error *err);
+/* Asks the agent of this node for that, which has answer_ms to answer; *wanted_out is what it will publish, or a newer
+ * one. */
+must_check tck_status_t memory_ask_drain(const struct config *config, int answer_ms, struct version *wanted_out,
+                                         struct error *err);
 /* Whether any version is on its way to storage. */
-must_check tck_status_t memory_is_draining(const struct config *config, bool *out, struct error *err);
+must_check tck_status_t memory_is_draining(const struct config *config, int answer_ms, bool *out, struct error *err);
 
 #endif

@@ -367,6 +367,35 @@ Test(client, skips_and_names_a_refused_snapshot)
     tck_detach(t.client, 0);
 }
 
+Test(client, a_step_that_was_skipped_may_be_saved_again)
+{
+    struct trainer t;
+    begin(&t);
+    fake_agent_stop(&agent);
+    save(&t, 4);
+    cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_COPIED, PATIENCE_MS), TCK_ERR_CANCELED);
+    atomic_store(&agent.mode, FAKE_HOLDS);
+    start_agent();
+    const uint64_t before = stats_of(&t).saves_started;
+    for (int i = 0; i < PATIENCE_MS / 10 && stats_of(&t).saves_started == before; i++) {
+        sleep_ms(10);
+        ok(&t, tck_snapshot(t.client, 4, TCK_SAVE_MEMORY));
+    }
+    cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_COMMITTED, 20), TCK_ERR_TIMEDOUT, "it is being saved");
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    tck_detach(t.client, 0);
+}
+
+Test(client, step_0_is_no_last_step)
+{
+    struct trainer t;
+    begin(&t);
+    cr_assert_eq(tck_save_last(t.client, 0, 0), TCK_ERR_INVAL);
+    cr_assert_eq(tck_save_last(t.client, TCK_NEWEST, 0), TCK_ERR_INVAL);
+    tck_detach(t.client, 0);
+}
+
 Test(client, fence_returns_and_training_goes_on_when_the_agent_hangs)
 {
     struct trainer t;
