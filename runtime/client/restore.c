@@ -446,7 +446,9 @@ static tck_status_t agree_on_intent(const struct tck_client *client, struct inte
     return status;
 }
 
-static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct msg_restored *offer, struct error *err)
+/* *placing_out: all ranks have come so far that they put bytes into the trainers' memory. */
+static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct msg_restored *offer, bool *placing_out,
+                                struct error *err)
 {
     tck_status_t status;
 
@@ -456,7 +458,11 @@ static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct
     status = restore_locked(client, step, offer, err);
     client->session.will_ask = false;
     pthread_mutex_unlock(&client->session.lock);
-    return status == TCK_OK && !offer->other_layout ? oob_agree(&client->oob, client->placed, err) : status;
+    if (status != TCK_OK || offer->other_layout) {
+        return status;
+    }
+    *placing_out = true;
+    return oob_agree(&client->oob, client->placed, err);
 }
 
 /* In a new term, whose recovery checks every copy again. */
@@ -471,6 +477,7 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
 {
     struct intent intent = {.step = step, .new_term = term_is_used(client, step)};
     tck_status_t tried = TCK_ERR_BUSY;
+    bool placing = false;
 
     for (int i = 0; i <= TERMS_MAX; i++) {
         struct error failure = {0};
@@ -488,9 +495,14 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
         }
         free(offer->shards);
         *offer = (struct msg_restored){0};
-        tried = try_restore(client, step, offer, err);
+        tried = try_restore(client, step, offer, &placing, err);
         if (tried == TCK_OK) {
             return TCK_OK;
+        }
+        if (tried == TCK_ERR_NOENT && placing) {
+            tried = error_set(err, TCK_ERR_UNRECOVERABLE,
+                              "what was being restored went bad on the way, and nothing "
+                              "else is left: some ranks have parts of it in their memory");
         }
         intent.new_term = true;
         intent.ends = !may_go_better(tried) || i + 1 == TERMS_MAX;
