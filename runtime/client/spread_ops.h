@@ -45,7 +45,7 @@ extern const struct spread_ops spread_oob;
 must_check tck_status_t spread_nccl(const struct spread_ops **out, struct error *err);
 
 /* What libtierckpt_nccl.so exports, and under which name. */
-#define SPREAD_MODULE_ABI    1
+#define SPREAD_MODULE_ABI    2
 #define SPREAD_MODULE_SYMBOL "tck_spread_module"
 struct spread_module {
     uint32_t abi; /* SPREAD_MODULE_ABI: module and library are of one build */
