@@ -149,7 +149,7 @@ class Checkpoint:
         attached; if it could not be, or if as many ranks are sharded otherwise, LayoutError says how to publish it."""
         self._records.refresh(self._client)
         self._records.tell_streams(self._client)
-        self.restored = None
+        self.restored = self._last_saved = None  # what was put into the blobs is over, too
         try:
             restored = self._client.restore(_native.NEWEST if step is None else step)
         except errors.NotFound:

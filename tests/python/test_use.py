@@ -134,6 +134,25 @@ def test_the_last_step_is_in_storage_however_it_was_saved_before(site, caplog, s
         assert torch.equal(published.read(next(key for key in published.keys if key.endswith("weight"))), weight)
 
 
+def test_a_last_step_of_a_new_line_has_nothing_of_the_step_saved_before_the_load(site):
+    job = Job(site)
+    job.step()
+    job.checkpoint.save_checkpoint(3)
+    job.checkpoint.wait("committed")
+    job.step()
+    job.checkpoint.save_checkpoint(5)
+    job.checkpoint.wait("committed")
+    assert job.checkpoint.load_checkpoint(step=3) == 3
+    for _ in range(4):
+        job.step()
+    job.checkpoint.save_last(5)
+    job.checkpoint.close()
+    successor = Job(site)
+    assert successor.checkpoint.load_checkpoint() == 5
+    assert {float(of["step"]) for of in successor.optimizer.state.values()} == {5.0}
+    successor.checkpoint.close()
+
+
 def test_a_last_step_that_is_older_than_the_last_saved_is_refused(job):
     job.checkpoint.save_checkpoint(7)
     job.checkpoint.wait("committed")
