@@ -190,17 +190,23 @@ void trainers_node_up(struct formation *f, uint32_t node)
     }
 }
 
+/* Whoever is given longer to be heard of is also given longer to come back. */
+static uint64_t back_ms(const struct agent *agent)
+{
+    return agent->config.peer_timeout_ms > BACK_MS ? agent->config.peer_timeout_ms : BACK_MS;
+}
+
 static void act_on_losses(struct formation *f)
 {
     for (uint32_t n = 0; n < f->world.node_count; n++) {
         struct lost_node *lost = &f->lost[n];
-        if (lost->since_ms > 0 && !lost->acted && clock_ms() >= lost->since_ms + BACK_MS) {
+        if (lost->since_ms > 0 && !lost->acted && clock_ms() >= lost->since_ms + back_ms(f->agent)) {
             lost->acted = true;
             /* Not sooner: versions that wait for a copy there are given up now, and they were to go on when its agent
              * is killed and comes back. */
             struct event event = {.type = EVENT_NODE_DOWN, .node = n};
+            trainers_boards(f->agent); /* first: who sees that its version failed also sees why */
             drive_node(f, &event);
-            trainers_boards(f->agent);
             act_on_loss(f, n, lost->why);
         }
     }

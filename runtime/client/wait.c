@@ -74,7 +74,8 @@ static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t st
         return TCK_OK;
     }
     if (p.failed == step) {
-        return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was skipped: %s", step, p.failure.text);
+        return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was skipped: %s%s", step, p.failure.text,
+                         lost_text(client, lost));
     }
     if (atomic_load(&client->session.board->failed_step) == step) {
         return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was refused or aborted%s", step,

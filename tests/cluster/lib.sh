@@ -137,7 +137,7 @@ restored_step() { sed -nE 's/^RESTORED .*step=([0-9]+) .*/\1/p' "$work/out.$laun
 restored_from() { sed -nE "s/^RESTORED .* $2=([0-9]+).*/\1/p" "$work/out.$launch.$1"; } # RANK TIER -> bytes
 
 agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do ! grep -qsa 'tierckptd' "/proc/$p/comm" || echo "$p"; done; }
-keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1" | while read -r p; do ! grep -qsa 'tierckpt-keeper' "/proc/$p/comm" || echo "$p"; done; }
+keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1 " | while read -r p; do ! grep -qsa 'tierckpt-keeper' "/proc/$p/comm" || echo "$p"; done; }
 # newest_commit: newest step whose commit a trainer with --wait-commit has printed in this launch.
 newest_commit() { told "$(sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work"/out."$launch".* | sort -n | tail -1)"; }
 # stall_ms RANK: the longest, without what the machine itself was late by meanwhile, as pauses of that rank show.
@@ -150,6 +150,8 @@ agent_log() { echo "$work/run/$job/$1/agent.log"; }
 logged() { grep -qE -- "$2" "$(agent_log "$1")"; }
 log_must_say() { wait_for "$2" logged "$1" "$3" || die "the log of $1 does not say '$3'"; }
 # committed_steps NODE, newest_committed NODE: by the agent's log.
+# What was restored has its copies, or something newer has.
+protected='version .* has its copies again|has committed: its recovery is over'
 committed_steps() { sed -nE 's/.*version [0-9]+\.([0-9]+) is committed$/\1/p' "$(agent_log "$1")"; }
 newest_committed() { told "$(committed_steps "$1" | sort -n | tail -1)"; }
 told() { known_committed "$1" && echo "$1"; }

@@ -18,7 +18,7 @@ kill_trainers
 begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep
 run_on b "1" --steps 100000 --step-ms 20 --lockstep
-log_must_say a 60 'version .* has its copies again'
+log_must_say a 60 "$protected"
 wait_for 60 said 1 '^RESTORED' || die "rank 1 does not restore: $(out 1 | tail -3)"
 [ "$(restored_step 1)" -ge "$newest" ] || die "restored $(restored_step 1), but $newest was committed"
 [ "$(restored_from 1 peer)" -gt 0 ] || die "not from the peer: $(out 1 | grep RESTORED)"

@@ -4,6 +4,8 @@
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"session_wait_ms":600000'
 steps=0 newest=0
+# The other agent knows that the node's agent is gone, or never had a session with it.
+noticed() { ! grep -E "node $1 is (up|down)" "$(agent_log "$2")" | tail -1 | grep -q 'is up'; }
 fails_plainly() { # MEETINGS NODE OTHER-RANK
     local r before=$newest
     steps=$((steps + 4))
@@ -12,6 +14,7 @@ fails_plainly() { # MEETINGS NODE OTHER-RANK
     run_on b 1 --twins 2 --lockstep --steps 10000 --hold-meet "$1"
     for r in 0 1; do wait_for 60 said $r '^HELD' || die "rank $r is not held: $(out $r | tail -3)"; done
     kill_node "$2"
+    wait_for 60 noticed "$2" "$([ "$2" = a ] && echo b || echo a)" || die "the other agent does not notice that $2 is gone"
     touch "$work/oob.$launch/go"
     for r in 0 1; do wait_for 120 said $r '^EXIT' || die "node $2, meeting $1: rank $r hangs: $(out $r | tail -3)"; done
     must_say "$3" "ERROR .*node $2 has lost its agent and its memory since term [0-9]+ was formed: attach anew"

@@ -19,7 +19,7 @@ nothing_lost() { # FLOOR WHAT
         [ "$(restored_from $rank storage)" = 0 ] || die "$2: storage was read: $(out $rank | grep RESTORED)"
     done
 }
-protections() { cat "$(agent_log "$1")" | grep -c 'has its copies again' || true; }
+protections() { cat "$(agent_log "$1")" | grep -cE "$protected" || true; }
 protected_since() { [ "$(protections "$1")" -gt "$2" ]; }
 train b --steps 100000
 wait_for 60 has_commits a 5 || die "no commit: $(out 0 | tail -3)"

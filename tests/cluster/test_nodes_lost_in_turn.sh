@@ -10,7 +10,7 @@ kill_node a
 begin 2
 run_on b "0" --steps 100000 --step-ms 20 --lockstep
 run_on c "1" --steps 100000 --step-ms 20 --lockstep
-log_must_say b 60 'version .* has its copies again'
+log_must_say b 60 "$protected"
 moment
 kill_node b
 kill_trainers

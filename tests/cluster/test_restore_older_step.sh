@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh" "$1"
 excused="an older step is asked for"
 storage_interval=4
-options=(--twins 2 --step-ms 30 --wait-commit) # steps that take as long as copies do: else saves find no slot yet
+options=(--twins 2 --step-ms 300 --wait-commit) # steps that take longer than copies do: else saves find no slot yet
 begin 2
 run_on a "0" "${options[@]}" --steps 4 --wait-drained
 run_on b "1" "${options[@]}" --steps 4 --wait-drained

@@ -46,6 +46,8 @@ for pid in $(agent_pid a) $(keeper_pid a) $(agent_pid b) $(keeper_pid b); do
     nowhere "the command line of process $pid" <"/proc/$pid/cmdline"
     nowhere "the environment of process $pid" < <(cat "/proc/$pid/environ" 2>/dev/null)
 done
+is_published() { compgen -G "$work/save/test/v*" >/dev/null; }
+wait_for 60 is_published || die "nothing was published to look at"
 kill_trainers # nothing is pruned while it is read
 while IFS= read -r file; do
     nowhere "$file" < <(cat "$file" 2>/dev/null)
@@ -55,8 +57,6 @@ cores=$(find "$work" "$PWD" -maxdepth 6 -newer "$work/token" \( -name 'core' -o 
 for fd in /proc/"$(keeper_pid a)"/fd/*; do
     [[ $(readlink "$fd") != /memfd:* ]] || nowhere "what is parked as $(readlink "$fd")" < <(head -c 64M "$fd" 2>/dev/null)
 done
-is_published() { compgen -G "$work/save/test/v*" >/dev/null; }
-is_published || die "nothing was published to look at"
 
 settings="" job=made
 begin 1

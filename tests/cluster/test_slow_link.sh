@@ -9,8 +9,8 @@ for node in a b; do
 done
 fault "a link of 8 Mbit/s"
 begin 2
-run_on a "0" --steps 400 --step-ms 25
-run_on b "1" --steps 400 --step-ms 25
+run_on a "0" --steps 400 --step-ms 25 --lockstep
+run_on b "1" --steps 400 --step-ms 25 --lockstep
 all_end
 for rank in 0 1; do
     [ "$(stall_ms $rank)" -le 1000 ] || die "rank $rank was held up for $(stall_ms $rank) ms"

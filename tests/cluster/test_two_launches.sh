@@ -7,6 +7,13 @@ run_on a "0" --launch 1 --steps 12 --wait-commit
 run_on b "1" --launch 1 --steps 12 --wait-commit
 all_end
 newest=$(newest_commit)
+# No claim is outstanding: each launch trains, or was told that its term is over.
+all_past_attach() {
+    local l rank
+    for l in $one $launch; do
+        for rank in 0 1; do grep -qE '^(RESTORED|FRESH|EXIT)' "$work/out.$l.$rank" || return 1; done
+    done
+}
 for round in 1 2 3; do
     begin 2
     one=$launch
@@ -19,6 +26,8 @@ for round in 1 2 3; do
     run_on b "1" --launch $((2 * round + 1)) --steps 100000 --step-ms 20
     both+=("${trainers[@]}")
     fault "two launches at once"
+    wait_for 90 all_past_attach ||
+        die "round $round: a launch neither restores nor ends: $(tail -n 2 "$work"/out."$one".* "$work"/out."$launch".*)"
     more_commits b 5 90 || die "round $round: neither launch commits: $(tail -n 2 "$work"/out."$one".* "$work"/out."$launch".*)"
     newest_term=$(sed -nE 's/.*version ([0-9]+)\.[0-9]+ is committed$/\1/p' "$(agent_log b)" | tail -1)
     more_commits b 5 60 || die "round $round: commits do not go on"

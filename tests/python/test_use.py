@@ -105,7 +105,7 @@ def test_second_save_before_the_fence_is_refused_or_done(job):
 
 def test_job_done_ends_the_agent(site):
     Job(site).checkpoint.close()
-    assert site.agents_left(within_s=10) == []
+    assert site.agents_left(within_s=60) == []
 
 
 @pytest.mark.parametrize("to_storage", [False, True])
@@ -137,8 +137,8 @@ def test_the_last_step_is_in_storage_however_it_was_saved_before(site, caplog, s
 def test_a_last_step_of_a_new_line_has_nothing_of_the_step_saved_before_the_load(site):
     job = Job(site)
     job.step()
-    job.checkpoint.save_checkpoint(3)
-    job.checkpoint.wait("committed")
+    job.checkpoint.save_checkpoint(3, to_storage=True)
+    job.checkpoint.wait("drained")
     job.step()
     job.checkpoint.save_checkpoint(5)
     job.checkpoint.wait("committed")
