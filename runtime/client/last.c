@@ -10,13 +10,16 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LOOK_NS  50000000
-#define TRIES    3
+#define LOOK_NS 50000000
+#define TRIES   3
+#define RECOVERY_MS \
+    20000             /* a term that has not recovered after so long does not come to it; then there is room or not */
 #define ROUND_MS 2000 /* also when a drain is asked for again: it may have failed, or the question been lost */
 
 struct last {
     struct tck_client *client;
     uint64_t step, deadline_ms;
+    uint64_t term_ms; /* when these rounds began, in this term */
     int timeout_ms;
     enum { AWAITS_ROOM, AWAITS_COMMIT, AWAITS_STORAGE } phase;
     struct error refused; /* why the agent does not drain, by its newest answer */
@@ -67,21 +70,25 @@ static uint64_t newest_begun(struct saver *saver, bool *skipped)
 
 /* ---- the phases: TCK_ERR_BUSY is not yet, TCK_ERR_CANCELED not in this term ------------------------------------ */
 
-/* A save finds no room while those before it are undecided, or hold their slots for storage, and is skipped while the
- * agent is away; and none may be tried twice. */
+/* A save finds no room while those before it are undecided, or hold their slots for storage or for a term that is just
+ * beginning, and is skipped while the agent is away; and none may be tried twice. */
 static bool has_room(const struct last *last, uint64_t before, int answer_ms)
 {
     struct tck_client *client = last->client;
+    struct memory_state memory;
     struct error ignored;
-    bool draining = true;
     tck_status_t status;
 
     if (may_come_back(&client->saver) ||
         (before > 0 && client_wait(client, before, TCK_STAGE_COMMITTED, 0, &ignored) == TCK_ERR_TIMEDOUT)) {
         return false;
     }
-    status = memory_is_draining(&client->session.config, answer_ms, &draining, &ignored);
-    return status == TCK_OK ? !draining : status != TCK_ERR_TIMEDOUT;
+    status = memory_look(&client->session.config, answer_ms, &memory, &ignored);
+    if (status != TCK_OK) {
+        return status != TCK_ERR_TIMEDOUT;
+    }
+    return version_none(memory.draining) &&
+           (before > 0 || memory.recovered || clock_ms() - last->term_ms >= RECOVERY_MS);
 }
 
 static tck_status_t await_room(const struct last *last, uint64_t before)
@@ -202,6 +209,7 @@ static tck_status_t go_rounds(struct last *last, tck_status_t *mine_out, enum la
     tck_status_t mine, status;
 
     last->phase = AWAITS_ROOM;
+    last->term_ms = clock_ms();
     do {
         mine = advance(last, err);
         status = exchange_states(last, mine, all_out, err);

@@ -41,17 +41,18 @@ static tck_status_t ask(const struct config *config, const char *op, int answer_
     return TCK_OK;
 }
 
-static tck_status_t look(const struct config *config, int answer_ms, struct version *published_out, bool *draining_out,
-                         struct error *err)
+tck_status_t memory_look(const struct config *config, int answer_ms, struct memory_state *out, struct error *err)
 {
     json_t *answer = NULL;
     tck_status_t status = ask(config, "status", answer_ms, &answer, err);
-    if (status == TCK_OK) {
-        *published_out = version_in(answer, "published");
-        *draining_out = !version_none(version_in(answer, "draining"));
-        json_free(answer);
+    if (status != TCK_OK) {
+        return status;
     }
-    return status;
+    *out =
+        (struct memory_state){.published = version_in(answer, "published"), .draining = version_in(answer, "draining")};
+    (void)!json_bool(json_get(answer, "recovered"), &out->recovered); /* not there: no term yet */
+    json_free(answer);
+    return TCK_OK;
 }
 
 static tck_status_t wait_published(const struct config *config, struct version wanted, uint64_t *step_out,
@@ -59,17 +60,16 @@ static tck_status_t wait_published(const struct config *config, struct version w
 {
     uint64_t busy_ms = clock_ms();
     while (clock_ms() - busy_ms < IDLE_MAX_MS) {
-        struct version published = VERSION_NONE;
-        bool draining = false;
-        tck_status_t status = look(config, CONTROL_MS, &published, &draining, err);
+        struct memory_state state;
+        tck_status_t status = memory_look(config, CONTROL_MS, &state, err);
         if (status != TCK_OK) {
             return status;
         }
-        if (version_cmp(published, wanted) >= 0) {
-            *step_out = published.step;
+        if (version_cmp(state.published, wanted) >= 0) {
+            *step_out = state.published.step;
             return TCK_OK;
         }
-        busy_ms = draining ? clock_ms() : busy_ms;
+        busy_ms = version_none(state.draining) ? busy_ms : clock_ms();
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
     return error_set(err, TCK_ERR_IO, "version %" PRIu64 ".%" PRIu64 " was not published: the agents' logs say why",
@@ -85,12 +85,6 @@ tck_status_t memory_ask_drain(const struct config *config, int answer_ms, struct
         json_free(answer);
     }
     return status;
-}
-
-tck_status_t memory_is_draining(const struct config *config, int answer_ms, bool *out, struct error *err)
-{
-    struct version published;
-    return look(config, answer_ms, &published, out, err);
 }
 
 tck_status_t memory_publish(const tck_open_params_t *source, uint64_t *step_out, struct error *err)

@@ -15,7 +15,12 @@ must_check tck_status_t memory_publish(const tck_open_params_t *source, uint64_t
  * one. */
 must_check tck_status_t memory_ask_drain(const struct config *config, int answer_ms, struct version *wanted_out,
                                          struct error *err);
-/* Whether any version is on its way to storage. */
-must_check tck_status_t memory_is_draining(const struct config *config, int answer_ms, bool *out, struct error *err);
+struct memory_state {
+    struct version published, draining; /* newest, and what is on its way to storage */
+    bool recovered;                     /* of what there was before this term nothing needs to be held any more */
+};
+
+must_check tck_status_t memory_look(const struct config *config, int answer_ms, struct memory_state *out,
+                                    struct error *err);
 
 #endif

@@ -66,7 +66,7 @@ kill_rounds() {
         chance_ms 60
         react "$(wc -c <"$(agent_log a)")" "$moment" "$ms" "$@" &
         watcher=$!
-        launch_all --steps 9 --step-ms 1000 # the victim is still there, however late the watcher comes
+        launch_all --steps 9 --step-ms 20000 # the victim is still there, however late the watcher comes
         wait "$watcher" || die "$name at '$moment': it did not come to that"
         if $goes_on; then
             wait_for 90 all_through || die "$name at '$moment': some rank hangs: $(tail -n 2 "$work"/out."$launch".*)"

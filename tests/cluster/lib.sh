@@ -171,8 +171,9 @@ node_dies() {
     local pid pids
     pids=$(keeper_pid "$1"; agent_pid "$1")
     for pid in $pids; do builtin kill -STOP "$pid" 2>/dev/null; done
+    [ "$pids" = "$(keeper_pid "$1"; agent_pid "$1")" ] || return 1 # one was just starting the other
     for pid in $pids; do builtin kill -9 "$pid" 2>/dev/null; done
-    [ -z "$pids" ]
+    for pid in $pids; do while grep -qsa . "/proc/$pid/cmdline"; do sleep 0.01; done; done
 }
 no_agent() { [ -z "$(agent_pid "$1")" ]; }
 ask() { # NODE COMMAND...

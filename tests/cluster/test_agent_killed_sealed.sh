@@ -15,8 +15,8 @@ committed() { log_must_say a 60 "version 1\.$1 is committed"; }
 
 mem_interval=10
 begin 2
-run_on a "0" --steps 100000 --step-ms 5 --wait-commit
-run_on b "1" --steps 100000 --step-ms 5 --wait-commit --hold-seal 20 --hold-file "$held"
+run_on a "0" --steps 100000 --step-ms 50 --wait-commit
+run_on b "1" --steps 100000 --step-ms 50 --wait-commit --hold-seal 20 --hold-file "$held"
 
 seal_held 20 # the trainer lives, and finds a dead agent's socket when it wants to say so
 kill -9 "$victim"

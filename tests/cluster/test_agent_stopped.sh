@@ -3,8 +3,8 @@
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"block_time_ms":500,"heartbeat_ms":200,"peer_timeout_ms":1500'
 begin 2
-run_on a "0" --steps 800 --step-ms 20 --lockstep
-run_on b "1" --steps 800 --step-ms 20 --lockstep
+run_on a "0" --steps 1600 --step-ms 20 --lockstep
+run_on b "1" --steps 1600 --step-ms 20 --lockstep
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
 agent=$(agent_pid b)
 moment

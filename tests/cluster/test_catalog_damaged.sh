@@ -40,7 +40,7 @@ locked() {
     python3 - "$catalog/LOCK" "$work" <<'PY' &
 import fcntl, sys, time
 lock = open(sys.argv[1], "r+")
-fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+fcntl.lockf(lock, fcntl.LOCK_EX)  # the agent that was killed may still have it
 open(sys.argv[2] + "/is-locked", "w").close()
 time.sleep(600)
 PY

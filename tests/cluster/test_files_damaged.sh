@@ -36,6 +36,7 @@ passed_over() {
     for damage in "$@"; do
         damaged "$file" "$damage"
         all_end
+        kill_node "$node" # it may still be writing its notes
         [ "$(restored_step 0)" = 4 ] || die "$file $damage: restored '$(restored_step 0)' instead of 4"
     done
 }

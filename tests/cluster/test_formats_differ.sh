@@ -32,7 +32,7 @@ settings=',"session_wait_ms":3000'
 begin 2
 agent_of ""
 run_on p 0 --steps 4
-wait_for 60 test -e "$(agent_log p)" # before the program is another one
+wait_for 60 grep -qs ' is ready at ' "$(agent_log p)" || die "no agent on p" # before the program is another one
 agent_of peers
 run_on q 1 --steps 4
 none_attaches

@@ -39,7 +39,7 @@ into_pipe() { mkfifo "$1"; }
 into_device() { mknod "$1" c 1 5; }
 into_directory() { mkdir "$1"; }
 opened=$work/opened nodes=(b c d e)
-traced() { shift; exec strace -f -y -qq -e trace=open,openat,openat2,unlink,unlinkat -e signal=none -o "$opened.$BASHPID" "$@"; }
+traced() { shift; exec strace -f --seccomp-bpf -y -qq -e trace=open,openat,openat2,unlink,unlinkat -e signal=none -o "$opened.$BASHPID" "$@"; }
 ! sanitized && strace -o /dev/null true 2>/dev/null && in_node=traced || echo "no strace here: what is opened is not looked at"
 mv "$newest/$shard" "$work/whole"
 for kind in link pipe device directory; do

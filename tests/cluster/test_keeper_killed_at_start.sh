@@ -13,13 +13,15 @@ kill -9 "$first"
 restarted() { agent=$(agent_pid a); [ -n "$agent" ] && [ "$agent" != "$first" ]; }
 wait_for 60 restarted || die "the agent is not started again"
 kill -9 "$keeper"
-# It reads the file twice: it starts itself again with an environment of its own.
+# It reads the file twice: it starts itself again with an environment of its own. Each time it must find one end of it.
 ready=$(grep -c ' is ready at ' "$(agent_log a)")
-feed() {
-    timeout 2 bash -c 'cat "$0" >"$1"' "$work/config" "$config"
-    [ "$(grep -c ' is ready at ' "$(agent_log a)")" -gt "$ready" ]
-}
-wait_for 60 feed || die "the configuration is not read"
+feed() { timeout 60 bash -c 'cat "$0" >"$1"' "$work/config" "$config" || die "the configuration is not read"; }
+started_again() { grep -qsa TIERCKPT_UCX_READY= "/proc/$agent/environ"; }
+is_ready() { [ "$(grep -c ' is ready at ' "$(agent_log a)")" -gt "$ready" ]; }
+feed
+wait_for 60 started_again || die "the agent does not start itself again"
+feed
+wait_for 60 is_ready || die "the agent does not get ready: $(tail -3 "$(agent_log a)")"
 mv "$work/config" "$config"
 log_must_say a 60 'everything is parked with the new keeper'
 more_commits a 3 60 || die "no commits after it: $(tail -3 "$(agent_log a)")"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A keeper that hangs does not hold up its agent: commits go on, no node counts as lost, and trainers are not held.
 . "$(dirname "$0")/lib.sh" "$1"
-settings=',"heartbeat_ms":200,"peer_timeout_ms":1500'
+settings=',"heartbeat_ms":200,"peer_timeout_ms":3000'
 begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep
 run_on b "1" --steps 100000 --step-ms 20 --lockstep

@@ -75,7 +75,7 @@ rounds=${ROUNDS:-100000}
 done_rounds=0
 for point in "${points[@]}"; do
     [ $done_rounds -lt "$rounds" ] || break
-    [ -n "${ROUNDS:-}" ] || [ $SECONDS -lt 60 ] || break
+    [ -n "${ROUNDS:-}" ] || [ $SECONDS -lt 60 ] || [ $kills -eq 0 ] || break
     read -r node call at <<<"$point"
     train "$point" "$node" -o /dev/null -e "trace=$call" -e "inject=$call:signal=KILL:when=$at"
     done_rounds=$((done_rounds + 1))

@@ -25,7 +25,7 @@ train 6 # to memory alone
 ended 6 3
 train 10 # to storage
 ended 10 6
-train 12 --step-ms 300
+train 12 --step-ms 1000
 wait_for 60 said 0 '^STEP 11' || die "no step 11: $(out 0)"
 kill -9 "$(agent_pid a)"
 ended 12 10
