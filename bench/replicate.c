@@ -327,7 +327,7 @@ int main(int argc, char **argv)
 {
     static const struct bench_entry entries[] = {{"G9", bench_replicate}};
     if (getenv(ENVIRONMENT) == NULL) { /* UCX has read its own when it was loaded: begin again with the right one */
-        link_environment(DEVICE, NULL);
+        link_environment(DEVICE);
         setenv(ENVIRONMENT, "1", 1);
         execv("/proc/self/exe", argv);
     }

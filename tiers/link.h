@@ -53,8 +53,7 @@ must_check tck_status_t link_push(struct link_conn *conn, const void *header, si
                                   size_t len, link_pushed_fn *pushed, void *ctx);
 
 /* Sets the UCX environment that is known to be safe (docs/operations.md), for variables the user has not set. Must run
- * before libucs is loaded by the process that uses it. log_file: what UCX has to say, 2 MiB at most; NULL: to standard
- * error. Lowers the limit of open files to what UCX can take. */
-void link_environment(const char *device, const char *log_file);
+ * before libucs is loaded by the process that uses it. Lowers the limit of open files to what UCX can take. */
+void link_environment(const char *device);
 
 #endif

@@ -51,18 +51,12 @@ static void set_defaults(const struct variable *from, size_t count)
     }
 }
 
-void link_environment(const char *device, const char *log_file)
+void link_environment(const char *device)
 {
     const struct variable net[] = {{"UCX_NET_DEVICES", device}};
-    /* without descriptors for those that connect it says so 100,000 times a second */
-    const struct variable log[] = {
-        {"UCX_LOG_FILE", log_file}, {"UCX_LOG_FILE_SIZE", "1M"}, {"UCX_LOG_FILE_ROTATE", "1"}};
     bound_descriptors();
     set_defaults(variables, sizeof(variables) / sizeof(variables[0]));
     if (device[0] != '\0') {
         set_defaults(net, 1);
-    }
-    if (log_file != NULL) {
-        set_defaults(log, sizeof(log) / sizeof(log[0]));
     }
 }

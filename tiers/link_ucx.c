@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "tiers/link_address.h"
 #include "tiers/link_conn.h"
+#include "tiers/link_log.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -398,8 +399,10 @@ static tck_status_t open_context(struct link *link, const char *device, struct e
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
     ucp_config_t *config;
-    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    ucs_status_t status;
 
+    link_log_begin();
+    status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK) {
         return ucx_error(err, status, "read the UCX configuration");
     }

@@ -356,7 +356,7 @@ int main(int argc, char **argv)
     keeper.child.argv = options.agent_argv;
     keeper.child.notify_path = keeper.notify_path;
     raise_descriptor_limit();
-    link_environment(options.device, CHILD_UCX_LOG);
+    link_environment(options.device);
     if ((!options.foreground && detach(&err) != TCK_OK) || take_agent(&keeper, options.adopt, &err) != TCK_OK) {
         log_error("%s", err.text);
         return EXIT_FAILED;

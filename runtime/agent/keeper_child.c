@@ -59,7 +59,6 @@ static tck_status_t watch(struct child *child, pid_t pid, struct error *err)
 
 tck_status_t child_start(struct child *child, struct store *store, struct error *err)
 {
-    (void)rename(CHILD_UCX_LOG, CHILD_UCX_LOG ".last"); /* the last words of the one before: UCX begins it anew */
     pid_t pid = fork();
     if (pid < 0) {
         return error_set(err, status_of_errno(errno), "fork: %m");

@@ -7,8 +7,6 @@
 #include "agent/keeper_store.h"
 #include <sys/types.h>
 
-#define CHILD_UCX_LOG "ucx.log" /* in the current directory */
-
 struct child {
     char *const *argv;
     const char *notify_path; /* for its NOTIFY_SOCKET */

@@ -66,7 +66,7 @@ static void with_ucx_environment(const struct config *config, const char *file, 
     if (getenv("TIERCKPT_UCX_READY") || readlink("/proc/self/exe", self, sizeof self - 1) <= 0) {
         return;
     }
-    link_environment(config->net_device, NULL); /* the keeper, if there is one, has named a file */
+    link_environment(config->net_device);
     const char *argv[6] = {"tierckptd"};
     size_t n = 1;
     if (file && realpath(file, path)) {

@@ -135,10 +135,8 @@ class Campaign:
 
     def _last_words(self, node):
         """What a library printed when it ended the agent."""
-        lines = []
-        for name in ("keeper.log", "ucx.log.last", "ucx.log"):
-            path = self.cluster.work / "run" / JOB / node / name
-            lines += path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:] if path.exists() else []
+        path = self.cluster.work / "run" / JOB / node / "keeper.log"
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:] if path.exists() else []
         return ([line for line in lines if "Assertion" in line or "Fatal: " in line] or [""])[-1]
 
     def _was_ready(self, name, pid):

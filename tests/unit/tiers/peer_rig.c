@@ -28,7 +28,7 @@ static void on_nap(void *ctx)
 void rig_open(void)
 {
     struct error err;
-    link_environment("lo", NULL);
+    link_environment("lo");
     cr_assert_eq(loop_new(&rig_loop, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(pool_new(rig_loop, 1, &pool, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(loop_timer_add(rig_loop, on_patience, NULL, &patience), TCK_OK);

@@ -111,7 +111,7 @@ static void open_end(struct end *end)
 static void set_up(void)
 {
     struct error err;
-    link_environment("lo", NULL);
+    link_environment("lo");
     cr_assert_eq(loop_new(&loop, &err), TCK_OK);
     cr_assert_eq(loop_timer_add(loop, on_patience, NULL, &patience), TCK_OK);
     loop_timer_set(patience, PATIENCE, false);
