@@ -164,8 +164,9 @@ struct formation {
     uint64_t fetches_came, fetches_failed;
     struct twins *twins;  /* coordinator: roots reported of the newest versions */
     uint64_t divergences; /* twins whose roots differed */
-    bool commit_noted;    /* coordinator: a commit of this term was noted in the save directory; */
-    bool end_noted;       /* that the job is done, too */
+    bool restore_noted;   /* coordinator: what the trainers have restored was noted in the save directory, */
+    bool commit_noted;    /* a commit of this term, */
+    bool end_noted;       /* that the job is done */
 };
 
 /* Takes over world and placement on success. Segments of all duties must exist. decision: kept one or NULL. */

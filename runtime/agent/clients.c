@@ -217,6 +217,20 @@ static void on_roots(struct client *client, const uint8_t *payload, size_t len)
     free(m.roots);
 }
 
+/* Nothing is pinned for a restore: a newer commit needs this rank's own save. */
+static void on_restore_done(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_step m;
+    if (msg_step_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed RESTORE_DONE");
+        return;
+    }
+    struct formation *f = formation_of(client, 0, 0);
+    if (f && f->readable_known && f->readable.outcome == TCK_OK && f->readable.version.step == m.step) {
+        ledger_restored(f, f->readable.version);
+    }
+}
+
 static void on_detach(struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_detach m;
@@ -272,7 +286,8 @@ static void dispatch(struct client *client, const struct ipc_frame *frame)
         restore_client(client, p, len);
         break;
     case MSG_RESTORE_DONE:
-        break; /* nothing is pinned for a restore: a newer commit needs this rank's own save */
+        on_restore_done(client, p, len);
+        break;
     case MSG_QUERY:
         restore_query(client, p, len);
         break;

@@ -282,7 +282,10 @@ static void note(struct agent *agent, enum entry_kind kind, uint64_t term, struc
 
 void ledger_restored(struct formation *f, struct version version)
 {
-    note(f->agent, ENTRY_RESTORED, f->world.term, version);
+    if (f->coordinator && !f->restore_noted) {
+        f->restore_noted = true;
+        note(f->agent, ENTRY_RESTORED, f->world.term, version);
+    }
 }
 
 void ledger_committed(struct formation *f)

@@ -154,7 +154,6 @@ static void say_ready_if_kept(struct recover *r)
     }
     failpoint(recovery, readable);
     r->unsaid = false;
-    ledger_restored(r->f, version);
     log_info("version %llu.%llu can be read by all ranks (%llu ms)%s%s", (unsigned long long)version.term,
              (unsigned long long)version.step, (unsigned long long)(clock_ms() - r->started_ms),
              plan->passed_count ? "; newer ones were passed over: " : "", plan->passed_count ? plan->reason : "");

@@ -29,7 +29,7 @@ enum message_type {
     MSG_SEAL,         /* struct msg_step                        no answer */
     MSG_ABANDON,      /* struct msg_step                        no answer */
     MSG_RESTORE,      /* struct msg_restore                     -> MSG_RESTORED or MSG_ERROR (may take long) */
-    MSG_RESTORE_DONE, /* struct msg_step                        no answer: this rank has its bytes */
+    MSG_RESTORE_DONE, /* struct msg_step                        no answer: all ranks have their bytes */
     MSG_QUERY,        /* struct msg_seq                         -> MSG_VERSION or MSG_ERROR */
     MSG_DETACH,       /* struct msg_detach                      -> MSG_OK */
     MSG_CONTROL,      /* JSON text, of the command              -> MSG_CONTROL_REPLY, JSON text */

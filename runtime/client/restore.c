@@ -3,6 +3,7 @@
  * and only then is the trainer's memory written. */
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "client/gather.h"
 #include "client/reshard.h"
 
@@ -68,7 +69,7 @@ static tck_status_t ask_for_version(struct tck_client *client, const struct ques
     return status;
 }
 
-/* The agent may take its slots back. */
+/* All ranks have their bytes: from now on this run is judged by what becomes of it. */
 static void tell_done(struct tck_client *client, const struct msg_restored *offer)
 {
     struct msg_step done = {.seq = session_seq(&client->session), .step = offer->version.step};
@@ -77,7 +78,7 @@ static void tell_done(struct tck_client *client, const struct msg_restored *offe
 
     msg_step_encode(&done, &w);
     if (session_tell(&client->session, MSG_RESTORE_DONE, &w, &err) != TCK_OK) {
-        session_disconnect(&client->session); /* that frees them too */
+        log_debug("the agent could not be told that step %" PRIu64 " was restored", offer->version.step);
     }
 }
 
@@ -392,9 +393,6 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
         client->placed = copy_images(client, &attempt.gather, lists, err);
         failpoint(restore, copied);
     }
-    if (!version_none(offer->version)) {
-        tell_done(client, offer);
-    }
     if (client->cuda != NULL) {
         cuda_restore_over(client->cuda);
     }
@@ -462,7 +460,13 @@ static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct
         return status;
     }
     *placing_out = true;
-    return oob_agree(&client->oob, client->placed, err);
+    status = oob_agree(&client->oob, client->placed, err);
+    if (status == TCK_OK && !version_none(offer->version)) {
+        pthread_mutex_lock(&client->session.lock);
+        tell_done(client, offer);
+        pthread_mutex_unlock(&client->session.lock);
+    }
+    return status;
 }
 
 /* In a new term, whose recovery checks every copy again. */

@@ -351,6 +351,7 @@ static void on_frame(struct fake_agent *agent, struct fake_client *client, const
         on_restore(agent, client, frame);
         break;
     case MSG_RESTORE_DONE:
+        agent->restores_done++;
         break;
     case MSG_QUERY:
         on_query(agent, client, head.seq);

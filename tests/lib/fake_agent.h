@@ -58,7 +58,7 @@ struct fake_agent {
     atomic_int mode;   /* enum fake_mode */
     atomic_bool hasty; /* says that a version is committed as soon as it is asked for */
     atomic_int rots;   /* so many RESTOREs are answered with another root than the image has: it has gone bad since */
-    atomic_int begins, seals, abandons, returns, detaches;
+    atomic_int begins, seals, abandons, returns, detaches, restores_done;
     _Atomic uint64_t abandoned_step; /* of the newest ABANDON */
     _Atomic uint64_t roots_step;     /* of the newest ROOTS, */
     int roots_seals;                 /* and how many SEALs had come before it */

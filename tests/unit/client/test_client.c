@@ -614,6 +614,7 @@ Test(client, a_copy_that_went_bad_after_its_check_never_reaches_the_trainer)
     expect_refused(&t, TCK_ERR_CORRUPT);
     cr_assert_not_null(strstr(tck_errmsg(t.client), "went bad in this node's memory"), "%s", tck_errmsg(t.client));
     tck_detach(t.client, 0);
+    cr_assert_eq(agent.restores_done, 0, "or the version would be blamed for it");
 }
 
 Test(client, what_went_bad_is_restored_in_another_term_from_another_copy)
@@ -627,6 +628,7 @@ Test(client, what_went_bad_is_restored_in_another_term_from_another_copy)
     expect(&t, 1);
     cr_assert_gt(agent.term, term);
     tck_detach(t.client, 0);
+    cr_assert_eq(agent.restores_done, 1, "once, by the term that came to it");
 }
 
 /* ---- arguments ---- */
