@@ -13,11 +13,17 @@ static bool draining(const struct agent *agent)
     return f && !f->closed && !version_none(node_decision(f->node)->drain);
 }
 
+/* Notes among it: without the one that the job has ended well the next launch would blame the version. */
+static bool writes_down(const struct agent *agent)
+{
+    return agent->ledger_busy || agent->ledger;
+}
+
 static bool may_leave(const struct agent *agent)
 {
     uint64_t idle_ms = clock_ms() - agent->idle_since_ms;
     if (agent->job_done && idle_ms >= AFTER_DONE_MS) {
-        return !draining(agent) || idle_ms >= DRAIN_WAIT_MS;
+        return (!draining(agent) && !writes_down(agent)) || idle_ms >= DRAIN_WAIT_MS;
     }
     return idle_ms >= (uint64_t)agent->config.linger_s * 1000;
 }
