@@ -65,11 +65,12 @@ struct deletion {
     const char *what; /* the same as a path below the job directory, for the audit file */
     bool (*may_delete)(const void *ctx, const char *name);
     const void *ctx;
-    bool makes_room; /* also if there is none for the line in the audit file */
 };
 must_check tck_status_t delete_dir(const struct persistent *p, const struct deletion *deletion, struct error *err);
 /* Whether delete_dir would delete it. */
 must_check tck_status_t delete_allowed(const struct deletion *deletion, struct error *err);
+/* Writes what is to be deleted into the audit file; if there is no room for the line, the deletion makes some. */
+must_check tck_status_t intend_deletion(const struct persistent *p, const char *what, struct error *err);
 /* Finishes deletions that were interrupted. */
 void empty_trash(const struct persistent *p);
 

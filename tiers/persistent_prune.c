@@ -91,14 +91,22 @@ tck_status_t delete_allowed(const struct deletion *deletion, struct error *err)
     return status;
 }
 
+tck_status_t intend_deletion(const struct persistent *p, const char *what, struct error *err)
+{
+    tck_status_t status = audit_intent(p->audit, AUDIT_DELETE, what, err);
+    if (status == TCK_ERR_NOSPC) {
+        log_warn("%s is deleted to make room, of which there is none for the audit file", what);
+        return TCK_OK;
+    }
+    return status;
+}
+
 tck_status_t delete_dir(const struct persistent *p, const struct deletion *deletion, struct error *err)
 {
     struct error outcome = {0};
     const char *what = deletion->what;
-    tck_status_t status = audit_intent(p->audit, AUDIT_DELETE, what, err);
-    if (status == TCK_ERR_NOSPC && deletion->makes_room) {
-        log_warn("%s is deleted to make room, of which there is none for the audit file", what);
-    } else if (status != TCK_OK) {
+    tck_status_t status = intend_deletion(p, what, err);
+    if (status != TCK_OK) {
         return status;
     }
     outcome.code = empty_dir(deletion, &outcome);
@@ -171,11 +179,11 @@ static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, con
     status = version_manifest(p, dir_fd, version, &manifest, err);
     close(dir_fd);
     if (status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT) {
-        struct deletion deletion = {trash_fd, name, what, is_of_some_version, NULL, false};
+        struct deletion deletion = {trash_fd, name, what, is_of_some_version, NULL};
         return delete_dir(p, &deletion, err);
     }
     if (status == TCK_OK) {
-        struct deletion deletion = {trash_fd, name, what, is_of_version, &manifest, false};
+        struct deletion deletion = {trash_fd, name, what, is_of_version, &manifest};
         status = delete_dir(p, &deletion, err);
         manifest_free(&manifest);
     }

@@ -447,9 +447,9 @@ static void sweep_stage(const struct persistent *p, int parent_fd, const char *n
     tck_status_t status = TCK_OK;
     snprintf(aside, sizeof(aside), "%s%s", name, swept ? "" : SWEPT_SUFFIX);
     snprintf(what, sizeof(what), STAGE_DIR "/%s", aside);
-    struct deletion deletion = {parent_fd, aside, what, is_of_stage, NULL, true};
+    struct deletion deletion = {parent_fd, aside, what, is_of_stage, NULL};
     if (!swept) {
-        struct deletion whole = {parent_fd, name, what, is_of_stage, NULL, true};
+        struct deletion whole = {parent_fd, name, what, is_of_stage, NULL};
         status = delete_allowed(&whole, &err);
         status = status == TCK_OK ? set_aside(parent_fd, name, aside, &err) : status;
     }
@@ -497,7 +497,7 @@ static bool is_old_part(const char *name, uint64_t term)
 static tck_status_t remove_part(const struct persistent *p, const char *name, struct error *err)
 {
     struct error outcome = {0};
-    tck_status_t status = audit_intent(p->audit, AUDIT_DELETE, name, err);
+    tck_status_t status = intend_deletion(p, name, err);
     if (status == TCK_OK) {
         outcome.code = beneath_unlink(p->job_fd, name, &outcome);
         audit_result(p->audit, AUDIT_DELETE, name, &outcome);

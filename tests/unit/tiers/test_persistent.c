@@ -943,16 +943,17 @@ Test(persistent, claims_above_versions_whose_term_file_is_gone)
     cr_assert_eq(term, 5);
 }
 
-/* Of a drain that nobody finished: all that there is room for. */
-static void fill_with_stage(const char *save)
+/* A directory of that name below another, with a shard's file that takes all the room there is. */
+static void fill(const char *save, const char *parent, const char *name)
 {
     char path[512];
     char block[4096] = {1};
-    snprintf(path, sizeof(path), "%s/" JOB "/stage", save);
+    snprintf(path, sizeof(path), "%s/" JOB "/%s", save, parent);
     cr_assert(mkdir(path, 0755) == 0 || errno == EEXIST);
-    snprintf(path, sizeof(path), "%s/" JOB "/stage/1-100", save);
+    snprintf(path, sizeof(path), "%s/" JOB "/%s/%s", save, parent, name);
     cr_assert_eq(mkdir(path, 0755), 0);
-    snprintf(path, sizeof(path), "%s/" JOB "/stage/1-100/shard-00000000000000090000000000000001.safetensors", save);
+    snprintf(path, sizeof(path), "%s/" JOB "/%s/%s/shard-00000000000000090000000000000001.safetensors", save, parent,
+             name);
     int fd = open(path, O_WRONLY | O_CREAT, 0644);
     cr_assert_geq(fd, 0);
     while (write(fd, block, sizeof(block)) > 0) {
@@ -960,25 +961,36 @@ static void fill_with_stage(const char *save)
     close(fd);
 }
 
-Test(persistent, a_claim_makes_room_of_what_unfinished_drains_have_left)
+/* A claim on a storage that is full of it succeeds, and it is gone. */
+static void claims_in_spite_of(const char *parent, const char *name)
 {
-    char save[256];
+    char save[256], left[512];
     struct error err = {0};
     uint64_t term = 0;
-    struct stat st;
     snprintf(save, sizeof(save), "%s", path_of("a/b/save"));
     if (mount("none", save, "tmpfs", 0, "size=512k") < 0) {
         cr_skip_test("cannot mount a tmpfs: %m");
     }
     reopen_tier();
     cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
-    fill_with_stage(save);
+    fill(save, parent, name);
+    snprintf(left, sizeof(left), "%s/" JOB "/%s/%s", save, parent, name);
     tck_status_t status = persistent_claim_term(tier, 1, &term, &err);
-    int left = stat(path_of("a/b/save/" JOB "/stage/1-100"), &st);
+    bool is_left = exists(left);
     umount2(save, MNT_DETACH);
     cr_assert_eq(status, TCK_OK, "%s", err.text);
     cr_assert_gt(term, 1);
-    cr_assert_lt(left, 0);
+    cr_assert_not(is_left);
+}
+
+Test(persistent, a_claim_makes_room_of_what_unfinished_drains_have_left)
+{
+    claims_in_spite_of("stage", "1-100");
+}
+
+Test(persistent, a_claim_makes_room_of_what_was_unpublished)
+{
+    claims_in_spite_of("trash", "v000000000100.t1.0123abcd");
 }
 
 static uint64_t claim(void)
