@@ -8,6 +8,7 @@
 #define TCK_TIERS_LINK_CONN_H
 
 #include "tiers/link.h"
+#include "tiers/link_ears.h"
 #include <netinet/in.h>
 
 #define LINK_WHY_BYTES 96
@@ -80,6 +81,7 @@ struct link {
     bool ending; /* accepts no more */
     char address[ADDRESS_TEXT];
     struct sockaddr_in local; /* port 0: where connections go out from */
+    struct ears ears;         /* UCX's */
 };
 
 struct link_conn *conn_new(struct link *link); /* NULL: no memory */

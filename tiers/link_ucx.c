@@ -530,6 +530,7 @@ cleanup_context:
 tck_status_t link_new(const struct link_setup *setup, struct link **out, struct error *err)
 {
     struct link_place place;
+    struct ears before;
     struct link *link;
     tck_status_t status = link_place_find(setup->device, setup->address, &place, err);
 
@@ -544,13 +545,21 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
     link->event_end = &link->first_event;
     link->local = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = place.address};
     warn_if_untested();
+    ears_find(&before);
     status = open_all(link, place.device, err);
     if (status != TCK_OK) {
         free(link);
         return status;
     }
+    ears_find(&link->ears);
+    ears_without(&link->ears, &before);
     *out = link;
     return TCK_OK;
+}
+
+bool link_hears(const struct link *link)
+{
+    return ears_hear(&link->ears);
 }
 
 void link_free(struct link *link)

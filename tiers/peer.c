@@ -255,6 +255,11 @@ const struct node_info *peers_self(const struct peers *peers)
     return &peers->self;
 }
 
+bool peers_hear(const struct peers *peers)
+{
+    return link_hears(peers->link);
+}
+
 tck_status_t peers_want(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)
 {
     struct peer *peer = peers_find(peers, node->agent_id);

@@ -109,6 +109,7 @@ static void on_slow_tick(void *ctx)
     }
     scrub_tick(agent);
     linger_tick(agent);
+    hearing_tick(agent);
 }
 
 static tck_status_t start_ticks(struct agent *agent, struct error *err)

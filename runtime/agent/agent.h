@@ -12,7 +12,7 @@
  *   scrub.c    checking what lies in memory, mending what is missing; scrub_storage.c what is published
  *   ledger.c   catalog rows and notes                twins.c      data-parallel copies that must be equal
  *   parking.c  the keeper                            state.c      what survives the agent's death
- *   patience.c how long a trainer waits for shards
+ *   patience.c how long a trainer waits for shards   hearing.c    when others cannot connect any more
  */
 #ifndef TCK_AGENT_AGENT_H
 #define TCK_AGENT_AGENT_H
@@ -241,6 +241,7 @@ struct agent {
     struct settings settings;            /* in force (board, beats) */
     uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
     uint64_t idle_since_ms;              /* no trainer since; 0: there is one */
+    uint64_t deaf_ms;                    /* others cannot connect since; 0: they can */
     bool job_done;
     bool leaving; /* agent_free has begun: nothing new is started */
     struct scrub *scrub;
@@ -455,6 +456,11 @@ void control_feed_catalog(struct agent *agent);
 /* Stops the loop when the job is done, or nobody has come back for the linger time. */
 void linger_tick(struct agent *agent);
 
+/* ---- hearing.c ----------------------------------------------------------------------------------------------- */
+
+/* Ends the process, to be started again, if others cannot connect to it any more. */
+void hearing_tick(struct agent *agent);
+
 /* ---- trainers.c ---------------------------------------------------------------------------------------------- */
 
 /* A node of the world is down. If it stays so, that is told, or the trainers of this node are ended, as configured. */
@@ -484,6 +490,8 @@ void parking_unpark(void *ctx, const char *name);
 must_check tck_status_t parking_ready(struct parking *parking, struct error *err);
 /* Notices a dead keeper, starts another and parks everything with it. */
 void parking_tick(struct parking *parking);
+/* Somebody keeps all that a successor needs, and would start one. */
+bool parking_has_all(struct parking *parking);
 void parking_stopping(struct parking *parking);
 
 #endif

@@ -362,6 +362,11 @@ static bool is_anything_left(struct parking *p)
     return x != NULL;
 }
 
+bool parking_has_all(struct parking *p)
+{
+    return p->notify_socket && p->ready_told && !p->moves && !atomic_load(&p->hangs) && !is_anything_left(p);
+}
+
 /* A child that ended well leaves a keeper that answers from then on. One that does not answer has died since: the agent
  * alone has the memory, so its successor must not wait for as long as a slow start may take. */
 static void reap(struct parking *p)

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What becomes of an agent that others cannot connect to any more (tiers/link_ears.h). It cannot be mended in this
+ * process: it ends as if it had crashed, and the keeper starts it again with all that it kept. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <unistd.h>
+
+#define DEAF_MS   15000 /* an agent that lives for so long does not count as one that dies at once (keeper_child.c) */
+#define EXIT_DEAF 1
+
+void hearing_tick(struct agent *agent)
+{
+    if (peers_hear(agent->peers)) {
+        return;
+    }
+    bool kept = parking_has_all(agent->parking);
+    if (agent->deaf_ms == 0) {
+        agent->deaf_ms = clock_ms();
+        log_error("UCX has closed a port that other agents connect to, since no descriptor was left: %s",
+                  kept ? "this agent ends soon, to be started again with all that it keeps"
+                       : "sessions that end now do not come back before this agent is started again");
+    } else if (kept && clock_ms() - agent->deaf_ms >= DEAF_MS) {
+        log_error("ends, since it is not heard by others any more");
+        _exit(EXIT_DEAF);
+    }
+}
