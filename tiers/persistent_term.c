@@ -339,7 +339,7 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
         if (status != TCK_OK) {
             break;
         }
-        if (version_none(note.restored) && !note.committed) {
+        if (version_none(note.restored) && !note.committed && !note.ended_well) {
             continue; /* never got as far as a restore: says nothing about any version */
         }
         if (note.committed || note.ended_well || (tries > 0 && !version_is(note.restored, restored))) {

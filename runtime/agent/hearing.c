@@ -12,7 +12,7 @@
 
 void hearing_tick(struct agent *agent)
 {
-    if (peers_hear(agent->peers)) {
+    if (agent->job_done || peers_hear(agent->peers)) { /* one that leaves soon knows it alone */
         return;
     }
     bool kept = parking_has_all(agent->parking);

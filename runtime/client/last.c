@@ -42,7 +42,8 @@ static int round_ms(const struct last *last)
 /* It hangs, or is being started again: worth another round. */
 static bool agent_is_away(tck_status_t answer)
 {
-    return answer == TCK_ERR_UNREACHABLE || answer == TCK_ERR_TIMEDOUT || answer == TCK_ERR_NOENT;
+    return answer == TCK_ERR_UNREACHABLE || answer == TCK_ERR_TIMEDOUT || answer == TCK_ERR_NOENT ||
+           answer == TCK_ERR_BUSY;
 }
 
 /* It is looked for, and a save would be skipped. */
@@ -85,7 +86,7 @@ static bool has_room(const struct last *last, uint64_t before, int answer_ms)
     }
     status = memory_look(&client->session.config, answer_ms, &memory, &ignored);
     if (status != TCK_OK) {
-        return status != TCK_ERR_TIMEDOUT;
+        return status != TCK_ERR_TIMEDOUT && status != TCK_ERR_BUSY;
     }
     return version_none(memory.draining) &&
            (before > 0 || memory.recovered || clock_ms() - last->term_ms >= RECOVERY_MS);

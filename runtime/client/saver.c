@@ -326,6 +326,13 @@ static void say_again(struct saver *saver)
     }
 }
 
+static void note_anew(struct saver *saver, bool anew)
+{
+    pthread_mutex_lock(&saver->lock);
+    saver->anew = anew;
+    pthread_mutex_unlock(&saver->lock);
+}
+
 static tck_status_t come_back(struct saver *saver, struct error *err)
 {
     struct msg_segments segments;
@@ -343,6 +350,7 @@ static tck_status_t come_back(struct saver *saver, struct error *err)
         atomic_store(&saver->session->connected, true);
     } else {
         session_disconnect(saver->session);
+        note_anew(saver, session_began_anew(saver->session));
     }
     pthread_mutex_unlock(&saver->session->lock);
     return status;
@@ -519,8 +527,14 @@ const struct error *saver_forsaken(const struct saver *saver)
     static const struct error forsaken = {
         TCK_ERR_UNREACHABLE, "agent and keeper of this node are gone, and its memory with them: nothing is "
                              "saved here, and nothing commits, until the job is started again"};
+    static const struct error anew = {
+        TCK_ERR_UNREACHABLE, "the agent of this node began anew, and what it had in memory is lost: nothing is "
+                             "saved here, and nothing commits, until the job is started again"};
 
-    return saver->forsaken && !atomic_load(&saver->session->connected) ? &forsaken : NULL;
+    if (atomic_load(&saver->session->connected)) {
+        return NULL;
+    }
+    return saver->anew ? &anew : saver->forsaken ? &forsaken : NULL;
 }
 
 /* Why no snapshot can be begun now, NULL if it can. A hung agent costs the block time once, not at every save. */

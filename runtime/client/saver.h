@@ -53,7 +53,8 @@ struct saver {
     bool released; /* of the snapshot under way nothing is left to do that uses the trainer's host memory */
     uint64_t step, deadline_ms; /* of the snapshot under way: when the agent must have granted slots */
     bool to_storage, stop;
-    bool forsaken;                                 /* the agent is gone, and nobody is there to start it again */
+    bool forsaken;                                 /* the agent is gone, and nobody is there to start it again; */
+    bool anew;                                     /* or there is another one, which has nothing of this term */
     bool agent_hung;                               /* it let the last snapshot wait in vain, */
     uint64_t hung_beat;                            /* and its loop has not turned since if the beat is still this one */
     uint64_t begun_step, copied_step, failed_step; /* newest of each kind, 0: none */
@@ -78,7 +79,7 @@ void saver_wait(struct saver *saver);
 /* Until records in host memory may change, and those on devices by what their streams are given from now on. */
 must_check tck_status_t saver_fence(struct saver *saver, struct error *err);
 bool saver_idle(struct saver *saver);
-/* Why nothing comes of what was saved: nobody is there to start the agent again. NULL as long as there is hope. With
+/* Why nothing comes of what was saved: the agent, as it was, does not come back. NULL as long as there is hope. With
  * the lock held. */
 const struct error *saver_forsaken(const struct saver *saver);
 

@@ -450,6 +450,13 @@ tck_status_t session_segment_fds(struct session *session, struct hash128 shard, 
     return status;
 }
 
+bool session_began_anew(const struct session *session)
+{
+    const struct world *world = &session->world;
+
+    return world->nodes[world->node_of_rank[session->rank]].agent_id != session->hello.node.agent_id;
+}
+
 tck_status_t session_return(struct session *session, struct msg_segments *out, struct error *err)
 {
     tck_status_t status;

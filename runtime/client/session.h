@@ -69,6 +69,8 @@ must_check tck_status_t session_segment_fds(struct session *session, struct hash
 /* After the connection was lost: connects to the restarted agent, joins and registers again with the world as it was.
  * Starts no agent: that is the keeper's part. Only the saver's thread calls it, once there is one. */
 must_check tck_status_t session_return(struct session *session, struct msg_segments *out, struct error *err);
+/* The agent that has greeted last is not the one that the world was made with: what that one had is lost. */
+bool session_began_anew(const struct session *session);
 /* Gives the connection up; the saver's thread notices. */
 void session_disconnect(struct session *session);
 

@@ -51,6 +51,15 @@ kill_node a
 all_end
 must_say 0 '^LAST 3$'
 
+job=anew # somebody else, a service manager say, has started another agent by the time it is looked for
+begin 1
+run_on a "0" --steps 3 --step-ms 1000 --save-last --done
+wait_for 60 said 0 '^STEP 2' || die "no step 2: $(out 0)"
+kill_node a
+"$bin/tierckptd" --config "$work/run/$job/a/config.json" >"$work/by_hand" 2>&1 &
+all_end
+must_say 0 '^LAST 3$'
+
 # A storage that cannot be written to is named as what it waited for.
 job=full
 mount -t tmpfs -o size=1m none "$work/save" 2>/dev/null || exit 0 # no mounts here; the rest was seen
