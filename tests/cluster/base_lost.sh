@@ -16,26 +16,40 @@ run_both() {
     TIERCKPT_FAILPOINTS="fetch.slot_given=sleep:3000@2" run_on b "1" "$@"
 }
 
-run_both --steps 4 --wait-commit
-all_end
+# attempt N: false if b stood still before it had answered its rank, so that no rank read anything before b had its copy.
+attempt() {
+    job=lost$1
+    run_both --steps 4 --wait-commit
+    all_end
 
-run_both --steps 100000 --step-ms 4000
-both_at() { said 0 "^STEP $1\$" && said 1 "^STEP $1\$"; }
-log_must_say a 60 'version 1\.4 has its copies again'
-fault "partition" # so that 6 finds no way; and before anybody notices that, all are killed
-ip netns exec "tck$$-b" iptables -A INPUT -i net0 -j DROP || skip "no iptables here"
-wait_for 60 both_at 5 || die "the ranks do not come to step 5, after which 6 is saved"
-sleep 1 # digests
-! logged a '2\.6 is committed' || die "2.6 was committed over a link that is down"
-kill_trainers
-kill_agents
+    run_both --steps 100000 --step-ms 4000
+    both_at() { said 0 "^STEP $1\$" && said 1 "^STEP $1\$"; }
+    log_must_say a 60 'version 1\.4 has its copies again'
+    fault "partition" # so that 6 finds no way; and before anybody notices that, all are killed
+    ip netns exec "tck$$-b" iptables -A INPUT -i net0 -j DROP || skip "no iptables here"
+    wait_for 60 both_at 5 || die "the ranks do not come to step 5, after which 6 is saved"
+    sleep 1 # digests
+    ! logged a '2\.6 is committed' || die "2.6 was committed over a link that is down"
+    kill_trainers
+    kill_agents
 
-run_both --steps 100 --step-ms 50 --wait-commit --done
-for node in a b; do log_must_say $node 60 'joined term 3'; done
-ip netns exec "tck$$-b" iptables -F INPUT
-wait_for 60 said 0 '^RESTORED' || die "rank 0 restores nothing" # rank 1 may have to wait until b goes on
-[ "$(spoil a)" -gt 0 ] || skip "no memfd of the agent can be written here"
-[ "$(restored_step 0)" = 6 ] || die "rank 0 restored $(restored_step 0)"
-all_end
-must_say 0 '^COMMITTED 100$'
-logged a 'version 2\.6, which this term went on from, is lost' || die "the log of a does not say that 2.6 is lost"
+    run_both --steps 100 --step-ms 50 --wait-commit --done
+    for node in a b; do log_must_say $node 60 'joined term 3'; done
+    ip netns exec "tck$$-b" iptables -F INPUT
+    wait_for 60 said 0 '^RESTORED' || die "rank 0 restores nothing"
+    if [ "$(out 0 | sed -nE 's/^RESTORED .*seconds=([0-9]+)\..*/\1/p')" -ge 2 ]; then # it has waited for b
+        kill_trainers
+        kill_node a
+        kill_node b
+        return 1
+    fi
+    [ "$(spoil a)" -gt 0 ] || skip "no memfd of the agent can be written here"
+    [ "$(restored_step 0)" = 6 ] || die "rank 0 restored $(restored_step 0)"
+    all_end
+    must_say 0 '^COMMITTED 100$'
+    logged a 'version 2\.6, which this term went on from, is lost' || die "the log of a does not say that 2.6 is lost"
+}
+for n in 1 2 3 4 5 6 7 8; do
+    attempt "$n" && exit 0
+done
+die "b never answered its rank before it stood still"
