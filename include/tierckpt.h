@@ -257,8 +257,8 @@ typedef enum tck_stage {
 } tck_stage_t;
 
 /* Waits until the snapshot of this step, or a newer one, has reached the stage. TCK_ERR_TIMEDOUT after timeout_ms
- * (0: only asks), TCK_ERR_CANCELED if it was refused or aborted, or agent and keeper of this node are gone and nobody
- * can tell any more, TCK_ERR_NOENT if this step was never saved. */
+ * (0: only asks), TCK_ERR_CANCELED if it was refused or aborted, or agent and keeper of this node are gone, or it
+ * began anew, and nobody can tell any more, TCK_ERR_NOENT if this step was never saved. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms);
 
 /* The end of a training: when it returns, this step is in storage, for the memory goes with the job. Collective. Saves

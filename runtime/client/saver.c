@@ -350,8 +350,8 @@ static tck_status_t come_back(struct saver *saver, struct error *err)
         atomic_store(&saver->session->connected, true);
     } else {
         session_disconnect(saver->session);
-        note_anew(saver, session_began_anew(saver->session));
     }
+    note_anew(saver, session_began_anew(saver->session));
     pthread_mutex_unlock(&saver->session->lock);
     return status;
 }
