@@ -54,7 +54,7 @@ must_check tck_status_t catalog_shards(struct catalog *catalog, struct version v
 /* Members of earlier terms, by name, so that a node outside the newest world still gives its copies. */
 must_check tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_info *node, uint64_t term,
                                               struct error *err);
-must_check tck_status_t catalog_nodes(struct catalog *catalog, struct node_info **out, size_t *count_out,
+must_check tck_status_t catalog_nodes(struct catalog *catalog, struct known_node **out, size_t *count_out,
                                       struct error *err);
 
 /* Total decoders of values, for the fuzzers. */

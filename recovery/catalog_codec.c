@@ -151,17 +151,17 @@ tck_status_t catalog_shard_decode(const void *data, size_t len, struct catalog_s
     return status;
 }
 
-void catalog_node_encode(const struct catalog_node *node, struct writer *w)
+void catalog_node_encode(const struct known_node *node, struct writer *w)
 {
     write_u8(w, VALUE_FORMAT);
     write_node_info(w, &node->node);
     write_u64(w, node->term);
 }
 
-tck_status_t catalog_node_decode(const void *data, size_t len, struct catalog_node *out)
+tck_status_t catalog_node_decode(const void *data, size_t len, struct known_node *out)
 {
     struct reader r = reader_of(data, len);
-    struct catalog_node n = {0};
+    struct known_node n = {0};
     check_format(&r);
     n.node = read_node_info(&r);
     n.term = read_u64(&r);

@@ -15,12 +15,6 @@ struct catalog_key {
 
 enum catalog_kind { CATALOG_KIND_VERSION = 'v', CATALOG_KIND_SHARD = 's', CATALOG_KIND_NODE = 'n' };
 
-/* A node as it was last seen. */
-struct catalog_node {
-    struct node_info node;
-    uint64_t term;
-};
-
 struct catalog_key catalog_kind_key(enum catalog_kind kind); /* begins every key of the kind */
 struct catalog_key catalog_version_key(struct version version);
 struct catalog_key catalog_shards_key(struct version version); /* begins the key of every shard of the version */
@@ -29,7 +23,7 @@ struct catalog_key catalog_node_key(const char *name);
 
 void catalog_version_encode(const struct catalog_version *version, struct writer *w);
 void catalog_shard_encode(const struct catalog_shard *shard, struct writer *w);
-void catalog_node_encode(const struct catalog_node *node, struct writer *w);
-must_check tck_status_t catalog_node_decode(const void *data, size_t len, struct catalog_node *out);
+void catalog_node_encode(const struct known_node *node, struct writer *w);
+must_check tck_status_t catalog_node_decode(const void *data, size_t len, struct known_node *out);
 
 #endif

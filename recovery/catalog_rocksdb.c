@@ -247,7 +247,7 @@ tck_status_t catalog_drop(struct catalog *catalog, struct version version, struc
 tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_info *node, uint64_t term,
                                    struct error *err)
 {
-    struct catalog_node row = {.node = *node, .term = term};
+    struct known_node row = {.node = *node, .term = term};
     rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
     struct writer w = writer_new(0);
     catalog_node_encode(&row, &w);
@@ -281,10 +281,9 @@ static tck_status_t decode_shard_row(const void *data, size_t len, void *item, s
 
 static tck_status_t decode_node_row(const void *data, size_t len, void *item, struct catalog_key *key_out)
 {
-    struct catalog_node node = {0};
-    tck_status_t status = catalog_node_decode(data, len, &node);
-    *(struct node_info *)item = node.node;
-    *key_out = catalog_node_key(node.node.name);
+    struct known_node *node = item;
+    tck_status_t status = catalog_node_decode(data, len, node);
+    *key_out = catalog_node_key(node->node.name);
     return status;
 }
 
@@ -398,9 +397,9 @@ tck_status_t catalog_shards(struct catalog *catalog, struct version version, str
     return status;
 }
 
-tck_status_t catalog_nodes(struct catalog *catalog, struct node_info **out, size_t *count_out, struct error *err)
+tck_status_t catalog_nodes(struct catalog *catalog, struct known_node **out, size_t *count_out, struct error *err)
 {
-    struct rows rows = {.item_bytes = sizeof(struct node_info), .decode = decode_node_row};
+    struct rows rows = {.item_bytes = sizeof(struct known_node), .decode = decode_node_row};
     tck_status_t status = read_rows(catalog, catalog_kind_key(CATALOG_KIND_NODE), &rows, err);
     if (status == TCK_OK) {
         *out = (void *)rows.items;

@@ -47,7 +47,7 @@ static bool copies_alloc(struct copies *c)
         holdings += c->input->inventories[i].count;
     }
     c->items = calloc(holdings + 1, sizeof(*c->items));
-    c->seen = calloc(holdings + c->input->stored_count + 1, sizeof(*c->seen));
+    c->seen = calloc(holdings + c->input->storage.stored_count + 1, sizeof(*c->seen));
     c->bad = calloc((size_t)c->input->bad_count + 1, sizeof(*c->bad));
     return c->items != NULL && c->seen != NULL && c->bad != NULL;
 }
@@ -55,6 +55,9 @@ static bool copies_alloc(struct copies *c)
 static void add_seen(struct copies *c, struct version version, struct hash128 layout)
 {
     bool matches = hash128_is(layout, c->input->world->layout);
+    if (version.term <= c->input->storage.forgotten) {
+        return;
+    }
     c->seen[c->seen_count++] = (struct seen_version){version, matches};
 }
 
@@ -81,8 +84,8 @@ static void gather(struct copies *c)
             add_copy(c, &inventory->holdings[k], i);
         }
     }
-    for (uint32_t i = 0; i < c->input->stored_count; i++) {
-        add_seen(c, c->input->stored[i].version, c->input->stored[i].layout);
+    for (uint32_t i = 0; i < c->input->storage.stored_count; i++) {
+        add_seen(c, c->input->storage.stored[i].version, c->input->storage.stored[i].layout);
     }
     qsort(c->items, c->count, sizeof(*c->items), copy_cmp);
     qsort(c->seen, c->seen_count, sizeof(*c->seen), newest_first);
@@ -182,8 +185,8 @@ uint32_t copies_cover(const struct copies *copies, struct version version, struc
         out[i] = (struct coverage){0};
     }
     cover_from_memory(copies, version, out);
-    for (uint32_t i = 0; i < input->stored_count; i++) {
-        const struct stored_version *stored = &input->stored[i];
+    for (uint32_t i = 0; i < input->storage.stored_count; i++) {
+        const struct stored_version *stored = &input->storage.stored[i];
         if (version_is(stored->version, version) && hash128_is(stored->layout, input->world->layout)) {
             cover_from_storage(copies, stored, out);
         }
@@ -205,7 +208,7 @@ static int by_shard(const void *a, const void *b)
     return hash128_cmp(((const struct world_shard *)a)->id, ((const struct world_shard *)b)->id);
 }
 
-static bool is_committed(const struct copies *c, struct version version)
+bool copies_committed(const struct copies *c, struct version version)
 {
     bool committed = false;
     for (uint32_t i = 0; i < c->input->inventory_count && !committed; i++) {
@@ -256,5 +259,5 @@ bool copies_whole_elsewhere(const struct copies *copies, struct version version)
     uint32_t count = held_shards(copies, version, shards, &layout);
     bool whole = count > 0 && world_hash_shards(shards, count, &held) == TCK_OK && hash128_is(held, layout);
     free(shards);
-    return whole && is_committed(copies, version);
+    return whole && copies_committed(copies, version);
 }

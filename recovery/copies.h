@@ -43,6 +43,8 @@ void copies_free(struct copies *copies);
  * twins that differ are reported, not repaired. */
 uint32_t copies_cover(const struct copies *copies, struct version version, struct coverage *out, uint32_t *example_out);
 
+/* Does some agent know that this version was committed? */
+bool copies_committed(const struct copies *copies, struct version version);
 /* Is this version, of another layout than the world's, committed and whole in memory? */
 bool copies_whole_elsewhere(const struct copies *copies, struct version version);
 

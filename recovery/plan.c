@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Picks the version, then a source for each piece. */
+ * A source for each piece of the version that was chosen. */
 #include "recovery/plan.h"
 
-#include "recovery/copies.h"
+#include "recovery/choice.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -79,175 +79,6 @@ static tck_status_t planner_init(struct planner *p, const struct plan_input *inp
 free_sorted:
     free(sorted);
     return status;
-}
-
-/* ---- which version ------------------------------------------------------------------------------------------- */
-
-/* Why a version cannot be taken; nothing missing, poisoned or of another layout: it can. */
-static struct passed_over judge(struct planner *p, const struct seen_version *seen)
-{
-    const struct plan_input *input = p->input;
-    struct passed_over verdict = {.version = seen->version};
-    uint32_t example = NONE32;
-    verdict.poisoned = input->step == TCK_NEWEST && version_is(seen->version, input->give_up);
-    verdict.other_layout = !seen->layout_matches;
-    verdict.missing = copies_cover(&p->copies, seen->version, p->coverage, &example);
-    if (example != NONE32) {
-        verdict.example = input->world->shards[example].id;
-    }
-    return verdict;
-}
-
-static bool is_candidate(const struct plan_input *input, struct version version)
-{
-    bool step = input->step == TCK_NEWEST || version.step == input->step;
-    return step && (version_none(input->only) || version_is(version, input->only));
-}
-
-static bool knows_a_commit(const struct inventory *inventory)
-{
-    bool known = !version_none(inventory->watermark);
-    for (uint32_t i = 0; !known && i < inventory->count; i++) {
-        known = inventory->holdings[i].committed;
-    }
-    return known;
-}
-
-/* What is left of a job that ended before its first commit is no loss: no trainer was told that it is safe. Had any of
- * it been committed, a copy of each shard would be here, or as many nodes are lost as take their copies with them. */
-static bool nothing_committed(const struct planner *p)
-{
-    const struct plan_input *input = p->input;
-    bool newest = input->step == TCK_NEWEST && version_none(input->only) && version_none(input->give_up);
-    bool nothing = newest && input->stored_count == 0 && input->bad_count == 0;
-    for (uint32_t i = 0; nothing && i < p->copies.seen_count; i++) {
-        nothing = p->copies.seen[i].layout_matches;
-    }
-    for (uint32_t i = 0; nothing && i < input->inventory_count; i++) {
-        nothing = !knows_a_commit(&input->inventories[i]);
-    }
-    return nothing;
-}
-
-static bool is_stored(const struct plan_input *input, struct version version)
-{
-    for (uint32_t i = 0; i < input->stored_count; i++) {
-        if (version_is(input->stored[i].version, version)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A version of another layout: taken from storage, or waited for there; else it is lost. False: look further. */
-static bool settles_otherwise(const struct planner *p, struct passed_over *verdict, struct plan *plan)
-{
-    if (!verdict->other_layout || verdict->poisoned) {
-        return false;
-    }
-    if (is_stored(p->input, verdict->version)) {
-        plan->reshard = verdict->version;
-        return true;
-    }
-    verdict->unsaved = copies_whole_elsewhere(&p->copies, verdict->version);
-    return verdict->unsaved;
-}
-
-/* The one that stopped the search is among those that are kept. */
-static void note_passed(struct plan *plan, const struct passed_over *verdict)
-{
-    if (plan->passed_count < PLAN_PASSED_MAX) {
-        plan->passed[plan->passed_count++] = *verdict;
-    } else if (verdict->unsaved) {
-        plan->passed[PLAN_PASSED_MAX - 1] = *verdict;
-    }
-}
-
-/* Leaves coverage filled for the chosen version. */
-static void choose_version(struct planner *p, struct plan *plan)
-{
-    const struct copies *c = &p->copies;
-    plan->newest_seen = c->seen_count > 0 ? c->seen[0].version : VERSION_NONE;
-    for (uint32_t i = 0; i < c->seen_count; i++) {
-        if (!is_candidate(p->input, c->seen[i].version)) {
-            continue;
-        }
-        struct passed_over verdict = judge(p, &c->seen[i]);
-        if (verdict.missing == 0 && !verdict.poisoned && !verdict.other_layout) {
-            plan->version = c->seen[i].version;
-            return;
-        }
-        bool settled = settles_otherwise(p, &verdict, plan);
-        if (version_none(plan->reshard)) {
-            note_passed(plan, &verdict);
-        }
-        if (settled) {
-            return;
-        }
-    }
-    plan->nothing_saved = c->seen_count == 0 || nothing_committed(p);
-}
-
-static int describe_passed(const struct passed_over *passed, uint32_t shard_count, char *out, size_t cap)
-{
-    struct version v = passed->version;
-    if (passed->other_layout) {
-        return snprintf(out, cap, "version %" PRIu64 ".%" PRIu64 " has another layout", v.term, v.step);
-    }
-    if (passed->poisoned) {
-        return snprintf(out, cap, "version %" PRIu64 ".%" PRIu64 " is given up: the job failed on it again and again",
-                        v.term, v.step);
-    }
-    char example[HASH128_TEXT];
-    hash128_text(passed->example, example);
-    return snprintf(out, cap, "version %" PRIu64 ".%" PRIu64 ": %u of %u shards have no copy (first %s)", v.term,
-                    v.step, passed->missing, shard_count, example);
-}
-
-bool plan_waits_for_storage(const struct plan *plan)
-{
-    return plan->passed_count > 0 && plan->passed[plan->passed_count - 1].unsaved;
-}
-
-static void explain(const struct plan_input *input, struct plan *plan)
-{
-    char *text = plan->reason;
-    size_t cap = sizeof(plan->reason);
-    struct version v = plan->version;
-    if (plan_waits_for_storage(plan)) {
-        const struct passed_over *last = &plan->passed[plan->passed_count - 1];
-        snprintf(text, cap,
-                 "version %" PRIu64 ".%" PRIu64
-                 " has another layout, and only memory has it: resharding reads storage. "
-                 "Start once more with as many ranks and the sharding that saved it, run `tierckpt drain --wait`, and "
-                 "come back; or restore the step of a published version",
-                 last->version.term, last->version.step);
-        return;
-    }
-    if (plan->nothing_saved && plan->passed_count == 0) {
-        snprintf(text, cap, "nothing was saved yet: no copy of any version was seen");
-        return;
-    }
-    if (plan->passed_count == 0 && version_none(v) && version_none(plan->reshard)) {
-        snprintf(text, cap, "step %" PRIu64 ": no copy was seen; the newest version seen is %" PRIu64 ".%" PRIu64,
-                 input->step, plan->newest_seen.term, plan->newest_seen.step);
-        return;
-    }
-    size_t used = 0;
-    if (plan->passed_count > 0) {
-        used = (size_t)describe_passed(&plan->passed[0], input->world->shard_count, text, cap);
-    }
-    const char *joint = used > 0 ? "; " : "";
-    if (!version_none(plan->reshard)) {
-        snprintf(text + used, cap - used, "%sversion %" PRIu64 ".%" PRIu64 " is published with another layout", joint,
-                 plan->reshard.term, plan->reshard.step);
-    } else if (plan->nothing_saved) {
-        snprintf(text + used, cap - used, "%snothing was committed yet", joint);
-    } else if (version_none(v)) {
-        snprintf(text + used, cap - used, "%sno other version can be taken", joint);
-    } else {
-        snprintf(text + used, cap - used, "%sversion %" PRIu64 ".%" PRIu64 " is complete", joint, v.term, v.step);
-    }
 }
 
 /* ---- where each piece comes from ----------------------------------------------------------------------------- */
@@ -399,8 +230,8 @@ tck_status_t plan_build(const struct plan_input *input, struct plan *out, struct
     if (status != TCK_OK) {
         goto free_planner;
     }
-    choose_version(&planner, &plan);
-    explain(input, &plan);
+    choose_version(&planner.copies, planner.coverage, &plan);
+    choice_explain(input, &plan);
     if (!version_none(plan.version)) {
         status = plan_actions(&planner, &plan, err);
     }

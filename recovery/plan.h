@@ -15,6 +15,29 @@ struct stored_version {
     const struct hash128 *shards; /* sorted */
 };
 
+/* A directory on storage with a version's name, but no good version. */
+struct unfit_version {
+    struct version version;
+    enum standing standing;
+    const char *why;
+};
+
+/* What is known of storage. Zeroed: nothing. All is the caller's. */
+struct storage_view {
+    bool complete;   /* every directory was listed */
+    const char *why; /* otherwise why not; NULL: storage has not answered yet */
+    uint32_t stored_count;
+    const struct stored_version *stored; /* newest first */
+    uint32_t unfit_count;
+    const struct unfit_version *unfit; /* newest first */
+    struct version noted; /* newest commit that is written down: the note of a term, which does not say the step (0), or
+                             the catalog. VERSION_NONE: none is */
+    const char *unsure;   /* why a newer one may be; NULL: none */
+    bool unsure_passes;   /* that may be known later */
+    uint64_t forgotten;   /* what terms up to this one have saved does not count any more */
+    struct version give_up; /* poisoned: not taken unless step asks for it; VERSION_NONE: none */
+};
+
 /* One copy that turned out to be bad: plan again without it. source NONE32: the one on storage. */
 struct bad_copy {
     struct hash128 shard;
@@ -28,13 +51,11 @@ struct plan_input {
     uint32_t inventory_count;
     const struct inventory *inventories; /* of reachable agents, in the world or not; world nodes matched by name and
                                             agent id */
-    uint32_t stored_count;
-    const struct stored_version *stored; /* newest first */
+    struct storage_view storage;
     uint32_t bad_count;
     const struct bad_copy *bad;
-    uint64_t step;          /* TCK_NEWEST or the one asked for */
-    struct version only;    /* no other version is a candidate; VERSION_NONE: all are */
-    struct version give_up; /* poisoned: not taken unless step asks for it; VERSION_NONE: none */
+    uint64_t step;       /* TCK_NEWEST or the one asked for */
+    struct version only; /* no other version is a candidate; VERSION_NONE: all are */
 };
 
 struct plan_action {
@@ -48,19 +69,32 @@ struct plan_action {
 
 /* Why a version newer than the chosen one was passed over. */
 struct passed_over {
-    struct version version;
+    struct version version; /* step 0: some of this term */
     uint32_t missing;       /* shards without any copy */
     struct hash128 example; /* one of them */
     bool poisoned, other_layout;
     bool unsaved; /* committed, whole in memory, not on storage, and so it cannot be resharded */
+    bool counted; /* it was committed or published: passing it over is a loss, which is never silent */
+    bool gone;    /* nothing of it was seen: somebody knows of its commit */
+    const struct unfit_version *unfit; /* what is wrong with it on storage, of plan_input; or NULL */
+};
+
+/* Why no version can be chosen, although some may be there. */
+enum plan_block {
+    BLOCK_NONE,
+    BLOCK_UNREADABLE, /* storage cannot be read now, and what it has may be newer: it may be later */
+    BLOCK_FOREIGN     /* the newest is of a format that this build does not read */
 };
 
 #define PLAN_PASSED_MAX 16
 
 struct plan {
-    struct version version; /* VERSION_NONE: nothing restorable; see reason */
-    bool nothing_saved;     /* a fresh start, not a loss: no copy of anything was seen, or only of versions that are not
-                               complete and that nobody knows to be committed */
+    struct version version;  /* VERSION_NONE: nothing restorable; see reason */
+    struct version fallback; /* the newest complete one before it; VERSION_NONE: none */
+    enum plan_block blocked; /* then there is no version, and the reason names what is in the way */
+    bool nothing_saved; /* a fresh start, not a loss: all of storage was seen, no commit is noted anywhere, and no copy
+                           of anything is there, or only of versions that are not complete and that nobody knows to be
+                           committed */
     struct version reshard; /* VERSION_NONE, or the version to take: published, and of another layout. version is none
                                then, and there are no actions: each rank reads what it needs */
     bool from_storage_only;
@@ -72,10 +106,13 @@ struct plan {
     struct passed_over passed[PLAN_PASSED_MAX];
     struct version newest_seen; /* newest version of which anything was seen */
     char reason[512];
+    char passed_text[PASSED_TEXT_BYTES]; /* "", or which newer version that counted was passed over, and why */
 };
 
 /* Candidates are all versions seen in memory or storage, newest first. The first one wins that has the world's layout
- * and a copy of every shard, or another layout and is published. One of another layout that is committed and only
+ * and a copy of every shard, or another layout and is published. What is damaged on storage is passed over, and said.
+ * What cannot be read there blocks every older version; so does a listing that failed, unless memory has a version of
+ * the term right before the world's, for none newer can be published. One of another layout that is committed and only
  * memory has is not passed over for an older one: there is no version then, and the reason says what brings it to
  * storage. A copy in memory and one on storage of the same version may be mixed. Source by cost: this node's memory, a
  * twin's node (an owner in the world), another node's memory, storage; among equals the least loaded. */

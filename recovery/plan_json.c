@@ -50,7 +50,8 @@ static bool add_passed(json_t *list, const struct passed_over *passed)
     bool ok = add_version(json, "version", passed->version) && json_add_u64(json, "missing_shards", passed->missing) &&
               (passed->missing == 0 || add_hash(json, "example", passed->example)) &&
               json_add_bool(json, "given_up", passed->poisoned) &&
-              json_add_bool(json, "other_layout", passed->other_layout);
+              json_add_bool(json, "other_layout", passed->other_layout) && json_add_bool(json, "gone", passed->gone) &&
+              (passed->unfit == NULL || json_add_str(json, "on_storage", passed->unfit->why));
     return json_add(list, NULL, json) && ok;
 }
 
@@ -81,6 +82,7 @@ json_t *plan_json(const struct plan *plan, const struct plan_input *input)
               (version_none(plan->reshard) || add_version(json, "resharded", plan->reshard));
     ok = ok && json_add_str(json, "reason", plan->reason) &&
          json_add_bool(json, "nothing_saved", plan->nothing_saved) &&
+         json_add_bool(json, "unreadable", plan->blocked != BLOCK_NONE) &&
          json_add_bool(json, "from_storage_only", plan->from_storage_only) &&
          (version_none(plan->newest_seen) || add_version(json, "newest_seen", plan->newest_seen)) &&
          add_bytes_by_source(json, plan) && add_all_passed(json, plan) && add_actions(json, plan, input);

@@ -9,6 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LIST_PAUSE_MS 100 /* before storage is listed again; doubled each time */
+
+/* ---- time ---------------------------------------------------------------------------------------------------- */
+
+uint64_t recovery_clock_at(struct recovery_clock *clock, uint64_t now_ms)
+{
+    uint64_t passed = clock->seen_ms > 0 && now_ms > clock->seen_ms ? now_ms - clock->seen_ms : 0;
+    clock->seen_ms = now_ms;
+    clock->counted_ms += passed < RECOVERY_STEP_MS ? passed : RECOVERY_STEP_MS;
+    return clock->counted_ms;
+}
+
 /* ---- ends ---------------------------------------------------------------------------------------------------- */
 
 void recovery_emit_simple(struct recovery *r, enum recovery_action_type type)
@@ -70,8 +82,8 @@ bool recovery_had_it(const struct recovery *r, const struct plan_action *piece, 
 bool recovery_is_stored(const struct recovery *r, uint32_t shard)
 {
     const struct hash128 id = r->setup.world->shards[shard].id;
-    for (uint32_t i = 0; i < r->input.stored_count; i++) {
-        const struct stored_version *stored = &r->input.stored[i];
+    for (uint32_t i = 0; i < r->input.storage.stored_count; i++) {
+        const struct stored_version *stored = &r->input.storage.stored[i];
         bool fits = version_is(stored->version, r->plan.version) && hash128_is(stored->layout, r->setup.world->layout);
         for (uint32_t k = 0; fits && k < stored->shard_count; k++) {
             if (hash128_is(stored->shards[k], id)) {
@@ -281,6 +293,11 @@ static uint32_t find_asked(const struct recovery *r, uint32_t node, uint32_t sha
     return r->pieces[i].state == PIECE_ASKED ? i : NONE32;
 }
 
+static tck_status_t block_failure(const struct plan *plan)
+{
+    return plan->blocked == BLOCK_FOREIGN ? TCK_ERR_PROTO : TCK_ERR_IO;
+}
+
 /* ---- plans --------------------------------------------------------------------------------------------------- */
 
 /* Which owners' pieces may come after READY. What a node has itself it only checks, and can then give away. */
@@ -307,6 +324,7 @@ static void adopt_plan(struct recovery *r, struct plan *next)
     r->plan = *next;
     r->planned = true;
     if (version_none(r->plan.version)) {
+        r->failure = r->plan.blocked == BLOCK_NONE ? r->failure : block_failure(&r->plan);
         end_with_nothing(r);
         return;
     }
@@ -370,6 +388,30 @@ static bool has_a_chance_left(struct recovery *r, uint64_t now_ms)
     return a_copy_may_return(r) && (in_time || r->second_chances < r->setup.max_tries);
 }
 
+static bool is_unread(const struct recovery *r, uint32_t i)
+{
+    return r->bad[i].inventory == NONE32 && may_return(r, i);
+}
+
+/* What storage has of this version and could not give is not lost: then the recovery ends, and no older version is
+ * taken. */
+static bool may_be_older(struct recovery *r)
+{
+    struct version v = r->plan.version;
+    for (uint32_t i = 0; i < r->input.bad_count; i++) {
+        if (is_unread(r, i)) {
+            char shard[HASH128_TEXT];
+            hash128_text(r->bad[i].shard, shard);
+            give_up(r, TCK_ERR_IO,
+                    "shard %s of version %" PRIu64 ".%" PRIu64
+                    " cannot be read from storage; an older version is not taken in its place",
+                    shard, v.term, v.step);
+            return false;
+        }
+    }
+    return true;
+}
+
 static void replan(struct recovery *r, uint64_t now_ms)
 {
     struct plan next;
@@ -383,6 +425,10 @@ static void replan(struct recovery *r, uint64_t now_ms)
         r->second_chances++;
         r->replan_due = true;
         count_in_copies_out_of_reach(r);
+        plan_free(&next);
+        return;
+    }
+    if (older && !may_be_older(r)) {
         plan_free(&next);
         return;
     }
@@ -420,7 +466,8 @@ static bool worth_waiting(const struct recovery *r, const struct plan *plan)
     struct version best = version_none(plan->reshard) ? plan->version : plan->reshard;
     for (uint32_t i = 0; i < r->input.inventory_count; i++) {
         struct version watermark = r->inventories[i].watermark;
-        if (version_cmp(watermark, best) > 0 && !version_is(watermark, r->input.give_up)) {
+        bool counts = watermark.term > r->input.storage.forgotten;
+        if (counts && version_cmp(watermark, best) > 0 && !version_is(watermark, r->input.storage.give_up)) {
             return true;
         }
     }
@@ -455,11 +502,50 @@ static bool a_member_may_come_back(const struct recovery *r, uint64_t now_ms)
     return recovery_lost_member(r) != NONE32 && now_ms < r->lost_ms;
 }
 
+/* Storage has said what it has, or memory may suffice without its answer. */
+static bool has_storage_answered(const struct recovery *r, uint64_t now_ms)
+{
+    return r->listed || (r->setup.storage_hang_ms > 0 && now_ms >= r->storage_due_ms);
+}
+
+/* What storage may have is needed, and cannot be read now: it is asked again, with growing pauses, for some time. */
+static bool waits_for_storage(struct recovery *r, const struct plan *plan, uint64_t now_ms)
+{
+    if (plan->blocked != BLOCK_UNREADABLE || now_ms >= (r->listed ? r->storage_due_ms : r->storage_hang_ms)) {
+        return false;
+    }
+    if (r->listed && r->list_again_ms == 0) {
+        r->list_again_ms = now_ms + r->list_pause_ms;
+        r->list_pause_ms *= 2;
+    }
+    return true;
+}
+
+static void list_again_if_due(struct recovery *r, uint64_t now_ms)
+{
+    if (r->phase != RECOVERY_ASKING || r->list_again_ms == 0 || now_ms < r->list_again_ms) {
+        return;
+    }
+    r->list_again_ms = 0;
+    r->listed = false;
+    r->input.storage = (struct storage_view){0};
+    recovery_emit_simple(r, RECOVERY_LIST);
+}
+
+/* More may come to be known that makes this plan a better one. */
+static bool is_worth_waiting(const struct recovery *r, const struct plan *plan, bool waited)
+{
+    /* Who has not answered may hold what nobody else saw: only silence of all that can be asked is a fresh start. */
+    bool hasty = plan->nothing_saved && !r->asked_all;
+    return hasty || (!waited && (worth_waiting(r, plan) || outsiders_may_know_better(r, plan)));
+}
+
 static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
 {
     bool waited = now_ms >= r->deadline_ms;
     bool answered = r->asked_all || (waited && !a_member_is_silent(r));
-    if (r->phase != RECOVERY_ASKING || !r->listed || !answered || a_member_may_come_back(r, now_ms)) {
+    if (r->phase != RECOVERY_ASKING || !answered || a_member_may_come_back(r, now_ms) ||
+        !has_storage_answered(r, now_ms)) {
         return;
     }
     struct plan plan;
@@ -468,19 +554,15 @@ static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
         give_up(r, err.code, "%s", err.text);
         return;
     }
-    /* Who has not answered may hold what nobody else saw: only silence of all that can be asked is a fresh start. */
-    bool hasty = plan.nothing_saved && !r->asked_all;
-    if (hasty || (!waited && worth_waiting(r, &plan))) {
-        plan_free(&plan);
-        return;
-    }
     uint32_t lost = recovery_lost_member(r);
-    if (lost != NONE32) {
+    if (waits_for_storage(r, &plan, now_ms) || is_worth_waiting(r, &plan, waited)) {
+        plan_free(&plan);
+    } else if (lost != NONE32) {
         plan_free(&plan);
         give_up_without(r, lost);
-        return;
+    } else {
+        adopt_plan(r, &plan);
     }
-    adopt_plan(r, &plan);
 }
 
 /* Where this agent's inventory goes: its former place, or a new one; NULL if out of memory. */
@@ -538,6 +620,7 @@ static void forget_what_was_known(struct recovery *r)
     plan_free(&r->plan);
     r->planned = r->asked_all = r->listed = r->replan_due = false;
     r->pressed = false;
+    r->list_again_ms = 0;
     r->inquest = (struct inquest){0};
     r->second_chances = 0;
     r->failure = TCK_ERR_UNRECOVERABLE;
@@ -556,6 +639,7 @@ void recovery_free(struct recovery *r)
     }
     forget_what_was_known(r);
     free(r->inventories);
+    free(r->outsiders);
     free(r->bad);
     free(r->bad_may_return);
     free(r->pieces);
@@ -570,6 +654,9 @@ static void begin(struct recovery *r, uint64_t step, struct version only, uint64
     r->input.only = only;
     r->phase = RECOVERY_ASKING;
     r->deadline_ms = now_ms + r->setup.wait_ms;
+    r->storage_due_ms = now_ms + r->setup.storage_wait_ms;
+    r->storage_hang_ms = r->setup.storage_hang_ms > 0 ? now_ms + r->setup.storage_hang_ms : UINT64_MAX;
+    r->list_pause_ms = LIST_PAUSE_MS;
     recovery_emit_simple(r, RECOVERY_ASK);
     recovery_emit_simple(r, RECOVERY_LIST);
 }
@@ -607,16 +694,13 @@ void recovery_asked_all(struct recovery *r, uint64_t now_ms)
     plan_if_enough_is_known(r, now_ms);
 }
 
-void recovery_stored(struct recovery *r, const struct stored_version *stored, uint32_t count, struct version give_up,
-                     uint64_t now_ms)
+void recovery_stored(struct recovery *r, const struct storage_view *storage, uint64_t now_ms)
 {
     if (r->phase != RECOVERY_ASKING) {
         return;
     }
     r->listed = true;
-    r->input.stored = stored;
-    r->input.stored_count = count;
-    r->input.give_up = give_up;
+    r->input.storage = *storage;
     plan_if_enough_is_known(r, now_ms);
 }
 
@@ -714,6 +798,7 @@ void recovery_node_up(struct recovery *r, uint32_t node)
 
 void recovery_tick(struct recovery *r, uint64_t now_ms)
 {
+    list_again_if_due(r, now_ms);
     plan_if_enough_is_known(r, now_ms);
     if (r->replan_due) {
         r->replan_due = false;

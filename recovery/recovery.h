@@ -28,11 +28,14 @@ struct recovery_setup {
                            in which such copies are counted in again */
     bool first_owner_suffices; /* READY comes when each shard lies at one of its owners, and at all that had it
                                   themselves: the trainers pass it on, the other owners' nodes fetch it meanwhile */
+    uint32_t storage_wait_ms;  /* how long storage is asked again for what it could not give, if that is needed */
+    uint32_t storage_hang_ms;  /* how long its answer is waited for if memory does not suffice; 0: for ever. If it does,
+                                  storage_wait_ms are waited for it */
 };
 
 enum recovery_action_type {
     RECOVERY_ASK,       /* every reachable agent for its inventory, then recovery_inventory */
-    RECOVERY_LIST,      /* storage for its versions, then recovery_stored */
+    RECOVERY_LIST,      /* storage for its versions, then recovery_stored; again if something could not be read */
     RECOVERY_FETCH,     /* node `node` shall fetch `shard` from `source` / `from`, then recovery_fetched. What only
                            storage has is read there once: other nodes get it as from a twin */
     RECOVERY_READY,     /* owners have everything, or one of each shard has: trainers may read `version` */
@@ -58,6 +61,18 @@ enum recovery_relief {
     RELIEF_NO_BASE      /* EVENT_BASED with VERSION_NONE: nothing could be restored, and the trainers train on */
 };
 
+/* Time as a recovery is to count it, zeroed at first. A process or machine that stood still has not waited: answers
+ * that came meanwhile are still unread when it goes on. So between two calls no more than RECOVERY_STEP_MS pass. */
+#define RECOVERY_STEP_MS 100
+
+struct recovery_clock {
+    uint64_t seen_ms;    /* by the machine's clock, at the last call */
+    uint64_t counted_ms; /* the answer then */
+};
+
+/* The now_ms of every call below. To be called at least every RECOVERY_STEP_MS, as by a tick. */
+uint64_t recovery_clock_at(struct recovery_clock *clock, uint64_t now_ms);
+
 /* Carried out later: it must not call back into the recovery. */
 typedef void recovery_emit_fn(void *ctx, const struct recovery_action *action);
 
@@ -72,17 +87,21 @@ void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms);
 void recovery_resume(struct recovery *r, struct version base, uint64_t now_ms);
 /* Takes over the inventory's holdings; a later one of the same agent replaces the former. */
 void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_t now_ms);
+/* An agent that somebody remembers from an earlier term. If it is not a member it may hold what no member has: its
+ * inventory is waited for, for at most wait_ms, before an older version or none is taken. If it is reported again, the
+ * later term counts. Call this before passing on the inventory of the agent that remembers it. */
+void recovery_known(struct recovery *r, const struct known_node *known);
 /* Every agent that was asked has answered or is known to be down: which those are is the caller's business. Planning
  * begins now or when wait_ms is over; it waits on if some agent knows of a newer commit than what can be put together.
  */
 void recovery_asked_all(struct recovery *r, uint64_t now_ms);
-/* Must come, with count 0 if there is no storage or it cannot be listed. stored stays valid until the recovery ends. */
-void recovery_stored(struct recovery *r, const struct stored_version *stored, uint32_t count, struct version give_up,
-                     uint64_t now_ms);
+/* Must come, also if storage cannot be listed. What the view points to stays valid until the recovery ends or lists
+ * storage again. */
+void recovery_stored(struct recovery *r, const struct storage_view *storage, uint64_t now_ms);
 /* Every RECOVERY_FETCH ends with this, TIMEDOUT if nothing was heard. CORRUPT and NOENT: that copy is lost.
- * UNREACHABLE, TIMEDOUT, IO: another copy is tried at once, this one again before an older version is taken. All else
- * is the node's own trouble (no room): tried again on ticks, then the recovery fails. A holder is tried again as long
- * as it takes. */
+ * UNREACHABLE, TIMEDOUT, IO: another copy is tried at once, this one again before an older version is taken; if it is
+ * the one on storage, no older version is taken. All else is the node's own trouble (no room): tried again on ticks,
+ * then the recovery fails. A holder is tried again as long as it takes. */
 void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
                       uint64_t now_ms);
 /* A member that goes down before RECOVERY_READY, and is not back within wait_ms, breaks the term: RECOVERY_NOTHING, and
@@ -98,7 +117,8 @@ enum recovery_relief recovery_relief(const struct recovery *r, const struct deci
 enum recovery_phase recovery_phase(const struct recovery *r);
 /* After RECOVERY_NOTHING: TCK_ERR_NOENT nothing was ever committed, TCK_ERR_UNRECOVERABLE no version is complete,
  * TCK_ERR_LAYOUT the plan's version to reshard is to be read by each rank, or there is none because only memory has it,
- * TCK_ERR_UNREACHABLE a member was lost; or why a node could not take its shards. */
+ * TCK_ERR_UNREACHABLE a member was lost, TCK_ERR_IO something that may be there cannot be read now, TCK_ERR_PROTO it is
+ * of a format that this build does not read; or why a node could not take its shards. */
 tck_status_t recovery_failure(const struct recovery *r);
 const struct plan *recovery_plan(const struct recovery *r); /* NULL before FETCHING */
 const struct plan_input *recovery_input(const struct recovery *r);

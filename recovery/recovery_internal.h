@@ -25,6 +25,12 @@ struct inquest {
     uint32_t tries; /* of this witness */
 };
 
+/* An agent that is no member, and was one in this term or before. */
+struct outsider {
+    uint64_t agent_id;
+    uint64_t term;
+};
+
 struct recovery {
     struct recovery_setup setup;
     recovery_emit_fn *emit;
@@ -32,12 +38,17 @@ struct recovery {
     enum recovery_phase phase;
     uint64_t deadline_ms; /* of ASKING */
     bool asked_all, listed;
-    bool *down;       /* by node */
-    uint64_t lost_ms; /* members that are down by then count as lost */
+    uint64_t storage_due_ms, storage_hang_ms; /* when storage is asked no more, when its answer is waited for no more */
+    uint64_t list_again_ms;                   /* 0: not to be listed again now */
+    uint32_t list_pause_ms;                   /* before that */
+    bool *down;                               /* by node */
+    uint64_t lost_ms;                         /* members that are down by then count as lost */
     tck_status_t failure;
     struct plan_input input;
     struct inventory *inventories; /* input.inventory_count */
     uint32_t inventory_cap;
+    struct outsider *outsiders;
+    uint32_t outsider_count, outsider_cap;
     struct bad_copy *bad; /* input.bad_count */
     bool *bad_may_return; /* beside bad: out of reach, or damaged on its way: not lost */
     uint32_t bad_cap;
@@ -59,6 +70,9 @@ void recovery_emit_simple(struct recovery *r, enum recovery_action_type type);
 uint32_t recovery_lost_member(const struct recovery *r);
 /* Whether this inventory, of another node than the piece's, lists what the piece is of. */
 bool recovery_had_it(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory);
+/* Outsiders that have not answered may have what this plan lacks: a copy that makes a newer version complete, or, if
+ * there is no version, anything. */
+bool outsiders_may_know_better(const struct recovery *r, const struct plan *plan);
 /* Whether storage has this shard of the planned version. */
 bool recovery_is_stored(const struct recovery *r, uint32_t shard);
 void recovery_finish_if_none_left(struct recovery *r);

@@ -8,6 +8,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -62,6 +63,20 @@ void audit_free(struct audit *audit)
         pthread_mutex_destroy(&audit->lock);
         free(audit);
     }
+}
+
+tck_status_t audit_move(struct audit *audit, int fd, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    pthread_mutex_lock(&audit->lock);
+    if (dup3(fd, audit->fd, O_CLOEXEC) < 0) {
+        status = error_set(err, status_of_errno(errno), "replace the audit file: %m");
+    } else {
+        audit->torn = ends_torn(fd);
+    }
+    pthread_mutex_unlock(&audit->lock);
+    close(fd);
+    return status;
 }
 
 /* The line with its newline, the caller's to free; NULL if out of memory. */

@@ -14,6 +14,8 @@ struct audit;
 /* Appends to fd, which it takes over in any case. node appears in each line. */
 must_check tck_status_t audit_new(int fd, const char *node, struct audit **out, struct error *err);
 void audit_free(struct audit *audit);
+/* Goes on in fd, which it takes over in any case. */
+must_check tck_status_t audit_move(struct audit *audit, int fd, struct error *err);
 
 /* After a failure the act must not be carried out. */
 must_check tck_status_t audit_intent(struct audit *audit, enum audit_op op, const char *what, struct error *err);

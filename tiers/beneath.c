@@ -136,8 +136,9 @@ static tck_status_t read_all(int fd, const char *name, char *text, size_t len, s
             continue;
         }
         if (rc <= 0) {
-            return rc < 0 ? fail(err, "read", name)
-                          : error_set(err, TCK_ERR_CORRUPT, "%s ends at byte %zu of %zu", name, got, len);
+            return rc < 0
+                       ? fail(err, "read", name)
+                       : error_set(err, TCK_ERR_IO, "%s ends at byte %zu, but its size is %zu bytes", name, got, len);
         }
         got += (size_t)rc;
     }

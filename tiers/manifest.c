@@ -23,6 +23,17 @@ void manifest_file_name(struct hash128 shard, char out[MANIFEST_FILE_NAME])
     snprintf(out, MANIFEST_FILE_NAME, "shard-%s.safetensors", hex);
 }
 
+bool manifest_is_file_name(const char *name)
+{
+    char hex[HASH128_TEXT], again[MANIFEST_FILE_NAME];
+    struct hash128 shard;
+    if (sscanf(name, "shard-%32[0-9a-f].safetensors", hex) != 1 || !hash128_parse(hex, &shard)) {
+        return false;
+    }
+    manifest_file_name(shard, again);
+    return strcmp(name, again) == 0;
+}
+
 void manifest_free(struct manifest *manifest)
 {
     for (uint32_t i = 0; manifest->files != NULL && i < manifest->file_count; i++) {

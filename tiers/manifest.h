@@ -30,6 +30,8 @@ struct manifest {
 };
 
 void manifest_file_name(struct hash128 shard, char out[MANIFEST_FILE_NAME]);
+/* Whether manifest_file_name gives this name for some shard. */
+bool manifest_is_file_name(const char *name);
 /* NUL-terminated text, the caller's to free. */
 must_check tck_status_t manifest_print(const struct manifest *manifest, char **text_out, size_t *len_out,
                                        struct error *err);

@@ -58,8 +58,8 @@ uint32_t *segment_crcs(const struct segment *segment, uint32_t slot);
 const struct slot_header *segment_header(const struct segment *segment, uint32_t slot);
 /* What a trainer has sealed this slot with since it was last given to one. */
 struct sealed segment_seal(const struct segment *segment, uint32_t slot);
-/* Writes the header to the older of the two pages. State FILLING takes the slot's seal away first. Fills in sequence,
- * job, segment, slot, sizes and shard itself. */
+/* Writes the header to the older of the two pages. States FILLING and RECEIVING take the slot's seal away first. Fills
+ * in sequence, job, segment, slot, sizes and shard itself. */
 void segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
 /* Recomputes every chunk: TCK_ERR_CORRUPT names slot and first bad chunk. May run in a pool thread. */
 must_check tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err);

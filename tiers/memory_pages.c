@@ -4,6 +4,7 @@
 #include "tiers/memory_pages.h"
 
 #include "base/log.h"
+#include "base/page.h"
 #include "tiers/memory_limits.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -111,7 +112,8 @@ static uint8_t *map_aligned(int fd, uint64_t bytes)
     if (before > 0) {
         munmap(from, before);
     }
-    munmap(base + bytes, room - before - bytes);
+    uint64_t used = page_end(bytes, (size_t)sysconf(_SC_PAGESIZE));
+    munmap(base + used, room - before - used);
     return base;
 }
 

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -173,5 +174,6 @@ uint32_t pages_size_at(const uint8_t *base)
 {
     struct smaps smaps = read_smaps(base);
     bool huge = smaps.page * 1024 >= HUGE_PAGE_BYTES || (smaps.pmd_mapped > 0 && smaps.pmd_mapped * 2 >= smaps.rss);
-    return huge ? HUGE_PAGE_BYTES : PAGE_BYTES;
+    uint32_t small = smaps.page > 0 ? (uint32_t)smaps.page * 1024 : (uint32_t)sysconf(_SC_PAGESIZE);
+    return huge ? HUGE_PAGE_BYTES : small;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -180,10 +181,36 @@ static long number_of(const char *variable)
     return errno == 0 && *end == '\0' && number <= INT_MAX - FIRST_FD ? number : 0;
 }
 
+/* Too long for the environment, they lie in a file. NULL: none, or no memory. */
+static char *names_from_file(void)
+{
+    long fd = number_of(PARK_NAMES_FD);
+    struct stat st;
+    if (fd < FIRST_FD || fstat((int)fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+        st.st_size > (off_t)PARK_FILES_MAX * PARK_NAME_MAX) {
+        return NULL;
+    }
+    char *names = calloc(1, (size_t)st.st_size + 1);
+    off_t done = 0;
+    while (names != NULL && done < st.st_size) {
+        ssize_t n = pread((int)fd, names + done, (size_t)(st.st_size - done), done);
+        if (n <= 0) {
+            free(names);
+            names = NULL;
+            break;
+        }
+        done += n;
+    }
+    close((int)fd);
+    return names;
+}
+
 void park_take_back(void (*found)(void *ctx, const char *name, int fd), void *ctx)
 {
     const char *listed = getenv("LISTEN_FDNAMES");
-    char *names = strdup(listed == NULL ? "" : listed); /* NULL: the files come without their names */
+    bool in_file = number_of("LISTEN_PID") == getpid() && getenv(PARK_NAMES_FD) != NULL;
+    /* NULL: the files come without their names */
+    char *names = in_file ? names_from_file() : strdup(listed == NULL ? "" : listed);
     char *rest = names;
     long count = number_of("LISTEN_PID") == getpid() ? number_of("LISTEN_FDS") : 0;
     for (int fd = FIRST_FD; fd < FIRST_FD + count; fd++) {
@@ -197,6 +224,7 @@ void park_take_back(void (*found)(void *ctx, const char *name, int fd), void *ct
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
     unsetenv("LISTEN_FDNAMES");
+    unsetenv(PARK_NAMES_FD);
 }
 
 /* NOLINTEND(concurrency-mt-unsafe) */

@@ -18,6 +18,13 @@ static inline bool park_name_ok(const char *name)
     return len > 0 && len < PARK_NAME_MAX && name[len] == '\0';
 }
 
+/* Files that are parked at most, by whatever keeps them: two for each segment, and some of the agent's own. */
+#define PARK_FILES_MAX (16384 + 64)
+/* Names a descriptor that has the names of the others, if they are too long for LISTEN_FDNAMES. */
+#define PARK_NAMES_FD "TIERCKPT_FDNAMES_FD"
+/* Beside READY=1, of our own: for how many seconds the keeper is to keep what it has when the agent cannot start. */
+#define PARK_LINGER_KEY "X_TIERCKPT_LINGER_S="
+
 #define PARK_WAIT_MS 5000 /* for a receiver that is busy */
 
 /* Sends to the socket that NOTIFY_SOCKET names (path, or '@' for abstract), and waits at most wait_ms for room in its
@@ -25,7 +32,7 @@ static inline bool park_name_ok(const char *name)
  * who does not read. */
 must_check tck_status_t park_store(const char *notify_socket, int wait_ms, const char *name, int fd, struct error *err);
 must_check tck_status_t park_remove(const char *notify_socket, int wait_ms, const char *name, struct error *err);
-/* state: "READY=1" */
+/* state: "READY=1" and other assignments, one a line */
 must_check tck_status_t park_notify(const char *notify_socket, int wait_ms, const char *state, struct error *err);
 
 /* Calls found for each descriptor passed to this process (close-on-exec set), then forgets the environment variables. A

@@ -295,6 +295,11 @@ bool peer_is_up(const struct peer *peer)
     return peer->up != NULL;
 }
 
+const char *peer_trouble(const struct peer *peer)
+{
+    return peer->up != NULL ? "" : peer->trouble;
+}
+
 const struct node_info *peer_node(const struct peer *peer)
 {
     return &peer->node;

@@ -54,10 +54,10 @@ struct peers_setup {
     /* The offered copy has arrived and every chunk and the root were checked (or failed: outcome). Return TCK_OK once
      * the header is written: only then is the owner told. */
     tck_status_t (*stored)(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome);
-    /* Another agent pulls a copy: fill item and return TCK_OK; it stays pinned until pull_done. */
+    /* Another agent pulls a copy: fill item and return TCK_OK; it stays pinned until pull_done, which gets it again. */
     tck_status_t (*pulled)(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
                            struct error *err);
-    void (*pull_done)(void *ctx, struct peer *from, const struct peer_offer *want);
+    void (*pull_done)(void *ctx, struct peer *from, const struct tier_item *item);
 };
 
 must_check tck_status_t peers_new(const struct peers_setup *setup, struct peers **out, struct error *err);
@@ -74,6 +74,8 @@ must_check tck_status_t peers_want(struct peers *peers, const struct node_info *
  * appears in the callbacks that end its transfers. */
 void peers_unwant(struct peers *peers, struct peer *peer);
 bool peer_is_up(const struct peer *peer);
+/* Why no session with it has come about, "" if that is not known or there is one. */
+const char *peer_trouble(const struct peer *peer);
 const struct node_info *peer_node(const struct peer *peer);
 void *peer_user(const struct peer *peer);
 void peer_set_user(struct peer *peer, void *user);

@@ -5,6 +5,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Of a peer, by its name. */
+#define SECRET_DIFFERS                                                                                                \
+    "node %s does not have this job's secret: is save_dir the same directory on both nodes, and token_file the same " \
+    "file?"
+
 #define ACCEPTOR_LABEL  "tierckpt peer acceptor"
 #define CONNECTOR_LABEL "tierckpt peer connector"
 
@@ -133,7 +138,7 @@ static tck_status_t take_challenge(struct auth *auth, const void *data, size_t l
         return error_set(err, TCK_ERR_PROTO, "malformed CHALLENGE");
     }
     if (!mac_is_right(auth, ACCEPTOR_LABEL, challenge.mac)) {
-        return error_set(err, TCK_ERR_DENIED, "node %s does not have this job's secret", challenge.node.name);
+        return error_set(err, TCK_ERR_DENIED, SECRET_DIFFERS, challenge.node.name);
     }
     make_mac(auth, CONNECTOR_LABEL, mac);
     wire_proof_encode(mac, out);
@@ -150,7 +155,7 @@ static tck_status_t take_proof(struct auth *auth, const void *data, size_t len, 
         return error_set(err, TCK_ERR_PROTO, "malformed PROOF");
     }
     if (!mac_is_right(auth, CONNECTOR_LABEL, mac)) {
-        return error_set(err, TCK_ERR_DENIED, "node %s does not have this job's secret", auth->node.name);
+        return error_set(err, TCK_ERR_DENIED, SECRET_DIFFERS, auth->node.name);
     }
     wire_welcome_encode(out);
     auth->awaits = AUTH_DONE;

@@ -37,6 +37,8 @@ struct session {
     uint32_t assembled;
 };
 
+#define PEER_TROUBLE 192
+
 struct peer {
     struct peers *peers;
     struct node_info node;
@@ -47,10 +49,11 @@ struct peer {
     struct session *making; /* may stand beside one that is up, to replace it */
     uint64_t connect_at_ms; /* not before */
     uint32_t backoff_ms;
-    uint32_t pushing;        /* chunks in flight to it */
-    uint32_t transfer_count; /* that have not had their last callback */
-    uint64_t progress_ms;    /* when a transfer with it last made any */
-    struct peer *next;       /* in peers->leaving */
+    uint32_t pushing;           /* chunks in flight to it */
+    uint32_t transfer_count;    /* that have not had their last callback */
+    uint64_t progress_ms;       /* when a transfer with it last made any */
+    char trouble[PEER_TROUBLE]; /* why the last attempt to make a session failed; "" */
+    struct peer *next;          /* in peers->leaving */
 };
 
 struct peers {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "tiers/peer_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,6 +99,7 @@ static void session_up(struct session *session)
     }
     peer->making = NULL;
     peer->up = session;
+    peer->trouble[0] = '\0';
     peer->node = session->control->auth.node;
     peer->stale = false;
     peer->backoff_ms = PEER_BACKOFF_MIN_MS;
@@ -148,6 +150,7 @@ static void give_up_making(struct session *session, const char *why)
 {
     struct peer *peer = session->peer;
 
+    snprintf(peer->trouble, sizeof(peer->trouble), "%s", why);
     if (peers_may_complain(peer->peers)) {
         log_warn("no session with node %s at %s: %s", peer->node.name, peer->node.address, why);
     }

@@ -170,7 +170,7 @@ static void finish(struct transfer *transfer)
     if (transfer->own) {
         finish_own(transfer);
     } else if (transfer->sending) {
-        peers->setup.pull_done(peers->setup.ctx, transfer->peer, &transfer->offer);
+        peers->setup.pull_done(peers->setup.ctx, transfer->peer, &transfer->item);
     } else {
         finish_stored(transfer);
     }

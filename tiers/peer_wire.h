@@ -9,7 +9,7 @@
 
 #include "tiers/peer.h"
 
-#define PEER_FORMAT        6
+#define PEER_FORMAT        7
 #define WIRE_PART_BYTES    (LINK_MESSAGE_MAX - 64) /* of payload in one part */
 #define WIRE_IMAGE_MAX     (UINT64_C(1) << 45)     /* so that its CRC table fits PEER_MESSAGE_MAX */
 #define WIRE_CHUNK_BYTES   12                      /* header of a chunk */

@@ -2,7 +2,9 @@
  * Opening the persistent tier: the directories, our marker in them, and the names of what lies there. */
 #include "tiers/persistent_impl.h"
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +17,7 @@
 #define MARKER_NAME   ".tierckpt"
 #define MARKER_FORMAT 1
 #define MARKER_MAX    4096
+#define NOT_OURS      "its directory is not empty and has no " MARKER_NAME ": it is not ours; name another job or save_dir"
 #define DIR_MODE      0755
 #define AUDIT_MODE    0640
 
@@ -40,6 +43,26 @@ bool stage_dir_parse(const char *name, struct version *out)
     return true;
 }
 
+void term_name(uint64_t term, char out[DIR_NAME_MAX])
+{
+    snprintf(out, DIR_NAME_MAX, "term.%" PRIu64, term);
+}
+
+bool term_name_parse(const char *name, uint64_t *out)
+{
+    uint64_t term;
+    char again[DIR_NAME_MAX];
+    if (sscanf(name, "term.%" SCNu64, &term) != 1 || term == 0) {
+        return false;
+    }
+    term_name(term, again);
+    if (strcmp(name, again) != 0) {
+        return false;
+    }
+    *out = term;
+    return true;
+}
+
 /* ---- marker ---------------------------------------------------------------------------------------------------- */
 
 static tck_status_t marker_write(const struct persistent *p, struct error *err)
@@ -59,12 +82,12 @@ static tck_status_t marker_write(const struct persistent *p, struct error *err)
 }
 
 /* TCK_ERR_NOENT if there is none. */
-static tck_status_t marker_check(const struct persistent *p, struct error *err)
+static tck_status_t marker_check(const struct persistent *p, int job_fd, struct error *err)
 {
     char *text;
     size_t len;
     json_t *json;
-    tck_status_t status = beneath_read(p->job_fd, MARKER_NAME, MARKER_MAX, &text, &len, err);
+    tck_status_t status = beneath_read(job_fd, MARKER_NAME, MARKER_MAX, &text, &len, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -105,7 +128,7 @@ static tck_status_t dir_is_unused(const struct persistent *p, bool *unused_out, 
 static tck_status_t marker_find_or_make(const struct persistent *p, struct error *err)
 {
     bool unused;
-    tck_status_t status = marker_check(p, err);
+    tck_status_t status = marker_check(p, p->job_fd, err);
     if (status != TCK_ERR_NOENT) {
         return status;
     }
@@ -114,33 +137,95 @@ static tck_status_t marker_find_or_make(const struct persistent *p, struct error
         return marker_write(p, err);
     }
     if (status == TCK_OK) {
-        status = marker_check(p, err); /* another agent may have begun here between the two looks */
+        status = marker_check(p, p->job_fd, err); /* another agent may have begun here between the two looks */
     }
-    return status == TCK_ERR_NOENT ? error_set(err, TCK_ERR_DENIED, "is not empty and has no %s marker", MARKER_NAME)
-                                   : status;
+    return status == TCK_ERR_NOENT ? error_set(err, TCK_ERR_DENIED, NOT_OURS) : status;
 }
 
 /* ---- directories ----------------------------------------------------------------------------------------------- */
 
-/* save_dir is the user's: made with all its parents, and a symbolic link in it is the user's choice. */
+/* Why save_dir can be neither made nor opened: errnum is that of the attempt. */
+static tck_status_t refuse_save_dir(const char *path, int errnum, struct error *err)
+{
+    char missing[CONFIG_PATH];
+    struct stat st;
+    path_first_missing(path, missing, sizeof(missing));
+    if (errnum == ENOENT && lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
+        return error_set(err, TCK_ERR_NOENT, "it is a symbolic link to what is not there: make that, or mend the link");
+    }
+    if (errnum == ENOENT) {
+        return error_set(err, TCK_ERR_NOENT,
+                         "%s is not there, and only the last component of save_dir is made: mount or make it", missing);
+    }
+    if (errnum == ENOTDIR) {
+        return error_set(err, TCK_ERR_IO, "it, or what it lies in, is not a directory: name another one");
+    }
+    if (errnum == EACCES || errnum == EPERM) {
+        return error_set(err, TCK_ERR_DENIED,
+                         "user %u may not write there: change its owner or mode, or name another one", geteuid());
+    }
+    errno = errnum;
+    return error_set(err, status_of_errno(errnum), "it cannot be made or opened: %m");
+}
+
+/* save_dir is the user's: made if its parent is there, for a parent that is missing is a file system that is not
+ * mounted, and what would be made instead fills the root disk. A symbolic link in it is the user's choice. */
 static tck_status_t make_save_dir(const char *path, int *fd_out, struct error *err)
 {
-    char prefix[CONFIG_PATH];
-    snprintf(prefix, sizeof(prefix), "%s", path);
-    for (char *slash = strchr(prefix + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(prefix, DIR_MODE); /* what fails here and matters fails again below */
-        *slash = '/';
-    }
-    if (mkdir(path, DIR_MODE) < 0 && errno != EEXIST) {
-        return error_set(err, status_of_errno(errno), "make save_dir %s: %m", path);
-    }
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && (mkdir(path, DIR_MODE) == 0 || errno == EEXIST)) {
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
     if (fd < 0) {
-        return error_set(err, status_of_errno(errno), "open save_dir %s: %m", path);
+        tck_status_t status = refuse_save_dir(path, errno, err);
+        error_prefix(err, "save_dir %s", path);
+        return status;
+    }
+    if (path_is_memory(path)) {
+        log_warn(
+            "save_dir %s is on a file system in memory: what is saved there ends with the node, so it is no storage",
+            path);
     }
     *fd_out = fd;
     return TCK_OK;
+}
+
+/* A directory without a claim that was seen there is another one, in which terms would be counted from the beginning:
+ * what is below a mount point, say. */
+static tck_status_t check_same_job(const struct persistent *p, int job_fd, struct error *err)
+{
+    uint64_t bytes, claim = atomic_load(&p->claim_seen);
+    char name[DIR_NAME_MAX];
+    if (claim == 0) {
+        return TCK_OK;
+    }
+    term_name(claim, name);
+    tck_status_t status = beneath_size(job_fd, name, &bytes, err);
+    return status == TCK_ERR_NOENT
+               ? error_set(err, TCK_ERR_DENIED,
+                           "it is another directory than the one that this agent's memory belongs to, which has %s: "
+                           "mount that one, or end the agent to give its memory up",
+                           name)
+               : status;
+}
+
+static tck_status_t make_job_dir(struct persistent *p, int save_fd, struct error *err)
+{
+    tck_status_t status = beneath_make_dir(save_fd, p->config->job, &p->job_fd, err);
+    if (status == TCK_OK) {
+        status = beneath_sync(save_fd, err);
+    }
+    return status == TCK_OK ? marker_find_or_make(p, err) : status;
+}
+
+/* Nothing is made: what is missing is not mounted. */
+static tck_status_t find_claimed_dir(struct persistent *p, int save_fd, struct error *err)
+{
+    tck_status_t status = beneath_open_dir(save_fd, p->config->job, &p->job_fd, err);
+    if (status == TCK_OK) {
+        status = marker_check(p, p->job_fd, err);
+    }
+    return status == TCK_OK ? check_same_job(p, p->job_fd, err) : status;
 }
 
 static tck_status_t open_job_dir(struct persistent *p, struct error *err)
@@ -151,16 +236,17 @@ static tck_status_t open_job_dir(struct persistent *p, struct error *err)
     if (status != TCK_OK) {
         return status;
     }
-    status = beneath_make_dir(save_fd, config->job, &p->job_fd, err);
-    if (status == TCK_OK) {
-        status = beneath_sync(save_fd, err);
+    if (atomic_load(&p->claim_seen) == 0) {
+        status = make_job_dir(p, save_fd, err);
+    } else {
+        status = find_claimed_dir(p, save_fd, err);
     }
-    if (status == TCK_OK) {
-        status = marker_find_or_make(p, err);
+    if (status == TCK_ERR_DENIED && faccessat(save_fd, ".", W_OK, AT_EACCESS) != 0) {
+        status = refuse_save_dir(config->save_dir, errno, err);
     }
     close(save_fd);
     if (status != TCK_OK) {
-        error_prefix(err, "%s/%s", config->save_dir, config->job);
+        error_prefix(err, "save_dir %s, job %s", config->save_dir, config->job);
     }
     return status;
 }
@@ -180,7 +266,9 @@ static tck_status_t open_load_dir(struct persistent *p, struct error *err)
     }
     int dir_fd = open(config->load_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0) {
-        return error_set(err, status_of_errno(errno), "open load_dir %s: %m", config->load_dir);
+        tck_status_t status = errno == ENOENT ? TCK_ERR_IO : status_of_errno(errno); /* not "there is no version" */
+        return error_set(err, status, "load_dir %s cannot be opened: %m: mount it, or leave the key out",
+                         config->load_dir);
     }
     tck_status_t status = beneath_open_dir(dir_fd, config->job, &p->load_fd, err);
     close(dir_fd);
@@ -195,30 +283,124 @@ static tck_status_t open_load_dir(struct persistent *p, struct error *err)
     return status;
 }
 
-/* Beneath the job directory if it lies there (the default), else wherever the user wants it. */
+/* Its name in the job directory, if it lies there (the default); else NULL. */
+static const char *audit_name(const struct config *config)
+{
+    char below[2 * CONFIG_PATH];
+    int below_len = snprintf(below, sizeof(below), "%s/%s/", config->save_dir, config->job);
+    bool lies_there = strncmp(config->audit_file_path, below, (size_t)below_len) == 0;
+    return lies_there ? config->audit_file_path + below_len : NULL;
+}
+
+static tck_status_t open_audit_file(const struct config *config, int job_fd, int *fd_out, struct error *err)
+{
+    const char *path = config->audit_file_path, *name = audit_name(config);
+    int flags = O_RDWR | O_APPEND | O_CREAT;
+    if (name != NULL) {
+        tck_status_t status = beneath_open(job_fd, name, flags, fd_out, err);
+        return status == TCK_OK ? TCK_OK : error_prefix(err, "audit file %s", path);
+    }
+    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, AUDIT_MODE);
+    if (fd < 0) { /* a pipe or a device that can only be written to */
+        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, AUDIT_MODE);
+    }
+    if (fd < 0) {
+        return error_set(err, status_of_errno(errno), "open audit file %s: %m", path);
+    }
+    *fd_out = fd;
+    return TCK_OK;
+}
+
 static tck_status_t open_audit(struct persistent *p, struct error *err)
 {
-    const char *path = p->config->audit_file_path;
-    int flags = O_RDWR | O_APPEND | O_CREAT, fd;
-    char below[2 * CONFIG_PATH];
-    int below_len = snprintf(below, sizeof(below), "%s/%s/", p->config->save_dir, p->config->job);
+    int fd = -1;
+    tck_status_t status = open_audit_file(p->config, p->job_fd, &fd, err);
+    return status == TCK_OK ? audit_new(fd, p->config->node, &p->audit, err) : status;
+}
 
-    if (strncmp(path, below, (size_t)below_len) == 0) {
-        tck_status_t status = beneath_open(p->job_fd, path + below_len, flags, &fd, err);
+/* ---- again ----------------------------------------------------------------------------------------------------- */
+
+static bool is_stale(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) != 0 && (errno == ESTALE || errno == ENOTCONN);
+}
+
+static tck_status_t open_dir_again(const char *path, const char *job, int *fd_out, struct error *err)
+{
+    int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) {
+        return error_set(err, status_of_errno(errno), "open it again: %m");
+    }
+    tck_status_t status = beneath_open_dir(dir_fd, job, fd_out, err);
+    close(dir_fd);
+    return status;
+}
+
+/* The number stays and is another file's from now on, in one step: pool threads use it. Takes over fd. */
+static tck_status_t put_in_place(int fd, int number, struct error *err)
+{
+    int rc = dup3(fd, number, O_CLOEXEC);
+    tck_status_t status = rc < 0 ? error_set(err, status_of_errno(errno), "replace a descriptor: %m") : TCK_OK;
+    close(fd);
+    return status;
+}
+
+static tck_status_t open_audit_again(const struct persistent *p, int job_fd, struct error *err)
+{
+    int fd = -1;
+    if (audit_name(p->config) == NULL) {
+        return TCK_OK;
+    }
+    tck_status_t status = open_audit_file(p->config, job_fd, &fd, err);
+    return status == TCK_OK ? audit_move(p->audit, fd, err) : status;
+}
+
+static tck_status_t open_job_dir_again(const struct persistent *p, struct error *err)
+{
+    int job_fd = -1;
+    tck_status_t status = open_dir_again(p->config->save_dir, p->config->job, &job_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = marker_check(p, job_fd, err);
+    if (status == TCK_OK) {
+        status = check_same_job(p, job_fd, err);
+    }
+    if (status == TCK_OK) {
+        status = open_audit_again(p, job_fd, err);
+    }
+    if (status != TCK_OK) {
+        close(job_fd);
+        return status;
+    }
+    return put_in_place(job_fd, p->job_fd, err);
+}
+
+/* A directory that is missing is not mounted: callers must not take that for a file that is not there. */
+static tck_status_t stale_error(const char *what, const struct error *why, struct error *err)
+{
+    return error_set(err, why->code == TCK_ERR_NOENT ? TCK_ERR_IO : why->code, "%s is stale: %s", what, why->text);
+}
+
+tck_status_t persistent_open_again(struct persistent *p, struct error *err)
+{
+    struct error why = {0};
+    if (is_stale(p->job_fd)) {
+        if (open_job_dir_again(p, &why) != TCK_OK) {
+            return stale_error("save_dir", &why, err);
+        }
+        log_warn("%s/%s was stale and has been opened again", p->config->save_dir, p->config->job);
+    }
+    if (p->load_fd >= 0 && is_stale(p->load_fd)) {
+        int fd = -1;
+        tck_status_t status = open_dir_again(p->config->load_dir, p->config->job, &fd, &why);
+        status = status == TCK_OK ? put_in_place(fd, p->load_fd, &why) : status;
         if (status != TCK_OK) {
-            error_prefix(err, "audit file %s", path);
-            return status;
-        }
-    } else {
-        fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, AUDIT_MODE);
-        if (fd < 0) { /* a pipe or a device that can only be written to */
-            fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, AUDIT_MODE);
-        }
-        if (fd < 0) {
-            return error_set(err, status_of_errno(errno), "open audit file %s: %m", path);
+            return stale_error("load_dir", &why, err);
         }
     }
-    return audit_new(fd, p->config->node, &p->audit, err);
+    return TCK_OK;
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
@@ -238,6 +420,50 @@ static tck_status_t open_all(struct persistent *p, struct error *err)
     return status;
 }
 
+/* A job directory without our marker is one that its first agent is just making, or not ours. */
+static tck_status_t check_marker(const struct persistent *p, struct error *err)
+{
+    bool unused = false;
+    tck_status_t status = marker_check(p, p->job_fd, err);
+    if (status == TCK_ERR_NOENT) {
+        status = dir_is_unused(p, &unused, err);
+    } else {
+        return status;
+    }
+    return status == TCK_OK && !unused ? error_set(err, TCK_ERR_DENIED, NOT_OURS) : status;
+}
+
+static tck_status_t find_job_dir(struct persistent *p, struct error *err)
+{
+    const struct config *config = p->config;
+    int save_fd = open(config->save_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (save_fd < 0) {
+        return path_unopened("save_dir", config->save_dir, errno, err);
+    }
+    tck_status_t status = beneath_open_dir(save_fd, config->job, &p->job_fd, err);
+    close(save_fd);
+    if (status == TCK_ERR_NOENT) {
+        return TCK_OK;
+    }
+    if (status == TCK_OK) {
+        status = check_marker(p, err);
+    }
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s, job %s", config->save_dir, config->job);
+}
+
+static tck_status_t open_to_read(struct persistent *p, struct error *err)
+{
+    tck_status_t status = find_job_dir(p, err);
+    if (status == TCK_OK) {
+        status = open_load_dir(p, err);
+    }
+    if (status == TCK_OK && p->job_fd < 0 && p->load_fd < 0) {
+        status =
+            error_set(err, TCK_ERR_NOENT, "job %s has nothing in save_dir %s", p->config->job, p->config->save_dir);
+    }
+    return status;
+}
+
 tck_status_t persistent_new(const struct persistent_setup *setup, struct persistent **out, struct error *err)
 {
     struct persistent *p = calloc(1, sizeof(*p));
@@ -247,17 +473,42 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
     *p = (struct persistent){.loop = setup->loop,
                              .pool = setup->pool,
                              .config = setup->config,
+                             .moved = setup->moved,
+                             .moved_ctx = setup->moved_ctx,
                              .ops = &posix_ops,
                              .job_fd = -1,
                              .load_fd = -1,
                              .refs = 1};
-    tck_status_t status = open_all(p, err);
+    atomic_store(&p->claim_seen, setup->claimed);
+    tck_status_t status = setup->only_reads ? open_to_read(p, err) : open_all(p, err);
     if (status != TCK_OK) {
         persistent_free(p);
         return status;
     }
     *out = p;
     return TCK_OK;
+}
+
+uint64_t persistent_moved_ms(const struct persistent *p)
+{
+    return atomic_load_explicit(&p->moved_ms, memory_order_relaxed);
+}
+
+void persistent_moved(struct persistent *p)
+{
+    atomic_store_explicit(&p->moved_ms, clock_ms(), memory_order_relaxed);
+}
+
+void persistent_came_further(const struct persistent *p)
+{
+    if (p->moved != NULL) {
+        p->moved(p->moved_ctx);
+    }
+}
+
+void persistent_give_up(struct persistent *p)
+{
+    atomic_fetch_add(&p->epoch, 1);
 }
 
 void persistent_ref(struct persistent *p)

@@ -22,6 +22,68 @@ static tck_status_t check_chunk(const struct manifest_file *file, uint32_t i, ui
                      file->name, i, chunk_count(file->bytes), crc, file->crcs[i]);
 }
 
+/* ---- find ------------------------------------------------------------------------------------------------------ */
+
+static tck_status_t check_file(const struct persistent *p, const struct published *which, struct hash128 shard,
+                               struct manifest *out, struct error *err)
+{
+    struct manifest manifest = {0};
+    uint64_t bytes = 0;
+    int dir_fd = -1;
+    tck_status_t status = version_open(p, which, &dir_fd, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = version_manifest(p, dir_fd, which->version, &manifest, err);
+    const struct manifest_file *file = status == TCK_OK ? manifest_find(&manifest, shard) : NULL;
+    if (status == TCK_OK && file == NULL) {
+        status = error_set(err, TCK_ERR_NOENT, "it does not have that shard");
+    }
+    if (status == TCK_OK) {
+        status = beneath_size(dir_fd, file->name, &bytes, err);
+    }
+    if (status == TCK_OK && bytes != file->bytes) {
+        status = error_set(err, TCK_ERR_CORRUPT, "%s has %" PRIu64 " bytes, its manifest says %" PRIu64, file->name,
+                           bytes, file->bytes);
+    }
+    close(dir_fd);
+    if (status != TCK_OK) {
+        manifest_free(&manifest);
+        return status;
+    }
+    *out = manifest;
+    return TCK_OK;
+}
+
+static bool proves_loss(tck_status_t status)
+{
+    return status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT;
+}
+
+/* What could not be read in load_dir may be the only copy, so its error counts more than its absence from save_dir. */
+tck_status_t persistent_find(struct persistent *p, struct version version, struct hash128 shard,
+                             struct published *which_out, struct manifest *manifest_out, struct error *err)
+{
+    struct published which = {.version = version};
+    struct error other = {0};
+    tck_status_t status = check_file(p, &which, shard, manifest_out, err);
+    if (status != TCK_OK && p->load_fd >= 0) {
+        which.from_load_dir = true;
+        tck_status_t loaded = check_file(p, &which, shard, manifest_out, &other);
+        if (loaded == TCK_OK || (proves_loss(status) && !proves_loss(loaded))) {
+            status = loaded;
+            *err = other;
+        }
+    }
+    if (status != TCK_OK) {
+        char name[DIR_NAME_MAX];
+        version_dir_name(version, name);
+        return error_prefix(err, "%s", name);
+    }
+    *which_out = which;
+    return TCK_OK;
+}
+
 /* ---- get ------------------------------------------------------------------------------------------------------- */
 
 struct get {
@@ -157,10 +219,14 @@ static tck_status_t read_chunk(int fd, const struct manifest_file *file, uint32_
     return TCK_OK;
 }
 
-/* Chunks first to end - 1. Through the page cache, but from the device: cached pages would show what was written, not
+struct chunk_range {
+    uint32_t first, end; /* end - 1 is the last */
+};
+
+/* Through the page cache, but from the device: cached pages would show what was written, not
  * what lies there. */
-static tck_status_t verify_chunks(int dir_fd, const struct manifest_file *file, uint32_t first, uint32_t end,
-                                  uint8_t *buffer, struct error *err)
+static tck_status_t verify_chunks(const struct persistent *p, int dir_fd, const struct manifest_file *file,
+                                  struct chunk_range range, uint8_t *buffer, struct error *err)
 {
     int fd = -1;
     tck_status_t status = beneath_open(dir_fd, file->name, O_RDONLY, &fd, err);
@@ -168,11 +234,12 @@ static tck_status_t verify_chunks(int dir_fd, const struct manifest_file *file, 
         return status;
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* a hint: without it the check is only weaker */
-    for (uint32_t i = first; i < end && i < chunk_count(file->bytes) && status == TCK_OK; i++) {
+    for (uint32_t i = range.first; i < range.end && i < chunk_count(file->bytes) && status == TCK_OK; i++) {
         status = read_chunk(fd, file, i, buffer, err);
         if (status == TCK_OK) {
             status = check_chunk(file, i, crc32c(0, buffer, chunk_size(file->bytes, i)), err);
         }
+        persistent_came_further(p);
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* and what was read is not needed again */
     close(fd);
@@ -191,7 +258,7 @@ static tck_status_t verify_dir(const struct persistent *p, int dir_fd, struct ve
                             : version_check_files(dir_fd, &manifest, err);
     for (uint32_t i = 0; i < manifest.file_count && status == TCK_OK; i++) {
         const struct manifest_file *file = &manifest.files[i];
-        status = verify_chunks(dir_fd, file, 0, chunk_count(file->bytes), buffer, err);
+        status = verify_chunks(p, dir_fd, file, (struct chunk_range){0, chunk_count(file->bytes)}, buffer, err);
     }
     free(buffer);
     manifest_free(&manifest);
@@ -226,7 +293,7 @@ tck_status_t persistent_verify_part(struct persistent *p, const struct published
     }
     tck_status_t status = version_open(p, which, &dir_fd, err);
     if (status == TCK_OK) {
-        status = verify_chunks(dir_fd, file, first, end, buffer, err);
+        status = verify_chunks(p, dir_fd, file, (struct chunk_range){first, end}, buffer, err);
         close(dir_fd);
     }
     free(buffer);

@@ -12,6 +12,8 @@
 #include "tiers/uring.h"
 #include "tiers/version_files.h"
 
+#include <stdatomic.h>
+
 #define STAGE_DIR   "stage"
 #define TRASH_DIR   "trash"
 #define LATEST_NAME "LATEST" /* for people and scripts; never read by us */
@@ -25,7 +27,12 @@ struct persistent {
     const struct persistent_ops *ops;
     struct uring *uring;
     struct audit *audit;
-    int job_fd;
+    _Atomic uint64_t moved_ms;   /* by any thread */
+    _Atomic uint64_t epoch;      /* grows when puts are given up */
+    _Atomic uint64_t claim_seen; /* highest term whose claim was seen in the job directory; 0: none */
+    void (*moved)(void *ctx);
+    void *moved_ctx;
+    int job_fd;               /* -1: there is none, which is so only for one that only reads */
     int load_fd;              /* <load_dir>/<job>; -1: there is none, or it is the job directory itself */
     uint32_t refs;            /* the owner's and one per call under way */
     bool closing;             /* persistent_free was called: uring is gone, and pool may be */
@@ -35,6 +42,10 @@ struct persistent {
 
 extern const struct persistent_ops posix_ops;
 
+/* Storage has done something. */
+void persistent_moved(struct persistent *p);
+/* The same, of a blocking call. */
+void persistent_came_further(const struct persistent *p);
 void persistent_ref(struct persistent *p);
 void persistent_unref(struct persistent *p);
 /* Runs work and then done in the pool, or at once if there is none any more: for the end of a call, which must not be
@@ -43,18 +54,26 @@ void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn 
 
 void stage_dir_name(struct version version, char out[DIR_NAME_MAX]);
 bool stage_dir_parse(const char *name, struct version *out);
+void term_name(uint64_t term, char out[DIR_NAME_MAX]);
 bool term_name_parse(const char *name, uint64_t *out);
-/* A name that manifest_file_name gives. */
-bool shard_name_parse(const char *name);
+/* What storage that was mounted again has made stale is opened again, if the same directories are there: the error of
+ * one that is stale still, or is another one. Blocking; the numbers of descriptors stay. */
+must_check tck_status_t persistent_open_again(struct persistent *p, struct error *err);
 
 /* Reads and checks the manifest in an open version directory: that it is of this job and version. */
 must_check tck_status_t version_manifest(const struct persistent *p, int dir_fd, struct version version,
                                          struct manifest *out, struct error *err);
 must_check tck_status_t version_open(const struct persistent *p, const struct published *which, int *fd_out,
                                      struct error *err);
-/* Valid versions of one directory, in any order, appended to *out; the invalid ones are logged. */
-must_check tck_status_t list_versions(const struct persistent *p, int dir_fd, bool from_load_dir,
-                                      struct published **out, size_t *count, struct error *err);
+/* The version that this term has noted to have restored; VERSION_NONE: none. */
+must_check tck_status_t term_restored(const struct persistent *p, uint64_t term, struct version *out,
+                                      struct error *err);
+/* After a publish: removes what this version supersedes, so that max_ckpt_num of its line of history are left. */
+must_check tck_status_t prune_superseded(struct persistent *p, struct version published, uint32_t keep,
+                                         struct error *err);
+
+/* The same as persistent_survey, of save_dir alone. */
+must_check tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err);
 
 /* Deletes a directory that may hold only regular files with names that may_delete accepts; if there is anything else,
  * nothing is touched and the status is TCK_ERR_DENIED. The manifest goes last: an interrupted deletion can still be

@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "core/retention.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static tck_status_t check_entries(int dir_fd, const struct names *names, const s
     return TCK_OK;
 }
 
-static tck_status_t unlink_entries(int dir_fd, const struct names *names, struct error *err)
+static tck_status_t unlink_entries(const struct persistent *p, int dir_fd, const struct names *names, struct error *err)
 {
     bool has_manifest = false;
     for (size_t i = 0; i < names->count; i++) {
@@ -39,6 +40,7 @@ static tck_status_t unlink_entries(int dir_fd, const struct names *names, struct
         }
         tck_status_t status = beneath_unlink(dir_fd, names->names[i], err);
         failpoint(prune, deleting);
+        persistent_came_further(p);
         if (status != TCK_OK) {
             return status;
         }
@@ -66,13 +68,13 @@ static tck_status_t open_checked(const struct deletion *deletion, int *dir_fd_ou
     return status;
 }
 
-static tck_status_t empty_dir(const struct deletion *deletion, struct error *err)
+static tck_status_t empty_dir(const struct persistent *p, const struct deletion *deletion, struct error *err)
 {
     struct names names;
     int dir_fd = -1;
     tck_status_t status = open_checked(deletion, &dir_fd, &names, err);
     if (status == TCK_OK) {
-        status = unlink_entries(dir_fd, &names, err);
+        status = unlink_entries(p, dir_fd, &names, err);
         names_free(&names);
         close(dir_fd);
     }
@@ -109,7 +111,7 @@ tck_status_t delete_dir(const struct persistent *p, const struct deletion *delet
     if (status != TCK_OK) {
         return status;
     }
-    outcome.code = empty_dir(deletion, &outcome);
+    outcome.code = empty_dir(p, deletion, &outcome);
     failpoint(prune, emptied);
     if (outcome.code == TCK_OK) {
         outcome.code = beneath_remove_dir(deletion->parent_fd, deletion->name, &outcome);
@@ -137,7 +139,7 @@ static bool is_of_version(const void *ctx, const char *name)
 static bool is_of_some_version(const void *ctx, const char *name)
 {
     (void)ctx;
-    return strcmp(name, MANIFEST_NAME) == 0 || shard_name_parse(name);
+    return strcmp(name, MANIFEST_NAME) == 0 || manifest_is_file_name(name);
 }
 
 /* ---- trash ----------------------------------------------------------------------------------------------------- */
@@ -282,7 +284,7 @@ static tck_status_t remove_version(const struct persistent *p, struct version ve
     if (status != TCK_OK) {
         return status;
     }
-    status = audit_intent(p->audit, AUDIT_DELETE, name, err);
+    status = intend_deletion(p, name, err);
     if (status == TCK_OK) {
         outcome.code = unpublish(p, version, trash_fd, trashed, &outcome);
         failpoint(prune, unpublished);
@@ -296,19 +298,38 @@ static tck_status_t remove_version(const struct persistent *p, struct version ve
     return status;
 }
 
-static int newest_first(const void *a, const void *b)
+/* Only what is good counts: what is damaged or cannot be read is neither kept in place of another one nor deleted. The
+ * caller frees. */
+static tck_status_t good_versions(struct persistent *p, struct published **out, size_t *count_out, struct error *err)
 {
-    return version_cmp(((const struct published *)b)->version, ((const struct published *)a)->version);
+    struct survey survey;
+    tck_status_t status = survey_save_dir(p, &survey, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    struct published *versions = calloc(survey.count + 1, sizeof(*versions));
+    size_t count = 0;
+    for (size_t i = 0; i < survey.count && versions != NULL; i++) {
+        if (survey.candidates[i].standing == STANDING_GOOD) {
+            versions[count++] = survey.candidates[i].which;
+        }
+    }
+    survey_free(&survey);
+    if (versions == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of versions");
+    }
+    *out = versions;
+    *count_out = count;
+    return TCK_OK;
 }
 
-/* Keeps in versions those that have to go; returns how many. */
+/* Keeps in versions, which are the newest first, those that have to go; returns how many. */
 static size_t select_surplus(struct published *versions, size_t count, uint32_t keep, struct version pinned)
 {
     size_t surplus = 0;
     if (keep == 0 || count == 0) {
         return 0;
     }
-    qsort(versions, count, sizeof(*versions), newest_first);
     for (size_t i = keep; i < count; i++) {
         if (!version_is(versions[i].version, pinned)) {
             versions[surplus++] = versions[i];
@@ -318,16 +339,23 @@ static size_t select_surplus(struct published *versions, size_t count, uint32_t 
 }
 
 /* Removes them oldest first, so that whatever stops it leaves the newer ones; those that stay are logged and dropped
- * from the list. */
-static size_t remove_versions(const struct persistent *p, struct published *versions, size_t count)
+ * from the list, and *first_out is why the first of them does. */
+static size_t remove_versions(const struct persistent *p, struct published *versions, size_t count,
+                              struct error *first_out)
 {
     size_t removed = count; /* the list's tail from here on was removed */
     for (size_t i = count; i-- > 0;) {
         char name[DIR_NAME_MAX];
         struct error err = {0};
         version_dir_name(versions[i].version, name);
-        if (remove_version(p, versions[i].version, &err) != TCK_OK) {
-            log_warn("%s/%s/%s is not removed: %s", p->config->save_dir, p->config->job, name, err.text);
+        tck_status_t status = remove_version(p, versions[i].version, &err);
+        if (status == TCK_ERR_NOENT) { /* a publish or another prune has removed it meanwhile */
+            continue;
+        }
+        if (status != TCK_OK) {
+            error_prefix(&err, "%s/%s/%s is not removed", p->config->save_dir, p->config->job, name);
+            log_warn("%s", err.text);
+            *first_out = first_out->code == TCK_OK ? err : *first_out;
             continue;
         }
         log_info("removed %s", name);
@@ -343,20 +371,74 @@ tck_status_t persistent_prune(struct persistent *p, uint32_t keep, struct versio
 {
     struct published *versions = NULL;
     size_t count = 0;
-    tck_status_t status = list_versions(p, p->job_fd, false, &versions, &count, err);
+    tck_status_t status = good_versions(p, &versions, &count, err);
     if (status != TCK_OK) {
-        free(versions);
         return status;
     }
     count = select_surplus(versions, count, keep, pinned);
+    struct error stays = {0};
     if (!dry_run && count > 0) {
-        count = remove_versions(p, versions, count);
+        count = remove_versions(p, versions, count, &stays);
     }
     if (removed_out == NULL) {
         free(versions);
-        return TCK_OK;
+    } else {
+        *removed_out = versions;
+        *count_out = count;
     }
-    *removed_out = versions;
-    *count_out = count;
+    return stays.code == TCK_OK ? TCK_OK : error_set(err, stays.code, "%s", stays.text);
+}
+
+/* ---- after a publish ------------------------------------------------------------------------------------------- */
+
+/* Back to where a term began afresh, or to a note that does not tell: what came before stays. */
+static struct history history_of(const struct persistent *p, struct version version)
+{
+    struct history history = {0};
+    struct error ignored;
+    while (history_add(&history, version)) {
+        if (term_restored(p, version.term, &version, &ignored) != TCK_OK) {
+            break;
+        }
+    }
+    return history;
+}
+
+static size_t keep_surplus(const struct history *history, struct published *versions, size_t count, uint32_t keep)
+{
+    struct version *list = calloc(count + 1, sizeof(*list));
+    bool *surplus = calloc(count + 1, sizeof(*surplus));
+    size_t kept = 0;
+    if (list != NULL && surplus != NULL) {
+        for (size_t i = 0; i < count; i++) {
+            list[i] = versions[i].version;
+        }
+        retention_select(history, list, count, keep, surplus);
+        for (size_t i = 0; i < count; i++) {
+            if (surplus[i]) {
+                versions[kept++] = versions[i];
+            }
+        }
+    }
+    free(list);
+    free(surplus);
+    return kept;
+}
+
+tck_status_t prune_superseded(struct persistent *p, struct version published, uint32_t keep, struct error *err)
+{
+    struct published *versions = NULL;
+    size_t count = 0;
+    tck_status_t status = good_versions(p, &versions, &count, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    struct history history = history_of(p, published);
+    count = keep_surplus(&history, versions, count, keep);
+    if (count > 0) {
+        struct error ignored = {0}; /* it is logged, and what stays is tried again after the next publish */
+        (void)remove_versions(p, versions, count, &ignored);
+    }
+    free(versions);
     return TCK_OK;
 }

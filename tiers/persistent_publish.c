@@ -5,6 +5,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "tiers/standing.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@
 
 struct put {
     struct persistent *p;
-    const struct tier_item *item;
+    struct tier_item item;
+    uint64_t epoch; /* it is given up if this is another one by now */
     tier_done_fn *done;
     void *ctx;
     int stage_fd;
@@ -30,7 +32,7 @@ struct put {
 static void put_finish(struct put *op)
 {
     if (op->outcome.code != TCK_OK) {
-        error_prefix(&op->outcome, "%s", op->what);
+        error_prefix(&op->outcome, "%s/%s/%s", op->p->config->save_dir, op->p->config->job, op->what);
     }
     audit_result(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
     if (op->stage_fd >= 0) {
@@ -59,9 +61,12 @@ static tck_status_t make_stage(const struct persistent *p, struct version versio
 static void put_prepare(void *ctx)
 {
     struct put *op = ctx;
-    op->outcome.code = audit_intent(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
+    op->outcome.code = persistent_open_again(op->p, &op->outcome);
     if (op->outcome.code == TCK_OK) {
-        op->outcome.code = make_stage(op->p, op->item->version, &op->stage_fd, &op->outcome);
+        op->outcome.code = audit_intent(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
+    }
+    if (op->outcome.code == TCK_OK) {
+        op->outcome.code = make_stage(op->p, op->item.version, &op->stage_fd, &op->outcome);
     }
     failpoint(stage, made);
 }
@@ -78,11 +83,12 @@ static void put_prepared(void *ctx, bool canceled)
     struct put *op = ctx;
     struct persistent *p = op->p;
     tck_status_t status = op->outcome.code;
-    if (canceled || p->closing) {
-        status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing");
+    persistent_moved(p);
+    if (canceled || p->closing || op->epoch != atomic_load(&p->epoch)) {
+        status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing, or it was given up");
     }
     if (status == TCK_OK) {
-        status = p->ops->write_file(p, op->stage_fd, op->name, op->item, put_written, op, &op->outcome);
+        status = p->ops->write_file(p, op->stage_fd, op->name, &op->item, put_written, op, &op->outcome);
     }
     if (status != TCK_OK) {
         put_finish(op);
@@ -100,7 +106,8 @@ tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, 
     if (op == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "allocate a put");
     }
-    *op = (struct put){.p = p, .item = item, .done = done, .ctx = ctx, .stage_fd = -1};
+    *op = (struct put){.p = p, .item = *item, .done = done, .ctx = ctx, .stage_fd = -1};
+    op->epoch = atomic_load(&p->epoch);
     manifest_file_name(item->shard, op->name);
     stage_dir_name(item->version, stage);
     snprintf(op->what, sizeof(op->what), STAGE_DIR "/%s/%s", stage, op->name);
@@ -149,17 +156,24 @@ static tck_status_t find_published(const struct persistent *p, const struct mani
     struct published which = {.version = manifest->version};
     struct manifest there;
     struct error why = {0};
+    char name[DIR_NAME_MAX];
     int dir_fd = -1;
     tck_status_t status = version_open(p, &which, &dir_fd, err);
     if (status != TCK_OK) {
         return status;
     }
     bool same = false;
-    if (version_manifest(p, dir_fd, manifest->version, &there, &why) == TCK_OK) {
-        same = version_check_files(dir_fd, &there, &why) == TCK_OK && same_content(manifest, &there);
+    status = version_manifest(p, dir_fd, manifest->version, &there, &why);
+    if (status == TCK_OK) {
+        status = version_check_files(dir_fd, &there, &why);
+        same = status == TCK_OK && same_content(manifest, &there);
         manifest_free(&there);
     }
     close(dir_fd);
+    version_dir_name(manifest->version, name);
+    if (standing_of(status, p->job_fd, name) == STANDING_UNREADABLE) {
+        return error_set(err, status, "cannot be compared with what is there: %s", why.text);
+    }
     if (!same) {
         return error_set(err, TCK_ERR_EXIST, "is there already with another content%s%s", why.text[0] ? ": " : "",
                          why.text);
@@ -284,12 +298,15 @@ static void publish_work(void *ctx)
     struct error *err = &op->outcome;
     char name[DIR_NAME_MAX];
     version_dir_name(op->manifest->version, name);
-    tck_status_t status = find_published(op->p, op->manifest, err);
+    tck_status_t status = persistent_open_again(op->p, err);
+    if (status == TCK_OK) {
+        status = find_published(op->p, op->manifest, err);
+    }
     if (status == TCK_ERR_NOENT) {
         status = publish_stage(op->p, op->manifest, op->term, name, err);
     }
     if (status != TCK_OK) {
-        error_prefix(err, "publish %s", name);
+        error_prefix(err, "publish %s/%s/%s", op->p->config->save_dir, op->p->config->job, name);
         return;
     }
     failpoint(publish, done);
@@ -309,7 +326,7 @@ static void tidy_work(void *ctx)
     if (beneath_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
         log_warn("the hint " LATEST_NAME " is not renewed: %s", err.text);
     }
-    if (persistent_prune(p, op->keep, VERSION_NONE, false, NULL, NULL, &err) != TCK_OK) {
+    if (prune_superseded(p, op->version, op->keep, &err) != TCK_OK) {
         log_warn("older versions are not removed: %s", err.text);
     }
 }
@@ -356,6 +373,7 @@ static void tidy_done(void *ctx, bool canceled)
 static void publish_done(void *ctx, bool canceled)
 {
     struct publish *op = ctx;
+    persistent_moved(op->p);
     if (canceled) {
         error_set(&op->outcome, TCK_ERR_CANCELED, "publish: the persistent tier is closing");
     }
@@ -395,17 +413,6 @@ tck_status_t persistent_publish(struct persistent *p, const struct manifest *man
 
 /* ---- sweep ----------------------------------------------------------------------------------------------------- */
 
-bool shard_name_parse(const char *name)
-{
-    char hex[HASH128_TEXT], again[MANIFEST_FILE_NAME];
-    struct hash128 shard;
-    if (sscanf(name, "shard-%32[0-9a-f].safetensors", hex) != 1 || !hash128_parse(hex, &shard)) {
-        return false;
-    }
-    manifest_file_name(shard, again);
-    return strcmp(name, again) == 0;
-}
-
 static bool is_of_stage(const void *ctx, const char *name)
 {
     char whole[BENEATH_NAME_MAX + 1];
@@ -413,7 +420,7 @@ static bool is_of_stage(const void *ctx, const char *name)
     if (beneath_is_part(name, whole)) {
         name = whole;
     }
-    return strcmp(name, MANIFEST_NAME) == 0 || shard_name_parse(name);
+    return strcmp(name, MANIFEST_NAME) == 0 || manifest_is_file_name(name);
 }
 
 /* "<stage>" or "<stage>.swept", of a version that is not to be kept, of this term or an older one. */

@@ -41,7 +41,9 @@ static tck_status_t open_direct(int dir_fd, const char *name, int flags, const s
 
 struct file_write {
     struct persistent *p;
+    struct tier_item own; /* with digests of our own: its slot may be used again if this is given up */
     const struct tier_item *item;
+    uint64_t epoch;
     tier_done_fn *done;
     void *ctx;
     int dir_fd, fd;
@@ -49,7 +51,14 @@ struct file_write {
     struct error outcome;
     uint32_t backs;             /* jobs that read it back */
     _Atomic uint32_t next_back; /* chunk that the next of them takes */
+    uint32_t crcs[];
 };
+
+/* Its slot may have other bytes by now. */
+static bool is_given_up(const struct file_write *op)
+{
+    return op->epoch != atomic_load(&op->p->epoch);
+}
 
 /* Allocating first tells of a full disk before the transfer, and keeps the file in one piece. */
 static tck_status_t allocate(int fd, const char *name, uint64_t bytes, struct error *err)
@@ -126,6 +135,10 @@ static tck_status_t compare_chunks(struct file_write *op, int fd, uint8_t *buffe
             return TCK_OK;
         }
         uint32_t len = chunk_size(item->image_bytes, i);
+        if (is_given_up(op)) {
+            return error_set(err, TCK_ERR_CANCELED, "%s: was given up", op->name);
+        }
+        persistent_moved(op->p);
         tck_status_t status = read_back_chunk(fd, op->name, len, i, buffer, err);
         if (status == TCK_OK && crc32c(0, buffer, len) != item->crcs[i]) {
             status = blame(item, op->name, i, err);
@@ -214,6 +227,9 @@ static void write_close(void *ctx)
     if (op->fd < 0) {
         return;
     }
+    if (outcome->code == TCK_OK && is_given_up(op)) {
+        error_set(outcome, TCK_ERR_CANCELED, "%s: was given up", op->name);
+    }
     if (close(op->fd) < 0 && outcome->code == TCK_OK) {
         error_set(outcome, status_of_errno(errno), "%s: close: %m", op->name);
     }
@@ -231,6 +247,7 @@ static void write_close(void *ctx)
 static void write_closed(void *ctx, bool canceled)
 {
     struct file_write *op = ctx;
+    persistent_moved(op->p);
     if (canceled) {
         write_close(op);
     }
@@ -243,6 +260,7 @@ static void write_ended(void *ctx, const struct error *outcome)
 {
     struct file_write *op = ctx;
     op->outcome = *outcome;
+    persistent_moved(op->p);
     failpoint(shard, written);
     if (outcome->code == TCK_OK && !op->p->closing && op->p->config->storage_verify == SWITCH_ON) {
         read_back_start(op);
@@ -251,11 +269,19 @@ static void write_ended(void *ctx, const struct error *outcome)
     }
 }
 
+static void write_moved(void *ctx, uint32_t part)
+{
+    const struct file_write *op = ctx;
+    (void)part;
+    persistent_moved(op->p);
+}
+
 static void write_opened(void *ctx, bool canceled)
 {
     struct file_write *op = ctx;
     tck_status_t status = op->outcome.code;
-    if (canceled || op->p->closing) {
+    persistent_moved(op->p);
+    if (canceled || op->p->closing || is_given_up(op)) {
         status = error_set(&op->outcome, TCK_ERR_CANCELED, "%s: the persistent tier is closing", op->name);
     }
     if (status == TCK_OK) {
@@ -265,6 +291,7 @@ static void write_opened(void *ctx, bool canceled)
                                      .ctx = op,
                                      .data = op->item->image,
                                      .bytes = op->item->image_bytes,
+                                     .part = write_moved,
                                      .done = write_ended};
         status = uring_start(op->p->uring, &ask, &op->outcome);
     }
@@ -277,11 +304,16 @@ static void write_opened(void *ctx, bool canceled)
 static tck_status_t posix_write_file(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
                                      tier_done_fn *done, void *ctx, struct error *err)
 {
-    struct file_write *op = calloc(1, sizeof(*op));
+    uint32_t chunks = chunk_count(item->image_bytes);
+    struct file_write *op = calloc(1, sizeof(*op) + chunks * sizeof(op->crcs[0]));
     if (op == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "%s: allocate a write", name);
     }
-    *op = (struct file_write){.p = p, .item = item, .done = done, .ctx = ctx, .dir_fd = dir_fd, .fd = -1};
+    *op = (struct file_write){.p = p, .own = *item, .done = done, .ctx = ctx, .dir_fd = dir_fd, .fd = -1};
+    memcpy(op->crcs, item->crcs, chunks * sizeof(op->crcs[0]));
+    op->own.crcs = op->crcs;
+    op->item = &op->own;
+    op->epoch = atomic_load(&p->epoch);
     snprintf(op->name, sizeof(op->name), "%s", name);
     tck_status_t status = pool_submit(p->pool, write_open, write_opened, op);
     if (status != TCK_OK) {
@@ -361,6 +393,7 @@ static void chunk_done(void *ctx, bool canceled)
 static void read_part(void *ctx, uint32_t i)
 {
     struct file_read *op = ctx;
+    persistent_moved(op->p);
     op->chunks[i] = (struct file_chunk){.op = op, .i = i};
     op->jobs++;
     if (op->p->closing || pool_submit(op->p->pool, chunk_work, chunk_done, &op->chunks[i]) != TCK_OK) {

@@ -110,7 +110,7 @@ void segment_write_header(struct segment *segment, uint32_t slot, const struct s
     full.shard = segment->shard;
     full.chunk_bytes = CHUNK_BYTES;
     slot_header_encode(&full, content);
-    if (full.state == SLOT_FILLING) {
+    if (full.state == SLOT_FILLING || full.state == SLOT_RECEIVING) {
         failpoint(header, unsealing);
         seal_clear(seal_of(segment, slot)); /* of an earlier filling: before the header says that there is a new one */
     }

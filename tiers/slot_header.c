@@ -40,6 +40,9 @@ static void write_fields(const struct slot_header *header, struct writer *w)
     write_hash128(w, header->root);
     write_u8(w, header->committed);
     write_u8(w, header->to_storage);
+    write_u32(w, (uint32_t)header->writer.process.pid);
+    write_u64(w, header->writer.process.start);
+    write_u32(w, header->writer.rank);
 }
 
 void slot_header_encode(const struct slot_header *header, uint8_t *page_out)
@@ -72,6 +75,11 @@ static struct slot_header read_fields(struct reader *r)
     header.root = read_hash128(r);
     header.committed = read_bool(r);
     header.to_storage = read_bool(r);
+    uint32_t pid = read_u32(r);
+    r->failed |= pid > INT32_MAX;
+    header.writer.process.pid = r->failed ? 0 : (pid_t)pid;
+    header.writer.process.start = read_u64(r);
+    header.writer.rank = read_u32(r);
     return header;
 }
 

@@ -6,11 +6,18 @@
 
 #include "base/config.h"
 #include "base/digest.h"
+#include "base/process.h"
 #include "core/slot.h"
 
 #define SLOT_HEADER_BYTES 4096
-#define SLOT_FORMAT       2
+#define SLOT_FORMAT       3
 #define SLOT_STRIDE_MAX   ((uint64_t)1 << 50) /* keeps every product of sizes inside 64 bits */
+
+/* The trainer that was given the slot. */
+struct slot_writer {
+    struct process process;
+    uint32_t rank; /* of the header's version */
+};
 
 struct slot_header {
     uint64_t sequence; /* grows with every write */
@@ -25,8 +32,9 @@ struct slot_header {
     enum slot_state state;
     uint32_t chunk_bytes;
     struct hash128 root;
-    bool committed;  /* its node had learned the commit when it wrote this */
-    bool to_storage; /* the trainer that filled it wants its version on storage */
+    bool committed;            /* its node had learned the commit when it wrote this */
+    bool to_storage;           /* the trainer that filled it wants its version on storage */
+    struct slot_writer writer; /* in state FILLING and QUARANTINED; zero otherwise */
 };
 
 /* page_out is SLOT_HEADER_BYTES. */

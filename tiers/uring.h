@@ -24,7 +24,9 @@ void uring_free(struct uring *uring);
 enum uring_direction { URING_READ, URING_WRITE /* and then fdatasync */ };
 
 typedef void uring_done_fn(void *ctx, const struct error *outcome);
-/* Part i (bytes from i * URING_PART_BYTES on) has been read; parts come in any order. */
+/* Part i (bytes from i * URING_PART_BYTES on) has been read; parts come in any order. Of a write: some of it was
+ * written.
+ */
 typedef void uring_part_fn(void *ctx, uint32_t i);
 
 struct uring_transfer {

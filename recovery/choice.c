@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Takes the newest version that can be taken, or none if something newer may be where it cannot be seen now. */
+#include "recovery/choice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DESCRIBED_BYTES 320
+
+#define V_FMT    "version %" PRIu64 ".%" PRIu64
+#define V_ARG(v) (v).term, (v).step
+
+struct choice {
+    const struct copies *copies;
+    const struct plan_input *input;
+    struct coverage *coverage;
+    struct plan *plan;
+    uint32_t next_unfit; /* of storage, not looked at yet */
+};
+
+/* ---- one version ------------------------------------------------------------------------------------------------ */
+
+static bool is_candidate(const struct plan_input *input, struct version version)
+{
+    bool step = input->step == TCK_NEWEST || version.step == input->step;
+    bool only = version_none(input->only) || version_is(version, input->only);
+    return step && only && version.term > input->storage.forgotten;
+}
+
+static bool is_poisoned(const struct plan_input *input, struct version version)
+{
+    return input->step == TCK_NEWEST && version_is(version, input->storage.give_up);
+}
+
+static bool is_stored(const struct plan_input *input, struct version version)
+{
+    for (uint32_t i = 0; i < input->storage.stored_count; i++) {
+        if (version_is(input->storage.stored[i].version, version)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Why a version cannot be taken; nothing missing, poisoned or of another layout: it can. */
+static struct passed_over judge(const struct choice *c, const struct seen_version *seen)
+{
+    struct passed_over verdict = {.version = seen->version};
+    uint32_t example = NONE32;
+    verdict.poisoned = is_poisoned(c->input, seen->version);
+    verdict.other_layout = !seen->layout_matches;
+    verdict.missing = copies_cover(c->copies, seen->version, c->coverage, &example);
+    verdict.counted = is_stored(c->input, seen->version) || copies_committed(c->copies, seen->version);
+    if (example != NONE32) {
+        verdict.example = c->input->world->shards[example].id;
+    }
+    return verdict;
+}
+
+/* A version of another layout: taken from storage, or waited for there; else it is lost. False: look further. */
+static bool settles_otherwise(const struct choice *c, struct passed_over *verdict)
+{
+    if (!verdict->other_layout || verdict->poisoned) {
+        return false;
+    }
+    if (is_stored(c->input, verdict->version)) {
+        c->plan->reshard = verdict->version;
+        return true;
+    }
+    verdict->unsaved = copies_whole_elsewhere(c->copies, verdict->version);
+    return verdict->unsaved;
+}
+
+/* The one that stopped the search is among those that are kept. */
+static void note_passed(struct plan *plan, const struct passed_over *verdict)
+{
+    if (plan->passed_count < PLAN_PASSED_MAX) {
+        plan->passed[plan->passed_count++] = *verdict;
+    } else if (verdict->unsaved) {
+        plan->passed[PLAN_PASSED_MAX - 1] = *verdict;
+    }
+}
+
+/* ---- what storage does not give --------------------------------------------------------------------------------- */
+
+/* Of what storage has no good version of, all that is newer than this, or all. False: one of them is in the way. */
+static bool pass_unfit(struct choice *c, struct version than)
+{
+    const struct storage_view *storage = &c->input->storage;
+    for (; c->next_unfit < storage->unfit_count; c->next_unfit++) {
+        const struct unfit_version *unfit = &storage->unfit[c->next_unfit];
+        if (version_cmp(unfit->version, than) <= 0) {
+            break;
+        }
+        if (!is_candidate(c->input, unfit->version) || is_poisoned(c->input, unfit->version)) {
+            continue;
+        }
+        note_passed(c->plan, &(struct passed_over){.version = unfit->version, .counted = true, .unfit = unfit});
+        if (unfit->standing != STANDING_DAMAGED) {
+            c->plan->blocked = unfit->standing == STANDING_FOREIGN ? BLOCK_FOREIGN : BLOCK_UNREADABLE;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Storage was not listed, and may have what is newer than this. Whatever is published was committed in a term before
+ * ours, and of the one right before it the members that are left have seen all that was committed. */
+static bool may_hide_a_newer(const struct plan_input *input, struct version version)
+{
+    return !input->storage.complete && version_none(input->only) && version.term + 1 < input->world->term;
+}
+
+static bool was_passed_since(const struct plan *plan, struct version version)
+{
+    for (uint32_t i = 0; i < plan->passed_count; i++) {
+        if (version_cmp(plan->passed[i].version, version) >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A commit that somebody knows of, newer than what was chosen, and of which nothing is to be seen any more. */
+static void pass_gone(const struct choice *c, struct version known)
+{
+    struct version taken = version_none(c->plan->version) ? c->plan->reshard : c->plan->version;
+    bool asked = c->input->step == TCK_NEWEST && version_none(c->input->only) && !is_poisoned(c->input, known);
+    bool newer = known.step == 0 ? known.term > taken.term : version_cmp(known, taken) > 0;
+    if (asked && newer && known.term > c->input->storage.forgotten && !was_passed_since(c->plan, known)) {
+        note_passed(c->plan, &(struct passed_over){.version = known, .counted = true, .gone = true});
+    }
+}
+
+static void pass_all_gone(const struct choice *c)
+{
+    for (uint32_t i = 0; i < c->input->inventory_count; i++) {
+        pass_gone(c, c->input->inventories[i].watermark);
+    }
+    pass_gone(c, c->input->storage.noted);
+}
+
+/* ---- nothing ---------------------------------------------------------------------------------------------------- */
+
+static bool knows_a_commit(const struct plan_input *input, const struct inventory *inventory)
+{
+    uint64_t forgotten = input->storage.forgotten;
+    bool known = inventory->watermark.term > forgotten;
+    for (uint32_t i = 0; !known && i < inventory->count; i++) {
+        known = inventory->holdings[i].committed && inventory->holdings[i].version.term > forgotten;
+    }
+    return known;
+}
+
+/* What is left of a job that ended before its first commit is no loss: no trainer was told that it is safe. */
+static bool nothing_committed(const struct copies *copies)
+{
+    const struct plan_input *input = copies->input;
+    bool newest = input->step == TCK_NEWEST && version_none(input->only) && version_none(input->storage.give_up);
+    bool nothing = newest && input->storage.stored_count == 0 && input->bad_count == 0;
+    for (uint32_t i = 0; nothing && i < copies->seen_count; i++) {
+        nothing = copies->seen[i].layout_matches;
+    }
+    return nothing;
+}
+
+/* Absence is proved: all of storage was seen, and nobody knows of a commit. */
+static bool nothing_was_saved(const struct copies *copies)
+{
+    const struct plan_input *input = copies->input;
+    const struct storage_view *storage = &input->storage;
+    bool nothing = copies->seen_count == 0 || nothing_committed(copies);
+    nothing = nothing && storage->complete && storage->unsure == NULL && storage->noted.term <= storage->forgotten;
+    for (uint32_t i = 0; i < storage->unfit_count; i++) {
+        nothing = nothing && storage->unfit[i].version.term <= storage->forgotten;
+    }
+    for (uint32_t i = 0; nothing && i < input->inventory_count; i++) {
+        nothing = !knows_a_commit(input, &input->inventories[i]);
+    }
+    return nothing;
+}
+
+/* No version can be taken: is that a fresh start, a loss, or unknown for now? */
+static void end_without(struct choice *c)
+{
+    const struct storage_view *storage = &c->input->storage;
+    bool unseen = !storage->complete || (storage->unsure != NULL && storage->unsure_passes);
+    if (unseen) {
+        c->plan->blocked = BLOCK_UNREADABLE;
+        return;
+    }
+    pass_all_gone(c);
+    c->plan->nothing_saved = nothing_was_saved(c->copies);
+}
+
+/* ---- all -------------------------------------------------------------------------------------------------------- */
+
+static bool takes(const struct choice *c, const struct seen_version *seen)
+{
+    struct passed_over verdict = judge(c, seen);
+    if (verdict.missing == 0 && !verdict.poisoned && !verdict.other_layout) {
+        c->plan->version = seen->version;
+        return true;
+    }
+    bool settled = settles_otherwise(c, &verdict);
+    if (version_none(c->plan->reshard)) {
+        note_passed(c->plan, &verdict);
+    }
+    return settled;
+}
+
+/* Storage was not listed, and may have the whole of a commit that was passed over because memory lacks some of it. */
+static bool may_have_what_was_passed(const struct choice *c)
+{
+    bool may = false;
+    for (uint32_t i = 0; i < c->plan->passed_count; i++) {
+        may = may || (c->plan->passed[i].counted && !c->plan->passed[i].poisoned);
+    }
+    return may && !c->input->storage.complete && version_none(c->input->only);
+}
+
+static void take_none_if_hidden(struct choice *c)
+{
+    struct version taken = version_none(c->plan->version) ? c->plan->reshard : c->plan->version;
+    if (plan_waits_for_storage(c->plan)) {
+        return;
+    }
+    pass_all_gone(c);
+    if (may_hide_a_newer(c->input, taken) || may_have_what_was_passed(c)) {
+        c->plan->version = c->plan->reshard = VERSION_NONE;
+        c->plan->blocked = BLOCK_UNREADABLE;
+    }
+}
+
+/* The newest complete version before the one that is taken. If a copy of the taken one turns out to be lost, this is
+ * what remains, so its slots are given up last. */
+static struct version find_fallback(const struct choice *c)
+{
+    for (uint32_t i = 0; i < c->copies->seen_count; i++) {
+        const struct seen_version *seen = &c->copies->seen[i];
+        bool older = version_cmp(seen->version, c->plan->version) < 0;
+        uint32_t example;
+        if (older && seen->layout_matches && seen->version.term > c->input->storage.forgotten &&
+            copies_cover(c->copies, seen->version, c->coverage, &example) == 0) {
+            return seen->version;
+        }
+    }
+    return VERSION_NONE;
+}
+
+static void settle(struct choice *c)
+{
+    uint32_t example;
+    take_none_if_hidden(c);
+    if (!version_none(c->plan->version)) {
+        c->plan->fallback = find_fallback(c);
+        (void)copies_cover(c->copies, c->plan->version, c->coverage, &example);
+    }
+}
+
+void choose_version(const struct copies *copies, struct coverage *coverage, struct plan *plan)
+{
+    const struct storage_view *storage = &copies->input->storage;
+    struct choice c = {.copies = copies, .input = copies->input, .coverage = coverage, .plan = plan};
+    plan->newest_seen = copies->seen_count > 0 ? copies->seen[0].version : VERSION_NONE;
+    if (storage->unfit_count > 0 && version_cmp(storage->unfit[0].version, plan->newest_seen) > 0) {
+        plan->newest_seen = storage->unfit[0].version;
+    }
+    for (uint32_t i = 0; i < copies->seen_count; i++) {
+        if (!is_candidate(c.input, copies->seen[i].version)) {
+            continue;
+        }
+        if (!pass_unfit(&c, copies->seen[i].version)) {
+            return;
+        }
+        if (takes(&c, &copies->seen[i])) {
+            settle(&c);
+            return;
+        }
+    }
+    if (pass_unfit(&c, VERSION_NONE)) {
+        end_without(&c);
+    }
+}
+
+bool plan_waits_for_storage(const struct plan *plan)
+{
+    return plan->passed_count > 0 && plan->passed[plan->passed_count - 1].unsaved;
+}
+
+/* ---- texts ------------------------------------------------------------------------------------------------------ */
+
+static int describe_unfit(const struct unfit_version *unfit, char *out, size_t cap)
+{
+    static const char *const texts[] = {[STANDING_GOOD] = "is good",
+                                        [STANDING_UNREADABLE] = "cannot be read now",
+                                        [STANDING_FOREIGN] = "cannot be read by this build",
+                                        [STANDING_DAMAGED] = "is damaged on storage"};
+    return snprintf(out, cap, V_FMT " %s: %s", V_ARG(unfit->version), texts[unfit->standing], unfit->why);
+}
+
+/* What was wrong with the copies of this version that a node tried to take. */
+static const char *tried_copies(const struct plan_input *input, struct version version)
+{
+    const char *tried = "";
+    for (uint32_t i = 0; i < input->bad_count; i++) {
+        if (version_is(input->bad[i].version, version)) {
+            if (input->bad[i].inventory == NONE32) {
+                return "; its file on storage is damaged or cannot be read";
+            }
+            tried = "; a copy in memory is damaged or cannot be reached";
+        }
+    }
+    return tried;
+}
+
+static int describe_passed(const struct passed_over *passed, const struct plan_input *input, char *out, size_t cap)
+{
+    struct version v = passed->version;
+    if (passed->unfit != NULL) {
+        return describe_unfit(passed->unfit, out, cap);
+    }
+    if (passed->gone && v.step == 0) {
+        return snprintf(out, cap, "term %" PRIu64 " has committed a version, and no copy of it was found", v.term);
+    }
+    if (passed->gone) {
+        return snprintf(out, cap, V_FMT " was committed, and no copy of it was found", V_ARG(v));
+    }
+    if (passed->other_layout) {
+        return snprintf(out, cap, V_FMT " has another layout", V_ARG(v));
+    }
+    if (passed->poisoned) {
+        return snprintf(out, cap, V_FMT " is given up: the job failed on it again and again", V_ARG(v));
+    }
+    char example[HASH128_TEXT];
+    hash128_text(passed->example, example);
+    return snprintf(out, cap, V_FMT ": %u of %u shards have no copy (first %s%s)", V_ARG(v), passed->missing,
+                    input->world->shard_count, example, tried_copies(input, v));
+}
+
+/* The newest one that counted. */
+static const struct passed_over *newest_counted(const struct plan *plan)
+{
+    const struct passed_over *newest = NULL;
+    for (uint32_t i = 0; i < plan->passed_count; i++) {
+        const struct passed_over *passed = &plan->passed[i];
+        bool counts = passed->counted || passed->poisoned;
+        if (counts && (newest == NULL || version_cmp(passed->version, newest->version) > 0)) {
+            newest = passed;
+        }
+    }
+    return newest;
+}
+
+static bool says_what_is_wrong(const struct plan_input *input, const struct passed_over *passed)
+{
+    return passed->unfit != NULL || tried_copies(input, passed->version)[0] != '\0';
+}
+
+/* What represents all that was passed over: the newest that counted, and the newest of which a copy could not be used.
+ */
+static void describe_all_passed(const struct plan_input *input, const struct plan *plan, char *out, size_t cap)
+{
+    const struct passed_over *counted = newest_counted(plan);
+    const struct passed_over *first = counted != NULL ? counted : plan->passed;
+    int used = describe_passed(first, input, out, cap);
+    size_t at = used < 0 || (size_t)used >= cap ? cap - 1 : (size_t)used;
+    for (uint32_t i = 0; i < plan->passed_count; i++) {
+        const struct passed_over *other = &plan->passed[i];
+        if (other != first && says_what_is_wrong(input, other) && cap - at > 2) {
+            at += (size_t)snprintf(out + at, cap - at, "; ");
+            (void)!describe_passed(other, input, out + at, cap - at);
+            return;
+        }
+    }
+}
+
+static bool has_version(const struct plan *plan)
+{
+    return !version_none(plan->version) || !version_none(plan->reshard);
+}
+
+static void explain_block(const struct plan_input *input, struct plan *plan)
+{
+    const struct storage_view *storage = &input->storage;
+    char *text = plan->reason;
+    size_t cap = sizeof(plan->reason);
+    if (plan->passed_count > 0 && plan->passed[plan->passed_count - 1].unfit != NULL) {
+        int used = describe_unfit(plan->passed[plan->passed_count - 1].unfit, text, cap);
+        size_t at = used < 0 || (size_t)used >= cap ? cap - 1 : (size_t)used;
+        snprintf(text + at, cap - at, "; an older one is not taken in its place. Try again when it can be read, %s",
+                 plan->blocked == BLOCK_FOREIGN ? "by the build that wrote it, or ask for an older step"
+                                                : "or ask for an older step");
+    } else if (!storage->complete) {
+        snprintf(text, cap, "it is not known whether a newer version is on storage: %s",
+                 storage->why != NULL ? storage->why : "storage does not answer");
+    } else {
+        snprintf(text, cap, "it is not known whether anything was saved: %s", storage->unsure);
+    }
+}
+
+static const char advice[] = ". To begin afresh take another job name, run `tierckpt forget`, or set "
+                             "accept_fresh_start";
+
+/* Something was saved, and nothing can be restored. */
+static void explain_loss(const struct plan_input *input, struct plan *plan)
+{
+    char *text = plan->reason;
+    size_t cap = sizeof(plan->reason) - sizeof(advice);
+    if (plan->passed_count > 0) {
+        char what[DESCRIBED_BYTES];
+        describe_all_passed(input, plan, what, sizeof(what));
+        snprintf(text, cap, "%s; no other version can be taken", what);
+    } else if (input->storage.unsure != NULL) {
+        snprintf(text, cap, "no version was found, and something may have been saved: %s", input->storage.unsure);
+    } else {
+        snprintf(text, cap, "something was saved, and no version can be taken");
+    }
+    if (input->step == TCK_NEWEST && version_none(input->only)) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof(plan->reason) - used, "%s", advice);
+    }
+}
+
+static void explain_version(const struct plan_input *input, struct plan *plan)
+{
+    char what[DESCRIBED_BYTES] = "";
+    if (plan->passed_count > 0) {
+        describe_all_passed(input, plan, what, sizeof(what));
+    }
+    if (newest_counted(plan) != NULL) {
+        snprintf(plan->passed_text, sizeof(plan->passed_text), "%s", what);
+    }
+    const char *joint = plan->passed_count > 0 ? "; " : "";
+    struct version v = version_none(plan->reshard) ? plan->version : plan->reshard;
+    snprintf(plan->reason, sizeof(plan->reason), "%s%s" V_FMT " is %s", what, joint, V_ARG(v),
+             version_none(plan->reshard) ? "complete" : "published with another layout");
+}
+
+static void explain_nothing(const struct plan_input *input, struct plan *plan)
+{
+    char *text = plan->reason;
+    size_t cap = sizeof(plan->reason);
+    if (plan->passed_count == 0) {
+        snprintf(text, cap, "nothing was saved yet: no copy of any version was seen");
+        return;
+    }
+    int used = describe_passed(&plan->passed[0], input, text, cap);
+    size_t at = used < 0 || (size_t)used >= cap ? cap - 1 : (size_t)used;
+    snprintf(text + at, cap - at, "; nothing was committed yet");
+}
+
+void choice_explain(const struct plan_input *input, struct plan *plan)
+{
+    char *text = plan->reason;
+    size_t cap = sizeof(plan->reason);
+    if (plan_waits_for_storage(plan)) {
+        snprintf(text, cap,
+                 V_FMT " has another layout, and only memory has it: resharding reads storage. "
+                       "Start once more with as many ranks and the sharding that saved it, run `tierckpt drain "
+                       "--wait`, and come back; or restore the step of a published version",
+                 V_ARG(plan->passed[plan->passed_count - 1].version));
+    } else if (plan->blocked != BLOCK_NONE) {
+        explain_block(input, plan);
+    } else if (has_version(plan)) {
+        explain_version(input, plan);
+    } else if (plan->nothing_saved) {
+        explain_nothing(input, plan);
+    } else if (plan->passed_count == 0 && input->step != TCK_NEWEST) {
+        snprintf(text, cap, "step %" PRIu64 ": no copy was seen; the newest version seen is %" PRIu64 ".%" PRIu64,
+                 input->step, V_ARG(plan->newest_seen));
+    } else {
+        explain_loss(input, plan);
+    }
+}

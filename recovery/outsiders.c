@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Agents of earlier terms that are no members of the world that is restored: which of them the recovery waits for. One
+ * that was lost with its machine never answers, so they are waited for only where their answer can change the plan. */
+#include "recovery/recovery_internal.h"
+
+#include <stdlib.h>
+
+static bool is_member(const struct recovery *r, uint64_t agent_id)
+{
+    for (uint32_t node = 0; node < r->setup.world->node_count; node++) {
+        if (r->setup.world->nodes[node].agent_id == agent_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct outsider *find_outsider(struct recovery *r, uint64_t agent_id)
+{
+    for (uint32_t i = 0; i < r->outsider_count; i++) {
+        if (r->outsiders[i].agent_id == agent_id) {
+            return &r->outsiders[i];
+        }
+    }
+    return NULL;
+}
+
+/* NULL if out of memory. */
+static struct outsider *add_outsider(struct recovery *r, uint64_t agent_id)
+{
+    if (r->outsider_count == r->outsider_cap) {
+        uint32_t cap = r->outsider_cap == 0 ? 16 : 2 * r->outsider_cap;
+        struct outsider *grown = realloc(r->outsiders, cap * sizeof(*grown));
+        if (grown == NULL) {
+            return NULL;
+        }
+        r->outsiders = grown;
+        r->outsider_cap = cap;
+    }
+    struct outsider *added = &r->outsiders[r->outsider_count++];
+    *added = (struct outsider){.agent_id = agent_id};
+    return added;
+}
+
+void recovery_known(struct recovery *r, const struct known_node *known)
+{
+    if (is_member(r, known->node.agent_id)) {
+        return;
+    }
+    struct outsider *outsider = find_outsider(r, known->node.agent_id);
+    if (outsider == NULL) {
+        outsider = add_outsider(r, known->node.agent_id);
+    }
+    if (outsider != NULL && known->term > outsider->term) {
+        outsider->term = known->term;
+    }
+}
+
+static bool has_answered(const struct recovery *r, uint64_t agent_id)
+{
+    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
+        if (r->inventories[i].node.agent_id == agent_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of those that took part in this term or a later one: only they can have what it saved. */
+static uint32_t count_silent_since(const struct recovery *r, uint64_t term)
+{
+    uint32_t silent = 0;
+    for (uint32_t i = 0; i < r->outsider_count; i++) {
+        silent += r->outsiders[i].term >= term && !has_answered(r, r->outsiders[i].agent_id);
+    }
+    return silent;
+}
+
+/* Nodes that have a copy of each shard, of the shard that has the fewest. */
+static uint32_t copies_of_each(const struct placement *placement)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < placement->shard_count; i++) {
+        const struct shard_placement *s = &placement->shards[i];
+        uint32_t copies = s->owner_count + s->holder_count;
+        least = copies < least ? copies : least;
+    }
+    return least;
+}
+
+bool outsiders_may_know_better(const struct recovery *r, const struct plan *plan)
+{
+    if (version_none(plan->version) && version_none(plan->reshard)) {
+        return count_silent_since(r, 0) > 0;
+    }
+    /* Of a committed version so many nodes had each shard: fewer that are silent cannot be why it is not complete. */
+    uint32_t needed = copies_of_each(r->setup.placement);
+    for (uint32_t i = 0; i < plan->passed_count; i++) {
+        const struct passed_over *passed = &plan->passed[i];
+        if (passed->missing > 0 && count_silent_since(r, passed->version.term) >= needed) {
+            return true;
+        }
+    }
+    return false;
+}
