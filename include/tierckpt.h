@@ -13,7 +13,10 @@
  *
  * attach, register and restore are collective: each rank of the job calls them, in the same order. They use the
  * caller's allgather (tck_oob_t) and nothing else to reach other ranks. No other call waits for another rank,
- * except tck_wait, which is told how long. The library never exits, aborts, prints, or installs a signal handler.
+ * except tck_wait, which is told how long. The library never exits, aborts, prints, or installs a signal handler: what
+ * it has to say goes to tck_set_log.
+ * A client belongs to the process that attached: in a forked child every call with it fails with TCK_ERR_INVAL at once,
+ * and tck_detach does nothing.
  *
  * One client per process; its calls come from one thread at a time. Every function returns a status that must be
  * looked at; tck_errmsg gives the text that belongs to the last failure. Sizes are bytes, times are milliseconds
@@ -78,11 +81,40 @@ typedef struct tck_client tck_client_t;
 TCK_API const char *tck_strerror(tck_status_t status);
 
 /* The text of the client's last failure, naming the thing that failed, or why its last save was not started. client
- * NULL: of this thread's last failed tck_attach. Never NULL; valid until the next call with this client. */
+ * NULL: of this thread's last failed tck_attach, or call without a client. Never NULL; valid until the next call with
+ * this client. */
 TCK_API const char *tck_errmsg(const tck_client_t *client);
+
+/* The status that belongs to that text; TCK_OK: nothing failed yet. TCK_ERR_DENIED of a save that was not started:
+ * another start has taken the job over, and this one can save nothing any more. */
+TCK_API tck_status_t tck_errcode(const tck_client_t *client);
 
 /* The library's version as major * 10000 + minor * 100 + patch. */
 TCK_API int tck_version_number(void);
+
+/* ---- log ------------------------------------------------------------------------------------------------------- */
+
+typedef enum tck_log_level {
+    TCK_LOG_ERROR, /* a fault that somebody has to mend */
+    TCK_LOG_WARN,  /* once for each cause: saves are skipped, say */
+    TCK_LOG_INFO,  /* what happens: attached, restored */
+    TCK_LOG_DEBUG,
+} tck_log_level_t;
+
+typedef void tck_log_fn(void *ctx, tck_log_level_t level, const char *text);
+
+/* Hands each line of the library, up to the level `most`, to fn; fn NULL: to nobody. The library itself writes nowhere.
+ * fn is called by whichever thread has something to say, which is the caller's, inside of a call, or one of the
+ * library's own; one line at a time. It may be called with locks of the library held, so it calls nothing of this
+ * header, and it must not wait for a thread that is in such a call: an interpreter's lock, for one. Once this has
+ * returned, the function before is not called any more. It is for the whole process, and may be called before
+ * tck_attach. */
+TCK_API void tck_set_log(tck_log_fn *fn, void *ctx, tck_log_level_t most);
+
+/* Without tck_set_log the newest lines up to TCK_LOG_INFO are kept from the first tck_attach on, for programs that want
+ * them in a call of their own. Takes the oldest that is left, cut off after cap bytes (1024 suffice): 1, or 0 if there
+ * is none. May be called at any time by any thread. */
+TCK_API int tck_next_log(tck_log_level_t *level_out, char *text_out, size_t cap);
 
 /* ---- attach -------------------------------------------------------------------------------------------------- */
 
@@ -104,13 +136,23 @@ typedef struct tck_attach_params {
 } tck_attach_params_t;
 
 /* Connects to the agent of this node, starting it (with its keeper) if none answers, and joins a new term of the job
- * together with all other ranks. Collective. On success the client is the caller's until tck_detach; on failure
+ * together with all other ranks. Trainers of a term before it can save nothing any more. So while any of them is alive
+ * and of another run (configuration key run_id), all ranks get TCK_ERR_EXIST, which names it, and nothing has changed,
+ * unless the key takeover is "on". Collective. On success the client is the caller's until tck_detach; on failure
  * *client_out is untouched, every rank gets an error, and the text is in tck_errmsg(NULL). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client_out);
 
+/* The name of the job that this configuration is for, as tck_attach takes it: the configured one, or the one that is
+ * derived from save_dir. With its NUL it must fit into cap bytes; 64 suffice. The text of a failure is in
+ * tck_errmsg(NULL). */
+TCK_API TCK_MUST_CHECK tck_status_t tck_job_name(const char *config_file, const char *config_json, char *job_out,
+                                                 size_t cap);
+
 /* Leaves. job_done != 0 says that the training ended and its agents need not linger for a successor: what only memory
- * has goes with them (tck_save_last). 0 keeps the saved versions in memory for the configured linger time. Waits for a
- * copy under way, frees the client in any case. */
+ * has goes with them (tck_save_last), unless tck_save_last failed before or storage has not taken a step that was to be
+ * there: then they linger all the same, and the log says why. 0 keeps the saved versions in memory for the configured
+ * linger time. Waits for a copy under way, frees the client in any case. In a child made by fork it does
+ * nothing. */
 TCK_API void tck_detach(tck_client_t *client, int job_done);
 
 /* ---- what is saved ------------------------------------------------------------------------------------------- */
@@ -220,9 +262,11 @@ typedef enum tck_save_flags {
 } tck_save_flags_t;
 
 /* Called once per step after the optimizer step. Nothing due: returns in well under a microsecond, no system call.
- * Due: copies the eager records, starts copying the lazy ones, and sets *started_out (may be NULL) to 1. A save that
- * the agent refuses or that finds no agent is skipped and counted (tck_stats); training goes on, so it is not an error
- * here. Why it was not started stands in tck_errmsg, why it was skipped later is what tck_wait fails with. */
+ * Due: copies the eager records, starts copying the lazy ones, and sets *started_out (may be NULL) to 1. A snapshot
+ * before it that is still being copied is waited for, for the configured block time at most. A save that the agent
+ * refuses, that finds no agent, or whose step is not newer than the one saved before is skipped; training goes on, so
+ * it is not an error here. Why it was not started stands in tck_errmsg, why it was skipped later is what tck_wait fails
+ * with. Steps grow over the whole run, not within an epoch; after tck_restore they grow from the step restored. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out);
 
 /* Sets *due_out to what tck_save_if_needed will do at this step: 0 nothing, 1 save to memory, 2 save and on to storage;
@@ -231,8 +275,15 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_save_if_needed(tck_client_t *client, uin
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out);
 
 /* The same as tck_save_if_needed without asking the intervals. Every rank must snapshot the same steps, or the version
- * never commits. TCK_ERR_BUSY if the snapshot before it is still being copied (tck_fence was not called). */
+ * never commits. TCK_ERR_INVAL if a later step was saved before. The step that was saved last is not saved again, but
+ * with TCK_SAVE_STORAGE it goes to storage if only memory has it. TCK_ERR_BUSY if the snapshot before it is still being
+ * copied after the block time. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t flags);
+
+/* This rank cannot save this step, which is due, since what it would save could not be made: it counts as skipped,
+ * tck_wait fails with `why`, and the version is given up on all ranks soon, instead of when it times out. Called in
+ * place of tck_save_if_needed or tck_snapshot. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_skip(tck_client_t *client, uint64_t step, const char *why);
 
 /* The stream (a cudaStream_t; NULL: the default stream) that training uses on a device on which records lie; to be
  * called again whenever it is another one. A snapshot copies what that stream's work has made of the records when the
@@ -249,6 +300,23 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_stream(tck_client_t *client, int dev
  * changes records is launched after a fence like any other work. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_fence(tck_client_t *client);
 
+/* With on != 0 each later snapshot is sealed only once tck_confirm has said that the lazy records stayed as they were
+ * while they were copied; for a caller that can tell, as by version counters, and whose records others may change too.
+ * Between snapshots, after tck_register. The snapshot of tck_save_last needs no word: nothing changes during that call.
+ */
+TCK_API TCK_MUST_CHECK tck_status_t tck_set_confirm(tck_client_t *client, int on);
+
+/* The word on the snapshot of this step, after its fence or tck_await_copied: why_not NULL has it sealed; any other
+ * text gives it up, so that the version commits on no rank, and is what tck_wait then says. The first word counts; if
+ * the snapshot under way is of another step, or needs no word, nothing happens. A snapshot that has no word by the next
+ * save, restore or detach is given up. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_confirm(tck_client_t *client, uint64_t step, const char *why_not);
+
+/* Waits until the snapshot under way is copied and needs a word, and sets *step_out to its step: TCK_ERR_NOENT if none
+ * does, TCK_ERR_TIMEDOUT. This and tck_confirm may be called by one more thread than the trainer's, until tck_detach is
+ * called. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_await_copied(tck_client_t *client, int timeout_ms, uint64_t *step_out);
+
 typedef enum tck_stage {
     TCK_STAGE_COPIED,    /* this rank's records are in its slots */
     TCK_STAGE_PROTECTED, /* this node's shards have their verified copies */
@@ -258,7 +326,8 @@ typedef enum tck_stage {
 
 /* Waits until the snapshot of this step, or a newer one, has reached the stage. TCK_ERR_TIMEDOUT after timeout_ms
  * (0: only asks), TCK_ERR_CANCELED if it was refused or aborted, or agent and keeper of this node are gone, or it
- * began anew, and nobody can tell any more, TCK_ERR_NOENT if this step was never saved. */
+ * began anew, and nobody can tell any more, TCK_ERR_NOENT if this step was never saved, or refused because it was older
+ * than the newest. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms);
 
 /* The end of a training: when it returns, this step is in storage, for the memory goes with the job. Collective. Saves
@@ -275,7 +344,8 @@ typedef struct tck_version {
     uint64_t step;
 } tck_version_t;
 
-/* The newest version that can be restored now, from memory or storage; TCK_ERR_NOENT if there is none. */
+/* The newest version that can be restored now, from memory or storage; TCK_ERR_NOENT if there is none, TCK_ERR_BUSY if
+ * that is just being found out. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_query(tck_client_t *client, tck_version_t *version_out);
 
 #define TCK_NEWEST UINT64_MAX
@@ -292,7 +362,18 @@ typedef struct tck_restored {
     int resharded;             /* the version has another layout; it was read from the persistent tier */
     uint32_t saved_world_size; /* if so: of how many ranks, */
     uint32_t left_count;       /* and how many records and blobs of this rank were left as they are */
+    const char *passed_over;   /* "", or which newer version, committed or published, is not the one that was restored,
+                                  and why (damaged, no copy left, given up); valid until the next tck_restore or
+                                  tck_detach */
 } tck_restored_t;
+
+/* Asked by tck_restore when the blobs have been restored (tck_get_blob) and before any record is written: 0 goes on,
+ * anything else makes the restore fail on all ranks with TCK_ERR_LAYOUT, and nothing was changed but blobs. why_not
+ * gets a text of at most cap bytes. It may call tck_get_blob alone. */
+typedef int (*tck_check_t)(void *ctx, char *why_not, size_t cap);
+
+/* After tck_register, and by every rank or by none. check NULL: nobody is asked. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_set_check(tck_client_t *client, tck_check_t check, void *ctx);
 
 /* Puts the newest restorable version (step TCK_NEWEST) or the one of a given step into the registered memory.
  * Collective, of the same step on all ranks, at any time after tck_register. A term restores one version, before its
@@ -302,9 +383,11 @@ typedef struct tck_restored {
  * are published are still what TCK_NEWEST means. The agents verify everything before any rank writes to the caller's
  * memory, and each rank verifies its part again right before it copies. Should that part have gone bad meanwhile, all
  * ranks try again in a new term; if that fails too, with TCK_ERR_CORRUPT or what the new term says, other ranks'
- * records may have been written. TCK_ERR_NOENT: nothing was ever committed, start fresh. TCK_ERR_UNRECOVERABLE,
- * TCK_ERR_LAYOUT: something was saved but cannot be restored, and the text says why; but for the case above nothing was
- * changed.
+ * records may have been written. TCK_ERR_NOENT: nothing was ever committed, start fresh: all of save_dir and
+ * load_dir was read, and no commit is noted anywhere. TCK_ERR_UNRECOVERABLE, TCK_ERR_LAYOUT: something was saved but
+ * cannot be restored, and the text says why. TCK_ERR_IO, TCK_ERR_PROTO: something that is there, or may be, cannot be
+ * read now, or not by this build, and no older version is taken in its place. But for the case above nothing was
+ * changed then. An older version is restored in place of one that is damaged or lost: passed_over says so.
  *
  * A version of another layout (other ranks, other sharding) is restored if it is published: each rank reads the parts
  * of its records from whatever files have them. Tensors must be the same by key, dtype and global shape; all of every
@@ -335,6 +418,29 @@ typedef struct tck_stats {
 
 TCK_API TCK_MUST_CHECK tck_status_t tck_stats(tck_client_t *client, tck_stats_t *stats_out);
 
+/* ---- health ---------------------------------------------------------------------------------------------------- */
+
+#define TCK_HEALTH_TEXT 512
+
+typedef struct tck_health {
+    size_t struct_size;        /* sizeof(tck_health_t), set by the caller */
+    int agent_connected;       /* 0: nothing is saved at the moment; agent_text says why */
+    int node_lost;             /* of this term: nothing commits; protection_text names it */
+    tck_status_t storage;      /* TCK_OK: no trouble is known of; else storage_text names the path and the reason, */
+    uint64_t storage_since_ms; /* since when (milliseconds since 1970), */
+    uint64_t undrained_first;  /* first and newest step that did not come to storage since then, */
+    uint64_t undrained_newest;
+    uint64_t undrained_count; /* and how many; 0: something else failed */
+    uint64_t shards_short;    /* shards of this term with fewer copies in distinct domains than configured */
+    uint64_t copies_missing;  /* of the committed version, on this node, at the moment */
+    char agent_text[TCK_HEALTH_TEXT], storage_text[TCK_HEALTH_TEXT], protection_text[TCK_HEALTH_TEXT]; /* or "" */
+} tck_health_t;
+
+/* What this rank knows of the state of its job, without asking anybody: it costs no system call and is allowed at any
+ * time between attach and detach. Storage trouble of any node is known within a heartbeat, and ends when a later
+ * version is published. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_health(tck_client_t *client, tck_health_t *health_out);
+
 /* ---- published versions ---------------------------------------------------------------------------------------- */
 
 /* What lies on storage, read without agents, by any program and with any number of ranks. Nothing here is collective or
@@ -351,9 +457,11 @@ typedef struct tck_open_params {
     uint64_t step;           /* TCK_NEWEST, or the newest version of this step; unused with a path */
 } tck_open_params_t;
 
-/* Opens a version, and reads the header of each of its files. TCK_NEWEST passes over what has no valid manifest or
- * lacks a file, as agents do (tck_published_info says so). On failure *published_out is untouched and the text is in
- * tck_published_errmsg(NULL). TCK_ERR_NOENT: nothing is published. */
+/* Opens a version, and reads the header of each of its files. TCK_NEWEST passes over what is damaged: has no valid
+ * manifest, or lacks a file (tck_published_info says so). If the newest cannot be read, this is tried for about three
+ * seconds, and then it is an error that names the file: no older one is taken in its place. On failure *published_out
+ * is untouched and the text is in tck_published_errmsg(NULL). TCK_ERR_NOENT: nothing is published in directories that
+ * could be read; one that does not exist is TCK_ERR_IO. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_open_published(const tck_open_params_t *params,
                                                        tck_published_t **published_out);
 TCK_API void tck_close_published(tck_published_t *published);

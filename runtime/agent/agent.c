@@ -51,6 +51,7 @@ void agent_adopt(struct agent *agent, uint64_t term)
         log_info("term %llu is over", (unsigned long long)f->world.term);
         close_formation(agent);
     }
+    fence_older(agent, term);
     clients_term_over(agent, term);
 }
 
@@ -67,10 +68,13 @@ static void on_tick(void *ctx)
     }
     if (f && !f->closed) {
         drive_tick(f);
+        writers_look(agent);
         exchange_registered_tick(f);
         recover_tick(f);
     }
+    shared_tick(agent);
     meet_tick(agent);
+    claim_tick(agent);
     fetch_tick(agent);
     parking_tick(agent->parking);
 }
@@ -79,14 +83,17 @@ static void on_tick(void *ctx)
 static void remove_leftovers(struct agent *agent)
 {
     const struct formation *f = agent->formation;
-    for (size_t i = memory_count(agent->memory); f && !f->closed && agent->ops == 0 && !agent->joining && i-- > 0;) {
+    for (size_t i = memory_count(agent->memory);
+         f && !f->closed && agent->ops == 0 && !agent->storage && !agent->joining && i-- > 0;) {
         uint32_t duty = formation_duty(f, segment_info(memory_at(agent->memory, i)).shard);
         if (duty == NONE32 || f->shards[duty].world_shard != NONE32 || f->shards[duty].slot_count == 0) {
             continue;
         }
         bool empty = true;
         for (uint32_t k = 0; k < f->shards[duty].slot_count; k++) {
-            empty = empty && node_slot(f->node, f->duties[duty].first_slot + k)->state == SLOT_FREE;
+            enum slot_state state = node_slot(f->node, f->duties[duty].first_slot + k)->state;
+            empty =
+                empty && (state == SLOT_FREE || state == SLOT_QUARANTINED); /* what is written there has no reader */
         }
         if (empty && !f->duties[duty].gone) {
             f->duties[duty].gone = true; /* its slots stay in the machine, free and without duty, until the next term */
@@ -105,9 +112,12 @@ static void on_slow_tick(void *ctx)
         restore_tick(f);
         trainers_targets(f);
         ledger_committed(f); /* by the agent before this one, maybe */
+        ledger_world(agent, &f->world);
         remove_leftovers(agent);
     }
+    storage_tick(agent);
     scrub_tick(agent);
+    health_boards(agent); /* copies that went missing */
     linger_tick(agent);
     hearing_tick(agent);
 }
@@ -167,17 +177,26 @@ static tck_status_t open_memory(struct agent *agent, struct error *err)
     return state_ready(agent->state, err);
 }
 
+/* The term that must have a claim in save_dir; 0 if there is none, or this start was given another directory. */
+static uint64_t claimed_term(const struct agent *agent)
+{
+    const struct kept *kept = state_get(agent->state);
+    return kept->save_dir == state_save_dir(&agent->config) ? kept->term.joined : 0;
+}
+
 static tck_status_t open_storage(struct agent *agent, struct error *err)
 {
-    struct persistent_setup setup = {.loop = agent->loop, .pool = agent->io, .config = &agent->config};
+    struct persistent_setup setup = {
+        .loop = agent->loop, .pool = agent->io, .config = &agent->config, .claimed = claimed_term(agent)};
     tck_status_t status = persistent_new(&setup, &agent->persistent, err);
     if (status != TCK_OK) {
-        return error_prefix(err, "save_dir %s", agent->config.save_dir);
+        return status; /* its text names the path */
     }
     if (agent->config.token_file[0] != '\0') {
         return secret_load(agent->config.token_file, &agent->secret, err);
     }
-    return secret_load_or_make(persistent_dir_fd(agent->persistent), "secret", &agent->secret, err);
+    status = secret_load_or_make(persistent_dir_fd(agent->persistent), "secret", &agent->secret, err);
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "%s/%s", agent->config.save_dir, agent->config.job);
 }
 
 static void open_catalog(struct agent *agent)
@@ -210,6 +229,9 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
     }
     if (status == TCK_OK) {
         status = pool_new(agent->loop, IO_THREADS, &agent->io, err);
+    }
+    if (status == TCK_OK) {
+        status = pool_new(agent->loop, 1, &agent->claiming, err);
     }
     if (status == TCK_OK) {
         status = parking_new(agent, &agent->parking, err);
@@ -250,7 +272,7 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
     if (!agent) {
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
-    agent->config = *config;
+    agent->config = agent->given = *config;
     agent->listen_fd = -1;
     agent->spare_fd = -1;
     agent->lock_fd = -1;
@@ -284,11 +306,13 @@ void agent_free(struct agent *agent)
     peers_free(agent->peers);
     pool_free(agent->pool);
     pool_free(agent->io);
+    pool_free(agent->claiming);
     persistent_free(agent->persistent);
     scrub_free(agent);
     look_free(agent);
     drain_forget(agent);
     ledger_free(agent);
+    claims_free(agent);
     meet_free(agent);
     formation_free(agent->formation);
     catalog_close(agent->catalog);

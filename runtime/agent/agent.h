@@ -3,6 +3,8 @@
  * here; pool threads only hash, read and write bytes. Prototypes are grouped by the file that defines them.
  *
  *   clients.c  trainers' and commands' sockets       formation.c  one joined term: world, duties, machines
+ *   claim.c, holders.c  a term is claimed, unless trainers that are alive would lose their job; fence.c those that do
+ *   settings.c a start with another configuration
  *   join.c, meet.c  attach and register              drive.c      events into the machines, actions out
  *   exchange.c messages with other agents            copies.c     copies others bring here or fetch from here
  *   drain.c    this node's part of a drain; publishing
@@ -13,6 +15,8 @@
  *   ledger.c   catalog rows and notes                twins.c      data-parallel copies that must be equal
  *   parking.c  the keeper                            state.c      what survives the agent's death
  *   patience.c how long a trainer waits for shards   hearing.c    when others cannot connect any more
+ *   health.c   what users have to know               storage.c    storage that hangs
+ *   writers.c  which trainers may still write into slots that are no longer theirs
  */
 #ifndef TCK_AGENT_AGENT_H
 #define TCK_AGENT_AGENT_H
@@ -25,6 +29,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "core/coordinator.h"
+#include "core/holder.h"
 #include "core/node.h"
 #include "recovery/catalog.h"
 #include "recovery/recovery.h"
@@ -51,29 +56,33 @@ struct client {
     struct client *next;
     struct agent *agent;
     uint64_t id; /* for answers that come late: of no other connection, unlike fd */
-    int fd;
     struct loop_fd *source;
-    pid_t pid;
-    int pidfd; /* of a trainer; ends it on node loss, and says when it is gone */
     struct loop_fd *pid_source;
-    bool trainer;
+    struct process process;
+    int fd;
+    int pidfd; /* of a trainer; ends it on node loss, and says when it is gone */
     uint32_t rank, world_size;
-    uint64_t term; /* joined, 0 before JOIN */
+    char *settings;   /* configuration of its start, until it has joined; NULL: it sent none */
+    uint64_t claimed; /* term, 0 none */
+    uint64_t term;    /* joined, 0 before JOIN */
     struct board *board;
-    bool returning;         /* came back to an agent that was started again */
-    uint32_t begin_seq;     /* of the BEGIN being answered */
-    uint32_t join_seq;      /* JOIN waiting for sessions, 0 none */
-    uint32_t register_seq;  /* REGISTER waiting for memory, then for sessions, 0 none */
-    uint64_t meet_since_ms; /* waits for sessions */
-    bool will_ask;          /* RESTORE of a given step comes next */
-    bool restoring;         /* RESTORE waiting */
+    uint32_t begin_seq;    /* of the BEGIN being answered */
+    uint32_t join_seq;     /* JOIN waiting for sessions, 0 none */
+    uint32_t register_seq; /* REGISTER waiting for memory, then for sessions, 0 none */
     uint32_t restore_seq;
+    uint64_t meet_since_ms; /* waits for sessions */
     uint64_t restore_step;
-    bool restore_may_lack;
     uint64_t restore_since_ms; /* without a session that it needs */
     struct patience patience;  /* with what it lacks, since it asked */
-    bool done;                 /* detached */
     uint64_t kill_ms;          /* told to end: killed after this; 0 not told */
+    bool trainer;
+    bool takeover;
+    bool returning; /* came back to an agent that was started again */
+    bool will_ask;  /* RESTORE of a given step comes next */
+    bool restoring; /* RESTORE waiting */
+    bool restore_may_lack;
+    bool done; /* detached */
+    char run_id[CONFIG_RUN];
 };
 
 /* Before storage, catalog and network are touched. TCK_ERR_EXIST if there is another agent of this job and node. */
@@ -95,7 +104,7 @@ void client_ok(struct client *client, uint32_t seq);
 /* The connected trainer of a rank in this term, NULL if none. */
 struct client *client_of_rank(const struct agent *agent, uint64_t term, uint32_t rank);
 uint32_t clients_trainers(const struct agent *agent);
-/* Whoever waits for an answer of a term older than this one is told that it is over. */
+/* Ends what waits for an answer of a term older than this one, with an error that says that it is over. */
 void clients_term_over(struct agent *agent, uint64_t term);
 
 /* ---- formation.c --------------------------------------------------------------------------------------------- */
@@ -108,8 +117,25 @@ struct duty {
     bool gone;             /* a leftover whose segment was given back */
     uint32_t mend_tries;   /* places asked for the copy that is missing here */
     uint64_t mend_after_ms;
-    uint32_t failed_fetches; /* since one succeeded */
-    uint64_t complained_ms;  /* of the last of them that was logged */
+    uint32_t failed_fetches;                 /* since one succeeded */
+    uint64_t complained_ms;                  /* of the last of them that was logged */
+    uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* since when it is known that a slot is in quarantine; 0: it is not */
+};
+
+/* A call to storage, or several one after the other; embedded in what it is for, which stays until storage_end. */
+struct storage_op {
+    struct storage_op *next;
+    struct agent *agent;
+    struct formation *f; /* which stays as long, too; NULL: it needs none */
+    struct pool *pool;   /* that it is in; NULL: io */
+    const char *what;    /* for errors */
+    uint64_t since_ms;
+    bool late; /* it has hung, and was given up */
+    /* Either may be NULL. Called when it has hung in its term, so that those who wait for it get the error. */
+    void (*give_up)(void *ctx, const struct error *why);
+    /* Another term is about to take over all slots, and what storage still brings must not get into them. */
+    void (*left_behind)(void *ctx);
+    void *ctx;
 };
 
 struct queued_event {
@@ -165,8 +191,9 @@ struct formation {
     struct twins *twins;  /* coordinator: roots reported of the newest versions */
     uint64_t divergences; /* twins whose roots differed */
     bool restore_noted;   /* coordinator: what the trainers have restored was noted in the save directory, */
-    bool commit_noted;    /* a commit of this term, */
     bool end_noted;       /* that the job is done */
+    uint32_t storage_ops; /* begun in it */
+    struct formation *next_left;
 };
 
 /* Takes over world and placement on success. Segments of all duties must exist. decision: kept one or NULL. */
@@ -196,6 +223,8 @@ struct settings {
 };
 
 /* The nodes that a term cannot do without. */
+enum claim_sight { CLAIM_SEEN, CLAIM_LOOKED_FOR, CLAIM_ABSENT };
+
 struct meeting {
     uint64_t term;
     size_t count;
@@ -203,13 +232,21 @@ struct meeting {
     uint64_t anew_term; /* this agent has begun anew since that term was formed, and tells its nodes; 0: none */
     uint64_t gone_term; /* the agent of node `gone` has, says its successor; 0: none */
     char gone[CONFIG_NAME];
+    uint64_t claim_term, claim_since_ms; /* whose claim was looked for in save_dir, and since when */
+    enum claim_sight claim;
+    uint32_t looks;            /* that have not found it */
+    uint64_t look_again_ms;    /* 0: not to be looked for again, or a look is under way */
+    char claimer[CONFIG_NAME]; /* node whose agent has made it */
 };
 
 struct agent {
     struct config config;
+    struct config given; /* as its starter said, before anybody changed it */
+    bool spawned;        /* by a trainer, with the file in the runtime directory */
     struct loop *loop;
-    struct pool *pool; /* digests and page faults */
-    struct pool *io;   /* what may wait for a storage that hangs: digests must go on */
+    struct pool *pool;     /* digests and page faults */
+    struct pool *io;       /* what may wait for a storage that hangs: digests must go on */
+    struct pool *claiming; /* claims alone, which must not wait behind drains that hang */
     struct parking *parking;
     struct state *state;
     struct memory *memory;
@@ -225,6 +262,10 @@ struct agent {
     struct loop_fd *listen_source;
     struct client *clients;
     uint64_t last_client_id;
+    struct claim *claims;        /* under way */
+    uint64_t world_noted;        /* term whose nodes are noted beside its claim, or are about to be */
+    uint64_t world_again_ms;     /* not before, after a try that failed */
+    uint64_t last_asking;        /* number of the newest question about holders */
     struct formation *formation; /* of the last registered term, NULL before */
     struct joining *joining;     /* a registration under way */
     struct meeting meeting;      /* of the newest term joined */
@@ -233,22 +274,30 @@ struct agent {
     struct fetch *fetches;       /* under way */
     struct fetch *fetch_asking;  /* being answered by the machine right now */
     struct gathering *gathering; /* manifest of the drain under way, on the coordinator */
+    struct storage_op *storage;  /* under way */
+    struct formation *left;      /* whose term is over, with calls to storage that have not ended */
     struct entry *ledger;        /* waiting to be written down */
     uint32_t ledger_count;
+    struct log_limit ledger_dropped;
+    uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
+    uint64_t commit_again_ms;             /* not before, after a try that failed */
     bool ledger_busy;
     struct offer_answer *offer_pending;  /* filled in while an OFFER event is carried out */
-    uint32_t ops;                        /* operations under way that read or write slots */
+    uint32_t ops;                        /* operations under way that read or write slots, but for those on storage */
     struct settings settings;            /* in force (board, beats) */
     uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
     uint64_t idle_since_ms;              /* no trainer since; 0: there is one */
     uint64_t deaf_ms;                    /* others cannot connect since; 0: they can */
     bool job_done;
-    bool leaving; /* agent_free has begun: nothing new is started */
+    bool stop_forced; /* leaves though trainers live */
+    bool leaving;     /* agent_free has begun: nothing new is started */
     struct scrub *scrub;
     struct look *look;
     struct loop_timer *tick;
     struct loop_timer *slow_tick;
-    uint64_t stale_messages; /* of older terms, dropped */
+    uint64_t stale_messages;          /* of older terms, dropped */
+    struct trouble trouble;           /* with storage, of this node; on the coordinator of all */
+    struct trouble trouble_elsewhere; /* what the coordinator tells */
 };
 
 must_check tck_status_t agent_new(const struct config *config, struct agent **out, struct error *err);
@@ -261,10 +310,40 @@ uint32_t agent_pool_threads(void);
 /* Adopts a newer term: the formation, if older, is closed for good. */
 void agent_adopt(struct agent *agent, uint64_t term);
 
+/* ---- claim.c ------------------------------------------------------------------------------------------------- */
+
+void claim_asked(struct client *client, const uint8_t *payload, size_t len);
+void claim_heard(struct agent *agent, const struct peer *from, const void *data, size_t len);
+void claim_tick(struct agent *agent);
+/* Those that have not ended are given up. */
+void claims_free(struct agent *agent);
+
+/* ---- holders.c ----------------------------------------------------------------------------------------------- */
+
+/* Whether trainers of this node would lose their job to one of this run; asker: it, if it is here, else NULL. */
+struct wire_holder holders_look(const struct agent *agent, const struct wire_holder_ask *ask,
+                                const struct client *asker);
+void holders_answer(struct agent *agent, struct peer *peer, const void *data, size_t len);
+
+/* Its process runs, at this moment. */
+bool holders_alive(const struct client *c);
+
+/* ---- settings.c ---------------------------------------------------------------------------------------------- */
+
+/* What the trainer's start was given differs from what this agent has: may end this process, which its keeper starts
+ * again with the new configuration. TCK_ERR_BUSY: not while other trainers use it. */
+must_check tck_status_t settings_told(struct client *client, const struct msg_hello *m, struct error *err);
+/* The start's term has begun: what may change while a job runs is applied. */
+void settings_joined(struct client *client);
+
+/* ---- fence.c ------------------------------------------------------------------------------------------------- */
+
+/* Tells trainers of older terms, through their boards, that this one is in force, and who has claimed it. */
+void fence_older(struct agent *agent, uint64_t term);
+
 /* ---- join.c -------------------------------------------------------------------------------------------------- */
 
 void join_hello(struct client *client, const uint8_t *payload, size_t len);
-void join_claim(struct client *client, const uint8_t *payload, size_t len);
 void join_join(struct client *client, const uint8_t *payload, size_t len);
 void join_register(struct client *client, const uint8_t *payload, size_t len);
 void join_segment_get(struct client *client, const uint8_t *payload, size_t len);
@@ -343,13 +422,15 @@ tck_status_t copies_offered(void *ctx, struct peer *from, const struct peer_offe
 tck_status_t copies_stored(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome);
 tck_status_t copies_pulled(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
                            struct error *err);
-void copies_pull_done(void *ctx, struct peer *from, const struct peer_offer *want);
+void copies_pull_done(void *ctx, struct peer *from, const struct tier_item *item);
 
 /* ---- ledger.c ------------------------------------------------------------------------------------------------ */
 
 /* Rows of the catalog and notes beside the term's claim, written in the background in this order. */
 void ledger_tell(struct formation *f, struct version version, enum catalog_state state);
 void ledger_nodes(struct formation *f);
+/* Once rank 0 has joined: notes beside the claim who is in its world, until that is written. */
+void ledger_world(struct agent *agent, const struct world *world);
 void ledger_restored(struct formation *f, struct version version);
 /* The coordinator notes the first commit of its term beside the claim: what it began from did not kill the job. */
 void ledger_committed(struct formation *f);
@@ -406,6 +487,8 @@ void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, con
 /* A fetch_mend has ended. */
 void scrub_mended(struct formation *f, uint32_t duty, bool ok);
 json_t *scrub_json(const struct agent *agent);
+/* Of the committed version, on this node. */
+uint64_t scrub_copies_missing(const struct agent *agent);
 
 /* ---- scrub_storage.c ----------------------------------------------------------------------------------------- */
 
@@ -444,6 +527,21 @@ void restore_query(struct client *client, const uint8_t *payload, size_t len);
 void restore_arrived(struct formation *f); /* a shard is here: somebody may wait for it */
 void restore_tick(struct formation *f);
 
+/* ---- writers.c ----------------------------------------------------------------------------------------------- */
+
+/* Frees the slots in quarantine whose writers have ended, or have sealed them since. */
+void writers_look(struct agent *agent);
+/* What a trainer says of its copies, in whatever term they were begun: of this step; that it is back and copies nothing
+ * that it was given up to its term; that it has detached. */
+void writers_told(struct client *client, uint64_t step);
+void writers_returned(struct client *client, uint64_t term);
+void writers_detached(struct client *client);
+/* Whether a slot of a shard that this local rank saves is in quarantine, and who may write into it. */
+bool writers_of_rank(const struct formation *f, uint32_t rank, struct slot_writer *writer_out,
+                     struct version *version_out);
+/* All slots in quarantine, for the command. */
+json_t *writers_json(const struct agent *agent);
+
 /* ---- control.c ----------------------------------------------------------------------------------------------- */
 
 void control_request(struct client *client, const uint8_t *payload, size_t len);
@@ -451,10 +549,68 @@ void control_request(struct client *client, const uint8_t *payload, size_t len);
 /* Tells a catalog that begins anew what the headers know. */
 void control_feed_catalog(struct agent *agent);
 
+/* ---- contents.c ---------------------------------------------------------------------------------------------- */
+
+/* Adds "blobs", the capacities of those in this segment by key, and "table", which tells one table of records from
+ * another. Both are empty if it has no version yet. */
+void contents_add_json(const struct segment *segment, json_t *json);
+
 /* ---- linger.c ------------------------------------------------------------------------------------------------ */
 
 /* Stops the loop when the job is done, or nobody has come back for the linger time. */
 void linger_tick(struct agent *agent);
+
+/* ---- shared.c ---- */
+
+/* Looks for the claim of this world's term in save_dir, once. */
+void shared_look(struct agent *agent, const struct world *world);
+void shared_tick(struct agent *agent);          /* looks again if it was not found */
+bool shared_is_open(const struct agent *agent); /* not answered yet, and worth waiting for */
+/* True, and an error that names both nodes and the path, if this node does not see the claim of the newest term. */
+bool shared_is_not(const struct agent *agent, struct error *err);
+
+/* ---- stop.c ---- */
+
+/* TCK_ERR_BUSY, and why, if trainers live here or `held`, the newest that memory has, is not in storage. */
+must_check tck_status_t stop_check(const struct agent *agent, struct version held, struct error *err);
+/* This agent and, as far as they can be reached, the others of its term leave. With force also under their trainers;
+ * without, one with trainers stays. */
+void stop_asked(struct agent *agent, bool force);
+void stop_heard(struct formation *f, uint32_t from, bool force);
+
+/* ---- storage.c ----------------------------------------------------------------------------------------------- */
+
+/* op has what, ctx and, if they are needed, give_up and left_behind. */
+void storage_begin(struct storage_op *op, struct agent *agent, struct formation *f);
+/* Storage is done with it. op->f may be gone when this returns. */
+void storage_end(struct storage_op *op);
+/* It was given up, or its term is over: what came of it must change nothing. */
+bool storage_ignored(const struct storage_op *op);
+/* f is about to be replaced; f was replaced, and is freed now or when its last call has ended. */
+void storage_leaving(struct formation *f);
+void storage_leave(struct formation *f);
+/* Something that was given up (of this kind; NULL: anything) has not ended: what is begun now would only hang, too. */
+bool storage_hangs(const struct agent *agent, const char *what, struct error *err);
+void storage_tick(struct agent *agent);
+
+/* ---- health.c ------------------------------------------------------------------------------------------------ */
+
+/* The trouble with storage that this node knows of; code TCK_OK: none. */
+const struct trouble *health_storage(const struct agent *agent);
+/* step: which did not come to storage, 0 if it was something else. */
+void health_storage_failed(struct agent *agent, uint64_t step, const struct error *why);
+/* A version was published, so what failed before is over; or something else succeeded, which ends trouble that kept no
+ * step from storage. */
+void health_storage_published(struct agent *agent);
+void health_storage_works(struct agent *agent);
+/* A term has formed: what the coordinator of the one before said is over, and the new one says its own. */
+void health_formed(struct agent *agent);
+/* What the coordinator's beats say. */
+void health_heard(struct agent *agent, const struct trouble *trouble);
+/* Shows all of it to one trainer, to all of them. */
+void health_board(const struct client *client);
+void health_boards(struct agent *agent);
+json_t *health_json(const struct agent *agent);
 
 /* ---- hearing.c ----------------------------------------------------------------------------------------------- */
 
@@ -472,6 +628,8 @@ void trainers_nodes_awaited(struct formation *f);
 void trainers_tick(struct agent *agent);
 /* A trainer that comes back to a restarted agent learns on its new board what was decided meanwhile. */
 void trainers_greet(struct client *client);
+/* Tells the trainers up to which step everything is decided. */
+void trainers_decided(const struct formation *f);
 /* Writes the settings in force to every trainer's board. */
 void trainers_boards(struct agent *agent);
 /* Coordinator: targets of intervals in seconds. */
@@ -490,6 +648,8 @@ void parking_unpark(void *ctx, const char *name);
 must_check tck_status_t parking_ready(struct parking *parking, struct error *err);
 /* Notices a dead keeper, starts another and parks everything with it. */
 void parking_tick(struct parking *parking);
+/* How many files are to outlive the agent, and how many of them nobody keeps. */
+json_t *parking_json(struct parking *parking);
 /* Somebody keeps all that a successor needs, and would start one. */
 bool parking_has_all(struct parking *parking);
 void parking_stopping(struct parking *parking);

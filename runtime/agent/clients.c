@@ -41,6 +41,7 @@ static void client_free(struct client *client)
         close(client->pidfd);
     }
     close(client->fd);
+    free(client->settings);
     free(client);
 }
 
@@ -51,20 +52,21 @@ static void client_drop(struct client *client, const char *why)
     struct formation *f = agent->formation;
     client_unlink(client);
     if (client->trainer) {
-        log_info("trainer of rank %u (pid %d) is gone: %s", client->rank, (int)client->pid, why);
+        log_info("trainer of rank %u (pid %d) is gone: %s", client->rank, (int)client->process.pid, why);
     }
     int64_t local = f && client->trainer && client->term == f->world.term ? formation_local_rank(f, client->rank) : -1;
     if (local >= 0 && !client_of_rank(agent, client->term, client->rank)) {
         formation_take_seal(f, (uint32_t)local);
         struct event event = {.type = EVENT_RANK_LOST, .rank = (uint32_t)local};
         drive_node(f, &event);
+        writers_look(agent);
     }
     client_free(client);
 }
 
 void client_cut(struct client *client, const char *why)
 {
-    log_warn("connection of rank %u (pid %d) is cut: %s", client->rank, (int)client->pid, why);
+    log_warn("connection of rank %u (pid %d) is cut: %s", client->rank, (int)client->process.pid, why);
     shutdown(client->fd, SHUT_RDWR);
 }
 
@@ -196,6 +198,7 @@ static void on_step(struct client *client, const uint8_t *payload, size_t len, e
         return;
     }
     struct formation *f = formation_of(client, 0, 0);
+    writers_told(client, m.step);
     if (f) {
         struct event event = {
             .type = type, .rank = (uint32_t)formation_local_rank(f, client->rank), .version = {f->world.term, m.step}};
@@ -226,9 +229,25 @@ static void on_restore_done(struct client *client, const uint8_t *payload, size_
         return;
     }
     struct formation *f = formation_of(client, 0, 0);
-    if (f && f->readable_known && f->readable.outcome == TCK_OK && f->readable.version.step == m.step) {
+    bool resharded = f && f->readable.outcome == TCK_ERR_LAYOUT && !version_none(f->readable.version);
+    bool restored = f && f->readable_known && (f->readable.outcome == TCK_OK || resharded);
+    if (restored && f->readable.version.step == m.step) {
         ledger_restored(f, f->readable.version);
     }
+}
+
+/* Memory is kept while it has the only copy of what was to come to storage. */
+static bool may_end(const struct agent *agent, const struct msg_detach *m)
+{
+    const struct trouble *trouble = health_storage(agent);
+    if (!m->last_failed && trouble->steps == 0) {
+        return true;
+    }
+    log_error(
+        "the job is said to be done, but its last step is not in storage (%s): memory is kept for %u s (linger_s). "
+        "Mend storage and start the job again: it restores from memory, and tck_save_last brings it to storage",
+        trouble->code == TCK_OK ? "see above" : trouble->text, agent->config.linger_s);
+    return false;
 }
 
 static void on_detach(struct client *client, const uint8_t *payload, size_t len)
@@ -239,12 +258,18 @@ static void on_detach(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     struct formation *f = client->agent->formation;
+    /* A trainer whose job another start has taken over does not end it. */
+    bool job_done = m.job_done && client->trainer && client->term != 0 &&
+                    client->term == state_get(client->agent->state)->term.adopted;
     client->done = true;
-    if (m.job_done && client->trainer && f && client->term == f->world.term) {
+    if (job_done && f && !f->closed && client->term == f->world.term) {
         ledger_ended(f);
     }
-    client->agent->job_done = client->agent->job_done || (m.job_done && client->trainer);
-    log_info("trainer of rank %u detached%s", client->rank, m.job_done ? ", the job is done" : "");
+    if (job_done && may_end(client->agent, &m)) {
+        client->agent->job_done = true;
+    }
+    writers_detached(client);
+    log_info("trainer of rank %u detached%s", client->rank, job_done ? ", the job is done" : "");
     client_ok(client, m.seq);
 }
 
@@ -259,7 +284,7 @@ static void dispatch(struct client *client, const struct ipc_frame *frame)
         join_hello(client, p, len);
         break;
     case MSG_CLAIM_TERM:
-        join_claim(client, p, len);
+        claim_asked(client, p, len);
         break;
     case MSG_JOIN:
         join_join(client, p, len);
@@ -346,10 +371,11 @@ void client_watch_process(struct client *client)
     if (client->pidfd >= 0) {
         return;
     }
-    client->pidfd = (int)syscall(SYS_pidfd_open, client->pid, 0);
+    client->pidfd = (int)syscall(SYS_pidfd_open, client->process.pid, 0);
+    client->process = process_of(client->process.pid);
     if (client->pidfd < 0 || loop_fd_add(client->agent->loop, client->pidfd, EPOLLIN, on_process_ended, client,
                                          &client->pid_source) != TCK_OK) {
-        log_warn("process %d cannot be watched: its end is noticed by its socket alone", (int)client->pid);
+        log_warn("process %d cannot be watched: its end is noticed by its socket alone", (int)client->process.pid);
     }
 }
 
@@ -432,7 +458,8 @@ static void on_connection(void *ctx, uint32_t events)
         close(fd);
         return;
     }
-    *client = (struct client){.agent = agent, .id = ++agent->last_client_id, .fd = fd, .pid = pid, .pidfd = PIDFD_NONE};
+    *client = (struct client){
+        .agent = agent, .id = ++agent->last_client_id, .fd = fd, .process.pid = pid, .pidfd = PIDFD_NONE};
     if (loop_fd_add(agent->loop, fd, EPOLLIN, on_readable, client, &client->source) != TCK_OK) {
         client_free(client);
         return;

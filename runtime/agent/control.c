@@ -86,12 +86,22 @@ static json_t *trainers_json(const struct agent *agent)
         }
         json_t *t = json_object();
         json_add_u64(t, "rank", c->rank);
-        json_add_u64(t, "pid", (uint64_t)c->pid);
+        json_add_u64(t, "pid", (uint64_t)c->process.pid);
         json_add_u64(t, "term", c->term);
         json_add_u64(t, "step", atomic_load_explicit(&c->board->current_step, memory_order_relaxed));
         json_add(trainers, NULL, t);
     }
     return trainers;
+}
+
+/* Of all shards: what a version takes on storage, but for its manifest. */
+static uint64_t version_bytes(const struct world *world)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < world->shard_count; i++) {
+        bytes += world->shards[i].image_bytes;
+    }
+    return bytes;
 }
 
 static void add_formation(json_t *json, const struct formation *f)
@@ -107,8 +117,10 @@ static void add_formation(json_t *json, const struct formation *f)
     json_add_bool(json, "closed", f->closed);
     json_add_u64(json, "ranks", f->world.world_size);
     json_add_u64(json, "shards", f->world.shard_count);
+    json_add_u64(json, "version_bytes", version_bytes(&f->world));
     json_add_u64(json, "shards_short_of_domains", f->placement.domains_short);
     json_add_u64(json, "twin_divergences", f->divergences);
+    json_add_str(json, "passed_over", f->readable_known ? f->readable.passed_over : "");
     json_add(json, "nodes", nodes_json(f));
 }
 
@@ -158,6 +170,9 @@ static void do_status(struct client *client, const json_t *request)
     json_add(json, "trainers", trainers_json(agent));
     json_add_u64(json, "stale_messages", agent->stale_messages);
     json_add(json, "scrub", scrub_json(agent));
+    json_add(json, "storage", health_json(agent));
+    json_add(json, "quarantined", writers_json(agent));
+    json_add(json, "parked", parking_json(agent->parking));
     if (agent->formation) {
         add_formation(json, agent->formation);
     }
@@ -198,6 +213,7 @@ static void do_ls(struct client *client, const json_t *request)
             json_add(slots, NULL, slot_json(segment_header(segment, k)));
         }
         json_add(s, "slots", slots);
+        contents_add_json(segment, s);
         json_add(segments, NULL, s);
     }
     json_add(json, "segments", segments);
@@ -444,6 +460,26 @@ static void do_set(struct client *client, const json_t *request)
     reply(client, good());
 }
 
+static void do_stop(struct client *client, const json_t *request)
+{
+    struct agent *agent = client->agent;
+    struct version held = newest_held(agent);
+    struct error err;
+    bool force = false;
+    (void)json_bool(json_get(request, "force"), &force);
+    tck_status_t status = stop_check(agent, held, &err);
+    if (status != TCK_OK && !force) {
+        reply_error(client, &err);
+        return;
+    }
+    stop_asked(agent, force);
+    json_t *json = good();
+    json_add_u64(json, "nodes", agent->formation && !agent->formation->closed ? agent->formation->world.node_count : 1);
+    json_add(json, "held", version_json(held));
+    json_add_str(json, "lost", status == TCK_OK ? "" : err.text);
+    reply(client, json);
+}
+
 static void do_config(struct client *client, const json_t *request)
 {
     (void)request;
@@ -457,7 +493,7 @@ static const struct {
     void (*fn)(struct client *client, const json_t *request);
 } operations[] = {
     {"status", do_status}, {"ls", do_ls},       {"verify", do_verify}, {"catalog", do_catalog}, {"show", do_show},
-    {"plan", do_plan},     {"drain", do_drain}, {"set", do_set},       {"config", do_config},
+    {"plan", do_plan},     {"drain", do_drain}, {"set", do_set},       {"config", do_config},   {"stop", do_stop},
 };
 
 void control_request(struct client *client, const uint8_t *payload, size_t len)

@@ -103,14 +103,16 @@ static uint32_t slot_with(const struct segment *segment, struct version version)
     return NONE32;
 }
 
-static void pin(struct agent *agent, const struct peer_offer *want, enum event_type type)
+/* By where its bytes lie: the version may be condemned meanwhile, and even come back into another slot. */
+static void pin(struct agent *agent, const struct tier_item *item, enum event_type type)
 {
     struct formation *f = agent->formation;
-    uint32_t duty = f ? formation_duty(f, want->shard) : NONE32;
-    uint32_t slot = duty == NONE32 ? NONE32 : node_slot_of(f->node, duty, want->version);
-    if (slot != NONE32) {
-        struct event event = {.type = type, .slot = slot};
-        drive_node(f, &event);
+    uint32_t duty = f ? formation_duty(f, item->shard) : NONE32;
+    for (uint32_t k = 0; duty != NONE32 && k < f->shards[duty].slot_count; k++) {
+        if (segment_image(f->duties[duty].segment, k) == item->image) {
+            struct event event = {.type = type, .slot = f->duties[duty].first_slot + k};
+            drive_node(f, &event);
+        }
     }
 }
 
@@ -134,14 +136,14 @@ tck_status_t copies_pulled(void *ctx, struct peer *from, const struct peer_offer
                                .crcs = segment_crcs(segment, k),
                                .root = segment_header(segment, k)->root};
     failpoint(copy, pulled);
-    pin(agent, want, EVENT_PIN);
+    pin(agent, item, EVENT_PIN);
     agent_op_begin(agent);
     return TCK_OK;
 }
 
-void copies_pull_done(void *ctx, struct peer *from, const struct peer_offer *want)
+void copies_pull_done(void *ctx, struct peer *from, const struct tier_item *item)
 {
     (void)from;
-    pin(ctx, want, EVENT_UNPIN);
+    pin(ctx, item, EVENT_UNPIN);
     agent_op_end(ctx);
 }

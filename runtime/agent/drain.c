@@ -11,6 +11,7 @@
 /* ---- this node's part ---------------------------------------------------------------------------------------- */
 
 struct drain_op {
+    struct storage_op storage;
     struct formation *f;
     struct version version;
     uint64_t attempt;
@@ -24,9 +25,21 @@ static void drain_end(struct drain_op *op, bool ok)
 {
     struct formation *f = op->f;
     struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = ok};
-    drive_node(f, &event);
+    if (!storage_ignored(&op->storage)) {
+        drive_node(f, &event);
+    }
+    storage_end(&op->storage);
     free(op);
-    agent_op_end(f->agent);
+}
+
+/* Storage has hung: the slots are released, and what is still being written gets no name. */
+static void drain_give_up(void *ctx, const struct error *why)
+{
+    struct drain_op *op = ctx;
+    struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = false};
+    persistent_give_up(op->f->agent->persistent);
+    health_storage_failed(op->f->agent, op->version.step, why);
+    drive_node(op->f, &event);
 }
 
 /* What was to be written no longer matches its digests: this copy is lost. */
@@ -43,12 +56,17 @@ static void copy_is_bad(struct drain_op *op, const struct error *outcome)
 static void file_done(void *ctx, const struct error *outcome)
 {
     struct drain_op *op = ctx;
+    if (storage_ignored(&op->storage)) {
+        drain_end(op, false);
+        return;
+    }
     if (outcome->code != TCK_OK) {
         if (outcome->code == TCK_ERR_CORRUPT) {
             copy_is_bad(op, outcome);
         }
         log_error("drain of version %llu.%llu failed: %s", (unsigned long long)op->version.term,
                   (unsigned long long)op->version.step, outcome->text);
+        health_storage_failed(op->f->agent, op->version.step, outcome);
         drain_end(op, false);
         return;
     }
@@ -90,7 +108,12 @@ static void drain_next(struct drain_op *op)
 void drain_begin(struct formation *f, const struct action *a)
 {
     struct version version = a->version;
-    struct drain_op *op = calloc(1, sizeof *op);
+    struct error err;
+    bool hangs = storage_hangs(f->agent, NULL, &err);
+    struct drain_op *op = hangs ? NULL : calloc(1, sizeof *op);
+    if (hangs) {
+        health_storage_failed(f->agent, version.step, &err);
+    }
     if (!op) {
         struct event event = {.type = EVENT_DRAINED_HERE, .version = version, .attempt = a->attempt, .ok = false};
         drive_node(f, &event);
@@ -98,7 +121,8 @@ void drain_begin(struct formation *f, const struct action *a)
     }
     log_info("draining version %llu.%llu", (unsigned long long)version.term, (unsigned long long)version.step);
     *op = (struct drain_op){.f = f, .version = version, .attempt = a->attempt};
-    agent_op_begin(f->agent);
+    op->storage = (struct storage_op){.what = "a drain", .give_up = drain_give_up, .ctx = op};
+    storage_begin(&op->storage, f->agent, f);
     failpoint(drain, begun);
     drain_next(op);
 }
@@ -109,6 +133,9 @@ void drain_tell(struct formation *f, const struct action *a)
     struct manifest_file *files = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *files);
     struct wire_drained m = {
         .term = f->world.term, .version = version, .attempt = a->attempt, .ok = a->ok && files, .files = files};
+    if (!m.ok) {
+        memcpy(m.why, f->agent->trouble.text, sizeof m.why);
+    }
     for (uint32_t i = 0; m.ok && i < f->setup.shard_count; i++) {
         uint32_t slot = f->shards[i].drains_here ? node_slot_of(f->node, i, version) : NONE32;
         if (slot == NONE32) {
@@ -134,6 +161,7 @@ void drain_tell(struct formation *f, const struct action *a)
 
 /* Manifest being gathered: one per agent, of the version drained now. */
 struct gathering {
+    struct storage_op storage; /* while it is being published */
     struct formation *f;
     struct manifest manifest;
     uint64_t attempt;
@@ -147,7 +175,7 @@ static struct gathering *gathering_of(struct formation *f, struct version versio
     if (g && g->f == f && version_is(g->manifest.version, version)) {
         return g;
     }
-    if (g && g->publishing) {
+    if (g && g->publishing && g->f == f) {
         return NULL;
     }
     drain_forget(f->agent);
@@ -160,13 +188,19 @@ static struct gathering *gathering_of(struct formation *f, struct version versio
     return g;
 }
 
+static void gathering_free(struct gathering *g)
+{
+    manifest_free(&g->manifest);
+    free(g);
+}
+
+/* One that is being published stays until that has ended, but is in nobody's way. */
 void drain_forget(struct agent *agent)
 {
-    if (agent->gathering) {
-        manifest_free(&agent->gathering->manifest);
-        free(agent->gathering);
-        agent->gathering = NULL;
+    if (agent->gathering && !agent->gathering->publishing) {
+        gathering_free(agent->gathering);
     }
+    agent->gathering = NULL;
 }
 
 static int file_cmp(const void *a, const void *b)
@@ -210,6 +244,12 @@ void drain_heard(struct formation *f, uint32_t node, const void *data, size_t le
     const struct decision *now = coordinator_decision(f->coordinator);
     bool asked = version_is(m.version, now->drain) && m.attempt == now->drain_attempt; /* not a late report */
     struct gathering *g = m.ok && asked ? gathering_of(f, m.version) : NULL;
+    if (asked && !m.ok && node != f->self) {
+        struct error why;
+        (void)error_set(&why, TCK_ERR_IO, "node %s: %.*s", f->world.nodes[node].name, TROUBLE_TEXT,
+                        m.why[0] ? m.why : "it has lost its copy");
+        health_storage_failed(f->agent, m.version.step, &why);
+    }
     if (g && !g->publishing) {
         gather(f, &g->manifest, &m);
         failpoint(drain, gathered);
@@ -219,20 +259,43 @@ void drain_heard(struct formation *f, uint32_t node, const void *data, size_t le
     wire_drained_free(&m);
 }
 
+static void tell_not_published(const struct gathering *g, const struct error *why)
+{
+    struct version version = g->manifest.version;
+    log_error("version %llu.%llu could not be published: %s", (unsigned long long)version.term,
+              (unsigned long long)version.step, why->text);
+    health_storage_failed(g->f->agent, version.step, why);
+}
+
 static void published(void *ctx, const struct error *outcome)
 {
     struct gathering *g = ctx;
     struct formation *f = g->f;
+    struct agent *agent = f->agent;
     struct event event = {
         .type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = outcome->code == TCK_OK};
-    if (!event.ok) {
-        log_error("version %llu.%llu could not be published: %s", (unsigned long long)event.version.term,
-                  (unsigned long long)event.version.step, outcome->text);
+    bool ignored = storage_ignored(&g->storage);
+    if (!event.ok && !ignored) {
+        tell_not_published(g, outcome);
     }
     failpoint(publish, hearing);
-    drain_forget(f->agent);
-    drive_coordinator(f, &event);
-    agent_op_end(f->agent);
+    if (agent->gathering == g) {
+        agent->gathering = NULL;
+    }
+    storage_end(&g->storage);
+    gathering_free(g);
+    if (!ignored) {
+        drive_coordinator(f, &event);
+    }
+}
+
+static void publish_give_up(void *ctx, const struct error *why)
+{
+    struct gathering *g = ctx;
+    struct event event = {.type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = false};
+    tell_not_published(g, why);
+    drain_forget(g->f->agent);
+    drive_coordinator(g->f, &event);
 }
 
 static tck_status_t publish(struct gathering *g, struct error *err)
@@ -259,9 +322,10 @@ void drain_publish(struct formation *f, const struct action *a)
         drive_coordinator(f, &event);
         return;
     }
-    agent_op_begin(f->agent);
     g->attempt = a->attempt;
     g->publishing = true;
+    g->storage = (struct storage_op){.what = "a publish", .give_up = publish_give_up, .ctx = g};
+    storage_begin(&g->storage, f->agent, f);
     if (publish(g, &err) != TCK_OK) {
         published(g, &err);
     }

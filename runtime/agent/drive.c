@@ -10,6 +10,20 @@
 
 /* ---- slots --------------------------------------------------------------------------------------------------- */
 
+/* The trainer that a slot is given to; kept while it may write there. */
+static struct slot_writer writer_of(const struct formation *f, const struct slot *slot, struct slot_writer before)
+{
+    if (slot->state == SLOT_QUARANTINED) {
+        return before;
+    }
+    uint32_t local = f->shards[slot->shard].storing_rank;
+    if (slot->state != SLOT_FILLING || local == NONE32) {
+        return (struct slot_writer){0};
+    }
+    const struct client *client = client_of_rank(f->agent, f->world.term, f->ranks[local]);
+    return (struct slot_writer){.process = client ? client->process : (struct process){0}, .rank = f->ranks[local]};
+}
+
 static void write_header(struct formation *f, const struct action *a)
 {
     uint32_t k;
@@ -22,6 +36,7 @@ static void write_header(struct formation *f, const struct action *a)
     header.root = slot->root;
     header.layout = f->world.layout;
     header.to_storage = slot->to_storage;
+    header.writer = writer_of(f, slot, header.writer);
     header.committed = slot->state == SLOT_VERIFIED && decision_fate(decision, slot->version) == FATE_COMMITTED;
     if (slot->state == SLOT_FREE) {
         failpoint(slot, freeing);
@@ -210,14 +225,30 @@ static void grant(struct formation *f, const struct action *a)
     free(slots);
 }
 
+#define WRITER_TEXT 128
+
+/* Which process is in the way, and what helps; empty for other refusals. */
+static const char *writer_text(const struct formation *f, const struct action *a, char text[WRITER_TEXT])
+{
+    struct slot_writer writer;
+    struct version version;
+    text[0] = '\0';
+    if (a->refusal == REFUSAL_QUARANTINED && writers_of_rank(f, a->rank, &writer, &version)) {
+        snprintf(text, WRITER_TEXT, " (process %d, which was rank %u of term %llu: end it, with kill -9 if need be)",
+                 (int)writer.process.pid, writer.rank, (unsigned long long)version.term);
+    }
+    return text;
+}
+
 /* While a node is away all are, at every interval. */
 static void log_refusal(struct formation *f, const struct action *a)
 {
     struct log_limit *limit = &f->refused[a->refusal];
+    char writer[WRITER_TEXT];
     if (log_limit_pass(limit)) {
-        log_info("save of step %llu by rank %u is refused: %s (%llu so since one was granted)",
+        log_info("save of step %llu by rank %u is refused: %s%s (%llu so since one was granted)",
                  (unsigned long long)a->version.step, f->ranks[a->rank], refusal_text(a->refusal),
-                 (unsigned long long)limit->count);
+                 writer_text(f, a, writer), (unsigned long long)limit->count);
     }
 }
 
@@ -227,8 +258,9 @@ static void refuse(struct formation *f, const struct action *a)
     struct client *client = client_of_rank(f->agent, f->world.term, f->ranks[a->rank]);
     if (client) {
         struct error err;
-        (void)error_set(&err, TCK_ERR_BUSY, "save of step %llu refused: %s", (unsigned long long)a->version.step,
-                        refusal_text(a->refusal));
+        char writer[WRITER_TEXT];
+        (void)error_set(&err, TCK_ERR_BUSY, "save of step %llu refused: %s%s", (unsigned long long)a->version.step,
+                        refusal_text(a->refusal), writer_text(f, a, writer));
         client_error(client, MSG_REFUSED, client->begin_seq, &err);
     }
 }
@@ -285,6 +317,9 @@ static void tell(struct formation *f, const struct action *a)
         failpoint(commit, marking);
         mark_committed(f, a->version);
         failpoint(commit, telling);
+    }
+    if (a->told == TOLD_PUBLISHED) {
+        health_storage_published(f->agent);
     }
     ledger_tell(f, a->version, states[a->told]);
     for (struct client *c = f->agent->clients; c; c = c->next) {
@@ -469,6 +504,9 @@ static void step(struct formation *f, const struct queued_event *next)
     for (uint32_t i = 0; i < f->actions.count; i++) {
         struct action action = f->actions.items[i];
         carry_out(f, &action);
+    }
+    if (next->event.type == EVENT_DECISION) {
+        trainers_decided(f);
     }
 }
 

@@ -76,6 +76,7 @@ void exchange_beat(struct agent *agent, struct wire_beat *out)
         out->mem_target = agent->settings.mem_target;
         out->storage_target = agent->settings.storage_target;
         out->on_node_loss = (uint8_t)agent->config.on_node_loss;
+        out->storage_trouble = f->coordinator ? agent->trouble : (struct trouble){0};
     }
 }
 
@@ -108,6 +109,7 @@ void exchange_heard_beat(struct agent *agent, const struct wire_beat *m)
                                             .storage_target = m->storage_target};
         agent->config.on_node_loss = (enum on_node_loss)m->on_node_loss;
         trainers_boards(agent);
+        health_heard(agent, &m->storage_trouble);
     }
     if (m->decision.term == f->world.term) {
         struct event event = {.type = EVENT_DECISION, .decision = m->decision};
@@ -281,6 +283,8 @@ static void handle(struct formation *f, uint32_t node, uint16_t type, const void
         if (node == 0 && wire_readable_decode(data, len, &m) == TCK_OK) {
             restore_readable(f, &m);
         }
+    } else if (type == WIRE_STOP || type == WIRE_STOP_NOW) {
+        stop_heard(f, node, type == WIRE_STOP_NOW);
     } else if (f->coordinator) {
         handle_as_coordinator(f, node, type, data, len);
     }
@@ -342,6 +346,12 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
         return;
     case WIRE_INVENTORY_ASK:
         heard_inventory_ask(agent, peer, data, len);
+        return;
+    case WIRE_HOLDER_ASK:
+        holders_answer(agent, peer, data, len);
+        return;
+    case WIRE_HOLDER:
+        claim_heard(agent, peer, data, len);
         return;
     case WIRE_INVENTORY:
         heard_inventory(agent, peer, data, len);

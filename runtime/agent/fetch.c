@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COMPLAINTS        16 /* lines in the log about fetches of one shard that failed; then one each */
 #define COMPLAIN_AGAIN_MS 10000
@@ -15,6 +16,10 @@
  * operation. */
 struct fetch {
     struct fetch *next;
+    struct storage_op storage;
+    bool on_storage;
+    struct segment *segment; /* from which storage's bytes must be kept out once the term is over: slot k of it */
+    uint32_t k;
     struct formation *f;
     struct wire_fetch ask;
     uint32_t duty;
@@ -42,9 +47,13 @@ static void fetch_unlink(struct fetch *x)
     }
 }
 
-static void tell(struct formation *f, const struct wire_fetch *ask, tck_status_t outcome)
+static void tell(struct formation *f, const struct wire_fetch *ask, const struct error *outcome)
 {
-    struct wire_fetched m = {.term = f->world.term, .shard = ask->shard, .version = ask->version, .outcome = outcome};
+    struct wire_fetched m = {
+        .term = f->world.term, .shard = ask->shard, .version = ask->version, .outcome = outcome->code};
+    if (outcome->code != TCK_OK) {
+        snprintf(m.reason, sizeof m.reason, "node %s: %.400s", f->agent->config.node, outcome->text);
+    }
     struct writer w = writer_new(0);
     wire_fetched_encode(&m, &w);
     exchange_send_coordinator(f, WIRE_FETCHED, &w);
@@ -100,8 +109,66 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
     if (x->mends) {
         scrub_mended(x->f, x->duty, outcome->code == TCK_OK);
     } else {
-        tell(x->f, &x->ask, outcome->code);
+        tell(x->f, &x->ask, outcome);
     }
+    manifest_free(&x->manifest);
+    free(x);
+}
+
+/* ---- storage that hangs -------------------------------------------------------------------------------------- */
+
+/* Storage may still write into its slot, so the machine gets the event that frees it only when the read has ended. */
+static void load_give_up(void *ctx, const struct error *why)
+{
+    struct fetch *x = ctx;
+    fetch_unlink(x);
+    say_outcome(x, why);
+    x->f->fetches_failed++;
+    if (x->mends) {
+        scrub_mended(x->f, x->duty, false);
+    } else {
+        tell(x->f, &x->ask, why);
+    }
+}
+
+/* The same for the machine of the next term: the header names this process as the writer. */
+static void load_left_behind(void *ctx)
+{
+    struct fetch *x = ctx;
+    struct slot_header header = *segment_header(x->segment, x->k);
+    header.state = SLOT_QUARANTINED;
+    header.version = x->ask.version;
+    header.writer = (struct slot_writer){.process = process_of(getpid())};
+    segment_write_header(x->segment, x->k, &header);
+}
+
+/* Its slot is free again. In the term that follows it is that of the same segment, if that is still there. */
+static void release(struct agent *agent, struct hash128 shard, uint32_t k, struct version version)
+{
+    struct formation *f = agent->formation;
+    uint32_t duty = f && !f->closed ? formation_duty(f, shard) : NONE32;
+    if (duty == NONE32 || f->duties[duty].gone || k >= f->shards[duty].slot_count) {
+        return;
+    }
+    struct event event = {.type = EVENT_WRITER_GONE, .slot = f->duties[duty].first_slot + k, .version = version};
+    if (node_slot(f->node, event.slot)->state == SLOT_QUARANTINED) {
+        drive_node(f, &event);
+    }
+}
+
+static void ended_late(struct fetch *x)
+{
+    struct agent *agent = x->f->agent;
+    if (!x->storage.late) {
+        fetch_unlink(x);
+    }
+    if (!x->f->closed) {
+        struct event event = {.type = EVENT_VERIFIED, .slot = x->slot, .version = x->ask.version, .ok = false};
+        drive_node(x->f, &event);
+    } else {
+        release(agent, segment_info(x->segment).shard, x->k, x->ask.version);
+    }
+    storage_end(&x->storage);
     manifest_free(&x->manifest);
     free(x);
 }
@@ -111,6 +178,10 @@ static void fetched(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
     struct agent *agent = x->f->agent;
+    if (x->on_storage && storage_ignored(&x->storage)) {
+        ended_late(x);
+        return;
+    }
     struct error result = *outcome;
     struct event event = {.type = EVENT_VERIFIED,
                           .slot = x->slot,
@@ -120,8 +191,13 @@ static void fetched(void *ctx, const struct error *outcome)
     failpoint(fetch, arrived);
     drive_node(x->f, &event);
     failpoint(fetch, verified);
-    fetch_end(x, &result);
-    agent_op_end(agent);
+    if (x->on_storage) {
+        storage_end(&x->storage);
+        fetch_end(x, &result);
+    } else {
+        fetch_end(x, &result);
+        agent_op_end(agent);
+    }
 }
 
 /* ---- what is already here ------------------------------------------------------------------------------------ */
@@ -194,22 +270,9 @@ static void start_pull(struct fetch *x)
 static void find_published(void *ctx)
 {
     struct fetch *x = ctx;
-    struct persistent *p = x->f->agent->persistent;
-    struct published *list = NULL;
-    size_t count = 0;
-    if (persistent_list(p, &list, &count, &x->outcome) != TCK_OK) {
-        return;
-    }
-    (void)error_set(&x->outcome, TCK_ERR_NOENT, "the version is not published");
-    for (size_t i = 0; i < count; i++) {
-        if (version_is(list[i].version, x->ask.version)) {
-            x->published = list[i];
-            x->outcome.code = TCK_OK;
-            (void)!persistent_manifest(p, &list[i], &x->manifest, &x->outcome);
-            break;
-        }
-    }
-    free(list);
+    manifest_free(&x->manifest);
+    x->outcome.code = persistent_find(x->f->agent->persistent, x->ask.version, x->f->shards[x->duty].id, &x->published,
+                                      &x->manifest, &x->outcome);
 }
 
 static void load(struct fetch *x, struct error *err);
@@ -219,7 +282,7 @@ static void loaded(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
     struct error err = *outcome;
-    if (err.code != TCK_ERR_CORRUPT || x->again || x->f->closed || x->f->agent->leaving) {
+    if (err.code != TCK_ERR_CORRUPT || x->again || storage_ignored(&x->storage) || x->f->agent->leaving) {
         fetched(x, &err);
         return;
     }
@@ -248,6 +311,9 @@ static void found_published(void *ctx, bool canceled)
 {
     struct fetch *x = ctx;
     struct error err = x->outcome;
+    if (storage_ignored(&x->storage)) { /* nothing is read into its slot any more */
+        (void)error_set(&err, TCK_ERR_TIMEDOUT, "given up");
+    }
     if (canceled) {
         (void)error_set(&err, TCK_ERR_CANCELED, "the agent is leaving");
     }
@@ -256,7 +322,11 @@ static void found_published(void *ctx, bool canceled)
 
 static void start_load(struct fetch *x)
 {
-    agent_op_begin(x->f->agent);
+    x->on_storage = true;
+    x->segment = formation_slot(x->f, x->slot, &x->k)->segment;
+    x->storage = (struct storage_op){
+        .what = "a restore from there", .give_up = load_give_up, .left_behind = load_left_behind, .ctx = x};
+    storage_begin(&x->storage, x->f->agent, x->f);
     if (pool_submit(x->f->agent->io, find_published, found_published, x) != TCK_OK) {
         struct error err;
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
@@ -280,7 +350,11 @@ void fetch_slot_answer(struct formation *f, const struct action *a)
 
 static void fetch_start(struct fetch *x)
 {
-    struct event event = {.type = EVENT_FETCH, .shard = x->ask.shard, .version = x->ask.version, .floor = x->ask.floor};
+    struct event event = {.type = EVENT_FETCH,
+                          .shard = x->ask.shard,
+                          .version = x->ask.version,
+                          .floor = x->ask.floor,
+                          .fallback = x->ask.fallback};
     (void)error_set(&x->outcome, TCK_ERR_BUSY, "no slot was given");
     x->f->agent->fetch_asking = x;
     drive_node(x->f, &event);
@@ -319,8 +393,10 @@ static void fetch_begin(struct formation *f, const struct wire_fetch *ask, bool 
 {
     uint32_t duty = ask->shard < f->world.shard_count ? formation_duty(f, f->world.shards[ask->shard].id) : NONE32;
     if (duty == NONE32) {
-        log_error("asked to fetch shard %u of the world, which has no slots here", ask->shard);
-        tell(f, ask, TCK_ERR_INTERNAL);
+        struct error err;
+        (void)error_set(&err, TCK_ERR_INTERNAL, "shard %u of the world has no slots here", ask->shard);
+        log_error("asked to fetch: %s", err.text);
+        tell(f, ask, &err);
         return;
     }
     struct fetch *x = already(f, ask, mends) ? NULL : calloc(1, sizeof *x);

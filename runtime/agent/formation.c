@@ -198,6 +198,16 @@ static tck_status_t fill_duties(struct formation *f, struct error *err)
     return TCK_OK;
 }
 
+/* The header says what the machine goes by, also to those who only look at it. */
+static void quarantine(struct segment *segment, uint32_t k)
+{
+    struct slot_header header = *segment_header(segment, k);
+    if (header.state != SLOT_QUARANTINED) {
+        header.state = SLOT_QUARANTINED;
+        segment_write_header(segment, k, &header);
+    }
+}
+
 /* Slots as their headers and seals tell. */
 static struct slot *slots_from_headers(const struct formation *f, uint32_t total)
 {
@@ -212,6 +222,9 @@ static struct slot *slots_from_headers(const struct formation *f, uint32_t total
                                   .version = header->version,
                                   .root = header->root,
                                   .to_storage = header->to_storage};
+            if (slot->state == SLOT_QUARANTINED) {
+                quarantine(f->duties[i].segment, k);
+            }
         }
     }
     return slots;

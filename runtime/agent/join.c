@@ -69,7 +69,7 @@ static void refuse_hello(struct client *client, uint32_t seq, const struct error
 {
     struct log_limit *limit = &client->agent->refused_hellos;
     if (log_limit_pass(limit)) {
-        log_warn("HELLO of pid %d refused: %s (%llu were so far)", (int)client->pid, err->text,
+        log_warn("HELLO of pid %d refused: %s (%llu were so far)", (int)client->process.pid, err->text,
                  (unsigned long long)limit->count);
     }
     client_error(client, MSG_ERROR, seq, err);
@@ -106,6 +106,9 @@ void join_hello(struct client *client, const uint8_t *payload, size_t len)
         status = error_set(&err, TCK_ERR_PROTO, "a second HELLO on one connection");
     }
     if (status == TCK_OK) {
+        status = settings_told(client, &m, &err);
+    }
+    if (status == TCK_OK) {
         status = make_board(client, &board_fd, &err);
     }
     if (status != TCK_OK) {
@@ -116,78 +119,23 @@ void join_hello(struct client *client, const uint8_t *payload, size_t len)
     client->returning = m.returning;
     client->rank = m.rank;
     client->world_size = m.world_size;
+    memcpy(client->run_id, m.run_id, sizeof client->run_id);
+    client->takeover = m.takeover;
     client_watch_process(client);
     client->agent->job_done = false;
     client->agent->idle_since_ms = 0;
     trainers_boards(client->agent);
-    log_info("trainer of rank %u of %u says hello (pid %d)%s", m.rank, m.world_size, (int)client->pid,
+    health_board(client);
+    log_info("trainer of rank %u of %u says hello (pid %d)%s", m.rank, m.world_size, (int)client->process.pid,
              m.returning ? ", back again" : "");
+    if (m.returning) {
+        writers_returned(client, m.term);
+    }
     send_welcome(client, m.seq, board_fd);
     close(board_fd);
 }
 
 /* ---- term ---------------------------------------------------------------------------------------------------- */
-
-/* A claim under way: one file made and synced on storage, which may hang. */
-struct claim {
-    struct agent *agent;
-    uint64_t client; /* id */
-    struct msg_term asked;
-    uint64_t term;
-    tck_status_t status;
-    struct error err;
-};
-
-static void claim_work(void *ctx)
-{
-    struct claim *c = ctx;
-    c->status = persistent_claim_term(c->agent->persistent, c->asked.term, &c->term, &c->err);
-    failpoint(term, claimed);
-}
-
-static void claim_done(void *ctx, bool canceled)
-{
-    struct claim *c = ctx;
-    struct client *client = client_by_id(c->agent, c->client);
-    if (canceled) {
-        c->status = error_set(&c->err, TCK_ERR_CANCELED, "the agent is leaving");
-    }
-    if (c->status == TCK_OK) {
-        log_info("claimed term %llu", (unsigned long long)c->term);
-    } else {
-        log_error("a term could not be claimed: %s", c->err.text);
-    }
-    if (client && c->status == TCK_OK) {
-        struct msg_term m = {.seq = c->asked.seq, .term = c->term};
-        struct writer w = writer_new(0);
-        msg_term_encode(&m, &w);
-        client_send(client, MSG_TERM, &w);
-        writer_free(&w);
-    } else if (client) {
-        client_error(client, MSG_ERROR, c->asked.seq, &c->err);
-    }
-    free(c);
-}
-
-void join_claim(struct client *client, const uint8_t *payload, size_t len)
-{
-    struct agent *agent = client->agent;
-    struct msg_term m;
-    if (msg_term_decode(payload, len, &m) != TCK_OK || !client->trainer) {
-        client_cut(client, "malformed CLAIM_TERM, or before HELLO");
-        return;
-    }
-    uint64_t adopted = state_get(agent->state)->term.adopted;
-    struct claim *c = calloc(1, sizeof *c);
-    if (c) {
-        *c = (struct claim){.agent = agent, .client = client->id, .asked = m};
-        c->asked.term = m.term > adopted ? m.term : adopted + 1;
-    }
-    if (!c || pool_submit(agent->io, claim_work, claim_done, c) != TCK_OK) {
-        free(c);
-        client_cut(client, "no memory to claim a term");
-    }
-}
 
 /* Peers of older terms that are not in the new world are let go: transfers with them must not hold up the new term. */
 static void unwant_strangers(struct agent *agent, const struct world *world)
@@ -216,6 +164,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     agent_adopt(agent, world->term);
     kept.watermark = state_watermark(agent->state);
     kept.decision = (struct decision){0};
+    kept.save_dir = state_save_dir(&agent->config);
     failpoint(term, joining);
     state_put(agent->state, &kept);
     failpoint(term, joined);
@@ -249,7 +198,7 @@ static tck_status_t check_world(const struct client *client, const struct msg_wo
     }
     const struct client *other = client_of_rank(agent, m->world.term, m->rank);
     if (other && other != client) {
-        return error_set(err, TCK_ERR_EXIST, "rank %u is here already (pid %d)", m->rank, (int)other->pid);
+        return error_set(err, TCK_ERR_EXIST, "rank %u is here already (pid %d)", m->rank, (int)other->process.pid);
     }
     return TCK_OK;
 }
@@ -268,6 +217,8 @@ void join_join(struct client *client, const uint8_t *payload, size_t len)
     }
     if (status == TCK_OK) {
         client->term = m.world.term;
+        ledger_world(client->agent, &m.world);
+        settings_joined(client);
         trainers_greet(client);
         client->join_seq = m.seq;
         client->meet_since_ms = clock_ms();
@@ -400,6 +351,7 @@ static tck_status_t form(struct joining *j)
     struct formation *f;
     const struct decision *decision = j->resumed && j->decision.term != 0 ? &j->decision : NULL;
     failpoint(enrol, forming);
+    storage_leaving(agent->formation);
     tck_status_t status = formation_new(agent, &j->world, &j->placement, decision, &f, &j->err);
     if (status != TCK_OK) {
         return status;
@@ -407,8 +359,12 @@ static tck_status_t form(struct joining *j)
     memset(&j->world, 0, sizeof j->world);
     memset(&j->placement, 0, sizeof j->placement);
     recover_free(agent);
-    formation_free(agent->formation);
+    if (agent->formation) {
+        storage_leave(agent->formation);
+    }
     agent->formation = f;
+    health_formed(agent);
+    writers_look(agent);
     if (!j->resumed) {
         status = state_put_world(agent->state, &f->world, &j->err);
     }
@@ -514,7 +470,7 @@ static tck_status_t register_world(struct client *client, struct world *world, s
 {
     struct agent *agent = client->agent;
     if (client->term == 0) {
-        return error_set(err, TCK_ERR_PROTO, "pid %d registers without having joined a term", (int)client->pid);
+        return error_set(err, TCK_ERR_PROTO, "pid %d registers without having joined a term", (int)client->process.pid);
     }
     if (client->term != world->term || world->term != state_get(agent->state)->term.adopted) {
         return error_set(err, TCK_ERR_DENIED, "term %llu is over", (unsigned long long)world->term);

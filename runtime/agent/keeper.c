@@ -252,7 +252,12 @@ static void take_message(struct keeper *keeper, struct notify_message *message)
         log_debug("nothing is kept as '%s'", message->name);
     }
     keeper->child.stopping |= message->stopping;
+    if (message->linger_s > 0) {
+        keeper->child.linger_ms = (uint64_t)message->linger_s * 1000;
+    }
     if (message->ready) {
+        keeper->child.ready = true;
+        (void)unlinkat(keeper->dir_fd, KEEPER_WAITS_FILE, 0);
         log_info("agent ready, %d descriptors kept", keeper->store.count);
     }
 }
@@ -299,6 +304,26 @@ static void start_if_due(struct keeper *keeper)
     }
 }
 
+/* For the command: how long what is kept here stays. A segment has two descriptors. */
+static void say_that_it_waits(const struct keeper *keeper)
+{
+    uint64_t until = child_given_up_ms(&keeper->child), now = clock_ms();
+    int segments = 0;
+    for (int i = 0; i < keeper->store.count; i++) {
+        segments += strncmp(keeper->store.entries[i].name, "d.", 2) == 0;
+    }
+    if (keeper->child.quick_deaths < 2) { /* it crashed, and will be back in a moment */
+        return;
+    }
+    (void)unlinkat(keeper->dir_fd, KEEPER_WAITS_FILE, 0);
+    int fd = openat(keeper->dir_fd, KEEPER_WAITS_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) {
+        dprintf(fd, "{\"segments\":%d,\"deaths\":%u,\"kept_until_ms\":%llu}\n", segments, keeper->child.quick_deaths,
+                (unsigned long long)(clock_wall_ms() + (until > now ? until - now : 0)));
+        close(fd);
+    }
+}
+
 /* Returns when the agent has ended for good. */
 static enum exit_status run(struct keeper *keeper)
 {
@@ -316,6 +341,7 @@ static enum exit_status run(struct keeper *keeper)
             if (end != CHILD_RESTARTS) {
                 return end == CHILD_DONE ? EXIT_DONE : EXIT_FAILED;
             }
+            say_that_it_waits(keeper);
         }
         if (keeper->ending && keeper->child.pid == 0) {
             return EXIT_DONE;
@@ -363,6 +389,7 @@ int main(int argc, char **argv)
     }
     exit_status = (int)run(&keeper);
     (void)unlinkat(keeper.dir_fd, NOTIFY_SOCKET_NAME, 0);
+    (void)unlinkat(keeper.dir_fd, KEEPER_WAITS_FILE, 0);
     store_free(&keeper.store);
     log_info("ended");
     return exit_status;

@@ -52,6 +52,7 @@ static tck_status_t watch(struct child *child, pid_t pid, struct error *err)
     child->pid = pid;
     child->pidfd = pidfd;
     child->stopping = false;
+    child->ready = false;
     child->started_ms = clock_ms();
     child->restart_ms = 0;
     return TCK_OK;
@@ -135,6 +136,22 @@ static uint64_t backoff_ms(uint32_t quick_deaths)
     return delay < BACKOFF_LAST_MS ? delay : BACKOFF_LAST_MS;
 }
 
+/* A failing start may take any time, so the count begins again only after an agent that served for a while. */
+static void count_death(struct child *child)
+{
+    bool served = child->ready || child->linger_ms == 0;
+    bool quick = !served || clock_ms() - child->started_ms < QUICK_DEATH_MS;
+    child->quick_deaths = quick ? child->quick_deaths + 1 : 1;
+    if (child->quick_deaths == 1) {
+        child->failing_ms = clock_ms();
+    }
+}
+
+uint64_t child_given_up_ms(const struct child *child)
+{
+    return child->failing_ms + child->linger_ms;
+}
+
 enum child_end child_ended(struct child *child)
 {
     bool wanted = reap(child);
@@ -144,11 +161,10 @@ enum child_end child_ended(struct child *child)
     if (wanted) {
         return CHILD_DONE;
     }
-    bool quick = clock_ms() - child->started_ms < QUICK_DEATH_MS;
-    child->quick_deaths = quick ? child->quick_deaths + 1 : 1;
-    if (child->quick_deaths >= QUICK_DEATHS_MAX) {
-        log_error("agent given up after %u deaths in a row, each within %d s: its memory is let go",
-                  child->quick_deaths, QUICK_DEATH_MS / 1000);
+    count_death(child);
+    if (child->quick_deaths >= QUICK_DEATHS_MAX && clock_ms() >= child_given_up_ms(child)) {
+        log_error("agent given up after %u deaths in a row, in %llu s: its memory is released", child->quick_deaths,
+                  (unsigned long long)(clock_ms() - child->failing_ms) / 1000);
         return CHILD_GIVEN_UP;
     }
     child->restart_ms = clock_ms() + backoff_ms(child->quick_deaths);

@@ -6,14 +6,16 @@
 #include "base/log.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define TEXT_BYTES 4096
-#define FDS_MAX    16 /* room for more than the one that is used, so that the others can be closed */
+#define LINGER_MAX_S (366ul * 86400)
+#define TEXT_BYTES   4096
+#define FDS_MAX      16 /* room for more than the one that is used, so that the others can be closed */
 
 tck_status_t notify_bind(int dir_fd, int *fd_out, struct error *err)
 {
@@ -74,6 +76,10 @@ static void take_line(const char *line, struct notify_message *out)
     out->remove |= strcmp(line, "FDSTOREREMOVE=1") == 0;
     out->ready |= strcmp(line, "READY=1") == 0;
     out->stopping |= strcmp(line, "STOPPING=1") == 0;
+    if (strncmp(line, PARK_LINGER_KEY, strlen(PARK_LINGER_KEY)) == 0) {
+        unsigned long seconds = strtoul(line + strlen(PARK_LINGER_KEY), NULL, 10);
+        out->linger_s = seconds < LINGER_MAX_S ? (uint32_t)seconds : (uint32_t)LINGER_MAX_S;
+    }
     if (strncmp(line, name_key, sizeof(name_key) - 1) == 0 && park_name_ok(name)) {
         snprintf(out->name, sizeof(out->name), "%s", name);
     }

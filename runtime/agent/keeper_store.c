@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plain array: some dozens of entries, looked up a few times in their life. */
+ * A plain array: each entry is looked up a few times in its life. */
 #include "agent/keeper_store.h"
 
 #include <errno.h>
@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define FIRST_FD        3
-#define NAMES_BYTES_MAX (100u << 10) /* Linux allows 128 KiB for one string of the environment */
+#define NAMES_BYTES_MAX (100u << 10) /* in the environment: Linux allows 128 KiB for one string of the environment */
 
 static struct store_entry *find(const struct store *store, const char *name)
 {
@@ -33,8 +34,8 @@ static size_t names_bytes(const struct store *store)
 
 static tck_status_t grow(struct store *store, struct error *err)
 {
-    if (names_bytes(store) + PARK_NAME_MAX > NAMES_BYTES_MAX) {
-        return error_set(err, TCK_ERR_NOSPC, "%d descriptors are as many as can be handed on", store->count);
+    if (store->count >= PARK_FILES_MAX) {
+        return error_set(err, TCK_ERR_NOSPC, "%d descriptors are as many as are kept", store->count);
     }
     if (store->count < store->cap) {
         return TCK_OK;
@@ -90,20 +91,35 @@ void store_free(struct store *store)
 
 /* ---- hand on ------------------------------------------------------------------------------------------------- */
 
-/* First all out of the way of the places 3 and on, then each into its place, where it stays open over the exec. */
+/* Whoever has this place leaves it. Not all at once beforehand: numbers are as scarce as descriptors. */
+static bool vacate(struct store *store, int from, int place)
+{
+    for (int j = from; j < store->count; j++) {
+        if (store->entries[j].fd == place) {
+            store->entries[j].fd = fcntl(place, F_DUPFD_CLOEXEC, FIRST_FD + store->count);
+            return store->entries[j].fd >= 0;
+        }
+    }
+    return true;
+}
+
+/* Each into its place, from 3 on, where it stays open over the exec. */
 static bool move_all(struct store *store)
 {
     for (int i = 0; i < store->count; i++) {
-        int out_of_the_way = fcntl(store->entries[i].fd, F_DUPFD_CLOEXEC, FIRST_FD + store->count);
-        if (out_of_the_way < 0) {
+        struct store_entry *entry = &store->entries[i];
+        int place = FIRST_FD + i;
+        if (entry->fd == place) {
+            if (fcntl(place, F_SETFD, 0) != 0) {
+                return false;
+            }
+            continue;
+        }
+        if (!vacate(store, i + 1, place) || dup2(entry->fd, place) < 0) {
             return false;
         }
-        store->entries[i].fd = out_of_the_way;
-    }
-    for (int i = 0; i < store->count; i++) {
-        if (dup2(store->entries[i].fd, FIRST_FD + i) < 0) {
-            return false;
-        }
+        close(entry->fd);
+        entry->fd = place;
     }
     return true;
 }
@@ -111,6 +127,36 @@ static bool move_all(struct store *store)
 static bool set_variable(const char *name, const char *value)
 {
     return setenv(name, value, 1) == 0; /* NOLINT(concurrency-mt-unsafe): the keeper has one thread */
+}
+
+/* As a file, behind the descriptors that it describes. */
+static bool names_in_file(const char *names, int place)
+{
+    char number[16];
+    size_t len = strlen(names), done = 0;
+    int fd = memfd_create("names", MFD_CLOEXEC);
+    while (fd >= 0 && done < len) {
+        ssize_t n = write(fd, names + done, len - done);
+        if (n <= 0) {
+            close(fd);
+            return false;
+        }
+        done += (size_t)n;
+    }
+    snprintf(number, sizeof(number), "%d", place);
+    bool placed = fd >= 0 && dup2(fd, place) == place;
+    if (fd >= 0 && fd != place) {
+        close(fd);
+    }
+    return placed && fcntl(place, F_SETFD, 0) == 0 && set_variable(PARK_NAMES_FD, number);
+}
+
+static bool pass_names(const struct store *store, const char *names)
+{
+    if (strlen(names) < NAMES_BYTES_MAX) {
+        return set_variable("LISTEN_FDNAMES", names);
+    }
+    return names_in_file(names, FIRST_FD + store->count);
 }
 
 static bool describe_all(const struct store *store)
@@ -126,8 +172,7 @@ static bool describe_all(const struct store *store)
     }
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
     snprintf(count, sizeof(count), "%d", store->count);
-    bool set =
-        set_variable("LISTEN_PID", pid) && set_variable("LISTEN_FDS", count) && set_variable("LISTEN_FDNAMES", names);
+    bool set = set_variable("LISTEN_PID", pid) && set_variable("LISTEN_FDS", count) && pass_names(store, names);
     free(names);
     return set;
 }

@@ -16,14 +16,14 @@ struct store {
     int count, cap;
 };
 
-/* Takes over fd in any case; one of the same name before it is closed. TCK_ERR_NOSPC if no more can be handed on. */
+/* Takes over fd in any case; one of the same name before it is closed. TCK_ERR_NOSPC if there are PARK_FILES_MAX. */
 must_check tck_status_t store_put(struct store *store, const char *name, int fd, struct error *err);
 /* False if there is none of that name. */
 bool store_remove(struct store *store, const char *name);
 void store_free(struct store *store);
 
 /* For a forked child that is about to exec: moves all descriptors to 3 and on, and describes them in its environment
- * (LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES). */
+ * (LISTEN_PID, LISTEN_FDS, and LISTEN_FDNAMES or, if that is too long for the environment, PARK_NAMES_FD). */
 must_check tck_status_t store_hand_on(struct store *store, struct error *err);
 
 #endif

@@ -6,17 +6,30 @@
 
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PUBLISHED_KEPT 16 /* rows, if retention keeps all */
-#define ENTRIES_MAX \
-    256 /* waiting; more are dropped: the catalog is a hint, and a note is written again by a later term */
+#define ENTRIES_MAX                                                                                                \
+    256               /* waiting; more are dropped: the catalog is a hint, and a commit is noted until it is there \
+                       */
+#define AGAIN_MS 1000 /* between tries to note a commit */
 
-enum entry_kind { ENTRY_ROW, ENTRY_DROP, ENTRY_NODES, ENTRY_RESTORED, ENTRY_COMMITTED, ENTRY_ENDED, ENTRY_SWEEP };
+enum entry_kind {
+    ENTRY_ROW,
+    ENTRY_DROP,
+    ENTRY_NODES,
+    ENTRY_WORLD,
+    ENTRY_RESTORED,
+    ENTRY_COMMITTED,
+    ENTRY_ENDED,
+    ENTRY_SWEEP
+};
 
 struct entry {
     struct entry *next;
+    struct storage_op storage;
     struct agent *agent;
     enum entry_kind kind;
     struct catalog_version row;
@@ -27,10 +40,24 @@ struct entry {
     struct version version;
     uint32_t node_count;
     struct node_info *nodes;
+    char run_id[CONFIG_RUN];
+    uint32_t pid;
+    bool written;
 };
 
+/* In the loop's thread. Two notes are written again if they could not be written: without the one a commit could later
+ * be taken for one that never was, and without the other a second start does not know whom to ask. */
 static void entry_free(struct entry *e)
 {
+    if (e->kind == ENTRY_WORLD && !e->written && e->agent->world_noted == e->term) {
+        e->agent->world_noted = 0;
+        e->agent->world_again_ms = clock_ms() + AGAIN_MS;
+    }
+    if (e->kind == ENTRY_COMMITTED) {
+        e->agent->commit_noting = 0;
+        e->agent->commit_noted = e->written ? e->term : e->agent->commit_noted;
+        e->agent->commit_again_ms = clock_ms() + AGAIN_MS;
+    }
     free(e->shards);
     free(e->nodes);
     free(e);
@@ -45,6 +72,15 @@ static tck_status_t write_nodes(struct entry *e, struct error *err)
         status = catalog_remember_node(e->agent->catalog, &e->nodes[n], e->term, err);
     }
     return status;
+}
+
+/* The claim has named its claimer; this adds the agents of all ranks. */
+static tck_status_t write_world(struct entry *e, struct error *err)
+{
+    struct term_holder holder = {.pid = e->pid, .joined = true, .agent_count = e->node_count, .agents = e->nodes};
+    memcpy(holder.node, e->agent->config.node, sizeof holder.node);
+    memcpy(holder.run_id, e->run_id, sizeof holder.run_id);
+    return persistent_note_holder(e->agent->persistent, e->term, &holder, err);
 }
 
 /* What stood in the row before: a version is published when its slots may be gone, and its row still tells what it was.
@@ -102,6 +138,8 @@ static tck_status_t write_entry(struct entry *e, struct error *err)
         return catalog_drop(agent->catalog, e->version, err);
     case ENTRY_NODES:
         return write_nodes(e, err);
+    case ENTRY_WORLD:
+        return write_world(e, err);
     case ENTRY_RESTORED:
         return persistent_note_restore(agent->persistent, e->term, e->version, err);
     case ENTRY_COMMITTED:
@@ -118,10 +156,12 @@ static void work(void *ctx)
 {
     struct entry *e = ctx;
     struct error err;
-    if (write_entry(e, &err) != TCK_OK) {
+    e->written = write_entry(e, &err) == TCK_OK;
+    if (!e->written) {
         static const char *const what[] = {[ENTRY_ROW] = "catalog",
                                            [ENTRY_DROP] = "catalog",
                                            [ENTRY_NODES] = "catalog",
+                                           [ENTRY_WORLD] = "note of the term",
                                            [ENTRY_RESTORED] = "note of the term",
                                            [ENTRY_COMMITTED] = "note of the term",
                                            [ENTRY_ENDED] = "note of the term",
@@ -140,6 +180,7 @@ static void done(void *ctx, bool canceled)
     struct entry *e = ctx;
     struct agent *agent = e->agent;
     agent->ledger_busy = false;
+    storage_end(&e->storage);
     entry_free(e);
     start_next(agent);
 }
@@ -156,14 +197,21 @@ static void start_next(struct agent *agent)
     if (pool_submit(agent->io, work, done, e) != TCK_OK) {
         agent->ledger_busy = false;
         entry_free(e);
+        return;
     }
+    e->storage = (struct storage_op){.what = "a note", .ctx = e};
+    storage_begin(&e->storage, agent, NULL);
 }
 
 /* Takes over the entry. */
 static void append(struct agent *agent, struct entry *e)
 {
     if (agent->ledger_count >= ENTRIES_MAX) {
-        log_warn("storage is too slow for what should be written down: an entry is dropped");
+        if (log_limit_pass(&agent->ledger_dropped)) {
+            log_warn("storage is too slow for the catalog's rows and the notes of the term: %" PRIu64
+                     " of them were dropped so far",
+                     agent->ledger_dropped.count);
+        }
         entry_free(e);
         return;
     }
@@ -270,6 +318,29 @@ void ledger_nodes(struct formation *f)
     append(f->agent, e);
 }
 
+/* Also by an agent that was started again since the claim. */
+void ledger_world(struct agent *agent, const struct world *world)
+{
+    const struct client *first = client_of_rank(agent, world->term, 0);
+    if (!first || agent->world_noted == world->term || clock_ms() < agent->world_again_ms) {
+        return;
+    }
+    struct entry *e = entry_new(agent, ENTRY_WORLD);
+    struct node_info *nodes = e ? calloc(world->node_count, sizeof *nodes) : NULL;
+    if (!nodes) {
+        free(e);
+        return;
+    }
+    agent->world_noted = world->term;
+    memcpy(nodes, world->nodes, world->node_count * sizeof *nodes);
+    e->term = world->term;
+    e->nodes = nodes;
+    e->node_count = world->node_count;
+    e->pid = (uint32_t)first->process.pid;
+    memcpy(e->run_id, first->run_id, sizeof e->run_id);
+    append(agent, e);
+}
+
 static void note(struct agent *agent, enum entry_kind kind, uint64_t term, struct version version)
 {
     struct entry *e = entry_new(agent, kind);
@@ -277,6 +348,8 @@ static void note(struct agent *agent, enum entry_kind kind, uint64_t term, struc
         e->term = term;
         e->version = version;
         append(agent, e);
+    } else if (kind == ENTRY_COMMITTED) {
+        agent->commit_noting = 0;
     }
 }
 
@@ -290,10 +363,15 @@ void ledger_restored(struct formation *f, struct version version)
 
 void ledger_committed(struct formation *f)
 {
-    if (f->coordinator && !f->commit_noted && coordinator_decision(f->coordinator)->watermark.term == f->world.term) {
-        f->commit_noted = true;
-        note(f->agent, ENTRY_COMMITTED, f->world.term, VERSION_NONE);
+    struct agent *agent = f->agent;
+    uint64_t term = f->world.term;
+    bool known = agent->commit_noted == term || agent->commit_noting == term;
+    if (!f->coordinator || known || coordinator_decision(f->coordinator)->watermark.term != term ||
+        clock_ms() < agent->commit_again_ms) {
+        return;
     }
+    agent->commit_noting = term; /* first: an entry that is dropped takes it back */
+    note(agent, ENTRY_COMMITTED, term, VERSION_NONE);
 }
 
 void ledger_ended(struct formation *f)

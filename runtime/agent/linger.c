@@ -30,6 +30,12 @@ static bool may_leave(const struct agent *agent)
 
 void linger_tick(struct agent *agent)
 {
+    if (agent->stop_forced) {
+        log_info("leaving: it was stopped by force");
+        parking_stopping(agent->parking);
+        loop_stop(agent->loop);
+        return;
+    }
     if (agent->clients && clients_trainers(agent) > 0) {
         agent->idle_since_ms = 0;
         return;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckptd: one agent for one job on one node. */
 #include "agent/agent.h"
+#include "agent/watchdog.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -8,11 +10,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
+#define LEAVE_MS      15000 /* for storage to end what is under way when the agent leaves */
+#define SLOW_START_MS 8000  /* until trainers that wait for this agent are told that storage does not answer */
 
 static void usage(FILE *to)
 {
@@ -84,9 +90,19 @@ static void with_ucx_environment(const struct config *config, const char *file, 
     execv(self, (char *const *)(uintptr_t)argv); /* does not write to argv */
 }
 
-/* Trainers wait for this agent and tell their users what stands there. err NULL: it has started. */
-static void leave_error(const struct config *config, const struct error *err)
+/* An attempt to start. */
+struct attempt {
+    const struct config *config;
+    uint64_t began_ms;
+    uint32_t slow_ms; /* after this it counts as slow */
+};
+
+/* Trainers that wait for this agent tell their users what is in this file. The second line lets them pass over what an
+ * attempt says that had failed before they came: when it began, and its process if it is not over. err NULL: it has
+ * started. */
+static void leave_error(const struct attempt *attempt, const struct error *err, bool is_over)
 {
+    const struct config *config = attempt->config;
     char dir[2 * CONFIG_PATH];
     int dir_fd = -1;
     struct error ignored; /* what matters is in the log too */
@@ -97,29 +113,62 @@ static void leave_error(const struct config *config, const struct error *err)
     (void)unlinkat(dir_fd, AGENT_ERROR_FILE, 0);
     int fd = err ? openat(dir_fd, AGENT_ERROR_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     if (fd >= 0) {
-        dprintf(fd, "%s\n", err->text);
+        dprintf(fd, "%s\n%llu %d\n", err->text, (unsigned long long)attempt->began_ms, is_over ? 0 : (int)getpid());
         close(fd);
     }
     close(dir_fd);
 }
 
-static int run(const struct config *config)
+/* The file that a trainer has left there for it. */
+static bool is_of_trainers(const struct config *config, const char *file)
+{
+    char own[3 * CONFIG_PATH];
+    snprintf(own, sizeof own, "%s/%s/%s/config.json", config->runtime_dir, config->job, config->node);
+    return file && getenv("TIERCKPT_KEEPER") && strcmp(own, file) == 0;
+}
+
+/* For those who wait for it, and for status; it goes on waiting. */
+static void tell_slow_start(void *ctx)
+{
+    const struct attempt *attempt = ctx;
+    struct error err;
+    (void)error_set(&err, TCK_ERR_TIMEDOUT, "save_dir %s does not answer: the agent has waited for it for %u ms",
+                    attempt->config->save_dir, attempt->slow_ms);
+    log_error("%s", err.text);
+    leave_error(attempt, &err, false);
+}
+
+/* Everything that others wait for has been done, and they have been notified. */
+static void leave_threads_behind(void *ctx)
+{
+    (void)ctx;
+    log_error("storage does not answer: the agent ends without the threads that wait for it");
+    _exit(0);
+}
+
+static int run(const struct config *config, bool spawned)
 {
     struct agent *agent = NULL;
     struct loop_fd *source = NULL;
     struct error err;
     int fd = signals();
     be_private();
-    if (agent_new(config, &agent, &err) != TCK_OK) {
+    struct attempt attempt = {.config = config, .began_ms = clock_ms(), .slow_ms = config->storage_timeout_ms};
+    attempt.slow_ms = attempt.slow_ms < SLOW_START_MS ? attempt.slow_ms : SLOW_START_MS;
+    struct watchdog *watchdog = watchdog_start(attempt.slow_ms, tell_slow_start, &attempt);
+    tck_status_t status = agent_new(config, &agent, &err);
+    watchdog_stop(watchdog);
+    if (status != TCK_OK) {
         log_error("cannot start: %s", err.text);
         fprintf(stderr, "tierckptd: %s\n", err.text);
         if (err.code == TCK_ERR_EXIST) {
             return 0; /* another agent serves: nothing to restart */
         }
-        leave_error(config, &err);
+        leave_error(&attempt, &err, true);
         return 1;
     }
-    leave_error(config, NULL);
+    leave_error(&attempt, NULL, true);
+    agent->spawned = spawned;
     if (loop_fd_add(agent->loop, fd, EPOLLIN, on_signal, agent, &source) != TCK_OK) {
         agent_free(agent);
         return 1;
@@ -129,7 +178,9 @@ static int run(const struct config *config)
     failpoint(agent, ready);
     loop_run(agent->loop);
     loop_fd_remove(source);
+    watchdog = watchdog_start(LEAVE_MS, leave_threads_behind, NULL);
     agent_free(agent);
+    watchdog_stop(watchdog);
     close(fd);
     log_info("agent ended");
     return 0;
@@ -169,11 +220,15 @@ int main(int argc, char **argv)
     }
     struct config config;
     struct error err;
-    if (failpoints_read(&err) != TCK_OK || config_load(file, set, &config, &err) != TCK_OK ||
-        log_open(config.log_file_path, (enum log_level)config.log_level, config.node, &err) != TCK_OK) {
+    if (failpoints_read(&err) != TCK_OK || config_load(file, set, &config, &err) != TCK_OK) {
         fprintf(stderr, "tierckptd: %s\n", err.text);
         return 1;
     }
+    if (log_open(config.log_file_path, (enum log_level)config.log_level, config.node, &err) != TCK_OK) {
+        fprintf(stderr, "tierckptd: %s\n", err.text);
+        leave_error(&(struct attempt){.config = &config, .began_ms = clock_ms()}, &err, true);
+        return 1;
+    }
     with_ucx_environment(&config, file, set);
-    return run(&config);
+    return run(&config, is_of_trainers(&config, file) && !set);
 }

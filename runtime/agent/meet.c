@@ -14,28 +14,48 @@
 
 /* ---- who is missing ------------------------------------------------------------------------------------------ */
 
-static bool is_up(const struct agent *agent, uint64_t agent_id)
+static const struct peer *peer_of(const struct agent *agent, uint64_t agent_id)
 {
     for (size_t i = 0; i < peers_count(agent->peers); i++) {
         const struct peer *peer = peers_at(agent->peers, i);
-        if (peer_node(peer)->agent_id == agent_id && peer_is_up(peer)) {
-            return true;
+        if (peer_node(peer)->agent_id == agent_id) {
+            return peer;
         }
     }
-    return false;
+    return NULL;
+}
+
+static bool is_up(const struct agent *agent, uint64_t agent_id)
+{
+    const struct peer *peer = peer_of(agent, agent_id);
+    return peer && peer_is_up(peer);
+}
+
+/* One that answers, and is not of this job by what it says: the network is not to blame. */
+static const char *refusal(const struct agent *agent, uint64_t agent_id)
+{
+    const struct peer *peer = peer_of(agent, agent_id);
+    const char *why = peer ? peer_trouble(peer) : "";
+    return strstr(why, "secret") ? why : "";
 }
 
 bool meet_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err)
 {
     char text[ERROR_TEXT_BYTES - 128] = "";
+    const char *why = "";
     size_t used = 0;
     for (size_t i = 0; i < count && sizeof text - used > NODE_TEXT_BYTES; i++) {
         if (nodes[i].agent_id != peers_self(agent->peers)->agent_id && !is_up(agent, nodes[i].agent_id)) {
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s at %s", used ? ", " : "", nodes[i].name,
                                      nodes[i].address);
+            why = why[0] ? why : refusal(agent, nodes[i].agent_id);
         }
     }
-    if (used > 0) {
+    if (used > 0 && why[0]) {
+        (void)error_set(err, TCK_ERR_UNREACHABLE, "node %s has no session with node %.100s: %s (%s here: %.200s)",
+                        agent->config.node, text, why, agent->config.token_file[0] ? "token_file" : "save_dir",
+                        agent->config.token_file[0] ? agent->config.token_file : agent->config.save_dir);
+    } else if (used > 0) {
         (void)error_set(err, TCK_ERR_UNREACHABLE,
                         "no session with node %s: is net_device or net_address right on all nodes?", text);
     }
@@ -81,6 +101,7 @@ void meet_node(struct agent *agent, uint64_t term, const struct node_info *node)
 
 void meet_world(struct agent *agent, const struct world *world)
 {
+    shared_look(agent, world);
     bool leads = world->nodes[0].agent_id == peers_self(agent->peers)->agent_id;
     for (uint32_t n = 0; n < (leads ? world->node_count : 1); n++) {
         meet_node(agent, world->term, &world->nodes[n]);
@@ -149,13 +170,15 @@ void meet_tick(struct agent *agent)
                         "node %s has lost its agent and its memory since term %llu was formed: attach anew",
                         agent->meeting.gone, (unsigned long long)agent->meeting.term);
     }
+    bool unshared = any && shared_is_not(agent, &err);
+    bool good = !missing && !unshared && !shared_is_open(agent);
     for (struct client *c = agent->clients; any && c; c = c->next) {
         if (!waits(c)) {
             continue;
         }
-        if (!missing || c->returning) {
+        if (good || c->returning) {
             join_answer(c, NULL);
-        } else if (gone || clock_ms() - c->meet_since_ms >= agent->config.session_wait_ms) {
+        } else if (gone || unshared || (missing && clock_ms() - c->meet_since_ms >= agent->config.session_wait_ms)) {
             log_error("rank %u cannot join: %s", c->rank, err.text);
             join_answer(c, &err);
         }

@@ -41,10 +41,12 @@ struct parking {
     char *notify_socket; /* NULL: nobody to park with (started by hand) */
     bool keeper_is_ours;
     bool ready_told;
-    bool moves;      /* a new keeper has not got everything yet */
-    uint32_t keeper; /* grows with each new one */
+    char ready_text[64], status_text[64]; /* with how long to keep what is parked if this agent cannot start again */
+    bool moves;                           /* a new keeper has not got everything yet */
+    uint32_t keeper;                      /* grows with each new one */
     struct parked *parked;
-    pid_t spawned; /* keeper being started; it detaches and this child ends */
+    uint32_t count; /* of those */
+    pid_t spawned;  /* keeper being started; it detaches and this child ends */
     uint32_t wait_ticks;
     uint64_t probe_at_ms;
 };
@@ -59,6 +61,8 @@ tck_status_t parking_new(struct agent *agent, struct parking **out, struct error
     p->agent = agent;
     pthread_mutex_init(&p->lock, NULL);
     p->keeper_is_ours = getenv("TIERCKPT_KEEPER") != NULL;
+    snprintf(p->ready_text, sizeof p->ready_text, "READY=1\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
+    snprintf(p->status_text, sizeof p->status_text, "STATUS=running\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
     if (socket && socket[0] != '\0') {
         p->notify_socket = strdup(socket);
         if (!p->notify_socket) {
@@ -95,10 +99,11 @@ static struct parked **find(struct parking *p, const char *name)
     return at;
 }
 
-static void forget(struct parked **at)
+static void forget(struct parking *p, struct parked **at)
 {
     struct parked *x = *at;
     *at = x->next;
+    p->count--;
     if (x->fd >= 0) {
         close(x->fd);
     }
@@ -119,10 +124,19 @@ static tck_status_t remember(struct parking *p, const char *name, int fd, uint32
     pthread_mutex_lock(&p->lock);
     struct parked **old = find(p, name);
     if (*old) {
-        forget(old);
+        forget(p, old);
+    }
+    if (p->count >= PARK_FILES_MAX) {
+        pthread_mutex_unlock(&p->lock);
+        close(copy);
+        free(x);
+        return error_set(err, TCK_ERR_NOSPC,
+                         "parking %s: %d files are as many as are kept; have fewer shards on a node", name,
+                         PARK_FILES_MAX);
     }
     x->next = p->parked;
     p->parked = x;
+    p->count++;
     *keeper_out = p->keeper;
     pthread_mutex_unlock(&p->lock);
     return TCK_OK;
@@ -188,7 +202,7 @@ void parking_unpark(void *ctx, const char *name)
     pthread_mutex_lock(&p->lock);
     struct parked **at = find(p, name);
     if (*at && !later) {
-        forget(at);
+        forget(p, at);
     } else if (*at && (*at)->fd >= 0) {
         close((*at)->fd);
         (*at)->fd = -1;
@@ -203,7 +217,7 @@ tck_status_t parking_ready(struct parking *p, struct error *err)
         log_warn("no service manager and no keeper: the memory tier ends with this process");
         return TCK_OK;
     }
-    tck_status_t status = park_notify(p->notify_socket, PARK_WAIT_MS, "READY=1", err);
+    tck_status_t status = park_notify(p->notify_socket, PARK_WAIT_MS, p->ready_text, err);
     p->ready_told = status == TCK_OK;
     if (is_for_later(p, status) && p->keeper_is_ours) {
         /* It died or hangs since it started this process: all that it kept is here, and may be nowhere else. */
@@ -293,7 +307,7 @@ static void forget_what_was_told(struct parking *p)
     pthread_mutex_lock(&p->lock);
     for (struct parked **at = &p->parked; *at;) {
         if ((*at)->fd < 0) {
-            forget(at);
+            forget(p, at);
         } else {
             (*at)->told = false;
             at = &(*at)->next;
@@ -310,7 +324,7 @@ static tck_status_t tell(struct parking *p, struct parked **at, struct error *er
     tck_status_t status = x->fd >= 0 ? park_store(p->notify_socket, TELL_MS, x->name, x->fd, err)
                                      : park_remove(p->notify_socket, TELL_MS, x->name, err);
     if (status == TCK_OK && x->fd < 0) {
-        forget(at);
+        forget(p, at);
     } else {
         x->told = status == TCK_OK;
     }
@@ -360,6 +374,21 @@ static bool is_anything_left(struct parking *p)
     }
     pthread_mutex_unlock(&p->lock);
     return x != NULL;
+}
+
+json_t *parking_json(struct parking *p)
+{
+    json_t *json = json_object();
+    uint32_t told = 0;
+    pthread_mutex_lock(&p->lock);
+    for (const struct parked *x = p->parked; x; x = x->next) {
+        told += x->told;
+    }
+    json_add_u64(json, "files", p->count);
+    json_add_u64(json, "not_parked", p->count - told);
+    pthread_mutex_unlock(&p->lock);
+    json_add_str(json, "keeper", !p->notify_socket ? "none" : p->keeper_is_ours ? "keeper" : "service manager");
+    return json;
 }
 
 bool parking_has_all(struct parking *p)
@@ -412,5 +441,5 @@ void parking_tick(struct parking *p)
         return; /* a service manager needs no watching */
     }
     reap(p);
-    heed(p, park_notify(p->notify_socket, 0, p->ready_told ? "STATUS=running" : "READY=1", &err));
+    heed(p, park_notify(p->notify_socket, 0, p->ready_told ? p->status_text : p->ready_text, &err));
 }

@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FETCH_TRIES  4
-#define GRACE_MS     1500 /* for trainers that ask for a given step; after it the newest is recovered unasked */
-#define ASK_AGAIN_MS 1000 /* fetches without an outcome, members without an inventory */
+#define FETCH_TRIES     4
+#define GRACE_MS        1500  /* for trainers that ask for a given step; after it the newest is recovered unasked */
+#define STORAGE_WAIT_MS 4000  /* for what cannot be read to be readable again */
+#define STORAGE_HANG_MS 60000 /* for an answer of storage, if nothing can be decided without */
+#define ASK_AGAIN_MS    1000  /* fetches without an outcome, members without an inventory */
 
 /* ---- what the machine says ----------------------------------------------------------------------------------- */
 
@@ -42,6 +44,9 @@ static void say_readable(struct recover *r, tck_status_t outcome, struct version
                               .version = version,
                               .newest_step = newest_step_seen(r)};
     snprintf(m.reason, sizeof m.reason, "%s", reason);
+    if (recovery_plan(r->machine)) {
+        snprintf(m.passed_over, sizeof m.passed_over, "%s", recovery_plan(r->machine)->passed_text);
+    }
     tell_all(f, &m);
 }
 
@@ -60,10 +65,12 @@ static struct version newest_commit_known(const struct recover *r)
 
 static void say_fetch(struct recover *r, const struct recovery_action *a)
 {
+    const struct plan *plan = recovery_plan(r->machine);
     struct wire_fetch m = {.term = r->f->world.term,
                            .shard = a->shard,
                            .version = a->version,
                            .floor = newest_commit_known(r),
+                           .fallback = plan ? plan->fallback : VERSION_NONE,
                            .source = a->source};
     if (a->source == SOURCE_TWIN || a->source == SOURCE_PEER) {
         m.from = a->from;
@@ -139,6 +146,14 @@ static void feed_coordinator(struct formation *f, enum event_type type, struct v
     drive_coordinator(f, &event);
 }
 
+static void say_passed_over(const struct plan *plan, struct version version)
+{
+    if (plan->passed_text[0] != '\0') {
+        log_warn("an older version, %llu.%llu, is restored: %s", (unsigned long long)version.term,
+                 (unsigned long long)version.step, plan->passed_text);
+    }
+}
+
 /* Trainers hear of the base only when the kept decision has it: this agent may die right after, and must then go on
  * with the same one. */
 static void say_ready_if_kept(struct recover *r)
@@ -157,6 +172,7 @@ static void say_ready_if_kept(struct recover *r)
     log_info("version %llu.%llu can be read by all ranks (%llu ms)%s%s", (unsigned long long)version.term,
              (unsigned long long)version.step, (unsigned long long)(clock_ms() - r->started_ms),
              plan->passed_count ? "; newer ones were passed over: " : "", plan->passed_count ? plan->reason : "");
+    say_passed_over(plan, version);
     say_readable(r, TCK_OK, version, plan->reason);
     failpoint(recovery, told);
 }
@@ -169,10 +185,18 @@ static void based(struct recover *r, struct version version)
 static void nothing(struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
-    const char *reason = plan ? plan->reason : "no plan could be made";
+    char reason[ERROR_TEXT_BYTES];
     tck_status_t failure = recovery_failure(r->machine);
+    bool unread = failure == TCK_ERR_IO && r->fetch_error[0] != '\0';
+    snprintf(reason, sizeof reason, "%.*s%s%.200s", unread ? 300 : (int)sizeof reason - 1,
+             plan ? plan->reason : "no plan could be made", unread ? ": " : "", unread ? r->fetch_error : "");
     r->ended = true;
-    log_info("nothing to restore: %s", reason);
+    bool resharded = failure == TCK_ERR_LAYOUT && plan && !version_none(plan->reshard);
+    if (failure == TCK_ERR_NOENT || resharded) {
+        log_info("nothing to restore: %s", reason);
+    } else {
+        log_error("nothing can be restored: %s", reason);
+    }
     if (failure == TCK_ERR_NOENT) {
         based(r, VERSION_NONE);
     }
@@ -210,7 +234,7 @@ void recover_refused(struct formation *f, enum refusal refusal)
     case RELIEF_NONE:
         break;
     case RELIEF_PRESS:
-        recovery_pressed(r->machine, clock_ms());
+        recovery_pressed(r->machine, recover_now(r));
         break;
     case RELIEF_BASE_LOST:
         base_is_lost(r, d->base);
@@ -311,6 +335,11 @@ static void let_go(struct recover *r)
     let_strangers_go(r);
 }
 
+uint64_t recover_now(struct recover *r)
+{
+    return recovery_clock_at(&r->clock, clock_ms());
+}
+
 void recover_run(struct recover *r)
 {
     if (r->running) {
@@ -328,10 +357,7 @@ void recover_run(struct recover *r)
 
 void recover_destroy(struct recover *r)
 {
-    if (r->listing) {
-        r->doomed = true;
-        return;
-    }
+    recover_forget_listing(r);
     if (r->machine) {
         recovery_free(r->machine);
     }
@@ -339,7 +365,7 @@ void recover_destroy(struct recover *r)
         inventory_free(&r->inventories[i]);
     }
     free(r->inventories);
-    recover_free_stored(r);
+    recover_free_look(r);
     forget_asked(r);
     free(r->queue);
     free(r->strangers);
@@ -372,6 +398,8 @@ static struct recover *recover_make(struct formation *f, uint64_t step)
                                    .placement = &f->placement,
                                    .wait_ms = f->agent->config.restore_wait_ms,
                                    .max_tries = FETCH_TRIES,
+                                   .storage_wait_ms = STORAGE_WAIT_MS,
+                                   .storage_hang_ms = STORAGE_HANG_MS,
                                    .first_owner_suffices = f->agent->config.restore_spread != SPREAD_AGENTS};
     if (!r->answered || recovery_new(&setup, emit, r, &r->machine) != TCK_OK) {
         free(r->answered);
@@ -392,9 +420,9 @@ static void recover_start(struct formation *f, uint64_t step)
     struct recover *r = f->agent->recover = recover_make(f, step);
     failpoint(recovery, begins);
     if (r && d->readable) {
-        recovery_resume(r->machine, d->base, clock_ms());
+        recovery_resume(r->machine, d->base, recover_now(r));
     } else if (r) {
-        recovery_begin(r->machine, step, clock_ms());
+        recovery_begin(r->machine, step, recover_now(r));
     }
     if (r) {
         recover_run(r);
@@ -468,19 +496,17 @@ void recover_registered(struct formation *f, uint32_t node)
     }
 }
 
-/* What a restart of this agent made it forget to have said: the kept decision still knows. */
+/* The answer that a restart of this agent made it forget, if the kept decision has it. A base of none does not say why
+ * there is none, so only a recovery in a new term can tell whether nothing was ever saved. */
 static bool remember_readable(struct formation *f, uint64_t step)
 {
     const struct decision *d = coordinator_decision(f->coordinator);
-    if (f->readable_known || f->agent->recover || !d->based || d->watermark.term == f->world.term) {
+    bool kept = d->based && !version_none(d->base) && d->watermark.term < f->world.term;
+    if (f->readable_known || f->agent->recover || !kept) {
         return f->readable_known;
     }
-    f->readable = (struct wire_readable){.term = f->world.term,
-                                         .asked_step = step,
-                                         .outcome = version_none(d->base) ? TCK_ERR_NOENT : TCK_OK,
-                                         .version = d->base,
-                                         .newest_step = d->base.step,
-                                         .reason = "nothing was saved"};
+    f->readable = (struct wire_readable){
+        .term = f->world.term, .asked_step = step, .version = d->base, .newest_step = d->base.step};
     f->readable_known = true;
     return true;
 }
@@ -511,7 +537,7 @@ void recover_restore_ask(struct formation *f, uint64_t step)
     const struct recover *r = f->agent->recover;
     const struct decision *d = coordinator_decision(f->coordinator);
     if (d->base_lost) {
-        answer_otherwise(f, step, TCK_ERR_BUSY, "the version that this term went on from is lost: attach anew");
+        answer_otherwise(f, step, TCK_ERR_BUSY, "the version that this term went on from is lost: attach again");
         return;
     }
     bool begun = r || d->readable || d->based;
@@ -526,8 +552,9 @@ void recover_restore_ask(struct formation *f, uint64_t step)
     }
     if (!answer_again(f, step)) {
         answer_otherwise(f, step, TCK_ERR_BUSY,
-                         d->watermark.term == f->world.term ? "this term has saved since it began: attach anew"
-                                                            : "this term has recovered another version: attach anew");
+                         d->watermark.term == f->world.term ? "this term has saved since it began: attach again"
+                         : version_none(d->base)            ? "this term began without a version: attach again"
+                                                            : "this term has recovered another version: attach again");
     }
 }
 
@@ -558,7 +585,7 @@ void recover_tick(struct formation *f)
     struct recover *r = f->agent->recover;
     if (r && !r->ended) {
         ask_again(r);
-        recovery_tick(r->machine, clock_ms());
+        recovery_tick(r->machine, recover_now(r));
         if (r->unsaid) {
             say_ready_if_kept(r);
         }
@@ -595,7 +622,10 @@ void recover_fetched(struct formation *f, uint32_t node, const struct wire_fetch
 {
     struct recover *r = f->agent->recover;
     if (r && !r->ended && take_asked(r, node, m)) {
-        recovery_fetched(r->machine, node, m->shard, m->version, (tck_status_t)m->outcome, clock_ms());
+        if (m->outcome == TCK_ERR_IO) {
+            snprintf(r->fetch_error, sizeof r->fetch_error, "%s", m->reason);
+        }
+        recovery_fetched(r->machine, node, m->shard, m->version, (tck_status_t)m->outcome, recover_now(r));
         recover_run(r);
     }
 }
@@ -609,7 +639,7 @@ void recover_node(struct formation *f, uint32_t node, bool up)
     if (up) {
         recovery_node_up(r->machine, node);
     } else {
-        recovery_node_down(r->machine, node, clock_ms());
+        recovery_node_down(r->machine, node, recover_now(r));
         recover_run(r);
     }
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What exists, for a recovery: inventories of this and other agents, and what storage has published. */
+ * What exists in memory, for a recovery: inventories of this and other agents. */
 #include "agent/recover_internal.h"
 
 #include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define STORED_MAX 64 /* published versions looked at */
 
 /* ---- inventories --------------------------------------------------------------------------------------------- */
 
@@ -126,10 +124,14 @@ bool recover_is_stranger(const struct recover *r, const struct node_info *node)
     return true;
 }
 
-void recover_add_strangers(struct recover *r, const struct node_info *nodes, size_t count)
+void recover_add_strangers(struct recover *r, const struct known_node *known, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!recover_is_stranger(r, &nodes[i])) {
+        const struct node_info *node = &known[i].node;
+        if (r->machine) {
+            recovery_known(r->machine, &known[i]);
+        }
+        if (!recover_is_stranger(r, node)) {
             continue;
         }
         struct node_info *grown = realloc(r->strangers, (r->stranger_count + 1) * sizeof *grown);
@@ -137,14 +139,14 @@ void recover_add_strangers(struct recover *r, const struct node_info *nodes, siz
             return;
         }
         r->strangers = grown;
-        r->strangers[r->stranger_count++] = nodes[i];
-        want_and_ask(r, &nodes[i]);
+        r->strangers[r->stranger_count++] = *node;
+        want_and_ask(r, node);
     }
 }
 
 static void add_known(struct recover *r)
 {
-    struct node_info *known = NULL;
+    struct known_node *known = NULL;
     size_t count = 0;
     struct error ignored;
     if (r->f->agent->catalog && catalog_nodes(r->f->agent->catalog, &known, &count, &ignored) == TCK_OK) {
@@ -177,7 +179,7 @@ static void keep_inventory(struct recover *r, struct inventory *inv)
 void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inv)
 {
     if (r->machine) {
-        recovery_inventory(r->machine, inv, clock_ms());
+        recovery_inventory(r->machine, inv, recover_now(r));
     } else {
         keep_inventory(r, inv);
     }
@@ -185,7 +187,7 @@ void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *
         r->answered[node] = true;
     }
     if (r->machine && recover_all_answered(r)) {
-        recovery_asked_all(r->machine, clock_ms());
+        recovery_asked_all(r->machine, recover_now(r));
     }
 }
 
@@ -210,119 +212,4 @@ void recover_ask_all(struct recover *r)
     memset(r->answered, 0, r->f->world.node_count * sizeof *r->answered);
     recover_ask_silent(r);
     add_known(r);
-}
-
-/* ---- storage ------------------------------------------------------------------------------------------------- */
-
-static tck_status_t add_stored(struct recover *r, const struct published *which)
-{
-    struct manifest m = {0};
-    struct error err;
-    if (persistent_manifest(r->f->agent->persistent, which, &m, &err) != TCK_OK) {
-        log_warn("published version %llu.%llu is left out: %s", (unsigned long long)which->version.term,
-                 (unsigned long long)which->version.step, err.text);
-        return TCK_OK;
-    }
-    struct hash128 *shards = calloc(m.file_count ? m.file_count : 1, sizeof *shards);
-    if (!shards) {
-        manifest_free(&m);
-        return TCK_ERR_NOMEM;
-    }
-    for (uint32_t i = 0; i < m.file_count; i++) {
-        shards[i] = m.files[i].shard;
-    }
-    r->stored[r->stored_count++] = (struct stored_version){
-        .version = m.version, .layout = m.layout, .shard_count = m.file_count, .shards = shards};
-    manifest_free(&m);
-    return TCK_OK;
-}
-
-void recover_free_stored(struct recover *r)
-{
-    for (uint32_t i = 0; i < r->stored_count; i++) {
-        void *shards;
-        memcpy(&shards, &r->stored[i].shards, sizeof shards); /* ours; the planner sees it const */
-        free(shards);
-    }
-    free(r->stored);
-    r->stored = NULL;
-    r->stored_count = 0;
-}
-
-/* The version that killed the job again and again is not tried for ever. */
-static void find_poisoned(struct recover *r)
-{
-    struct agent *agent = r->f->agent;
-    struct version restored;
-    struct error err;
-    r->give_up = VERSION_NONE;
-    if (persistent_restore_tries(agent->persistent, r->f->world.term, &restored, &r->tries, &err) != TCK_OK) {
-        log_warn("how often a version was restored is not known: %s", err.text);
-    } else if (r->tries >= agent->config.max_restore_tries) {
-        r->give_up = restored;
-    }
-}
-
-/* In a pool thread. */
-static void list_stored(void *ctx)
-{
-    struct recover *r = ctx;
-    struct published *list = NULL;
-    size_t count = 0;
-    r->list_err.code = TCK_OK;
-    failpoint(recovery, listing);
-    find_poisoned(r);
-    if (persistent_list(r->f->agent->persistent, &list, &count, &r->list_err) != TCK_OK) {
-        return;
-    }
-    count = count < STORED_MAX ? count : STORED_MAX;
-    r->stored = calloc(count ? count : 1, sizeof *r->stored);
-    for (size_t i = 0; r->stored && i < count; i++) {
-        if (add_stored(r, &list[i]) != TCK_OK) {
-            break;
-        }
-    }
-    free(list);
-}
-
-static void say_poisoned(const struct recover *r)
-{
-    if (!version_none(r->give_up) && r->step == TCK_NEWEST) {
-        log_error("version %llu.%llu was restored %u times and nothing was committed after it: it is given up, the one "
-                  "before is used",
-                  (unsigned long long)r->give_up.term, (unsigned long long)r->give_up.step, r->tries);
-    }
-}
-
-static void listed(void *ctx, bool canceled)
-{
-    struct recover *r = ctx;
-    struct agent *agent = r->f->agent;
-    r->listing = false;
-    if (r->doomed || canceled) {
-        recover_free_stored(r);
-        recover_destroy(r);
-    } else {
-        if (r->list_err.code != TCK_OK) {
-            log_error("storage cannot be listed, recovery goes on without it: %s", r->list_err.text);
-        }
-        r->listed = true;
-        if (r->machine) {
-            say_poisoned(r);
-            recovery_stored(r->machine, r->stored, r->stored_count, r->give_up, clock_ms());
-            recover_run(r);
-        }
-    }
-    agent_op_end(agent);
-}
-
-void recover_list_storage(struct recover *r)
-{
-    recover_free_stored(r);
-    r->listing = true;
-    agent_op_begin(r->f->agent);
-    if (pool_submit(r->f->agent->io, list_stored, listed, r) != TCK_OK) {
-        (void)error_set(&r->list_err, TCK_ERR_NOMEM, "out of memory");
-        listed(r, false);
-    }
 }

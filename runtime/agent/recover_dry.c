@@ -26,10 +26,8 @@ static json_t *make_plan(const struct recover *r, struct error *err)
                                .placement = &r->f->placement,
                                .inventory_count = r->inventory_count,
                                .inventories = r->inventories,
-                               .stored_count = r->stored_count,
-                               .stored = r->stored,
-                               .step = r->step,
-                               .give_up = r->give_up};
+                               .storage = r->look.view,
+                               .step = r->step};
     struct plan plan;
     if (plan_build(&input, &plan, err) != TCK_OK) {
         return NULL;

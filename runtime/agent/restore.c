@@ -63,6 +63,7 @@ static bool answer_restored(struct client *client, struct formation *f)
     struct msg_restored m = {
         .seq = client->restore_seq, .version = f->readable.version, .newest_step = f->readable.newest_step};
     m.other_layout = is_resharded(&f->readable);
+    snprintf(m.passed_over, sizeof m.passed_over, "%s", f->readable.passed_over);
     m.shards = calloc(f->setup.shard_count ? f->setup.shard_count : 1, sizeof *m.shards);
     if (m.shards && !m.other_layout) {
         lacking = restored_shards(f, client->rank, &m, &turn);
@@ -239,7 +240,12 @@ void restore_query(struct client *client, const uint8_t *payload, size_t len)
     }
     if (version_none(m.version)) {
         struct error err;
-        (void)error_set(&err, TCK_ERR_NOENT, "nothing can be restored yet");
+        if (f->readable_known) {
+            (void)error_set(&err, TCK_ERR_NOENT, "nothing can be restored");
+        } else {
+            (void)error_set(&err, TCK_ERR_BUSY, "what can be restored is not known yet");
+            ask(f, TCK_NEWEST);
+        }
         client_error(client, MSG_ERROR, query.seq, &err);
         return;
     }

@@ -332,6 +332,12 @@ void scrub_tick(struct agent *agent)
     }
 }
 
+uint64_t scrub_copies_missing(const struct agent *agent)
+{
+    const struct formation *f = agent->formation;
+    return f && !f->closed && !agent->joining ? missing(f) : 0;
+}
+
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
 json_t *scrub_json(const struct agent *agent)
@@ -342,7 +348,7 @@ json_t *scrub_json(const struct agent *agent)
     json_add_u64(json, "slots_bad", scrub->bad);
     json_add_u64(json, "headers_mended", scrub->headers_mended);
     json_add_u64(json, "copies_mended", scrub->mended);
-    json_add_u64(json, "copies_missing", agent->formation ? missing(agent->formation) : 0);
+    json_add_u64(json, "copies_missing", scrub_copies_missing(agent));
     look_json(agent, json);
     return json;
 }

@@ -11,6 +11,7 @@
 #define PAUSE_MAX_MS 60000u
 
 struct look {
+    struct storage_op storage; /* while a file is mended */
     struct agent *agent;
     struct loop_timer *timer;
     struct published which; /* being read; term 0: none */
@@ -158,7 +159,7 @@ static void mend_done(void *ctx, bool canceled)
 {
     struct look *look = ctx;
     const struct manifest_file *file = &look->manifest.files[look->file];
-    agent_op_end(look->agent);
+    storage_end(&look->storage);
     if (!canceled && look->outcome.code == TCK_OK) {
         look->mended++;
         log_info("the published file %s of version %llu.%llu is made anew, with the bytes that it had", file->name,
@@ -179,11 +180,11 @@ static bool mend(struct look *look)
                                                           : "this version is no longer in this node's memory");
         return false;
     }
-    agent_op_begin(look->agent);
     if (pool_submit(look->agent->io, mend_work, mend_done, look) != TCK_OK) {
-        agent_op_end(look->agent);
         return false;
     }
+    look->storage = (struct storage_op){.what = "the mending of a file", .ctx = look};
+    storage_begin(&look->storage, look->agent, NULL);
     return true;
 }
 

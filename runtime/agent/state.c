@@ -124,7 +124,8 @@ static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *ou
     if (read_u8(&r) != 0) {
         out->decision = decision_decode(&r);
     }
-    out->port = read_u16(&r); /* builds that did not keep it left zeros there */
+    out->port = read_u16(&r); /* builds that did not keep it, or what follows, left zeros there */
+    out->save_dir = read_u64(&r);
     return !r.failed;
 }
 
@@ -143,6 +144,7 @@ static void head_encode(const struct kept *kept, uint64_t sequence, uint8_t page
         decision_encode(&kept->decision, &w);
     }
     write_u16(&w, kept->port);
+    write_u64(&w, kept->save_dir);
     memset(page, 0, PAGE);
     memcpy(page, w.data, w.len);
     writer_free(&w);
@@ -227,6 +229,13 @@ tck_status_t state_ready(struct state *s, struct error *err)
 const struct kept *state_get(const struct state *s)
 {
     return &s->kept;
+}
+
+uint64_t state_save_dir(const struct config *config)
+{
+    char path[2 * CONFIG_PATH];
+    int len = snprintf(path, sizeof path, "%s/%s", config->save_dir, config->job);
+    return hash128_of(path, (size_t)len).hi;
 }
 
 struct version state_watermark(const struct state *s)

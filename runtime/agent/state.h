@@ -21,6 +21,7 @@ struct kept {
     struct term_state term;
     struct decision decision; /* newest seen (or, on the coordinator, made) in term.joined */
     struct version watermark; /* what the newest decision of the terms before it said */
+    uint64_t save_dir;        /* state_save_dir of the directory in which term.joined was claimed; 0: not known */
     uint16_t port;            /* under which this agent told others that it can be reached; 0: not known */
 };
 
@@ -33,6 +34,8 @@ bool state_adopt(struct state *state, const char *name, int fd);
 must_check tck_status_t state_ready(struct state *state, struct error *err);
 
 const struct kept *state_get(const struct state *state);
+/* A digest that tells the job's directory on storage from another one. */
+uint64_t state_save_dir(const struct config *config);
 /* The newest commit this agent has heard of, whatever it holds of it. */
 struct version state_watermark(const struct state *state);
 /* Replaces the head. Cheap: one page of memory and a CRC. */

@@ -44,9 +44,18 @@ void trainers_boards(struct agent *agent)
     }
 }
 
+/* Stored after what the board says of single steps, so that a trainer that reads this can read that, too. */
+static void tell_decided(const struct formation *f, struct board *board)
+{
+    const struct decision *d = node_decision(f->node);
+    uint64_t below = d->open_count > 0 && d->open[0] < d->horizon ? d->open[0] : d->horizon;
+    atomic_store_explicit(&board->decided_below, below, memory_order_release);
+}
+
 void trainers_greet(struct client *client)
 {
     const struct formation *f = client->agent->formation;
+    health_board(client);
     if (!f || f->closed || f->world.term != client->term) {
         return;
     }
@@ -57,6 +66,16 @@ void trainers_greet(struct client *client)
     }
     if (d->published.term == client->term) {
         atomic_store_explicit(&client->board->published_step, d->published.step, memory_order_release);
+    }
+    tell_decided(f, client->board);
+}
+
+void trainers_decided(const struct formation *f)
+{
+    for (const struct client *c = f->agent->clients; c; c = c->next) {
+        if (c->board && c->term == f->world.term) {
+            tell_decided(f, c->board);
+        }
     }
 }
 
@@ -138,7 +157,7 @@ static bool is_trainer_of(const struct client *c, const struct formation *f)
 static void send_signal(const struct client *c, int signal)
 {
     if (syscall(SYS_pidfd_send_signal, c->pidfd, signal, NULL, 0) != 0) {
-        log_debug("trainer %d could not be signalled", (int)c->pid);
+        log_debug("trainer %d could not be signalled", (int)c->process.pid);
     }
 }
 
@@ -153,7 +172,7 @@ static void act_on_loss(struct formation *f, uint32_t node, const char *why)
     for (struct client *c = f->agent->clients; c; c = c->next) {
         if (is_trainer_of(c, f) && c->kill_ms == 0) {
             log_error("node %s is lost (%s): ending the trainer of rank %u (pid %d) so that the launcher can restart",
-                      f->world.nodes[node].name, why, c->rank, (int)c->pid);
+                      f->world.nodes[node].name, why, c->rank, (int)c->process.pid);
             send_signal(c, SIGTERM);
             c->kill_ms = clock_ms() + KILL_AFTER_MS;
         }
@@ -219,7 +238,7 @@ void trainers_tick(struct agent *agent)
     }
     for (struct client *c = agent->clients; c; c = c->next) {
         if (c->kill_ms > 0 && clock_ms() >= c->kill_ms) {
-            log_error("trainer of rank %u (pid %d) did not end: killing it", c->rank, (int)c->pid);
+            log_error("trainer of rank %u (pid %d) did not end: killing it", c->rank, (int)c->process.pid);
             send_signal(c, SIGKILL);
             c->kill_ms = clock_ms() + KILL_AFTER_MS;
         }

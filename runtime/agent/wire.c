@@ -52,6 +52,7 @@ void wire_beat_encode(const struct wire_beat *m, struct writer *w)
     write_u64(w, m->mem_target);
     write_u64(w, m->storage_target);
     write_u8(w, m->on_node_loss);
+    write_trouble(w, &m->storage_trouble);
 }
 
 tck_status_t wire_beat_decode(const void *data, size_t len, struct wire_beat *out)
@@ -69,6 +70,7 @@ tck_status_t wire_beat_decode(const void *data, size_t len, struct wire_beat *ou
     out->mem_target = read_u64(&r);
     out->storage_target = read_u64(&r);
     out->on_node_loss = read_u8(&r);
+    out->storage_trouble = read_trouble(&r);
     return out->on_node_loss <= ON_NODE_LOSS_END_TRAINERS ? reader_status(&r) : TCK_ERR_PROTO;
 }
 
@@ -172,6 +174,7 @@ void wire_drained_encode(const struct wire_drained *m, struct writer *w)
     write_version(w, m->version);
     write_u64(w, m->attempt);
     write_u8(w, m->ok);
+    write_str(w, m->why);
     write_u32(w, m->count);
     for (uint32_t i = 0; i < m->count; i++) {
         const struct manifest_file *f = &m->files[i];
@@ -209,6 +212,7 @@ tck_status_t wire_drained_decode(const void *data, size_t len, struct wire_drain
     out->version = read_version(&r);
     out->attempt = read_u64(&r);
     out->ok = read_bool(&r);
+    read_str(&r, out->why, sizeof out->why);
     out->count = read_u32(&r);
     out->files = array_for(&r, out->count, WIRE_SHARDS_MAX, 40, sizeof *out->files);
     if (!out->files) {
@@ -258,7 +262,8 @@ void wire_inventory_encode(const struct wire_inventory *m, struct writer *w)
     write_u64(w, m->asking);
     write_u32(w, m->known_count);
     for (uint32_t i = 0; i < m->known_count; i++) {
-        write_node(w, &m->known[i]);
+        write_node(w, &m->known[i].node);
+        write_u64(w, m->known[i].term);
     }
     write_u64(w, m->inventory_len);
     write_bytes(w, m->inventory, m->inventory_len);
@@ -271,9 +276,10 @@ tck_status_t wire_inventory_decode(const void *data, size_t len, struct wire_inv
     out->term = read_u64(&r);
     out->asking = read_u64(&r);
     out->known_count = read_u32(&r);
-    out->known = array_for(&r, out->known_count, WIRE_KNOWN_MAX, 14, sizeof *out->known);
+    out->known = array_for(&r, out->known_count, WIRE_KNOWN_MAX, 22, sizeof *out->known);
     for (uint32_t i = 0; !r.failed && i < out->known_count; i++) {
-        read_node(&r, &out->known[i]);
+        read_node(&r, &out->known[i].node);
+        out->known[i].term = read_u64(&r);
     }
     out->inventory_len = read_u64(&r);
     out->inventory = read_bytes(&r, out->inventory_len);
@@ -290,6 +296,7 @@ void wire_fetch_encode(const struct wire_fetch *m, struct writer *w)
     write_u32(w, m->shard);
     write_version(w, m->version);
     write_version(w, m->floor);
+    write_version(w, m->fallback);
     write_u8(w, m->source);
     write_node(w, &m->from);
 }
@@ -302,6 +309,7 @@ tck_status_t wire_fetch_decode(const void *data, size_t len, struct wire_fetch *
     out->shard = read_u32(&r);
     out->version = read_version(&r);
     out->floor = read_version(&r);
+    out->fallback = read_version(&r);
     out->source = read_u8(&r);
     read_node(&r, &out->from);
     return out->source < SOURCE_KINDS ? reader_status(&r) : TCK_ERR_PROTO;
@@ -313,6 +321,7 @@ void wire_fetched_encode(const struct wire_fetched *m, struct writer *w)
     write_u32(w, m->shard);
     write_version(w, m->version);
     write_u32(w, (uint32_t)m->outcome);
+    write_str(w, m->reason);
 }
 
 tck_status_t wire_fetched_decode(const void *data, size_t len, struct wire_fetched *out)
@@ -322,6 +331,7 @@ tck_status_t wire_fetched_decode(const void *data, size_t len, struct wire_fetch
     out->shard = read_u32(&r);
     out->version = read_version(&r);
     out->outcome = (int32_t)read_u32(&r);
+    read_str(&r, out->reason, sizeof out->reason);
     return reader_status(&r);
 }
 
@@ -333,6 +343,7 @@ void wire_readable_encode(const struct wire_readable *m, struct writer *w)
     write_version(w, m->version);
     write_u64(w, m->newest_step);
     write_str(w, m->reason);
+    write_str(w, m->passed_over);
 }
 
 tck_status_t wire_readable_decode(const void *data, size_t len, struct wire_readable *out)
@@ -345,6 +356,7 @@ tck_status_t wire_readable_decode(const void *data, size_t len, struct wire_read
     out->version = read_version(&r);
     out->newest_step = read_u64(&r);
     read_str(&r, out->reason, sizeof out->reason);
+    read_str(&r, out->passed_over, sizeof out->passed_over);
     return reader_status(&r);
 }
 
@@ -361,5 +373,43 @@ tck_status_t wire_change_decode(const void *data, size_t len, struct wire_change
     out->term = read_u64(&r);
     read_str(&r, out->key, sizeof out->key);
     read_str(&r, out->value, sizeof out->value);
+    return reader_status(&r);
+}
+
+void wire_holder_ask_encode(const struct wire_holder_ask *m, struct writer *w)
+{
+    write_u64(w, m->term);
+    write_u64(w, m->asking);
+    write_str(w, m->run_id);
+}
+
+tck_status_t wire_holder_ask_decode(const void *data, size_t len, struct wire_holder_ask *out)
+{
+    struct reader r = reader_of(data, len);
+    out->term = read_u64(&r);
+    out->asking = read_u64(&r);
+    read_str(&r, out->run_id, sizeof out->run_id);
+    return reader_status(&r);
+}
+
+void wire_holder_encode(const struct wire_holder *m, struct writer *w)
+{
+    write_u64(w, m->term);
+    write_u64(w, m->asking);
+    write_u8(w, m->held);
+    write_u32(w, m->rank);
+    write_u32(w, m->world_size);
+    write_u32(w, m->pid);
+}
+
+tck_status_t wire_holder_decode(const void *data, size_t len, struct wire_holder *out)
+{
+    struct reader r = reader_of(data, len);
+    out->term = read_u64(&r);
+    out->asking = read_u64(&r);
+    out->held = read_bool(&r);
+    out->rank = read_u32(&r);
+    out->world_size = read_u32(&r);
+    out->pid = read_u32(&r);
     return reader_status(&r);
 }

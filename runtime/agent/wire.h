@@ -25,6 +25,10 @@ enum wire_type {
     WIRE_DRAIN_ASK,     /* struct wire_note, to the coordinator */
     WIRE_GONE,          /* struct wire_note: the sender began anew on its node since that term was formed */
     WIRE_ROOTS,         /* struct wire_roots, to the coordinator: ahead of READY, which then says the same */
+    WIRE_HOLDER_ASK,    /* struct wire_holder_ask: do trainers live there that would lose their job? */
+    WIRE_HOLDER,        /* struct wire_holder, the answer */
+    WIRE_STOP,          /* struct wire_note: leave, unless trainers live there; the coordinator passes it on */
+    WIRE_STOP_NOW,      /* struct wire_note: leave */
 };
 
 /* Rides on every heartbeat. Settings count in the coordinator's beats only. */
@@ -35,8 +39,9 @@ struct wire_beat {
     uint64_t mem_steps, storage_steps, from_step; /* intervals in force from that step on */
     uint64_t mem_target, storage_target;          /* steps to save at when intervals are in seconds */
     uint8_t on_node_loss;
+    struct trouble storage_trouble; /* the coordinator's */
 };
-#define WIRE_BEAT_MAX 512
+#define WIRE_BEAT_MAX 1024
 
 struct wire_note {
     uint64_t term;
@@ -75,6 +80,7 @@ struct wire_drained {
     struct version version;
     uint64_t attempt;
     bool ok;
+    char why[TROUBLE_TEXT]; /* not */
     uint32_t count;
     struct manifest_file *files; /* freed by the receiver with wire_drained_free */
 };
@@ -90,7 +96,7 @@ struct wire_inventory {
     uint64_t term;
     uint64_t asking;
     uint32_t known_count;
-    struct node_info *known; /* agents of earlier terms that the sender remembers; freed by the receiver */
+    struct known_node *known; /* agents of earlier terms that the sender remembers; freed by the receiver */
     size_t inventory_len;
     const void *inventory; /* encoded; a view into the message */
 };
@@ -99,8 +105,9 @@ struct wire_fetch {
     uint64_t term;
     uint32_t shard; /* world index */
     struct version version;
-    struct version floor; /* newest commit that any inventory of this recovery knows of */
-    uint8_t source;       /* enum source_kind */
+    struct version floor;    /* newest commit that any inventory of this recovery knows of */
+    struct version fallback; /* newest complete version before the one that is restored */
+    uint8_t source;          /* enum source_kind */
     struct node_info from;
 };
 
@@ -109,6 +116,7 @@ struct wire_fetched {
     uint32_t shard;
     struct version version;
     int32_t outcome; /* tck_status_t */
+    char reason[ERROR_TEXT_BYTES];
 };
 
 struct wire_readable {
@@ -118,12 +126,26 @@ struct wire_readable {
     struct version version;
     uint64_t newest_step;
     char reason[ERROR_TEXT_BYTES];
+    char passed_over[PASSED_TEXT_BYTES]; /* "", or which newer version was passed over, and why */
 };
 
 struct wire_change {
     uint64_t term;
     char key[CONFIG_NAME];
     char value[CONFIG_NAME];
+};
+
+struct wire_holder_ask {
+    uint64_t term;   /* oldest that may still be in use */
+    uint64_t asking; /* number of the question, repeated in the answer */
+    char run_id[CONFIG_RUN];
+};
+
+struct wire_holder {
+    uint64_t term; /* of the trainer, or the asked one */
+    uint64_t asking;
+    bool held;
+    uint32_t rank, world_size, pid; /* of one such trainer */
 };
 
 #define WIRE_CODEC(name)                                                      \
@@ -141,6 +163,8 @@ WIRE_CODEC(fetch);
 WIRE_CODEC(fetched);
 WIRE_CODEC(readable);
 WIRE_CODEC(change);
+WIRE_CODEC(holder_ask);
+WIRE_CODEC(holder);
 #undef WIRE_CODEC
 
 void wire_drained_free(struct wire_drained *m);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The configuration: the table of its fields, and how defaults, file, text and environment make one of it. */
 #include "base/config.h"
+#include "base/config_names.h"
 #include "base/field.h"
+#include "base/path.h"
+#include "base/typo.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stddef.h>
@@ -11,7 +14,6 @@
 #include <unistd.h>
 
 #define CONFIG_FILE_MAX (1u << 20)
-#define TYPO_DISTANCE   2 /* edits between an unknown key and the one that was meant */
 
 /* ---- the table ----------------------------------------------------------------------------------------------- */
 
@@ -38,7 +40,9 @@ static const struct word switch_words[] = {{"off", SWITCH_OFF, false}, {"on", SW
 #define DAY_S  86400u
 
 static const struct field fields[] = {
-    {NAME(job), .default_text = "default", .help = "name of the job: directories and sockets carry it"},
+    {NAME(job), .default_text = "",
+     .help = "name of the job: directories and sockets carry it; default: the last component of save_dir and a digest "
+             "of its path"},
     {NAME(node), .default_text = "", .help = "name of this node; default: $TIERCKPT_NODE, else the host name"},
     {NAME(domain), .default_text = "", .help = "what fails together with this node (rack, switch); default: node"},
     {PATH(runtime_dir), .help = "directory of the agent's sockets; default: $TIERCKPT_RUNTIME_DIR, else "
@@ -97,12 +101,22 @@ static const struct field fields[] = {
          "latter over their own allgather, which is slow), and by the agents if that fails"},
     {NUMBER(restore_spread_timeout_ms, 1, DAY_MS), .default_text = "30000",
      .help = "ranks that pass shards to each other, or wait for one, give up when nothing has moved for so long"},
+    {NUMBER(storage_timeout_ms, 100, DAY_MS), .default_text = "20000",
+     .help =
+         "what hangs on storage for so long is given up: terms, saves to memory and restores from it go on without"},
     {WORD(storage_verify, switch_words), .default_text = "on",
      .help = "read back what was written to storage before it is published: on, off"},
     {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",
      .help = "all snapshots in memory are checked against their digests once in this time; 0: never"},
     {NUMBER(scrub_storage_interval_s, 0, 365 * DAY_S), .default_text = "86400",
      .help = "this node's files of one published version are, one version after the other; 0: never"},
+    {WORD(accept_fresh_start, switch_words), .default_text = "off",
+     .help = "on: if something was saved and is lost for good, a load finds nothing instead of failing; what cannot be "
+             "read now is an error all the same"},
+    {TEXT(run_id), .help = "tells a relaunch by the same launcher from a second start of the job; default: "
+                           "$TORCHELASTIC_RUN_ID, else $SLURM_JOB_ID and $SLURM_STEP_ID, else none"},
+    {WORD(takeover, switch_words), .default_text = "off",
+     .help = "on: take the job over from trainers that are alive; off: be refused"},
     {NUMBER(log_level, 0, 3), .default_text = "2", .help = "0 errors, 1 warnings, 2 what happens, 3 debug"},
 };
 
@@ -114,7 +128,9 @@ bool config_field(size_t i, struct config_help *out)
         return false;
     }
     const struct field *f = &fields[i];
-    *out = (struct config_help){f->name, f->default_text, f->help, f->changeable};
+    *out = (struct config_help){
+        .name = f->name, .default_text = f->default_text, .help = f->help, .changeable = f->changeable};
+    field_takes(f, out->takes, sizeof(out->takes));
     return true;
 }
 
@@ -137,40 +153,17 @@ bool name_is_safe(const char *name)
 
 /* ---- decoding ------------------------------------------------------------------------------------------------ */
 
-/* Insertions, deletions and replacements that turn a into b. Both are shorter than CONFIG_NAME. */
-static size_t edit_distance(const char *a, const char *b)
+static const char *field_name(size_t i)
 {
-    size_t row[CONFIG_NAME];
-    size_t b_len = strlen(b);
-    for (size_t j = 0; j <= b_len; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 0; a[i] != '\0'; i++) {
-        size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < b_len; j++) {
-            size_t best = diagonal + (a[i] != b[j]);
-            diagonal = row[j + 1];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            row[j + 1] = diagonal + 1 < best ? diagonal + 1 : best;
-        }
-    }
-    return row[b_len];
+    return i < FIELD_COUNT ? fields[i].name : NULL;
 }
 
 static tck_status_t unknown_key(const char *key, struct error *err)
 {
-    const char *nearest = NULL;
-    size_t nearest_distance = TYPO_DISTANCE + 1;
-    for (size_t i = 0; i < FIELD_COUNT && strlen(key) < CONFIG_NAME; i++) {
-        size_t distance = edit_distance(key, fields[i].name);
-        if (distance < nearest_distance) {
-            nearest_distance = distance;
-            nearest = fields[i].name;
-        }
-    }
+    const char *nearest = typo_nearest(key, field_name);
     if (nearest == NULL) {
-        return error_set(err, TCK_ERR_CONFIG, "%.*s: unknown key", CONFIG_NAME, key);
+        return error_set(err, TCK_ERR_CONFIG, "%.*s: unknown key; `tierckpt config` lists those there are", CONFIG_NAME,
+                         key);
     }
     return error_set(err, TCK_ERR_CONFIG, "%.*s: unknown key; did you mean %s?", CONFIG_NAME, key, nearest);
 }
@@ -183,7 +176,8 @@ static tck_status_t as_config_error(struct error *err)
     return TCK_ERR_CONFIG;
 }
 
-static tck_status_t apply_text(const char *text, size_t len, struct config *config, struct error *err)
+/* Relative paths begin at dir. */
+static tck_status_t apply_text(const char *text, size_t len, const char *dir, struct config *config, struct error *err)
 {
     json_t *json = NULL;
     tck_status_t status = json_parse(text, len, &json, err);
@@ -191,11 +185,11 @@ static tck_status_t apply_text(const char *text, size_t len, struct config *conf
         return status == TCK_ERR_PROTO ? as_config_error(err) : status;
     }
     if (!json_is_object(json)) {
-        status = error_set(err, TCK_ERR_CONFIG, "the configuration must be one JSON object");
+        status = error_set(err, TCK_ERR_CONFIG, "the configuration must be one JSON object: {\"save_dir\": ..., ...}");
     }
     for (const json_t *member = json_first(json); status == TCK_OK && member != NULL; member = json_next(member)) {
         const struct field *f = field_find(json_key(member));
-        status = f == NULL ? unknown_key(json_key(member), err) : field_decode(f, config, member, err);
+        status = f == NULL ? unknown_key(json_key(member), err) : field_decode(f, config, member, dir, err);
     }
     json_free(json);
     return status;
@@ -206,7 +200,7 @@ static tck_status_t read_file(const char *path, char **text_out, size_t *len_out
 {
     FILE *file = fopen(path, "re");
     if (file == NULL) {
-        return error_set(err, status_of_errno(errno), "open: %m");
+        return error_set(err, status_of_errno(errno), "cannot be opened: %m");
     }
     tck_status_t status = TCK_OK;
     char *text = malloc(CONFIG_FILE_MAX + 1);
@@ -214,9 +208,9 @@ static tck_status_t read_file(const char *path, char **text_out, size_t *len_out
     if (text == NULL) {
         status = error_set(err, TCK_ERR_NOMEM, "no memory to read it");
     } else if (ferror(file)) {
-        status = error_set(err, status_of_errno(errno), "read: %m");
+        status = error_set(err, status_of_errno(errno), "cannot be read: %m");
     } else if (len > CONFIG_FILE_MAX) {
-        status = error_set(err, TCK_ERR_CONFIG, "longer than %u bytes", CONFIG_FILE_MAX);
+        status = error_set(err, TCK_ERR_CONFIG, "is longer than %u bytes, which no configuration is", CONFIG_FILE_MAX);
     }
     fclose(file);
     if (status != TCK_OK) {
@@ -230,11 +224,15 @@ static tck_status_t read_file(const char *path, char **text_out, size_t *len_out
 
 static tck_status_t apply_file(const char *path, struct config *config, struct error *err)
 {
+    char dir[CONFIG_PATH];
     char *text = NULL;
     size_t len = 0;
-    tck_status_t status = read_file(path, &text, &len, err);
+    tck_status_t status = path_of_dir(path, dir, sizeof(dir), err);
     if (status == TCK_OK) {
-        status = apply_text(text, len, config, err);
+        status = read_file(path, &text, &len, err);
+    }
+    if (status == TCK_OK) {
+        status = apply_text(text, len, dir, config, err);
         free(text);
     }
     return status == TCK_OK ? TCK_OK : error_prefix(err, "%s", path);
@@ -249,7 +247,7 @@ static tck_status_t set_defaults(struct config *config, struct error *err)
         if (fields[i].default_text[0] == '\0') {
             continue; /* derived later, or empty */
         }
-        tck_status_t status = field_set(&fields[i], config, fields[i].default_text, err);
+        tck_status_t status = field_set(&fields[i], config, fields[i].default_text, NULL, err);
         if (status != TCK_OK) {
             return status;
         }
@@ -264,6 +262,25 @@ static const char *from_environment(const char *name)
     return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
+static tck_status_t derive_job(struct config *config, struct error *err)
+{
+    char job[CONFIG_NAME];
+    if (config->job[0] != '\0' || config->save_dir[0] == '\0') {
+        return TCK_OK;
+    }
+    config_job_of(config->save_dir, job);
+    return field_set(field_find("job"), config, job, NULL, err);
+}
+
+static void derive_run_id(struct config *config)
+{
+    const struct run_environment env = {from_environment("TORCHELASTIC_RUN_ID"), from_environment("SLURM_JOB_ID"),
+                                        from_environment("SLURM_STEP_ID")};
+    if (config->run_id[0] == '\0') {
+        config_run_id_of(&env, config->run_id);
+    }
+}
+
 static tck_status_t derive_node(struct config *config, struct error *err)
 {
     char host[CONFIG_PATH] = "";
@@ -272,7 +289,7 @@ static tck_status_t derive_node(struct config *config, struct error *err)
         if (gethostname(host, sizeof(host) - 1) != 0) {
             return error_set(err, TCK_ERR_CONFIG, "node: must be set, the host has no usable name: %m");
         }
-        tck_status_t status = field_set(field_find("node"), config, from_env != NULL ? from_env : host, err);
+        tck_status_t status = field_set(field_find("node"), config, from_env != NULL ? from_env : host, NULL, err);
         if (status != TCK_OK) {
             return error_prefix(err, "%s", from_env != NULL ? "$TIERCKPT_NODE" : "host name");
         }
@@ -297,7 +314,7 @@ static tck_status_t derive_runtime_dir(struct config *config, struct error *err)
     } else {
         snprintf(dir, sizeof(dir), "/tmp/tierckpt-%u", geteuid());
     }
-    return field_set(field_find("runtime_dir"), config, dir, err);
+    return field_set(field_find("runtime_dir"), config, dir, NULL, err);
 }
 
 /* Sets a path that was not given to <dir>/<job>/<rest>. */
@@ -310,7 +327,7 @@ static tck_status_t derive_path(struct config *config, const char *key, const ch
         return TCK_OK;
     }
     snprintf(path, sizeof(path), "%s/%s/%s", dir, config->job, rest);
-    return field_set(f, config, path, err);
+    return field_set(f, config, path, NULL, err);
 }
 
 static tck_status_t derive_paths(struct config *config, struct error *err)
@@ -340,10 +357,11 @@ static void derive_memory_cap(struct config *config)
 static tck_status_t check(const struct config *config, struct error *err)
 {
     if (config->save_dir[0] == '\0') {
-        return error_set(err, TCK_ERR_CONFIG, "save_dir: is required");
+        return error_set(err, TCK_ERR_CONFIG, "save_dir: is required: give a directory that all nodes of the job see");
     }
     if (config->peer_timeout_ms < 2 * config->heartbeat_ms) {
-        return error_set(err, TCK_ERR_CONFIG, "peer_timeout_ms: %u is less than twice heartbeat_ms (%u)",
+        return error_set(err, TCK_ERR_CONFIG,
+                         "peer_timeout_ms: %u is less than twice heartbeat_ms (%u): raise it, or lower heartbeat_ms",
                          config->peer_timeout_ms, config->heartbeat_ms);
     }
     return TCK_OK;
@@ -359,6 +377,34 @@ static void make_printable(struct error *err)
     }
 }
 
+/* Names, directories and memory, where nothing was said of them. */
+static tck_status_t derive(struct config *config, struct error *err)
+{
+    tck_status_t status = derive_job(config, err);
+    if (status == TCK_OK) {
+        status = derive_node(config, err);
+    }
+    if (status == TCK_OK) {
+        status = derive_runtime_dir(config, err);
+    }
+    if (status == TCK_OK && config->save_dir[0] != '\0') { /* else there is no job whose they are */
+        status = derive_paths(config, err);
+    }
+    derive_memory_cap(config);
+    derive_run_id(config);
+    return status;
+}
+
+static tck_status_t hand_out(tck_status_t status, const struct config *config, struct config *out, struct error *err)
+{
+    if (status == TCK_OK) {
+        *out = *config;
+    } else {
+        make_printable(err);
+    }
+    return status;
+}
+
 tck_status_t config_load(const char *file, const char *text, struct config *out, struct error *err)
 {
     struct config config;
@@ -367,27 +413,25 @@ tck_status_t config_load(const char *file, const char *text, struct config *out,
         status = apply_file(file, &config, err);
     }
     if (status == TCK_OK && text != NULL) {
-        status = apply_text(text, strlen(text), &config, err);
+        status = apply_text(text, strlen(text), NULL, &config, err);
     }
     if (status == TCK_OK) {
         status = check(&config, err);
     }
     if (status == TCK_OK) {
-        status = derive_node(&config, err);
+        status = derive(&config, err);
     }
+    return hand_out(status, &config, out, err);
+}
+
+tck_status_t config_defaults(struct config *out, struct error *err)
+{
+    struct config config;
+    tck_status_t status = set_defaults(&config, err);
     if (status == TCK_OK) {
-        status = derive_runtime_dir(&config, err);
+        status = derive(&config, err);
     }
-    if (status == TCK_OK) {
-        status = derive_paths(&config, err);
-    }
-    if (status == TCK_OK) {
-        derive_memory_cap(&config);
-        *out = config;
-    } else {
-        make_printable(err);
-    }
-    return status;
+    return hand_out(status, &config, out, err);
 }
 
 /* Tried on a copy first, and then only this member is written: other threads read the rest. */
@@ -398,14 +442,16 @@ static tck_status_t change_field(struct config *config, const char *key, const c
         return unknown_key(key, err);
     }
     if (!f->changeable) {
-        return error_set(err, TCK_ERR_CONFIG, "%s: cannot be changed while running", key);
+        return error_set(
+            err, TCK_ERR_CONFIG,
+            "%s: cannot be changed while the job runs: change its configuration file and start the job again", key);
     }
     struct config changed = *config;
-    tck_status_t status = field_set(f, &changed, value, err);
+    tck_status_t status = field_set(f, &changed, value, NULL, err);
     if (status == TCK_OK) {
         status = check(&changed, err);
     }
-    return status == TCK_OK ? field_set(f, config, value, err) : status;
+    return status == TCK_OK ? field_set(f, config, value, NULL, err) : status;
 }
 
 tck_status_t config_change(struct config *config, const char *key, const char *value, struct error *err)

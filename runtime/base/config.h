@@ -7,6 +7,7 @@
 
 #define CONFIG_NAME       64
 #define CONFIG_PATH       1024
+#define CONFIG_RUN        128
 #define CONFIG_COPIES_MAX 5 /* the own one and as many holders as the core keeps of a shard */
 
 /* Every so many steps, or every so many seconds; both 0: never. */
@@ -23,7 +24,8 @@ enum digest_place { DIGEST_HOST, DIGEST_DEVICE };
 enum storage_kind { STORAGE_POSIX, STORAGE_S3 /* refused: not in this version */ };
 
 struct config {
-    char job[CONFIG_NAME];             /* names directories and sockets: [A-Za-z0-9._-]+, not starting with a dot */
+    char job[CONFIG_NAME];             /* names directories and sockets: [A-Za-z0-9._-]+, not starting with a dot;
+                                          default: config_job_of(save_dir) */
     char node[CONFIG_NAME];            /* default: the host name */
     char domain[CONFIG_NAME];          /* failure domain of this node; default: the node's name */
     char runtime_dir[CONFIG_PATH];     /* sockets; default $XDG_RUNTIME_DIR/tierckpt or /tmp/tierckpt-<uid> */
@@ -47,7 +49,8 @@ struct config {
     uint32_t slots;            /* per shard: 2 or 3 */
     uint32_t copies;           /* of each shard in distinct domains, the own one included; 1: no replicas */
     uint32_t block_time_ms;    /* a save waits at most this long for the agent */
-    uint32_t linger_s;         /* an agent without trainers leaves after this */
+    uint32_t storage_timeout_ms;
+    uint32_t linger_s; /* an agent without trainers leaves after this */
     uint32_t heartbeat_ms;
     uint32_t peer_timeout_ms;    /* without a heartbeat for this long a node counts as lost */
     uint32_t version_timeout_ms; /* an undecided version is aborted after this */
@@ -59,16 +62,23 @@ struct config {
     enum on_node_loss on_node_loss;
     enum restore_spread restore_spread; /* who brings the twins of a rank what it has, after a recovery */
     uint32_t restore_spread_timeout_ms;
-    enum switch_state storage_verify;  /* a drain reads back what it wrote before it is published */
-    uint32_t scrub_interval_s;         /* each slot's digests are checked once in this time; 0: never */
-    uint32_t scrub_storage_interval_s; /* and this node's files of one published version; 0: never */
-    uint32_t log_level;                /* 0 error .. 3 debug */
+    enum switch_state storage_verify;     /* a drain reads back what it wrote before it is published */
+    uint32_t scrub_interval_s;            /* each slot's digests are checked once in this time; 0: never */
+    uint32_t scrub_storage_interval_s;    /* and this node's files of one published version; 0: never */
+    char run_id[CONFIG_RUN];              /* of the launcher: equal in a relaunch; "": not known */
+    enum switch_state accept_fresh_start; /* if what was saved is lost */
+    enum switch_state takeover;           /* begin although trainers of another run are alive */
+    uint32_t log_level;                   /* 0 error .. 3 debug */
 };
 
 /* Defaults, then the file (may be NULL), then the text (may be NULL), then checks of impossible combinations. An
  * unknown key, a wrong type or an impossible value is one TCK_ERR_CONFIG that names key and reason. Out is complete:
- * derived defaults (node, runtime_dir, ...) are filled in. */
+ * derived defaults (node, runtime_dir, ...) are filled in. Relative paths begin where the file lies, those of the text
+ * and of the environment at the working directory; path_absolute says what is refused. */
 must_check tck_status_t config_load(const char *file, const char *text, struct config *out, struct error *err);
+
+/* The same of no file and no text: what a job would have that says nothing, but for save_dir, which is empty. */
+must_check tck_status_t config_defaults(struct config *out, struct error *err);
 
 /* The effective configuration as a JSON object (config_load reads it back to the same). Caller frees. */
 json_t *config_json(const struct config *config);
@@ -81,6 +91,7 @@ must_check tck_status_t config_change(struct config *config, const char *key, co
 /* The table, for printing: i from 0 until false. */
 struct config_help {
     const char *name, *default_text, *help;
+    char takes[160]; /* which values: "a path", "2 to 3", "report, end_trainers" */
     bool changeable;
 };
 bool config_field(size_t i, struct config_help *out);

@@ -29,6 +29,17 @@ static tck_status_t exchange(int fd, const char *text, int answer_ms, json_t **o
     return status;
 }
 
+static tck_status_t no_agent(const struct config *config, tck_status_t status, struct error *err)
+{
+    if (status != TCK_ERR_NOENT) {
+        return error_prefix(err, "no agent of job %s answers on node %s", config->job, config->node);
+    }
+    return error_set(err, status,
+                     "no agent of job %s runs on node %s (nothing is in %s/%s/%s): the job was not started here, or "
+                     "its agent has left",
+                     config->job, config->node, config->runtime_dir, config->job, config->node);
+}
+
 tck_status_t control_ask(const struct config *config, const char *op, json_t *request, int answer_ms, json_t **out,
                          struct error *err)
 {
@@ -44,7 +55,7 @@ tck_status_t control_ask(const struct config *config, const char *op, json_t *re
     tck_status_t status = ipc_connect(path, &fd, err);
     if (status != TCK_OK) {
         free(text);
-        return error_prefix(err, "no agent of job %s answers on node %s", config->job, config->node);
+        return no_agent(config, status, err);
     }
     status = exchange(fd, text, answer_ms, out, err);
     close(fd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The types of configuration fields: one parser from text and one printer each. */
 #include "base/field.h"
+#include "base/path.h"
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SHOWN_MAX            64             /* bytes of a refused value in its error */
 #define NUMBER_TEXT          32             /* holds a number or an interval */
@@ -92,17 +92,6 @@ static bool parse_interval(const char *text, struct interval *out)
     return true;
 }
 
-static bool parse_path(const char *text, char *out, size_t cap)
-{
-    char here[CONFIG_PATH] = "";
-    bool relative = text[0] != '\0' && text[0] != '/';
-    if (relative && getcwd(here, sizeof(here)) == NULL) {
-        return false;
-    }
-    int len = snprintf(out, cap, "%s%s%s", here, relative ? "/" : "", text);
-    return len >= 0 && (size_t)len < cap;
-}
-
 static const struct word *word_find(const struct field *f, const char *text)
 {
     for (const struct word *word = f->words; word->text != NULL; word++) {
@@ -151,12 +140,12 @@ static tck_status_t set_text(const struct field *f, const char *text, char *at, 
     return TCK_OK;
 }
 
-static tck_status_t set_path(const struct field *f, const char *text, char *at, struct error *err)
+static tck_status_t set_path(const struct field *f, const char *text, const char *dir, char *at, struct error *err)
 {
     char path[CONFIG_PATH];
-    if (!parse_path(text, path, sizeof(path))) {
-        return error_set(err, TCK_ERR_CONFIG, "%s: \"%.*s...\" as an absolute path is longer than %d bytes", f->name,
-                         SHOWN_MAX, text, CONFIG_PATH - 1);
+    tck_status_t status = path_absolute(text, dir, path, sizeof(path), err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "%s", f->name);
     }
     put_text(at, f->cap, path);
     return TCK_OK;
@@ -213,7 +202,7 @@ static tck_status_t set_word(const struct field *f, const char *text, uint32_t *
     return TCK_OK;
 }
 
-tck_status_t field_set(const struct field *f, void *base, const char *text, struct error *err)
+tck_status_t field_set(const struct field *f, void *base, const char *text, const char *dir, struct error *err)
 {
     void *at = (char *)base + f->offset;
     switch (f->type) {
@@ -222,7 +211,7 @@ tck_status_t field_set(const struct field *f, void *base, const char *text, stru
     case FIELD_TEXT:
         return set_text(f, text, at, err);
     case FIELD_PATH:
-        return set_path(f, text, at, err);
+        return set_path(f, text, dir, at, err);
     case FIELD_NUMBER:
         return set_number(f, text, at, err);
     case FIELD_BYTES:
@@ -249,6 +238,24 @@ static const struct {
     [FIELD_WORD] = {false, true, "a text"},
 };
 
+void field_takes(const struct field *f, char *out, size_t cap)
+{
+    static const char *const words[] = {
+        [FIELD_NAME] = "a name",
+        [FIELD_TEXT] = "a text",
+        [FIELD_PATH] = "a path",
+        [FIELD_BYTES] = "bytes, \"64GiB\"",
+        [FIELD_INTERVAL] = "steps, \"30s\", \"off\"",
+    };
+    if (f->type == FIELD_NUMBER) {
+        snprintf(out, cap, "%u to %u", f->min, f->max);
+    } else if (f->type == FIELD_WORD) {
+        list_words(f, out, cap);
+    } else {
+        snprintf(out, cap, "%s", words[f->type]);
+    }
+}
+
 static tck_status_t wrong_type(const struct field *f, const json_t *value, struct error *err)
 {
     char *shown = json_print(value, false);
@@ -258,19 +265,19 @@ static tck_status_t wrong_type(const struct field *f, const json_t *value, struc
     return status;
 }
 
-tck_status_t field_decode(const struct field *f, void *base, const json_t *value, struct error *err)
+tck_status_t field_decode(const struct field *f, void *base, const json_t *value, const char *dir, struct error *err)
 {
     const char *text = json_str(value);
     char digits[NUMBER_TEXT];
     uint64_t number;
     if (text != NULL) {
-        return type_json[f->type].text ? field_set(f, base, text, err) : wrong_type(f, value, err);
+        return type_json[f->type].text ? field_set(f, base, text, dir, err) : wrong_type(f, value, err);
     }
     if (!type_json[f->type].number || !json_u64(value, &number)) {
         return wrong_type(f, value, err);
     }
     snprintf(digits, sizeof(digits), "%" PRIu64, number);
-    return field_set(f, base, digits, err);
+    return field_set(f, base, digits, dir, err);
 }
 
 static bool add_interval(json_t *json, const char *name, const struct interval *interval)

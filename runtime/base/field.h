@@ -10,7 +10,7 @@
 enum field_type {
     FIELD_NAME,     /* char[CONFIG_NAME], name_is_safe */
     FIELD_TEXT,     /* char[cap] */
-    FIELD_PATH,     /* char[CONFIG_PATH], made absolute */
+    FIELD_PATH,     /* char[CONFIG_PATH], made absolute by path_absolute */
     FIELD_NUMBER,   /* uint32_t from min to max */
     FIELD_BYTES,    /* uint64_t, also as "64GiB" */
     FIELD_INTERVAL, /* struct interval */
@@ -34,9 +34,13 @@ struct field {
 };
 
 /* Each error is one TCK_ERR_CONFIG line with the field's name, the reason and the value; the field is unchanged then.
- */
-must_check tck_status_t field_set(const struct field *f, void *base, const char *text, struct error *err);
-must_check tck_status_t field_decode(const struct field *f, void *base, const json_t *value, struct error *err);
+ * Relative paths begin at dir (NULL: the working directory). */
+must_check tck_status_t field_set(const struct field *f, void *base, const char *text, const char *dir,
+                                  struct error *err);
+must_check tck_status_t field_decode(const struct field *f, void *base, const json_t *value, const char *dir,
+                                     struct error *err);
+/* Which values it takes, in words. */
+void field_takes(const struct field *f, char *out, size_t cap);
 /* Adds the value under the field's name; false if out of memory. */
 bool field_add(json_t *object, const struct field *f, const void *base);
 

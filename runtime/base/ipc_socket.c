@@ -2,6 +2,7 @@
  * Where agent and client meet: the private directory, the socket in it, and who may be on the other end. Sockets are
  * bound and connected through /proc/self/fd/<directory>, because a socket address holds only 108 bytes of path. */
 #include "base/ipc.h"
+#include "base/safe_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,31 +14,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#define DIR_MODE 0700
-
-/* mkdir -p, the last component included. */
-static tck_status_t make_dirs(const char *dir, struct error *err)
-{
-    char path[PATH_MAX];
-    size_t len = strlen(dir);
-
-    if (len == 0 || len >= sizeof(path)) {
-        return error_set(err, TCK_ERR_INVAL, "socket directory with a path of %zu bytes", len);
-    }
-    memcpy(path, dir, len + 1);
-    for (size_t i = 1; i <= len; i++) {
-        if (dir[i] != '/' && dir[i] != '\0') {
-            continue;
-        }
-        path[i] = '\0';
-        if (mkdir(path, DIR_MODE) < 0 && errno != EEXIST) {
-            return error_set(err, status_of_errno(errno), "make directory %s: %m", path);
-        }
-        path[i] = dir[i];
-    }
-    return TCK_OK;
-}
 
 static tck_status_t check_private(const char *dir, int dir_fd, struct error *err)
 {
@@ -58,13 +34,14 @@ static tck_status_t check_private(const char *dir, int dir_fd, struct error *err
 
 tck_status_t ipc_open_dir(const char *dir, int *fd_out, struct error *err)
 {
-    tck_status_t status = make_dirs(dir, err);
-    int fd;
+    int path_fd, fd;
+    tck_status_t status = safe_dir_open(dir, true, &path_fd, err);
 
     if (status != TCK_OK) {
         return status;
     }
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    fd = openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    close(path_fd);
     if (fd < 0) {
         return error_set(err, status_of_errno(errno), "open socket directory %s: %m", dir);
     }
@@ -296,7 +273,6 @@ static tck_status_t open_parent(const char *path, const char *name, int *fd_out,
 {
     char dir[PATH_MAX] = ".";
     size_t len = (size_t)(name - path);
-    int fd;
 
     if (len >= sizeof(dir)) {
         return error_set(err, TCK_ERR_INVAL, "path of %zu bytes", len);
@@ -305,12 +281,7 @@ static tck_status_t open_parent(const char *path, const char *name, int *fd_out,
         memcpy(dir, path, len);
         dir[len] = '\0';
     }
-    fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return error_set(err, status_of_errno(errno), "open its directory: %m");
-    }
-    *fd_out = fd;
-    return TCK_OK;
+    return safe_dir_open(dir, false, fd_out, err);
 }
 
 tck_status_t ipc_connect(const char *path, int *fd_out, struct error *err)

@@ -58,7 +58,8 @@ static tck_status_t refuse_duplicates(const cJSON *root, struct error *err)
             return error_set(err, TCK_ERR_NOMEM, "out of memory while reading JSON");
         }
         if (duplicate != NULL) {
-            return error_set(err, TCK_ERR_PROTO, "key \"%s\" stands twice in one JSON object", duplicate);
+            return error_set(err, TCK_ERR_PROTO, "key \"%s\" stands twice in one JSON object: keep one of them",
+                             duplicate);
         }
         if (item->child != NULL) {
             rest[depth++] = item->child;
@@ -67,14 +68,63 @@ static tck_status_t refuse_duplicates(const cJSON *root, struct error *err)
     return TCK_OK;
 }
 
+/* The character before p that is no white space; '\0' if there is none. */
+static char before(const char *text, const char *p)
+{
+    while (p > text && strchr(" \t\r\n", p[-1]) != NULL) {
+        p--;
+    }
+    return (char)(p > text ? p[-1] : '\0');
+}
+
+/* Where the fault is. cJSON gives up one character after what should have been the quote that a key begins with. */
+static const char *fault_at(const char *text, const char *end)
+{
+    if (end == text || strchr(" \t\r\n0123456789,:{[", end[-1]) != NULL) {
+        return end;
+    }
+    char last = before(text, end - 1);
+    bool opens = last == '{' && end[-1] != '}';
+    return opens || last == ',' || (last == ':' && end[-1] == '"') ? end - 1 : end;
+}
+
+/* What people write that JSON does not have; "" if it is something else. */
+static const char *syntax_hint(const char *text, const char *at)
+{
+    char last = before(text, at);
+    switch (*at) {
+    case '\0':
+        return ": the text ends before it is complete";
+    case '}':
+    case ']':
+        return last == ',' ? ": there is a comma before the closing bracket" : "";
+    case '\'':
+        return ": texts stand in double quotes";
+    case '#':
+    case '/':
+        return ": JSON has no comments";
+    case '"':
+        return strchr(",{[:", last) == NULL ? ": a comma or a colon is missing before it"
+                                            : ": the text that begins there is not closed";
+    case 'T':
+    case 'F':
+    case 'N':
+        return ": JSON knows true, false and null";
+    default:
+        return last == '{' || last == ',' ? ": a key stands in double quotes" : "";
+    }
+}
+
 static tck_status_t syntax_error(const char *text, const char *end, struct error *err)
 {
+    const char *at = fault_at(text, end);
     size_t line = 1, column = 1;
-    for (const char *p = text; p < end; p++) {
+    for (const char *p = text; p < at; p++) {
         column = *p == '\n' ? 1 : column + 1;
         line += *p == '\n';
     }
-    return error_set(err, TCK_ERR_PROTO, "not valid JSON at line %zu, column %zu", line, column);
+    return error_set(err, TCK_ERR_PROTO, "not valid JSON at line %zu, column %zu%s", line, column,
+                     syntax_hint(text, at));
 }
 
 tck_status_t json_parse(const char *text, size_t len, json_t **out, struct error *err)
@@ -83,7 +133,7 @@ tck_status_t json_parse(const char *text, size_t len, json_t **out, struct error
         return error_set(err, TCK_ERR_PROTO, "JSON text of %zu bytes is over the limit of %u", len, JSON_MAX_BYTES);
     }
     if (len == 0) { /* text may be NULL */
-        return error_set(err, TCK_ERR_PROTO, "no JSON text at all");
+        return error_set(err, TCK_ERR_PROTO, "is empty: there is no JSON text");
     }
     if (memchr(text, '\0', len) != NULL) {
         return error_set(err, TCK_ERR_PROTO, "JSON text has a NUL byte");

@@ -23,19 +23,47 @@
 #define LOG_LINE_BYTES (LOG_NAME_BYTES + 64 + LOG_TEXT_BYTES * ESCAPE_BYTES)
 
 struct sink {
-    atomic_int max; /* level, LOG_OFF if closed; read without the lock so that a silent log costs nothing */
-    pthread_mutex_t lock;
-    int fd; /* under lock, as the name */
+    atomic_int max; /* the higher level of the two, LOG_OFF if there is neither file nor function; read without the lock
+                       so that a silent log costs nothing */
+    pthread_mutex_t lock; /* of all below */
+    int fd, fd_max;
     char name[LOG_NAME_BYTES];
+    log_line_fn *fn;
+    void *ctx;
+    int fn_max;
 };
 
-static struct sink sink = {.max = LOG_OFF, .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+static struct sink sink = {
+    .max = LOG_OFF, .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .fd_max = LOG_OFF, .fn_max = LOG_OFF};
 
 static const char *level_name(enum log_level level)
 {
     static const char *const names[] = {"error", "warn", "info", "debug"};
 
     return names[level];
+}
+
+/* With the lock held. */
+static void note_max(void)
+{
+    int max = sink.fd_max > sink.fn_max ? sink.fd_max : sink.fn_max;
+
+    atomic_store_explicit(&sink.max, max, memory_order_relaxed);
+}
+
+void log_after_fork(void)
+{
+    pthread_mutex_init(&sink.lock, NULL);
+}
+
+void log_hand(log_line_fn *fn, void *ctx, enum log_level max)
+{
+    pthread_mutex_lock(&sink.lock);
+    sink.fn = fn;
+    sink.ctx = ctx;
+    sink.fn_max = fn == NULL ? LOG_OFF : (int)max;
+    note_max();
+    pthread_mutex_unlock(&sink.lock);
 }
 
 /* Takes over fd (-1: none) and closes the one before. */
@@ -46,8 +74,9 @@ static void sink_replace(int fd, int max, const char *name)
     pthread_mutex_lock(&sink.lock);
     old = sink.fd;
     sink.fd = fd;
+    sink.fd_max = max;
     snprintf(sink.name, sizeof(sink.name), "%s", name);
-    atomic_store_explicit(&sink.max, max, memory_order_relaxed);
+    note_max();
     pthread_mutex_unlock(&sink.lock);
     if (old >= 0) {
         close(old);
@@ -65,7 +94,11 @@ tck_status_t log_open(const char *path, enum log_level max, const char *name, st
     if (strcmp(path, "-") == 0) {
         fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     } else {
-        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0600);
+    }
+    if (fd < 0 && errno == ELOOP) {
+        return error_set(err, TCK_ERR_DENIED,
+                         "log file %s is a symbolic link: name the file itself, or - for standard error", path);
     }
     if (fd < 0) {
         return error_set(err, status_of_errno(errno), "open log file %s: %m", path);
@@ -114,19 +147,26 @@ static size_t put_text(char *out, const char *text)
     return len;
 }
 
-static void sink_write(enum log_level level, const char *text)
+static void write_line(enum log_level level, const char *text)
 {
     char line[LOG_LINE_BYTES];
-    size_t len;
+    size_t len = put_head(line, sizeof(line), level, sink.name);
 
+    len += put_text(line + len, text);
+    line[len++] = '\n';
+    if (write(sink.fd, line, len) < 0) {
+        /* nowhere to report it */
+    }
+}
+
+static void sink_write(enum log_level level, const char *text)
+{
     pthread_mutex_lock(&sink.lock);
-    if (sink.fd >= 0) {
-        len = put_head(line, sizeof(line), level, sink.name);
-        len += put_text(line + len, text);
-        line[len++] = '\n';
-        if (write(sink.fd, line, len) < 0) {
-            /* nowhere to report it */
-        }
+    if (sink.fd >= 0 && (int)level <= sink.fd_max) {
+        write_line(level, text);
+    }
+    if (sink.fn != NULL && (int)level <= sink.fn_max) {
+        sink.fn(sink.ctx, level, text);
     }
     pthread_mutex_unlock(&sink.lock);
 }

@@ -6,6 +6,7 @@
 
 #define SEGMENT_BYTES  (16 + 8 + 4 + 4 + 1) /* encoded */
 #define RESTORED_BYTES (4 + 1 + 16)
+#define AGENT_BYTES    (2 + 1 + 8)
 
 /* A count of entries that must follow, entry_bytes each. */
 static uint32_t read_count(struct reader *r, size_t entry_bytes)
@@ -51,6 +52,10 @@ void msg_hello_encode(const struct msg_hello *m, struct writer *w)
     write_u8(w, m->returning);
     write_u64(w, m->term);
     write_bytes(w, m->proof, MAC_BYTES);
+    write_str(w, m->run_id);
+    write_u8(w, m->takeover);
+    write_u32(w, m->settings_len);
+    write_bytes(w, m->settings, m->settings_len);
 }
 
 static bool hello_is_valid(const struct msg_hello *m)
@@ -72,6 +77,10 @@ tck_status_t msg_hello_decode(const void *payload, size_t len, struct msg_hello 
     m.returning = read_bool(&r);
     m.term = read_u64(&r);
     const void *proof = read_bytes(&r, MAC_BYTES);
+    read_str(&r, m.run_id, sizeof(m.run_id));
+    m.takeover = read_bool(&r);
+    m.settings_len = read_u32(&r);
+    m.settings = read_bytes(&r, m.settings_len);
     if (proof == NULL || !reader_done(&r) || !hello_is_valid(&m)) {
         return TCK_ERR_PROTO;
     }
@@ -130,6 +139,45 @@ tck_status_t msg_term_decode(const void *payload, size_t len, struct msg_term *o
     struct msg_term m = {.seq = read_u32(&r)};
     m.term = read_u64(&r);
     if (!reader_done(&r)) {
+        return TCK_ERR_PROTO;
+    }
+    *out = m;
+    return TCK_OK;
+}
+
+void msg_claim_encode(const struct msg_claim *m, struct writer *w)
+{
+    write_u32(w, m->seq);
+    write_u64(w, m->at_least);
+    write_u64(w, m->after);
+    write_u32(w, m->count);
+    for (uint32_t i = 0; i < m->count; i++) {
+        write_str(w, m->agents[i].node);
+        write_u64(w, m->agents[i].agent_id);
+    }
+}
+
+tck_status_t msg_claim_decode(const void *payload, size_t len, struct msg_claim *out)
+{
+    struct reader r = reader_of(payload, len);
+    struct msg_claim m = {.seq = read_u32(&r)};
+    m.at_least = read_u64(&r);
+    m.after = read_u64(&r);
+    m.count = read_u32(&r);
+    if (m.count > WORLD_RANKS_MAX || m.count > reader_left(&r) / AGENT_BYTES) {
+        return TCK_ERR_PROTO;
+    }
+    m.agents = new_array(m.count, sizeof(*m.agents));
+    if (m.agents == NULL) {
+        return TCK_ERR_NOMEM;
+    }
+    for (uint32_t i = 0; i < m.count; i++) {
+        read_str(&r, m.agents[i].node, sizeof(m.agents[i].node));
+        m.agents[i].agent_id = read_u64(&r);
+        r.failed |= !name_is_safe(m.agents[i].node);
+    }
+    if (!reader_done(&r)) {
+        free(m.agents);
         return TCK_ERR_PROTO;
     }
     *out = m;
@@ -361,6 +409,7 @@ void msg_restored_encode(const struct msg_restored *m, struct writer *w)
     write_version(w, m->version);
     write_u64(w, m->newest_step);
     write_u8(w, m->other_layout);
+    write_str(w, m->passed_over);
     write_u32(w, m->count);
     for (uint32_t i = 0; i < m->count; i++) {
         write_u32(w, m->shards[i].slot);
@@ -376,6 +425,7 @@ tck_status_t msg_restored_decode(const void *payload, size_t len, struct msg_res
     m.version = read_version(&r);
     m.newest_step = read_u64(&r);
     m.other_layout = read_bool(&r);
+    read_str(&r, m.passed_over, sizeof(m.passed_over));
     m.count = read_count(&r, RESTORED_BYTES);
     m.shards = new_array(m.count, sizeof(*m.shards));
     if (m.shards == NULL) {
@@ -417,6 +467,7 @@ void msg_detach_encode(const struct msg_detach *m, struct writer *w)
 {
     write_u32(w, m->seq);
     write_u8(w, m->job_done);
+    write_u8(w, m->last_failed);
 }
 
 tck_status_t msg_detach_decode(const void *payload, size_t len, struct msg_detach *out)
@@ -424,6 +475,7 @@ tck_status_t msg_detach_decode(const void *payload, size_t len, struct msg_detac
     struct reader r = reader_of(payload, len);
     struct msg_detach m = {.seq = read_u32(&r)};
     m.job_done = read_bool(&r);
+    m.last_failed = read_bool(&r);
     if (!reader_done(&r)) {
         return TCK_ERR_PROTO;
     }

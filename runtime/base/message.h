@@ -7,21 +7,23 @@
 
 #include "base/layout.h"
 #include "base/secret.h"
+#include "base/trouble.h"
 #include "base/world.h"
 
 /* Beside the socket: */
-#define AGENT_ERROR_FILE "agent.error" /* while the agent does not start: why not */
-#define AGENT_LOCK_FILE  "agent.lock"  /* held by the agent */
-#define KEEPER_LOCK_FILE "keeper.lock" /* held by its keeper */
+#define AGENT_ERROR_FILE  "agent.error"  /* while the agent does not start: why not */
+#define AGENT_LOCK_FILE   "agent.lock"   /* held by the agent */
+#define KEEPER_LOCK_FILE  "keeper.lock"  /* held by its keeper */
+#define KEEPER_WAITS_FILE "keeper.waits" /* while its keeper waits for it to start: JSON */
 
-#define MESSAGE_FORMAT     6
+#define MESSAGE_FORMAT     7
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
 #define MESSAGE_SLOTS_MAX  16   /* slots of one shard; slot numbers are the receiver's to check */
 
 enum message_type {
     /* client -> agent */
     MSG_HELLO = 1,    /* struct msg_hello                       -> MSG_WELCOME or MSG_ERROR */
-    MSG_CLAIM_TERM,   /* struct msg_term: at least this term    -> MSG_TERM (the claimed one) or MSG_ERROR */
+    MSG_CLAIM_TERM,   /* struct msg_claim                       -> MSG_TERM (the claimed one) or MSG_ERROR */
     MSG_JOIN,         /* world without shards (world_encode)    -> MSG_OK or MSG_ERROR */
     MSG_REGISTER,     /* world with shards                      -> MSG_SEGMENTS or MSG_ERROR */
     MSG_SEGMENT_GET,  /* struct msg_segment_get                 -> MSG_SEGMENT with the data and meta fds */
@@ -48,6 +50,13 @@ enum message_type {
     MSG_CONTROL_REPLY,
 };
 
+/* The trainer that has claimed a term. */
+struct claimer {
+    char node[CONFIG_NAME];
+    uint32_t pid;
+    uint64_t wall_ms;
+};
+
 /* Shared page between one client and its agent (fd in MSG_WELCOME): read and written without a system call, all fields
  * with atomic loads and stores (relaxed for counters, release/acquire for targets). */
 struct board {
@@ -63,9 +72,17 @@ struct board {
     _Atomic uint64_t failed_step; /* newest refused or aborted */
     _Atomic uint64_t lost_node;   /* 1 + its number in the world: without it nothing commits; 0: none is known of */
     _Atomic uint64_t agent_beat;  /* grows while the agent's loop turns */
+    _Atomic uint64_t over_term;   /* a newer term than this trainer's: it can save nothing any more; 0: none */
+    _Atomic uint32_t over_told;   /* 1: by whom that term was claimed stands in over_by; written once, before this */
+    struct claimer over_by;
     /* written by the client */
     _Atomic uint64_t current_step;
     _Atomic uint64_t step_ns; /* smoothed time of a step */
+    /* written by the agent, too */
+    _Atomic uint64_t shards_short;   /* shards of this term with fewer copies in distinct domains than configured */
+    _Atomic uint64_t copies_missing; /* of the committed version, on this node */
+    struct trouble_board storage_trouble;
+    _Atomic uint64_t decided_below; /* every lower step of this term is decided; written after the steps above */
 };
 
 struct msg_seq {
@@ -78,6 +95,10 @@ struct msg_hello {
     bool returning;           /* this client knew this agent before it restarted */
     uint64_t term;            /* of its world, if returning */
     uint8_t proof[MAC_BYTES]; /* secret_mac(secret, "client", job) if the config names a token_file, else zeros */
+    char run_id[CONFIG_RUN];
+    bool takeover;
+    uint32_t settings_len;
+    const char *settings; /* config_settings as text, no NUL; in the decoder's payload */
 };
 
 struct msg_welcome {
@@ -88,6 +109,19 @@ struct msg_welcome {
 struct msg_term {
     uint32_t seq;
     uint64_t term;
+};
+
+/* An agent of the world that is about to be formed. */
+struct claim_agent {
+    char node[CONFIG_NAME];
+    uint64_t agent_id;
+};
+
+struct msg_claim {
+    uint32_t seq, count;
+    uint64_t at_least;          /* the term to claim */
+    uint64_t after;             /* the claimer's own term, and none but this may have been the last; 0: it starts */
+    struct claim_agent *agents; /* freed by the receiver */
 };
 
 struct msg_world {
@@ -163,7 +197,8 @@ struct msg_restored {
     struct version version;
     uint64_t newest_step;
     bool other_layout;
-    struct restored_shard *shards; /* freed by the receiver */
+    char passed_over[PASSED_TEXT_BYTES]; /* "", or which newer version is not restored, and why */
+    struct restored_shard *shards;       /* freed by the receiver */
 };
 
 struct msg_version {
@@ -174,6 +209,7 @@ struct msg_version {
 struct msg_detach {
     uint32_t seq;
     bool job_done;
+    bool last_failed; /* the last step did not come to storage: memory is kept all the same */
 };
 
 struct msg_error {
@@ -190,6 +226,7 @@ MESSAGE_CODEC(seq);
 MESSAGE_CODEC(hello);
 MESSAGE_CODEC(welcome);
 MESSAGE_CODEC(term);
+MESSAGE_CODEC(claim);
 MESSAGE_CODEC(world);
 MESSAGE_CODEC(segments);
 MESSAGE_CODEC(segment_get);

@@ -11,6 +11,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define SPARES_MAX 28 /* threads beside those that a pool begins with */
+
 struct job {
     pool_work_fn *work;
     pool_done_fn *done;
@@ -31,7 +33,7 @@ struct pool {
     bool stopping;             /* under lock, as the two queues */
     struct job_queue waiting;  /* for a thread */
     struct job_queue finished; /* for the loop */
-    int thread_count;
+    int thread_count, thread_cap;
     pthread_t threads[];
 };
 
@@ -137,19 +139,26 @@ static void stop_threads(struct pool *pool)
     }
 }
 
-/* Signals stay with the threads that the process has for them. */
-static tck_status_t start_threads(struct pool *pool, int threads, struct error *err)
+/* Signals stay with the threads that the process has for them. The number of an error, 0: started. */
+static int start_thread(struct pool *pool)
 {
     sigset_t all, before;
-    int rc = 0;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (rc == 0 && pool->thread_count < threads) {
-        rc = pthread_create(&pool->threads[pool->thread_count], NULL, run_thread, pool);
-        pool->thread_count += rc == 0;
-    }
+    int rc = pthread_create(&pool->threads[pool->thread_count], NULL, run_thread, pool);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pool->thread_count += rc == 0;
+    return rc;
+}
+
+static tck_status_t start_threads(struct pool *pool, int threads, struct error *err)
+{
+    int rc = 0;
+
+    while (rc == 0 && pool->thread_count < threads) {
+        rc = start_thread(pool);
+    }
     if (rc != 0) {
         errno = rc;
         error_set(err, status_of_errno(rc), "start pool thread %d of %d: %m", pool->thread_count + 1, threads);
@@ -157,6 +166,11 @@ static tck_status_t start_threads(struct pool *pool, int threads, struct error *
         return status_of_errno(rc);
     }
     return TCK_OK;
+}
+
+bool pool_grow(struct pool *pool)
+{
+    return pool->thread_count < pool->thread_cap && start_thread(pool) == 0;
 }
 
 static tck_status_t watch_finished(struct pool *pool, struct loop *loop, struct error *err)
@@ -190,10 +204,11 @@ tck_status_t pool_new(struct loop *loop, int threads, struct pool **out, struct 
     if (threads < 1) {
         return error_set(err, TCK_ERR_INVAL, "a pool of %d threads", threads);
     }
-    pool = calloc(1, sizeof(*pool) + (size_t)threads * sizeof(pool->threads[0]));
+    pool = calloc(1, sizeof(*pool) + (size_t)(threads + SPARES_MAX) * sizeof(pool->threads[0]));
     if (pool == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "allocate a pool of %d threads", threads);
     }
+    pool->thread_cap = threads + SPARES_MAX;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work_or_stop, NULL);
     queue_init(&pool->waiting);

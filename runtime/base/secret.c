@@ -102,7 +102,7 @@ static tck_status_t open_private(int dir_fd, const char *path, int flags, int *f
     /* Non-blocking, so that a pipe in the file's place is refused by the check and not waited for. */
     int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
     if (fd < 0) {
-        return error_set(err, status_of_errno(errno), "secret file %s: open: %m", path);
+        return error_set(err, status_of_errno(errno), "secret file %s cannot be opened: %m", path);
     }
     tck_status_t status = check_private(fd, path, err);
     if (status != TCK_OK) {
@@ -155,30 +155,63 @@ tck_status_t secret_load(const char *path, struct secret *out, struct error *err
     return status;
 }
 
-static tck_status_t read_made(int dir_fd, const char *name, struct secret *out, struct error *err)
+/* What a file that we made holds; one more byte, to notice a longer one. */
+struct line {
+    char text[HEX_LINE_BYTES + 1];
+    size_t len;
+};
+
+static tck_status_t read_line(int dir_fd, const char *name, struct line *out, struct error *err)
 {
-    char line[HEX_LINE_BYTES + 1]; /* one more byte, to notice a longer file */
-    struct secret secret;
-    size_t len = 0, decoded = 0;
     int fd = -1;
+    *out = (struct line){0};
     tck_status_t status = open_private(dir_fd, name, O_NOFOLLOW, &fd, err);
+    return status == TCK_OK ? read_and_close(fd, name, out->text, sizeof(out->text), &out->len, err) : status;
+}
+
+/* Nothing in the file tells a wrong bit, and an agent with another secret could talk to no other one, so it is read
+ * twice. */
+static tck_status_t read_line_twice(int dir_fd, const char *name, struct line *out, struct error *err)
+{
+    struct line again;
+    tck_status_t status = read_line(dir_fd, name, out, err);
     if (status == TCK_OK) {
-        status = read_and_close(fd, name, line, sizeof(line), &len, err);
+        status = read_line(dir_fd, name, &again, err);
+        if (status == TCK_OK && (again.len != out->len || memcmp(again.text, out->text, out->len) != 0)) {
+            status = error_set(err, TCK_ERR_CORRUPT,
+                               "secret file %s: two reads of it differ: storage returns damaged data", name);
+        }
+        OPENSSL_cleanse(&again, sizeof(again));
     }
-    if (status != TCK_OK) {
-        return status;
-    }
-    bool whole = len == HEX_LINE_BYTES && line[HEX_LINE_BYTES - 1] == '\n';
-    line[HEX_LINE_BYTES - 1] = '\0';
-    if (whole && OPENSSL_hexstr2buf_ex(secret.bytes, SECRET_BYTES, &decoded, line, '\0') == 1 &&
+    return status;
+}
+
+static tck_status_t decode_line(struct line *line, const char *name, struct secret *out, struct error *err)
+{
+    struct secret secret;
+    size_t decoded = 0;
+    tck_status_t status = TCK_OK;
+    bool whole = line->len == HEX_LINE_BYTES && line->text[HEX_LINE_BYTES - 1] == '\n';
+    line->text[HEX_LINE_BYTES - 1] = '\0';
+    if (whole && OPENSSL_hexstr2buf_ex(secret.bytes, SECRET_BYTES, &decoded, line->text, '\0') == 1 &&
         decoded == SECRET_BYTES) {
         *out = secret;
     } else {
         status = error_set(err, TCK_ERR_CORRUPT, "secret file %s: is not the %d hex digits and newline that we write",
                            name, 2 * SECRET_BYTES);
     }
-    OPENSSL_cleanse(line, sizeof(line));
     secret_wipe(&secret);
+    return status;
+}
+
+static tck_status_t read_made(int dir_fd, const char *name, struct secret *out, struct error *err)
+{
+    struct line line;
+    tck_status_t status = read_line_twice(dir_fd, name, &line, err);
+    if (status == TCK_OK) {
+        status = decode_line(&line, name, out, err);
+    }
+    OPENSSL_cleanse(&line, sizeof(line));
     return status;
 }
 

@@ -50,6 +50,16 @@ static inline bool hash128_is(struct hash128 a, struct hash128 b)
     return a.hi == b.hi && a.lo == b.lo;
 }
 
+#define PASSED_TEXT_BYTES 256 /* of what is said of a newer version that is not restored */
+
+/* What stands below a published version's name, from what can be used to what cannot. */
+enum standing {
+    STANDING_GOOD,       /* a valid manifest, and its files are there with their sizes */
+    STANDING_UNREADABLE, /* it cannot be read now, which may pass: nothing is known of it */
+    STANDING_FOREIGN,    /* of a format that this build does not read */
+    STANDING_DAMAGED,    /* its content proves that it is not whole */
+};
+
 /* Where a restored shard comes from, by rising cost. */
 enum source_kind { SOURCE_LOCAL, SOURCE_TWIN, SOURCE_PEER, SOURCE_STORAGE, SOURCE_KINDS };
 

@@ -18,6 +18,12 @@ struct node_info {
     uint64_t agent_id; /* random per agent process group; survives an agent's restart, not a keeper's end */
 };
 
+/* A node that took part in a term: this one, or a later one if it did so again. */
+struct known_node {
+    struct node_info node;
+    uint64_t term;
+};
+
 /* What one rank tells at attach: fixed size, ready for an allgather. */
 struct rank_hello {
     struct node_info node;

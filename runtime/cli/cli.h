@@ -19,12 +19,14 @@ struct cli_export {
 };
 
 struct cli {
-    const char *config_file; /* that config was read from; NULL: there is none */
     struct cli_export export;
     struct config config;
+    bool configured; /* config is a job's; else it has the defaults alone */
     bool json;
     bool dry_run;
     bool wait;
+    bool markdown;
+    bool force;
     uint32_t keep;
     bool keep_given;
     uint64_t step; /* TCK_NEWEST: none given */
@@ -40,7 +42,9 @@ int cli_plan(const struct cli *cli);
 int cli_verify(const struct cli *cli);
 int cli_drain(const struct cli *cli);
 int cli_prune(const struct cli *cli);
+int cli_forget(const struct cli *cli);
 int cli_config(const struct cli *cli);
+int cli_stop(const struct cli *cli);
 int cli_doctor(const struct cli *cli);
 int cli_export(const struct cli *cli);
 
@@ -49,8 +53,12 @@ int cli_fail(const struct cli *cli, const struct error *err);
 /* Prints the object with --json and returns true; else false. */
 bool cli_json(const struct cli *cli, const json_t *json);
 
+/* Asks the agent; the request is taken over. An answer that is "ok", or NULL after the error was printed. */
+json_t *cli_ask(const struct cli *cli, const char *op, json_t *request);
+
 /* text.c */
 void text_bytes(uint64_t bytes, char *out, size_t cap);          /* "1.5 GiB" */
+void text_time(uint64_t wall_ms, char *out, size_t cap);         /* "2026-03-01 12:00:00", local; "-" if 0 */
 void text_version(const json_t *version, char *out, size_t cap); /* "3.120", "-" if none */
 const char *text_of(const json_t *object, const char *key);      /* "" if missing */
 uint64_t number_of(const json_t *object, const char *key);       /* 0 if missing */

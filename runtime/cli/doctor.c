@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckpt doctor: what this machine offers and, inside a job, which launcher settings are known to break recovery. */
-#include "cli/cli.h"
+#include "cli/storage.h"
 
 #include "base/layout.h"
+#include "base/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 enum verdict { GOOD, NOTE, BAD };
 
 struct report {
-    bool json;
+    bool silent; /* nothing is printed */
     json_t *list;
     uint32_t bad;
 };
@@ -29,7 +30,7 @@ static void tell(struct report *report, enum verdict verdict, const char *what, 
 {
     static const char *const words[] = {[GOOD] = "good", [NOTE] = "note", [BAD] = "BAD"};
     report->bad += verdict == BAD;
-    if (!report->json) {
+    if (!report->silent) {
         printf("%-5s %-18s %s\n", words[verdict], what, detail);
     }
     json_t *item = json_object();
@@ -137,14 +138,33 @@ static bool direct_write(const char *dir)
     return good;
 }
 
+/* save_dir cannot be written to now: the agent makes it, if what it lies in is there. */
+static void check_missing(struct report *report, const char *save_dir, int errnum)
+{
+    char detail[2 * CONFIG_PATH], parent[CONFIG_PATH];
+    snprintf(parent, sizeof parent, "%s", save_dir);
+    char *slash = strrchr(parent, '/');
+    slash[slash == parent] = '\0';
+    bool made = errnum == ENOENT && access(parent, W_OK | X_OK) == 0;
+    snprintf(detail, sizeof detail, "save_dir %s: %s%s", save_dir, strerrordesc_np(errnum),
+             made ? ": the first agent will make it" : ": nothing can be saved there");
+    tell(report, made ? NOTE : BAD, "storage", detail);
+}
+
 static void check_storage(struct report *report, const struct config *config)
 {
     char detail[CONFIG_PATH + 128], room[32];
     struct statvfs fs;
-    if (access(config->save_dir, W_OK) != 0 || statvfs(config->save_dir, &fs) != 0) {
-        snprintf(detail, sizeof detail, "save_dir %s: %s", config->save_dir, strerrordesc_np(errno));
-        tell(report, errno == ENOENT ? NOTE : BAD, "storage", detail);
+    if (config->save_dir[0] == '\0') {
+        tell(report, NOTE, "storage", "no job is configured: save_dir was not looked at (give --config FILE)");
         return;
+    }
+    if (access(config->save_dir, W_OK) != 0 || statvfs(config->save_dir, &fs) != 0) {
+        check_missing(report, config->save_dir, errno);
+        return;
+    }
+    if (path_is_memory(config->save_dir)) {
+        tell(report, NOTE, "storage", "save_dir is on a file system in memory: what is saved there ends with the node");
     }
     text_bytes((uint64_t)fs.f_bavail * fs.f_frsize, room, sizeof room);
     snprintf(detail, sizeof detail, "save_dir %s has %s free", config->save_dir, room);
@@ -159,6 +179,129 @@ static void check_storage(struct report *report, const struct config *config)
     }
     tell(report, ring >= 0 ? GOOD : NOTE, "io_uring",
          ring >= 0 ? "works" : "is switched off: drains use threads instead");
+}
+
+/* In the process that reads storage: the checks into "checks", and what is free, if that is known, into "free". */
+static tck_status_t look_at_storage(const struct cli *cli, struct persistent *persistent, const void *ctx,
+                                    json_t *answer, struct error *err)
+{
+    struct report report = {.silent = true, .list = json_array()};
+    struct statvfs fs;
+    (void)persistent, (void)ctx, (void)err;
+    check_storage(&report, &cli->config);
+    json_add(answer, "checks", report.list);
+    if (statvfs(cli->config.save_dir, &fs) == 0) {
+        json_add_u64(answer, "free", (uint64_t)fs.f_bavail * fs.f_frsize);
+    }
+    return TCK_OK;
+}
+
+/* The same: how many versions are in save_dir into "published", and what the newest takes into "bytes". */
+static tck_status_t measure_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
+                                     json_t *answer, struct error *err)
+{
+    struct published *list = NULL;
+    struct manifest manifest;
+    size_t count = 0;
+    uint64_t bytes = 0, published = 0;
+    (void)cli, (void)ctx;
+    tck_status_t status = persistent_list(persistent, &list, &count, err);
+    if (status == TCK_OK && count > 0) {
+        status = persistent_manifest(persistent, &list[0], &manifest, err);
+    }
+    for (uint32_t i = 0; status == TCK_OK && count > 0 && i < manifest.file_count; i++) {
+        bytes += manifest.files[i].bytes;
+    }
+    for (size_t i = 0; i < count; i++) {
+        published += !list[i].from_load_dir;
+    }
+    if (status == TCK_OK && count > 0) {
+        manifest_free(&manifest);
+    }
+    free(list);
+    json_add_u64(answer, "bytes", bytes);
+    json_add_u64(answer, "published", published);
+    return status;
+}
+
+/* What a version takes, as the running job says; 0: there is none, or it does not know. */
+static uint64_t version_bytes(const struct cli *cli)
+{
+    json_t *answer = NULL;
+    struct error err;
+    uint64_t bytes = 0;
+    if (control_ask(&cli->config, "status", NULL, CONTROL_MS, &answer, &err) == TCK_OK) {
+        bytes = number_of(answer, "version_bytes");
+        json_free(answer);
+    }
+    return bytes;
+}
+
+/* While a version is written those that are kept are all still there. */
+static void tell_room(struct report *report, uint64_t available, uint64_t bytes, uint64_t published, uint64_t keep)
+{
+    char detail[CONFIG_PATH + 256], room[32], each[32], wanted[32];
+    uint64_t versions = keep + 1 > published ? keep + 1 - published : 1;
+    text_bytes(available, room, sizeof room);
+    text_bytes(bytes, each, sizeof each);
+    text_bytes(bytes * versions, wanted, sizeof wanted);
+    if (keep == 0) {
+        snprintf(detail, sizeof detail,
+                 "a version takes %s: %s free hold %llu more, and max_ckpt_num is 0, so none is removed", each, room,
+                 (unsigned long long)(available / bytes));
+    } else {
+        snprintf(
+            detail, sizeof detail,
+            "a version takes %s; %llu are there and max_ckpt_num is %llu, so with the one being written %s more are "
+            "needed, and %s are free",
+            each, (unsigned long long)published, (unsigned long long)keep, wanted, room);
+    }
+    bool enough = available >= bytes * versions;
+    tell(report, enough ? keep == 0 ? NOTE : GOOD : BAD, "room for versions", detail);
+}
+
+static void check_room(struct report *report, const struct cli *cli, uint64_t available)
+{
+    static const struct storage_job job = {.work = measure_versions, .use = STORAGE_READ};
+    json_t *found = NULL;
+    struct error err;
+    tck_status_t status = storage_do(cli, &job, &found, &err);
+    if (status != TCK_OK && status != TCK_ERR_NOENT) {
+        tell(report, BAD, "published versions", err.text);
+        return;
+    }
+    uint64_t bytes = version_bytes(cli);
+    bytes = bytes == 0 ? number_of(found, "bytes") : bytes;
+    if (bytes == 0) {
+        tell(report, NOTE, "room for versions", "no version is known yet: run doctor while the job runs");
+    } else {
+        tell_room(report, available, bytes, number_of(found, "published"), cli->config.max_ckpt_num);
+    }
+    json_free(found);
+}
+
+static enum verdict verdict_of(const char *word)
+{
+    return strcmp(word, "good") == 0 ? GOOD : strcmp(word, "note") == 0 ? NOTE : BAD;
+}
+
+/* What it says is said whether storage answers or not. */
+static void check_storage_in_time(struct report *report, const struct cli *cli)
+{
+    static const struct storage_job job = {.work = look_at_storage, .use = STORAGE_UNOPENED};
+    json_t *found = NULL;
+    struct error err;
+    if (storage_do(cli, &job, &found, &err) != TCK_OK) {
+        tell(report, BAD, "storage", err.text);
+        return;
+    }
+    for (const json_t *check = json_first(json_get(found, "checks")); check; check = json_next(check)) {
+        tell(report, verdict_of(text_of(check, "verdict")), text_of(check, "what"), text_of(check, "detail"));
+    }
+    if (json_get(found, "free")) {
+        check_room(report, cli, number_of(found, "free"));
+    }
+    json_free(found);
 }
 
 /* ---- launcher ------------------------------------------------------------------------------------------------ */
@@ -194,11 +337,11 @@ static void check_launcher(struct report *report)
 
 int cli_doctor(const struct cli *cli)
 {
-    struct report report = {.json = cli->json, .list = json_array()};
+    struct report report = {.silent = cli->json, .list = json_array()};
     check_pages(&report, &cli->config);
     check_memory(&report, &cli->config);
     check_network(&report, &cli->config);
-    check_storage(&report, &cli->config);
+    check_storage_in_time(&report, cli);
     check_launcher(&report);
     json_t *answer = json_object();
     json_add_bool(answer, "ok", report.bad == 0);

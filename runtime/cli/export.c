@@ -5,6 +5,7 @@
 #include "base/field.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -42,7 +43,8 @@ static tck_status_t choose(const struct cli *cli, tck_export_params_t *params, s
     params->strip_prefix = export->strip_prefix;
     params->add_prefix = export->add_prefix;
     if (status == TCK_OK) {
-        status = field_set(&shard_size, &params->shard_bytes, export->shard_size ? export->shard_size : "5GiB", err);
+        status =
+            field_set(&shard_size, &params->shard_bytes, export->shard_size ? export->shard_size : "5GiB", NULL, err);
     }
     return status;
 }
@@ -70,10 +72,7 @@ static void tell(const struct cli *cli, const tck_exported_t *exported)
 
 int cli_export(const struct cli *cli)
 {
-    tck_open_params_t source = {.struct_size = sizeof source,
-                                .path = cli->export.version_dir,
-                                .config_file = cli->config_file,
-                                .step = cli->step};
+    tck_open_params_t source = {.struct_size = sizeof source, .path = cli->export.version_dir, .step = cli->step};
     tck_export_params_t params = {.struct_size = sizeof params, .source = &source};
     tck_exported_t exported = {.struct_size = sizeof exported};
     struct error err;
@@ -81,6 +80,10 @@ int cli_export(const struct cli *cli)
         fprintf(stderr, "usage: tierckpt export DIRECTORY\n");
         return 2;
     }
+    json_t *config = source.path ? NULL : config_json(&cli->config);
+    char *text = config ? json_print(config, false) : NULL;
+    json_free(config);
+    source.config_json = text;
     tck_status_t status = choose(cli, &params, &err);
     if (status == TCK_OK && source.path && source.step != TCK_NEWEST) {
         status = error_set(&err, TCK_ERR_INVAL, "--version-dir says which version, --step cannot");
@@ -91,6 +94,7 @@ int cli_export(const struct cli *cli)
             (void)error_set(&err, status, "%s", tck_published_errmsg(NULL));
         }
     }
+    free(text);
     if (status != TCK_OK) {
         return cli_fail(cli, &err);
     }

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt status, drain, config: what the agent says and can be told. */
+ * tierckpt status, drain and stop: what the agent says and can be told. */
 #include "cli/cli.h"
 
+#include "base/clock.h"
+#include "base/message.h"
+
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
@@ -49,12 +54,75 @@ static void print_scrub(const json_t *scrub)
     }
 }
 
+static void print_storage(const json_t *storage)
+{
+    if (!storage || flag_of(storage, "good")) {
+        return;
+    }
+    char since[32];
+    time_t seconds = (time_t)(number_of(storage, "since_ms") / 1000);
+    struct tm tm;
+    localtime_r(&seconds, &tm);
+    strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &tm);
+    printf("WARNING: storage fails since %s: %s\n", since, text_of(storage, "error"));
+    if (number_of(storage, "steps") > 0) {
+        printf("         %llu steps, %llu to %llu, did not come to storage\n",
+               (unsigned long long)number_of(storage, "steps"), (unsigned long long)number_of(storage, "first_step"),
+               (unsigned long long)number_of(storage, "newest_step"));
+    }
+}
+
+static bool storage_good(const json_t *answer)
+{
+    const json_t *storage = json_get(answer, "storage");
+    return !storage || flag_of(storage, "good");
+}
+
 static void print_held_back(const json_t *answer)
 {
     if (number_of(answer, "not_before") > 0) {
         printf("WARNING: saves come faster than their copies can follow: most are let by, the next is that of step "
                "%llu or later. Raise save_mem_interval, or have slots = 3\n",
                (unsigned long long)number_of(answer, "not_before"));
+    }
+}
+
+static void print_quarantined(const json_t *slots)
+{
+    for (const json_t *s = json_first(slots); s; s = json_next(s)) {
+        printf("WARNING: process %llu, which was rank %llu of term %llu, may still write into slot %llu of shard %s: "
+               "saves have a slot less until it has ended (kill -9 if need be)\n",
+               (unsigned long long)number_of(s, "pid"), (unsigned long long)number_of(s, "rank"),
+               (unsigned long long)number_of(s, "term"), (unsigned long long)number_of(s, "slot"), text_of(s, "shard"));
+    }
+}
+
+/* With one node there is nobody who could hold another copy: that is how the job is, and nothing to warn of. */
+static bool copies_short(const json_t *answer)
+{
+    return json_len(json_get(answer, "nodes")) > 1 && number_of(answer, "shards_short_of_domains") > 0;
+}
+
+static void print_copies(const json_t *answer)
+{
+    if (copies_short(answer)) {
+        printf("WARNING: %llu of %llu shards have fewer copies in distinct domains than configured (copies): add nodes "
+               "or domains, or lower copies\n",
+               (unsigned long long)number_of(answer, "shards_short_of_domains"),
+               (unsigned long long)number_of(answer, "shards"));
+    } else if (number_of(answer, "shards_short_of_domains") > 0) {
+        printf("one node: its memory survives the end of trainers and agent, and not that of the node\n");
+    }
+}
+
+static void print_parked(const json_t *parked)
+{
+    if (number_of(parked, "not_parked") > 0) {
+        printf("WARNING: %llu of the %llu files of this node's memory are kept by nobody but the agent (%s): they are "
+               "lost if it dies\n",
+               (unsigned long long)number_of(parked, "not_parked"), (unsigned long long)number_of(parked, "files"),
+               strcmp(text_of(parked, "keeper"), "none") == 0 ? "it was started without a keeper"
+                                                              : "the keeper has not taken them: see the agent's log");
     }
 }
 
@@ -76,36 +144,20 @@ static void print_status(const json_t *answer)
            (unsigned long long)number_of(memory, "segments"),
            (unsigned long long)number_of(memory, "page_bytes") >> 10);
     print_held_back(answer);
-    if (number_of(answer, "shards_short_of_domains") > 0) {
-        printf("WARNING: %llu of %llu shards have fewer copies in distinct domains than configured\n",
-               (unsigned long long)number_of(answer, "shards_short_of_domains"),
-               (unsigned long long)number_of(answer, "shards"));
+    print_copies(answer);
+    if (text_of(answer, "passed_over")[0] != '\0') {
+        printf("WARNING: an older version was restored: %s\n", text_of(answer, "passed_over"));
     }
     if (number_of(answer, "twin_divergences") > 0) {
         printf("WARNING: twins differed %llu times: data-parallel ranks no longer agree (see the agent's log)\n",
                (unsigned long long)number_of(answer, "twin_divergences"));
     }
+    print_storage(json_get(answer, "storage"));
     print_scrub(json_get(answer, "scrub"));
+    print_quarantined(json_get(answer, "quarantined"));
+    print_parked(json_get(answer, "parked"));
     print_nodes(answer);
     print_trainers(answer);
-}
-
-/* Asks, prints errors, and hands out an answer that is "ok"; NULL otherwise. */
-static json_t *ask_good(const struct cli *cli, const char *op, json_t *request)
-{
-    json_t *answer = NULL;
-    struct error err;
-    if (control_ask(&cli->config, op, request, CONTROL_MS, &answer, &err) != TCK_OK) {
-        (void)cli_fail(cli, &err);
-        return NULL;
-    }
-    if (!flag_of(answer, "ok")) {
-        (void)error_set(&err, TCK_ERR_INVAL, "%s", text_of(answer, "error"));
-        (void)cli_fail(cli, &err);
-        json_free(answer);
-        return NULL;
-    }
-    return answer;
 }
 
 static bool node_lost(const json_t *answer)
@@ -118,16 +170,54 @@ static bool node_lost(const json_t *answer)
     return false;
 }
 
+/* The first line of a file beside the agent's socket. */
+static bool read_beside(const struct cli *cli, const char *name, char *out, size_t cap)
+{
+    char path[3 * CONFIG_PATH];
+    snprintf(path, sizeof path, "%s/%s/%s/%s", cli->config.runtime_dir, cli->config.job, cli->config.node, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ssize_t n = fd >= 0 ? read(fd, out, cap - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    return n > 0;
+}
+
+/* No agent answers: what keeps it from starting, and for how long its keeper holds the memory that it had. */
+static void print_waiting(const struct cli *cli)
+{
+    char why[1024], waits[256];
+    json_t *json = NULL;
+    struct error ignored;
+    if (cli->json || !read_beside(cli, KEEPER_WAITS_FILE, waits, sizeof waits) ||
+        json_parse(waits, strlen(waits), &json, &ignored) != TCK_OK) {
+        return;
+    }
+    uint64_t until = number_of(json, "kept_until_ms"), now = clock_wall_ms();
+    if (!read_beside(cli, AGENT_ERROR_FILE, why, sizeof why)) {
+        snprintf(why, sizeof why, "see its log, %.900s", cli->config.log_file_path);
+    }
+    printf("the agent cannot start (%llu times so far): %s\n", (unsigned long long)number_of(json, "deaths"), why);
+    printf(
+        "its keeper holds the memory of %llu segments for %llu s more (linger_s), and tries again every few seconds\n",
+        (unsigned long long)number_of(json, "segments"), (unsigned long long)(until > now ? until - now : 0) / 1000);
+    json_free(json);
+}
+
 int cli_status(const struct cli *cli)
 {
-    json_t *answer = ask_good(cli, "status", NULL);
+    json_t *answer = cli_ask(cli, "status", NULL);
     if (!answer) {
+        print_waiting(cli);
         return 1;
     }
     if (!cli_json(cli, answer)) {
         print_status(answer);
     }
     bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_lost(answer) &&
+                !copies_short(answer) && storage_good(answer) &&
                 number_of(json_get(answer, "scrub"), "copies_missing") == 0;
     json_free(answer);
     return good ? 0 : 1;
@@ -145,7 +235,7 @@ static bool same_or_newer(const json_t *have, const json_t *wanted)
 static int wait_published(const struct cli *cli, const json_t *wanted)
 {
     for (int tries = 0; tries < 600; tries++) {
-        json_t *answer = ask_good(cli, "status", NULL);
+        json_t *answer = cli_ask(cli, "status", NULL);
         if (!answer) {
             return 1;
         }
@@ -167,7 +257,7 @@ static int wait_published(const struct cli *cli, const json_t *wanted)
 
 int cli_drain(const struct cli *cli)
 {
-    json_t *answer = ask_good(cli, "drain", NULL);
+    json_t *answer = cli_ask(cli, "drain", NULL);
     if (!answer) {
         return 1;
     }
@@ -181,64 +271,24 @@ int cli_drain(const struct cli *cli)
     return status;
 }
 
-/* ---- config -------------------------------------------------------------------------------------------------- */
+/* ---- stop ---------------------------------------------------------------------------------------------------- */
 
-static int change(const struct cli *cli)
+int cli_stop(const struct cli *cli)
 {
-    char key[CONFIG_NAME];
-    const char *equals = strchr(cli->set, '=');
-    if (!equals || (size_t)(equals - cli->set) >= sizeof key) {
-        fprintf(stderr, "tierckpt: --set needs KEY=VALUE\n");
-        return 2;
-    }
-    snprintf(key, sizeof key, "%.*s", (int)(equals - cli->set), cli->set);
     json_t *request = json_object();
-    json_add_str(request, "key", key);
-    json_add_str(request, "value", equals + 1);
-    json_t *answer = ask_good(cli, "set", request);
+    json_add_bool(request, "force", cli->force);
+    json_t *answer = cli_ask(cli, "stop", request);
     if (!answer) {
         return 1;
     }
     if (!cli_json(cli, answer)) {
-        printf("%s is set to %s for the running job; change its configuration file too to keep it\n", key, equals + 1);
+        const char *lost = text_of(answer, "lost");
+        printf("the agents of job %s leave within seconds (nodes: %llu), and their memory is freed\n", cli->config.job,
+               (unsigned long long)number_of(answer, "nodes"));
+        if (lost[0]) {
+            printf("though %s\n", lost);
+        }
     }
     json_free(answer);
-    return 0;
-}
-
-static void print_field(const json_t *config, const struct config_help *field)
-{
-    const json_t *value = json_get(config, field->name);
-    const char *text = json_str(value);
-    double number;
-    bool flag;
-    printf("%s = ", field->name);
-    if (text) {
-        printf("\"%s\"", text);
-    } else if (json_f64(value, &number)) {
-        printf("%.15g", number);
-    } else if (json_bool(value, &flag)) {
-        printf("%s", flag ? "true" : "false");
-    }
-    printf("\n    %s%s\n", field->help, field->changeable ? " [can be changed while the job runs]" : "");
-}
-
-int cli_config(const struct cli *cli)
-{
-    if (cli->set) {
-        return change(cli);
-    }
-    json_t *config = config_json(&cli->config);
-    struct error err;
-    if (!config) {
-        (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
-        return cli_fail(cli, &err);
-    }
-    struct config_help field;
-    for (size_t i = 0; !cli->json && config_field(i, &field); i++) {
-        print_field(config, &field);
-    }
-    (void)cli_json(cli, config);
-    json_free(config);
     return 0;
 }

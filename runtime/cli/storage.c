@@ -1,228 +1,216 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt verify and prune: published versions, and what the agent says of memory. */
+ * A call to storage that hangs may not even be ended by a signal, and would keep any process that has made it. So the
+ * command makes such calls in a child, which tells over a pipe whenever it comes further, and in the end what it has
+ * found. If it has not moved for too long, it is left behind. It keeps none of the command's descriptors: whoever reads
+ * the command's output would wait for it. */
 #include "cli/storage.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-tck_status_t storage_open(const struct cli *cli, struct storage *out, struct error *err)
+#define REPORT_FD  3 /* in the child */
+#define READ_BYTES 65536
+
+static const char MOVED = '\0'; /* no part of the text of JSON */
+
+/* ---- in the child ---------------------------------------------------------------------------------------------- */
+
+static void say_moved(void *ctx)
 {
-    char dir[2 * CONFIG_PATH];
-    memset(out, 0, sizeof *out);
-    snprintf(dir, sizeof dir, "%s/%s", cli->config.save_dir, cli->config.job);
-    if (access(dir, F_OK) != 0) {
-        return error_set(err, TCK_ERR_NOENT, "job %s has nothing below %s", cli->config.job, cli->config.save_dir);
+    (void)ctx;
+    if (write(REPORT_FD, &MOVED, 1) < 0) {
+        _exit(1); /* nobody waits any more */
     }
-    tck_status_t status = loop_new(&out->loop, err);
+}
+
+static void keep_line(void *ctx, enum log_level level, const char *text)
+{
+    json_t *line = json_object();
+    json_add_u64(line, "level", level);
+    json_add_str(line, "text", text);
+    json_add(ctx, NULL, line);
+}
+
+static void keep_only(int fd)
+{
+    int nowhere = open("/dev/null", O_RDWR);
+    for (int i = 0; i < REPORT_FD; i++) {
+        dup2(nowhere, i);
+    }
+    dup2(fd, REPORT_FD);
+    close_range(REPORT_FD + 1, ~0U, 0);
+}
+
+static tck_status_t open_storage(const struct cli *cli, enum storage_use use, struct persistent **out,
+                                 struct error *err)
+{
+    struct persistent_setup setup = {.config = &cli->config, .only_reads = true, .moved = say_moved};
+    tck_status_t status = persistent_new(&setup, out, err);
+    if (status != TCK_OK || use == STORAGE_READ) {
+        return status;
+    }
+    persistent_free(*out); /* it is there, so that nothing is made */
+    *out = NULL;
+    setup.only_reads = false;
+    return persistent_new(&setup, out, err);
+}
+
+static tck_status_t do_work(const struct cli *cli, const struct storage_job *job, json_t *answer, struct error *err)
+{
+    struct persistent *persistent = NULL;
+    tck_status_t status = job->use == STORAGE_UNOPENED ? TCK_OK : open_storage(cli, job->use, &persistent, err);
     if (status == TCK_OK) {
-        status = pool_new(out->loop, 2, &out->pool, err);
+        status = job->work(cli, persistent, job->ctx, answer, err);
     }
-    struct persistent_setup setup = {.loop = out->loop, .pool = out->pool, .config = &cli->config};
-    return status == TCK_OK ? persistent_new(&setup, &out->persistent, err) : status;
-}
-
-tck_status_t storage_list(struct storage *storage, struct published **out, size_t *count_out, struct error *err)
-{
-    return persistent_list(storage->persistent, out, count_out, err);
-}
-
-void storage_close(struct storage *storage)
-{
-    if (storage->persistent) {
-        persistent_free(storage->persistent);
-    }
-    if (storage->pool) {
-        pool_free(storage->pool);
-    }
-    if (storage->loop) {
-        loop_free(storage->loop);
-    }
-    memset(storage, 0, sizeof *storage);
-}
-
-/* ---- verify -------------------------------------------------------------------------------------------------- */
-
-struct verdict {
-    json_t *bad; /* texts */
-    uint64_t versions, slots;
-    bool memory_asked;
-};
-
-/* Retention may take a version away while it is being read: that is no damage. */
-static bool still_listed(struct storage *storage, const struct published *which)
-{
-    struct published *list = NULL;
-    size_t count = 0;
-    struct error err;
-    bool found = storage_list(storage, &list, &count, &err) != TCK_OK;
-    for (size_t i = 0; !found && i < count; i++) {
-        found = version_is(list[i].version, which->version);
-    }
-    free(list);
-    return found;
-}
-
-static void add_bad(void *ctx, const char *why)
-{
-    struct verdict *verdict = ctx;
-    json_add_str(verdict->bad, NULL, why);
-}
-
-static void verify_published(const struct cli *cli, struct verdict *verdict)
-{
-    struct storage storage;
-    struct published *list = NULL;
-    size_t count = 0;
-    struct error err;
-    tck_status_t status = storage_open(cli, &storage, &err);
-    if (status == TCK_OK) {
-        status = storage_list(&storage, &list, &count, &err);
-    }
-    if (status != TCK_OK && status != TCK_ERR_NOENT) {
-        json_add_str(verdict->bad, NULL, err.text);
-    }
-    for (size_t i = 0; i < count; i++) {
-        verdict->versions++;
-        if (persistent_verify(storage.persistent, &list[i], &err) != TCK_OK && still_listed(&storage, &list[i])) {
-            json_add_str(verdict->bad, NULL, err.text);
-        }
-    }
-    if (status == TCK_OK && persistent_list_invalid(storage.persistent, add_bad, verdict, &err) != TCK_OK) {
-        json_add_str(verdict->bad, NULL, err.text);
-    }
-    free(list);
-    storage_close(&storage);
-}
-
-/* must: not only if there is an agent. */
-static void verify_memory(const struct cli *cli, bool must, struct verdict *verdict)
-{
-    json_t *answer = NULL;
-    struct error err;
-    tck_status_t status = control_ask(&cli->config, "verify", NULL, CONTROL_MS, &answer, &err);
-    if (status != TCK_OK) {
-        bool absent = status == TCK_ERR_NOENT || status == TCK_ERR_UNREACHABLE;
-        if (!absent || must) {
-            json_add_str(verdict->bad, NULL, err.text);
-        }
-        return; /* no agent: no memory tier here to verify */
-    }
-    verdict->memory_asked = true;
-    verdict->slots = number_of(answer, "slots_checked");
-    for (const json_t *b = json_first(json_get(answer, "bad")); b; b = json_next(b)) {
-        json_add_str(verdict->bad, NULL, json_str(b));
-    }
-    if (json_str(json_get(answer, "error"))) {
-        json_add_str(verdict->bad, NULL, json_str(json_get(answer, "error")));
-    }
-    json_free(answer);
-}
-
-static void print_verdict(const struct verdict *v)
-{
-    if (v->memory_asked) {
-        printf("memory: %llu slots checked\n", (unsigned long long)v->slots);
-    } else if (json_len(v->bad) == 0) {
-        printf("memory: no agent answers on this node\n");
-    }
-    printf("published: %llu versions checked\n", (unsigned long long)v->versions);
-    for (const json_t *b = json_first(v->bad); b; b = json_next(b)) {
-        printf("BAD: %s\n", json_str(b));
-    }
-    printf(json_len(v->bad) == 0 ? "all digests match\n"
-                                 : "damage was found: each line above is the loss of one copy\n");
-}
-
-int cli_verify(const struct cli *cli)
-{
-    const char *what = cli->argc > 0 ? cli->argv[0] : "all";
-    struct verdict v = {.bad = json_array()};
-    if (strcmp(what, "all") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "published") != 0) {
-        fprintf(stderr, "usage: tierckpt verify [memory | published]\n");
-        json_free(v.bad);
-        return 2;
-    }
-    if (strcmp(what, "published") != 0) {
-        verify_memory(cli, strcmp(what, "memory") == 0, &v);
-    }
-    if (strcmp(what, "memory") != 0) {
-        verify_published(cli, &v);
-    }
-    int status = json_len(v.bad) == 0 ? 0 : 1;
-    json_t *answer = json_object();
-    json_add_bool(answer, "ok", status == 0);
-    json_add_u64(answer, "slots_checked", v.slots);
-    json_add_u64(answer, "versions_checked", v.versions);
-    if (!cli->json) {
-        print_verdict(&v);
-    }
-    json_add(answer, "bad", v.bad);
-    (void)cli_json(cli, answer);
-    json_free(answer);
+    persistent_free(persistent);
     return status;
 }
 
-/* ---- prune --------------------------------------------------------------------------------------------------- */
-
-static void tell_pruned(const struct cli *cli, const struct published *removed, size_t count)
+static void report(const char *text)
 {
-    json_t *answer = json_object();
-    json_t *list = json_array();
+    size_t left = text == NULL ? 0 : strlen(text);
+    while (left > 0) {
+        ssize_t n = write(REPORT_FD, text, left);
+        if (n < 0 && errno != EINTR) {
+            return;
+        }
+        text += n > 0 ? n : 0;
+        left -= n > 0 ? (size_t)n : 0;
+    }
+}
+
+static void run_child(const struct cli *cli, const struct storage_job *job, int fd)
+{
+    struct error err = {0};
+    json_t *told = json_object(), *answer = json_object(), *lines = json_array();
+    log_close();
+    log_hand(keep_line, lines, LOG_WARN);
+    keep_only(fd);
+    tck_status_t status = do_work(cli, job, answer, &err);
+    log_hand(NULL, NULL, LOG_ERROR);
+    json_add_u64(told, "code", (uint64_t)-status);
+    json_add_str(told, "error", status == TCK_OK ? "" : err.text);
+    json_add(told, "answer", answer);
+    json_add(told, "lines", lines);
+    report(json_print(told, false));
+    _exit(0);
+}
+
+/* ---- in the command -------------------------------------------------------------------------------------------- */
+
+struct report {
+    int fd;
+    char *text;
+    size_t len;
+};
+
+static tck_status_t take(struct report *report, const char *bytes, size_t count, struct error *err)
+{
+    char *grown = realloc(report->text, report->len + count + 1);
+    if (grown == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for what storage has");
+    }
+    report->text = grown;
     for (size_t i = 0; i < count; i++) {
-        char text[48];
-        snprintf(text, sizeof text, "%llu.%llu", (unsigned long long)removed[i].version.term,
-                 (unsigned long long)removed[i].version.step);
-        json_add_str(list, NULL, text);
-        if (!cli->json) {
-            printf("%s version %s\n", cli->dry_run ? "would delete" : "deleted", text);
+        report->text[report->len] = bytes[i];
+        report->len += bytes[i] != MOVED;
+    }
+    return TCK_OK;
+}
+
+/* Up to the end of what the child says. */
+static tck_status_t hear(const struct config *config, struct report *report, struct error *err)
+{
+    static char bytes[READ_BYTES];
+    for (;;) {
+        struct pollfd wait = {.fd = report->fd, .events = POLLIN};
+        int ready = poll(&wait, 1, (int)config->storage_timeout_ms);
+        if (ready == 0) {
+            return error_set(err, TCK_ERR_TIMEDOUT,
+                             "storage hangs: save_dir %s%s%s has not answered for %u ms (storage_timeout_ms)",
+                             config->save_dir, config->load_dir[0] == '\0' ? "" : ", or load_dir ", config->load_dir,
+                             config->storage_timeout_ms);
+        }
+        ssize_t n = ready < 0 ? -1 : read(report->fd, bytes, sizeof bytes);
+        if (n < 0 && errno != EINTR) {
+            return error_set(err, status_of_errno(errno), "hear of storage: %m");
+        }
+        if (n == 0) {
+            return TCK_OK;
+        }
+        tck_status_t status = n < 0 ? TCK_OK : take(report, bytes, (size_t)n, err);
+        if (status != TCK_OK) {
+            return status;
         }
     }
-    if (!cli->json && count == 0) {
-        printf("nothing to delete\n");
-    }
-    json_add_bool(answer, "ok", true);
-    json_add_bool(answer, "dry_run", cli->dry_run);
-    json_add(answer, "removed", list);
-    (void)cli_json(cli, answer);
-    json_free(answer);
 }
 
-/* The version being drained or restored from is the agent's to name; without one nothing is pinned. */
-static struct version pinned(const struct cli *cli)
+static void repeat_lines(const json_t *lines)
 {
-    json_t *answer = NULL;
-    struct error err;
-    struct version v = VERSION_NONE;
-    if (control_ask(&cli->config, "status", NULL, CONTROL_MS, &answer, &err) == TCK_OK) {
-        const json_t *committed = json_get(answer, "committed");
-        v = (struct version){number_of(committed, "term"), number_of(committed, "step")};
-        json_free(answer);
+    for (const json_t *line = json_first(lines); line; line = json_next(line)) {
+        log_write((enum log_level)number_of(line, "level"), "%s", text_of(line, "text"));
     }
-    return v;
 }
 
-int cli_prune(const struct cli *cli)
+/* A tree of its own of the answer in it. */
+static tck_status_t parse_report(const struct report *report, json_t **answer_out, struct error *err)
 {
-    struct storage storage;
-    struct published *removed = NULL;
-    size_t count = 0;
-    struct error err;
-    uint32_t keep = cli->keep_given ? cli->keep : cli->config.max_ckpt_num;
-    if (keep == 0) {
-        (void)error_set(&err, TCK_ERR_CONFIG, "max_ckpt_num is 0, which keeps all versions: say --keep N");
-        return cli_fail(cli, &err);
+    json_t *told = NULL;
+    if (report->len == 0) {
+        return error_set(err, TCK_ERR_INTERNAL, "the process that looks at storage has died");
     }
-    tck_status_t status = storage_open(cli, &storage, &err);
-    if (status == TCK_OK) {
-        status = persistent_prune(storage.persistent, keep, pinned(cli), cli->dry_run, &removed, &count, &err);
-    }
-    storage_close(&storage);
+    tck_status_t status = json_parse(report->text, report->len, &told, err);
     if (status != TCK_OK) {
-        return cli_fail(cli, &err);
+        return error_prefix(err, "what was found on storage");
     }
-    tell_pruned(cli, removed, count);
-    free(removed);
-    return 0;
+    repeat_lines(json_get(told, "lines"));
+    tck_status_t found = (tck_status_t) - (int)number_of(told, "code");
+    if (found != TCK_OK) {
+        status = error_set(err, found, "%s", text_of(told, "error"));
+    } else {
+        char *text = json_print(json_get(told, "answer"), false);
+        status = text == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what storage has")
+                              : json_parse(text, strlen(text), answer_out, err);
+        free(text);
+    }
+    json_free(told);
+    return status;
+}
+
+tck_status_t storage_do(const struct cli *cli, const struct storage_job *job, json_t **answer_out, struct error *err)
+{
+    struct report report = {0};
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return error_set(err, status_of_errno(errno), "make a pipe: %m");
+    }
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        run_child(cli, job, ends[1]);
+    }
+    tck_status_t status =
+        child < 0 ? error_set(err, status_of_errno(errno), "start a process that looks at storage: %m") : TCK_OK;
+    report.fd = ends[0];
+    close(ends[1]);
+    if (status == TCK_OK) {
+        status = hear(&cli->config, &report, err);
+    }
+    if (child > 0 && status != TCK_OK) {
+        kill(child, SIGKILL); /* which it may not heed */
+    }
+    close(ends[0]);
+    if (status == TCK_OK) {
+        waitpid(child, NULL, 0);
+        status = parse_report(&report, answer_out, err);
+    }
+    free(report.text);
+    return status;
 }

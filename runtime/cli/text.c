@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <stdio.h>
+#include <time.h>
 
 void text_bytes(uint64_t bytes, char *out, size_t cap)
 {
@@ -14,6 +15,15 @@ void text_bytes(uint64_t bytes, char *out, size_t cap)
         unit++;
     }
     snprintf(out, cap, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+}
+
+void text_time(uint64_t wall_ms, char *out, size_t cap)
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm local;
+    if (wall_ms == 0 || !localtime_r(&seconds, &local) || strftime(out, cap, "%F %T", &local) == 0) {
+        snprintf(out, cap, "-");
+    }
 }
 
 void text_version(const json_t *version, char *out, size_t cap)

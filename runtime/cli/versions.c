@@ -9,40 +9,142 @@
 
 /* ---- ls ------------------------------------------------------------------------------------------------------ */
 
-static json_t *published_json(const struct published *list, size_t count)
+static json_t *row_json(struct persistent *persistent, const struct published *of)
 {
-    json_t *array = json_array();
-    for (size_t i = 0; i < count; i++) {
-        json_t *item = json_object();
-        json_t *version = json_object();
-        json_add_u64(version, "term", list[i].version.term);
-        json_add_u64(version, "step", list[i].version.step);
-        json_add(item, "version", version);
-        json_add_bool(item, "from_load_dir", list[i].from_load_dir);
-        json_add(array, NULL, item);
+    json_t *item = json_object();
+    json_t *version = json_object();
+    struct manifest manifest;
+    struct error err;
+    uint64_t bytes = 0;
+    json_add_u64(version, "term", of->version.term);
+    json_add_u64(version, "step", of->version.step);
+    json_add(item, "version", version);
+    json_add_bool(item, "from_load_dir", of->from_load_dir);
+    if (persistent_manifest(persistent, of, &manifest, &err) == TCK_OK) {
+        for (size_t i = 0; i < manifest.file_count; i++) {
+            bytes += manifest.files[i].bytes;
+        }
+        json_add_u64(item, "wall_ms", manifest.wall_ms);
+        json_add_u64(item, "bytes", bytes);
+        json_add_u64(item, "files", manifest.file_count);
+        manifest_free(&manifest);
+    } else {
+        json_add_str(item, "error", err.text);
     }
-    return array;
+    return item;
+}
+
+static json_t *unfit_json(const struct candidate *candidate)
+{
+    static const char *const standings[] = {[STANDING_GOOD] = "good",
+                                            [STANDING_UNREADABLE] = "unreadable",
+                                            [STANDING_FOREIGN] = "of another format",
+                                            [STANDING_DAMAGED] = "damaged"};
+    json_t *item = json_object();
+    json_t *version = json_object();
+    json_add_u64(version, "term", candidate->which.version.term);
+    json_add_u64(version, "step", candidate->which.version.step);
+    json_add(item, "version", version);
+    json_add_bool(item, "from_load_dir", candidate->which.from_load_dir);
+    json_add_str(item, "standing", standings[candidate->standing]);
+    json_add_str(item, "why", candidate->why);
+    return item;
+}
+
+/* In the process that reads storage. */
+static tck_status_t survey_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
+                                    json_t *answer, struct error *err)
+{
+    struct survey survey = {0};
+    (void)cli, (void)ctx;
+    tck_status_t status = persistent_survey(persistent, &survey, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    json_t *published = json_array(), *unfit = json_array();
+    for (size_t i = 0; i < survey.count; i++) {
+        const struct candidate *candidate = &survey.candidates[i];
+        bool good = candidate->standing == STANDING_GOOD;
+        json_add(good ? published : unfit, NULL,
+                 good ? row_json(persistent, &candidate->which) : unfit_json(candidate));
+    }
+    json_add_bool(answer, "ok", json_len(unfit) == 0);
+    json_add(answer, "published", published);
+    json_add(answer, "unfit", unfit);
+    survey_free(&survey);
+    return TCK_OK;
+}
+
+/* The arrays "published" and "unfit", both empty for a job that has published nothing; and whether all is well. */
+static tck_status_t find_published(const struct cli *cli, json_t **answer_out, struct error *err)
+{
+    static const struct storage_job job = {.work = survey_versions, .use = STORAGE_READ};
+    tck_status_t status = storage_do(cli, &job, answer_out, err);
+    if (status != TCK_ERR_NOENT) {
+        return status;
+    }
+    *answer_out = json_object();
+    json_add(*answer_out, "published", json_array());
+    json_add(*answer_out, "unfit", json_array());
+    json_add_bool(*answer_out, "ok", true);
+    return TCK_OK;
 }
 
 static void print_rows(const json_t *versions)
 {
     for (const json_t *row = json_first(versions); row; row = json_next(row)) {
-        char version[48], bytes[32];
+        char version[48], bytes[32], when[32];
         text_version(json_get(row, "version"), version, sizeof version);
         text_bytes(number_of(row, "bytes"), bytes, sizeof bytes);
-        printf("  %-16s %-10s %llu shards, %s on this node\n", version, text_of(row, "state"),
+        text_time(number_of(row, "wall_ms"), when, sizeof when);
+        printf("  %-14s %-10s %-20s %llu shards, %s on this node\n", version, text_of(row, "state"), when,
                (unsigned long long)number_of(row, "shards"), bytes);
     }
 }
 
-static void print_memory(const struct cli *cli, const json_t *answer)
+static void print_published(const json_t *published)
 {
-    const json_t *versions = json_get(answer, "memory");
-    if (versions) {
+    for (const json_t *item = json_first(published); item; item = json_next(item)) {
+        char version[48], bytes[32], when[32];
+        text_version(json_get(item, "version"), version, sizeof version);
+        text_bytes(number_of(item, "bytes"), bytes, sizeof bytes);
+        text_time(number_of(item, "wall_ms"), when, sizeof when);
+        if (json_get(item, "error")) {
+            printf("  %-14s UNREADABLE: %s\n", version, text_of(item, "error"));
+        } else {
+            printf("  %-14s %-20s %s in %llu files%s\n", version, when, bytes,
+                   (unsigned long long)number_of(item, "files"), flag_of(item, "from_load_dir") ? " (load_dir)" : "");
+        }
+    }
+}
+
+static void print_unfit(const json_t *unfit)
+{
+    for (const json_t *item = json_first(unfit); item; item = json_next(item)) {
+        char version[48];
+        text_version(json_get(item, "version"), version, sizeof version);
+        printf("  %-14s %s: %s\n", version, text_of(item, "standing"), text_of(item, "why"));
+    }
+}
+
+static void print_versions(const struct cli *cli, const json_t *answer)
+{
+    const json_t *memory = json_get(answer, "memory"), *published = json_get(answer, "published");
+    if (json_len(memory) + json_len(published) + json_len(json_get(answer, "unfit")) == 0) {
+        printf("no versions of job %s\n", cli->config.job);
+    }
+    if (!memory) {
+        printf("memory: no agent answers on this node\n");
+    } else if (json_len(memory) > 0) {
         printf("memory (as node %s knows it):\n", cli->config.node);
-        print_rows(versions);
-    } else {
-        printf("memory: no agent answers here\n");
+        print_rows(memory);
+    }
+    printf("published below %s/%s:%s\n", cli->config.save_dir, cli->config.job,
+           json_len(published) == 0 ? " none" : "");
+    print_published(published);
+    if (json_len(json_get(answer, "unfit")) > 0) {
+        printf("there, but not restorable now:\n");
+        print_unfit(json_get(answer, "unfit"));
     }
 }
 
@@ -59,46 +161,24 @@ static json_t *copy_of(const json_t *json)
     return copy;
 }
 
-static void print_published(const json_t *published, const struct config *config)
-{
-    printf("published (below %s/%s):\n", config->save_dir, config->job);
-    for (const json_t *item = json_first(published); item; item = json_next(item)) {
-        char version[48];
-        text_version(json_get(item, "version"), version, sizeof version);
-        printf("  %-16s%s\n", version, flag_of(item, "from_load_dir") ? " (load_dir)" : "");
-    }
-    if (json_len(published) == 0) {
-        printf("  none\n");
-    }
-}
-
 int cli_ls(const struct cli *cli)
 {
-    struct storage storage;
-    struct published *list = NULL;
-    size_t count = 0;
     struct error err;
     json_t *agent = NULL;
-    if (storage_open(cli, &storage, &err) != TCK_OK || storage_list(&storage, &list, &count, &err) != TCK_OK) {
-        storage_close(&storage);
+    json_t *answer = NULL;
+    if (find_published(cli, &answer, &err) != TCK_OK) {
         return cli_fail(cli, &err);
     }
-    storage_close(&storage);
-    json_t *answer = json_object();
-    json_add_bool(answer, "ok", true);
-    json_add(answer, "published", published_json(list, count));
-    free(list);
-    bool asked = control_ask(&cli->config, "catalog", NULL, CONTROL_MS, &agent, &err) == TCK_OK && flag_of(agent, "ok");
-    if (asked) {
+    bool all_good = flag_of(answer, "ok");
+    if (control_ask(&cli->config, "catalog", NULL, CONTROL_MS, &agent, &err) == TCK_OK && flag_of(agent, "ok")) {
         json_add(answer, "memory", copy_of(json_get(agent, "versions")));
     }
     if (!cli_json(cli, answer)) {
-        print_memory(cli, answer);
-        print_published(json_get(answer, "published"), &cli->config);
+        print_versions(cli, answer);
     }
     json_free(agent);
     json_free(answer);
-    return 0;
+    return all_good ? 0 : 1;
 }
 
 /* ---- show ---------------------------------------------------------------------------------------------------- */
@@ -153,11 +233,45 @@ static void print_shards(const json_t *answer)
     }
 }
 
+static void print_slots(const json_t *segment)
+{
+    for (const json_t *slot = json_first(json_get(segment, "slots")); slot; slot = json_next(slot)) {
+        char version[48];
+        text_version(json_get(slot, "version"), version, sizeof version);
+        if (strcmp(text_of(slot, "state"), "free") != 0) {
+            printf("  %s %s", version, flag_of(slot, "committed") ? "committed" : text_of(slot, "state"));
+        }
+    }
+}
+
+/* All that this node's memory has, from its own headers. */
+static int show_memory(const struct cli *cli)
+{
+    json_t *answer = cli_ask(cli, "ls", NULL);
+    if (!answer) {
+        return 1;
+    }
+    if (!cli_json(cli, answer)) {
+        for (const json_t *s = json_first(json_get(answer, "segments")); s; s = json_next(s)) {
+            char bytes[32];
+            text_bytes(number_of(s, "bytes"), bytes, sizeof bytes);
+            printf("%s  %-10s", text_of(s, "shard"), bytes);
+            print_slots(s);
+            printf("\n");
+        }
+    }
+    json_free(answer);
+    return 0;
+}
+
 int cli_show(const struct cli *cli)
 {
     struct version v;
+    if (cli->argc == 0) {
+        return show_memory(cli);
+    }
     if (cli->argc != 1 || !parse_version(cli->argv[0], &v)) {
-        fprintf(stderr, "usage: tierckpt show STEP | TERM.STEP\n");
+        fprintf(stderr, "usage: tierckpt show [STEP | TERM.STEP]\n");
         return 2;
     }
     v.term = v.term ? v.term : term_of_step(cli, v.step);

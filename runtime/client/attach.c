@@ -70,7 +70,8 @@ static tck_status_t exchange_hellos(struct tck_client *client, tck_status_t stat
 
 struct claim {
     struct session *session;
-    uint64_t at_least, term;
+    struct msg_claim wanted;
+    uint64_t term;
 };
 
 /* Claimed again, the term before is one that nobody joins. */
@@ -78,15 +79,51 @@ static tck_status_t claim_step(void *ctx, struct error *err)
 {
     struct claim *claim = ctx;
 
-    return session_claim_term(claim->session, claim->at_least, &claim->term, err);
+    return session_claim_term(claim->session, &claim->wanted, &claim->term, err);
 }
 
-static tck_status_t claim_above(struct session *session, uint64_t highest, uint64_t *term_out, struct error *err)
+/* The agents of the world that is being formed, each once. */
+static tck_status_t list_agents(const struct rank_hello *hellos, uint32_t world_size, struct msg_claim *claim,
+                                struct error *err)
 {
-    struct claim claim = {.session = session, .at_least = highest + 1};
-    tck_status_t status = session_take_step(session, false, claim_step, &claim, err);
+    struct world world;
+    tck_status_t status = world_build(1, hellos, world_size, &world, err);
 
-    *term_out = claim.term;
+    if (status != TCK_OK) {
+        return status;
+    }
+    claim->agents = calloc(world.node_count, sizeof(*claim->agents));
+    if (claim->agents == NULL) {
+        status = error_set(err, TCK_ERR_NOMEM, "no memory for %u agents", world.node_count);
+    }
+    for (uint32_t n = 0; status == TCK_OK && n < world.node_count; n++) {
+        memcpy(claim->agents[n].node, world.nodes[n].name, sizeof(claim->agents[n].node));
+        claim->agents[n].agent_id = world.nodes[n].agent_id;
+        claim->count++;
+    }
+    world_free(&world);
+    return status;
+}
+
+/* A term above all that were seen. */
+static tck_status_t claim_term(struct tck_client *client, const struct rank_hello *hellos, uint64_t *term_out,
+                               struct error *err)
+{
+    struct claim claim = {.session = &client->session, .wanted = {.at_least = 1, .after = client->term}};
+    tck_status_t status;
+
+    for (uint32_t r = 0; r < client->oob.world_size; r++) {
+        claim.wanted.at_least =
+            hellos[r].term_seen >= claim.wanted.at_least ? hellos[r].term_seen + 1 : claim.wanted.at_least;
+    }
+    status = list_agents(hellos, client->oob.world_size, &claim.wanted, err);
+    if (status == TCK_OK) {
+        status = session_take_step(&client->session, false, claim_step, &claim, err);
+    }
+    free(claim.wanted.agents);
+    if (status == TCK_OK) {
+        *term_out = claim.term;
+    }
     return status;
 }
 
@@ -100,20 +137,17 @@ static tck_status_t agree_on_term(struct tck_client *client, const struct rank_h
                                   struct error *err)
 {
     uint32_t world_size = client->oob.world_size;
-    uint64_t *terms = calloc(world_size, sizeof(*terms)), mine = 0, highest = 0;
+    uint64_t *terms = calloc(world_size, sizeof(*terms)), mine = 0;
     tck_status_t status = terms == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for %u terms", world_size) : TCK_OK;
 
-    for (uint32_t r = 0; r < world_size; r++) {
-        highest = hellos[r].term_seen > highest ? hellos[r].term_seen : highest;
-    }
     if (status == TCK_OK && client->oob.rank == 0) {
-        status = claim_above(&client->session, highest, &mine, err);
+        status = claim_term(client, hellos, &mine, err);
         mine = htole64(mine);
         failpoint(attach, claimed);
     }
     status = oob_exchange(&client->oob, status, &mine, terms, sizeof(mine), err);
     if (status == TCK_OK) {
-        *term_out = le64toh(terms[0]);
+        client->term = *term_out = le64toh(terms[0]);
     }
     free(terms);
     return status;

@@ -4,12 +4,15 @@
 #include "client/client.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "client/lines.h"
+#include "client/say.h"
 
 #include <endian.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DETACH_MS 2000
 
@@ -27,20 +30,60 @@ const char *tck_errmsg(const tck_client_t *client)
     return client == NULL ? attach_error.text : client->error.text;
 }
 
+tck_status_t tck_errcode(const tck_client_t *client)
+{
+    return client == NULL ? attach_error.code : client->error.code;
+}
+
 int tck_version_number(void)
 {
     return TCK_VERSION_MAJOR * 10000 + TCK_VERSION_MINOR * 100 + TCK_VERSION_PATCH;
 }
 
-static tck_status_t check_state(struct tck_client *client, enum client_state wanted)
+/* What is wrong with a call of this function, if it needs no state. A forked child has this memory, but neither the
+ * threads nor a connection of its own. */
+static tck_status_t check_caller(struct tck_client *client, const char *function)
 {
-    static const char *const texts[] = {"attached and not registered", "registered"};
-
-    if (client->state == wanted) {
+    if (client == NULL) {
+        return error_set(&attach_error, TCK_ERR_INVAL,
+                         "%s was called in the wrong order: there is no client (NULL), call tck_attach first",
+                         function);
+    }
+    if (client->forks == forks_count()) {
         return TCK_OK;
     }
-    return error_set(&client->error, TCK_ERR_INVAL, "called in the wrong order: the client must be %s", texts[wanted]);
+    return error_set(&client->error, TCK_ERR_INVAL,
+                     "this process is a fork of process %d, which attached: only that one can use its client",
+                     (int)client->pid);
 }
+
+static const char *remedy_of(enum client_state state)
+{
+    switch (state) {
+    case CLIENT_ATTACHED:
+        return "call tck_register first";
+    case CLIENT_REGISTERED:
+        return "tck_register was called already; what is saved can only be changed by tck_detach and another "
+               "tck_attach";
+    case CLIENT_FAILED:
+        break;
+    }
+    return "its tck_register or tck_restore has failed, so it can only be detached";
+}
+
+static tck_status_t check_order_of(struct tck_client *client, enum client_state wanted, const char *function)
+{
+    tck_status_t status = check_caller(client, function);
+
+    if (status != TCK_OK || client->state == wanted) {
+        return status;
+    }
+    return error_set(&client->error, TCK_ERR_INVAL, "%s was called in the wrong order: %s", function,
+                     remedy_of(client->state));
+}
+
+#define check_process(client)       check_caller(client, __func__)
+#define check_state(client, wanted) check_order_of(client, wanted, __func__)
 
 /* ---- attach -------------------------------------------------------------------------------------------------- */
 
@@ -52,12 +95,20 @@ tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client
     if (params == NULL || client_out == NULL) {
         return error_set(&attach_error, TCK_ERR_INVAL, "no parameters or no place for the client");
     }
+    lines_begin();
     client = calloc(1, sizeof(*client));
     if (client == NULL) {
         return error_set(&attach_error, TCK_ERR_NOMEM, "no memory for a client");
     }
-    status = client_attach(client, params, &attach_error);
+    client->pid = getpid();
+    client->forks = forks_count();
+    saver_init(&client->saver);
+    status = forks_watch(&attach_error);
+    if (status == TCK_OK) {
+        status = client_attach(client, params, &attach_error);
+    }
     if (status != TCK_OK) {
+        saver_free(&client->saver);
         free(client);
         return status;
     }
@@ -65,9 +116,25 @@ tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client
     return TCK_OK;
 }
 
-static void say_goodbye(struct session *session, bool job_done)
+tck_status_t tck_job_name(const char *config_file, const char *config_json, char *job_out, size_t cap)
 {
-    struct msg_detach detach = {.seq = session_seq(session), .job_done = job_done};
+    struct config config;
+    tck_status_t status = config_load(config_file, config_json, &config, &attach_error);
+
+    if (status == TCK_OK && strlen(config.job) >= cap) {
+        status = error_set(&attach_error, TCK_ERR_NOSPC, "the job's name \"%s\" does not fit into %zu bytes",
+                           config.job, cap);
+    }
+    if (status == TCK_OK) {
+        memcpy(job_out, config.job, strlen(config.job) + 1);
+    }
+    return status;
+}
+
+static void say_goodbye(struct tck_client *client, bool job_done)
+{
+    struct session *session = &client->session;
+    struct msg_detach detach = {.seq = session_seq(session), .job_done = job_done, .last_failed = client->last_failed};
     struct writer w = writer_new(0);
     struct ipc_frame frame;
 
@@ -77,35 +144,16 @@ static void say_goodbye(struct session *session, bool job_done)
     }
 }
 
-/* The agents leave soon after a job that is done, and their memory with them. */
-static void warn_of_unpublished(const struct tck_client *client)
-{
-    const struct interval *interval = &client->session.config.save_storage_interval;
-    uint64_t committed, published;
-
-    if (client->session.board == NULL || client->oob.rank != 0 || (interval->steps == 0 && interval->seconds <= 0)) {
-        return;
-    }
-    committed = atomic_load(&client->session.board->committed_step);
-    published = atomic_load(&client->session.board->published_step);
-    if (committed > published) {
-        log_warn("the job is done, and step %" PRIu64
-                 " goes with the memory of its nodes (newest step that this term has "
-                 "in storage: %" PRIu64 "; 0: none); tck_save_last would have kept it",
-                 committed, published);
-    }
-}
-
 void tck_detach(tck_client_t *client, int job_done)
 {
-    if (client == NULL) {
+    if (client == NULL || client->forks != forks_count()) { /* of a fork: nothing here is its own */
         return;
     }
     saver_stop(&client->saver);
     if (job_done != 0) {
-        warn_of_unpublished(client);
+        say_done(client);
     }
-    say_goodbye(&client->session, job_done != 0);
+    say_goodbye(client, job_done != 0);
     copier_free(client->copier);
     save_plan_free(&client->plan);
     cuda_rest(client->cuda);
@@ -113,6 +161,7 @@ void tck_detach(tck_client_t *client, int job_done)
     cuda_free(client->cuda);
     session_close(&client->session);
     layout_free(&client->layout);
+    saver_free(&client->saver);
     free(client);
 }
 
@@ -192,9 +241,12 @@ static uint64_t blob_size(const struct record *blob)
 tck_status_t tck_set_blob(tck_client_t *client, const char *key, const void *data, size_t size)
 {
     struct record *blob = NULL;
-    tck_status_t status = find_blob(client, key, &blob);
     uint64_t capacity, prefix = htole64(size);
+    tck_status_t status = check_process(client);
 
+    if (status == TCK_OK) {
+        status = find_blob(client, key, &blob);
+    }
     if (status != TCK_OK) {
         return status;
     }
@@ -215,9 +267,12 @@ tck_status_t tck_set_blob(tck_client_t *client, const char *key, const void *dat
 tck_status_t tck_get_blob(tck_client_t *client, const char *key, void *data, size_t cap, size_t *size_out)
 {
     struct record *blob = NULL;
-    tck_status_t status = find_blob(client, key, &blob);
+    tck_status_t status = check_process(client);
     uint64_t size;
 
+    if (status == TCK_OK) {
+        status = find_blob(client, key, &blob);
+    }
     if (status != TCK_OK) {
         return status;
     }
@@ -236,7 +291,11 @@ tck_status_t tck_get_blob(tck_client_t *client, const char *key, void *data, siz
 tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr)
 {
     struct record *moved;
+    tck_status_t status = check_process(client);
 
+    if (status != TCK_OK) {
+        return status;
+    }
     if (record >= client->layout.record_count || client->layout.records[record].blob) {
         return error_set(&client->error, TCK_ERR_INVAL, "no record has the number %u", record);
     }
@@ -248,11 +307,11 @@ tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr)
         saver_wait(&client->saver); /* a fence does not wait for copies from devices */
     }
     if (client->state == CLIENT_REGISTERED && !saver_idle(&client->saver)) {
-        return error_set(&client->error, TCK_ERR_BUSY, "record \"%.200s\" is being copied; tck_fence comes first",
-                         moved->key);
+        return error_set(&client->error, TCK_ERR_BUSY,
+                         "record \"%.200s\" is being copied: call tck_fence before it is moved", moved->key);
     }
     if (moved->memory == TCK_CUDA && moved->bytes > 0) {
-        tck_status_t status = cuda_place_record(client->cuda, moved->device, addr, &client->error);
+        status = cuda_place_record(client->cuda, moved->device, addr, &client->error);
 
         if (status != TCK_OK) {
             return error_prefix(&client->error, "record \"%.200s\"", moved->key);
@@ -304,23 +363,87 @@ static void close_stall(struct tck_client *client, uint64_t fence_ns)
     client->stall_max_ns = stall_ns > client->stall_max_ns ? stall_ns : client->stall_max_ns;
 }
 
+/* The snapshot before this one may still be copied: there need not be a fence between two saves, as where an
+ * optimizer's step was skipped, and a fence does not wait for copies from devices. */
+static tck_status_t finish_copy(struct tck_client *client)
+{
+    uint32_t wait_ms = client->session.config.block_time_ms;
+    uint64_t begin_ns = clock_ns();
+
+    if (!saver_wait_for(&client->saver, wait_ms)) {
+        return error_set(&client->error, TCK_ERR_BUSY,
+                         "the snapshot before this one is still being copied after block_time_ms (%u)", wait_ms);
+    }
+    if (client->stall_open) {
+        close_stall(client, clock_ns() - begin_ns);
+    }
+    return TCK_OK;
+}
+
+/* Steps that go back do so for a while, as those of an epoch do: tck_wait may ask for one of them after the next was
+ * refused, too. */
+static void note_refused(struct refused_steps *refused, uint64_t step, uint64_t newest)
+{
+    if (refused->newest != newest) {
+        *refused = (struct refused_steps){.first = step, .last = step, .newest = newest};
+    }
+    refused->first = step < refused->first ? step : refused->first;
+    refused->last = step > refused->last ? step : refused->last;
+}
+
+/* TCK_OK, or why the step is not one that can be saved now. */
+static tck_status_t check_order(struct tck_client *client, uint64_t step, bool to_storage)
+{
+    uint64_t newest = 0;
+    enum save_order order = saver_order(&client->saver, step, &newest);
+
+    if (order == ORDER_OLDER) {
+        note_refused(&client->refused, step, newest);
+        (void)error_set(&client->error, TCK_ERR_INVAL,
+                        "step %" PRIu64 " comes after step %" PRIu64
+                        ": steps must grow over the whole run; count them over all epochs",
+                        step, newest);
+        if (!client->refusal_told) {
+            log_error("not saved: %s", client->error.text);
+            client->refusal_told = true;
+        }
+        return TCK_ERR_INVAL;
+    }
+    if (order == ORDER_SAVED && (!to_storage || client->saver.storage_step == step)) {
+        return error_set(&client->error, TCK_ERR_EXIST, "step %" PRIu64 " is saved already", step);
+    }
+    return TCK_OK;
+}
+
 static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to_storage, bool *started_out)
 {
-    uint64_t begin_ns = clock_ns();
-    tck_status_t status;
+    uint64_t begin_ns;
+    tck_status_t status = finish_copy(client);
 
-    if (!client->stall_open) {
-        saver_wait(&client->saver); /* a fence does not wait for copies from devices */
+    if (status != TCK_OK) {
+        saver_note_skipped(&client->saver, step, &client->error);
+        return status;
     }
+    status = check_order(client, step, to_storage);
+    if (status != TCK_OK) {
+        return status;
+    }
+    begin_ns = clock_ns();
     status = saver_begin(&client->saver, step, to_storage, started_out, &client->error);
-    if (status == TCK_ERR_BUSY) {
-        return error_set(&client->error, status, "the snapshot before this one is being copied; tck_fence comes first");
-    }
     if (*started_out) {
         client->stall_ns = clock_ns() - begin_ns;
         client->stall_open = true;
     }
     return status;
+}
+
+/* What is no error in a training that goes on: the text of it stays. A capture is one: nothing was decided. */
+static tck_status_t skipped_or(tck_status_t status, const struct tck_client *client, uint64_t step)
+{
+    bool skipped =
+        status == TCK_ERR_BUSY || status == TCK_ERR_EXIST || (status == TCK_ERR_INVAL && client_refused(client, step));
+
+    return skipped ? TCK_OK : status;
 }
 
 tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out)
@@ -355,7 +478,7 @@ tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *starte
 
         pacer_tick(&client->pacer, client->session.board, step, clock_ns());
         if (due != DUE_NOTHING) {
-            status = begin_save(client, step, due == DUE_STORAGE, &started);
+            status = skipped_or(begin_save(client, step, due == DUE_STORAGE, &started), client, step);
         }
     }
     if (status == TCK_OK && started_out != NULL) {
@@ -372,15 +495,49 @@ tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t 
     if (status != TCK_OK) {
         return status;
     }
-    if (step == 0 || step == TCK_NEWEST || (unsigned)flags > TCK_SAVE_STORAGE) {
-        return error_set(&client->error, TCK_ERR_INVAL, "step %llu cannot be saved or flags %d are unknown",
-                         (unsigned long long)step, (int)flags);
+    if (step == 0 || step == TCK_NEWEST) {
+        return error_set(&client->error, TCK_ERR_INVAL, "step %llu cannot be saved: steps count from 1",
+                         (unsigned long long)step);
     }
-    return begin_save(client, step, (flags & TCK_SAVE_STORAGE) != 0, &started);
+    if ((unsigned)flags > TCK_SAVE_STORAGE) {
+        return error_set(&client->error, TCK_ERR_INVAL, "flags %d are none of tck_save_flags", (int)flags);
+    }
+    status = begin_save(client, step, (flags & TCK_SAVE_STORAGE) != 0, &started);
+    return status == TCK_ERR_EXIST ? TCK_OK : status;
+}
+
+tck_status_t tck_skip(tck_client_t *client, uint64_t step, const char *why)
+{
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+    struct error reason;
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (step == 0 || step == TCK_NEWEST || why == NULL) {
+        return error_set(&client->error, TCK_ERR_INVAL, "step %" PRIu64 " cannot be skipped, or no reason is given",
+                         step);
+    }
+    client->asked_step = 0;
+    pacer_tick(&client->pacer, client->session.board, step, clock_ns());
+    (void)error_set(&reason, TCK_ERR_CANCELED, "%s", why);
+    status = finish_copy(client);
+    if (status == TCK_OK && check_order(client, step, false) == TCK_OK) {
+        saver_give_up(&client->saver, step, &reason);
+        client->error = reason;
+    } else if (status != TCK_OK) {
+        saver_note_skipped(&client->saver, step, &reason);
+    }
+    return TCK_OK;
 }
 
 tck_status_t tck_set_stream(tck_client_t *client, int device, void *stream)
 {
+    tck_status_t status = check_process(client);
+
+    if (status != TCK_OK) {
+        return status;
+    }
     if (client->cuda == NULL) {
         return error_set(&client->error, TCK_ERR_INVAL, "no record lies on CUDA device %d", device);
     }
@@ -389,11 +546,11 @@ tck_status_t tck_set_stream(tck_client_t *client, int device, void *stream)
 
 tck_status_t tck_fence(tck_client_t *client)
 {
-    tck_status_t status;
+    tck_status_t status = check_process(client);
     uint64_t begin_ns;
 
-    if (!client->stall_open) {
-        return TCK_OK;
+    if (status != TCK_OK || !client->stall_open) {
+        return status;
     }
     begin_ns = clock_ns();
     status = saver_fence(&client->saver, &client->error);
@@ -401,6 +558,40 @@ tck_status_t tck_fence(tck_client_t *client)
         close_stall(client, clock_ns() - begin_ns);
     }
     return status;
+}
+
+tck_status_t tck_set_confirm(tck_client_t *client, int on)
+{
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+
+    if (status == TCK_OK) {
+        saver_wait(&client->saver);
+        client->confirms = client->saver.confirms = on != 0;
+    }
+    return status;
+}
+
+/* Without the text of an error: another thread than the trainer's may call. */
+static bool takes_words(struct tck_client *client)
+{
+    return client != NULL && client->forks == forks_count() && client->state == CLIENT_REGISTERED;
+}
+
+tck_status_t tck_confirm(tck_client_t *client, uint64_t step, const char *why_not)
+{
+    if (!takes_words(client)) {
+        return TCK_ERR_INVAL;
+    }
+    saver_confirm(&client->saver, step, why_not);
+    return TCK_OK;
+}
+
+tck_status_t tck_await_copied(tck_client_t *client, int timeout_ms, uint64_t *step_out)
+{
+    if (!takes_words(client) || timeout_ms < 0 || step_out == NULL) {
+        return TCK_ERR_INVAL;
+    }
+    return saver_await_copied(&client->saver, timeout_ms, step_out);
 }
 
 tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms)
@@ -427,7 +618,12 @@ tck_status_t tck_save_last(tck_client_t *client, uint64_t step, int timeout_ms)
     if (status == TCK_OK && timeout_ms < 0) {
         status = error_set(&client->error, TCK_ERR_INVAL, "negative time-out %d", timeout_ms);
     }
-    return status == TCK_OK ? client_save_last(client, step, timeout_ms, &client->error) : status;
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = client_save_last(client, step, timeout_ms, &client->error);
+    client->last_failed = status != TCK_OK;
+    return status;
 }
 
 /* ---- restore ------------------------------------------------------------------------------------------------- */
@@ -456,14 +652,28 @@ static tck_status_t query_locked(struct session *session, tck_version_t *out, st
 
 tck_status_t tck_query(tck_client_t *client, tck_version_t *version_out)
 {
-    tck_status_t status;
+    tck_status_t status = check_process(client);
 
+    if (status != TCK_OK) {
+        return status;
+    }
     if (client->state == CLIENT_REGISTERED && !atomic_load(&client->session.connected)) {
-        return error_set(&client->error, TCK_ERR_UNREACHABLE, "the agent is gone; it is looked for");
+        return error_set(&client->error, TCK_ERR_UNREACHABLE, "the agent of this node has ended, and is not back yet");
     }
     pthread_mutex_lock(&client->session.lock);
     status = query_locked(&client->session, version_out, &client->error);
     pthread_mutex_unlock(&client->session.lock);
+    return status;
+}
+
+tck_status_t tck_set_check(tck_client_t *client, tck_check_t check, void *ctx)
+{
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+
+    if (status == TCK_OK) {
+        client->check = check;
+        client->check_ctx = ctx;
+    }
     return status;
 }
 
@@ -504,7 +714,11 @@ static void fill_stats(const struct tck_client *client, const struct save_counts
 tck_status_t tck_stats(tck_client_t *client, tck_stats_t *stats_out)
 {
     struct save_counts counts = {0};
+    tck_status_t status = check_process(client);
 
+    if (status != TCK_OK) {
+        return status;
+    }
     if (stats_out->struct_size < sizeof(*stats_out)) {
         return error_set(&client->error, TCK_ERR_INVAL, "struct_size of the statistics is %zu, %zu is needed",
                          stats_out->struct_size, sizeof(*stats_out));
@@ -515,5 +729,22 @@ tck_status_t tck_stats(tck_client_t *client, tck_stats_t *stats_out)
         pthread_mutex_unlock(&client->saver.lock);
     }
     fill_stats(client, &counts, stats_out);
+    return TCK_OK;
+}
+
+/* ---- health -------------------------------------------------------------------------------------------------- */
+
+tck_status_t tck_health(tck_client_t *client, tck_health_t *health_out)
+{
+    tck_status_t status = check_process(client);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (health_out->struct_size < sizeof(*health_out)) {
+        return error_set(&client->error, TCK_ERR_INVAL, "struct_size of the health is %zu, %zu is needed",
+                         health_out->struct_size, sizeof(*health_out));
+    }
+    client_health(client, health_out);
     return TCK_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef TCK_CLIENT_CLIENT_H
 #define TCK_CLIENT_CLIENT_H
 
+#include "client/forks.h"
 #include "client/interval.h"
 #include "client/oob.h"
 #include "client/saver.h"
@@ -10,8 +11,11 @@
 enum client_state { CLIENT_ATTACHED, CLIENT_REGISTERED, CLIENT_FAILED /* to register; can only detach */ };
 
 struct tck_client {
+    uint64_t term;      /* newest that its ranks have claimed; 0: none */
     struct error error; /* of the last failed call */
-    enum client_state state;
+    uint32_t forks;     /* forks_count of the process that attached, which is this one: */
+    pid_t pid;
+    _Atomic enum client_state state; /* the thread that gives the word on snapshots reads it, too */
     struct oob oob;
     struct session session;
     struct layout layout;
@@ -25,17 +29,34 @@ struct tck_client {
     const char *cuda_module; /* of tests: loaded in place of the real one; NULL: none */
     uint64_t segment_bytes;
     uint32_t page_bytes;
-    tck_status_t placed;   /* what became of the bytes of a restore that all ranks had agreed upon */
+    bool last_failed;                    /* tck_save_last did: what memory has may be the only copy */
+    tck_status_t placed;                 /* what became of the bytes of a restore that all ranks had agreed upon */
+    char passed_over[PASSED_TEXT_BYTES]; /* of the last restore */
+    tck_check_t check;                   /* tck_set_check; NULL: none */
+    void *check_ctx;
+    bool confirms;         /* tck_set_confirm; it outlives the term */
     bool asked;            /* a restore was asked for in this term, of */
     uint64_t restore_step; /* this step */
     /* of the trainer's thread: */
     struct pacer pacer;
     uint64_t asked_step; /* of tck_save_due; 0: not asked, or answered by a save call since */
     enum due asked_due;
+    struct refused_steps {
+        uint64_t first, last; /* that were older than */
+        uint64_t newest;      /* this one, saved before them; 0: there are none */
+    } refused;
+    bool refusal_told; /* in the log, once */
     uint64_t stall_ns; /* of the snapshot under way */
     uint64_t stall_last_ns, stall_max_ns, stall_total_ns;
     bool stall_open; /* its fence has not come yet */
 };
+
+static inline bool client_refused(const struct tck_client *client, uint64_t step)
+{
+    const struct refused_steps *refused = &client->refused;
+
+    return refused->newest != 0 && step >= refused->first && step <= refused->last;
+}
 
 /* attach.c; on failure nothing is left but the oob. */
 must_check tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t *params, struct error *err);
@@ -49,9 +70,15 @@ must_check tck_status_t client_begin_term(struct tck_client *client, bool to_res
 /* restore.c */
 must_check tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out,
                                        struct error *err);
+/* Asks the trainer, if it wants to be, whether it can go on with the blobs that have been restored. */
+must_check tck_status_t client_ask_trainer(struct tck_client *client, struct error *err);
 /* wait.c */
 must_check tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t stage, int timeout_ms,
                                     struct error *err);
+/* health.c */
+void client_health(struct tck_client *client, tck_health_t *out);
+/* The storage trouble that is known of, "" if none. */
+const char *client_storage_text(const struct tck_client *client, char text[TCK_HEALTH_TEXT]);
 /* last.c */
 must_check tck_status_t client_save_last(struct tck_client *client, uint64_t step, int timeout_ms, struct error *err);
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "client/client.h"
 #include "client/last_state.h"
+#include "client/over.h"
 #include "reader/memory.h"
 
 #include <inttypes.h>
@@ -124,7 +125,11 @@ static tck_status_t save_once(const struct last *last, struct error *err)
     if (status == TCK_OK) {
         status = tck_snapshot(last->client, last->step, TCK_SAVE_STORAGE);
     }
-    return status == TCK_OK ? tck_fence(last->client) : status;
+    if (status == TCK_OK) {
+        status = tck_fence(last->client);
+    }
+    saver_confirm(&last->client->saver, last->step, NULL); /* the trainer is in this call, and changes nothing */
+    return status;
 }
 
 static tck_status_t await_commit(const struct last *last, struct error *err)
@@ -159,19 +164,25 @@ static tck_status_t too_late(const struct last *last, struct error *err)
         [AWAITS_COMMIT] = "saved, and not committed",
         [AWAITS_STORAGE] = "committed, and not in storage",
     };
-    const char *why =
-        last->phase == AWAITS_STORAGE && last->refused.code != TCK_OK ? last->refused.text : "the agents' logs say why";
+    char trouble[TCK_HEALTH_TEXT];
+    const char *why = client_storage_text(last->client, trouble);
+
+    if (why[0] == '\0' && last->phase == AWAITS_STORAGE && last->refused.code != TCK_OK) {
+        why = last->refused.text;
+    } else if (why[0] == '\0') {
+        why = "the agents' logs say why";
+    }
 
     return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is %s after %d ms: %s", last->step, what[last->phase],
                      last->timeout_ms, why);
 }
 
-/* As far as it comes in one round. */
+/* As far as it comes in one round. A term that another start has ended is not begun again. */
 static tck_status_t advance(struct last *last, struct error *err)
 {
-    tck_status_t status = TCK_OK;
+    tck_status_t status = session_over(&last->client->session, err);
 
-    if (last->phase == AWAITS_ROOM) {
+    if (status == TCK_OK && last->phase == AWAITS_ROOM) {
         status = save_once(last, err);
         last->phase = status == TCK_OK ? AWAITS_COMMIT : AWAITS_ROOM;
     }

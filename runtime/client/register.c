@@ -2,6 +2,7 @@
  * Registration: the record table becomes shards, all ranks learn of all shards, the agent gives the memory, and
  * everything that a step needs is made ready. */
 #include "client/client.h"
+#include "client/say.h"
 
 #include "base/failpoint.h"
 
@@ -216,6 +217,7 @@ static tck_status_t make_ready(struct tck_client *client, struct error *err)
         atomic_store(&client->session.connected, true);
         status = saver_start(&client->saver, &client->session, &client->layout, &client->slots, &client->plan,
                              client->copier, err);
+        client->saver.confirms = client->confirms;
     }
     return status;
 }
@@ -238,7 +240,12 @@ static tck_status_t register_with_all(struct tck_client *client, tck_status_t st
 
 tck_status_t client_register(struct tck_client *client, struct error *err)
 {
-    return register_with_all(client, build_layout(client, err), err);
+    tck_status_t status = register_with_all(client, build_layout(client, err), err);
+
+    if (status == TCK_OK) {
+        say_attached(client);
+    }
+    return status;
 }
 
 tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struct error *err)
@@ -250,6 +257,7 @@ tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struc
     counts = client->saver.counts;
     client->state = CLIENT_FAILED;
     client->asked = false;
+    client->refused = (struct refused_steps){0};
     status = client_attach_anew(client, err);
     client->session.will_ask = to_restore;
     if (status == TCK_OK) {

@@ -433,6 +433,26 @@ static tck_status_t place_all(struct resharding *r)
     return status;
 }
 
+/* The blobs alone, for the trainer to look at before anything else is changed. */
+static tck_status_t consult(const struct resharding *r, struct tck_client *client)
+{
+    const struct layout *layout = &client->layout;
+    tck_status_t status = TCK_OK;
+    for (uint32_t i = 0; i < layout->record_count && status == TCK_OK; i++) {
+        struct origin origin;
+        if (!layout->records[i].blob) {
+            continue;
+        }
+        status = find(r, &layout->records[i], &origin);
+        if (status == TCK_OK && origin.source == FROM_NOWHERE) {
+            memset(layout->records[i].addr, 0, BLOB_PREFIX_BYTES); /* what the trainer has set is not what was saved */
+        } else if (status == TCK_OK) {
+            status = place(r, &layout->records[i], &origin);
+        }
+    }
+    return status == TCK_OK ? client_ask_trainer(client, r->err) : status;
+}
+
 static tck_status_t prepare(struct resharding *r, struct version version)
 {
     r->scratch = malloc(SCRATCH_BYTES);
@@ -460,6 +480,9 @@ tck_status_t client_reshard(struct tck_client *client, struct version version, t
     tck_status_t status = oob_agree(&client->oob, prepare(&r, version), err);
     if (status == TCK_OK) {
         status = check_wanted(&r); /* the same on all ranks */
+    }
+    if (status == TCK_OK && client->check != NULL) {
+        status = oob_agree(&client->oob, consult(&r, client), err);
     }
     if (status == TCK_OK) {
         status = oob_agree(&client->oob, place_all(&r), err);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "client/gather.h"
 #include "client/reshard.h"
+#include "client/say.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -255,11 +256,50 @@ static tck_status_t check_bytes(struct tck_client *client, const struct gather *
     return TCK_OK;
 }
 
+static void place_blobs(const struct layout *layout, const struct shard *shard, const uint8_t *image)
+{
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        const struct record *record = &layout->records[shard->records[i]];
+
+        if (record->blob) {
+            memcpy(record->addr, image + record->image_offset, record->bytes);
+        }
+    }
+}
+
+tck_status_t client_ask_trainer(struct tck_client *client, struct error *err)
+{
+    char why[512] = "";
+
+    if (client->check == NULL || client->check(client->check_ctx, why, sizeof(why)) == 0) {
+        return TCK_OK;
+    }
+    why[sizeof(why) - 1] = '\0';
+    return error_set(err, TCK_ERR_LAYOUT, "%s", why[0] == '\0' ? "the trainer cannot use what was restored" : why);
+}
+
+/* All ranks go on with what they have, or none does, and nothing of the trainers' was changed. */
+static tck_status_t consult(struct tck_client *client, const struct gather *gather, struct error *err)
+{
+    tck_status_t status = check_bytes(client, gather, err);
+
+    for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
+        place_blobs(&client->layout, &client->layout.shards[i], gather->own.images[i]);
+    }
+    if (status == TCK_OK && gather->own.count > 0) {
+        status = client_ask_trainer(client, err);
+    }
+    return oob_agree(&client->oob, status, err);
+}
+
 static tck_status_t copy_images(struct tck_client *client, const struct gather *gather, const struct copy_list *lists,
                                 struct error *err)
 {
-    tck_status_t status = check_bytes(client, gather, err), finished = TCK_OK;
+    tck_status_t status = TCK_OK, finished = TCK_OK;
 
+    if (client->check == NULL) {
+        status = check_bytes(client, gather, err); /* else all ranks did before they agreed to come here */
+    }
     if (status == TCK_OK && client->cuda != NULL) {
         status = start_devices(client, gather, err);
     }
@@ -364,6 +404,17 @@ static void fill_result(const struct tck_client *client, const struct msg_restor
     out->newest_step = offer->newest_step;
 }
 
+/* What the result points to stays with the client. */
+static void tell_passed_over(struct tck_client *client, const struct msg_restored *offer, tck_restored_t *out)
+{
+    snprintf(client->passed_over, sizeof(client->passed_over), "%s", offer->passed_over);
+    out->passed_over = client->passed_over;
+    if (client->passed_over[0] != '\0' && client->oob.rank == 0) {
+        log_warn("an older version, %" PRIu64 ".%" PRIu64 ", is restored: %s", out->version.term, out->version.step,
+                 client->passed_over);
+    }
+}
+
 static void unmap_foreign(struct tck_client *client)
 {
     for (uint32_t i = 0; i < client->slots.count; i++) {
@@ -388,6 +439,9 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
     if (status == TCK_OK) {
         status = gather_images(client, &attempt, err);
     }
+    if (status == TCK_OK && client->check != NULL && !offer->other_layout) {
+        status = consult(client, &attempt.gather, err);
+    }
     if (status == TCK_OK) {
         failpoint(restore, agreed);
         client->placed = copy_images(client, &attempt.gather, lists, err);
@@ -410,6 +464,7 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
 struct intent {
     uint64_t step;
     uint64_t new_term; /* this term was used: has restored something else, or saved */
+    uint64_t accepts;  /* a fresh start, if what was saved is lost */
     uint64_t ends;     /* the try before failed in a way that another term does not mend */
 };
 
@@ -428,7 +483,7 @@ static tck_status_t agree_on_intent(const struct tck_client *client, struct inte
 {
     uint32_t world_size = client->oob.world_size;
     struct intent *all = calloc(world_size, sizeof(*all));
-    struct intent sent = {htole64(mine->step), htole64(mine->new_term), htole64(mine->ends)};
+    struct intent sent = {htole64(mine->step), htole64(mine->new_term), htole64(mine->accepts), htole64(mine->ends)};
     tck_status_t status =
         all == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what %u ranks restore", world_size) : TCK_OK;
 
@@ -438,6 +493,9 @@ static tck_status_t agree_on_intent(const struct tck_client *client, struct inte
         mine->ends |= le64toh(all[r].ends);
         if (le64toh(all[r].step) != mine->step) {
             status = error_set(err, TCK_ERR_INVAL, "rank %u restores another step than rank %u", r, client->oob.rank);
+        } else if (le64toh(all[r].accepts) != mine->accepts) {
+            status = error_set(err, TCK_ERR_CONFIG, "accept_fresh_start is not the same on ranks %u and %u", r,
+                               client->oob.rank);
         }
     }
     free(all);
@@ -475,20 +533,36 @@ static bool may_go_better(tck_status_t tried)
     return tried == TCK_ERR_BUSY || tried == TCK_ERR_CORRUPT;
 }
 
+/* Only what is lost, and nothing was touched: what cannot be read now may be there. */
+static tck_status_t accept_loss(const struct tck_client *client, tck_status_t tried, struct error *err)
+{
+    char why[ERROR_TEXT_BYTES];
+    if (tried != TCK_ERR_UNRECOVERABLE) {
+        return tried;
+    }
+    snprintf(why, sizeof(why), "%s", err->text);
+    if (client->oob.rank == 0) {
+        log_warn("a fresh start is accepted, as accept_fresh_start says: %s", why);
+    }
+    return error_set(err, TCK_ERR_NOENT, "a fresh start is accepted: %.400s", why);
+}
+
 /* All ranks fail together, so they also try again together. */
 static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t step, struct msg_restored *offer,
                                          struct error *err)
 {
     struct intent intent = {.step = step, .new_term = term_is_used(client, step)};
+    bool accepts = step == TCK_NEWEST && client->session.config.accept_fresh_start == SWITCH_ON;
     tck_status_t tried = TCK_ERR_BUSY;
     bool placing = false;
 
+    intent.accepts = accepts;
     for (int i = 0; i <= TERMS_MAX; i++) {
         struct error failure = {0};
         tck_status_t status = agree_on_intent(client, &intent, &failure);
 
         if (status == TCK_OK && intent.ends) {
-            return tried;
+            return accepts && !placing ? accept_loss(client, tried, err) : tried;
         }
         if (status == TCK_OK && intent.new_term) {
             status = client_begin_term(client, true, &failure);
@@ -526,6 +600,11 @@ static tck_status_t finish(struct tck_client *client, const struct msg_restored 
     }
     status = client_reshard(client, offer->version, out, err);
     out->newest_step = offer->newest_step;
+    if (status == TCK_OK) {
+        pthread_mutex_lock(&client->session.lock);
+        tell_done(client, offer);
+        pthread_mutex_unlock(&client->session.lock);
+    }
     return status;
 }
 
@@ -539,9 +618,13 @@ tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restor
     if (status == TCK_OK) {
         status = finish(client, &offer, &restored, err);
     }
+    if (status == TCK_OK) {
+        restored.seconds = (double)(clock_ns() - begin_ns) / 1e9;
+        say_restored(client, &restored);
+        tell_passed_over(client, &offer, &restored);
+    }
     if (status == TCK_OK && out != NULL) {
         restored.struct_size = out->struct_size;
-        restored.seconds = (double)(clock_ns() - begin_ns) / 1e9;
         *out = restored;
     }
     free(offer.shards);

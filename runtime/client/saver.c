@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "client/over.h"
 #include "client/roots.h"
 #include "client/spawn.h"
 
@@ -11,14 +12,19 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RETURN_FIRST_MS 50 /* pause before trying to come back to the agent, doubled each time up to */
 #define RETURN_LAST_MS  2000
 #define FORSAKEN_MS     5000 /* nobody there for so long: nobody will start the agent again */
+
+static const char UNCONFIRMED[] = "it was not confirmed that its records stayed as they were while they were copied";
 
 /* ---- the end of a snapshot ----------------------------------------------------------------------------------- */
 
@@ -29,15 +35,35 @@ static void finish_copied(struct saver *saver, uint64_t bytes)
     saver->agent_hung = false;
     saver->counts.copied++;
     saver->counts.bytes += bytes;
+    if (saver->told.code != TCK_OK) {
+        log_warn("saves go on with step %" PRIu64, saver->step);
+        saver->told = (struct error){0};
+    }
     saver->state = SAVE_IDLE;
     pthread_cond_broadcast(&saver->idle);
     pthread_mutex_unlock(&saver->lock);
 }
 
+/* Once for each cause. What agents refuse is for want of room as a rule: it may come and go with every step. */
+static void tell_skipped(struct saver *saver, uint64_t step, const struct error *why)
+{
+    if (why->code == TCK_ERR_BUSY) {
+        if (log_limit_pass(&saver->refusals)) {
+            log_info("step %" PRIu64 " is not saved: %s", step, why->text);
+        }
+    } else if (why->code == TCK_ERR_DENIED && saver->told.code != TCK_ERR_DENIED) {
+        log_error("step %" PRIu64 " and all after it are not saved: %s", step, why->text);
+        saver->told = *why;
+    } else if (why->code != TCK_ERR_DENIED && strcmp(why->text, saver->told.text) != 0) {
+        log_warn("saves are skipped, the first is step %" PRIu64 ": %s", step, why->text);
+        saver->told = *why;
+    }
+}
+
 /* With the lock held. */
 static void note_skipped(struct saver *saver, uint64_t step, const struct error *why)
 {
-    log_warn("snapshot of step %" PRIu64 " is skipped: %s", step, why->text);
+    tell_skipped(saver, step, why);
     saver->failed_step = step;
     saver->failure = *why;
     saver->counts.skipped++;
@@ -260,6 +286,31 @@ static void seal_slots(struct saver *saver, const struct msg_grant *grant)
     saver->sealed_step = saver->step;
 }
 
+/* Until the trainer has said whether the records stayed as they were while they were copied. The session is not needed
+ * meanwhile, and others may use it. */
+static tck_status_t await_verdict(struct saver *saver, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    pthread_mutex_lock(&saver->lock);
+    saver->copied = true;
+    pthread_cond_broadcast(&saver->idle);
+    if (saver->verdict == VERDICT_PENDING) {
+        pthread_mutex_unlock(&saver->session->lock);
+        while (saver->verdict == VERDICT_PENDING) {
+            pthread_cond_wait(&saver->idle, &saver->lock);
+        }
+        pthread_mutex_unlock(&saver->lock); /* the session's lock comes first */
+        pthread_mutex_lock(&saver->session->lock);
+        pthread_mutex_lock(&saver->lock);
+    }
+    if (saver->verdict == VERDICT_GIVE_UP) {
+        status = error_set(err, TCK_ERR_CANCELED, "%s", saver->verdict_why);
+    }
+    pthread_mutex_unlock(&saver->lock);
+    return status;
+}
+
 static tck_status_t snapshot_locked(struct saver *saver, uint64_t *bytes_out, struct error *err)
 {
     struct msg_grant grant;
@@ -277,6 +328,9 @@ static tck_status_t snapshot_locked(struct saver *saver, uint64_t *bytes_out, st
     failpoint(save, granted);
     status = copy_shards(saver, &grant, bytes_out, err);
     failpoint(save, copied);
+    if (status == TCK_OK) {
+        status = await_verdict(saver, err);
+    }
     if (status == TCK_OK) {
         seal_slots(saver, &grant);
         failpoint(save, sealed);
@@ -296,10 +350,70 @@ static void take_snapshot(struct saver *saver)
     pthread_mutex_lock(&saver->session->lock);
     status = snapshot_locked(saver, &bytes, &err);
     pthread_mutex_unlock(&saver->session->lock);
+    if (status == TCK_ERR_DENIED) {
+        (void)!session_over(saver->session, &err); /* says more than the agent's refusal */
+    }
     if (status == TCK_OK) {
         finish_copied(saver, bytes);
     } else {
         finish_skipped(saver, &err);
+    }
+}
+
+/* ---- what else is said of a step ------------------------------------------------------------------------------- */
+
+/* Begun and given up, a version is refused by this node at once. */
+static void give_up(struct saver *saver)
+{
+    struct msg_grant grant;
+    struct error ignored;
+
+    pthread_mutex_lock(&saver->session->lock);
+    saver->asked_step = saver->step;
+    if (ask_for_slots(saver, &grant, &ignored) == TCK_OK) {
+        free(grant.slots);
+    }
+    tell_step(saver, MSG_ABANDON, saver->step);
+    pthread_mutex_unlock(&saver->session->lock);
+    finish_skipped(saver, &saver->given_up);
+}
+
+/* The agent refuses to save a step once more, but the coordinator notes that it is to go to storage. */
+static void send_to_storage(struct saver *saver)
+{
+    struct msg_grant grant;
+    struct error err = {0};
+    tck_status_t status;
+
+    pthread_mutex_lock(&saver->session->lock);
+    status = ask_for_slots(saver, &grant, &err);
+    pthread_mutex_unlock(&saver->session->lock);
+    if (status == TCK_OK) {
+        free(grant.slots);
+        status = error_set(&err, TCK_ERR_PROTO, "the agent granted slots for a step that was saved before");
+    }
+    if (status != TCK_ERR_BUSY) {
+        finish_skipped(saver, &err);
+        return;
+    }
+    pthread_mutex_lock(&saver->lock);
+    saver->state = SAVE_IDLE;
+    pthread_cond_broadcast(&saver->idle);
+    pthread_mutex_unlock(&saver->lock);
+}
+
+static void work(struct saver *saver)
+{
+    switch (saver->work) {
+    case WORK_SAVE:
+        take_snapshot(saver);
+        return;
+    case WORK_GIVE_UP:
+        give_up(saver);
+        return;
+    case WORK_TO_STORAGE:
+        send_to_storage(saver);
+        return;
     }
 }
 
@@ -432,7 +546,7 @@ static void *saver_main(void *arg)
         bool connected = atomic_load(&saver->session->connected);
 
         if (has_snapshot(saver)) {
-            take_snapshot(saver);
+            work(saver);
             continue;
         }
         if (wait_for_work(saver, connected ? -1 : pause_ms)) {
@@ -456,22 +570,37 @@ static int start_thread(struct saver *saver)
     return rc;
 }
 
+void saver_init(struct saver *saver)
+{
+    pthread_mutex_init(&saver->lock, NULL);
+    pthread_cond_init(&saver->idle, NULL);
+}
+
+void saver_free(struct saver *saver)
+{
+    pthread_cond_destroy(&saver->idle);
+    pthread_mutex_destroy(&saver->lock);
+}
+
 tck_status_t saver_start(struct saver *saver, struct session *session, const struct layout *layout, struct slots *slots,
                          struct save_plan *plan, struct copier *copier, struct error *err)
 {
     int rc;
 
-    *saver = (struct saver){.session = session, .layout = layout, .slots = slots, .plan = plan, .copier = copier};
+    pthread_mutex_lock(&saver->lock);
+    memset(saver, 0, offsetof(struct saver, lock));
+    saver->session = session;
+    saver->layout = layout;
+    saver->slots = slots;
+    saver->plan = plan;
+    saver->copier = copier;
+    pthread_mutex_unlock(&saver->lock);
     saver->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (saver->wake_fd < 0) {
         return error_set(err, status_of_errno(errno), "create an eventfd: %m");
     }
-    pthread_mutex_init(&saver->lock, NULL);
-    pthread_cond_init(&saver->idle, NULL);
     rc = start_thread(saver);
     if (rc != 0) {
-        pthread_cond_destroy(&saver->idle);
-        pthread_mutex_destroy(&saver->lock);
         close(saver->wake_fd);
         errno = rc;
         return error_set(err, status_of_errno(rc), "start the saver thread: %m");
@@ -502,8 +631,6 @@ void saver_stop(struct saver *saver)
     wake(saver);
     pthread_join(saver->thread, NULL);
     atomic_store(&saver->session->stopping, false);
-    pthread_cond_destroy(&saver->idle);
-    pthread_mutex_destroy(&saver->lock);
     close(saver->wake_fd);
     saver->running = false;
 }
@@ -540,8 +667,9 @@ const struct error *saver_forsaken(const struct saver *saver)
 /* Why no snapshot can be begun now, NULL if it can. A hung agent costs the block time once, not at every save. */
 static const struct error *obstacle(const struct saver *saver)
 {
-    static const struct error gone = {TCK_ERR_UNREACHABLE, "the agent is gone; it is looked for"};
-    static const struct error hung = {TCK_ERR_TIMEDOUT, "the agent still does not answer"};
+    static const struct error gone = {TCK_ERR_UNREACHABLE, "the agent of this node has ended; saves go on as soon as "
+                                                           "its keeper has started it again"};
+    static const struct error hung = {TCK_ERR_TIMEDOUT, "the agent of this node does not answer"};
 
     if (!atomic_load(&saver->session->connected)) {
         const struct error *forsaken = saver_forsaken(saver);
@@ -556,18 +684,36 @@ static tck_status_t may_begin(const struct saver *saver, struct error *why_out)
 {
     const struct error *why = obstacle(saver);
 
+    if (session_over(saver->session, why_out) != TCK_OK) {
+        return TCK_ERR_DENIED;
+    }
     if (why != NULL) {
         *why_out = *why;
         return why->code;
     }
-    return saver->plan->cuda == NULL ? TCK_OK : cuda_mark(saver->plan->cuda, true, why_out);
+    return saver->plan->cuda == NULL || saver->work != WORK_SAVE ? TCK_OK : cuda_mark(saver->plan->cuda, true, why_out);
+}
+
+/* With the lock held. */
+static void hand_over(struct saver *saver, uint64_t step, bool to_storage)
+{
+    saver->step = step;
+    saver->to_storage = to_storage;
+    saver->storage_step = to_storage ? step : saver->storage_step;
+    saver->deadline_ms = clock_ms() + saver->session->config.block_time_ms;
+    saver->released = saver->copied = false;
+    saver->verdict = saver->confirms && saver->work == WORK_SAVE ? VERDICT_PENDING : VERDICT_SEAL;
+    saver->state = SAVE_COPYING;
 }
 
 /* Marks the snapshot as begun, or as skipped; with the lock held. */
 static tck_status_t enter(struct saver *saver, uint64_t step, bool to_storage, bool *started_out, struct error *why_out)
 {
-    tck_status_t status = may_begin(saver, why_out);
+    bool saved = saver->begun_step == step && saver->failed_step != step;
+    tck_status_t status;
 
+    saver->work = saved ? WORK_TO_STORAGE : WORK_SAVE;
+    status = may_begin(saver, why_out);
     if (status == TCK_ERR_INVAL) {
         return status;
     }
@@ -577,14 +723,12 @@ static tck_status_t enter(struct saver *saver, uint64_t step, bool to_storage, b
         *started_out = false;
         return TCK_OK;
     }
-    saver->step = step;
     saver->failed_step = saver->failed_step == step ? 0 : saver->failed_step; /* this time it was not skipped */
-    saver->to_storage = to_storage;
-    saver->deadline_ms = clock_ms() + saver->session->config.block_time_ms;
     saver->counts.started++;
-    copy_eager(saver);
-    saver->released = false;
-    saver->state = SAVE_COPYING;
+    if (saver->work == WORK_SAVE) {
+        copy_eager(saver);
+    }
+    hand_over(saver, step, to_storage);
     *started_out = true;
     return TCK_OK;
 }
@@ -608,10 +752,135 @@ tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bo
     return status;
 }
 
+void saver_note_skipped(struct saver *saver, uint64_t step, const struct error *why)
+{
+    pthread_mutex_lock(&saver->lock);
+    bool under_way = saver->state == SAVE_COPYING && saver->step == step; /* it was asked for twice */
+
+    if (step >= saver->begun_step && !under_way) {
+        saver->begun_step = step;
+        note_skipped(saver, step, why);
+    } else {
+        saver->counts.skipped++;
+    }
+    pthread_mutex_unlock(&saver->lock);
+}
+
+void saver_give_up(struct saver *saver, uint64_t step, const struct error *why)
+{
+    bool handed_over;
+
+    pthread_mutex_lock(&saver->lock);
+    handed_over = saver->state != SAVE_COPYING && obstacle(saver) == NULL;
+    if (handed_over) {
+        saver->begun_step = step;
+        saver->given_up = *why;
+        saver->work = WORK_GIVE_UP;
+        hand_over(saver, step, false);
+    }
+    pthread_mutex_unlock(&saver->lock);
+    if (handed_over) {
+        wake(saver);
+    } else {
+        saver_note_skipped(saver, step, why);
+    }
+}
+
+enum save_order saver_order(struct saver *saver, uint64_t step, uint64_t *newest_out)
+{
+    enum save_order order = ORDER_NEWER;
+
+    pthread_mutex_lock(&saver->lock);
+    *newest_out = saver->begun_step;
+    if (step < saver->begun_step) {
+        order = ORDER_OLDER;
+    } else if (step == saver->begun_step && saver->failed_step != step) {
+        order = ORDER_SAVED;
+    }
+    pthread_mutex_unlock(&saver->lock);
+    return order;
+}
+
+/* With the lock held. */
+static void settle(struct saver *saver, const char *why_not)
+{
+    if (saver->state != SAVE_COPYING || saver->verdict != VERDICT_PENDING) {
+        return;
+    }
+    saver->verdict = why_not == NULL ? VERDICT_SEAL : VERDICT_GIVE_UP;
+    snprintf(saver->verdict_why, sizeof(saver->verdict_why), "%s", why_not == NULL ? "" : why_not);
+    pthread_cond_broadcast(&saver->idle);
+}
+
+static struct timespec in_ms(uint32_t ms)
+{
+    struct timespec then;
+
+    clock_gettime(CLOCK_MONOTONIC, &then);
+    then.tv_sec += ms / 1000;
+    then.tv_nsec += (long)(ms % 1000) * 1000000;
+    then.tv_sec += then.tv_nsec / 1000000000;
+    then.tv_nsec %= 1000000000;
+    return then;
+}
+
+bool saver_wait_for(struct saver *saver, uint32_t timeout_ms)
+{
+    struct timespec deadline = in_ms(timeout_ms);
+    int rc = 0;
+    bool idle;
+
+    pthread_mutex_lock(&saver->lock);
+    while (saver->state == SAVE_COPYING && rc == 0) {
+        if (saver->copied) {
+            settle(saver, UNCONFIRMED);
+        }
+        rc = pthread_cond_clockwait(&saver->idle, &saver->lock, CLOCK_MONOTONIC, &deadline);
+    }
+    idle = saver->state != SAVE_COPYING;
+    pthread_mutex_unlock(&saver->lock);
+    return idle;
+}
+
+void saver_confirm(struct saver *saver, uint64_t step, const char *why_not)
+{
+    pthread_mutex_lock(&saver->lock);
+    if (saver->step == step) { /* a word that comes late is not for the snapshot that was begun meanwhile */
+        settle(saver, why_not);
+    }
+    while (saver->state == SAVE_COPYING && saver->copied && saver->step == step) {
+        pthread_cond_wait(&saver->idle, &saver->lock);
+    }
+    pthread_mutex_unlock(&saver->lock);
+}
+
+tck_status_t saver_await_copied(struct saver *saver, int timeout_ms, uint64_t *step_out)
+{
+    struct timespec until = in_ms((uint32_t)timeout_ms);
+    tck_status_t status;
+    int rc = 0;
+
+    pthread_mutex_lock(&saver->lock);
+    while (saver->state == SAVE_COPYING && !saver->copied && saver->verdict == VERDICT_PENDING && rc == 0) {
+        rc = pthread_cond_clockwait(&saver->idle, &saver->lock, CLOCK_MONOTONIC, &until);
+    }
+    if (saver->state != SAVE_COPYING || saver->verdict != VERDICT_PENDING) {
+        status = TCK_ERR_NOENT;
+    } else {
+        status = saver->copied ? TCK_OK : TCK_ERR_TIMEDOUT;
+        *step_out = saver->step;
+    }
+    pthread_mutex_unlock(&saver->lock);
+    return status;
+}
+
 void saver_wait(struct saver *saver)
 {
     pthread_mutex_lock(&saver->lock);
     while (saver->state == SAVE_COPYING) {
+        if (saver->copied) {
+            settle(saver, UNCONFIRMED);
+        }
         pthread_cond_wait(&saver->idle, &saver->lock);
     }
     pthread_mutex_unlock(&saver->lock);
@@ -626,7 +895,7 @@ tck_status_t saver_fence(struct saver *saver, struct error *err)
     while (saver->state == SAVE_COPYING && !saver->released) {
         pthread_cond_wait(&saver->idle, &saver->lock);
     }
-    under_way = saver->state == SAVE_COPYING;
+    under_way = saver->state == SAVE_COPYING && !saver->copied;
     pthread_mutex_unlock(&saver->lock);
     if (under_way && cuda != NULL && cuda_can_hold(cuda)) {
         tck_status_t status = cuda_hold(cuda, err);
@@ -635,7 +904,11 @@ tck_status_t saver_fence(struct saver *saver, struct error *err)
             return status;
         }
     }
-    saver_wait(saver); /* also for a device that fails, of which the trainer hears soon enough */
+    pthread_mutex_lock(&saver->lock);
+    while (saver->state == SAVE_COPYING && !(saver->copied && saver->verdict == VERDICT_PENDING)) {
+        pthread_cond_wait(&saver->idle, &saver->lock); /* also for a device that fails, of which it hears soon enough */
+    }
+    pthread_mutex_unlock(&saver->lock);
     return TCK_OK;
 }
 

@@ -8,6 +8,8 @@
 #include "client/copy.h"
 #include "client/cuda.h"
 
+#include "base/log.h"
+
 /* Made at registration; the step path only reads it and fills the staging area. */
 struct save_plan {
     struct copy_list *lists; /* per shard of the layout */
@@ -33,6 +35,14 @@ struct save_counts {
 };
 
 enum save_state { SAVE_IDLE, SAVE_COPYING };
+enum verdict { VERDICT_PENDING, VERDICT_SEAL, VERDICT_GIVE_UP };
+
+/* What the thread does with the step that it was given. */
+enum saver_work {
+    WORK_SAVE,
+    WORK_GIVE_UP,    /* says that this rank cannot save it, so that nobody waits for that */
+    WORK_TO_STORAGE, /* says that the step, which was saved before, is to go to storage */
+};
 
 struct saver {
     struct session *session;
@@ -47,20 +57,35 @@ struct saver {
     uint64_t sealed_step; /* newest whose slots were filled and sealed; 0: none */
     uint64_t nowhere_ms;  /* since when there is neither agent nor keeper, 0: there is; all three of the thread alone */
 
-    pthread_mutex_t lock; /* of all below; never held while waiting for anything but idle */
-    pthread_cond_t idle;
-    enum save_state state;
-    bool released; /* of the snapshot under way nothing is left to do that uses the trainer's host memory */
+    enum save_state state; /* this and all below but the last two: under lock */
+    bool released;         /* of the snapshot under way nothing is left to do that uses the trainer's host memory */
+    bool confirms;         /* the trainer says of each snapshot whether its records stayed as they were; */
+    bool copied;           /* all records of the one under way are copied, which needs its word now; */
+    enum verdict verdict;  /* its word, */
+    char verdict_why[128]; /* and if it is to be given up, why */
     uint64_t step, deadline_ms; /* of the snapshot under way: when the agent must have granted slots */
+    enum saver_work work;
+    struct error given_up; /* why, if that is the work */
     bool to_storage, stop;
+    uint64_t storage_step;                         /* newest that is to go to storage */
     bool forsaken;                                 /* the agent is gone, and nobody is there to start it again; */
     bool anew;                                     /* or there is another one, which has nothing of this term */
     bool agent_hung;                               /* it let the last snapshot wait in vain, */
     uint64_t hung_beat;                            /* and its loop has not turned since if the beat is still this one */
     uint64_t begun_step, copied_step, failed_step; /* newest of each kind, 0: none */
     struct error failure;                          /* why failed_step was skipped */
+    struct error told;                             /* why saves are skipped, as was logged last; TCK_OK: they are not */
+    struct log_limit refusals;                     /* of the lines about what agents refuse */
     struct save_counts counts;
+
+    pthread_mutex_t
+        lock; /* never held while waiting for anything but idle; these two last as long as the client, since */
+    pthread_cond_t idle; /* a thread that asks for a word may come while the trainer begins a new term */
 };
+
+void saver_init(struct saver *saver);
+/* After saver_stop. */
+void saver_free(struct saver *saver);
 
 /* The parts are the caller's and outlive the saver. */
 must_check tck_status_t saver_start(struct saver *saver, struct session *session, const struct layout *layout,
@@ -74,8 +99,23 @@ void saver_stop(struct saver *saver);
  * device's stream is being captured. */
 must_check tck_status_t saver_begin(struct saver *saver, uint64_t step, bool to_storage, bool *started_out,
                                     struct error *why);
-/* Until no snapshot is being copied. */
+/* Has the thread say that this rank cannot save the step, which counts as skipped for that reason. Not while a snapshot
+ * is under way. */
+void saver_give_up(struct saver *saver, uint64_t step, const struct error *why);
+/* A step that was not begun counts as skipped; one before the newest does not become the newest. */
+void saver_note_skipped(struct saver *saver, uint64_t step, const struct error *why);
+/* How a step stands to those before it. */
+enum save_order { ORDER_NEWER, ORDER_SAVED /* this very step is saved */, ORDER_OLDER };
+enum save_order saver_order(struct saver *saver, uint64_t step, uint64_t *newest_out);
+/* Until no snapshot is being copied. One that is not confirmed by then is given up. */
 void saver_wait(struct saver *saver);
+/* The trainer's word on the snapshot of this step; why_not: it is to be given up, for this reason. The first word
+ * counts. When all is copied it returns only after the seal. */
+void saver_confirm(struct saver *saver, uint64_t step, const char *why_not);
+/* TCK_OK once the snapshot under way needs a word, TCK_ERR_NOENT if none does, TCK_ERR_TIMEDOUT. */
+must_check tck_status_t saver_await_copied(struct saver *saver, int timeout_ms, uint64_t *step_out);
+/* As saver_wait, for so long at most. */
+must_check bool saver_wait_for(struct saver *saver, uint32_t timeout_ms);
 /* Until records in host memory may change, and those on devices by what their streams are given from now on. */
 must_check tck_status_t saver_fence(struct saver *saver, struct error *err);
 bool saver_idle(struct saver *saver);

@@ -6,6 +6,7 @@
 #include "client/spawn.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -238,24 +239,41 @@ static tck_status_t take_welcome(struct session *session, const struct ipc_frame
     return map_board(session, frame->fds[0], err);
 }
 
+/* What this start was given, so that the agent notices if it was started with something else. The caller frees. */
+static char *settings_text(const struct config *config)
+{
+    json_t *json = config_json(config);
+    char *text = json == NULL ? NULL : json_print(json, false);
+
+    json_free(json);
+    return text;
+}
+
 static tck_status_t say_hello(struct session *session, bool returning, struct error *err)
 {
+    char *settings = returning ? NULL : settings_text(&session->config);
     struct msg_hello hello = {.seq = session_seq(session),
                               .format = MESSAGE_FORMAT,
                               .rank = session->rank,
                               .world_size = session->world_size,
                               .pid = (uint32_t)getpid(),
                               .returning = returning,
-                              .term = returning ? session->world.term : 0};
+                              .term = returning ? session->world.term : 0,
+                              .takeover = session->config.takeover == SWITCH_ON};
     struct writer w = writer_new(0);
     struct ipc_frame frame;
     tck_status_t status = prove(&session->config, hello.proof, err);
 
     if (status != TCK_OK) {
+        free(settings);
         return status;
     }
     memcpy(hello.job, session->config.job, sizeof(hello.job));
+    memcpy(hello.run_id, session->config.run_id, sizeof(hello.run_id));
+    hello.settings = settings;
+    hello.settings_len = settings == NULL ? 0 : (uint32_t)strlen(settings);
     msg_hello_encode(&hello, &w);
+    free(settings);
     status = session_ask(session, MSG_HELLO, &w, MSG_WELCOME, ANSWER_MS, &frame, err);
     if (status != TCK_OK) {
         return status;
@@ -283,8 +301,8 @@ static void pause_a_little(void)
     nanosleep(&(struct timespec){.tv_nsec = HELLO_PAUSE_NS}, NULL);
 }
 
-/* An agent that dies between connect and welcome is started again by its keeper: worth another try. One that cannot be
- * started is not. */
+/* An agent that dies between connect and welcome is started again by its keeper: worth another try. So is one that
+ * other trainers still use with another configuration, for they may be ending. One that cannot be started is not. */
 tck_status_t session_open(struct session *session, const struct config *config, uint32_t rank, uint32_t world_size,
                           struct error *err)
 {
@@ -298,10 +316,13 @@ tck_status_t session_open(struct session *session, const struct config *config, 
             return status;
         }
         status = greet(session, err);
-        if (status != TCK_ERR_UNREACHABLE || clock_ms() >= give_up_ms) {
+        if ((status != TCK_ERR_UNREACHABLE && status != TCK_ERR_BUSY) || clock_ms() >= give_up_ms) {
             break;
         }
         pause_a_little();
+    }
+    if (status == TCK_ERR_BUSY) {
+        err->code = status = TCK_ERR_CONFIG; /* it says which key, and who is in the way */
     }
     if (status == TCK_OK) {
         pthread_mutex_init(&session->lock, NULL);
@@ -322,21 +343,24 @@ void session_close(struct session *session)
 
 /* ---- term, world, shards ------------------------------------------------------------------------------------- */
 
-tck_status_t session_claim_term(struct session *session, uint64_t at_least, uint64_t *term_out, struct error *err)
+tck_status_t session_claim_term(struct session *session, const struct msg_claim *claim, uint64_t *term_out,
+                                struct error *err)
 {
-    struct msg_term term = {.seq = session_seq(session), .term = at_least};
+    struct msg_claim asked = *claim;
+    struct msg_term term;
     struct writer w = writer_new(0);
     struct ipc_frame frame;
     tck_status_t status;
 
-    msg_term_encode(&term, &w);
+    asked.seq = session_seq(session);
+    msg_claim_encode(&asked, &w);
     status = session_ask(session, MSG_CLAIM_TERM, &w, MSG_TERM, PATIENT, &frame, err);
     if (status != TCK_OK) {
         return error_prefix(err, "claim a term");
     }
     status = msg_term_decode(frame.payload, frame.len, &term);
     ipc_frame_free(&frame);
-    if (status != TCK_OK || term.term < at_least) {
+    if (status != TCK_OK || term.term < claim->at_least) {
         return error_set(err, TCK_ERR_PROTO, "malformed term from the agent");
     }
     *term_out = term.term;

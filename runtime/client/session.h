@@ -56,8 +56,9 @@ typedef tck_status_t session_step_fn(void *ctx, struct error *err);
 must_check tck_status_t session_take_step(struct session *session, bool joined, session_step_fn *step, void *ctx,
                                           struct error *err);
 
-/* Asks for a new term, at least this one. */
-must_check tck_status_t session_claim_term(struct session *session, uint64_t at_least, uint64_t *term_out,
+/* Asks for a new term; seq is filled in. TCK_ERR_EXIST: another start holds the job, TCK_ERR_DENIED: it has taken it
+ * over. */
+must_check tck_status_t session_claim_term(struct session *session, const struct msg_claim *claim, uint64_t *term_out,
                                            struct error *err);
 /* Tells the agent who is in the world (session->world). */
 must_check tck_status_t session_join(struct session *session, struct error *err);

@@ -25,7 +25,7 @@ static void unmap(const struct slots *slots, struct shard_slots *shard)
         shard->base = NULL;
     }
     if (shard->seals != NULL) {
-        munmap(shard->seals, SEALS_BYTES);
+        munmap((uint8_t *)shard->seals - shard->seals_window.skip, shard->seals_window.bytes);
         shard->seals = NULL;
     }
 }
@@ -33,6 +33,11 @@ static void unmap(const struct slots *slots, struct shard_slots *shard)
 static bool is_mapped(const struct shard_slots *shard, const struct stat *st, size_t bytes)
 {
     return shard->base != NULL && shard->bytes == bytes && shard->dev == st->st_dev && shard->ino == st->st_ino;
+}
+
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Huge pages are mapped as such only from a boundary of theirs on; the kernel chooses one by itself only where
@@ -44,6 +49,7 @@ static void *map_aligned(size_t bytes, int fd)
     uint8_t *from = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     size_t before = (size_t)(-(uintptr_t)from % HUGE_PAGE);
     uint8_t *base;
+    size_t used;
 
     if (from == MAP_FAILED) {
         return MAP_FAILED;
@@ -56,7 +62,8 @@ static void *map_aligned(size_t bytes, int fd)
     if (before > 0) {
         munmap(from, before);
     }
-    munmap(base + bytes, room - before - bytes);
+    used = page_end(bytes, page_bytes());
+    munmap(base + used, room - before - used);
     return base;
 }
 
@@ -87,11 +94,12 @@ static tck_status_t map_fd(const struct slots *slots, struct shard_slots *shard,
     return TCK_OK;
 }
 
-/* The last page of the segment's second file. */
+/* The end of the segment's second file. */
 static tck_status_t map_seals(struct shard_slots *shard, int fd, struct error *err)
 {
+    struct page_window window;
     struct stat st;
-    void *seals;
+    uint8_t *base;
 
     if (shard->seals != NULL) {
         return TCK_OK; /* they belong to the slots, which are the same */
@@ -99,11 +107,13 @@ static tck_status_t map_seals(struct shard_slots *shard, int fd, struct error *e
     if (fstat(fd, &st) < 0 || st.st_size < SEALS_BYTES || st.st_size % SEALS_BYTES != 0) {
         return error_set(err, TCK_ERR_PROTO, "a segment has no seals");
     }
-    seals = mmap(NULL, SEALS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, st.st_size - SEALS_BYTES);
-    if (seals == MAP_FAILED) {
+    window = page_window_of((uint64_t)st.st_size - SEALS_BYTES, SEALS_BYTES, page_bytes());
+    base = mmap(NULL, window.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)window.offset);
+    if (base == MAP_FAILED) {
         return error_set(err, status_of_errno(errno), "map the seals of a segment: %m");
     }
-    shard->seals = seals;
+    shard->seals = (struct seal *)(void *)(base + window.skip);
+    shard->seals_window = window;
     return TCK_OK;
 }
 

@@ -3,6 +3,7 @@
 #ifndef TCK_CLIENT_SLOTS_H
 #define TCK_CLIENT_SLOTS_H
 
+#include "base/page.h"
 #include "base/seal.h"
 #include "client/session.h"
 
@@ -21,8 +22,9 @@ struct shard_slots {
     bool pinnable; /* devices copy to and from it */
     bool pinned;
     struct seal *seals; /* one per slot, NULL: not mapped */
-    dev_t dev;          /* which memory it is, */
-    ino_t ino;          /* the same after the agent restarted */
+    struct page_window seals_window;
+    dev_t dev; /* which memory it is, */
+    ino_t ino; /* the same after the agent restarted */
 };
 
 struct slots {

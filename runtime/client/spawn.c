@@ -214,10 +214,23 @@ static tck_status_t check_child(pid_t *pid, const struct command *c, struct erro
     return TCK_OK;
 }
 
-/* Why the agent does not start, if it said so. */
-static bool said_why(int dir_fd, const struct config *config, struct error *err)
+/* Whether what an agent said of its start still counts: that attempt began since begin_ms, or its process is there and
+ * waits. What failed before may be mended by now, and the keeper will try again. */
+static bool is_current(const char *attempt, uint64_t begin_ms)
 {
-    char text[ERROR_TEXT_BYTES];
+    unsigned long long began_ms = 0;
+    int pid = 0;
+
+    if (sscanf(attempt, "%llu %d", &began_ms, &pid) != 2) {
+        return false;
+    }
+    return began_ms >= begin_ms || (pid > 0 && (kill(pid, 0) == 0 || errno == EPERM));
+}
+
+/* Why the agent does not start, if it said so. */
+static bool said_why(int dir_fd, const struct config *config, uint64_t begin_ms, struct error *err)
+{
+    char text[ERROR_TEXT_BYTES + 64];
     int fd = openat(dir_fd, AGENT_ERROR_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     ssize_t len = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
 
@@ -228,7 +241,11 @@ static bool said_why(int dir_fd, const struct config *config, struct error *err)
         return false;
     }
     text[len] = '\0';
-    text[strcspn(text, "\n")] = '\0';
+    size_t line = strcspn(text, "\n");
+    if (text[line] == '\0' || !is_current(text + line + 1, begin_ms)) {
+        return false;
+    }
+    text[line] = '\0';
     error_set(err, TCK_ERR_UNREACHABLE, "the agent cannot start: %s (see %s)", text, config->log_file_path);
     return true;
 }
@@ -275,18 +292,23 @@ static tck_status_t look_after_keeper(const struct command *c, int dir_fd, pid_t
     return status;
 }
 
-static tck_status_t wait_for_agent(const struct config *config, const struct command *c, int dir_fd, pid_t pid,
-                                   int *fd_out, struct error *err)
+static tck_status_t wait_for_agent(const struct config *config, const struct command *c, int dir_fd, int *fd_out,
+                                   struct error *err)
 {
     uint64_t begin_ms = clock_ms();
+    pid_t pid = 0;
+    tck_status_t started = start_keeper(c, &pid, err);
 
+    if (started != TCK_OK) {
+        return started;
+    }
     for (;;) {
         tck_status_t status = agent_connect(config, fd_out, err);
 
         if (!not_yet(status)) {
             return status;
         }
-        if (clock_ms() >= begin_ms + ERROR_AFTER_MS && said_why(dir_fd, config, err)) {
+        if (clock_ms() >= begin_ms + ERROR_AFTER_MS && said_why(dir_fd, config, begin_ms, err)) {
             return TCK_ERR_UNREACHABLE;
         }
         if (clock_ms() >= begin_ms + START_DEADLINE_MS) {
@@ -305,7 +327,6 @@ static tck_status_t start_agent(const struct config *config, const char *dir, in
                                 struct error *err)
 {
     struct command command;
-    pid_t pid = 0;
     tck_status_t status = programs_find(&command.programs, err);
 
     if (status != TCK_OK) {
@@ -316,9 +337,7 @@ static tck_status_t start_agent(const struct config *config, const char *dir, in
     if (status != TCK_OK) {
         return status;
     }
-    (void)unlinkat(dir_fd, AGENT_ERROR_FILE, 0); /* of an attempt before this one */
-    status = start_keeper(&command, &pid, err);
-    return status == TCK_OK ? wait_for_agent(config, &command, dir_fd, pid, fd_out, err) : status;
+    return wait_for_agent(config, &command, dir_fd, fd_out, err);
 }
 
 /* The lock goes with the descriptor. Who holds it starts an agent and keeps it until that answers. */

@@ -2,6 +2,7 @@
  * Waiting for a stage of a snapshot: looks at the board now and then, which costs the agent nothing. */
 #include "base/clock.h"
 #include "client/client.h"
+#include "client/over.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 /* What is known of the snapshots at one moment. */
 struct progress {
     uint64_t begun, copied, failed; /* newest step of each kind */
+    uint64_t copying;               /* 0: none */
     struct error failure;
     const struct error *forsaken; /* NULL: the agent is there, or may come back */
 };
@@ -23,8 +25,12 @@ static struct progress look(struct tck_client *client)
     struct progress p;
 
     pthread_mutex_lock(&saver->lock);
-    p = (struct progress){saver->begun_step, saver->copied_step, saver->failed_step, saver->failure,
-                          saver_forsaken(saver)};
+    p = (struct progress){.begun = saver->begun_step,
+                          .copied = saver->copied_step,
+                          .failed = saver->failed_step,
+                          .copying = saver->state == SAVE_COPYING ? saver->step : 0,
+                          .failure = saver->failure,
+                          .forsaken = saver_forsaken(saver)};
     pthread_mutex_unlock(&saver->lock);
     return p;
 }
@@ -46,6 +52,13 @@ static uint64_t reached(const struct tck_client *client, const struct progress *
     return 0;
 }
 
+static const char *stage_text(tck_stage_t stage)
+{
+    static const char *const texts[] = {"copied", "protected by its copies", "committed", "in storage"};
+
+    return texts[stage];
+}
+
 /* The node that is to blame, if this node's agent has noticed that it is lost. */
 static const char *lost_text(const struct tck_client *client, char text[CONFIG_NAME + 96])
 {
@@ -61,31 +74,69 @@ static const char *lost_text(const struct tck_client *client, char text[CONFIG_N
     return text;
 }
 
+/* Said of the newest step that failed; of one before it follows from what came after it. */
+static bool was_aborted(const struct tck_client *client, uint64_t step, uint64_t decided_below)
+{
+    const struct board *board = client->session.board;
+
+    return atomic_load(&board->failed_step) == step ||
+           (step < decided_below && atomic_load(&board->committed_step) < step);
+}
+
 /* TCK_ERR_BUSY: not yet. */
 static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t stage, struct error *err)
 {
+    uint64_t decided_below = atomic_load(&client->session.board->decided_below); /* before what it is compared with */
     struct progress p = look(client);
     char lost[CONFIG_NAME + 96];
 
     if (step > p.begun) {
         return error_set(err, TCK_ERR_NOENT, "step %" PRIu64 " was never saved", step);
     }
+    if (client_refused(client, step)) {
+        return error_set(err, TCK_ERR_NOENT, "step %" PRIu64 " was not saved, for step %" PRIu64 " was saved before it",
+                         step, p.begun);
+    }
     if (reached(client, &p, stage) >= step && p.copied >= step) { /* the agent may know of the copy before us */
         return TCK_OK;
+    }
+    if (session_over(&client->session, err) != TCK_OK) {
+        return TCK_ERR_DENIED;
     }
     if (p.failed == step) {
         return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was skipped: %s%s", step, p.failure.text,
                          lost_text(client, lost));
     }
-    if (atomic_load(&client->session.board->failed_step) == step) {
+    if (step > p.copied && step != p.copying) { /* only the newest is copied, in the order of their beginning */
+        return error_set(err, TCK_ERR_CANCELED,
+                         "step %" PRIu64 " was skipped, and so was step %" PRIu64 " after it: %s%s", step, p.failed,
+                         p.failure.text, lost_text(client, lost));
+    }
+    if (was_aborted(client, step, decided_below)) {
         return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was refused or aborted%s", step,
                          lost_text(client, lost));
     }
     if (p.forsaken != NULL) {
-        return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " is not known to have come so far: %s", step,
-                         p.forsaken->text);
+        return error_set(err, TCK_ERR_CANCELED, "nobody knows whether step %" PRIu64 " is %s: %s", step,
+                         stage_text(stage), p.forsaken->text);
     }
     return TCK_ERR_BUSY;
+}
+
+/* Why nothing comes to storage, if that is known. */
+static tck_status_t too_late(struct tck_client *client, uint64_t step, tck_stage_t stage, int timeout_ms,
+                             struct error *err)
+{
+    struct trouble trouble;
+    char lost[CONFIG_NAME + 96];
+
+    if (stage == TCK_STAGE_DRAINED && trouble_look(&client->session.board->storage_trouble, &trouble) &&
+        trouble.code != TCK_OK) {
+        return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is not in storage after %d ms: %s", step, timeout_ms,
+                         trouble.text);
+    }
+    return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is not %s after %d ms%s", step, stage_text(stage),
+                     timeout_ms, lost_text(client, lost));
 }
 
 static void pause_ns(long *ns)
@@ -100,7 +151,6 @@ tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t s
 {
     uint64_t deadline_ms = clock_ms() + (uint64_t)timeout_ms;
     long pause = PAUSE_FIRST_NS;
-    char lost[CONFIG_NAME + 96];
 
     for (;;) {
         tck_status_t status = ask(client, step, stage, err);
@@ -109,8 +159,7 @@ tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t s
             return status;
         }
         if (clock_ms() >= deadline_ms) {
-            return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " has not come so far in %d ms%s", step, timeout_ms,
-                             lost_text(client, lost));
+            return too_late(client, step, stage, timeout_ms, err);
         }
         pause_ns(&pause);
     }

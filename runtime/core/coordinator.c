@@ -231,6 +231,24 @@ static void commit(struct coordinator *c, uint32_t index)
     drain_begin_if_wanted(c);
 }
 
+static void want_drain(struct coordinator *c)
+{
+    c->decision.drain_wanted = true;
+    c->changed = true;
+    drain_begin_if_wanted(c);
+}
+
+/* What a version that is over, or committed without it, was to be on storage for. */
+static void on_begin_decided(struct coordinator *c, struct version v)
+{
+    enum fate fate = decision_fate(&c->decision, v);
+    if (fate == FATE_OVER) {
+        c->drain_missed = true; /* refused elsewhere already */
+    } else if (fate == FATE_COMMITTED) {
+        want_drain(c); /* begun once more: it was saved to memory alone */
+    }
+}
+
 /* A version of the coordinator's own node is open from its beginning: were it not heard of before it is ready, the
  * refusal of a later step would put it below the horizon, and where copies take longer than the interval every version
  * would end so. */
@@ -243,8 +261,8 @@ static void on_begin(struct coordinator *c, const struct event *e)
     uint32_t index = open_find(c, e->version.step, e->now_ms);
     if (index != NONE32) {
         c->open[index].to_storage |= e->to_storage;
-    } else if (decision_fate(&c->decision, (struct version){c->setup->term, e->version.step}) == FATE_OVER) {
-        c->drain_missed |= e->to_storage; /* refused elsewhere already */
+    } else if (e->to_storage) {
+        on_begin_decided(c, (struct version){c->setup->term, e->version.step});
     }
 }
 
@@ -381,9 +399,7 @@ static void dispatch(struct coordinator *c, const struct event *e)
     } else if (e->type == EVENT_BASE_LOST) {
         on_base_lost(c, e->version);
     } else if (e->type == EVENT_DRAIN_ASKED) {
-        c->decision.drain_wanted = true;
-        c->changed = true;
-        drain_begin_if_wanted(c);
+        want_drain(c);
     } else if (e->type == EVENT_TICK) {
         on_tick(c, e->now_ms);
     }

@@ -89,7 +89,8 @@ uint32_t node_slot_of(const struct node *node, uint32_t shard, struct version ve
 {
     uint32_t first = node->first_slot[shard];
     for (uint32_t i = first; i < first + node->setup->shards[shard].slot_count; i++) {
-        if (node->slots[i].state != SLOT_FREE && version_is(node->slots[i].version, version)) {
+        enum slot_state state = node->slots[i].state;
+        if (state != SLOT_FREE && state != SLOT_QUARANTINED && version_is(node->slots[i].version, version)) {
             return i;
         }
     }
@@ -144,6 +145,11 @@ void node_free_slot(struct node *n, uint32_t slot, struct actions *out)
     memset(n->copies[slot], 0, sizeof(n->copies[slot]));
 }
 
+void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out)
+{
+    node_set_slot(n, slot, SLOT_QUARANTINED, n->slots[slot].version, out);
+}
+
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out)
 {
     const struct slot *s = &n->slots[slot];
@@ -186,6 +192,14 @@ static void unpin(struct node *n, uint32_t slot, struct actions *out)
     }
 }
 
+static void writer_gone(struct node *n, const struct event *e, struct actions *out)
+{
+    const struct slot *s = &n->slots[e->slot];
+    if (s->state == SLOT_QUARANTINED && version_is(s->version, e->version)) {
+        node_free_slot(n, e->slot, out);
+    }
+}
+
 static void slot_event(struct node *n, const struct event *e, struct actions *out)
 {
     if (e->slot >= n->slot_total) {
@@ -197,6 +211,8 @@ static void slot_event(struct node *n, const struct event *e, struct actions *ou
         n->slots[e->slot].pins++;
     } else if (e->type == EVENT_UNPIN) {
         unpin(n, e->slot, out);
+    } else if (e->type == EVENT_WRITER_GONE) {
+        writer_gone(n, e, out);
     } else {
         hold_corrupt(n, e, out);
     }
@@ -249,6 +265,7 @@ void node_step(struct node *n, const struct event *e, struct actions *out)
         rank_event(n, e, out);
         break;
     case EVENT_VERIFIED:
+    case EVENT_WRITER_GONE:
     case EVENT_PIN:
     case EVENT_UNPIN:
     case EVENT_CORRUPT:

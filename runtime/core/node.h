@@ -5,12 +5,15 @@
  * A slot is freed only when the newest decision says its version is over (decision_fate), when the trainer or transfer
  * that was filling it is gone, or when its content is corrupt. Never by age, count or space. One exception, used by
  * recovery only: EVENT_FETCH with no free slot takes one of an older term, in this order: the newest version newer than
- * the one fetched (the planner found it incomplete), the oldest below the floor (superseded), the oldest above it.
+ * the one fetched (the planner found it incomplete), the oldest below the floor (superseded), the oldest above it, and
+ * last the fallback, which is what remains if a copy of the fetched version is lost before it is protected.
  * Never the floor itself: had anything above it been committed, then the coordinator, who alone may know of it, is
  * lost, and that fault did not cost this shard's copies.
  *
  * A slot that something still writes into (FILLING, SEALED before its digests, RECEIVING) waits for the event that ends
- * it before it is used again, even if its version is over; so does one that is pinned, or whose version is drained. */
+ * it before it is used again, even if its version is over; so does one that is pinned, or whose version is drained. A
+ * slot that was being filled when its trainer's connection ended, or when a newer term began, is in quarantine until
+ * its trainer is known to write no more (EVENT_WRITER_GONE): the process may only be frozen. */
 #ifndef TCK_CORE_NODE_H
 #define TCK_CORE_NODE_H
 
@@ -45,7 +48,7 @@ struct node;
 /* Bytes of memory that node_init needs; the memory is the caller's and is the machine. */
 size_t node_memory(const struct node_setup *setup);
 /* setup and what it points to must outlive the node. slots (setup's total count) gives what was found, as slot_found
- * says: FREE, FILLING, SEALED or VERIFIED, with version and to_storage, and the root of what is VERIFIED.
+ * says: FREE, FILLING, SEALED, VERIFIED or QUARANTINED, with version and to_storage, and the root of what is VERIFIED.
  * Versions of this term among them go on where they were: at the first tick the digests of SEALED slots are asked for
  * and copies of VERIFIED ones are offered again (how far they had come is forgotten); FILLING slots wait for their
  * trainer's SEAL or ABANDON. SEALED slots of older terms are digested too: a recovery may want them. */
@@ -57,7 +60,7 @@ void node_step(struct node *node, const struct event *event, struct actions *out
 const struct decision *node_decision(const struct node *node);
 uint32_t node_slot_total(const struct node *node);
 const struct slot *node_slot(const struct node *node, uint32_t slot);
-/* The slot of this shard (index into setup.shards) with this version, NONE32 if none. */
+/* The slot of this shard (index into setup.shards) with this version, NONE32 if none: one in quarantine has none. */
 uint32_t node_slot_of(const struct node *node, uint32_t shard, struct version version);
 /* Index into setup.shards of a shard of the world, NONE32 if it has no duty here. */
 uint32_t node_shard_of(const struct node *node, uint32_t world_shard);

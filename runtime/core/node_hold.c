@@ -105,16 +105,21 @@ void hold_received(struct node *n, const struct event *e, struct actions *out)
     }
 }
 
+#define EXPENDABLE_NEWER 4
+
 /* How readily a recovery gives this version up for the one it fetches: see node.h. 0: never. */
-static int expendable(struct version v, struct version fetched, struct version floor)
+static int expendable(struct version v, const struct event *fetch)
 {
-    if (version_is(v, floor)) {
+    if (version_is(v, fetch->floor)) {
         return 0;
     }
-    if (version_cmp(v, fetched) > 0) {
-        return 3;
+    if (version_cmp(v, fetch->version) > 0) {
+        return EXPENDABLE_NEWER;
     }
-    return version_cmp(v, floor) < 0 ? 2 : 1;
+    if (version_is(v, fetch->fallback)) {
+        return 1;
+    }
+    return version_cmp(v, fetch->floor) < 0 ? 3 : 2;
 }
 
 static bool may_be_given_up(const struct node *n, const struct slot *s)
@@ -132,12 +137,12 @@ static uint32_t expendable_slot(const struct node *n, uint32_t shard, const stru
     int best_rank = 0;
     for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
         const struct slot *s = &n->slots[i];
-        int rank = may_be_given_up(n, s) ? expendable(s->version, e->version, e->floor) : 0;
+        int rank = may_be_given_up(n, s) ? expendable(s->version, e) : 0;
         if (rank == 0 || rank < best_rank) {
             continue;
         }
         int newer = best == NONE32 ? 0 : version_cmp(s->version, n->slots[best].version);
-        if (rank > best_rank || (rank == 3 ? newer > 0 : newer < 0)) {
+        if (rank > best_rank || (rank == EXPENDABLE_NEWER ? newer > 0 : newer < 0)) {
             best = i;
             best_rank = rank;
         }

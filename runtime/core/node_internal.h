@@ -63,6 +63,8 @@ const struct node_shard *node_shard_of_slot(const struct node *n, uint32_t slot)
 /* The only way a slot changes its state; emits WRITE_HEADER. */
 void node_set_slot(struct node *n, uint32_t slot, enum slot_state state, struct version version, struct actions *out);
 void node_free_slot(struct node *n, uint32_t slot, struct actions *out);
+/* One that is being filled by a trainer whose connection is over. */
+void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out);
 /* Frees a doomed slot unless it is still written, read or drained. */
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out);
 /* A slot of the shard that may be filled, NONE32 if none. */

@@ -6,7 +6,7 @@
 static struct slot slot_taken_over(const struct slot *found)
 {
     struct slot s = {.shard = found->shard, .state = SLOT_FREE, .from = NONE32};
-    if (found->state == SLOT_FILLING || found->state == SLOT_SEALED || found->state == SLOT_VERIFIED) {
+    if (found->state != SLOT_RECEIVING && found->state != SLOT_FREE) {
         s.state = found->state;
         s.version = found->version;
         s.to_storage = found->to_storage;
@@ -60,7 +60,8 @@ void resume(struct node *n, const struct slot *found)
     for (uint32_t i = 0; i < n->slot_total; i++) {
         const struct slot *s = &n->slots[i];
         bool own = node_shard_of_slot(n, i)->storing_rank != NONE32;
-        if (own && s->state != SLOT_FREE && s->version.term == n->setup->term) {
+        bool of_use = s->state != SLOT_FREE && s->state != SLOT_QUARANTINED;
+        if (own && of_use && s->version.term == n->setup->term) {
             resume_slot(n, i);
         }
     }

@@ -55,6 +55,23 @@ void save_refuse(struct node *n, struct version v, enum refusal refusal, struct 
     send_state(n, s, out);
 }
 
+/* Why the shard has no free slot. Undecided versions leave theirs by themselves, and how many there are is for the
+ * coordinator to limit; if there are none, the slots in quarantine are what is missing. */
+static enum refusal no_slot(const struct node *n, uint32_t shard)
+{
+    enum refusal refusal = REFUSAL_NO_SLOT;
+    uint32_t first = n->first_slot[shard];
+    for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
+        const struct slot *s = &n->slots[i];
+        if (s->state == SLOT_QUARANTINED) {
+            refusal = REFUSAL_QUARANTINED;
+        } else if (s->state != SLOT_FREE && node_fate(n, s->version) == FATE_UNDECIDED) {
+            return REFUSAL_NO_SLOT;
+        }
+    }
+    return refusal;
+}
+
 /* Why this rank cannot save v now, REFUSAL_NONE if it can. */
 static enum refusal begin_obstacle(const struct node *n, uint32_t rank, struct version v)
 {
@@ -63,7 +80,10 @@ static enum refusal begin_obstacle(const struct node *n, uint32_t rank, struct v
         if (shard->storing_rank != rank) {
             continue;
         }
-        if (node_empty_slot(n, i) == NONE32 || node_slot_of(n, i, v) != NONE32) {
+        if (node_empty_slot(n, i) == NONE32) {
+            return no_slot(n, i);
+        }
+        if (node_slot_of(n, i, v) != NONE32) {
             return REFUSAL_NO_SLOT;
         }
         for (uint32_t h = 0; h < shard->holder_count; h++) {
@@ -282,7 +302,7 @@ void save_abandon(struct node *n, const struct event *e, struct actions *out)
 
 void save_rank_lost(struct node *n, const struct event *e, struct actions *out)
 {
-    each_filling(n, e->rank, VERSION_NONE, node_free_slot, out);
+    each_filling(n, e->rank, VERSION_NONE, node_quarantine_slot, out);
     for (int i = 0; i < NODE_SAVES; i++) {
         struct save *s = &n->saves[i];
         if (!version_none(s->version) && s->ranks[e->rank] != RANK_SEALED) {

@@ -56,19 +56,20 @@ void decision_encode(const struct decision *d, struct writer *w);
 struct decision decision_decode(struct reader *r); /* r->failed if malformed */
 
 /* Why a save or an offer is refused; X(name, text). */
-#define REFUSAL_MAP(X)                                                                \
-    X(NO_SLOT, "no free slot: the versions before it are undecided or being drained") \
-    X(OLD_STEP, "the step is not newer than one already begun")                       \
-    X(TERM_CLOSED, "a newer term has begun")                                          \
-    X(NOT_JOINED, "this agent has no world yet")                                      \
-    X(ABORTED, "the version was already aborted")                                     \
-    X(NOT_A_HOLDER, "this node does not hold that shard")                             \
-    X(RANK_LOST, "a trainer of this node went away before it sealed")                 \
-    X(HOLDER_LOST, "a node that should hold a copy is lost")                          \
-    X(CORRUPT, "the bytes do not match their digest")                                 \
-    X(TIMED_OUT, "not decided in time")                                               \
-    X(PASSED_OVER, "a trainer of this node went on without saving it")                \
-    X(HELD_BACK, "saves come faster than copies can follow, so most are let by: raise save_mem_interval")
+#define REFUSAL_MAP(X)                                                                                    \
+    X(NO_SLOT, "no free slot: the versions before it are undecided or being drained")                     \
+    X(OLD_STEP, "the step is not newer than one already begun")                                           \
+    X(TERM_CLOSED, "a newer term has begun")                                                              \
+    X(NOT_JOINED, "this agent has no world yet")                                                          \
+    X(ABORTED, "the version was already aborted")                                                         \
+    X(NOT_A_HOLDER, "this node does not hold that shard")                                                 \
+    X(RANK_LOST, "a trainer of this node went away, or could not save this version")                      \
+    X(HOLDER_LOST, "a node that should hold a copy is lost")                                              \
+    X(CORRUPT, "the bytes do not match their digest")                                                     \
+    X(TIMED_OUT, "not decided in time")                                                                   \
+    X(PASSED_OVER, "a trainer of this node went on without saving it")                                    \
+    X(HELD_BACK, "saves come faster than copies can follow, so most are let by: raise save_mem_interval") \
+    X(QUARANTINED, "no free slot: a trainer of an earlier connection may still write into one")
 
 enum refusal {
     REFUSAL_NONE,
@@ -86,11 +87,13 @@ enum event_type {
                       own node: the version is then open before anybody's refusal of a later step is heard */
     EVENT_SEAL,    /* rank, step: it has copied everything */
     EVENT_ABANDON, /* rank, step: it gave up */
-    EVENT_RANK_LOST, /* rank: its trainer is gone */
+    EVENT_RANK_LOST, /* rank: its connection is over; the process may still be there and write into its slots */
     EVENT_VERIFIED,  /* slot, version, root, ok, refusal: digests of a sealed or received slot are made. Exactly one for
                         each ACTION_VERIFY, ACTION_STORE and granted ACTION_FETCH_SLOT, also if the sender is lost (not
                         ok), and only when nothing writes into the slot any more */
-    EVENT_TICK,      /* now_ms */
+    EVENT_WRITER_GONE, /* slot, version: the trainer that was given this quarantined slot writes into it no more: its
+                          process has ended, or it said so */
+    EVENT_TICK,        /* now_ms */
     EVENT_PIN,     /* slot: somebody reads it (replicate, restore, pull, drain): not used again before its last UNPIN */
     EVENT_UNPIN,   /* slot */
     EVENT_CORRUPT, /* slot: its content no longer matches; the copy is lost */
@@ -118,9 +121,10 @@ struct event {
     uint64_t now_ms; /* every event carries the time */
     uint64_t term;   /* of the message or request; every event of another term than the machine's is dropped */
     uint32_t node, rank, slot;
-    uint32_t shard;         /* index in the world */
-    struct version version; /* BEGIN, SEAL, ABANDON: step only */
-    struct version floor;   /* FETCH: newest commit that any inventory of this recovery knows of */
+    uint32_t shard;          /* index in the world */
+    struct version version;  /* BEGIN, SEAL, ABANDON: step only */
+    struct version floor;    /* FETCH: newest commit that any inventory of this recovery knows of */
+    struct version fallback; /* FETCH: newest complete version before the one that is restored */
     struct hash128 root, layout;
     uint64_t attempt;
     bool ok, to_storage;

@@ -6,22 +6,24 @@
 #include "core/protocol.h"
 
 enum slot_state {
-    SLOT_FREE,      /* content means nothing */
-    SLOT_FILLING,   /* a trainer writes into it */
-    SLOT_SEALED,    /* written whole, digests not made yet */
-    SLOT_RECEIVING, /* bytes come from a peer or from storage */
-    SLOT_VERIFIED,  /* digests in the header match the bytes when they were made or received */
+    SLOT_FREE,        /* content means nothing */
+    SLOT_FILLING,     /* a trainer writes into it */
+    SLOT_SEALED,      /* written whole, digests not made yet */
+    SLOT_RECEIVING,   /* bytes come from a peer or from storage */
+    SLOT_VERIFIED,    /* digests in the header match the bytes when they were made or received */
+    SLOT_QUARANTINED, /* unusable: a trainer that it no longer belongs to may still write into it */
     SLOT_STATES
 };
 
 const char *slot_state_name(enum slot_state state);
-/* FREE->FILLING->SEALED->VERIFIED, FREE->RECEIVING->VERIFIED, any->FREE. */
+/* FREE->FILLING->SEALED->VERIFIED, FREE->RECEIVING->VERIFIED, FILLING->QUARANTINED, any->FREE. */
 bool slot_may_become(enum slot_state from, enum slot_state to);
 
 /* What a slot counts as when an agent begins to serve `term`, by its header and by the seal that a trainer leaves
  * beside it when it has copied everything (VERSION_NONE: none). What was sealed is sealed whoever died since. What a
- * trainer was filling in this very term it may still be filling; what one of an older term left unfinished is worth
- * nothing, nor is what was arriving from elsewhere. */
+ * trainer was filling in this very term it may still be filling. What one of an older term left unfinished is worth
+ * nothing, but a frozen trainer may go on writing it later: the slot is in quarantine until EVENT_WRITER_GONE. What was
+ * arriving from elsewhere is worth nothing either, and nobody writes it any more. */
 enum slot_state slot_found(enum slot_state state, struct version version, struct version seal, uint64_t term);
 
 struct slot {

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A directory with a version's name is only a candidate: its manifest and the sizes of its files decide. */
+ * A directory with a version's name is only a candidate: its manifest and the sizes of its files decide. One that is
+ * damaged is passed over; one that cannot be read is an error if it stays so, for it may be the newest. */
 #include "reader/find.h"
+#include "base/path.h"
 #include "tiers/beneath.h"
+#include "tiers/forgotten.h"
 #include "tiers/names.h"
+#include "tiers/standing.h"
 #include "tiers/version_files.h"
 
 #include <errno.h>
@@ -11,7 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define LOOKS_MAX      6         /* at storage, while something there cannot be read */
+#define FIRST_PAUSE_NS 100000000 /* before the second one; doubled each time: about three seconds in all */
 
 void found_free(struct found *found)
 {
@@ -95,28 +103,50 @@ static bool is_wanted(struct version version, struct version wanted)
     return step && (wanted.term == 0 || version.term == wanted.term);
 }
 
+/* -1: what it would lie in is there, and has no such directory. */
+static tck_status_t open_job_dir(const struct config *config, const char *below, int *fd_out, struct error *err)
+{
+    char path[CONFIG_PATH + CONFIG_NAME + 1];
+    const char *key = below == config->save_dir ? "save_dir" : "load_dir";
+    int below_fd = open(below, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (below_fd < 0) {
+        return path_unopened(key, below, errno, err);
+    }
+    *fd_out = openat(below_fd, config->job, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int errnum = *fd_out < 0 ? errno : 0;
+    close(below_fd);
+    if (errnum == 0 || errnum == ENOENT) {
+        return TCK_OK;
+    }
+    job_dir(config, below, path);
+    return path_unopened("directory", path, errnum, err);
+}
+
 static tck_status_t look(const struct config *config, const char *below, struct version wanted, struct candidates *out,
                          struct error *err)
 {
     char path[CONFIG_PATH + CONFIG_NAME + 1];
     struct names names = {0};
-    job_dir(config, below, path);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) {
-        return TCK_OK;
+    int fd = -1;
+    tck_status_t status = open_job_dir(config, below, &fd, err);
+    if (status != TCK_OK || fd < 0) {
+        return status;
     }
-    tck_status_t status =
-        fd < 0 ? error_set(err, status_of_errno(errno), "open directory: %m") : beneath_list(fd, &names, err);
+    uint64_t forgotten = 0;
+    job_dir(config, below, path);
+    status = beneath_list(fd, &names, err);
+    if (status == TCK_OK) {
+        status = forgotten_read(fd, &forgotten, err);
+    }
     for (size_t i = 0; i < names.count && status == TCK_OK; i++) {
         struct candidate candidate = {.below = below};
-        if (version_dir_parse(names.names[i], &candidate.version) && is_wanted(candidate.version, wanted)) {
+        if (version_dir_parse(names.names[i], &candidate.version) && is_wanted(candidate.version, wanted) &&
+            candidate.version.term > forgotten) {
             status = add(out, candidate, err);
         }
     }
     names_free(&names);
-    if (fd >= 0) {
-        close(fd);
-    }
+    close(fd);
     return status == TCK_OK ? TCK_OK : error_prefix(err, "%.200s", path);
 }
 
@@ -134,7 +164,7 @@ static tck_status_t check_owner(const struct found *found, const struct config *
 {
     const struct manifest *manifest = &found->manifest;
     if (strcmp(manifest->job, config->job) != 0) {
-        return error_set(err, TCK_ERR_DENIED, "%.200s: its manifest is of job %s, not of %s", found->path,
+        return error_set(err, TCK_ERR_CORRUPT, "%.200s: its manifest is of job %s, not of %s", found->path,
                          manifest->job, config->job);
     }
     if (!version_is(manifest->version, version)) {
@@ -145,8 +175,9 @@ static tck_status_t check_owner(const struct found *found, const struct config *
     return TCK_OK;
 }
 
+/* *standing_out: what the error says of the version. TCK_ERR_BUSY: it has gone away since it was listed. */
 static tck_status_t try(const struct config *config, const struct candidate *candidate, struct found *out,
-                        struct error *err)
+                        enum standing *standing_out, struct error *err)
 {
     char name[DIR_NAME_MAX], path[CONFIG_PATH + CONFIG_NAME + 2 + DIR_NAME_MAX],
         job_path[CONFIG_PATH + CONFIG_NAME + 1];
@@ -154,12 +185,16 @@ static tck_status_t try(const struct config *config, const struct candidate *can
     version_dir_name(candidate->version, name);
     job_dir(config, candidate->below, job_path);
     snprintf(path, sizeof(path), "%s/%s", job_path, name);
+    *standing_out = STANDING_UNREADABLE;
     job_fd = open(job_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (job_fd < 0) {
         return error_set(err, status_of_errno(errno), "open directory %.200s: %m", job_path);
     }
     tck_status_t status = beneath_open_dir(job_fd, name, &fd, err);
-    close(job_fd);
+    if (status == TCK_ERR_NOENT) {
+        close(job_fd);
+        return error_set(err, TCK_ERR_BUSY, "%.200s has gone away", path);
+    }
     if (status == TCK_OK) {
         status = open_version(fd, path, out, err);
     }
@@ -169,51 +204,109 @@ static tck_status_t try(const struct config *config, const struct candidate *can
             found_free(out);
         }
     }
+    *standing_out = standing_of(status, job_fd, name);
+    close(job_fd);
     return status;
 }
 
-static tck_status_t choose(const struct config *config, struct version wanted, struct candidates *candidates,
-                           struct found *out, struct error *err)
+static tck_status_t nothing_found(const struct config *config, struct version wanted, struct error *err)
 {
-    struct error first = {0};
-    if (candidates->count > 1) {
-        qsort(candidates->list, candidates->count, sizeof(*candidates->list), compare_candidates);
+    bool two = config->save_dir[0] != '\0' && config->load_dir[0] != '\0';
+    char what[32] = "nothing";
+    if (wanted.step != TCK_NEWEST) {
+        snprintf(what, sizeof(what), "no step %" PRIu64, wanted.step);
     }
+    return error_set(err, TCK_ERR_NOENT, "job %s has published %s in %.160s%s%.160s", config->job, what,
+                     config->save_dir, two ? " or " : "", config->load_dir);
+}
+
+/* The newest that is good. *unread_out: it could not be told, as one that is not older could not be read. */
+static tck_status_t choose(const struct config *config, struct version wanted, const struct candidates *candidates,
+                           struct found *out, bool *unread_out, struct error *err)
+{
+    struct error first = {0}, unread = {0};
     for (size_t i = 0; i < candidates->count; i++) {
         struct error why = {0};
-        if (try(config, &candidates->list[i], out, &why) == TCK_OK) {
+        enum standing standing;
+        if (try(config, &candidates->list[i], out, &standing, &why) == TCK_OK) {
             out->passed_over = first;
             return TCK_OK;
         }
+        if (standing != STANDING_DAMAGED && unread.code == TCK_OK) {
+            unread = why;
+            *unread_out = standing == STANDING_UNREADABLE;
+        }
         first = first.code == TCK_OK ? why : first;
+        bool again = i + 1 < candidates->count &&
+                     version_is(candidates->list[i].version, candidates->list[i + 1].version); /* in load_dir, too */
+        if (unread.code != TCK_OK && !again) {
+            *err = unread;
+            return error_prefix(err, "the newest version of job %s cannot be read, and no older one is taken",
+                                config->job);
+        }
     }
     if (first.code != TCK_OK) {
         *err = first;
         return error_prefix(err, "no version of job %s can be read", config->job);
     }
-    if (wanted.step == TCK_NEWEST) {
-        return error_set(err, TCK_ERR_NOENT, "job %s has published nothing in %.200s", config->job, config->save_dir);
+    return nothing_found(config, wanted, err);
+}
+
+static tck_status_t look_everywhere(const struct config *config, struct version wanted, struct candidates *out,
+                                    struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    if (config->save_dir[0] != '\0') {
+        status = look(config, config->save_dir, wanted, out, err);
     }
-    return error_set(err, TCK_ERR_NOENT, "job %s has published no step %" PRIu64 " in %.200s", config->job, wanted.step,
-                     config->save_dir);
+    if (status == TCK_OK && config->load_dir[0] != '\0' && strcmp(config->load_dir, config->save_dir) != 0) {
+        status = look(config, config->load_dir, wanted, out, err);
+    }
+    if (status == TCK_OK && out->count > 1) {
+        qsort(out->list, out->count, sizeof(*out->list), compare_candidates);
+    }
+    return status;
+}
+
+static tck_status_t find_once(const struct config *config, struct version wanted, struct found *out, bool *unread_out,
+                              struct error *err)
+{
+    struct candidates candidates = {0};
+    tck_status_t status = look_everywhere(config, wanted, &candidates, err);
+    *unread_out = status != TCK_OK;
+    if (status == TCK_OK) {
+        status = choose(config, wanted, &candidates, out, unread_out, err);
+    }
+    free(candidates.list);
+    return status;
+}
+
+/* What does not exist will not come within seconds: the path is wrong, or nothing is mounted there. */
+static tck_status_t check_exists(const char *key, const char *path, struct error *err)
+{
+    bool missing = path[0] != '\0' && access(path, F_OK) != 0 && errno == ENOENT;
+    return missing ? path_unopened(key, path, ENOENT, err) : TCK_OK;
 }
 
 tck_status_t find_version(const struct config *config, struct version wanted, struct found *out, struct error *err)
 {
-    struct candidates candidates = {0};
-    tck_status_t status = TCK_OK;
     if (config->save_dir[0] == '\0' && config->load_dir[0] == '\0') {
         return error_set(err, TCK_ERR_CONFIG, "neither save_dir nor load_dir is configured");
     }
-    if (config->save_dir[0] != '\0') {
-        status = look(config, config->save_dir, wanted, &candidates, err);
-    }
-    if (status == TCK_OK && config->load_dir[0] != '\0' && strcmp(config->load_dir, config->save_dir) != 0) {
-        status = look(config, config->load_dir, wanted, &candidates, err);
-    }
+    bool unread = true;
+    tck_status_t status = check_exists("save_dir", config->save_dir, err);
     if (status == TCK_OK) {
-        status = choose(config, wanted, &candidates, out, err);
+        status = check_exists("load_dir", config->load_dir, err);
     }
-    free(candidates.list);
+    if (status != TCK_OK) {
+        return status;
+    }
+    for (int i = 0; i < LOOKS_MAX && unread; i++) {
+        if (i > 0) {
+            uint64_t ns = (uint64_t)FIRST_PAUSE_NS << (i - 1);
+            nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
+        }
+        status = find_once(config, wanted, out, &unread, err);
+    }
     return status;
 }

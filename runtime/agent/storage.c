@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Work on storage, which may hang for any time. It never holds up a term: what is under way when one ends is left
+ * behind with the formation that it was begun in, and whatever comes of it later is ignored. Nor does it hold up a term
+ * that lasts: what has not moved for storage_timeout_ms is given up, and nothing new is begun that would only hang,
+ * too. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+void storage_begin(struct storage_op *op, struct agent *agent, struct formation *f)
+{
+    op->agent = agent;
+    op->f = f;
+    op->since_ms = clock_ms();
+    op->late = false;
+    op->next = agent->storage;
+    agent->storage = op;
+    if (f) {
+        f->storage_ops++;
+    }
+}
+
+static void unlink_op(struct storage_op *op)
+{
+    struct storage_op **at = &op->agent->storage;
+    while (*at != op) {
+        at = &(*at)->next;
+    }
+    *at = op->next;
+}
+
+static void free_if_left(struct agent *agent, struct formation *f)
+{
+    struct formation **at = &agent->left;
+    while (*at && *at != f) {
+        at = &(*at)->next_left;
+    }
+    if (*at && f->storage_ops == 0) {
+        *at = f->next_left;
+        formation_free(f);
+    }
+}
+
+void storage_end(struct storage_op *op)
+{
+    struct agent *agent = op->agent;
+    unlink_op(op);
+    if (op->late) {
+        struct error ignored;
+        log_info("storage answers again: %s took %llu s", op->what,
+                 (unsigned long long)(clock_ms() - op->since_ms) / 1000);
+        if (!storage_hangs(agent, NULL, &ignored)) {
+            health_storage_works(agent);
+        }
+    }
+    if (op->f) {
+        op->f->storage_ops--;
+        free_if_left(agent, op->f);
+    }
+}
+
+bool storage_ignored(const struct storage_op *op)
+{
+    return op->late || (op->f && op->f->closed);
+}
+
+void storage_leave(struct formation *f)
+{
+    struct agent *agent = f->agent;
+    if (f->storage_ops == 0) {
+        formation_free(f);
+        return;
+    }
+    log_warn("term %llu is left with %u calls to storage that have not ended; what comes of them is ignored",
+             (unsigned long long)f->world.term, f->storage_ops);
+    f->next_left = agent->left;
+    agent->left = f;
+}
+
+void storage_leaving(struct formation *f)
+{
+    struct storage_op *next;
+    for (struct storage_op *op = f ? f->agent->storage : NULL; op; op = next) {
+        next = op->next;
+        if (op->f == f && op->left_behind) {
+            op->left_behind(op->ctx);
+        }
+    }
+}
+
+bool storage_hangs(const struct agent *agent, const char *what, struct error *err)
+{
+    const struct storage_op *oldest = NULL;
+    for (const struct storage_op *op = agent->storage; op; op = op->next) {
+        bool meant = op->late && (!what || strcmp(op->what, what) == 0);
+        if (meant && (!oldest || op->since_ms < oldest->since_ms)) {
+            oldest = op;
+        }
+    }
+    if (oldest) {
+        (void)error_set(err, TCK_ERR_TIMEDOUT, "%s/%s does not answer: %s has been under way for %llu s",
+                        agent->config.save_dir, agent->config.job, oldest->what,
+                        (unsigned long long)(clock_ms() - oldest->since_ms) / 1000);
+    }
+    return oldest != NULL;
+}
+
+/* Storage as a whole may move while one call waits in the queue behind others: that one is not hung. */
+static bool has_hung(const struct storage_op *op, uint64_t now_ms)
+{
+    uint64_t moved_ms = persistent_moved_ms(op->agent->persistent);
+    uint64_t since_ms = moved_ms > op->since_ms ? moved_ms : op->since_ms;
+    return !op->late && now_ms >= since_ms + op->agent->config.storage_timeout_ms;
+}
+
+/* One at a time: giving up may end others, or begin some. */
+static struct storage_op *next_hung(struct agent *agent)
+{
+    for (struct storage_op *op = agent->storage; op; op = op->next) {
+        if (has_hung(op, clock_ms())) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+void storage_tick(struct agent *agent)
+{
+    for (struct storage_op *op = next_hung(agent); op; op = next_hung(agent)) {
+        struct error why;
+        op->late = true;
+        (void)error_set(&why, TCK_ERR_TIMEDOUT,
+                        "%s/%s does not answer: %s has not moved for %u ms (storage_timeout_ms)",
+                        agent->config.save_dir, agent->config.job, op->what, agent->config.storage_timeout_ms);
+        log_error("%s", why.text);
+        (void)pool_grow(op->pool ? op->pool : agent->io); /* in place of the thread that may hang in it */
+        if (op->give_up && !(op->f && op->f->closed)) {
+            op->give_up(op->ctx, &why);
+        } else {
+            health_storage_failed(agent, 0, &why);
+        }
+    }
+}

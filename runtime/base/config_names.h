@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Names that the configuration derives when they are not given: the job's, and the run's. Pure. */
+#ifndef TCK_BASE_CONFIG_NAMES_H
+#define TCK_BASE_CONFIG_NAMES_H
+
+#include "base/config.h"
+
+#define CONFIG_JOB_DIGEST_CHARS 8
+
+/* The last component of the path, "-", and the first hexadecimal digits of a digest of all of it. Different spellings
+ * of one path ("/a/b", "/a//b/") give the same name; two directories with equal last components do not. */
+void config_job_of(const char *save_dir, char out[CONFIG_NAME]);
+
+/* What launchers leave in the environment; NULL: not set. */
+struct run_environment {
+    const char *torchelastic_run_id, *slurm_job_id, *slurm_step_id;
+};
+
+/* The launcher's run, or "". torchrun says "none" if it was given no id. A job id of Slurm without a step does not tell
+ * two programs of one allocation apart, so it is not taken. */
+void config_run_id_of(const struct run_environment *env, char out[CONFIG_RUN]);
+
+#endif

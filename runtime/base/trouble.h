@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What is wrong with storage at the moment: why, since when, and which steps were to be there and are not. Agents tell
+ * each other, the command and their trainers; a trainer reads it from a page that it shares with its agent, without a
+ * lock or a system call. */
+#ifndef TCK_BASE_TROUBLE_H
+#define TCK_BASE_TROUBLE_H
+
+#include "base/buf.h"
+#include <stdatomic.h>
+
+#define TROUBLE_TEXT 384 /* so that it fits into a heartbeat */
+
+struct trouble {
+    int32_t code;                            /* tck_status_t; TCK_OK: there is none */
+    uint64_t since_ms;                       /* wall clock */
+    uint64_t first_step, newest_step, steps; /* that did not come to storage, and how many; 0: none so far */
+    char text[TROUBLE_TEXT];                 /* names the path and the reason */
+};
+
+/* Adds a failure. step 0: of something else than bringing a step to storage. The newest reason is kept, and the time of
+ * the first. */
+void trouble_add(struct trouble *trouble, uint64_t step, const struct error *why, uint64_t wall_ms);
+
+void write_trouble(struct writer *w, const struct trouble *trouble);
+struct trouble read_trouble(struct reader *r);
+
+/* A place in shared memory with one writer and any number of readers. */
+struct trouble_board {
+    _Atomic uint64_t sequence; /* odd while it is being written */
+    _Atomic uint64_t words[(sizeof(struct trouble) + 7) / 8];
+};
+
+void trouble_show(struct trouble_board *board, const struct trouble *trouble);
+/* False if the writer died while writing: then nothing is known until its successor shows something. */
+must_check bool trouble_look(struct trouble_board *board, struct trouble *out);
+
+#endif

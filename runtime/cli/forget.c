@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tierckpt forget: what was saved so far does not count any more. It stays on storage until its directories are deleted
+ * by hand. */
+#include "cli/storage.h"
+
+#include <stdio.h>
+
+/* A job that trains would go on with memory of what is forgotten. Without an agent on this node nobody can tell; then
+ * the term that is claimed keeps a job elsewhere from publishing. */
+static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
+{
+    json_t *answer = NULL;
+    tck_status_t asked = control_ask(&cli->config, "status", NULL, CONTROL_MS, &answer, err);
+    if (asked != TCK_OK) {
+        return asked == TCK_ERR_NOENT || asked == TCK_ERR_UNREACHABLE ? TCK_OK : asked;
+    }
+    const json_t *first = json_first(json_get(answer, "trainers"));
+    tck_status_t status = TCK_OK;
+    if (first) {
+        status = error_set(err, TCK_ERR_BUSY,
+                           "job %s is being trained: rank %llu is process %llu on node %s. End its trainers first",
+                           cli->config.job, (unsigned long long)number_of(first, "rank"),
+                           (unsigned long long)number_of(first, "pid"), cli->config.node);
+    }
+    json_free(answer);
+    return status;
+}
+
+/* In the process that works on storage: the versions into "forgotten", and up to which term into "term". */
+static tck_status_t forget_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
+                                    json_t *answer, struct error *err)
+{
+    struct survey survey = {0};
+    uint64_t term = 0;
+    (void)ctx;
+    tck_status_t status = persistent_survey(persistent, &survey, err);
+    if (status == TCK_OK && !cli->dry_run) {
+        status = persistent_forget(persistent, &term, err);
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < survey.count; i++) {
+        struct version v = survey.candidates[i].which.version;
+        char text[48];
+        snprintf(text, sizeof text, "%llu.%llu", (unsigned long long)v.term, (unsigned long long)v.step);
+        json_add_str(list, NULL, text);
+    }
+    survey_free(&survey);
+    json_add(answer, "forgotten", list);
+    json_add_u64(answer, "term", term);
+    return status;
+}
+
+static void tell(const struct cli *cli, json_t *answer)
+{
+    const json_t *forgotten = json_get(answer, "forgotten");
+    for (const json_t *version = json_first(forgotten); version && !cli->json; version = json_next(version)) {
+        printf("%s version %s\n", cli->dry_run ? "would forget" : "forgotten:", json_str(version));
+    }
+    if (!cli->json && !cli->dry_run) {
+        printf("nothing counts that was saved up to term %llu. It stays in %s/%s until you delete it; remove the file "
+               "\"forgotten\" there to take this back\n",
+               (unsigned long long)number_of(answer, "term"), cli->config.save_dir, cli->config.job);
+    }
+    json_add_bool(answer, "ok", true);
+    json_add_bool(answer, "dry_run", cli->dry_run);
+    (void)cli_json(cli, answer);
+}
+
+int cli_forget(const struct cli *cli)
+{
+    struct storage_job job = {.work = forget_versions, .use = cli->dry_run ? STORAGE_READ : STORAGE_WRITE};
+    json_t *answer = NULL;
+    struct error err;
+    tck_status_t status = refuse_if_trained(cli, &err);
+    if (status == TCK_OK) {
+        status = storage_do(cli, &job, &answer, &err);
+    }
+    if (status != TCK_OK) {
+        return cli_fail(cli, &err);
+    }
+    tell(cli, answer);
+    json_free(answer);
+    return 0;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tierckpt verify: recomputes the digests of published versions, and asks the agent for those of memory. */
+#include "cli/storage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct verdict {
+    json_t *bad; /* texts */
+    uint64_t versions, slots;
+    bool memory_wanted, memory_asked;
+};
+
+/* ---- in the process that reads storage ------------------------------------------------------------------------- */
+
+/* Retention may take a version away while it is being read: that is no damage. */
+static bool still_listed(struct persistent *persistent, const struct published *which)
+{
+    struct published *list = NULL;
+    size_t count = 0;
+    struct error err;
+    bool found = persistent_list(persistent, &list, &count, &err) != TCK_OK;
+    for (size_t i = 0; !found && i < count; i++) {
+        found = version_is(list[i].version, which->version);
+    }
+    free(list);
+    return found;
+}
+
+static void add_bad(void *ctx, const char *why)
+{
+    json_add_str(ctx, NULL, why);
+}
+
+/* The texts of what is bad into "bad", and how many versions were read into "versions". */
+static tck_status_t verify_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
+                                    json_t *answer, struct error *err)
+{
+    struct published *list = NULL;
+    size_t count = 0;
+    struct error why;
+    (void)cli, (void)ctx;
+    tck_status_t status = persistent_list(persistent, &list, &count, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    json_t *bad = json_array();
+    for (size_t i = 0; i < count; i++) {
+        if (persistent_verify(persistent, &list[i], &why) != TCK_OK && still_listed(persistent, &list[i])) {
+            json_add_str(bad, NULL, why.text);
+        }
+    }
+    if (persistent_list_invalid(persistent, add_bad, bad, &why) != TCK_OK) {
+        json_add_str(bad, NULL, why.text);
+    }
+    free(list);
+    json_add(answer, "bad", bad);
+    json_add_u64(answer, "versions", count);
+    return TCK_OK;
+}
+
+/* ---- in the command -------------------------------------------------------------------------------------------- */
+
+static void add_all_bad(struct verdict *verdict, const json_t *texts)
+{
+    for (const json_t *b = json_first(texts); b; b = json_next(b)) {
+        json_add_str(verdict->bad, NULL, json_str(b));
+    }
+}
+
+static void verify_published(const struct cli *cli, struct verdict *verdict)
+{
+    static const struct storage_job job = {.work = verify_versions, .use = STORAGE_READ};
+    json_t *answer = NULL;
+    struct error err;
+    tck_status_t status = storage_do(cli, &job, &answer, &err);
+    if (status == TCK_OK) {
+        verdict->versions = number_of(answer, "versions");
+        add_all_bad(verdict, json_get(answer, "bad"));
+    } else if (status != TCK_ERR_NOENT) {
+        json_add_str(verdict->bad, NULL, err.text);
+    }
+    json_free(answer);
+}
+
+/* must: not only if there is an agent. */
+static void verify_memory(const struct cli *cli, bool must, struct verdict *verdict)
+{
+    json_t *answer = NULL;
+    struct error err;
+    tck_status_t status = control_ask(&cli->config, "verify", NULL, CONTROL_MS, &answer, &err);
+    if (status != TCK_OK) {
+        bool absent = status == TCK_ERR_NOENT || status == TCK_ERR_UNREACHABLE;
+        if (!absent || must) {
+            json_add_str(verdict->bad, NULL, err.text);
+        }
+        return; /* no agent: no memory tier here to verify */
+    }
+    verdict->memory_asked = true;
+    verdict->slots = number_of(answer, "slots_checked");
+    add_all_bad(verdict, json_get(answer, "bad"));
+    if (json_str(json_get(answer, "error"))) {
+        json_add_str(verdict->bad, NULL, json_str(json_get(answer, "error")));
+    }
+    json_free(answer);
+}
+
+static void print_verdict(const struct verdict *v)
+{
+    if (v->memory_asked) {
+        printf("memory: %llu slots checked\n", (unsigned long long)v->slots);
+    } else if (v->memory_wanted && json_len(v->bad) == 0) {
+        printf("memory: no agent answers on this node\n");
+    }
+    printf("published: %llu versions checked\n", (unsigned long long)v->versions);
+    for (const json_t *b = json_first(v->bad); b; b = json_next(b)) {
+        printf("BAD: %s\n", json_str(b));
+    }
+    printf(json_len(v->bad) == 0 ? "all digests match\n"
+                                 : "damage was found: each line above is the loss of one copy\n");
+}
+
+int cli_verify(const struct cli *cli)
+{
+    const char *what = cli->argc > 0 ? cli->argv[0] : "all";
+    struct verdict v = {.bad = json_array()};
+    if (strcmp(what, "all") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "published") != 0) {
+        fprintf(stderr, "usage: tierckpt verify [memory | published]\n");
+        json_free(v.bad);
+        return 2;
+    }
+    v.memory_wanted = strcmp(what, "published") != 0;
+    if (v.memory_wanted) {
+        verify_memory(cli, strcmp(what, "memory") == 0, &v);
+    }
+    if (strcmp(what, "memory") != 0) {
+        verify_published(cli, &v);
+    }
+    int status = json_len(v.bad) == 0 ? 0 : 1;
+    json_t *answer = json_object();
+    json_add_bool(answer, "ok", status == 0);
+    json_add_u64(answer, "slots_checked", v.slots);
+    json_add_u64(answer, "versions_checked", v.versions);
+    if (!cli->json) {
+        print_verdict(&v);
+    }
+    json_add(answer, "bad", v.bad);
+    (void)cli_json(cli, answer);
+    json_free(answer);
+    return status;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What this rank knows of the state of its job: from the board and from its saver, without asking the agent. */
+#include "client/client.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Board and saver are there from attach and register on; without them there is nothing to tell. */
+static void fill_agent(struct tck_client *client, tck_health_t *out)
+{
+    struct saver *saver = &client->saver;
+    const struct error *forsaken = NULL;
+
+    if (saver->running) {
+        pthread_mutex_lock(&saver->lock);
+        out->agent_connected = atomic_load(&saver->session->connected);
+        forsaken = saver_forsaken(saver);
+        pthread_mutex_unlock(&saver->lock);
+    } else { /* no other thread writes `cut` */
+        out->agent_connected = client->session.board != NULL && !client->session.cut;
+    }
+    if (!out->agent_connected) {
+        snprintf(out->agent_text, sizeof(out->agent_text), "%s",
+                 forsaken != NULL ? forsaken->text
+                                  : "this node's agent does not answer: nothing is saved until it is back");
+    }
+}
+
+static void fill_storage(struct board *board, tck_health_t *out)
+{
+    struct trouble trouble;
+
+    if (!trouble_look(&board->storage_trouble, &trouble) || trouble.code == TCK_OK) {
+        return;
+    }
+    out->storage = (tck_status_t)trouble.code;
+    out->storage_since_ms = trouble.since_ms;
+    out->undrained_first = trouble.first_step;
+    out->undrained_newest = trouble.newest_step;
+    out->undrained_count = trouble.steps;
+    snprintf(out->storage_text, sizeof(out->storage_text), "%s", trouble.text);
+}
+
+/* The text of the gravest. */
+static void fill_protection(const struct tck_client *client, tck_health_t *out)
+{
+    const struct board *board = client->session.board;
+    const struct world *world = &client->session.world;
+    uint64_t lost = atomic_load(&board->lost_node);
+
+    out->shards_short = atomic_load(&board->shards_short);
+    out->copies_missing = atomic_load(&board->copies_missing);
+    if (lost > 0 && lost <= world->node_count) {
+        out->node_lost = 1;
+        snprintf(out->protection_text, sizeof(out->protection_text),
+                 "node %s is lost: nothing commits before it is back or the job is started again",
+                 world->nodes[lost - 1].name);
+    } else if (out->copies_missing > 0) {
+        snprintf(out->protection_text, sizeof(out->protection_text),
+                 "%llu copies of the committed version are missing on this node; they are fetched again",
+                 (unsigned long long)out->copies_missing);
+    } else if (out->shards_short > 0) {
+        snprintf(out->protection_text, sizeof(out->protection_text),
+                 "%llu shards have fewer than %u copies in distinct domains: there are too few nodes or domains",
+                 (unsigned long long)out->shards_short, client->session.config.copies);
+    }
+}
+
+void client_health(struct tck_client *client, tck_health_t *out)
+{
+    *out = (tck_health_t){.struct_size = out->struct_size};
+    fill_agent(client, out);
+    if (client->session.board != NULL) {
+        fill_storage(client->session.board, out);
+        fill_protection(client, out);
+    }
+}
+
+const char *client_storage_text(const struct tck_client *client, char text[TCK_HEALTH_TEXT])
+{
+    tck_health_t health = {.struct_size = sizeof(health)};
+
+    if (client->session.board != NULL) {
+        fill_storage(client->session.board, &health);
+    }
+    snprintf(text, TCK_HEALTH_TEXT, "%s", health.storage_text);
+    return text;
+}
