@@ -18,6 +18,10 @@ from importlib import import_module
 _HOME = {
     "init": "checkpoint",
     "Checkpoint": "checkpoint",
+    "SaveResult": "saving",
+    "load": "loading",
+    "Loaded": "loading",
+    "Health": "_native",
     "PRIVATE": "groups",
     "open_published": "published",
     "export": "published",

@@ -5,14 +5,18 @@ Nothing here knows torch. ctypes releases the interpreter lock during each call.
 """
 
 import ctypes
+import logging
 import os
+import weakref
 from collections import namedtuple
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import errors
 
 MAX_NDIM = 8
+HEALTH_TEXT = 512
 NEWEST = 2**64 - 1
 SAVE_MEMORY, SAVE_STORAGE = 0, 1
 DUE_NOTHING, DUE_MEMORY, DUE_STORAGE = 0, 1, 2
@@ -27,9 +31,11 @@ DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "F16", "BF16", "U32", "I32", "F32", 
 
 ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
+CHECK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
+
 Version = namedtuple("Version", "term step")
 Restored = namedtuple("Restored", "version bytes_local bytes_twin bytes_peer bytes_storage newest_step seconds "
-                                  "resharded saved_world_size left_count")
+                                  "resharded saved_world_size left_count passed_over")
 
 
 class _Oob(ctypes.Structure):
@@ -56,7 +62,7 @@ class _Restored(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("version", _Version), ("bytes_local", c_uint64),
                 ("bytes_twin", c_uint64), ("bytes_peer", c_uint64), ("bytes_storage", c_uint64),
                 ("newest_step", c_uint64), ("seconds", c_double), ("resharded", c_int),
-                ("saved_world_size", c_uint32), ("left_count", c_uint32)]
+                ("saved_world_size", c_uint32), ("left_count", c_uint32), ("passed_over", c_char_p)]
 
 
 class _Stats(ctypes.Structure):
@@ -64,6 +70,34 @@ class _Stats(ctypes.Structure):
                 ("saves_skipped", c_uint64), ("bytes_copied", c_uint64), ("stall_ns_last", c_uint64),
                 ("stall_ns_max", c_uint64), ("stall_ns_total", c_uint64), ("committed_step", c_uint64),
                 ("published_step", c_uint64), ("segment_bytes", c_uint64), ("page_bytes", c_uint32)]
+
+
+class _Health(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("agent_connected", c_int), ("node_lost", c_int), ("storage", c_int),
+                ("storage_since_ms", c_uint64), ("undrained_first", c_uint64), ("undrained_newest", c_uint64),
+                ("undrained_count", c_uint64), ("shards_short", c_uint64), ("copies_missing", c_uint64),
+                ("agent_text", c_char * HEALTH_TEXT), ("storage_text", c_char * HEALTH_TEXT),
+                ("protection_text", c_char * HEALTH_TEXT)]
+
+
+@dataclass(frozen=True)
+class Health:
+    """What this rank knows of the state of its job; each text is empty while there is nothing to tell."""
+
+    agent_connected: bool
+    node_lost: bool
+    storage_ok: bool
+    storage_since: float | None
+    """Seconds since 1970."""
+    undrained_first: int | None
+    """First and newest step that did not come to storage since then, and how many."""
+    undrained_newest: int | None
+    undrained_count: int
+    shards_short: int
+    copies_missing: int
+    agent_text: str
+    storage_text: str
+    protection_text: str
 
 
 class _OpenParams(ctypes.Structure):
@@ -127,13 +161,19 @@ _FUNCTIONS = {
     "tck_save_due": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
     "tck_save_if_needed": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
     "tck_snapshot": (None, [_CLIENT, c_uint64, c_int]),
+    "tck_skip": (None, [_CLIENT, c_uint64, c_char_p]),
     "tck_set_stream": (None, [_CLIENT, c_int, c_void_p]),
     "tck_fence": (None, [_CLIENT]),
+    "tck_set_confirm": (None, [_CLIENT, c_int]),
+    "tck_set_check": (None, [_CLIENT, CHECK, c_void_p]),
+    "tck_confirm": (None, [_CLIENT, c_uint64, c_char_p]),
+    "tck_await_copied": (None, [_CLIENT, c_int, POINTER(c_uint64)]),
     "tck_wait": (None, [_CLIENT, c_uint64, c_int, c_int]),
     "tck_save_last": (None, [_CLIENT, c_uint64, c_int]),
     "tck_query": (None, [_CLIENT, POINTER(_Version)]),
     "tck_restore": (None, [_CLIENT, c_uint64, POINTER(_Restored)]),
     "tck_stats": (None, [_CLIENT, POINTER(_Stats)]),
+    "tck_health": (None, [_CLIENT, POINTER(_Health)]),
     "tck_open_published": (None, [POINTER(_OpenParams), POINTER(_PUBLISHED)]),
     "tck_close_published": (c_void_p, [_PUBLISHED]),
     "tck_published_errmsg": (c_char_p, [_PUBLISHED]),
@@ -143,10 +183,15 @@ _FUNCTIONS = {
     "tck_read_box": (None, [_PUBLISHED, POINTER(_Box), c_void_p]),
     "tck_read_blob": (None, [_PUBLISHED, c_char_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)]),
     "tck_export": (None, [POINTER(_ExportParams), POINTER(_Exported)]),
+    "tck_next_log": (c_int, [POINTER(c_int), c_char_p, c_size_t]),
     "tck_strerror": (c_char_p, [c_int]),
     "tck_errmsg": (c_char_p, [_CLIENT]),
+    "tck_errcode": (c_int, [_CLIENT]),
+    "tck_job_name": (None, [c_char_p, c_char_p, c_char_p, c_size_t]),
 }
 
+_LOG_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+_LOG_BYTES = 1024
 _NOSPC = errors.NoSpace.status
 _library = None
 
@@ -179,6 +224,27 @@ def _bytes(text):
     return None if text is None else text.encode()
 
 
+def log_lines(logger: logging.Logger):
+    """Writes what the library has had to say since. It has threads of its own, which must not wait for the interpreter's
+    lock: hence it keeps its lines until they are asked for."""
+    if _library is None:
+        return
+    level, text = c_int(), ctypes.create_string_buffer(_LOG_BYTES)
+    while _library.tck_next_log(byref(level), text, _LOG_BYTES):
+        logger.log(_LOG_LEVELS[level.value], "%s", text.value.decode(errors="replace"))
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _forked():
+    for client in list(_clients):
+        client.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Client:
     """tck_client_t: attached when made, gone after detach."""
 
@@ -186,12 +252,17 @@ class Client:
         """`oob` has `callback` (an ALLGATHER or None) and `reraise`; see oob.py."""
         self._library = _load_library()
         self._oob = oob
+        self._forked_from = None
+        self.watch = None
+        """If snapshots need a word: has begun(), settle() and stop(); see watch.py."""
         self.rank = rank
         self.world_size = world_size
         self._handle = c_void_p()
         params = _AttachParams(ctypes.sizeof(_AttachParams), _bytes(config_file), _bytes(config_json), rank,
                                world_size, _Oob(oob.callback or ALLGATHER(), None))
         self._check(self._library.tck_attach(byref(params), byref(self._handle)))
+        self._pid = os.getpid()
+        _clients.add(self)
 
     def _check(self, status: int):
         self._oob.reraise()
@@ -207,7 +278,9 @@ class Client:
 
     def _live(self):
         if not self._handle:
-            raise errors.InvalidArgument("the checkpoint is closed")
+            raise errors.InvalidArgument("the checkpoint is closed" if self._forked_from is None else
+                                         f"the checkpoint belongs to process {self._forked_from}, from which this one "
+                                         "was forked: only that one can use it")
         return self._handle
 
     @property
@@ -215,9 +288,22 @@ class Client:
         return bool(self._handle)
 
     def detach(self, job_done: bool):
+        if self.watch is not None and self._handle:
+            try:
+                self.fence()
+            except errors.Error:
+                pass  # then what is not confirmed is given up
+            self.watch.stop()  # an interrupt before this is over leaves all as it was: the thread uses the handle
+        self.watch = None
+        handle, self._handle = self._handle, c_void_p()  # first: an interrupt may come right after the call
+        if handle:
+            self._library.tck_detach(handle, int(job_done))
+
+    def leave_to_parent(self):
+        """In a child made by fork: threads and connection are the parent's."""
+        self.watch = None
         if self._handle:
-            self._library.tck_detach(self._handle, int(job_done))
-            self._handle = c_void_p()
+            self._forked_from, self._handle = self._pid, c_void_p()
 
     def add_record(self, *, key, dtype, global_shape, offset, local_shape, address, group, when,
                    cuda_device: int | None = None) -> int:
@@ -263,21 +349,64 @@ class Client:
     def save_if_needed(self, step: int) -> bool:
         started = c_int()
         self._check(self._library.tck_save_if_needed(self._live(), step, byref(started)))
-        return bool(started.value)
+        return self._begun(step, bool(started.value))
 
-    def snapshot(self, step: int, flags: int):
+    def _begun(self, step: int, started: bool) -> bool:
+        if started and self.watch is not None:
+            self.watch.begun(step)
+        return started
+
+    def snapshot(self, step: int, flags: int) -> bool:
+        """Whether it was started; errmsg() says why not."""
+        before = self.stats().saves_started
         self._check(self._library.tck_snapshot(self._live(), step, flags))
+        return self._begun(step, self.stats().saves_started > before)
+
+    def skip(self, step: int, why: str):
+        self._check(self._library.tck_skip(self._live(), step, _bytes(why)))
 
     def set_stream(self, device: int, stream: int):
         self._check(self._library.tck_set_stream(self._live(), device, stream))
 
     def fence(self):
         self._check(self._library.tck_fence(self._live()))
+        if self.watch is not None:
+            self.watch.settle()
+
+    def set_confirm(self, on: bool):
+        self._check(self._library.tck_set_confirm(self._live(), int(on)))
+
+    def set_check(self, check):
+        """What the weak reference `check` refers to is called in each restore, before anything but blobs is changed. What
+        it raises refuses the restore. Weak, since a client is the last to go when a checkpoint is garbage."""
+        def ask(_ctx, why_not, cap):
+            try:
+                check()()
+            except BaseException as error:  # none may pass through C
+                text = (str(error) or type(error).__name__).encode()[:cap - 1] + b"\0"
+                ctypes.memmove(why_not, text, len(text))
+                return 1
+            return 0
+        self._asks = CHECK(ask)
+        self._check(self._library.tck_set_check(self._live(), self._asks, None))
+
+    def confirm(self, step: int, why_not: str | None):
+        self._library.tck_confirm(self._live(), step, _bytes(why_not))
+
+    def await_copied(self, timeout_ms: int) -> int | None:
+        """The step of the snapshot that is copied and needs a word; None: there is none. Another thread than that of
+        the other calls may call it: it sets no error text."""
+        step = c_uint64()
+        status = self._library.tck_await_copied(self._live(), timeout_ms, byref(step))
+        if status == errors.TimedOut.status:
+            raise errors.TimedOut(f"the snapshot under way is not copied after {timeout_ms} ms")
+        return step.value if status == 0 else None
 
     def wait(self, step: int, stage: int, timeout_ms: int):
         self._check(self._library.tck_wait(self._live(), step, stage, timeout_ms))
 
     def save_last(self, step: int, timeout_ms: int):
+        self.fence()
         self._check(self._library.tck_save_last(self._live(), step, timeout_ms))
 
     def query(self) -> Version:
@@ -286,16 +415,27 @@ class Client:
         return Version(version.term, version.step)
 
     def restore(self, step: int) -> Restored:
+        self.fence()
         out = _Restored(ctypes.sizeof(_Restored))
         self._check(self._library.tck_restore(self._live(), step, byref(out)))
         return Restored(Version(out.version.term, out.version.step), out.bytes_local, out.bytes_twin,
                         out.bytes_peer, out.bytes_storage, out.newest_step, out.seconds, bool(out.resharded),
-                        out.saved_world_size, out.left_count)
+                        out.saved_world_size, out.left_count, (out.passed_over or b"").decode(errors="replace"))
 
     def stats(self) -> Stats:
         out = _Stats(ctypes.sizeof(_Stats))
         self._check(self._library.tck_stats(self._live(), byref(out)))
         return Stats(*(getattr(out, name) for name in Stats._fields))
+
+    def health(self) -> Health:
+        out = _Health(ctypes.sizeof(_Health))
+        self._check(self._library.tck_health(self._live(), byref(out)))
+        texts = (text.decode(errors="replace") for text in (out.agent_text, out.storage_text, out.protection_text))
+        good, none = out.storage == 0, out.undrained_count == 0
+        return Health(bool(out.agent_connected), bool(out.node_lost), good,
+                      None if good else out.storage_since_ms / 1000, None if none else out.undrained_first,
+                      None if none else out.undrained_newest, out.undrained_count, out.shards_short,
+                      out.copies_missing, *texts)
 
 
 class Published:
@@ -354,6 +494,15 @@ class Published:
         data = ctypes.create_string_buffer(size.value)
         self._check(self._library.tck_read_blob(handle, name, whose, data, size.value, byref(size)))
         return data.raw
+
+
+def job_name(*, config_file=None, config_json=None) -> str:
+    """The configured name of the job, or the one that is derived from save_dir."""
+    library, name = _load_library(), ctypes.create_string_buffer(64)
+    status = library.tck_job_name(_bytes(config_file), _bytes(config_json), name, len(name))
+    if status != 0:
+        raise errors.from_status(status, library.tck_errmsg(None).decode(errors="replace"))
+    return name.value.decode()
 
 
 def export(*, directory, path=None, config_file=None, config_json=None, step=NEWEST, from_memory=False, shard_bytes=0,

@@ -5,12 +5,13 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from . import errors
+from .settings import configuration
 
 _ANSWER_S, _DRAIN_S = 30, 180
+_BAD_CONFIGURATION = "invalid configuration"  # the text of its status in tierckpt.h
 
 
 def _command() -> str:
@@ -22,18 +23,26 @@ def _command() -> str:
     return command
 
 
-def ask(values: dict, *words: str) -> dict | None:
-    """The answer of `tierckpt --json WORDS`, for a job of this configuration. None if no agent of it answers here."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(values, file)
-        file.flush()
-        done = _run([_command(), "--config", file.name, "--json", *words], _DRAIN_S if "drain" in words else _ANSWER_S)
+def ask(config, overrides, *words: str) -> dict | None:
+    """The answer of `tierckpt --json WORDS`, for a job of this configuration (as init takes it). None if no agent of it
+    answers here."""
+    done = _run([_command(), *_configuration(config, overrides), "--json", *words],
+                _DRAIN_S if "drain" in words else _ANSWER_S)
     try:
         answer = json.loads(done.stdout)
     except ValueError:
         raise errors.IoError(f"{done.args[0]} gave no answer to `{' '.join(words)}`: "
                              f"{done.stderr.strip()[-500:] or f'exit code {done.returncode}'}") from None
+    if answer.get("status") == _BAD_CONFIGURATION:
+        raise errors.ConfigError(answer["error"])
     return answer if answer.get("ok") else None
+
+
+def _configuration(config, overrides) -> list[str]:
+    """As options of the command, which reads it as the library does: a relative path begins where the file lies."""
+    values = configuration(config, overrides)
+    file, text = values["config_file"], values["config_json"]
+    return [*(["--config", file] if file is not None else []), *(["--config-json", text or "{}"])]
 
 
 def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess:
@@ -47,15 +56,3 @@ def version_of(answer: dict | None, key: str) -> tuple[int, int]:
     """(term, step); (0, 0) is none."""
     version = (answer or {}).get(key) or {}
     return version.get("term", 0), version.get("step", 0)
-
-
-def values_of(config, overrides) -> dict:
-    """Configuration as one dict."""
-    values = {}
-    if isinstance(config, dict):
-        values = dict(config)
-    elif config is not None:
-        with open(config, encoding="utf-8") as file:
-            values = json.load(file)
-    values.update(overrides or {})
-    return values

@@ -236,7 +236,7 @@ class Tiers:
         answer, fault = None, None
         if self.world.rank == 0:
             try:
-                answer = control.ask(control.values_of(self._config, self._overrides), "plan",
+                answer = control.ask(self._config, self._overrides, "plan",
                                      *([] if step is None else ["--step", str(step)]))
             except Exception as error:
                 fault = error

@@ -34,6 +34,7 @@ from .oob import World, join_world
 from .placer import Placer
 from .reshard import load_any_layout
 from .rng import Rng
+from .saving import NOT_DUE, SaveResult
 from .seams import Seam, usable
 from .walk_zero import optimizer_of
 
@@ -144,7 +145,8 @@ def _contents(engine, world: World, client_state, capacity: dict) -> Contents:
     records = optimizer.weights() + walk_model.buffer_records(model, placer) + optimizer.records()
     records += (extra.records(placer) if extra else []) + [rng.record(placer)]
     blobs = [Blob("engine", scalars.capture, scalars.apply, capacity.get("engine")),
-             Blob("optimizer", optimizer.capture, optimizer.apply, capacity.get("optimizer", optimizer.room()))]
+             Blob("optimizer", optimizer.capture, optimizer.apply, capacity.get("optimizer", optimizer.room()),
+                  structural="optimizer" not in capacity)]
     blobs += [replace(extra.blob(capacity.get("client_state")), name="client_state")] if extra else []
     blobs.append(rng.blob(capacity.get("rng")))
     unknown = capacity.keys() - {blob.name for blob in blobs}
@@ -254,18 +256,18 @@ class EngineCheckpoint:
 
     # ---- save
 
-    def save_checkpoint_if_needed(self, step: int | None = None) -> bool:
+    def save_checkpoint_if_needed(self, step: int | None = None) -> SaveResult:
         """After each engine.step(), also within an accumulation, where it does nothing. `step` is engine.global_steps
         by default. True if a save was started."""
         if not self._between_steps() or self._engine.global_steps in (0, self._saved_at):
-            return False
+            return NOT_DUE
         self._saved_at = self._engine.global_steps
         return self._checkpoint.save_checkpoint_if_needed(self._engine.global_steps if step is None else step)
 
-    def save_checkpoint(self, step: int | None = None, to_storage: bool = False):
+    def save_checkpoint(self, step: int | None = None, to_storage: bool = False) -> SaveResult:
         """The same without asking the intervals. Every rank must save the same steps."""
         self._refuse_half_a_step()
-        self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
+        return self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
 
     def save_last(self, step: int | None = None, timeout: float = 600):
         """The end of a training: when it returns, this step is in storage. See Checkpoint.save_last."""
@@ -301,10 +303,10 @@ class NoCheckpoint:
         return None
 
     def save_checkpoint_if_needed(self, step=None):
-        return False
+        return NOT_DUE
 
     def save_checkpoint(self, step=None, to_storage=False):
-        pass
+        return NOT_DUE
 
     def save_last(self, step=None, timeout=600):
         pass

@@ -88,6 +88,9 @@ class InternalError(Error):
     status = -18
 
 
+REFRESH = "call ckpt.refresh() on every rank"
+"""The remedy for a layout that has changed."""
+
 _BY_STATUS = {kind.status: kind for kind in Error.__subclasses__()}
 
 
@@ -96,3 +99,8 @@ def from_status(status: int, text: str) -> Error:
     error = _BY_STATUS.get(status, Error)(text)
     error.status = status
     return error
+
+
+def as_status(error: Exception) -> tuple[int, str]:
+    """For another rank, which makes an exception of it by from_status."""
+    return getattr(error, "status", None) or IoError.status, f"{type(error).__name__}: {error}"

@@ -2,7 +2,9 @@
 """extra_state: what else the user wants to have back, private to each rank.
 
 Either a dict of JSON values and tensors, restored in place, or an object with state_dict() and load_state_dict().
-Tensors inside are copied into holders of ours, because state_dict() may hand out others at every call.
+Small tensors go with the JSON value, which may have others at every save. Large ones are records, copied into holders of
+ours, because state_dict() may hand out others at every call; one that comes later, or becomes another, goes with the
+JSON value as long as that has room.
 """
 
 import torch
@@ -10,9 +12,10 @@ import torch
 from . import errors
 from .blobs import Blob
 from .placer import Placer
-from .records import Record, check_tensor
+from .records import check_tensor, Record
+from .statetree import join, split, TENSOR
 
-_TENSOR = "$extra_tensor"  # stands in the JSON value for the tensor at this place
+SMALL_BYTES = 64 * 1024
 
 
 class Extra:
@@ -23,10 +26,11 @@ class Extra:
                                          f"is a {type(source).__name__}")
         self._source = source
         tensors = {}
-        _split(self._state(), "extra", tensors)
+        split(self._state(), "extra", tensors)
         for path, tensor in tensors.items():
             check_tensor(path, tensor)
-        self._holders = {path: tensor.detach().clone() for path, tensor in tensors.items()}
+        self._holders = {path: tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj()
+                         for path, tensor in tensors.items() if tensor.nbytes > SMALL_BYTES}
 
     def _state(self):
         return self._source if isinstance(self._source, dict) else self._source.state_dict()
@@ -40,61 +44,61 @@ class Extra:
 
     def _capture(self):
         tensors = {}
-        value = _split(self._state(), "extra", tensors)
-        if tensors.keys() != self._holders.keys():
-            changed = sorted(tensors.keys() ^ self._holders.keys())
-            raise errors.LayoutError(f"extra_state has other tensors than at init: {', '.join(changed)}")
-        for path, tensor in tensors.items():
-            self._hold(path, tensor)
-        return value
+        value = split(self._state(), "extra", tensors)
+        return join(value, lambda path: self._held(path, tensors[path]))
 
-    def _hold(self, path: str, tensor: torch.Tensor):
-        holder = self._holders[path]
-        if tensor.shape != holder.shape or tensor.dtype != holder.dtype:
-            raise errors.LayoutError(f"{path} was {holder.dtype} {tuple(holder.shape)} at init and is now "
-                                     f"{tensor.dtype} {tuple(tensor.shape)}")
+    def _held(self, path: str, tensor: torch.Tensor):
+        """What stands in the JSON value for a tensor."""
+        holder = self._holders.get(path)
+        if holder is None or tensor.shape != holder.shape or tensor.dtype != holder.dtype:
+            return tensor
         holder.copy_(tensor.detach())
+        return {TENSOR: path}
 
     def _apply(self, value):
+        value = join(value, self._holders.__getitem__)
         if isinstance(self._source, dict):
-            restored = _join(value, self._holders, _tensors_of(self._source))
-            self._source.clear()
-            self._source.update(restored)
+            _update(self._source, value)
         else:
-            self._source.load_state_dict(_join(value, self._holders, {}))
+            self._source.load_state_dict(_copied(value))
 
 
-def _split(value, path: str, tensors: dict):
-    """The value with its tensors moved to `tensors`, by path."""
+def _update(target: dict, saved: dict):
+    """What was saved takes the place of what is there; tensors keep their memory if they have the same form. Keys that
+    were not saved stay: the program may count on them."""
+    for key, value in saved.items():
+        target[key] = _restored(target.get(key), value)
+
+
+def _restored(target, value):
     if torch.is_tensor(value):
-        tensors[path] = value
-        return {_TENSOR: path}
+        same = torch.is_tensor(target) and target.shape == value.shape and target.dtype == value.dtype
+        if not same:
+            return value.clone()
+        with torch.no_grad():
+            return target.copy_(value)
     if isinstance(value, dict):
-        return {key: _split(item, f"{path}.{key}", tensors) for key, item in value.items()}
+        return _restored_dict(target, value)
     if type(value) in (list, tuple):
-        return type(value)(_split(item, f"{path}.{i}", tensors) for i, item in enumerate(value))
+        before = target if type(target) is type(value) and len(target) == len(value) else [None] * len(value)
+        items = type(value)(map(_restored, before, value))
+        if type(target) is not list or type(value) is not list:
+            return items
+        target[:] = items
+        return target
     return value
 
 
-def _tensors_of(value) -> dict[str, torch.Tensor]:
-    tensors = {}
-    _split(value, "extra", tensors)
-    return tensors
+def _restored_dict(target, value: dict) -> dict:
+    """The program may hold what is inside of what it gave to init, so that is changed and not exchanged."""
+    known = isinstance(target, dict)
+    items = {key: _restored(target.get(key) if known else None, item) for key, item in value.items()}
+    if not known:
+        return items if type(value) is dict else type(value)(items)
+    target.clear()
+    target.update(items)
+    return target
 
 
-def _join(value, holders: dict, targets: dict):
-    """The reverse of _split: restored contents in the tensors of `targets` where there are such, in new ones else."""
-    if isinstance(value, dict):
-        if value.keys() == {_TENSOR}:
-            return _restored_tensor(holders[value[_TENSOR]], targets.get(value[_TENSOR]))
-        return {key: _join(item, holders, targets) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_join(item, holders, targets) for item in value)
-    return value
-
-
-def _restored_tensor(holder: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
-    if target is None:
-        return holder.clone()
-    with torch.no_grad():
-        return target.copy_(holder)
+def _copied(value):
+    return _restored(None, value)

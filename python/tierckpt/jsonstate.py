@@ -2,9 +2,10 @@
 """Python values to JSON and back without loss and without pickle.
 
 Standard JSON is kept as it is. What JSON lacks becomes an object with one "$" key: tuples, dicts whose keys are not
-strings, bytes, and floats that are not numbers.
+strings, bytes, floats that are not numbers, and tensors, for which it is meant only if they are small.
 """
 
+import base64
 import json
 import math
 from collections import Counter
@@ -39,9 +40,26 @@ def _encode(what: str, value):
         return {"$tuple": [_encode(f"{what}[{i}]", item) for i, item in enumerate(value)]}
     if isinstance(value, dict):
         return _encode_dict(what, value)
-    hint = "give its value as a number (.item()) or list (.tolist())" if torch.is_tensor(value) else \
-        "only JSON values, tuples and bytes can be"
-    raise errors.Unsupported(f"{what} is a {type(value).__name__}, which cannot be saved: {hint}")
+    if torch.is_tensor(value):
+        return _encode_tensor(what, value)
+    raise errors.Unsupported(f"{what} is a {type(value).__name__}, which cannot be saved: only JSON values, tuples, bytes "
+                             "and dense tensors can be")
+
+
+def _encode_tensor(what: str, value: torch.Tensor):
+    if value.layout != torch.strided or value.is_meta or value.is_quantized or hasattr(value, "to_local"):
+        raise errors.Unsupported(f"{what} is a tensor of another kind than dense ones of one rank: give its value as a "
+                                 "number (.item()) or list (.tolist())")
+    data = value.detach().cpu().contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+    name, text = str(value.dtype).removeprefix("torch."), base64.b64encode(data.numpy()).decode()
+    return {"$tensor": [name, list(value.shape), text]}
+
+
+def _decode_tensor(parts):
+    name, shape, text = parts
+    data = bytearray(base64.b64decode(text))
+    dtype = getattr(torch, name)
+    return torch.frombuffer(data, dtype=dtype).reshape(shape) if data else torch.empty(shape, dtype=dtype)
 
 
 def _encode_dict(what: str, value: dict):
@@ -60,6 +78,7 @@ _DECODERS = {
     "$bytes": bytes.fromhex,
     "$tuple": lambda items: tuple(map(_decode, items)),
     "$items": _hashable_items,
+    "$tensor": _decode_tensor,
     "$counter": lambda items: Counter(_hashable_items(items)),
 }
 

@@ -1,30 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizer state before the first step.
 
-Records are registered before training begins, but an optimizer makes its state in its first step. Where we know
-exactly how, the state is made here in the same way, which changes nothing. Other optimizers must have made it already.
+Records are registered before training begins, but an optimizer makes its state in its first step. For Adam and AdamW
+the state is made here in the same way, which changes nothing. For others stand-ins are registered: zeros of the shapes
+that a step would make, which probe.py finds out. They are never seen by the optimizer unless something is loaded.
 """
 
 import torch
 from torch.optim.optimizer import _get_scalar_dtype
 
-from . import errors
+from .probe import probe
+from .statetree import tensors_in
+
+StandIns = dict[torch.Tensor, dict[str, torch.Tensor]]
 
 
-def materialise(optimizer: torch.optim.Optimizer, every: bool = False) -> dict[torch.Tensor, dict[str, torch.Tensor]]:
-    """Fills optimizer.state. Returns stand-ins, by parameter and state key, for state that must not exist before the
-    first step but will after it. `every`: parameters that require no gradient are trained too, as a framework's copies
-    are, whose gradients it sets itself."""
+def materialise(optimizer: torch.optim.Optimizer, every: bool = False) -> StandIns:
+    """Fills optimizer.state, or returns stand-ins, by parameter and path, for state that must not exist before a first
+    step but will after it. `every`: parameters that require no gradient are trained too, as a framework's copies are,
+    whose gradients it sets itself. Raises Unsupported if it cannot be told what state there will be."""
     if type(optimizer) in (torch.optim.Adam, torch.optim.AdamW):
         for group in optimizer.param_groups:
             _fill_adam(optimizer, group, every)
         return {}
     if type(optimizer) is torch.optim.SGD:
         return _stand_ins_of_sgd(optimizer, every)
-    if not any(optimizer.state.values()):
-        raise errors.Unsupported(f"{type(optimizer).__name__} has no state yet, and how it makes it is not known "
-                                 "here: call init after the first optimizer step")
-    return {}
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return _stand_ins_of_lbfgs(optimizer)
+    stand_ins = {}
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if (param.requires_grad or every) and not optimizer.state.get(param):
+                stand_ins[param] = probe(optimizer, group, param)
+    return {param: tensors for param, tensors in stand_ins.items() if tensors}
 
 
 def _fill_adam(optimizer, group, every):
@@ -52,3 +60,20 @@ def _stand_ins_of_sgd(optimizer, every):
                 zeros = torch.zeros_like(param, memory_format=torch.preserve_format)
                 stand_ins[param] = {"momentum_buffer": zeros.detach()}
     return stand_ins
+
+
+def _stand_ins_of_lbfgs(optimizer) -> StandIns:
+    """LBFGS has one state for all parameters, with a history that grows up to its limit. Numbers in it may be floats in
+    one step and tensors in another."""
+    group, = optimizer.param_groups
+    first = group["params"][0]
+    count = sum(2 * p.numel() if torch.is_complex(p) else p.numel() for p in group["params"])
+    dtype = first.dtype.to_real() if torch.is_complex(first) else first.dtype
+    number, flat = (), (count,)
+    shapes = {"d": flat, "prev_flat_grad": flat, "H_diag": number, "t": number}
+    for i in range(group["history_size"]):
+        shapes |= {f"old_dirs.{i}": flat, f"old_stps.{i}": flat, f"ro.{i}": number, f"al.{i}": number}
+    present = tensors_in(optimizer.state.get(first, {}))
+    stand_ins = {path: torch.zeros(shape, dtype=dtype, device=first.device) for path, shape in shapes.items()
+                 if path not in present}
+    return {first: stand_ins}

@@ -6,7 +6,6 @@
         weight = version.read("layers.0.weight")
 """
 
-import json
 import os
 import warnings
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 
 from . import _native, errors
 from .records import TORCH_DTYPES
+from .settings import configuration
 
 _MANIFEST = "manifest.json"
 _EXPORTS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
@@ -64,14 +64,6 @@ def export(directory, source=None, *, step: int | None = None, overrides: dict |
                           shard_bytes=shard_size, dtype=_EXPORTS.get(dtype),
                           model_files=None if model_files is None else os.fspath(model_files), include=list(include),
                           exclude=list(exclude), strip_prefix=strip_prefix, add_prefix=add_prefix)
-
-
-def configuration(config, overrides) -> dict:
-    """What the library takes, of a path or a dict, and a dict of keys that win."""
-    values = dict(config) if isinstance(config, dict) else {}
-    values.update(overrides or {})
-    path = None if config is None or isinstance(config, dict) else os.fspath(config)
-    return {"config_file": path, "config_json": json.dumps(values) if values else None}
 
 
 class Published:

@@ -26,14 +26,17 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
     loaded, why = None, None
     try:
         loaded = checkpoint.load_checkpoint(step)
-        if loaded is None or checkpoint.restored.newest_step <= loaded:
+        if loaded is None or not checkpoint.restored.passed_over:
             return loaded
     except (errors.LayoutError, errors.Unrecoverable) as error:
         why = error
     published = _of_another_layout(contents, world, step, config, overrides)
     if published is None and why is not None:
         raise why
-    if published is None or (loaded is not None and published.step <= loaded):
+    if published is None:
+        return loaded
+    if loaded is not None and tuple(published.version) <= tuple(checkpoint.restored.version):
+        published.close()
         return loaded
     log.warning("step %d was saved in another layout: what is on storage is read for this number of ranks (%s)",
                 published.step, why or f"the newest of this one is step {loaded}")

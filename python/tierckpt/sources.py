@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where torch.distributed.checkpoint loads from: the layout that is attached, or a published version in any sharding."""
 
-import os
 import re
 
 import torch
@@ -15,9 +14,8 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType
 
 from . import control, errors, jsonstate
-from .handover import drain, published_or_none
+from .handover import newest_published, only_in_memory, published_or_none
 from .placer import rank_key
-from .published import open_published
 from .walk_state_dict import LEAVES, leaf_bytes, PATHS, paths_of, Piece
 
 _OWN = re.compile(r"rank\d+/")  # a rank's own value of what another rank has saved under the plain name
@@ -26,14 +24,14 @@ _OWN = re.compile(r"rank\d+/")  # a rank's own value of what another rank has sa
 def source(tiers, config, overrides, step: int | None):
     """For a step, or the newest. `tiers` is a tierckpt.dcp.Tiers, or None: what is published."""
     if tiers is None or not tiers.attached:
-        return _Published(_newest_published(config, overrides, step))
+        return _Published(newest_published(config, overrides, step))
     plan = (tiers.take_plan(step) or {}).get("plan")
     other = other_layout(plan)
     if other <= control.version_of(plan, "version"):
         return _Registered(tiers, step)
     published = published_or_none(config, overrides, step)
     if published is None or tuple(published.version) < other:
-        raise errors.LayoutError(_only_in_memory(other))
+        raise errors.LayoutError(only_in_memory(other))
     return _Published(published, tiers.scope)
 
 
@@ -43,29 +41,6 @@ def other_layout(plan: dict | None) -> tuple[int, int]:
     return resharded if resharded > (0, 0) else max(
         (control.version_of(passed, "version") for passed in (plan or {}).get("passed_over", ())
          if passed.get("other_layout")), default=(0, 0))
-
-
-def _only_in_memory(version: tuple[int, int]) -> str:
-    return (f"step {version[1]} (term {version[0]}) is only in the agents' memory, and has another layout than the "
-            "ranks that attached last. Attach again with the layout that saved it, to go on from there or to publish "
-            "it (`tierckpt drain --wait` after the load); or name an older step to load")
-
-
-def _newest_published(config, overrides, step):
-    """After what is committed in memory has been published, if it is newer."""
-    if isinstance(config, (str, os.PathLike)) and os.path.isdir(config):
-        return open_published(config, step=step, overrides=overrides)
-    values = control.values_of(config, overrides)
-    published = published_or_none(config, overrides, step)
-    status = control.ask(values, "status")
-    committed = control.version_of(status, "committed")
-    newest = max(committed, control.version_of(status, "held"))
-    if newest <= (tuple(published.version) if published else (0, 0)) or step not in (None, newest[1]):
-        return published or open_published(config, step=step, overrides=overrides)
-    if newest != committed:
-        raise errors.LayoutError(_only_in_memory(newest))
-    drain(values, newest)
-    return open_published(config, step=step, overrides=overrides)
 
 
 class _Registered:

@@ -7,15 +7,13 @@
 """
 
 import logging
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import torch
 from torchtitan.components.checkpointer import MODEL, OPTIMIZER, BaseCheckpointManager, CheckpointManager
 
-from . import errors, groups, jsonstate, twins, walk_model
+from . import errors, groups, twins, walk_model
 from .blobs import Blob
 from .checkpoint import Contents, attach, before_optimizer_step
 from .extra import Extra
@@ -24,6 +22,7 @@ from .placer import Placer
 from .reshard import load_any_layout
 from .rng import Rng
 from .seams import Seam, usable
+from .settings import save_dir_at, values_of_file
 from .walk_optimizer import OptimizerState
 
 log = logging.getLogger("tierckpt")
@@ -176,10 +175,10 @@ class TierckptManager(BaseCheckpointManager):
 
 
 def _settings(config: TierckptManager.Config, base_folder: str) -> dict:
-    values = {"save_dir": os.path.abspath(os.path.join(base_folder, config.folder))}
-    if config.config_file is not None:
-        values |= jsonstate.loads(Path(config.config_file).read_bytes())
+    values = {} if config.config_file is None else values_of_file(config.config_file)
     values |= config.settings
+    if "save_dir" not in values:
+        values["save_dir"] = save_dir_at(base_folder, config.folder)
     # What torchtitan's own keys say is said by them alone.
     for key in ("save_mem_interval", "save_storage_interval", "max_ckpt_num"):
         if key in values:
@@ -266,7 +265,7 @@ def _contents(model_parts, optimizers, others: _OtherStates, state_bytes: int, w
     records += extra.records(placer) + [rng.record(placer)]
     twins.confirm(records, world)
     together = _PartsState(states)
-    blobs = [Blob("optimizer", together.capture, together.apply, together.room())]
+    blobs = [Blob("optimizer", together.capture, together.apply, together.room(), structural=True)]
     blobs += [extra.blob(state_bytes), rng.blob(None)]
     return Contents(records, blobs, check=lambda: [state.check() for state in states])
 

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import logging
 import os
-import tempfile
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -23,15 +22,19 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import get_last_checkpoint
 
 from . import errors, jsonstate, twins, walk_model
+from ._native import job_name
 from .aside import copy_aside
 from .blobs import Blob
 from .checkpoint import Contents, attach, before_optimizer_step
+from .drained import is_drained, wait_while_healthy
 from .hf_layout import OptimizerPlan, PlainCheckpoints, WrittenCheckpoints, building, sync_files
 from .oob import World, join_world
 from .placer import Placer
 from .reshard import load_any_layout
+from .resume_dir import resume_directory
 from .rng import Rng
 from .seams import Seam, usable
+from .settings import configuration, save_dir_at, values_of
 from .torch import settle_ddp
 from .walk_optimizer import OptimizerState, state_key
 
@@ -114,16 +117,15 @@ class TrainerWrapper:
 
 
 def _settings(args, config, overrides, save_mem_interval) -> dict:
-    values = dict(config) if isinstance(config, dict) else {} if config is None else json.loads(
-        Path(config).read_text())
-    values.update(overrides or {})
+    values = values_of(config, overrides)
     if save_mem_interval is not None:
         values["save_mem_interval"] = save_mem_interval
     if values.get("save_storage_interval", "off") not in ("off", 0):
         log.warning("save_storage_interval is not used: save_strategy and save_steps of the TrainingArguments say "
                     "what goes to storage")
     values["save_storage_interval"] = "off"
-    values.setdefault("save_dir", os.path.abspath(os.path.join(args.output_dir, "tierckpt")))
+    if "save_dir" not in values:
+        values["save_dir"] = save_dir_at(args.output_dir, "tierckpt")
     if args.save_total_limit:
         values["max_ckpt_num"] = args.save_total_limit
     return values
@@ -174,7 +176,7 @@ class _Adapter:
         with ExitStack() as stack:
             stack.enter_context(self._rebound())
             # The Trainer wants a directory to resume from. What is in it is written when it is known.
-            self._stub = stack.enter_context(tempfile.TemporaryDirectory(prefix="tierckpt-"))
+            self._stub = stack.enter_context(resume_directory())
             TrainerState().save_to_json(os.path.join(self._stub, _STATE_FILE))
             stack.push(self._leave)
             return self._trainer.train(self._stub if resume is True else resume,
@@ -276,7 +278,7 @@ class _Adapter:
         step, why = None, None
         try:
             step = self._load_newest()
-        except (errors.LayoutError, errors.Unrecoverable) as error:
+        except (errors.LayoutError, errors.Unrecoverable, errors.Corrupt) as error:
             why = error
         own = self._world.gather(_last_checkpoint(self._trainer.args.output_dir))[0]
         if own is not None and int(own.rpartition("-")[2]) > (step or 0):
@@ -406,7 +408,7 @@ class _Adapter:
         if trainer.is_deepspeed_enabled:
             self._open_files()
         elif self._world.rank == 0:
-            versions = Path(self._settings["save_dir"], self._settings.get("job", "default"))
+            versions = Path(os.path.expanduser(self._settings["save_dir"]), job_name(**configuration(self._settings, None)))
             self._plain = PlainCheckpoints(
                 trainer.args.output_dir, versions, trainer.args.save_total_limit or 0, _model_keys(trainer.model),
                 lambda directory, state_dict: trainer._save(str(directory), state_dict=state_dict))
@@ -479,14 +481,12 @@ class _Adapter:
             self._finish(self._plain.waiting()[0], _DRAIN_S)
 
     def _finish(self, step: int, timeout: float):
+        """Of a storage that works. With one that does not, training goes on at once, and this step has no directory."""
         try:
-            self.checkpoint.wait("drained", step, timeout)
+            wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), timeout)
+            wait_while_healthy(self.checkpoint, partial(self._plain.wait_for, step), timeout)
         except errors.Error as error:
-            log.warning("step %d is not on storage: %s", step, error)
-            self._plain.give_up(step)
-            return
-        if not self._plain.wait_for(step, timeout):
-            log.warning("checkpoint-%d is not done after %d s", step, timeout)
+            log.warning("there will be no checkpoint-%d: %s", step, error)
             self._plain.give_up(step)
 
     def _finalize_training(self, trial, num_train_samples, start_time):
@@ -524,7 +524,7 @@ class _Adapter:
 
     def _drained(self, step: int):
         try:
-            self.checkpoint.wait("drained", step, _DRAIN_S)
+            wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), _DRAIN_S)
         except errors.Error as error:
             log.warning("step %d is not on storage: %s", step, error)
 
@@ -636,7 +636,7 @@ def _contents(trainer, world: World, own: Blob) -> tuple[Contents, list]:
                + state.records() + [rng.record(placer)])
     twins.confirm(records, world)
     scheduler, scaler = trainer.lr_scheduler, trainer.accelerator.scaler
-    blobs = [Blob("optimizer", state.capture, state.apply, state.room()),
+    blobs = [Blob("optimizer", state.capture, state.apply, state.room(), structural=True),
              Blob("scheduler", scheduler.state_dict, scheduler.load_state_dict)]
     if scaler is not None:
         blobs.append(Blob("scaler", scaler.state_dict, scaler.load_state_dict))

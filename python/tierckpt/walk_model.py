@@ -9,11 +9,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from . import errors, groups
+from .living import Tensors
 from .placer import Placer, rank_key
 from .records import Record
-
-# What wrappers inside a model put into names; state_dict() of the bare model has none of it.
-_WRAPPER_NAMES = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,17 @@ def unwrap(model: torch.nn.Module) -> Model:
             return Model(model, ddp_group)
 
 
-def clean_name(name: str) -> str:
-    for part in _WRAPPER_NAMES:
-        name = name.replace(part, "")
-    return name
+def check_made(tensors: Tensors, prefix: str = ""):
+    """Raises for the tensors of lazy modules, which have no shape before a forward pass."""
+    for name, tensor in (*tensors.parameters().items(), *tensors.buffers().items()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise errors.Unsupported(f"{prefix}{name} belongs to a lazy module and has no shape yet: run one forward pass "
+                                     "before init, and make the optimizer after it")
 
 
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Each parameter once, a tied one under its first name."""
-    return {clean_name(name): parameter for name, parameter in module.named_parameters()}
+    return Tensors(module).parameters()
 
 
 def plain_group(model: Model, rank: int, world_size: int, replicate_group) -> groups.Group | None:
@@ -61,24 +61,20 @@ def plain_group(model: Model, rank: int, world_size: int, replicate_group) -> gr
     return None if replicate_group is None else groups.of_process_group(replicate_group)
 
 
-def parameter_records(model: Model, placer: Placer) -> list[Record]:
+def parameter_records(model: Model, placer: Placer, tensors: Tensors | None = None, prefix: str = "") -> list[Record]:
+    """Each record finds its parameter by name, as the model has it then. `tensors` are those of the model."""
+    tensors = tensors or Tensors(model.module)
     records = []
-    for name, parameter in named_parameters(model.module).items():
+    for name, parameter in tensors.parameters().items():
         if model.ddp_group is not None and isinstance(parameter, DTensor):
             raise errors.Unsupported(f"{name} is a DTensor under DistributedDataParallel, which is not supported")
-        records.append(placer.record(name, lambda parameter=parameter: parameter))
+        records.append(placer.record(prefix + name, lambda name=name: tensors.parameter(name), look=tensors.look))
     return [record for record in records if record is not None]
 
 
 def saved_buffers(module: torch.nn.Module):
     """(name, owner, its name there) of each buffer that state_dict() has, a tied one once."""
-    seen = set()
-    for prefix, owner in module.named_modules():
-        for name, buffer in owner._buffers.items():
-            if buffer is None or name in owner._non_persistent_buffers_set or id(buffer) in seen:
-                continue
-            seen.add(id(buffer))
-            yield clean_name(f"{prefix}.{name}" if prefix else name), owner, name
+    return Tensors(module).saved_buffers()
 
 
 def _holders(model: Model, placer: Placer) -> groups.Group:
@@ -89,16 +85,17 @@ def _holders(model: Model, placer: Placer) -> groups.Group:
     return groups.of_mesh(meshes[0]) if meshes else groups.of_ranks([placer.rank])
 
 
-def buffer_records(model: Model, placer: Placer, prefix: str = "") -> list[Record]:
+def buffer_records(model: Model, placer: Placer, prefix: str = "", tensors: Tensors | None = None) -> list[Record]:
     """Buffers change in the forward pass, so they are eager; and each rank changes its own (the running mean of a
     batch norm), so each saves its own. The first of the ranks saves under the plain name, which is the one that other
     programs load and that DistributedDataParallel spreads."""
+    tensors = tensors or Tensors(model.module)
     first = _holders(model, placer).ranks[0] == placer.rank
     alone = placer.with_plain(groups.of_ranks([placer.rank]))
     records = []
-    for name, owner, own_name in saved_buffers(model.module):
+    for name, buffer in tensors.buffers().items():
         key = prefix + name if first else rank_key(placer.rank, prefix + name)
-        if isinstance(owner._buffers[own_name], DTensor):
+        if isinstance(buffer, DTensor):
             key = prefix + name
-        records.append(alone.record(key, lambda owner=owner, own_name=own_name: owner._buffers[own_name], eager=True))
+        records.append(alone.record(key, lambda name=name: tensors.buffer(name), eager=True, look=tensors.look))
     return [replace(record, reshard="any") for record in records if record is not None]

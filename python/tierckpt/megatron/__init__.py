@@ -28,7 +28,9 @@ from ..blobs import Blob
 from ..checkpoint import Checkpoint, attach
 from ..oob import join_world
 from ..published import open_published
+from ..saving import NOT_DUE, SaveResult
 from ..seams import Seam, usable
+from ..settings import save_dir_at
 
 __all__ = ["initialize_easyckpt", "save_checkpoint_if_needed", "save_checkpoint", "load_checkpoint", "checkpoint",
            "rewind_generators", "finalize_easyckpt"]
@@ -126,9 +128,9 @@ class _Attached:
         self.checkpoint = attach(mapping.contents, world=self.world, fences=mapping.fences, **settings)
         self._asked = None
 
-    def save_if_needed(self, iteration: int, flops) -> bool:
+    def save_if_needed(self, iteration: int, flops) -> SaveResult:
         if iteration == self._asked:  # by hand and by the hook
-            return False
+            return NOT_DUE
         self._asked = iteration
         self.progress.at(iteration, flops)
         return self.checkpoint.save_checkpoint_if_needed(iteration)
@@ -196,7 +198,8 @@ class _Job:
             return {"config": self.config, "overrides": self.overrides}
         save = os.path.abspath(save)
         name = "megatron-" + hashlib.blake2b(save.encode(), digest_size=6).hexdigest()
-        return {"config": None, "overrides": {"save_dir": f"{save}/tierckpt", "job": name, **self.overrides}}
+        return {"config": None,
+                "overrides": {"save_dir": save_dir_at(args.save, "tierckpt"), "job": name, **self.overrides}}
 
     def attach(self, model, optimizer, scheduler) -> _Attached | None:
         """None if the adapter is off."""
@@ -250,11 +253,11 @@ def _interval(value):
 
 
 def save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler,
-                              num_floating_point_operations_so_far=None) -> bool:
+                              num_floating_point_operations_so_far=None) -> SaveResult:
     """Once per iteration, after the optimizer's and the scheduler's step, with the number of iterations done. True if a
     save was started. It is copied while training goes on; the next step of the optimizer waits for what is left."""
     attached = _current_job().attach(model, optimizer, opt_param_scheduler)
-    return attached is not None and attached.save_if_needed(iteration, num_floating_point_operations_so_far)
+    return NOT_DUE if attached is None else attached.save_if_needed(iteration, num_floating_point_operations_so_far)
 
 
 def save_checkpoint(iteration, model, optimizer, opt_param_scheduler, num_floating_point_operations_so_far=None, *,

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a checkpoint is made of, as init and the adapters of frameworks say it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from .blobs import Blob
+from .records import Record
+
+
+def _nothing():
+    pass
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a checkpoint is made of. Adapters of frameworks make it; init makes it for plain PyTorch."""
+
+    records: list[Record]
+    blobs: list[Blob]  # in the order in which they are put back, after the records
+    check: Callable[[], None] = _nothing  # before each save; raises if there is state that was not registered
+    loaded: Callable[[], None] = _nothing  # after all was put back: what the framework derives from it is made again
+
+
+Fence = Callable[[Callable[[], None]], Callable[[], None]]
+"""Puts a function (Checkpoint.fence) where it is called right before the records change; returns what undoes that."""
+
+
+def before_optimizer_step(optimizer: torch.optim.Optimizer) -> Fence:
+    """The fence of whatever is changed by a torch optimizer alone."""
+    return lambda fence: optimizer.register_step_pre_hook(lambda *_: fence()).remove

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nested values with tensors in them: taken apart into tensors by path and a rest without tensors, and put together."""
+
+import torch
+
+TENSOR = "$tensor"  # stands in the rest for the tensor of this path
+
+
+def split(value, path: str, tensors: dict[str, torch.Tensor]):
+    """The value with its tensors moved to `tensors`, by path."""
+    if torch.is_tensor(value):
+        while path in tensors:  # {"a.b": x, "a": {"b": y}}
+            path += "'"
+        tensors[path] = value
+        return {TENSOR: path}
+    if isinstance(value, dict):
+        return {key: split(item, f"{path}.{key}", tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(split(item, f"{path}.{i}", tensors) for i, item in enumerate(value))
+    return value
+
+
+def join(value, tensor_of):
+    """The reverse: `tensor_of(path)` gives each tensor."""
+    if isinstance(value, dict):
+        if value.keys() == {TENSOR}:
+            return tensor_of(value[TENSOR])
+        return {key: join(item, tensor_of) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(join(item, tensor_of) for item in value)
+    return value
+
+
+def tensors_in(state: dict) -> dict[str, torch.Tensor]:
+    """Those of a dict, by path: {"exp_avg": ..., "old_dirs.0": ...}."""
+    tensors = {}
+    for key, value in state.items():
+        split(value, str(key), tensors)
+    return tensors
+
+
+def rest_of(state: dict) -> dict:
+    """What is in it beside the tensors that stand there by themselves."""
+    return {key: split(value, str(key), {}) for key, value in state.items() if not torch.is_tensor(value)}
