@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * This program's sendmsg, found by the library before that of libc. The frame: docs/formats.md. */
+ * This program's sendmsg and recvmsg, found by the library before those of libc. The frame: docs/formats.md. */
 #include "hold_seal.h"
 #include "base/seal.h"
 
 #include <endian.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,10 +17,14 @@
 
 #define TYPE_OFFSET 4
 #define TYPE_SEAL   7
+#define TYPE_GRANT  70
 #define STEP_OFFSET 4 /* after the sequence number */
+#define HEAD_BYTES  16
+
+#define INTO_COPY_NS 2000000
 
 static uint64_t hold_every, spoil_every;
-static const char *hold_file;
+static const char *hold_file, *freeze_file;
 
 void hold_seal(uint64_t every, const char *file)
 {
@@ -83,6 +90,45 @@ static void spoil(uint64_t step)
     if (maps) {
         fclose(maps);
     }
+}
+
+void freeze_in_copy(const char *file)
+{
+    freeze_file = file;
+}
+
+static void *freeze(void *ignored)
+{
+    (void)ignored;
+    nanosleep(&(struct timespec){.tv_nsec = INTO_COPY_NS}, NULL);
+    kill(getpid(), SIGSTOP);
+    return NULL;
+}
+
+static bool is_grant(const struct msghdr *message, size_t len)
+{
+    uint8_t frame[HEAD_BYTES];
+    size_t have = 0;
+    for (size_t i = 0; i < message->msg_iovlen && have < sizeof frame; i++) {
+        size_t part = message->msg_iov[i].iov_len;
+        part = part < sizeof frame - have ? part : sizeof frame - have;
+        memcpy(frame + have, message->msg_iov[i].iov_base, part);
+        have += part;
+    }
+    uint32_t type;
+    memcpy(&type, frame + TYPE_OFFSET, sizeof type);
+    return len >= sizeof frame && have == sizeof frame && le32toh(type) == TYPE_GRANT;
+}
+
+__attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    pthread_t thread;
+    ssize_t len = syscall(SYS_recvmsg, fd, message, flags);
+    bool granted = len > 0 && freeze_file && is_grant(message, (size_t)len);
+    if (granted && unlink(freeze_file) == 0 && pthread_create(&thread, NULL, freeze, NULL) == 0) {
+        pthread_detach(thread);
+    }
+    return len;
 }
 
 __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msghdr *message, int flags)

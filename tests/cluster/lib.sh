@@ -23,7 +23,8 @@ trainer=$build/tests/cluster/cluster_trainer
 job=test
 settings="" # further JSON members, each with a leading comma
 in_node=""  # command prefix that takes a node's name; make_net sets it
-mem_interval=2 storage_interval=0 memory_cap=2GiB
+mem_interval=2 storage_interval=0 memory_cap=2GiB linger_s=60
+run_id=launcher # the launches of a test are those of one launcher, unless it says otherwise
 launch=0
 # Whatever a test leaves to chance follows from SEED: which victim, and the moment of a fault.
 seed=${SEED:-$RANDOM}
@@ -95,8 +96,8 @@ wait_for() {
 }
 
 node_json() { # NODE
-    printf '{"job":"%s","node":"%s","runtime_dir":"%s","save_dir":"%s","linger_s":60,"memory_cap_bytes":"%s","save_mem_interval":%s,"save_storage_interval":%s,"log_level":3%s}' \
-        "$job" "$1" "$work/run" "$work/save" "$memory_cap" "$mem_interval" "$storage_interval" "$settings"
+    printf '{"job":"%s","node":"%s","runtime_dir":"%s","save_dir":"%s","linger_s":%s,"memory_cap_bytes":"%s","save_mem_interval":%s,"save_storage_interval":%s,"log_level":3,"run_id":"%s"%s}' \
+        "$job" "$1" "$work/run" "$work/save" "$linger_s" "$memory_cap" "$mem_interval" "$storage_interval" "$run_id" "$settings"
 }
 
 # begin WORLD: a new launch; ranks of it are started with `run_on`.

@@ -24,6 +24,7 @@ good plan
 good verify memory
 good drain --wait
 good verify
+ask a verify published | grep -q 'no agent answers' && die "verify published says that no agent answers, and one does"
 good ls
 good prune --dry-run --keep 1
 good config
@@ -31,7 +32,7 @@ ask a --json doctor | is_json || die "doctor: no JSON"
 published=$(ask a --json ls | python3 -c 'import json,sys; print(json.load(sys.stdin)["published"][0]["version"]["step"])')
 [ "$published" -gt 0 ] || die "ls names no published version"
 bad 1 show 999999
-bad 2 show
+bad 2 show newest
 bad 2 no-such-command
 bad 2 verify --step 4
 bad 2 status nonsense
@@ -39,6 +40,9 @@ bad 1 config --set block_time_ms=5
 bad 1 config --set save_mem_interval=often
 
 good config --set save_mem_interval=5
+[ "$(ask a --json config | python3 -c 'import json,sys; print(json.load(sys.stdin)["save_mem_interval"])')" = 5 ] ||
+    die "config does not show the value in force"
+ask a config | grep -q 'THE FILE SAYS 2' || die "config does not say that the file has another value"
 from=$(sed -nE 's/.*save_mem_interval is now 5, from step ([0-9]+) on$/\1/p' "$(agent_log a)" | tail -1)
 [ "$from" -gt 0 ] || die "the log does not say from which step on"
 well_beyond() { [ "$(newest_committed b)" -ge $((from + 20)) ]; }
@@ -49,3 +53,65 @@ done || exit 1
 ask a config --set save_mem_interval=500ms >/dev/null 2>&1 || ask a config --set save_mem_interval=0.5s >/dev/null ||
     die "an interval in seconds is refused"
 more_commits b 3 60 || die "no commits at an interval in seconds"
+
+# stop: refused while trainers live, and while memory alone has something; then the agents of all nodes leave.
+bad 1 stop
+grep -q 'trainers of job test live on node a' "$work/answer" || die "stop beside trainers says: $(cat "$work/answer")"
+kill_trainers
+refused_for_memory() { ! ask b stop >"$work/answer" 2>&1 && grep -q 'is in memory alone and would be lost' "$work/answer"; }
+wait_for 30 refused_for_memory || die "stop says of what memory alone has: $(cat "$work/answer")"
+good_drain() { ask b drain --wait >"$work/answer" 2>&1; }
+wait_for 60 good_drain || die "drain before stop: $(cat "$work/answer")"
+wait_for 30 ask b stop >"$work/answer" 2>&1 || die "stop after a drain: $(cat "$work/answer")"
+gone() { no_agent a && no_agent b; }
+wait_for 60 gone || die "agents are there after stop: $(tail -2 "$(agent_log a)" "$(agent_log b)")"
+
+# One node: that there is no second copy is said, and is no warning. With force its agent leaves under a trainer.
+settings='' storage_interval=0 job=alone
+begin 1
+run_on c "0" --steps 100000 --step-ms 20
+wait_for 60 has_commits c 1 || die "no commit: $(out 0 | tail -3)"
+ask c status >"$work/answer" || die "status of one node ended with $?: $(cat "$work/answer")"
+grep -q '^one node: ' "$work/answer" || die "status does not say that there is one node: $(cat "$work/answer")"
+! grep -q 'WARNING' "$work/answer" || die "status of one node warns: $(cat "$work/answer")"
+ask c stop --force >"$work/answer" || die "stop --force: $(cat "$work/answer")"
+grep -q 'though 1 trainers' "$work/answer" || die "stop --force does not say what is lost: $(cat "$work/answer")"
+wait_for 30 no_agent c || die "the agent is there after stop --force"
+kill_trainers
+
+# Two nodes in one domain, and two copies wanted in distinct ones: that is a warning, and no good answer.
+settings=',"domain":"rack"' job=rack
+begin 2
+run_on d "0" --steps 100000 --step-ms 20
+run_on e "1" --steps 100000 --step-ms 20
+wait_for 60 has_commits d 1 || die "no commit: $(out 0 | tail -3)"
+bad 0 config
+ask d status >"$work/answer" && die "status with copies in one domain ended well: $(cat "$work/answer")"
+grep -q 'WARNING: .* fewer copies in distinct domains' "$work/answer" || die "status does not warn of copies: $(cat "$work/answer")"
+kill_trainers
+
+# Without a job: config and doctor answer for the defaults, the others say what they need.
+nowhere() { # COMMAND...: where no agent is known
+    env -u TIERCKPT_CONFIG TIERCKPT_RUNTIME_DIR="$work/empty" "$bin/tierckpt" "$@"
+}
+nowhere config | grep -q '^slots = 3$' || die "config without a job does not show the defaults"
+nowhere --json config | is_json || die "config without a job: no JSON"
+nowhere --json doctor | python3 -c 'import json,sys; assert len(json.load(sys.stdin)["checks"]) > 4' || die "doctor without a job has no checks"
+nowhere status 2>"$work/answer" && die "status without a job ended well"
+grep -q 'no agent is known on this node .*--config FILE' "$work/answer" || die "status says: $(cat "$work/answer")"
+nowhere --job x config 2>"$work/answer" && die "config of a job that is not known ended well"
+grep -q 'no agent of job x is known' "$work/answer" || die "config --job x says: $(cat "$work/answer")"
+
+# A job that has published nothing has no versions, and that is a good answer.
+none() { # WHAT SAVE_DIR
+    nowhere --config-json "{\"job\":\"none\",\"save_dir\":\"$2\"}" ls >"$work/answer" || die "$1: ls ended with $?: $(cat "$work/answer")"
+    grep -q 'no versions' "$work/answer" || die "$1: ls says: $(cat "$work/answer")"
+    nowhere --config-json "{\"job\":\"none\",\"save_dir\":\"$2\"}" --json ls |
+        python3 -c 'import json,sys; assert json.load(sys.stdin)["published"] == []' || die "$1: no empty list"
+}
+none "nothing published" "$work/save"
+nowhere --config-json "{\"job\":\"none\",\"save_dir\":\"$work/save2\"}" ls 2>"$work/answer" && die "ls of a missing save_dir ended well"
+grep -q "save_dir $work/save2 does not exist" "$work/answer" || die "ls of a missing save_dir says: $(cat "$work/answer")"
+[ ! -e "$work/save2" ] || die "ls has made save_dir"
+nowhere --config-json "{\"job\":\"none\",\"save_dir\":\"$work/no/mount\"}" ls 2>"$work/answer" && die "ls below a missing mount ended well"
+grep -q "$work/no is not there" "$work/answer" || die "ls below a missing mount says: $(cat "$work/answer")"

@@ -12,6 +12,7 @@ mem_interval=2 storage_interval=0
 begin 1
 run_on a "0" --steps 8 --wait-commit
 all_end
+mem_interval=8
 for try in 1 2; do
     begin 1
     run_on a "0" --steps 100000 --step-ms 1000 # dies before its next save
@@ -19,6 +20,7 @@ for try in 1 2; do
     kill_trainers
     [ "$(restored_step 0)" = 8 ] || die "try $try restored $(restored_step 0) instead of 8"
 done
+mem_interval=2
 begin 1
 run_on a "0" --steps 12 --wait-commit --done
 all_end

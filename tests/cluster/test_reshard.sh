@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh" "$1"
 trainer=$build/tests/cluster/cluster_grid
 memory_cap=64MiB
-settings=',"copies":2'
+settings=',"copies":2,"max_restore_tries":100' # most launches only look
 # launch WORLD GRID OPTIONS...: on two nodes, or one.
 launch() {
     local ranks half=$((($1 + 1) / 2)) world=$1 grid=$2

@@ -24,7 +24,7 @@
 #define HELD_MS 120000
 
 struct options {
-    const char *config, *json, *oob, *journal, *hold_file;
+    const char *config, *json, *oob, *journal, *hold_file, *freeze_file;
     uint64_t rank, world;
     uint64_t twins;  /* ranks r with equal r / twins are twins */
     uint64_t launch; /* which start of the job this is */
@@ -57,6 +57,7 @@ struct trainer {
     uint64_t launch;          /* that computed what the tensors hold */
     volatile uint64_t *steps; /* with --lockstep: where each rank is, shared by all */
     uint64_t committed, published;
+    int trouble;          /* storage has some */
     uint64_t late_max_us; /* by which the machine let a pause last longer than it should */
     struct meeting meeting;
 };
@@ -234,9 +235,21 @@ static int restore(struct trainer *t)
     return wrong;
 }
 
+/* Storage trouble that begins, or ends. */
+static void look_at_health(struct trainer *t)
+{
+    tck_health_t h = {.struct_size = sizeof h};
+    if (tck_health(t->client, &h) == TCK_OK && (h.storage != TCK_OK) != t->trouble) {
+        t->trouble = h.storage != TCK_OK;
+        printf("HEALTH %s undrained=%llu %s\n", t->trouble ? tck_strerror(h.storage) : "good",
+               (unsigned long long)h.undrained_count, h.storage_text);
+    }
+}
+
 /* What the agent has made known since it was last looked at. */
 static void look(struct trainer *t)
 {
+    look_at_health(t);
     tck_stats_t s = {.struct_size = sizeof s};
     if (tck_stats(t->client, &s) != TCK_OK) {
         return;
@@ -383,6 +396,7 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("step-ms", step_ms, NUMBER),
                                            TO("hold-seal", hold_seal, NUMBER),
                                            TO("spoil-seal", spoil_seal, NUMBER),
+                                           TO("freeze-file", freeze_file, TEXT),
                                            TO("hold-file", hold_file, TEXT),
                                            TO("hold-meet", hold_meet, NUMBER),
                                            TO("restore-step", restore_step, NUMBER),
@@ -445,6 +459,7 @@ int main(int argc, char **argv)
     }
     hold_seal(t.o.hold_file ? t.o.hold_seal : 0, t.o.hold_file);
     spoil_seal(t.o.spoil_seal);
+    freeze_in_copy(t.o.freeze_file);
     journal("begin", ",\"pid\":%d", (int)getpid());
     int status = setup(&t);
     if (status == 0 && !t.o.no_restore) {
@@ -461,7 +476,7 @@ int main(int argc, char **argv)
     }
     journal("end", ",\"status\":%d,\"step\":%llu", status, (unsigned long long)t.step);
     if (t.client) {
-        tck_detach(t.client, status == 0 && t.o.done);
+        tck_detach(t.client, (status == 0 || t.o.save_last) && t.o.done);
     }
     free(t.params);
     free(t.moments);

@@ -83,6 +83,37 @@ class Failure(TrainerCallback):
             raise ArithmeticError("of the training program")
 
 
+class Writer(TrainerCallback):
+    """Writes to a weight while the first save is copied; `given_up` is whether that made no version."""
+
+    def __init__(self, wrapper):
+        self._wrapper, self.given_up = wrapper, False
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        checkpoint = self._wrapper.checkpoint
+        watch = checkpoint._client.watch  # no snapshot gets its word while it is locked
+        if state.global_step == 0:
+            watch._lock.acquire()
+        if state.global_step == 1:
+            with torch.no_grad():
+                next(model.parameters()).add_(1)
+            watch._lock.release()
+            checkpoint.fence()
+            try:
+                checkpoint.wait("committed", 1)
+            except tierckpt.Canceled:
+                self.given_up = watch.gave_up
+
+
+def written(rank, world, output_dir, config):
+    """Whether the first save was given up."""
+    wrapper = TrainerWrapper(make(rank, world, output_dir, 3), config)
+    writer = Writer(wrapper)
+    wrapper.add_callback(writer)
+    wrapper.train()
+    return writer.given_up
+
+
 def model():
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=VOCABULARY, n_positions=LENGTH,

@@ -140,7 +140,7 @@ def fence_comes_first(rank, world, kind, config):
 def save_twice(rank, world, config):
     job = _started(rank, config)
     job.step(1)
-    return [megatron.save_checkpoint_if_needed(1, *job.state) for _ in range(2)]
+    return [bool(megatron.save_checkpoint_if_needed(1, *job.state)) for _ in range(2)]
 
 
 def save_before_initialize(rank, world, config):
@@ -225,7 +225,7 @@ def _use_when_off(job):
     started = megatron.save_checkpoint_if_needed(1, *job.state)
     megatron.finalize_easyckpt()
     dist.barrier()
-    return resumed, started, heard.texts
+    return resumed, bool(started), heard.texts
 
 
 def unknown_signature(rank, world, config):

@@ -172,6 +172,11 @@ def test_unknown_version_trains_without_us(tmp_path, job, nursery, uninterrupted
     assert "tierckpt.transformers is off" in ranks[0]["log"][0] and "Trainer._save_checkpoint" in ranks[0]["log"][0]
 
 
+def test_a_weight_that_is_written_to_while_it_is_copied_makes_no_version(tmp_path, site, nursery):
+    assert run(tmp_path, "hf_training:written", nursery=nursery, output_dir=str(tmp_path / "out"),
+               config=site.config) == [True]
+
+
 def test_wrong_use_says_what_to_do(tmp_path, nursery):
     (push, fsdp), = run(tmp_path, "hf_training:wrong_use", nursery=nursery, output_dir=str(tmp_path / "out"))
     assert "call trainer.push_to_hub() after train()" in push

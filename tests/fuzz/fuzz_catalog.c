@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct catalog_version version;
     struct catalog_shard shard;
-    struct catalog_node node;
+    struct known_node node;
     struct writer w = writer_new(0);
     if (catalog_version_decode(data, size, &version) == TCK_OK) {
         catalog_version_encode(&version, &w);

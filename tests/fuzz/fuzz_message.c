@@ -15,6 +15,11 @@ static void free_world(void *value)
     world_free(&((struct msg_world *)value)->world);
 }
 
+static void free_claim(void *value)
+{
+    free(((struct msg_claim *)value)->agents);
+}
+
 static void free_segments(void *value)
 {
     free(((struct msg_segments *)value)->segments);
@@ -52,6 +57,7 @@ static void free_restored(void *value)
 TRY(hello, nothing_to_free)
 TRY(welcome, nothing_to_free)
 TRY(term, nothing_to_free)
+TRY(claim, free_claim)
 TRY(world, free_world)
 TRY(segments, free_segments)
 TRY(segment_get, nothing_to_free)
@@ -69,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const tries[])(const uint8_t *, size_t) = {
         try_hello, try_welcome, try_term,     try_world,   try_segments, try_segment_get, try_begin, try_grant,
-        try_step,  try_restore, try_restored, try_version, try_detach,   try_error,       try_roots};
+        try_step,  try_restore, try_restored, try_version, try_detach,   try_error,       try_roots, try_claim};
     if (size > 0) {
         tries[data[0] % (sizeof(tries) / sizeof(tries[0]))](data + 1, size - 1);
     }

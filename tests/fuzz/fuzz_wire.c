@@ -27,6 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct wire_fetch fetch;
     struct wire_readable readable;
     struct wire_change change;
+    struct wire_holder_ask holder_ask;
+    struct wire_holder holder;
     if (size == 0) {
         return 0;
     }
@@ -40,6 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)!wire_readable_decode(data + 1, size - 1, &readable);
     } else if (which == 6) {
         (void)!wire_change_decode(data + 1, size - 1, &change);
+        (void)!wire_holder_ask_decode(data + 1, size - 1, &holder_ask);
+        (void)!wire_holder_decode(data + 1, size - 1, &holder);
     }
     return 0;
 }

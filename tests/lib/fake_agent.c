@@ -112,10 +112,12 @@ static void on_hello(struct fake_agent *agent, struct fake_client *client, const
 
 static void on_claim(struct fake_agent *agent, struct fake_client *client, const struct ipc_frame *frame)
 {
-    struct msg_term term;
+    struct msg_claim claim;
     struct writer w = writer_new(0);
-    MUST(msg_term_decode(frame->payload, frame->len, &term) == TCK_OK);
+    MUST(msg_claim_decode(frame->payload, frame->len, &claim) == TCK_OK);
+    struct msg_term term = {.seq = claim.seq, .term = claim.at_least};
     agent->term = agent->hello.term_seen = term.term;
+    free(claim.agents);
     msg_term_encode(&term, &w);
     answer(client, MSG_TERM, &w, NULL);
 }
@@ -239,8 +241,13 @@ static void on_seal(struct fake_agent *agent, struct fake_client *client, const 
         }
     }
     agent->sealed = (struct version){agent->term, seal.step};
-    atomic_store(&client->board->protected_step, seal.step);
-    atomic_store(&client->board->committed_step, seal.step);
+    if (atomic_load(&agent->aborts)) {
+        atomic_store(&client->board->failed_step, seal.step);
+    } else {
+        atomic_store(&client->board->protected_step, seal.step);
+        atomic_store(&client->board->committed_step, seal.step);
+    }
+    atomic_store(&client->board->decided_below, seal.step + 1);
     agent->seals++;
 }
 

@@ -55,9 +55,10 @@ struct fake_agent {
     pthread_t thread;
     bool running;
     int listen_fd, stop_fd;
-    atomic_int mode;   /* enum fake_mode */
-    atomic_bool hasty; /* says that a version is committed as soon as it is asked for */
-    atomic_int rots;   /* so many RESTOREs are answered with another root than the image has: it has gone bad since */
+    atomic_int mode;    /* enum fake_mode */
+    atomic_bool aborts; /* what is sealed */
+    atomic_bool hasty;  /* says that a version is committed as soon as it is asked for */
+    atomic_int rots;    /* so many RESTOREs are answered with another root than the image has: it has gone bad since */
     atomic_int begins, seals, abandons, returns, detaches, restores_done;
     _Atomic uint64_t abandoned_step; /* of the newest ABANDON */
     _Atomic uint64_t roots_step;     /* of the newest ROOTS, */

@@ -16,7 +16,7 @@ allowed() {
 }
 allowed runtime/base 'base'
 allowed runtime/core 'base|core'
-read_files='tiers/(manifest|beneath|names|version_files).h'
+read_files='tiers/(manifest|beneath|names|standing|forgotten|version_files).h'
 allowed runtime/reader "base|reader|$read_files|recovery/reshard.h"
 for file in manifest beneath names version_files; do allowed tiers "base|$read_files" "$file.[ch]"; done
 allowed recovery 'base|recovery/reshard.h' 'reshard.[ch]'

@@ -3,6 +3,9 @@
 
 
 class FakeClient:
+    watch = None
+    is_open = False  # there is nothing to detach from
+
     def __init__(self):
         self.records = []
         self.moved = {}
@@ -22,6 +25,12 @@ class FakeClient:
 
     def set_reshard(self, key, kind):
         self.resharding[key] = kind
+
+    def set_check(self, check):
+        self.check = check
+
+    def set_confirm(self, on):
+        self.confirms = on
 
     def set_blob(self, key, data):
         self.blobs[key] = data

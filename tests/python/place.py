@@ -21,7 +21,10 @@ if not INSTALLED:
     sys.path.insert(0, str(TOP / "python"))
     os.environ.setdefault("TIERCKPT_LIBRARY", str(build / "runtime/client/libtierckpt.so"))
     os.environ.setdefault("TIERCKPT_BIN_DIR", str(build / "runtime/agent"))
-    os.environ["PATH"] = os.pathsep.join([str(build / "runtime/cli"), os.environ["PATH"]])  # the command
+    COMMANDS = build / "runtime/cli"
+else:
+    COMMANDS = Path(sys.executable).parent
+os.environ["PATH"] = os.pathsep.join([str(COMMANDS), os.environ["PATH"]])  # where the command `tierckpt` is
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fake_client import FakeClient
 
-from tierckpt import InvalidArgument, LayoutError, NoSpace, groups
+from tierckpt import InvalidArgument, NoSpace, groups
 from tierckpt.blobs import Blob, BlobTable
 from tierckpt.extra import Extra
 from tierckpt.placer import Placer
@@ -40,12 +40,17 @@ def test_keys_carry_the_rank():
     assert Rng().record(PLACER).key == "rank3/rng.torch"
 
 
-def test_growth_beyond_the_room_says_what_to_raise():
+def test_growth_beyond_the_room_says_what_to_do():
     value = {}
     table, client = registered(Blob("extra_state", lambda: value, print))
     value["text"] = "x" * 100000
-    with pytest.raises(NoSpace, match=r"init\(capacity=\{'extra_state': bytes\}\)"):
+    with pytest.raises(NoSpace, match=r"call ckpt.refresh\(\).*init\(capacity=\{'extra_state': bytes\}\)"):
         table.take(client)
+
+
+def test_a_capacity_that_is_too_small_for_what_there_is_grows():
+    _, client = registered(Blob("x", lambda: "x" * 5000, print, capacity=100))
+    assert client.capacities["rank3/tierckpt.x"] >= 5000
 
 
 def test_capacity_is_the_same_when_the_value_has_grown_a_little():
@@ -66,7 +71,8 @@ def test_extra_dict_is_restored_in_place():
     state.update(epoch=9, more=1)
     inner.zero_()
     table.put_back(client)
-    assert state["epoch"] == 1 and state["seen"] == (1, 2) and "more" not in state
+    assert state["epoch"] == 1 and state["seen"] == (1, 2)
+    assert state["more"] == 1, "a key that was not saved was taken from the program"
     assert state["ema"]["w"] is inner and inner.tolist() == [0, 1, 2]
 
 
@@ -92,17 +98,58 @@ def test_extra_object_is_asked_at_each_save():
     assert position.i == 5 and position.order.tolist() == [3, 2, 1, 0]
 
 
-def test_extra_tensors_are_private_eager_records():
-    record, = Extra({"ema": torch.ones(2)}).records(PLACER)
+LARGE = 100_000
+
+
+def test_large_extra_tensors_are_private_eager_records_and_small_ones_are_none():
+    record, = Extra({"ema": torch.ones(LARGE), "best": torch.ones(2)}).records(PLACER)
     assert (record.key, record.group, record.eager) == ("rank3/extra.ema", None, True)
 
 
-def test_extra_tensor_that_appears_later_is_refused():
-    state = {"a": torch.ones(2)}
+@pytest.mark.parametrize("before, after", [
+    (1e9, torch.tensor(2.5)), (torch.tensor(2.5), 1.0), (torch.ones(2), torch.ones(3, 3)), (None, {"a": torch.ones(2)}),
+    (torch.ones(LARGE), None), (torch.ones(LARGE), torch.ones(3)), (torch.ones(2), [torch.ones(1), 2])])
+def test_an_extra_value_may_become_one_of_another_kind(before, after):
+    state = {"best": before}
     table, client = registered(Extra(state).blob(None))
-    state["b"] = torch.ones(2)
-    with pytest.raises(LayoutError, match=r"extra\.b"):
+    state["best"] = after
+    table.take(client)
+    state["best"] = before
+    table.put_back(client)
+    torch.testing.assert_close(state["best"], after, rtol=0, atol=0)
+
+
+def test_a_large_extra_tensor_that_comes_later_needs_more_room_and_gets_it_at_a_refresh():
+    state = {}
+    table, client = registered(Extra(state).blob(None))
+    state["ema"] = torch.ones(LARGE)
+    with pytest.raises(NoSpace, match="call ckpt.refresh"):
         table.take(client)
+    table, client = registered(Extra(state).blob(None))
+    table.take(client)
+
+
+def test_after_a_load_new_keys_are_still_there_and_the_next_save_has_them():
+    state = {"a": 1}
+    table, client = registered(Extra(state).blob(None))
+    table.take(client)
+    state["new"] = torch.ones(2)
+    table.put_back(client)
+    table.take(client)
+    state["new"] = None
+    table.put_back(client)
+    assert state["new"].tolist() == [1, 1]
+
+
+def test_large_extra_tensors_come_back_in_place():
+    tensor = torch.arange(float(LARGE))
+    state = {"ema": tensor}
+    extra = Extra(state)
+    table, client = registered(extra.blob(None))
+    table.take(client)
+    tensor.zero_()
+    table.put_back(client)
+    assert state["ema"] is tensor and tensor[-1] == LARGE - 1
 
 
 def test_extra_of_another_kind_is_refused():

@@ -99,7 +99,7 @@ def test_a_save_in_a_graph_capture_is_refused_before_anything_else_is_asked_of_t
 
 
 def test_a_tensor_of_no_known_device_is_refused():
-    with pytest.raises(Unsupported, match="t0 is on meta"):
+    with pytest.raises(Unsupported, match="t0 is on the meta device"):
         table_of(torch.ones(3, device="meta"))
 
 

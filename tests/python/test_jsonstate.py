@@ -36,9 +36,17 @@ def test_numpy_scalars_become_numbers():
     assert round_trip({"x": numpy.float64(0.1), "n": numpy.int64(3)}) == {"x": 0.1, "n": 3}
 
 
-def test_refusal_of_a_tensor_names_it():
-    with pytest.raises(Unsupported, match=r"scheduler\.best\[1\] is a Tensor"):
-        jsonstate.dumps("scheduler", {"best": [0, torch.ones(1)]})
+@pytest.mark.parametrize("tensor", [
+    torch.arange(6.0).reshape(2, 3).t(), torch.tensor(0.1, dtype=torch.float64), torch.ones(0, 4, dtype=torch.int8),
+    torch.tensor([1 + 2j]).conj(), torch.tensor([1.5], dtype=torch.bfloat16), torch.tensor([True, False])])
+def test_small_tensors_come_back(tensor):
+    back = round_trip({"best": [0, tensor]})["best"][1]
+    assert back.dtype == tensor.dtype and torch.equal(back, tensor)
+
+
+def test_refusal_of_a_sparse_tensor_names_it():
+    with pytest.raises(Unsupported, match=r"scheduler\.best\[1\] is a tensor of another kind"):
+        jsonstate.dumps("scheduler", {"best": [0, torch.ones(1).to_sparse()]})
 
 
 def test_refusal_of_an_object_names_its_type():

@@ -9,7 +9,7 @@ import pytest
 from tierckpt import _native, errors
 
 STRUCTS = {"tck_attach_params_t": _native._AttachParams, "tck_record_t": _native._Record,
-           "tck_restored_t": _native._Restored, "tck_stats_t": _native._Stats, "tck_version_t": _native._Version}
+           "tck_restored_t": _native._Restored, "tck_stats_t": _native._Stats, "tck_health_t": _native._Health, "tck_version_t": _native._Version}
 
 
 def compiled(top, tmp_path, lines):

@@ -113,6 +113,27 @@ def test_what_only_memory_has_is_published_for_another_number_of_ranks(tmp_path,
     assert answer == [2, True, 2, 0, True, round(0.1 / 3, 6), []]
 
 
+def test_what_only_memory_has_is_published_for_as_many_ranks_sharded_otherwise(tmp_path, site):
+    reference = str(tmp_path / "reference.pt")
+    run(tmp_path, "test_other_layout:save", world=2, kind="ddp", config=site.config, reference=reference,
+        to_storage=False)
+    answers = run(tmp_path, "test_other_layout:load", world=2, kind="fsdp", config=site.config, reference=reference)
+    for rank, answer in enumerate(answers):
+        assert answer == [2, True, 2, 100 + rank, False, round(0.1 / 3, 6), []]
+
+
+@pytest.mark.parametrize("kind, world", [("plain", 1), ("ddp", 2), ("fsdp", 2)])
+def test_what_only_memory_has_is_not_published_for_the_layout_that_it_has(tmp_path, site, kind, world):
+    reference = str(tmp_path / "reference.pt")
+    run(tmp_path, "test_other_layout:save", world=world, kind=kind, config=site.config, reference=reference,
+        to_storage=False)
+    answers = run(tmp_path, "test_other_layout:load", world=world, kind=kind, config=site.config, reference=reference)
+    for rank, answer in enumerate(answers):
+        assert answer == [2, False, 0, 100 + rank, False, round(0.1 / 3, 6), []]
+    with pytest.raises(tierckpt.NotFound):
+        tierckpt.open_published(site.config)
+
+
 def test_what_only_memory_has_is_not_passed_over(tmp_path, site):
     """Where it was not published, as from C."""
     reference = str(tmp_path / "reference.pt")

@@ -2,10 +2,14 @@
 """open_published: what ranks have saved comes back whole, in any box, and damage is an error."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from harness import run
+from place import TOP
+from torch.distributed.checkpoint import HuggingFaceStorageReader
 
 import tierckpt
 
@@ -102,3 +106,33 @@ def test_a_damaged_chunk_is_an_error(tmp_path, site):
     file.write_bytes(data)
     with pytest.raises(tierckpt.Corrupt, match=f"{file.name}: chunk 0"):
         tierckpt.open_published(site.config)
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(5, 3)
+        self.lm_head = torch.nn.Linear(3, 5, bias=False)
+        self.lm_head.weight = self.embed.weight
+
+
+def recipe(name):
+    """The Python of the page's block that has this name in it."""
+    blocks = (TOP / "docs/operations.md").read_text().split("```python\n")[1:]
+    return next(block.split("```")[0] for block in blocks if name in block)
+
+
+def test_tied_weights_are_loaded_by_stock_pytorch_as_the_page_says(site):
+    model = Tied()
+    saved = model.embed.weight.detach().clone()
+    with tierckpt.init(model=model, config=site.config) as checkpoint:
+        checkpoint.save_checkpoint(1, to_storage=True)
+        checkpoint.wait("drained")
+    (version,) = Path(site.config["save_dir"], site.config["job"]).glob("v0*")
+    fresh = Tied()
+    reader = HuggingFaceStorageReader(str(version))
+    with pytest.raises(dcp.CheckpointException, match="lm_head.weight"):
+        dcp.load(fresh.state_dict(), storage_reader=reader, no_dist=True)
+    code = recipe("once = {").replace("v000000000120.t3", str(version))
+    exec(code, {"model": fresh, "dcp": dcp, "HuggingFaceStorageReader": HuggingFaceStorageReader})
+    assert torch.equal(fresh.embed.weight, saved) and torch.equal(fresh.lm_head.weight, saved)

@@ -45,13 +45,59 @@ def test_refresh_tells_of_a_tensor_that_moved():
     assert client.moved == {0: holder.tensor.data_ptr()}
 
 
-def test_refresh_notices_other_strides_over_the_same_memory():
-    holder = Holder(torch.ones(3, 3))
+def test_other_strides_over_the_same_memory_are_saved_in_c_order():
+    holder = Holder(torch.arange(9.0).reshape(3, 3))
     table, client = registered(holder)
     table.refresh(client)
     holder.tensor.data = holder.tensor.data.t()
-    with pytest.raises(Unsupported, match="not contiguous"):
-        table.refresh(client)
+    table.refresh(client)
+    table.fill()
+    assert client.moved[0] != holder.tensor.data_ptr() and held(table).equal(holder.tensor)
+
+
+def held(table):
+    """What the library copies."""
+    return table._rows[0]._staging
+
+
+NOT_IN_C_ORDER = {
+    "transposed": lambda: torch.arange(12.0).reshape(3, 4).t(),
+    "channels last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "expanded": lambda: torch.arange(3.0).reshape(3, 1).expand(3, 4),
+    "a part": lambda: torch.arange(20.0).reshape(4, 5)[1:3, ::2],
+    "conjugated": lambda: torch.randn(3, dtype=torch.complex64).conj(),
+    "negated": lambda: torch.randn(3, dtype=torch.complex64).conj().imag,
+    "complex128, transposed": lambda: torch.randn(3, 2, dtype=torch.complex128).t(),
+    "float8, transposed": lambda: torch.randn(3, 2).to(torch.float8_e4m3fnuz).t(),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_IN_C_ORDER)
+def test_tensors_that_do_not_lie_in_c_order_come_back(kind):
+    tensor = NOT_IN_C_ORDER[kind]()
+    table, client = registered(Holder(tensor))
+    before, strides = tensor.clone(), tensor.stride()
+    table.refresh(client)
+    table.fill()
+    assert held(table).is_contiguous() and client.records[0]["address"] == held(table).data_ptr()
+    tensor[(0,) * tensor.dim()] = 0
+    table.pour()
+    assert tensor.stride() == strides and torch.equal(tensor.to(before.dtype).view_as(before).contiguous().resolve_conj(
+        ).resolve_neg().reshape(-1).view(torch.uint8), before.contiguous().resolve_conj().resolve_neg().reshape(-1).view(
+            torch.uint8))
+
+
+@pytest.mark.parametrize("tensor, dtype, shape", [
+    (torch.ones(2, dtype=torch.complex128), "F64", (2, 2)), (torch.ones(2, dtype=torch.complex64), "C64", (2,)),
+    (torch.ones(2).to(torch.float8_e5m2), "F8_E5M2", (2,)), (torch.ones(2).to(torch.float8_e5m2fnuz), "U8", (2,)),
+    (torch.ones(0, 3), "F32", (0, 3)), (torch.tensor(1.5), "F32", ())])
+def test_unusual_tensors_are_saved_in_place(tensor, dtype, shape):
+    table, client = registered(Holder(tensor))
+    record, = client.records
+    assert record["dtype"] == dtype and record["address"] == tensor.data_ptr()
+    assert tuple(record["global_shape"]) == tuple(record["local_shape"]) == shape
+    table.refresh(client)
+    assert client.moved == {}
 
 
 def test_refresh_notices_another_shape_over_the_same_memory():
@@ -72,13 +118,35 @@ def test_refresh_refuses_another_shape_or_dtype(other):
         table.refresh(client)
 
 
-@pytest.mark.parametrize("tensor, reason", [
-    (torch.ones(3, 4).t(), "not contiguous"),
-    (torch.ones(2, device="meta"), "only tensors on the CPU or a CUDA device"),
-    (torch.ones(2, 2).to_sparse(), "layout"),
-    (torch.ones(2, dtype=torch.complex128), "dtype"),
-    (torch.ones([1] * 9), "9 dimensions"),
+@pytest.mark.parametrize("tensor, reason, remedy", [
+    (torch.ones(2, device="meta"), "is on the meta device", "to_empty"),
+    (torch.ones(2, 2).to_sparse(), "layout torch.sparse_coo", "to_dense"),
+    (torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), "a quantized tensor", "int_repr"),
+    (torch.ones([1] * 9), "9 dimensions", "flattened"),
 ])
-def test_refusal_names_tensor_and_reason(tensor, reason):
-    with pytest.raises(Unsupported, match=f"w .*{reason}"):
+def test_refusal_names_tensor_reason_and_remedy(tensor, reason, remedy):
+    with pytest.raises(Unsupported, match=f"^w .*{reason}.*{remedy}.*") as refusal:
         table_of(Holder(tensor))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_tensor_that_was_written_to_is_named_and_has_a_staging_copy_from_then_on():
+    holder = Holder(torch.ones(3))
+    table, client = registered(holder)
+    table.refresh(client)
+    table.versions.note()
+    assert table.versions.changed() == []
+    holder.tensor.add_(1)
+    assert table.versions.changed() == ["w"]
+    table.refresh(client)
+    table.fill()
+    assert held(table).tolist() == [2, 2, 2] and client.moved[0] == held(table).data_ptr()
+
+
+def test_tensors_of_inference_mode_which_count_no_versions_have_a_staging_copy():
+    with torch.inference_mode():
+        tensor = torch.ones(3)
+    table, client = registered(Holder(tensor))
+    table.refresh(client)
+    table.versions.note()
+    assert held(table) is not None and table.versions.changed() == []

@@ -4,6 +4,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -63,3 +64,24 @@ def test_script_starts_the_command_without_torch(installed, tmp_path):
     out = subprocess.run([str(script(installed)), "--help"], check=True, env=env, capture_output=True,
                          text=True).stdout
     assert out.startswith("usage: tierckpt")
+
+
+def test_what_is_missing_is_named_in_one_line(top, tmp_path):
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    (tmp_path / "nothing").mkdir()
+    done = subprocess.run(
+        ["cmake", "-S", str(top), "-B", str(tmp_path / "build"), "-DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY",
+         f"-DCMAKE_FIND_ROOT_PATH={tmp_path / 'nothing'}"],
+        env={**os.environ, "PKG_CONFIG_LIBDIR": str(tmp_path / "nothing"), "PKG_CONFIG_PATH": ""},
+        capture_output=True, text=True)
+    assert done.returncode != 0
+    line = next(line for line in done.stderr.splitlines() if "apt-get install" in line)
+    assert line.split("apt-get install ")[1].split() == [
+        "libucx-dev", "librocksdb-dev", "liburing-dev", "libcjson-dev", "libisal-dev", "libxxhash-dev", "libssl-dev"]
+
+
+def test_modules_that_are_built_are_in_the_wheel(top):
+    text = (top / "python/CMakeLists.txt").read_text()
+    for module in ("tierckpt_cuda", "tierckpt_nccl"):
+        assert f"if(TARGET {module})" in text and f"$<TARGET_FILE:{module}> DESTINATION tierckpt/lib" in text

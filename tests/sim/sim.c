@@ -31,7 +31,11 @@ static void choose_shape(struct sim *s)
     s->twins_differ = sim_trait(s, TRAIT_TWINS_DIFFER, 300);
     s->spreads = sim_trait(s, TRAIT_SPREADS, 500);
     s->mends = sim_trait(s, TRAIT_MENDS, 200);
+    s->freezes = sim_trait(s, TRAIT_FREEZES, 250);
     s->tears = sim_trait(s, TRAIT_TEARS, 150);
+    s->doubts = sim_trait(s, TRAIT_DOUBTS, 250);
+    s->second_starts = sim_trait(s, TRAIT_SECOND_STARTS, 200);
+    s->notes = sim_trait(s, TRAIT_NOTES, 500);
     s->long_cuts = sim_trait(s, TRAIT_LONG_CUTS, 50);
     s->fault_every = s->long_cuts && s->fault_every < 150 ? 150 : s->fault_every;
     for (uint32_t r = 0; r < s->ranks; r++) {
@@ -127,9 +131,11 @@ static void run_agent_task(struct sim *s, const struct task *t)
         [TASK_BEGIN] = save_begin_rank,
         [TASK_GRANTED] = save_copy,
         [TASK_COPIED] = save_copied,
+        [TASK_THAW] = save_thaw,
         [TASK_RETURN] = save_return,
         [TASK_JOIN] = recover_join,
         [TASK_AGENT_START] = start_agent,
+        [TASK_SECOND_ASK] = second_ask,
     };
     handlers[t->type](s, t);
 }
@@ -152,6 +158,8 @@ static void run_task(struct sim *s, const struct task *t)
         recover_form(s);
     } else if (t->type == TASK_FAULT) {
         next_fault(s);
+    } else if (t->type == TASK_SECOND_JUDGE) {
+        second_judge(s);
     } else if (t->type == TASK_CUT && !s->calm) {
         fault_cut_off(s, t->machine);
     } else if (t->type == TASK_HEAL) {
@@ -231,7 +239,8 @@ static bool is_over(struct sim *s)
 
 static void run_schedule(struct sim *s)
 {
-    uint64_t calm_at = s->long_cuts ? sim_between(s, 3000, 8000) : sim_between(s, 300, 2500);
+    uint64_t shortest = s->long_cuts ? 3000 : s->doubts ? 1000 : 300;
+    uint64_t calm_at = sim_between(s, shortest, s->long_cuts ? 8000 : s->doubts ? 4000 : 2500);
     struct task t;
     while (!s->failed && sim_next(s, &t)) {
         if (!s->calm && s->now >= calm_at) {

@@ -10,6 +10,8 @@
  *   sim_save.c     trainers; digests and copies between memories
  *   sim_recover.c  terms: who is in, recovery, restore
  *   sim_storage.c  the persistent tier: stages, publish, retention, power loss
+ *   sim_listing.c  what storage answers when a recovery asks it: listings, notes, and what it cannot tell now
+ *   sim_second.c   a second start of a job whose trainers may be alive
  *   sim_fault.c    what goes wrong, within what is promised to be survived
  *   sim_check.c    the promises */
 #ifndef TCK_TESTS_SIM_H
@@ -17,6 +19,7 @@
 
 #include "core/coordinator.h"
 #include "core/node.h"
+#include "core/retention.h"
 #include "core/term.h"
 #include "recovery/recovery.h"
 
@@ -49,7 +52,11 @@ enum trait {
     TRAIT_NAMESAKES,
     TRAIT_TWINS_DIFFER,
     TRAIT_BASE_GOES_BAD,
-    TRAIT_SPREADS
+    TRAIT_SPREADS,
+    TRAIT_FREEZES,
+    TRAIT_DOUBTS = 16, /* numbers that leave most of seeds.txt their stories */
+    TRAIT_NOTES = 22,
+    TRAIT_SECOND_STARTS = 26
 };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
@@ -62,6 +69,7 @@ struct memory_slot {
     uint64_t value;
     uint32_t writers, readers; /* trainers, transfers, digests, drains at work; the machines must respect them */
     struct version copied;     /* what the trainer at work writes */
+    bool frozen;               /* the trainer at work has lost its term; it goes on some time (TASK_THAW) */
     struct version seal;       /* left by the trainer that copied everything */
     bool to_storage;           /* as the trainer began it; in the header */
     uint64_t sealed_ms;        /* when it was found or made SEALED by the agent that runs now */
@@ -107,10 +115,21 @@ struct machine {
     void *coordinator_memory;
     struct coordinator *coordinator;
     struct recovery *recovery;
+    struct recovery_clock recovery_clock;
     struct recovery_context context;
     const struct task *fetching; /* the request that the node machine is answering */
     bool mending;                /* a copy that is missing here is on its way */
 };
+
+/* What storage listed. */
+struct listing {
+    uint32_t stored_count, unfit_count;
+    struct stored_version stored[SIM_PUBLISHED];
+    struct unfit_version unfit[SIM_PUBLISHED];
+};
+
+/* What became of a term's note that it has committed something. */
+enum commit_note { NOTE_NONE, NOTE_WRITTEN, NOTE_MISSING, NOTE_DAMAGED };
 
 /* ---- terms ----------------------------------------------------------------------------------------------------- */
 
@@ -146,7 +165,9 @@ struct sim_term {
     uint64_t first_begin[SIM_STEPS];
     uint32_t asked;           /* rounds of questions */
     bool answered[SIM_NODES]; /* the newest */
-    struct stored_version stored[SIM_PUBLISHED];
+    enum commit_note commit_note;
+    bool restored_noted;            /* storage has a note of the base */
+    struct listing listed, claimed; /* as the recovery got it; as it was when the term was claimed */
     struct hash128 ids[SIM_SHARDS];
 };
 
@@ -163,10 +184,12 @@ struct stage {
     struct version version;
     struct stored_file files[SIM_SHARDS];
     bool manifest;
-    bool visible; /* renamed into place; its manifest and files were synced before */
-    bool durable; /* the directory was synced after */
-    bool torn;    /* a file or the manifest was cut off afterwards, though it was synced */
-    bool unread;  /* the manifest: nobody finds the version any more */
+    bool visible;              /* renamed into place; its manifest and files were synced before */
+    bool durable;              /* the directory was synced after */
+    bool torn;                 /* a file or the manifest was cut off afterwards, though it was synced */
+    bool unread;               /* the manifest: the version is damaged for everybody who lists it */
+    uint64_t unreadable_until; /* it cannot be read, but for its manifest if files_only */
+    bool files_only;
 };
 
 /* ---- things to come -------------------------------------------------------------------------------------------- */
@@ -180,6 +203,7 @@ enum task_type {
     TASK_BEGIN,    /* a rank wants to save */
     TASK_GRANTED,  /* a rank hears that it may copy */
     TASK_COPIED,   /* a rank has copied */
+    TASK_THAW,     /* a frozen trainer goes on writing into its slot, whatever has become of it, and ends */
     TASK_RETURN,   /* a rank comes back to an agent that was started again */
     TASK_DIGEST,   /* digests of a sealed slot are made */
     TASK_TRANSFER, /* bytes have arrived in a slot */
@@ -198,6 +222,8 @@ enum task_type {
     TASK_FAULT,
     TASK_CUT,
     TASK_AGENT_START,
+    TASK_SECOND_ASK,   /* rank: the node that is asked */
+    TASK_SECOND_JUDGE, /* the second start looks at the answers */
     TASK_HEAL,
 };
 
@@ -223,6 +249,14 @@ struct anchor {
     bool promised[SIM_SHARDS][SIM_MACHINES];
 };
 
+/* A start by another launcher, on its way to a term. */
+struct second_start {
+    uint64_t term; /* the newest one as it began; 0: there is none */
+    uint64_t began_ms;
+    uint32_t machine;
+    bool answered[SIM_NODES], held[SIM_NODES];
+};
+
 /* Its time stands in the heap itself: putting things in order must not touch the tasks. */
 struct queued {
     uint64_t at, order;
@@ -244,6 +278,10 @@ struct sim {
     bool twins_differ;          /* what data-parallel copies should be equal is not, in some versions */
     bool mends;                 /* copies that go bad are found, and fetched again from others */
     bool tears;                 /* storage loses parts of what it said was safe */
+    bool freezes;               /* trainers that lose their term may be frozen while they copy, and wake up later */
+    bool doubts;                /* storage cannot always tell what it has */
+    bool second_starts;         /* by launchers that know nothing of each other */
+    bool notes;                 /* terms note their first commit, as far as storage keeps the notes */
     bool overloaded;            /* saves come far faster than the copies can follow, from start to end */
     uint32_t calm_commits;      /* of versions that were begun when all was healed */
     uint64_t calm_at, quiet_at; /* quiet: nobody trains any more; 0: not yet */
@@ -261,7 +299,10 @@ struct sim {
     struct version newest_published; /* and whole */
     struct version owed; /* to storage: a storage version, or what the user asked for, and no drain has failed since */
     uint64_t storage_full_until, storage_hangs_until;
-    uint64_t storage_lost_ms; /* when it last lost what was not synced */
+    struct second_start second;
+    uint64_t moved;                              /* the newest term when the job moved; 0: it did not */
+    uint64_t unlisted_until, notes_unread_until; /* storage answers with an error */
+    uint64_t storage_lost_ms;                    /* when it last lost what was not synced */
     uint64_t last_destroyed_ms;
     uint32_t destroyed; /* fault domains hit since the anchor's save began */
     bool touched;       /* memory changed: check it */
@@ -330,6 +371,11 @@ void save_return(struct sim *s, const struct task *t);
 /* What happens to the trainers of a machine when its agent stops and when it is back. */
 void save_agent_stopped(struct sim *s, uint32_t machine);
 void save_agent_started(struct sim *s, uint32_t machine);
+/* The trainer at work on this slot belongs to no term any more: it is gone, or frozen. */
+void save_orphan_writer(struct sim *s, uint32_t machine, uint32_t shard, uint32_t slot);
+void save_thaw(struct sim *s, const struct task *t);
+/* The agent looks which writers of slots in quarantine are gone. */
+void save_release_slots(struct sim *s, uint32_t machine);
 /* The trainer ends between two instructions. */
 void save_trainer_dies(struct sim *s, struct sim_term *term, uint32_t rank);
 /* The agent looks for seals of trainers that are gone. */
@@ -346,6 +392,8 @@ void recover_form_soon(struct sim *s);
 /* Whether the newest term trains, with all of its agents and trainers. */
 bool recover_stands(const struct sim *s);
 void recover_form(struct sim *s);
+/* A job that trains is started again on other machines; those that it leaves keep their memory. */
+void recover_move(struct sim *s);
 void recover_join(struct sim *s, const struct task *t);
 void recover_begin(struct sim *s, uint32_t machine);
 void recover_tick(struct sim *s, uint32_t machine);
@@ -381,6 +429,28 @@ void storage_sweep(struct sim *s, const struct task *t);
 uint64_t storage_delay(struct sim *s, uint64_t low, uint64_t high);
 const struct stage *storage_find(const struct sim *s, struct version version);
 
+/* All that is visible, newest first; out has SIM_PUBLISHED places. */
+uint32_t storage_versions(const struct sim *s, const struct stage **out);
+/* Whether `version` is of the history that led to `head`. */
+bool storage_is_ancestor(const struct sim *s, struct version version, struct version head);
+
+/* sim_listing.c */
+/* Something that storage has cannot be read for a while, or storage does not say what it has. */
+void listing_doubt(struct sim *s);
+bool listing_is_unreadable(const struct sim *s, const struct stage *stage);
+void listing_take(const struct sim *s, const struct sim_term *term, struct listing *out);
+/* The answer to the recovery of this term; it points into the term. */
+struct storage_view listing_answer(struct sim *s, struct sim_term *term);
+void listing_note_commit(struct sim *s, struct sim_term *term);
+void listing_note_restored(struct sim *s, struct sim_term *term);
+
+/* sim_second.c */
+void second_start(struct sim *s);
+void second_ask(struct sim *s, const struct task *t);
+void second_judge(struct sim *s);
+/* Trainers of a machine that was cut off would claim the next term. */
+void second_return(struct sim *s, uint32_t machine);
+
 /* sim_fault.c */
 void fault_strike(struct sim *s);
 /* A drain is asked for, and the coordinator's agent dies with all that it alone knew of it. */
@@ -406,6 +476,10 @@ void check_restore(struct sim *s, uint32_t machine, struct version version);
 /* A recovery that began again in a term whose trainers run. */
 void check_same_base(struct sim *s, const struct sim_term *term, struct version version);
 void check_plan(struct sim *s, struct sim_term *term, struct version version);
+/* What a plan says of the versions that it does not take. */
+void check_choice(struct sim *s, const struct sim_term *term, const struct recovery *recovery);
+/* Retention removes `version` after `published` was published. */
+void check_pruned(struct sim *s, struct version version, struct version published);
 void check_storage(struct sim *s);
 /* What the trainers of a node are told. */
 void check_told(struct sim *s, uint32_t machine, const struct action *a);

@@ -286,6 +286,7 @@ void agent_tick(struct sim *s, uint32_t machine)
     struct machine *m = &s->machines[machine];
     if (m->node != NULL) {
         save_take_seals(s, machine);
+        save_release_slots(s, machine);
         agent_feed(s, machine, (struct event){.type = EVENT_TICK, .term = m->term->term});
         check_sealed(s, machine);
         recover_mend(s, machine);
@@ -403,6 +404,7 @@ void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term)
     if (m->kept.term == term->term) {
         agent_feed(s, machine, (struct event){.type = EVENT_DECISION, .term = term->term, .decision = m->kept});
     }
+    save_release_slots(s, machine);
 }
 
 void agent_stop(struct sim *s, uint32_t machine)

@@ -290,6 +290,7 @@ void check_decision(struct sim *s, uint32_t machine)
     check_fates(s, term, d);
     if (newly) {
         s->totals.commits++;
+        listing_note_commit(s, term);
         s->calm_commits += s->calm && d->term == s->claimed && term->first_begin[w.step] > s->calm_at;
         if (term->told_failed[w.step]) {
             sim_fail(s, "told: trainers heard that " V_FMT " failed, and it is committed", V_ARG(w));
@@ -377,6 +378,70 @@ void check_plan(struct sim *s, struct sim_term *term, struct version version)
     s->totals.from_storage += !s->anchor.in_memory && !version_none(version);
 }
 
+static bool is_passed(const struct plan *plan, struct version version)
+{
+    bool full = plan->passed_count == PLAN_PASSED_MAX;
+    for (uint32_t i = 0; i < plan->passed_count; i++) {
+        if (version_is(plan->passed[i].version, version)) {
+            return true;
+        }
+    }
+    return full;
+}
+
+/* "Nothing was saved" is proved: all of storage was seen, nothing is there, and nobody knows of a commit. */
+static void check_absence(struct sim *s, const struct sim_term *term, const struct plan_input *input)
+{
+    const struct storage_view *storage = &input->storage;
+    bool known = !version_none(storage->noted) || storage->unsure != NULL;
+    for (uint32_t i = 0; i < input->inventory_count && !known; i++) {
+        known = !version_none(input->inventories[i].watermark);
+    }
+    if (known) {
+        sim_fail(s, "absence: term %" PRIu64 " hears that nothing was saved, and a commit is known", term->term);
+    } else if (!storage->complete || storage->stored_count + storage->unfit_count > 0) {
+        sim_fail(s, "absence: term %" PRIu64 " hears that nothing was saved, and storage %s", term->term,
+                 storage->complete ? "has a version" : "was not listed");
+    }
+}
+
+/* What is not taken and is newer is damaged, and the plan says so. */
+static void check_passed(struct sim *s, const struct sim_term *term, const struct plan *plan, struct version version)
+{
+    const struct stage *stage = storage_find(s, version);
+    if (version_cmp(version, plan->version) <= 0 || stage == NULL) {
+        return;
+    }
+    if (!is_passed(plan, version) || plan->passed_text[0] == '\0') {
+        sim_fail(s, "passed over: term %" PRIu64 " takes " V_FMT " and says nothing of " V_FMT, term->term,
+                 V_ARG(plan->version), V_ARG(version));
+    }
+}
+
+void check_choice(struct sim *s, const struct sim_term *term, const struct recovery *recovery)
+{
+    const struct plan_input *input = recovery_input(recovery);
+    const struct plan *plan = recovery_plan(recovery);
+    const struct storage_view *storage = &input->storage;
+    if (!version_none(input->only)) {
+        return; /* what was chosen before */
+    }
+    if (plan->nothing_saved) {
+        check_absence(s, term, input);
+    }
+    for (uint32_t i = 0; i < storage->stored_count && !version_none(plan->version); i++) {
+        check_passed(s, term, plan, storage->stored[i].version);
+    }
+    for (uint32_t i = 0; i < storage->unfit_count && !version_none(plan->version); i++) {
+        const struct unfit_version *unfit = &storage->unfit[i];
+        check_passed(s, term, plan, unfit->version);
+        if (unfit->standing != STANDING_DAMAGED && version_cmp(unfit->version, plan->version) > 0) {
+            sim_fail(s, "passed over: term %" PRIu64 " takes " V_FMT " although " V_FMT " only cannot be read now",
+                     term->term, V_ARG(plan->version), V_ARG(unfit->version));
+        }
+    }
+}
+
 /* Trainers may read now: all of it must be there, of one version, as it was saved. */
 void check_restore(struct sim *s, uint32_t machine, struct version version)
 {
@@ -427,6 +492,38 @@ void check_storage(struct sim *s)
     }
     if (!version_none(s->newest_published) && storage_find(s, s->newest_published) == NULL) {
         sim_fail(s, "persistent GC: the newest published version " V_FMT " is gone", V_ARG(s->newest_published));
+    }
+}
+
+/* Good versions of this line of history that are newer. */
+static uint32_t count_newer(const struct sim *s, struct version version, struct version head)
+{
+    const struct stage *visible[SIM_PUBLISHED];
+    uint32_t total = storage_versions(s, visible), newer = 0;
+    for (uint32_t i = 0; i < total; i++) {
+        bool counts = !visible[i]->unread && version_cmp(visible[i]->version, version) > 0;
+        newer += counts && storage_is_ancestor(s, visible[i]->version, head);
+    }
+    return newer;
+}
+
+/* Only what is superseded goes: an ancestor, of whose line as many are left as are to be kept. What is trained on may
+ * be another line, if the publish is of a term that is over. */
+void check_pruned(struct sim *s, struct version version, struct version published)
+{
+    const struct sim_term *term = sim_newest_term(s);
+    struct version trained = {term->term, UINT64_MAX};
+    uint32_t newer = count_newer(s, version, published);
+    if (!storage_is_ancestor(s, version, published)) {
+        sim_fail(s, "persistent GC: " V_FMT " is removed for " V_FMT ", which does not come of it", V_ARG(version),
+                 V_ARG(published));
+    }
+    if (newer < RETENTION) {
+        sim_fail(s, "persistent GC: " V_FMT " is removed, and only %u newer ones of its line are left", V_ARG(version),
+                 newer);
+    }
+    if (term->training && storage_is_ancestor(s, version, trained) && count_newer(s, version, trained) == 0) {
+        sim_fail(s, "persistent GC: " V_FMT " is removed, the newest one of what is trained on", V_ARG(version));
     }
 }
 

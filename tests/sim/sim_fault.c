@@ -79,6 +79,22 @@ static void crash_all(struct sim *s)
     s->totals.faults++;
 }
 
+/* Every member of the newest term is lost; the memory of machines that the job has left is older. */
+static void crash_members(struct sim *s)
+{
+    const struct sim_term *term = sim_newest_term(s);
+    sim_log(s, "all members of the newest term are lost");
+    for (uint32_t node = 0; term != NULL && node < s->nodes; node++) {
+        uint32_t machine = term->machine_of_node[node];
+        if (s->machines[machine].life == term->life_of_node[node] && s->machines[machine].alive) {
+            crash_machine(s, machine);
+        }
+    }
+    s->anchor = (struct anchor){.version = s->newest_published};
+    s->destroyed = 0;
+    s->totals.faults++;
+}
+
 static void crash_agent(struct sim *s, uint32_t machine)
 {
     if (s->machines[machine].agent_up) {
@@ -290,6 +306,9 @@ void fault_heal(struct sim *s, uint32_t machine)
     sim_log(s, machine == NONE32 ? "the network is whole" : "m%u is back", machine);
     for (uint32_t i = 0; i < SIM_MACHINES; i++) {
         if (machine == NONE32 || machine == i) {
+            if (s->second_starts && s->machines[i].group != 0) {
+                second_return(s, i);
+            }
             s->machines[i].group = 0;
         }
     }
@@ -318,10 +337,47 @@ static uint32_t victim(struct sim *s)
     return s->seats[sim_chance(s, recovers ? 300 : 50) ? 0 : sim_random(s, s->nodes)];
 }
 
+/* Storage alone has what counts, or machines that the job has left have an older version of it. */
+static void lose_memory(struct sim *s)
+{
+    if (s->moved > 0 && s->claimed > s->moved) {
+        s->moved = 0;
+        crash_members(s);
+    } else {
+        crash_all(s);
+    }
+}
+
+static void doubt(struct sim *s)
+{
+    uint64_t kind = sim_random(s, 10);
+    if (kind < 2) {
+        sim_log(s, "the job moves");
+        recover_move(s);
+        return;
+    }
+    if (kind == 2) {
+        storage_tear(s);
+    } else {
+        listing_doubt(s);
+    }
+    if (sim_chance(s, 300)) {
+        lose_memory(s);
+    }
+}
+
 void fault_strike(struct sim *s)
 {
+    if (s->doubts && sim_chance(s, 120)) {
+        doubt(s);
+        return;
+    }
     if (s->tears && sim_chance(s, 150)) {
         storage_tear(s);
+        return;
+    }
+    if (s->second_starts && sim_chance(s, 100)) {
+        second_start(s);
         return;
     }
     uint32_t machine = victim(s);

@@ -8,6 +8,8 @@
 
 #define ASK_AGAIN_MS    100 /* fetches without an outcome */
 #define ASKED_AGAIN_MAX 40
+#define STORAGE_WAIT_MS 200 /* storage is asked again so long for what it could not give */
+#define STORAGE_HANG_MS 600 /* and its answer is waited for so long */
 
 struct sim_term *sim_newest_term(const struct sim *s)
 {
@@ -77,11 +79,6 @@ static uint32_t spare_machine(struct sim *s)
     return NONE32;
 }
 
-static bool usable(const struct machine *m)
-{
-    return m->alive && m->agent_up && m->group == 0;
-}
-
 /* Whether giving it up loses anything: of the newest term, or of what was decided. */
 static bool is_needed(const struct sim *s, uint32_t machine)
 {
@@ -90,6 +87,36 @@ static bool is_needed(const struct sim *s, uint32_t machine)
         needed |= s->anchor.promised[shard][machine];
     }
     return needed;
+}
+
+/* A machine that stands still is waited for while it is a member. If the job leaves it, it counts as lost when the wait
+ * is over, and that loss is not among those that the schedule can bear. */
+static bool a_needed_one_stands_still(const struct sim *s)
+{
+    for (uint32_t i = 0; i < SIM_MACHINES; i++) {
+        if (s->machines[i].stopped_until > s->now && is_needed(s, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void recover_move(struct sim *s)
+{
+    if (a_needed_one_stands_still(s)) {
+        return;
+    }
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        uint32_t spare = spare_machine(s);
+        s->seats[i] = spare == NONE32 ? s->seats[i] : spare;
+    }
+    s->moved = s->claimed;
+    recover_form_soon(s);
+}
+
+static bool usable(const struct machine *m)
+{
+    return m->alive && m->agent_up && m->group == 0;
 }
 
 /* Machines out of reach are given up only if the world can bear it; one whose agent restarts is waited for. */
@@ -205,6 +232,7 @@ void recover_form(struct sim *s)
     check_placement(s, term);
     end_older_trainers(s);
     s->terms[++s->claimed] = term;
+    listing_take(s, term, &term->claimed);
     s->totals.recoveries++;
     sim_log(s, "term %" PRIu64 " is claimed; coordinator m%u", term->term, s->seats[0]);
     for (uint32_t i = 0; i < s->nodes; i++) {
@@ -243,9 +271,7 @@ void recover_join(struct sim *s, const struct task *t)
     }
     agent_stop(s, t->machine);
     for (uint32_t i = 0; i < s->shards * s->slots; i++) { /* the trainers of the old term are gone */
-        struct memory_slot *memory = &m->segments[i / s->slots].slots[i % s->slots];
-        memory->writers = 0;
-        memory->copied = VERSION_NONE;
+        save_orphan_writer(s, t->machine, i / s->slots, i % s->slots);
     }
     m->agent_up = true;
     m->self = t->slot;
@@ -270,6 +296,11 @@ void recover_join(struct sim *s, const struct task *t)
 
 static void emit(void *ctx, const struct recovery_action *action);
 
+static uint64_t recovery_now(struct sim *s, uint32_t machine)
+{
+    return recovery_clock_at(&s->machines[machine].recovery_clock, sim_clock(s, machine));
+}
+
 void recover_begin(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
@@ -283,9 +314,11 @@ void recover_begin(struct sim *s, uint32_t machine)
     }
     struct recovery_setup setup = {.world = &m->term->world,
                                    .placement = &m->term->placement,
-                                   .wait_ms = 1000,
+                                   .wait_ms = s->doubts ? 300 : 1000,
                                    .max_tries = 5,
-                                   .first_owner_suffices = s->spreads};
+                                   .first_owner_suffices = s->spreads,
+                                   .storage_wait_ms = s->doubts ? STORAGE_WAIT_MS : 0,
+                                   .storage_hang_ms = s->doubts ? STORAGE_HANG_MS : 0};
     m->context = (struct recovery_context){s, machine};
     recovery_free(m->recovery);
     m->recovery = NULL;
@@ -294,9 +327,9 @@ void recover_begin(struct sim *s, uint32_t machine)
         return;
     }
     if (m->kept.readable) {
-        recovery_resume(m->recovery, m->kept.base, sim_clock(s, machine));
+        recovery_resume(m->recovery, m->kept.base, recovery_now(s, machine));
     } else {
-        recovery_begin(m->recovery, TCK_NEWEST, sim_clock(s, machine));
+        recovery_begin(m->recovery, TCK_NEWEST, recovery_now(s, machine));
     }
 }
 
@@ -329,8 +362,11 @@ static void note_plan(struct sim *s, uint32_t machine)
     struct sim_term *term = s->terms[m->term->term];
     enum recovery_phase phase = m->recovery == NULL ? RECOVERY_IDLE : recovery_phase(m->recovery);
     const struct plan *plan = m->recovery == NULL ? NULL : recovery_plan(m->recovery);
-    if (phase == RECOVERY_IDLE || phase == RECOVERY_ASKING || term->planned || term->training || plan == NULL ||
-        (version_none(plan->version) && !plan->nothing_saved)) {
+    if (phase == RECOVERY_IDLE || phase == RECOVERY_ASKING || plan == NULL) {
+        return;
+    }
+    check_choice(s, term, m->recovery);
+    if (term->planned || term->training || (version_none(plan->version) && !plan->nothing_saved)) {
         return;
     }
     sim_log(s, "term %" PRIu64 " plans: %s", term->term, plan->reason);
@@ -375,7 +411,7 @@ static void report_reach(struct sim *s, uint32_t coordinator, bool at_once)
         } else if (m->term->dawdles && s->machines[at].agent_up && m->group != 0) {
             continue;
         } else if (at_once || s->calm || !s->machines[at].agent_up || sim_chance(s, s->notice)) {
-            recovery_node_down(m->recovery, node, sim_clock(s, coordinator));
+            recovery_node_down(m->recovery, node, recovery_now(s, coordinator));
         }
     }
 }
@@ -393,7 +429,7 @@ void recover_tick(struct sim *s, uint32_t machine)
         return;
     }
     report_reach(s, machine, false);
-    recovery_tick(s->machines[machine].recovery, sim_clock(s, machine));
+    recovery_tick(s->machines[machine].recovery, recovery_now(s, machine));
     note_plan(s, machine);
 }
 
@@ -415,7 +451,7 @@ void recover_refused(struct sim *s, uint32_t machine, const struct event *refuse
     case RELIEF_NONE:
         break;
     case RELIEF_PRESS:
-        recovery_pressed(m->recovery, sim_clock(s, machine));
+        recovery_pressed(m->recovery, recovery_now(s, machine));
         break;
     case RELIEF_BASE_LOST:
         lose_base(s, machine, m->kept.base);
@@ -456,7 +492,19 @@ static void note_answer(struct sim *s, const struct task *t)
             return;
         }
     }
-    recovery_asked_all(s->machines[t->machine].recovery, sim_clock(s, t->machine));
+    recovery_asked_all(s->machines[t->machine].recovery, recovery_now(s, t->machine));
+}
+
+/* Whom this machine knows of: the members of the terms in which it was one itself. */
+static void tell_known(const struct sim *s, uint32_t machine, struct recovery *to)
+{
+    for (uint64_t t = 1; t < s->claimed; t++) {
+        const struct sim_term *term = s->terms[t];
+        for (uint32_t node = 0; node < s->nodes && member_at(s, term, machine) != NONE32; node++) {
+            struct known_node known = {.node = term->world.nodes[node], .term = t};
+            recovery_known(to, &known);
+        }
+    }
 }
 
 void recover_inventory(struct sim *s, const struct task *t)
@@ -492,7 +540,8 @@ void recover_inventory(struct sim *s, const struct task *t)
         }
         struct inventory inventory = {0};
         read_headers(s, m, term, &inventory);
-        recovery_inventory(coordinator->recovery, &inventory, sim_clock(s, t->machine));
+        tell_known(s, t->from, coordinator->recovery);
+        recovery_inventory(coordinator->recovery, &inventory, recovery_now(s, t->machine));
         note_answer(s, t);
     } else {
         report_reach(s, t->machine, false);
@@ -503,27 +552,12 @@ void recover_inventory(struct sim *s, const struct task *t)
 void recover_stored(struct sim *s, const struct task *t)
 {
     struct machine *m = &s->machines[t->machine];
-    struct sim_term *term = s->terms[t->term];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-        if (s->stages[i].used && s->stages[i].visible && !s->stages[i].unread) {
-            term->stored[count++] = (struct stored_version){.version = s->stages[i].version,
-                                                            .layout = term->world.layout,
-                                                            .shard_count = term->world.shard_count,
-                                                            .shards = term->ids};
-        }
+    if (m->recovery == NULL || recovery_phase(m->recovery) != RECOVERY_ASKING) {
+        return;
     }
-    for (uint32_t i = 1; i < count; i++) { /* newest first */
-        for (uint32_t j = i; j > 0 && version_cmp(term->stored[j].version, term->stored[j - 1].version) > 0; j--) {
-            struct stored_version swap = term->stored[j];
-            term->stored[j] = term->stored[j - 1];
-            term->stored[j - 1] = swap;
-        }
-    }
-    if (m->recovery != NULL) {
-        recovery_stored(m->recovery, term->stored, count, VERSION_NONE, sim_clock(s, t->machine));
-        note_plan(s, t->machine);
-    }
+    struct storage_view view = listing_answer(s, s->terms[t->term]);
+    recovery_stored(m->recovery, &view, recovery_now(s, t->machine));
+    note_plan(s, t->machine);
 }
 
 static uint32_t machine_by_id(const struct sim *s, const struct node_info *info)
@@ -559,6 +593,7 @@ static void request_fetch(struct sim *s, uint32_t machine, const struct recovery
     t->from = a->source == SOURCE_STORAGE ? NONE32 : machine_by_id(s, &a->from);
     t->from_life = t->from == NONE32 ? 0 : s->machines[t->from].life;
     t->event.floor = floor_of(m);
+    t->event.fallback = recovery_plan(m->recovery)->fallback;
 }
 
 /* The launcher has ended the trainers of a superseded term wherever it could; what it could not reach goes on. */
@@ -570,6 +605,7 @@ static void start_training(struct sim *s, struct sim_term *term, struct version 
     term->training = true;
     term->base = base;
     term->step = base.step;
+    listing_note_restored(s, term);
     for (uint32_t r = 0; r < s->ranks; r++) {
         const struct machine *m = &s->machines[term->machine_of_node[term->world.node_of_rank[r]]];
         term->trainers[r].alive = term->term == s->claimed || m->group != 0;
@@ -626,9 +662,11 @@ static void finish(struct sim *s, uint32_t machine, const struct recovery_action
     if (a->type == RECOVERY_NOTHING && term->training) {
         return; /* taken up again when a save finds no slot */
     }
-    /* Something was saved, but never decided, and is incomplete now: the user says to start afresh. */
+    /* What was saved was never decided, or all of it was lost to faults: the user says to start afresh. What cannot be
+     * read now is no loss: the job is started again. */
     const struct plan *plan = recovery_plan(m->recovery);
-    bool fresh = plan->nothing_saved || version_none(s->anchor.version);
+    bool passes = s->doubts && recovery_failure(m->recovery) == TCK_ERR_IO;
+    bool fresh = plan->nothing_saved || (version_none(s->anchor.version) && !passes);
     if (a->type == RECOVERY_NOTHING && !fresh) {
         sim_log(s, "term %" PRIu64 " cannot restore: %s", term->term, plan->reason);
         recover_form_soon(s);
@@ -683,7 +721,7 @@ void recover_fetched(struct sim *s, const struct task *t)
 {
     struct machine *m = &s->machines[t->machine];
     if (m->recovery != NULL) {
-        recovery_fetched(m->recovery, t->rank, t->shard, t->version, t->outcome, sim_clock(s, t->machine));
+        recovery_fetched(m->recovery, t->rank, t->shard, t->version, t->outcome, recovery_now(s, t->machine));
     }
 }
 
@@ -696,6 +734,9 @@ static tck_status_t read_source(const struct sim *s, const struct task *t, uint3
         const struct stage *stage = storage_find(s, t->version);
         if (stage == NULL || stage->unread) {
             return TCK_ERR_NOENT;
+        }
+        if (listing_is_unreadable(s, stage)) {
+            return TCK_ERR_IO;
         }
         *value_out = stage->files[shard].value;
         *root_out = stage->files[shard].root;
@@ -775,10 +816,13 @@ void recover_fetch(struct sim *s, const struct task *t)
         return;
     }
     m->fetching = t;
-    agent_feed(
-        s, machine,
-        (struct event){
-            .type = EVENT_FETCH, .term = t->term, .shard = t->shard, .version = t->version, .floor = t->event.floor});
+    agent_feed(s, machine,
+               (struct event){.type = EVENT_FETCH,
+                              .term = t->term,
+                              .shard = t->shard,
+                              .version = t->version,
+                              .floor = t->event.floor,
+                              .fallback = t->event.fallback});
     m->fetching = NULL;
 }
 

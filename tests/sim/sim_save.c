@@ -309,17 +309,87 @@ void save_take_seals(struct sim *s, uint32_t machine)
     }
 }
 
+/* ---- trainers that lose their term ----------------------------------------------------------------------------- */
+
+/* False: it is gone, or was frozen before. */
+static bool freezes(struct sim *s, const struct memory_slot *memory)
+{
+    return s->freezes && !s->calm && !version_none(memory->copied) && !memory->frozen && sim_chance(s, 500);
+}
+
+static void freeze(struct sim *s, uint32_t machine, uint32_t shard, uint32_t slot)
+{
+    struct memory_slot *memory = &s->machines[machine].segments[shard].slots[slot];
+    sim_log(s, "m%u: the trainer that writes shard %u of %" PRIu64 ".%" PRIu64 " is frozen", machine, shard,
+            memory->copied.term, memory->copied.step);
+    memory->frozen = true;
+    struct task *t = sim_after(s, sim_between(s, 20, 1500), TASK_THAW, machine);
+    t->from_life = s->machines[machine].life;
+    t->shard = shard;
+    t->slot = slot;
+    t->version = memory->copied;
+}
+
+void save_orphan_writer(struct sim *s, uint32_t machine, uint32_t shard, uint32_t slot)
+{
+    struct memory_slot *memory = &s->machines[machine].segments[shard].slots[slot];
+    if (freezes(s, memory)) {
+        freeze(s, machine, shard, slot);
+    } else if (!memory->frozen) {
+        end_copy(memory, 0, false);
+    }
+}
+
+/* It knows of no newer term: its bytes go where its copy was, and so may its seal. */
+void save_thaw(struct sim *s, const struct task *t)
+{
+    struct machine *m = &s->machines[t->machine];
+    if (m->life != t->from_life) {
+        return;
+    }
+    struct memory_slot *memory = &m->segments[t->shard].slots[t->slot];
+    memory->frozen = false;
+    memory->value = sim_value(t->shard, t->version) ^ 4; /* some of them */
+    s->touched = true;
+    end_copy(memory, sim_value(t->shard, t->version), sim_chance(s, 500));
+}
+
+void save_release_slots(struct sim *s, uint32_t machine)
+{
+    const struct machine *m = &s->machines[machine];
+    for (uint32_t i = 0; i < node_slot_total(m->node); i++) {
+        const struct slot *slot = node_slot(m->node, i);
+        if (slot->state == SLOT_QUARANTINED && agent_slot(s, machine, i)->writers == 0) {
+            struct event gone = {.type = EVENT_WRITER_GONE, .term = m->term->term, .slot = i, .version = slot->version};
+            agent_feed(s, machine, gone);
+        }
+    }
+}
+
+static void end_or_freeze(struct sim *s, const struct sim_term *term, uint32_t rank, struct memory_slot *memory,
+                          uint32_t shard)
+{
+    const struct trainer *trainer = &term->trainers[rank];
+    uint32_t machine = machine_of_rank(term, rank);
+    bool wrote = trainer->copying && !trainer->waiting;
+    if (version_none(memory->copied) || memory->frozen) {
+        return;
+    }
+    if (wrote && freezes(s, memory)) {
+        freeze(s, machine, shard, (uint32_t)(memory - s->machines[machine].segments[shard].slots));
+        return;
+    }
+    end_copy(memory, saved_value(s, rank, shard, memory->copied), wrote && sim_chance(s, 300));
+}
+
 void save_trainer_dies(struct sim *s, struct sim_term *term, uint32_t rank)
 {
     struct memory_slot *slots[SIM_SHARDS * SIM_SLOTS];
     uint32_t shards[SIM_SHARDS * SIM_SLOTS];
     uint32_t count = slots_of_rank(s, term, rank, slots, shards);
     struct trainer *trainer = &term->trainers[rank];
-    bool wrote = trainer->copying && !trainer->waiting;
     for (uint32_t i = 0; i < count; i++) {
-        if (!version_none(slots[i]->copied)) {
-            end_copy(slots[i], saved_value(s, rank, shards[i], slots[i]->copied), wrote && sim_chance(s, 300));
-        }
+        end_or_freeze(s, term, rank, slots[i], shards[i]);
     }
     trainer->alive = trainer->copying = trainer->waiting = false;
     uint32_t machine = machine_of_rank(term, rank);
@@ -328,6 +398,7 @@ void save_trainer_dies(struct sim *s, struct sim_term *term, uint32_t rank)
         take_seal(s, term, rank);
         struct event lost = {.type = EVENT_RANK_LOST, .term = term->term, .rank = local_rank(term, rank)};
         agent_feed(s, machine, lost);
+        save_release_slots(s, machine);
     }
 }
 

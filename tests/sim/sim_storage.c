@@ -176,23 +176,61 @@ static void published(struct sim *s, const struct task *t, bool ok)
                    .type = EVENT_PUBLISHED, .term = t->term, .version = t->version, .attempt = t->number, .ok = ok});
 }
 
-/* Un-publishes the oldest while there are more than are to be kept; the newest always stays. */
-static void prune(struct sim *s)
+uint32_t storage_versions(const struct sim *s, const struct stage **out)
 {
-    for (;;) {
-        uint32_t count = 0;
-        struct stage *oldest = NULL;
-        for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-            struct stage *stage = &s->stages[i];
-            if (stage->used && stage->durable) {
-                count++;
-                oldest = oldest == NULL || version_cmp(stage->version, oldest->version) < 0 ? stage : oldest;
-            }
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
+        const struct stage *stage = &s->stages[i];
+        if (!stage->used || !stage->visible) {
+            continue;
         }
-        if (count <= RETENTION) {
-            return;
+        uint32_t k = count++;
+        for (; k > 0 && version_cmp(stage->version, out[k - 1]->version) > 0; k--) {
+            out[k] = out[k - 1];
         }
-        memset(oldest, 0, sizeof(*oldest));
+        out[k] = stage;
+    }
+    return count;
+}
+
+bool storage_is_ancestor(const struct sim *s, struct version version, struct version head)
+{
+    while (head.term > version.term) {
+        head = s->terms[head.term]->base;
+    }
+    return head.term == version.term && version.step <= head.step;
+}
+
+/* As tiers/persistent_term.c reads it from the notes. */
+static struct history history_of(const struct sim *s, struct version head)
+{
+    struct history history = {0};
+    while (history_add(&history, head) && s->terms[head.term]->restored_noted) {
+        head = s->terms[head.term]->base;
+    }
+    return history;
+}
+
+/* Un-publishes what the version supersedes. */
+static void prune(struct sim *s, struct version newest)
+{
+    const struct stage *visible[SIM_PUBLISHED];
+    struct version versions[SIM_PUBLISHED];
+    bool surplus[SIM_PUBLISHED];
+    uint32_t total = storage_versions(s, visible), count = 0;
+    for (uint32_t i = 0; i < total; i++) {
+        if (visible[i]->durable && !visible[i]->unread && !listing_is_unreadable(s, visible[i])) {
+            versions[count++] = visible[i]->version;
+        }
+    }
+    struct history history = history_of(s, newest);
+    retention_select(&history, versions, count, RETENTION, surplus);
+    for (uint32_t i = count; i-- > 0;) {
+        uint32_t at = surplus[i] ? find_visible(s, versions[i]) : NONE32;
+        if (at != NONE32) {
+            check_pruned(s, versions[i], newest);
+            memset(&s->stages[at], 0, sizeof(s->stages[at]));
+        }
     }
 }
 
@@ -251,7 +289,7 @@ void storage_publish_step(struct sim *s, const struct task *t)
     } else if (t->phase == PUBLISH_RENAME) {
         rename_into_place(s, t);
     } else if (t->phase == PUBLISH_PRUNE) {
-        prune(s);
+        prune(s, t->version);
     } else {
         before_rename(s, t);
     }

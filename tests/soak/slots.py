@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 MEMFD = "/memfd:tierckpt (deleted)"
 MAGIC = b"TckSlot1"
-FORMAT = 2
+FORMAT = 3
 SEALS_BYTES = 4096  # at the end of the file with the headers
 VERIFIED = 4
 

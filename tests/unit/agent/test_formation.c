@@ -187,13 +187,13 @@ Test(formation, takes_a_slot_that_was_being_filled_for_sealed_only_by_its_seal)
     cr_assert_eq(slot_at(own, 1)->state, SLOT_FILLING, "that is the seal of another version");
 }
 
-Test(formation, forgets_what_was_arriving_and_what_trainers_of_older_terms_left_unfinished)
+Test(formation, forgets_what_was_arriving_and_quarantines_what_trainers_of_older_terms_left_unfinished)
 {
     left(held, 0, SLOT_RECEIVING, now);
     left(own, 0, SLOT_FILLING, before);
     form(NULL);
     cr_assert_eq(slot_at(held, 0)->state, SLOT_FREE);
-    cr_assert_eq(slot_at(own, 0)->state, SLOT_FREE);
+    cr_assert_eq(slot_at(own, 0)->state, SLOT_QUARANTINED);
 }
 
 Test(formation, hears_the_kept_decision_before_anything_else)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,21 +57,69 @@ Test(keeper_store, closes_what_is_removed_and_keeps_the_rest)
     store_free(&store);
 }
 
-Test(keeper_store, refuses_more_names_than_an_environment_holds)
+#define MANY 16384 /* files: far more names than one variable of the environment holds */
+
+static void raise_limit(rlim_t descriptors)
+{
+    struct rlimit limit;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_max < descriptors) {
+        cr_skip_test("only %lu descriptors are allowed here", (unsigned long)limit.rlim_max);
+    }
+    limit.rlim_cur = limit.rlim_max;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static tck_status_t put_number(struct store *store, int i)
+{
+    char name[PARK_NAME_MAX];
+    snprintf(name, sizeof(name), "d.%032d", i);
+    int fd = dup(STDERR_FILENO);
+    cr_assert_geq(fd, 0);
+    return store_put(store, name, fd, NULL);
+}
+
+static void count_number(void *ctx, const char *name, int fd)
+{
+    int *count = ctx;
+    char want[PARK_NAME_MAX];
+    snprintf(want, sizeof(want), "d.%032d", *count);
+    *count += strcmp(name, want) == 0 && fd == 3 + *count;
+}
+
+Test(keeper_store, hands_on_many_descriptors_with_their_names, .timeout = 120)
 {
     struct store store = {0};
-    char name[PARK_NAME_MAX];
-    tck_status_t status = TCK_OK;
-    int fd = -1;
+    int status;
 
-    for (int i = 0; status == TCK_OK && i < 10000; i++) {
-        snprintf(name, sizeof(name), "%0120d", i);
-        fd = dup(STDERR_FILENO);
-        cr_assert_geq(fd, 0);
-        status = store_put(&store, name, fd, NULL);
+    raise_limit(MANY + 1000);
+    for (int i = 0; i < MANY; i++) {
+        cr_assert_eq(put_number(&store, i), TCK_OK);
     }
-    cr_assert_eq(status, TCK_ERR_NOSPC);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int count = 0;
+        bool handed_on = store_hand_on(&store, NULL) == TCK_OK && getenv("LISTEN_FDNAMES") == NULL;
+        park_take_back(count_number, &count);
+        _exit(handed_on && count == MANY && getenv(PARK_NAMES_FD) == NULL && !is_open(3 + MANY) ? 0 : 1);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
+    store_free(&store);
+}
+
+Test(keeper_store, refuses_more_than_the_agent_parks, .timeout = 120)
+{
+    struct store store = {0};
+
+    raise_limit(PARK_FILES_MAX + 100);
+    for (int i = 0; i < PARK_FILES_MAX; i++) {
+        cr_assert_eq(put_number(&store, i), TCK_OK);
+    }
+    int fd = new_file();
+    cr_assert_eq(store_put(&store, "one.more", fd, NULL), TCK_ERR_NOSPC);
     cr_assert_not(is_open(fd));
+    cr_assert_eq(store.count, PARK_FILES_MAX);
     store_free(&store);
 }
 
@@ -247,6 +296,48 @@ Test(keeper_child, is_given_up_after_twenty_quick_deaths)
 
     child.quick_deaths = 19;
     cr_assert_eq(run_to_end(&child), CHILD_GIVEN_UP);
+}
+
+Test(keeper_child, is_not_given_up_while_its_memory_is_to_be_kept)
+{
+    struct child child = child_of(fails);
+
+    child.linger_ms = 600000;
+    child.quick_deaths = 100;
+    child.failing_ms = clock_ms() - 590000;
+    cr_assert_eq(run_to_end(&child), CHILD_RESTARTS);
+    child.failing_ms = clock_ms() - 600000;
+    cr_assert_eq(run_to_end(&child), CHILD_GIVEN_UP);
+}
+
+Test(keeper_child, counts_the_time_from_the_first_death_of_the_row)
+{
+    struct child child = child_of(fails);
+    uint64_t before = clock_ms();
+
+    child.linger_ms = 600000;
+    cr_assert_eq(run_to_end(&child), CHILD_RESTARTS);
+    uint64_t first = child.failing_ms;
+    cr_assert_geq(first, before);
+    cr_assert_eq(run_to_end(&child), CHILD_RESTARTS);
+    cr_assert_eq(child.failing_ms, first);
+    cr_assert_eq(child_given_up_ms(&child), first + 600000);
+}
+
+Test(keeper_child, does_not_begin_anew_for_a_long_life_in_which_it_never_served)
+{
+    struct child child = child_of(fails);
+    struct store store = {0};
+    struct error err = {0};
+
+    child.linger_ms = 600000;
+    child.quick_deaths = 7;
+    cr_assert_eq(child_start(&child, &store, &err), TCK_OK, "%s", err.text);
+    child.started_ms -= 11000;
+    struct pollfd end = {.fd = child.pidfd, .events = POLLIN};
+    cr_assert_eq(poll(&end, 1, 10000), 1);
+    cr_assert_eq(child_ended(&child), CHILD_RESTARTS);
+    cr_assert_eq(child.quick_deaths, 8);
 }
 
 Test(keeper_child, begins_to_count_anew_after_a_long_life)

@@ -71,6 +71,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     cr_assert_neq(kept.agent_id, 0);
     kept.term = (struct term_state){.adopted = 4, .joined = 4};
     kept.port = 40123;
+    kept.save_dir = 0x1234567890abcdef;
     kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
     state_put(first, &kept);
     state_free(first);
@@ -79,6 +80,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     cr_assert_eq(state_get(second)->term.joined, 4);
     cr_assert_eq(state_get(second)->decision.watermark.step, 20);
     cr_assert_eq(state_get(second)->port, 40123);
+    cr_assert_eq(state_get(second)->save_dir, 0x1234567890abcdef);
     state_free(second);
 }
 

@@ -48,6 +48,8 @@ CODEC(fetch, NULL);
 CODEC(fetched, NULL);
 CODEC(readable, NULL);
 CODEC(change, NULL);
+CODEC(holder_ask, NULL);
+CODEC(holder, NULL);
 
 static const struct hash128 some_hash = {0x0123456789abcdef, 0xfedcba9876543210};
 
@@ -74,6 +76,8 @@ Test(wire, beat_fits_in_a_heartbeat)
     for (uint64_t i = 0; i < CORE_OPEN_MAX; i++) {
         m.decision.open[i] = 10 + i;
     }
+    m.storage_trouble = (struct trouble){.code = TCK_ERR_NOSPC, .steps = 1};
+    memset(m.storage_trouble.text, 'x', sizeof m.storage_trouble.text - 1);
     struct writer w = writer_new(0);
     wire_beat_encode(&m, &w);
     cr_assert_leq(w.len, WIRE_BEAT_MAX);
@@ -90,6 +94,14 @@ Test(wire, notes_and_questions_hold_as_codecs_must)
     codec_check(&ask_codec, &ask);
     codec_check(&change_codec, &change);
     codec_check(&refused_codec, &refused);
+}
+
+Test(wire, the_question_who_holds_the_job_and_its_answer_hold_as_codecs_must)
+{
+    struct wire_holder_ask ask = {.term = 7, .asking = 3, .run_id = "torchelastic:x"};
+    struct wire_holder holder = {.term = 7, .asking = 3, .held = true, .rank = 1, .world_size = 8, .pid = 4711};
+    codec_check(&holder_ask_codec, &ask);
+    codec_check(&holder_codec, &holder);
 }
 
 Test(wire, ready_carries_the_roots_of_twins)
@@ -116,9 +128,22 @@ Test(wire, drained_carries_the_chunk_digests_of_each_file)
     codec_check(&drained_codec, &m);
 }
 
+Test(wire, drained_says_why_not)
+{
+    struct wire_drained m = {.term = 2, .version = {2, 30}, .why = "/save/job: No space left on device"};
+    codec_check(&drained_codec, &m);
+}
+
+Test(wire, beat_carries_the_coordinators_trouble_with_storage)
+{
+    struct wire_beat m = {.term = 3, .from_coordinator = true};
+    m.storage_trouble = (struct trouble){TCK_ERR_NOSPC, 1234, 10, 30, 3, "/save/job: No space left on device"};
+    codec_check(&beat_codec, &m);
+}
+
 Test(wire, inventory_carries_remembered_nodes)
 {
-    struct node_info known = {.name = "a", .domain = "r1", .address = "10.0.0.1:400", .agent_id = 5};
+    struct known_node known = {{.name = "a", .domain = "r1", .address = "10.0.0.1:400", .agent_id = 5}, .term = 7};
     struct wire_inventory m = {.term = 2, .asking = 3, .known_count = 1, .known = &known, .inventory_len = 4};
     m.inventory = "body";
     codec_check(&inventory_codec, &m);

@@ -12,6 +12,9 @@ static void clean_environment(void)
     unsetenv("TIERCKPT_NODE");
     unsetenv("TIERCKPT_RUNTIME_DIR");
     unsetenv("XDG_RUNTIME_DIR");
+    unsetenv("TORCHELASTIC_RUN_ID");
+    unsetenv("SLURM_JOB_ID");
+    unsetenv("SLURM_STEP_ID");
 }
 
 TestSuite(config, .init = clean_environment);
@@ -39,11 +42,15 @@ static void expect_refused(const char *member, const char *error)
 Test(config, has_the_documented_defaults)
 {
     struct config c = loaded("{\"save_dir\":\"/s\",\"node\":\"n\"}");
-    cr_assert_str_eq(c.job, "default");
+    char audit[CONFIG_PATH];
+    cr_assert_eq(strncmp(c.job, "s-", 2), 0, "%s", c.job);
+    cr_assert_str_eq(c.run_id, "");
+    cr_assert_eq(c.takeover, SWITCH_OFF);
     cr_assert_str_eq(c.domain, "n");
     cr_assert_str_eq(c.load_dir, "");
     cr_assert_str_eq(c.token_file, "");
-    cr_assert_str_eq(c.audit_file_path, "/s/default/audit.n.jsonl");
+    snprintf(audit, sizeof(audit), "/s/%.60s/audit.n.jsonl", c.job);
+    cr_assert_str_eq(c.audit_file_path, audit);
     cr_assert_eq(c.slots, 3);
     cr_assert_eq(c.copies, 2);
     cr_assert_eq(c.save_mem_interval.steps, 10);
@@ -55,12 +62,19 @@ Test(config, has_the_documented_defaults)
     cr_assert_gt(c.memory_cap_bytes, 0);
 }
 
+Test(config, takes_the_run_from_the_launcher_unless_it_is_given)
+{
+    setenv("TORCHELASTIC_RUN_ID", "abc", 1);
+    cr_assert_str_eq(loaded("{\"save_dir\":\"/s\"}").run_id, "torchelastic:abc");
+    cr_assert_str_eq(loaded("{\"save_dir\":\"/s\",\"run_id\":\"mine\"}").run_id, "mine");
+}
+
 Test(config, requires_a_save_dir)
 {
     struct config config;
     struct error err = {0};
     cr_assert_eq(config_load(NULL, "{}", &config, &err), TCK_ERR_CONFIG);
-    cr_assert_str_eq(err.text, "save_dir: is required");
+    cr_assert_str_eq(err.text, "save_dir: is required: give a directory that all nodes of the job see");
     cr_assert_eq(config_load(NULL, NULL, &config, &err), TCK_ERR_CONFIG);
 }
 
@@ -73,16 +87,79 @@ Test(config, makes_paths_absolute)
     cr_assert_str_eq(c.save_dir, want);
 }
 
+Test(config, takes_relative_paths_from_where_its_file_lies)
+{
+    char dir[] = "/tmp/tck-config-XXXXXX", file[64], want[64], here[CONFIG_PATH];
+    struct config c;
+    struct error err = {0};
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_not_null(getcwd(here, sizeof(here)));
+    snprintf(file, sizeof(file), "%s/job.json", dir);
+    FILE *to = fopen(file, "w");
+    fputs("{\"save_dir\":\"./ckpt/\",\"token_file\":\"../token\"}", to);
+    fclose(to);
+    cr_assert_eq(config_load(file, "{\"load_dir\":\"old\"}", &c, &err), TCK_OK, "%s", err.text);
+    snprintf(want, sizeof(want), "%s/ckpt", dir);
+    cr_assert_str_eq(c.save_dir, want);
+    snprintf(want, sizeof(want), "%s/../token", dir);
+    cr_assert_str_eq(c.token_file, want);
+    cr_assert_eq(strncmp(c.load_dir, here, strlen(here)), 0, "the text's path is %s", c.load_dir);
+    cr_assert_eq(chdir(dir), 0);
+    cr_assert_eq(config_load("job.json", NULL, &c, &err), TCK_OK, "%s", err.text);
+    snprintf(want, sizeof(want), "%s/ckpt", dir);
+    cr_assert_str_eq(c.save_dir, want);
+    unlink(file);
+    rmdir(dir);
+}
+
+Test(config, knows_the_home_directory)
+{
+    setenv("HOME", "/home-of/me/", 1);
+    cr_assert_str_eq(loaded("{\"save_dir\":\"~/x\"}").save_dir, "/home-of/me/x");
+    cr_assert_str_eq(loaded("{\"save_dir\":\"~\"}").save_dir, "/home-of/me");
+    unsetenv("HOME");
+    expect_refused("\"load_dir\":\"~/x\"", "load_dir: \"~/x\": HOME is not set, so \"~\" is unknown: write the path");
+}
+
+Test(config, refuses_paths_that_would_be_misread)
+{
+    static const char *const urls[] = {"s3://bucket/x", "gs://b", "s3:/bucket/x", "hdfs://host:9000/x"};
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        char member[64], want[256];
+        int scheme = (int)strcspn(urls[i], ":");
+        snprintf(member, sizeof(member), "\"load_dir\":\"%s\"", urls[i]);
+        snprintf(
+            want, sizeof(want),
+            "load_dir: \"%s\" is a URL, and %.*s is not supported: give a path on a file system that is mounted here",
+            urls[i], scheme, urls[i]);
+        expect_refused(member, want);
+    }
+    expect_refused("\"token_file\":\"file:///etc/t\"", "token_file: \"file:///etc/t\" is a URL: write the path alone, "
+                                                       "\"/etc/t\"");
+    expect_refused("\"runtime_dir\":\"/run/${USER}\"",
+                   "runtime_dir: \"/run/${USER}\" has a variable, and variables are not expanded: write the path");
+    expect_refused("\"log_file_path\":\"~bob/log\"", "log_file_path: \"~bob/log\": only one's own \"~\" is expanded: "
+                                                     "write the path of the other user's directory");
+    cr_assert_str_eq(loaded("{\"save_dir\":\"/a:b/c$/d~\"}").save_dir, "/a:b/c$/d~");
+}
+
+Test(config, tidies_paths)
+{
+    cr_assert_str_eq(loaded("{\"save_dir\":\"//s/./t//\"}").save_dir, "/s/t");
+    cr_assert_str_eq(loaded("{\"save_dir\":\"/\"}").save_dir, "/");
+    cr_assert_str_eq(loaded("{\"save_dir\":\"/s/../t\"}").save_dir, "/s/../t");
+}
+
 Test(config, takes_the_environment_only_where_the_text_is_silent)
 {
     setenv("TIERCKPT_NODE", "from-env", 1);
     setenv("TIERCKPT_RUNTIME_DIR", "/run/env", 1);
-    struct config c = loaded("{\"save_dir\":\"/s\"}");
+    struct config c = loaded("{\"save_dir\":\"/s\",\"job\":\"j\"}");
     cr_assert_str_eq(c.node, "from-env");
-    cr_assert_str_eq(c.log_file_path, "/run/env/default/from-env/agent.log");
-    c = loaded("{\"save_dir\":\"/s\",\"node\":\"own\",\"runtime_dir\":\"/r\"}");
+    cr_assert_str_eq(c.log_file_path, "/run/env/j/from-env/agent.log");
+    c = loaded("{\"save_dir\":\"/s\",\"job\":\"j\",\"node\":\"own\",\"runtime_dir\":\"/r\"}");
     cr_assert_str_eq(c.node, "own");
-    cr_assert_str_eq(c.catalog_dir, "/r/default/own/catalog");
+    cr_assert_str_eq(c.catalog_dir, "/r/j/own/catalog");
 }
 
 Test(config, prefers_the_users_runtime_directory)
@@ -133,7 +210,7 @@ Test(config, puts_the_file_name_before_its_errors)
     snprintf(want, sizeof(want), "%s: slots: 9 is out of range (2 to 3)", path);
     cr_assert_str_eq(err.text, want);
     cr_assert_eq(config_load(path, NULL, &c, &err), TCK_ERR_NOENT);
-    snprintf(want, sizeof(want), "%s: open: No such file or directory", path);
+    snprintf(want, sizeof(want), "%s: cannot be opened: No such file or directory", path);
     cr_assert_str_eq(err.text, want);
 }
 
@@ -141,12 +218,17 @@ Test(config, suggests_the_nearest_known_key)
 {
     expect_refused("\"slotz\":3", "slotz: unknown key; did you mean slots?");
     expect_refused("\"save_mem_intervall\":3", "save_mem_intervall: unknown key; did you mean save_mem_interval?");
-    expect_refused("\"elephant\":3", "elephant: unknown key");
+    expect_refused("\"Save-Mem-Interval\":3", "Save-Mem-Interval: unknown key; did you mean save_mem_interval?");
+    expect_refused("\"storage_interval\":3", "storage_interval: unknown key; did you mean save_storage_interval?");
+    expect_refused("\"save_directory\":\"/s\"", "save_directory: unknown key; did you mean save_dir?");
+    expect_refused("\"checkpoint_path\":\"/s\"",
+                   "checkpoint_path: unknown key; `tierckpt config` lists those there are");
+    expect_refused("\"elephant\":3", "elephant: unknown key; `tierckpt config` lists those there are");
 }
 
 Test(config, keeps_errors_on_one_line)
 {
-    expect_refused("\"two\\nlines\":1", "two?lines: unknown key");
+    expect_refused("\"two\\nlines\":1", "two?lines: unknown key; `tierckpt config` lists those there are");
     expect_refused("\"storage\":\"\\u001b[1m\"", "storage: \"?[1m\" is not one of: posix");
 }
 
@@ -172,7 +254,7 @@ Test(config, refuses_values_out_of_range)
 Test(config, refuses_a_timeout_that_heartbeats_cannot_meet)
 {
     expect_refused("\"heartbeat_ms\":500,\"peer_timeout_ms\":999",
-                   "peer_timeout_ms: 999 is less than twice heartbeat_ms (500)");
+                   "peer_timeout_ms: 999 is less than twice heartbeat_ms (500): raise it, or lower heartbeat_ms");
     loaded("{\"save_dir\":\"/s\",\"heartbeat_ms\":500,\"peer_timeout_ms\":1000}");
 }
 
@@ -293,7 +375,9 @@ Test(config, changes_only_changeable_fields)
     cr_assert_eq(c.max_ckpt_num, 20);
     cr_assert_eq(c.on_node_loss, ON_NODE_LOSS_END_TRAINERS);
     cr_assert_eq(config_change(&c, "slots", "2", &err), TCK_ERR_CONFIG);
-    cr_assert_str_eq(err.text, "slots: cannot be changed while running");
+    cr_assert_str_eq(err.text,
+                     "slots: cannot be changed while the job runs: change its configuration file and start the "
+                     "job again");
     cr_assert_eq(config_change(&c, "max_ckpt", "2", &err), TCK_ERR_CONFIG);
 }
 

@@ -61,6 +61,21 @@ Test(json, names_line_and_column_of_a_fault)
     expect_refused("{\n  \"a\": 1,\n  \"b\": }\n", "line 3, column 8");
 }
 
+Test(json, says_what_is_wrong_with_what_people_write)
+{
+    expect_refused("{\"a\":1,}", "line 1, column 8: there is a comma before the closing bracket");
+    expect_refused("{\"a\":1,\n\"b\":[2,]\n}", "line 2, column 8: there is a comma before the closing bracket");
+    expect_refused("{'a':1}", "line 1, column 2: texts stand in double quotes");
+    expect_refused("{a:1}", "line 1, column 2: a key stands in double quotes");
+    expect_refused("{\"a\":1 \"b\":2}", "column 8: a comma or a colon is missing before it");
+    expect_refused("{\"a\":True}", "column 6: JSON knows true, false and null");
+    expect_refused("{\"a\":1} // it", "column 9: JSON has no comments");
+    expect_refused("{\"a\":1, # it\n\"b\":2}", "column 9: JSON has no comments");
+    expect_refused("{\"a\":\"b}", "column 6: the text that begins there is not closed");
+    expect_refused("{\"a\":1", "column 7: the text ends before it is complete");
+    expect_refused("", "is empty");
+}
+
 Test(json, refuses_unfinished_texts_without_reading_past_them)
 {
     static const char whole[] = "{\"key\":[1,true,null,\"text\\u00e9\",{\"1\":1.5e3}],\"2\":-1}";

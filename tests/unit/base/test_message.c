@@ -44,7 +44,13 @@ static void release_restored(void *value)
     free(((struct msg_restored *)value)->shards);
 }
 
+static void release_claim(void *value)
+{
+    free(((struct msg_claim *)value)->agents);
+}
+
 CODEC(hello, NULL);
+CODEC(claim, release_claim);
 CODEC(welcome, NULL);
 CODEC(term, NULL);
 CODEC(world, release_world);
@@ -87,7 +93,11 @@ static struct msg_hello some_hello(void)
                           .pid = 4711,
                           .job = "train",
                           .returning = true,
-                          .term = 12};
+                          .term = 12,
+                          .run_id = "launcher",
+                          .takeover = true,
+                          .settings = "{}",
+                          .settings_len = 2};
     memset(m.proof, 0xa5, sizeof(m.proof));
     return m;
 }
@@ -101,6 +111,9 @@ Test(message, hello_comes_back)
     cr_assert_eq(back.world_size, 8);
     cr_assert_str_eq(back.job, "train");
     cr_assert(back.returning);
+    cr_assert_str_eq(back.run_id, "launcher");
+    cr_assert(back.takeover);
+    cr_assert_eq(back.settings_len, 2);
     cr_assert_eq(memcmp(back.proof, m.proof, MAC_BYTES), 0);
 }
 
@@ -154,12 +167,29 @@ Test(message, welcome_comes_back)
     cr_assert_eq(back.hello.term_seen, 5);
 }
 
+Test(message, claim_comes_back)
+{
+    struct claim_agent agents[] = {{"a", 1}, {"b", UINT64_MAX}};
+    const struct msg_claim m = {.seq = 8, .count = 2, .at_least = 4, .after = 3, .agents = agents};
+    struct msg_claim back;
+    codec_check(&claim_codec, &m);
+    PASS(claim, &m, &back);
+    cr_assert_eq(back.count, 2);
+    cr_assert_eq(back.at_least, 4);
+    cr_assert_eq(back.after, 3);
+    cr_assert_str_eq(back.agents[1].node, "b");
+    cr_assert_eq(back.agents[1].agent_id, UINT64_MAX);
+    free(back.agents);
+    strcpy(agents[0].node, "../x");
+    REFUSED(claim, &m);
+}
+
 Test(message, term_step_restore_detach_and_version_come_back)
 {
     const struct msg_term term = {.seq = 3, .term = 9};
     const struct msg_step step = {.seq = 4, .step = 1000};
     const struct msg_restore restore = {.seq = 5, .step = TCK_NEWEST, .may_lack = true, .failed = "no wire"};
-    const struct msg_detach detach = {.seq = 6, .job_done = true};
+    const struct msg_detach detach = {.seq = 6, .job_done = true, .last_failed = true};
     const struct msg_version version = {.seq = 7, .version = {2, 300}};
     codec_check(&term_codec, &term);
     codec_check(&step_codec, &step);

@@ -195,6 +195,49 @@ Test(pool, threads_work_at_the_same_time)
     cr_assert_eq(f.done, 2);
 }
 
+static void hang(void *ctx)
+{
+    struct fixture *f = ctx;
+
+    sem_post(&f->begun);
+    sem_wait(&f->go_on);
+}
+
+static void hung(void *ctx, bool canceled)
+{
+    (void)ctx;
+    (void)canceled;
+}
+
+Test(pool, goes_on_with_another_thread_while_one_hangs)
+{
+    struct fixture f;
+
+    setup(&f, 1);
+    cr_assert_eq(pool_submit(f.pool, hang, hung, &f), TCK_OK);
+    sem_wait(&f.begun);
+    cr_assert_eq(pool_submit(f.pool, work, done, &f), TCK_OK);
+    cr_assert(pool_grow(f.pool));
+    loop_run(f.loop);
+    cr_assert_eq(f.worked, 1);
+    sem_post(&f.go_on);
+    teardown(&f);
+}
+
+Test(pool, does_not_grow_without_end)
+{
+    struct fixture f;
+    int grown = 0;
+
+    setup(&f, 1);
+    while (grown < 1000 && pool_grow(f.pool)) {
+        grown++;
+    }
+    cr_assert_gt(grown, 0);
+    cr_assert_lt(grown, 100);
+    teardown(&f);
+}
+
 Test(pool, refuses_to_have_no_threads)
 {
     struct fixture f;

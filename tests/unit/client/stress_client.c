@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A plain program, so that it also runs under ThreadSanitizer: saves at every step with several copy threads while the
- * agent dies and comes back, and restores at the end. */
+ * agent dies and comes back, another thread gives the word on snapshots, and at the end terms are begun and left. */
 #include "fake_agent.h"
 #include "tierckpt.h"
 
@@ -11,12 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STEPS   300
-#define WEIGHTS (3u << 20)
+#define STEPS    300
+#define WEIGHTS  (3u << 20)
+#define RESTORES 20
 
 static struct fake_agent agent;
 static char runtime_dir[] = "/tmp/tck-stress-XXXXXX";
-static atomic_bool training = true;
+static atomic_bool training = true, wording = true;
 
 static void require(bool condition, const char *what)
 {
@@ -45,6 +46,19 @@ static void *kill_and_start(void *arg)
         fake_agent_stop(&agent);
         sleep_ms(5);
         fake_agent_start(&agent, runtime_dir, "job", "node");
+    }
+    return NULL;
+}
+
+/* As the thread does that compares version counters. */
+static void *give_words(void *arg)
+{
+    tck_client_t *client = arg;
+    while (atomic_load(&wording)) {
+        uint64_t step;
+        if (tck_await_copied(client, 1, &step) == TCK_OK) {
+            check(client, tck_confirm(client, step, NULL));
+        }
     }
     return NULL;
 }
@@ -82,7 +96,7 @@ static void save_for_sure(tck_client_t *client)
     for (uint64_t step = STEPS + 1; step < STEPS + 1000; step++) {
         check(client, tck_snapshot(client, step, TCK_SAVE_MEMORY));
         check(client, tck_fence(client));
-        if (tck_wait(client, step, TCK_STAGE_COPIED, 0) == TCK_OK) {
+        if (tck_wait(client, step, TCK_STAGE_COPIED, 1000) == TCK_OK) {
             return;
         }
         sleep_ms(10);
@@ -108,9 +122,15 @@ int main(void)
     train(client, weights, &counter);
     atomic_store(&training, false);
     pthread_join(thread, NULL);
-    save_for_sure(client);
-    memset(weights, 0xff, sizeof(weights));
-    check(client, tck_restore(client, TCK_NEWEST, NULL));
+    check(client, tck_set_confirm(client, 1));
+    require(pthread_create(&thread, NULL, give_words, client) == 0, "pthread_create");
+    for (int i = 0; i < RESTORES; i++) { /* each begins a term, for the one before has saved */
+        save_for_sure(client);
+        memset(weights, 0xff, sizeof(weights));
+        check(client, tck_restore(client, TCK_NEWEST, NULL));
+    }
+    atomic_store(&wording, false);
+    pthread_join(thread, NULL);
     require(counter == STEPS && weights[WEIGHTS - 1] == (uint8_t)STEPS, "restored something else");
     tck_detach(client, 1);
     fake_agent_free(&agent);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -291,6 +292,115 @@ Test(client, reads_a_moved_record_at_its_new_address)
     tck_detach(t.client, 0);
 }
 
+/* Each call of a forked child that a parent's client got into: the numbers of those that did not fail as they should.
+ */
+static uint32_t wrong_calls(struct trainer *t)
+{
+    tck_stats_t stats = {.struct_size = sizeof(stats)};
+    tck_health_t health = {.struct_size = sizeof(health)};
+    tck_version_t version;
+    uint64_t step = 0;
+    size_t size;
+    int flag;
+    uint8_t byte = 0;
+    const tck_status_t got[] = {tck_add_blob(t->client, "late", 8, NULL),
+                                tck_set_blob(t->client, "rng", &byte, 1),
+                                tck_get_blob(t->client, "rng", &byte, 1, &size),
+                                tck_set_address(t->client, t->weights_record, t->weights),
+                                tck_register(t->client),
+                                tck_save_due(t->client, 5, &flag),
+                                tck_save_if_needed(t->client, 5, &flag),
+                                tck_snapshot(t->client, 5, TCK_SAVE_MEMORY),
+                                tck_skip(t->client, 5, "no reason"),
+                                tck_set_stream(t->client, 0, NULL),
+                                tck_fence(t->client),
+                                tck_confirm(t->client, 5, NULL),
+                                tck_await_copied(t->client, PATIENCE_MS, &step),
+                                tck_wait(t->client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS),
+                                tck_save_last(t->client, 5, PATIENCE_MS),
+                                tck_query(t->client, &version),
+                                tck_restore(t->client, TCK_NEWEST, NULL),
+                                tck_stats(t->client, &stats),
+                                tck_health(t->client, &health)};
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < sizeof(got) / sizeof(got[0]); i++) {
+        wrong |= got[i] == TCK_ERR_INVAL ? 0 : 1u << i;
+    }
+    wrong |= strstr(tck_errmsg(t->client), "is a fork of process") != NULL ? 0 : 1u << 31;
+    tck_detach(t->client, 1);
+    return wrong;
+}
+
+/* At the moment of the fork the saver's thread copies, with locks that nobody in the child gives back. */
+Test(client, of_a_forked_child_is_refused_at_once_and_stays_the_parents, .timeout = 60)
+{
+    struct trainer t;
+    int ends[2];
+    uint32_t wrong = 1;
+    begin(&t);
+    save_heard(&t, 4);
+    atomic_store(&agent.mode, FAKE_HOLDS);
+    ok(&t, tck_snapshot(t.client, 5, TCK_SAVE_MEMORY));
+    cr_assert_eq(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        wrong = wrong_calls(&t);
+        _exit(write(ends[1], &wrong, sizeof(wrong)) == sizeof(wrong) ? 0 : 1);
+    }
+    cr_assert_eq(read(ends[0], &wrong, sizeof(wrong)), (ssize_t)sizeof(wrong));
+    cr_assert_eq(waitpid(child, NULL, 0), child);
+    cr_assert_eq(wrong, 0, "%x", wrong);
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    ok(&t, tck_fence(t.client));
+    ok(&t, tck_wait(t.client, 5, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    cr_assert_eq(atomic_load(&agent.detaches), 0);
+    tck_detach(t.client, 0);
+    cr_assert_eq(atomic_load(&agent.detaches), 1);
+}
+
+static int writing[2], going_on[2];
+
+static void hold_line(void *ctx, tck_log_level_t level, const char *text)
+{
+    char byte = 0;
+    (void)ctx, (void)level, (void)text;
+    if (write(writing[1], &byte, 1) != 1 || read(going_on[0], &byte, 1) != 1) {
+        abort();
+    }
+}
+
+static void *skip_a_step(void *arg)
+{
+    struct trainer *t = arg;
+    return (void *)(intptr_t)tck_skip(t->client, 5, "no reason");
+}
+
+/* At the moment of the fork another thread writes a line to the log. */
+Test(client, a_forked_child_may_attach_by_itself)
+{
+    struct trainer t;
+    pthread_t thread;
+    char byte = 0;
+    int status = 0;
+    begin(&t);
+    cr_assert_eq(pipe(writing) | pipe(going_on), 0);
+    tck_set_log(hold_line, NULL, TCK_LOG_WARN);
+    cr_assert_eq(pthread_create(&thread, NULL, skip_a_step, &t), 0);
+    cr_assert_eq(read(writing[0], &byte, 1), 1);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(PATIENCE_MS / 1000); /* which ends it if it waits for a lock */
+        tck_set_log(NULL, NULL, TCK_LOG_ERROR);
+        _exit(tck_next_log(&(tck_log_level_t){TCK_LOG_INFO}, &byte, 1));
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status), "killed by signal %d", WTERMSIG(status));
+    cr_assert_eq(write(going_on[1], &byte, 1), 1);
+    pthread_join(thread, NULL);
+    tck_set_log(NULL, NULL, TCK_LOG_ERROR);
+    tck_detach(t.client, 0);
+}
+
 Test(client, waits_for_a_stage)
 {
     struct trainer t;
@@ -300,6 +410,36 @@ Test(client, waits_for_a_stage)
     ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS));
     cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_DRAINED, 10), TCK_ERR_TIMEDOUT);
     cr_assert_eq(tck_wait(t.client, 5, TCK_STAGE_COPIED, 10), TCK_ERR_NOENT);
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_wait_for_a_skipped_step_ends_though_a_later_one_was_skipped_too)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.mode, FAKE_REFUSES);
+    save(&t, 4);
+    save(&t, 5);
+    cr_assert_eq(tck_wait(t.client, 5, TCK_STAGE_COPIED, PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "step 4 was skipped"), "%s", tck_errmsg(t.client));
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_wait_for_an_aborted_step_ends_though_a_later_one_was_aborted_too)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.aborts, true);
+    save(&t, 4);
+    save(&t, 5);
+    cr_assert_eq(tck_wait(t.client, 5, TCK_STAGE_COMMITTED, PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "step 4 was refused or aborted"), "%s", tck_errmsg(t.client));
+    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COPIED, 0));
+    atomic_store(&agent.aborts, false);
+    save(&t, 6);
+    ok(&t, tck_wait(t.client, 6, TCK_STAGE_COMMITTED, PATIENCE_MS));
     tck_detach(t.client, 0);
 }
 
@@ -439,17 +579,251 @@ Test(client, does_not_copy_into_slots_that_do_not_exist)
     tck_detach(t.client, 0);
 }
 
-Test(client, refuses_a_snapshot_while_one_is_copied)
+Test(client, a_snapshot_without_a_fence_waits_for_the_one_before)
+{
+    struct trainer t;
+    int started = 0;
+    atomic_store(&agent.interval, 1);
+    begin(&t);
+    for (uint64_t step = 1; step <= 20; step++) {
+        ok(&t, tck_save_if_needed(t.client, step, &started));
+        cr_assert_eq(started, 1);
+    }
+    ok(&t, tck_fence(t.client));
+    cr_assert_eq(stats_of(&t).saves_copied, 20);
+    tck_detach(t.client, 0);
+}
+
+static void count_line(void *ctx, tck_log_level_t level, const char *text)
+{
+    int *counts = ctx;
+    counts[level]++;
+    cr_assert_not_null(text);
+}
+
+Test(client, lines_go_to_the_function_that_was_set)
+{
+    struct trainer t;
+    int counts[TCK_LOG_DEBUG + 1] = {0};
+    tck_log_level_t level;
+    char text[1024];
+    tck_set_log(count_line, counts, TCK_LOG_INFO);
+    begin(&t);
+    save(&t, 8);
+    cr_assert_eq(tck_snapshot(t.client, 3, TCK_SAVE_MEMORY), TCK_ERR_INVAL);
+    cr_assert_eq(tck_snapshot(t.client, 4, TCK_SAVE_MEMORY), TCK_ERR_INVAL);
+    tck_detach(t.client, 0);
+    tck_set_log(NULL, NULL, TCK_LOG_INFO);
+    cr_assert_eq(counts[TCK_LOG_ERROR], 1);
+    cr_assert_geq(counts[TCK_LOG_INFO], 1, "it is attached");
+    cr_assert_eq(tck_next_log(&level, text, sizeof text), 0);
+}
+
+Test(client, lines_are_kept_until_they_are_taken)
+{
+    struct trainer t;
+    tck_log_level_t level = TCK_LOG_DEBUG;
+    char text[1024] = "";
+    begin(&t);
+    fake_agent_stop(&agent);
+    for (uint64_t step = 1; step <= 6; step++) {
+        save(&t, step);
+    }
+    int told = 0;
+    cr_assert_eq(tck_next_log(&level, text, sizeof text), 1);
+    cr_assert_eq(level, TCK_LOG_INFO);
+    cr_assert_not_null(strstr(text, "attached to job job, term 1, 1 rank on 1 node"), "%s", text);
+    while (tck_next_log(&level, text, sizeof text)) {
+        told += strstr(text, "saves are skipped") != NULL;
+    }
+    cr_assert(told >= 1 && told <= 2, "once for each cause, and not with each of six steps: %d", told);
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_record_is_not_moved_while_it_is_copied)
 {
     struct trainer t;
     begin(&t);
     atomic_store(&agent.mode, FAKE_HOLDS);
     ok(&t, tck_snapshot(t.client, 1, TCK_SAVE_MEMORY));
-    cr_assert_eq(tck_snapshot(t.client, 2, TCK_SAVE_MEMORY), TCK_ERR_BUSY);
     cr_assert_eq(tck_set_address(t.client, t.weights_record, t.weights), TCK_ERR_BUSY);
     atomic_store(&agent.mode, FAKE_GRANTS);
     ok(&t, tck_fence(t.client));
     tck_detach(t.client, 0);
+}
+
+Test(client, a_step_that_goes_back_is_refused_and_never_waited_for_in_vain)
+{
+    struct trainer t;
+    int started = 1;
+    atomic_store(&agent.interval, 1);
+    begin(&t);
+    save(&t, 8);
+    ok(&t, tck_save_if_needed(t.client, 3, &started));
+    cr_assert_eq(started, 0);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "step 3 comes after step 8"), "%s", tck_errmsg(t.client));
+    cr_assert_eq(tck_wait(t.client, 3, TCK_STAGE_COMMITTED, PATIENCE_MS), TCK_ERR_NOENT);
+    cr_assert_eq(tck_snapshot(t.client, 4, TCK_SAVE_MEMORY), TCK_ERR_INVAL);
+    cr_assert_eq(tck_wait(t.client, 3, TCK_STAGE_COMMITTED, PATIENCE_MS), TCK_ERR_NOENT, "of two that were refused");
+    cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS), TCK_ERR_NOENT);
+    ok(&t, tck_wait(t.client, 8, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    save(&t, 9);
+    ok(&t, tck_wait(t.client, 9, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    cr_assert_eq(stats_of(&t).saves_started, 2);
+    tck_detach(t.client, 0);
+}
+
+Test(client, the_same_step_is_saved_once)
+{
+    struct trainer t;
+    int started = 0;
+    atomic_store(&agent.interval, 1);
+    begin(&t);
+    ok(&t, tck_save_if_needed(t.client, 8, &started));
+    cr_assert_eq(started, 1);
+    ok(&t, tck_save_if_needed(t.client, 8, &started));
+    cr_assert_eq(started, 0);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "saved already"), "%s", tck_errmsg(t.client));
+    ok(&t, tck_snapshot(t.client, 8, TCK_SAVE_MEMORY));
+    ok(&t, tck_fence(t.client));
+    cr_assert_eq(stats_of(&t).saves_copied, 1);
+    tck_detach(t.client, 0);
+}
+
+/* The copy takes longer than the block time; the session that it needs is held here. */
+Test(client, a_step_that_is_asked_for_again_while_it_is_copied_is_not_skipped)
+{
+    struct trainer t;
+    begin(&t);
+    pthread_mutex_lock(&t.client->session.lock);
+    ok(&t, tck_snapshot(t.client, 8, TCK_SAVE_MEMORY));
+    cr_assert_eq(tck_snapshot(t.client, 8, TCK_SAVE_MEMORY), TCK_ERR_BUSY);
+    cr_assert_eq(tck_wait(t.client, 8, TCK_STAGE_COPIED, 0), TCK_ERR_TIMEDOUT, "%s", tck_errmsg(t.client));
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    t.client->saver.deadline_ms += PATIENCE_MS;
+    pthread_mutex_unlock(&t.client->session.lock);
+    ok(&t, tck_wait(t.client, 8, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_step_that_the_caller_skips_is_given_up_at_the_agent)
+{
+    struct trainer t;
+    begin(&t);
+    ok(&t, tck_skip(t.client, 5, "the loader's state cannot be taken"));
+    cr_assert_eq(tck_wait(t.client, 5, TCK_STAGE_COPIED, PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "the loader's state"), "%s", tck_errmsg(t.client));
+    for (int i = 0; i < PATIENCE_MS / 10 && atomic_load(&agent.abandons) == 0; i++) {
+        sleep_ms(10);
+    }
+    cr_assert_eq(agent.abandoned_step, 5);
+    cr_assert_eq(stats_of(&t).saves_copied, 0);
+    save(&t, 6);
+    cr_assert_eq(stats_of(&t).saves_copied, 1);
+    tck_detach(t.client, 0);
+}
+
+/* ---- snapshots that need a word ---- */
+
+static void begin_confirmed(struct trainer *t)
+{
+    begin(t);
+    fill(t, 7);
+    save_heard(t, 1);
+    ok(t, tck_set_confirm(t->client, 1));
+    fill(t, 50);
+    ok(t, tck_snapshot(t->client, 2, TCK_SAVE_MEMORY));
+}
+
+static void expect_restored(struct trainer *t, float value)
+{
+    fill(t, 100);
+    ok(t, tck_restore(t->client, TCK_NEWEST, NULL));
+    expect(t, value);
+}
+
+Test(client, a_snapshot_is_sealed_only_with_the_trainers_word)
+{
+    struct trainer t;
+    uint64_t step = 0;
+    begin_confirmed(&t);
+    ok(&t, tck_await_copied(t.client, PATIENCE_MS, &step));
+    cr_assert_eq(step, 2);
+    ok(&t, tck_fence(t.client));
+    cr_assert_eq(tck_wait(t.client, 2, TCK_STAGE_COPIED, 0), TCK_ERR_TIMEDOUT);
+    ok(&t, tck_confirm(t.client, 2, NULL));
+    ok(&t, tck_wait(t.client, 2, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    cr_assert_eq(tck_await_copied(t.client, 0, &step), TCK_ERR_NOENT);
+    expect_restored(&t, 50);
+    tck_detach(t.client, 1);
+}
+
+Test(client, a_snapshot_whose_records_changed_is_given_up_and_says_why)
+{
+    struct trainer t;
+    begin_confirmed(&t);
+    ok(&t, tck_fence(t.client));
+    ok(&t, tck_confirm(t.client, 2, "weights was written to"));
+    ok(&t, tck_confirm(t.client, 2, NULL)); /* too late */
+    cr_assert_eq(tck_wait(t.client, 2, TCK_STAGE_COMMITTED, PATIENCE_MS), TCK_ERR_CANCELED);
+    cr_assert_neq(strstr(tck_errmsg(t.client), "weights was written to"), NULL, "%s", tck_errmsg(t.client));
+    cr_assert_eq(stats_of(&t).saves_skipped, 1);
+    expect_restored(&t, 7);
+    tck_detach(t.client, 1);
+}
+
+Test(client, a_snapshot_without_a_word_is_given_up_when_something_else_begins)
+{
+    struct trainer t;
+    begin_confirmed(&t);
+    expect_restored(&t, 7);
+    cr_assert_eq(stats_of(&t).saves_skipped, 1);
+    tck_detach(t.client, 1);
+}
+
+Test(client, a_snapshot_without_a_word_is_not_what_a_successor_restores)
+{
+    struct trainer first, second;
+    uint64_t step = 0;
+    begin_confirmed(&first);
+    ok(&first, tck_await_copied(first.client, PATIENCE_MS, &step));
+    tck_detach(first.client, 0);
+    begin(&second);
+    expect_restored(&second, 7);
+    tck_detach(second.client, 1);
+}
+
+Test(client, a_word_may_come_before_the_copy_is_done)
+{
+    struct trainer t;
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    begin(&t);
+    ok(&t, tck_set_confirm(t.client, 1));
+    atomic_store(&agent.mode, FAKE_HOLDS);
+    ok(&t, tck_snapshot(t.client, 2, TCK_SAVE_MEMORY));
+    ok(&t, tck_confirm(t.client, 2, NULL));
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    ok(&t, tck_wait(t.client, 2, TCK_STAGE_COMMITTED, PATIENCE_MS));
+    tck_detach(t.client, 1);
+}
+
+/* As when the thread that compares had its turn late: the next snapshot was begun, and is still being copied. */
+Test(client, a_word_that_comes_late_is_not_for_the_next_snapshot)
+{
+    struct trainer t;
+    uint64_t step = 0;
+    begin_confirmed(&t);
+    ok(&t, tck_await_copied(t.client, PATIENCE_MS, &step));
+    ok(&t, tck_confirm(t.client, step, NULL));
+    atomic_store(&agent.mode, FAKE_HOLDS);
+    ok(&t, tck_snapshot(t.client, 3, TCK_SAVE_MEMORY));
+    ok(&t, tck_confirm(t.client, step, NULL));
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    ok(&t, tck_await_copied(t.client, PATIENCE_MS, &step));
+    cr_assert_eq(step, 3);
+    ok(&t, tck_confirm(t.client, step, "weights was written to"));
+    expect_restored(&t, 50);
+    tck_detach(t.client, 1);
 }
 
 static bool copies_again(struct trainer *t, uint64_t step)
@@ -633,15 +1007,56 @@ Test(client, what_went_bad_is_restored_in_another_term_from_another_copy)
 
 /* ---- arguments ---- */
 
+/* Refuses, if `ctx` is no text, and else notes what the blob had when it was asked. */
+static int look_at_blob(void *ctx, char *why_not, size_t cap)
+{
+    struct trainer *t = ctx;
+    char rng[100] = "";
+    size_t size = 0;
+
+    ok(t, tck_get_blob(t->client, "rng", rng, sizeof(rng), &size));
+    expect(t, 100);
+    snprintf(why_not, cap, "the blob says %s", rng);
+    return strcmp(rng, "good") != 0;
+}
+
+Test(client, a_restore_asks_the_trainer_before_it_changes_anything)
+{
+    struct trainer t;
+    const char *const blobs[] = {"good", "bad"};
+    begin(&t);
+    ok(&t, tck_set_check(t.client, look_at_blob, &t));
+    for (uint64_t i = 0; i < 2; i++) {
+        fill(&t, 7);
+        ok(&t, tck_set_blob(t.client, "rng", blobs[i], strlen(blobs[i])));
+        save_heard(&t, i + 1);
+        fill(&t, 100);
+        if (i == 0) {
+            ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+            expect(&t, 7);
+        }
+    }
+    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_LAYOUT);
+    cr_assert_neq(strstr(tck_errmsg(t.client), "the blob says bad"), NULL, "%s", tck_errmsg(t.client));
+    expect(&t, 100);
+    tck_detach(t.client, 1);
+}
+
 Test(client, refuses_calls_in_the_wrong_order)
 {
     struct trainer t;
+    cr_assert_eq(tck_register(NULL), TCK_ERR_INVAL);
+    cr_assert_neq(strstr(tck_errmsg(NULL), "tck_register was called in the wrong order: there is no client"), NULL);
+    cr_assert_eq(tck_fence(NULL), TCK_ERR_INVAL);
+    cr_assert_eq(tck_confirm(NULL, 1, NULL), TCK_ERR_INVAL);
     attach(&t);
     cr_assert_eq(tck_snapshot(t.client, 1, TCK_SAVE_MEMORY), TCK_ERR_INVAL);
+    cr_assert_neq(strstr(tck_errmsg(t.client), "call tck_register first"), NULL, "%s", tck_errmsg(t.client));
     cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_INVAL);
     add_records(&t, NULL);
     ok(&t, tck_register(t.client));
     cr_assert_eq(tck_register(t.client), TCK_ERR_INVAL);
+    cr_assert_neq(strstr(tck_errmsg(t.client), "was called already"), NULL, "%s", tck_errmsg(t.client));
     cr_assert_eq(tck_add_blob(t.client, "late", 1, NULL), TCK_ERR_INVAL);
     cr_assert_eq(tck_snapshot(t.client, 0, TCK_SAVE_MEMORY), TCK_ERR_INVAL);
     cr_assert_eq(tck_snapshot(t.client, TCK_NEWEST, TCK_SAVE_MEMORY), TCK_ERR_INVAL);

@@ -459,6 +459,15 @@ Test(coordinator, the_next_commit_is_drained_in_place_of_a_storage_version_refus
     cr_assert(version_is(decision()->drain, v(8)));
 }
 
+Test(coordinator, a_committed_version_that_is_begun_once_more_for_storage_is_drained)
+{
+    all_ready(7, false);
+    step((struct event){.type = EVENT_BEGIN, .version = v(7)});
+    cr_assert(version_none(decision()->drain));
+    step((struct event){.type = EVENT_BEGIN, .version = v(7), .to_storage = true});
+    cr_assert(version_is(decision()->drain, v(7)));
+}
+
 Test(coordinator, a_commit_is_drained_for_the_open_storage_version_that_it_ends)
 {
     ready(0, 7, true);

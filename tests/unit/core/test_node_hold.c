@@ -198,6 +198,14 @@ Test(node_hold, never_fetches_over_the_newest_known_commit)
     cr_assert_eq(state_of(&m, HELD_SHARD, old(2)), SLOT_FREE);
 }
 
+Test(node_hold, fetches_over_the_fallback_last)
+{
+    found_old(1, 2);
+    machine_step(&m, (struct event){.type = EVENT_FETCH, .shard = HELD_SHARD, .version = old(3), .fallback = old(1)});
+    cr_assert_eq(state_of(&m, HELD_SHARD, old(1)), SLOT_VERIFIED);
+    cr_assert_eq(state_of(&m, HELD_SHARD, old(2)), SLOT_FREE);
+}
+
 Test(node_hold, never_fetches_over_a_pinned_slot)
 {
     found_old(3, 4);
@@ -205,6 +213,16 @@ Test(node_hold, never_fetches_over_a_pinned_slot)
     fetch(HELD_SHARD, old(2));
     cr_assert_eq(state_of(&m, HELD_SHARD, old(4)), SLOT_VERIFIED);
     cr_assert_eq(state_of(&m, HELD_SHARD, old(3)), SLOT_FREE);
+}
+
+/* What a frozen trainer has of a version is not a copy on its way: another slot receives it. */
+Test(node_hold, fetches_the_version_of_a_quarantined_slot_into_another_one)
+{
+    m.found[4] = (struct slot){.shard = 2, .state = SLOT_QUARANTINED, .version = old(3)};
+    machine_start(&m);
+    fetch(HELD_SHARD, old(3));
+    cr_assert_eq(action_of(&m, ACTION_FETCH_SLOT)->slot, 5);
+    cr_assert_eq(node_slot(m.node, 4)->state, SLOT_QUARANTINED);
 }
 
 Test(node_hold, never_fetches_over_a_version_of_its_own_term)

@@ -100,6 +100,15 @@ Test(node_resume, discards_what_a_returning_trainer_has_given_up)
     cr_assert(version_is(action_of(&m, ACTION_SEND_REFUSED)->version, v(7)));
 }
 
+Test(node_resume, keeps_the_quarantine_of_the_agent_before_it)
+{
+    found(0, SLOT_QUARANTINED, v(7));
+    machine_start(&m);
+    cr_assert_eq(node_slot(m.node, 0)->state, SLOT_QUARANTINED);
+    begin(&m, 0, 8);
+    cr_assert_eq(slot_of(&m, OWN_SHARD, v(8)), 1);
+}
+
 Test(node_resume, refuses_what_was_sealed_and_is_gone)
 {
     found(0, SLOT_SEALED, v(7));

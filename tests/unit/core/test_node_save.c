@@ -240,14 +240,54 @@ Test(node_save, stays_ready_when_a_holder_is_lost_after_its_acknowledgement)
     cr_assert_null(action_of(&m, ACTION_SEND_REFUSED));
 }
 
-Test(node_save, frees_the_slots_of_a_lost_trainer_and_refuses_its_version)
+static void writer_gone(uint32_t slot, struct version version)
+{
+    machine_step(&m, (struct event){.type = EVENT_WRITER_GONE, .slot = slot, .version = version});
+}
+
+Test(node_save, quarantines_the_slots_of_a_lost_trainer_and_refuses_its_version)
 {
     begin(&m, 0, 7);
     begin(&m, 1, 7);
+    uint32_t slot = slot_of(&m, OWN_SHARD, v(7));
     machine_step(&m, (struct event){.type = EVENT_RANK_LOST, .rank = 0});
-    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FREE);
+    cr_assert_eq(node_slot(m.node, slot)->state, SLOT_QUARANTINED, "its process may only be frozen");
+    cr_assert_eq(slot_of(&m, OWN_SHARD, v(7)), NONE32, "nothing of the version is here");
     cr_assert_eq(state_of(&m, OTHER_OWN_SHARD, v(7)), SLOT_FILLING, "the other trainer still writes");
     cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_RANK_LOST);
+}
+
+Test(node_save, gives_a_quarantined_slot_to_nobody_before_its_writer_is_gone)
+{
+    begin(&m, 0, 7);
+    uint32_t slot = slot_of(&m, OWN_SHARD, v(7));
+    machine_step(&m, (struct event){.type = EVENT_RANK_LOST, .rank = 0});
+    begin(&m, 0, 8);
+    cr_assert_neq(slot_of(&m, OWN_SHARD, v(8)), slot);
+    decide(&m, (struct decision){.seq = 1, .horizon = 9, .open_count = 1, .open = {8}});
+    cr_assert_eq(node_slot(m.node, slot)->state, SLOT_QUARANTINED, "its version is over, its writer is not");
+    writer_gone(slot, v(8));
+    cr_assert_eq(node_slot(m.node, slot)->state, SLOT_QUARANTINED, "that is about another filling");
+    writer_gone(slot, v(7));
+    cr_assert_eq(node_slot(m.node, slot)->state, SLOT_FREE);
+    cr_assert_not_null(action_of(&m, ACTION_WRITE_HEADER));
+    writer_gone(slot, VERSION_NONE);
+    cr_assert_eq(m.out.count, 0, "said twice");
+}
+
+Test(node_save, names_quarantine_as_the_reason_when_nothing_else_takes_up_the_slots)
+{
+    for (uint64_t step = 1; step <= 2; step++) {
+        begin(&m, 0, step);
+        machine_step(&m, (struct event){.type = EVENT_RANK_LOST, .rank = 0});
+    }
+    begin(&m, 0, 7);
+    begin(&m, 0, 8);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_NO_SLOT, "step 7 is undecided and has the third");
+    machine_step(&m, (struct event){.type = EVENT_RANK_LOST, .rank = 0});
+    begin(&m, 0, 9);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_QUARANTINED);
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_QUARANTINED);
 }
 
 Test(node_save, keeps_what_a_lost_trainer_had_sealed)

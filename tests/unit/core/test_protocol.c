@@ -157,7 +157,7 @@ Test(protocol, truncated_decision_does_not_decode)
 
 Test(protocol, every_refusal_has_a_text)
 {
-    for (int r = REFUSAL_NO_SLOT; r <= REFUSAL_HELD_BACK; r++) {
+    for (int r = REFUSAL_NO_SLOT; r <= REFUSAL_QUARANTINED; r++) {
         cr_assert_str_neq(refusal_text((enum refusal)r), refusal_text(REFUSAL_NONE));
     }
 }
@@ -186,9 +186,21 @@ Test(slot, unfinished_is_found_filling_in_its_own_term_only)
     struct version now = {5, 7}, before = {4, 7}, other = {5, 6};
     cr_assert_eq(slot_found(SLOT_FILLING, now, VERSION_NONE, 5), SLOT_FILLING);
     cr_assert_eq(slot_found(SLOT_FILLING, now, other, 5), SLOT_FILLING, "the seal is of another version");
-    cr_assert_eq(slot_found(SLOT_FILLING, before, VERSION_NONE, 5), SLOT_FREE);
+    cr_assert_eq(slot_found(SLOT_FILLING, before, VERSION_NONE, 5), SLOT_QUARANTINED, "its trainer may be frozen");
     cr_assert_eq(slot_found(SLOT_RECEIVING, now, now, 5), SLOT_FREE);
     cr_assert_eq(slot_found(SLOT_FREE, now, now, 5), SLOT_FREE);
+}
+
+Test(slot, stays_in_quarantine_until_its_writer_is_gone)
+{
+    struct version before = {4, 7};
+    cr_assert_eq(slot_found(SLOT_QUARANTINED, before, VERSION_NONE, 5), SLOT_QUARANTINED);
+    cr_assert_eq(slot_found(SLOT_QUARANTINED, before, before, 5), SLOT_QUARANTINED, "nobody waits for that version");
+    cr_assert(slot_may_become(SLOT_FILLING, SLOT_QUARANTINED));
+    cr_assert(slot_may_become(SLOT_QUARANTINED, SLOT_FREE));
+    cr_assert_not(slot_may_become(SLOT_QUARANTINED, SLOT_FILLING));
+    cr_assert_not(slot_may_become(SLOT_QUARANTINED, SLOT_RECEIVING));
+    cr_assert_not(slot_may_become(SLOT_QUARANTINED, SLOT_SEALED));
 }
 
 Test(slot, every_state_has_a_name)

@@ -466,6 +466,44 @@ Test(published, the_newest_is_the_one_of_the_highest_term_and_step)
     assert_text(tck_published_errmsg(NULL), "has published no step 41");
 }
 
+static tck_status_t open_below(const char *save_dir, const char *load_dir)
+{
+    char json[1024];
+    snprintf(json, sizeof(json), "{\"job\":\"job\",\"save_dir\":\"%s\",\"load_dir\":\"%s\"}", save_dir, load_dir);
+    tck_open_params_t params = {.struct_size = sizeof(params), .config_json = json, .step = TCK_NEWEST};
+    return tck_open_published(&params, &published);
+}
+
+Test(published, a_directory_that_does_not_exist_is_no_empty_one)
+{
+    char text[512];
+    cr_assert_eq(mkdir(below("empty"), 0700), 0);
+    cr_assert_eq(open_below(below("empty"), ""), TCK_ERR_NOENT);
+    snprintf(text, sizeof(text), "job job has published nothing in %s", below("empty"));
+    assert_text(tck_published_errmsg(NULL), text);
+
+    cr_assert_eq(open_below(below("mistyped"), ""), TCK_ERR_IO);
+    snprintf(text, sizeof(text), "save_dir %s does not exist", below("mistyped"));
+    assert_text(tck_published_errmsg(NULL), text);
+    cr_assert_eq(open_below(below("away/mount"), ""), TCK_ERR_IO);
+    snprintf(text, sizeof(text), "as %s is not there", below("away"));
+    assert_text(tck_published_errmsg(NULL), text);
+    cr_assert_eq(open_below(below("empty"), below("mistyped")), TCK_ERR_IO);
+    snprintf(text, sizeof(text), "load_dir %s does not exist", below("mistyped"));
+    assert_text(tck_published_errmsg(NULL), text);
+}
+
+Test(published, a_directory_that_cannot_be_opened_is_no_empty_one)
+{
+    char text[512];
+    int fd = open(below("file"), O_WRONLY | O_CREAT, 0600);
+    cr_assert_geq(fd, 0);
+    close(fd);
+    cr_assert_eq(open_below(below("file"), ""), TCK_ERR_IO, "%s", tck_published_errmsg(NULL));
+    snprintf(text, sizeof(text), "save_dir %s cannot be opened: Not a directory", below("file"));
+    assert_text(tck_published_errmsg(NULL), text);
+}
+
 Test(published, one_that_is_not_whole_is_passed_over_and_said)
 {
     publish(root, 1, 30);

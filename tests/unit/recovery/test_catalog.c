@@ -184,7 +184,8 @@ Test(catalog, remembers_the_last_agent_of_each_node)
 {
     struct place p;
     struct error err;
-    struct node_info node = {.name = "node1", .domain = "rack", .address = "10.0.0.1:1", .agent_id = 1}, *nodes;
+    struct node_info node = {.name = "node1", .domain = "rack", .address = "10.0.0.1:1", .agent_id = 1};
+    struct known_node *nodes;
     size_t count;
     place_init(&p);
     cr_assert(eq(int, catalog_remember_node(p.catalog, &node, 1, &err), TCK_OK));
@@ -194,9 +195,10 @@ Test(catalog, remembers_the_last_agent_of_each_node)
     cr_assert(eq(int, catalog_remember_node(p.catalog, &node, 2, &err), TCK_OK));
     cr_assert(eq(int, catalog_nodes(p.catalog, &nodes, &count, &err), TCK_OK));
     cr_assert(eq(sz, count, 2));
-    cr_assert_str_eq(nodes[0].name, "node1");
-    cr_assert(eq(u64, nodes[0].agent_id, 2));
-    cr_assert_str_eq(nodes[0].address, "10.0.0.1:1");
+    cr_assert_str_eq(nodes[0].node.name, "node1");
+    cr_assert(eq(u64, nodes[0].node.agent_id, 2));
+    cr_assert_str_eq(nodes[0].node.address, "10.0.0.1:1");
+    cr_assert(eq(u64, nodes[0].term, 2));
     free(nodes);
     place_free(&p);
 }

@@ -40,7 +40,8 @@ static void scene_plan(struct scene *s)
     s->input.placement = &s->placement;
     s->input.inventories = s->inventories;
     s->input.inventory_count = s->input.inventory_count > 0 ? s->input.inventory_count : s->world.node_count;
-    s->input.stored = s->stored;
+    s->input.storage.stored = s->stored;
+    s->input.storage.complete = s->input.storage.why == NULL;
     s->input.step = s->input.step > 0 ? s->input.step : TCK_NEWEST;
     cr_assert(eq(int, plan_build(&s->input, &s->plan, &err), TCK_OK), "%s", err.text);
 }
@@ -76,7 +77,7 @@ static void store(struct scene *s, struct version version, uint32_t first_shard,
     for (uint32_t i = 0; i < s->world.shard_count; i++) {
         s->stored_shards[i] = s->world.shards[i].id;
     }
-    s->stored[s->input.stored_count++] = (struct stored_version){
+    s->stored[s->input.storage.stored_count++] = (struct stored_version){
         .version = version, .layout = s->world.layout, .shard_count = count, .shards = s->stored_shards + first_shard};
 }
 
@@ -351,7 +352,7 @@ Test(plan, takes_a_newer_version_of_another_layout_from_storage)
     struct hash128 shards[1] = {{1, 2}};
     s.stored[0] = (struct stored_version){.version = V(3, 120), .layout = {9, 9}, .shard_count = 1, .shards = shards};
     hold_everywhere(&s, V(3, 100));
-    s.input.stored_count = 1;
+    s.input.storage.stored_count = 1;
     scene_plan(&s);
     cr_assert(version_none(s.plan.version) && version_is(s.plan.reshard, V(3, 120)));
     cr_assert(not(s.plan.nothing_saved));
@@ -426,6 +427,7 @@ Test(plan, calls_bad_copies_a_loss_not_a_fresh_start)
     scene_plan(&s);
     cr_assert(version_none(s.plan.version));
     cr_assert(not(s.plan.nothing_saved));
+    cr_assert(strstr(s.plan.reason, "its file on storage is damaged") != NULL, "%s", s.plan.reason);
     scene_free(&s);
 }
 
@@ -453,7 +455,7 @@ Test(plan, passes_over_only_the_given_up_version)
     scene_init(&s, 2);
     hold_everywhere(&s, V(3, 120));
     hold_everywhere(&s, V(3, 100));
-    s.input.give_up = V(3, 120);
+    s.input.storage.give_up = V(3, 120);
     scene_plan(&s);
     assert_version(&s, V(3, 100));
     cr_assert(s.plan.passed[0].poisoned);
@@ -468,7 +470,7 @@ Test(plan, takes_the_given_up_version_if_its_step_is_asked_for)
     struct scene s;
     scene_init(&s, 2);
     hold_everywhere(&s, V(3, 120));
-    s.input.give_up = V(3, 120);
+    s.input.storage.give_up = V(3, 120);
     s.input.step = 120;
     scene_plan(&s);
     assert_version(&s, V(3, 120));
@@ -589,7 +591,7 @@ static struct version oracle(const struct scene *s, uint32_t dead, const struct 
                            (version_is(h->version, versions[v]) && hash128_is(h->shard, s->world.shards[shard].id));
                 }
             }
-            for (uint32_t i = 0; i < s->input.stored_count; i++) {
+            for (uint32_t i = 0; i < s->input.storage.stored_count; i++) {
                 here = here || version_is(s->stored[i].version, versions[v]);
             }
             found += here;
@@ -605,7 +607,7 @@ static struct version oracle(const struct scene *s, uint32_t dead, const struct 
 static bool action_is_true(const struct scene *s, const struct plan_action *action)
 {
     if (action->source == SOURCE_STORAGE) {
-        return s->input.stored_count > 0 && version_is(s->stored[0].version, s->plan.version);
+        return s->input.storage.stored_count > 0 && version_is(s->stored[0].version, s->plan.version);
     }
     const struct inventory *inventory = &s->input.inventories[action->inventory];
     bool local = strcmp(inventory->node.name, s->world.nodes[action->node].name) == 0;
@@ -717,6 +719,7 @@ Test(plan, handles_sixteen_thousand_nodes)
     forget(&inventories[77]);
     struct plan_input input = {.world = &w, .placement = &p, .inventory_count = w.node_count, .step = TCK_NEWEST};
     input.inventories = inventories;
+    input.storage.complete = true;
     cr_assert(eq(int, plan_build(&input, &plan, &err), TCK_OK));
     cr_assert(version_is(plan.version, V(1, 3)), "%s", plan.reason);
     cr_assert(eq(u64, plan.bytes_by_source[SOURCE_PEER], 3 * 4096), "what the lost node owned");
@@ -728,4 +731,282 @@ Test(plan, handles_sixteen_thousand_nodes)
     plan_free(&plan);
     placement_free(&p);
     world_free(&w);
+}
+
+/* ---- what storage does not give -------------------------------------------------------------------------------- */
+
+static void unfit(struct scene *s, struct version version, enum standing standing, const char *why)
+{
+    static struct unfit_version list[4]; /* each test is a process */
+    list[s->input.storage.unfit_count++] = (struct unfit_version){version, standing, why};
+    s->input.storage.unfit = list;
+}
+
+static void expect_blocked(const struct scene *s, enum plan_block block, const char *text)
+{
+    cr_assert(version_none(s->plan.version) && version_none(s->plan.reshard), "%s", s->plan.reason);
+    cr_assert(eq(int, s->plan.blocked, block), "%s", s->plan.reason);
+    cr_assert(not(s->plan.nothing_saved));
+    cr_assert(strstr(s->plan.reason, text) != NULL, "%s", s->plan.reason);
+}
+
+static void expect_loss(const struct scene *s, const char *text)
+{
+    cr_assert(version_none(s->plan.version) && s->plan.blocked == BLOCK_NONE, "%s", s->plan.reason);
+    cr_assert(not(s->plan.nothing_saved));
+    cr_assert(strstr(s->plan.reason, text) != NULL, "%s", s->plan.reason);
+    cr_assert(strstr(s->plan.reason, "tierckpt forget") != NULL, "%s", s->plan.reason);
+}
+
+Test(plan, the_only_version_being_damaged_is_a_loss)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    unfit(&s, V(1, 3), STANDING_DAMAGED, "shard-1: has 3 bytes");
+    scene_plan(&s);
+    expect_loss(&s, "version 1.3 is damaged on storage: shard-1: has 3 bytes");
+    scene_free(&s);
+}
+
+Test(plan, an_older_version_in_place_of_a_damaged_one_is_said)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(2, 50), 0, 2);
+    unfit(&s, V(2, 60), STANDING_DAMAGED, "no manifest");
+    scene_plan(&s);
+    assert_version(&s, V(2, 50));
+    cr_assert(strstr(s.plan.passed_text, "version 2.60 is damaged on storage: no manifest") != NULL);
+    scene_free(&s);
+}
+
+Test(plan, no_older_version_is_taken_in_place_of_one_that_cannot_be_read)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(2, 50), 0, 2);
+    unfit(&s, V(2, 60), STANDING_UNREADABLE, "manifest.json: Input/output error");
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "version 2.60 cannot be read now: manifest.json: Input/output error");
+    scene_free(&s);
+}
+
+Test(plan, nor_in_place_of_one_of_another_format)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(2, 50), 0, 2);
+    unfit(&s, V(2, 60), STANDING_FOREIGN, "format 2");
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_FOREIGN, "version 2.60 cannot be read by this build: format 2");
+    scene_free(&s);
+}
+
+Test(plan, what_cannot_be_read_and_is_older_is_in_nobodys_way)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 70));
+    unfit(&s, V(3, 70), STANDING_UNREADABLE, "manifest.json: Input/output error");
+    unfit(&s, V(2, 60), STANDING_UNREADABLE, "manifest.json: Input/output error");
+    scene_plan(&s);
+    assert_version(&s, V(3, 70));
+    cr_assert(s.plan.passed_text[0] == 0);
+    scene_free(&s);
+}
+
+Test(plan, the_step_that_was_asked_for_is_not_in_the_way_of_another_unread_one)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(2, 50), 0, 2);
+    unfit(&s, V(2, 60), STANDING_UNREADABLE, "manifest.json: Input/output error");
+    s.input.step = 50;
+    scene_plan(&s);
+    assert_version(&s, V(2, 50));
+    scene_free(&s);
+}
+
+/* The world of these tests is of term 7. */
+Test(plan, memory_of_the_term_before_needs_no_storage)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(6, 70));
+    s.input.storage.why = "list the directory: Input/output error";
+    scene_plan(&s);
+    assert_version(&s, V(6, 70));
+    scene_free(&s);
+}
+
+Test(plan, memory_of_an_older_term_needs_storage_to_be_the_newest)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(5, 70));
+    s.input.storage.why = "list the directory: Input/output error";
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "list the directory: Input/output error");
+    scene_free(&s);
+}
+
+/* Its commit is known, and its copies in memory are lost. */
+Test(plan, a_newer_commit_may_be_on_storage_that_cannot_be_listed)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(6, 70));
+    s.inventories[1].watermark = V(6, 80);
+    s.input.storage.why = "list the directory: Input/output error";
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "list the directory: Input/output error");
+    scene_free(&s);
+}
+
+Test(plan, what_a_newer_commit_lacks_may_be_on_storage_that_cannot_be_listed)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(6, 70));
+    fixture_hold(&s.inventories[0], &s.world, 0, V(6, 80));
+    for (uint32_t i = 0; i < s.inventories[0].count; i++) {
+        s.inventories[0].holdings[i].committed = true;
+    }
+    s.input.storage.why = "list the directory: Input/output error";
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "list the directory: Input/output error");
+    scene_free(&s);
+}
+
+Test(plan, a_base_that_was_chosen_before_needs_no_storage)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(5, 70));
+    s.input.storage.why = "list the directory: Input/output error";
+    s.input.only = V(5, 70);
+    scene_plan(&s);
+    assert_version(&s, V(5, 70));
+    scene_free(&s);
+}
+
+Test(plan, storage_that_cannot_be_listed_is_no_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    s.input.storage.why = "list the directory: Input/output error";
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "list the directory: Input/output error");
+    scene_free(&s);
+}
+
+Test(plan, a_noted_commit_is_no_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    s.input.storage.noted = V(4, 0);
+    scene_plan(&s);
+    expect_loss(&s, "term 4 has committed a version, and no copy of it was found");
+    scene_free(&s);
+}
+
+Test(plan, a_watermark_without_any_copy_is_no_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    s.inventories[1].watermark = V(4, 12);
+    scene_plan(&s);
+    expect_loss(&s, "version 4.12 was committed, and no copy of it was found");
+    scene_free(&s);
+}
+
+Test(plan, a_note_that_cannot_be_read_now_is_no_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    s.input.storage.unsure = "term.3: Input/output error";
+    s.input.storage.unsure_passes = true;
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "term.3: Input/output error");
+    scene_free(&s);
+}
+
+Test(plan, a_damaged_note_is_no_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    s.input.storage.unsure = "term.3: malformed";
+    scene_plan(&s);
+    expect_loss(&s, "term.3: malformed");
+    scene_free(&s);
+}
+
+Test(plan, an_older_version_than_a_noted_commit_is_said)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(2, 50), 0, 2);
+    s.input.storage.noted = V(4, 0);
+    scene_plan(&s);
+    assert_version(&s, V(2, 50));
+    cr_assert(strstr(s.plan.passed_text, "term 4 has committed") != NULL, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
+Test(plan, a_version_of_the_term_that_noted_a_commit_passes_nothing_over)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(4, 50), 0, 2);
+    s.input.storage.noted = V(4, 0);
+    scene_plan(&s);
+    assert_version(&s, V(4, 50));
+    cr_assert(eq(u32, s.plan.passed_count, 0));
+    scene_free(&s);
+}
+
+/* A save that was under way when the job ended: nobody was told that it is safe. */
+Test(plan, what_was_never_committed_is_passed_over_without_a_word)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 120));
+    for (uint32_t i = 0; i < s.inventories[0].count; i++) {
+        struct holding *h = &s.inventories[0].holdings[i];
+        h->committed = h->version.step == 110;
+    }
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(s.plan.passed_text[0] == 0, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
+Test(plan, nothing_that_was_forgotten_counts)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    s.inventories[0].watermark = V(3, 110);
+    s.input.storage.noted = V(3, 0);
+    unfit(&s, V(3, 60), STANDING_DAMAGED, "no manifest");
+    s.input.storage.forgotten = 3;
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    cr_assert(s.plan.nothing_saved, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, a_loss_says_what_storage_has_of_it)
+{
+    struct scene s;
+    scene_init(&s, 1);
+    s.input.storage.noted = V(2, 35);
+    unfit(&s, V(2, 30), STANDING_DAMAGED, "manifest.json ends at byte 599 of 601");
+    scene_plan(&s);
+    cr_assert(version_none(s.plan.version));
+    cr_assert(strstr(s.plan.reason, "version 2.35 was committed") != NULL, "%s", s.plan.reason);
+    cr_assert(strstr(s.plan.reason, "version 2.30 is damaged on storage: manifest.json ends at byte 599") != NULL, "%s",
+              s.plan.reason);
+    scene_free(&s);
 }

@@ -36,7 +36,7 @@ static void course_init(struct course *c)
     *c = (struct course){.world = fixture_world(NODES, 1, 1)};
     fixture_add_private_shards(&c->world, 4096);
     cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
-    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, false};
+    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, false, 0, 0};
     cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
     recovery_begin(c->recovery, TCK_NEWEST, 0);
 }
@@ -80,7 +80,7 @@ static void answer(struct course *c, uint32_t node, struct version watermark, co
 
 static void list_nothing(struct course *c)
 {
-    recovery_stored(c->recovery, NULL, 0, VERSION_NONE, 0);
+    recovery_stored(c->recovery, &(struct storage_view){.complete = true}, 0);
 }
 
 static void list_stored(struct course *c, struct version version)
@@ -89,7 +89,7 @@ static void list_stored(struct course *c, struct version version)
         c->stored_shards[i] = c->world.shards[i].id;
     }
     c->stored = (struct stored_version){version, c->world.layout, NODES, c->stored_shards};
-    recovery_stored(c->recovery, &c->stored, 1, VERSION_NONE, 0);
+    recovery_stored(c->recovery, &(struct storage_view){.complete = true, .stored_count = 1, .stored = &c->stored}, 0);
 }
 
 /* All nodes have 3.20 and 3.10 but those in `without`, which answer with nothing. */
@@ -599,7 +599,7 @@ static void begin_with_twins(struct course *c, bool first_owner_suffices)
     c->world = fixture_world(NODES, 1, 1);
     fixture_add_shard(&c->world, 4096, NODES, (uint32_t[]){0, 1, 2, 3});
     cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
-    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, first_owner_suffices};
+    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, first_owner_suffices, 0, 0};
     cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
     recovery_begin(c->recovery, TCK_NEWEST, 0);
     c->count = 0;
@@ -611,7 +611,7 @@ static void start_twins_from_storage(struct course *c, bool first_owner_suffices
     begin_with_twins(c, first_owner_suffices);
     c->stored_shards[0] = c->world.shards[0].id;
     c->stored = (struct stored_version){V(2, 5), c->world.layout, 1, c->stored_shards};
-    recovery_stored(c->recovery, &c->stored, 1, VERSION_NONE, 0);
+    recovery_stored(c->recovery, &(struct storage_view){.complete = true, .stored_count = 1, .stored = &c->stored}, 0);
     c->count = 0;
     recovery_asked_all(c->recovery, 0);
 }
@@ -1201,4 +1201,231 @@ Test(recovery, ends_with_the_newest_version_of_which_a_good_copy_of_each_shard_e
         cr_assert(eq(int, phase(&c), version_none(expected) ? RECOVERY_FAILED : RECOVERY_PROTECTING));
         course_free(&c);
     }
+}
+
+/* ---- storage that cannot be read -------------------------------------------------------------------------------- */
+
+static void course_with_storage(struct course *c)
+{
+    struct error err;
+    *c = (struct course){.world = fixture_world(NODES, 1, 1)};
+    fixture_add_private_shards(&c->world, 4096);
+    cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
+    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, false, 4000, 60000};
+    cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
+    recovery_begin(c->recovery, TCK_NEWEST, 0);
+}
+
+static void answer_with_nothing(struct course *c)
+{
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(c, i, VERSION_NONE, VERSIONS(VERSION_NONE), 0);
+    }
+    recovery_asked_all(c->recovery, 0);
+}
+
+static const struct storage_view unlisted = {.why = "list the directory: Input/output error"};
+
+Test(recovery, lists_storage_again_until_it_can_be_read)
+{
+    struct course c;
+    course_with_storage(&c);
+    recovery_stored(c.recovery, &unlisted, 0);
+    answer_with_nothing(&c);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 1));
+    recovery_tick(c.recovery, 100);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 2));
+    recovery_stored(c.recovery, &unlisted, 110);
+    recovery_tick(c.recovery, 120);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 2), "the pause grows");
+    recovery_tick(c.recovery, 320);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 3));
+    list_stored(&c, V(3, 20));
+    cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_FETCHING));
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    course_free(&c);
+}
+
+Test(recovery, ends_with_an_error_if_storage_stays_unreadable)
+{
+    struct course c;
+    course_with_storage(&c);
+    recovery_stored(c.recovery, &unlisted, 0);
+    answer_with_nothing(&c);
+    for (uint64_t now = 100; now < 4000; now += 100) {
+        recovery_tick(c.recovery, now);
+        recovery_stored(c.recovery, &unlisted, now);
+        cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
+    }
+    recovery_tick(c.recovery, 4000);
+    recovery_stored(c.recovery, &unlisted, 4000);
+    cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_FAILED));
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_IO));
+    cr_assert(strstr(recovery_plan(c.recovery)->reason, "Input/output error") != NULL);
+    course_free(&c);
+}
+
+Test(recovery, does_without_storage_that_hangs_if_memory_suffices)
+{
+    struct course c;
+    course_with_storage(&c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(&c, i, V(6, 20), VERSIONS(V(6, 20)), 0);
+    }
+    recovery_asked_all(c.recovery, 0);
+    recovery_tick(c.recovery, 3999);
+    cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
+    recovery_tick(c.recovery, 4000);
+    cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_FETCHING));
+    course_free(&c);
+}
+
+Test(recovery, waits_long_for_storage_that_is_needed)
+{
+    struct course c;
+    course_with_storage(&c);
+    answer_with_nothing(&c);
+    recovery_tick(c.recovery, 59999);
+    cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
+    recovery_tick(c.recovery, 60000);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_IO));
+    course_free(&c);
+}
+
+/* Its manifest could be read, its files cannot: that is no damage. */
+Test(recovery, takes_no_older_version_in_place_of_one_whose_files_cannot_be_read)
+{
+    struct course c;
+    struct stored_version two[2];
+    course_init(&c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        c.stored_shards[i] = c.world.shards[i].id;
+    }
+    two[0] = (struct stored_version){V(3, 20), c.world.layout, NODES, c.stored_shards};
+    two[1] = (struct stored_version){V(3, 10), c.world.layout, NODES, c.stored_shards};
+    recovery_stored(c.recovery, &(struct storage_view){.complete = true, .stored_count = 2, .stored = two}, 0);
+    answer_with_nothing(&c);
+    for (uint64_t now = 0; now <= 20 * WAIT_MS && recovery_phase(c.recovery) == RECOVERY_FETCHING; now += 100) {
+        cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+        recovery_fetched(c.recovery, 0, 0, V(3, 20), TCK_ERR_IO, now);
+        c.count = 0;
+        recovery_tick(c.recovery, now);
+    }
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_IO));
+    cr_assert(strstr(recovery_plan(c.recovery)->reason, "cannot be read from storage") != NULL);
+    course_free(&c);
+}
+
+Test(recovery, names_the_newest_complete_version_before_the_planned_one_as_fallback)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    for (uint32_t i = 0; i < NODES; i++) { /* 2.20 is incomplete */
+        answer(&c, i, VERSION_NONE, i == 0 ? VERSIONS(V(2, 10), V(2, 20), V(3, 10)) : VERSIONS(V(2, 10), V(3, 10)), 0);
+    }
+    recovery_asked_all(c.recovery, 0);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    cr_assert(version_is(recovery_plan(c.recovery)->fallback, V(2, 10)));
+    course_free(&c);
+}
+
+Test(recovery, does_not_count_the_time_that_its_process_stood_still)
+{
+    struct recovery_clock clock = {0};
+    cr_assert(eq(u64, recovery_clock_at(&clock, 7000), 0));
+    cr_assert(eq(u64, recovery_clock_at(&clock, 7050), 50));
+    cr_assert(eq(u64, recovery_clock_at(&clock, 7050 + 3600000), 50 + RECOVERY_STEP_MS));
+    cr_assert(eq(u64, recovery_clock_at(&clock, 1000), 50 + RECOVERY_STEP_MS), "a clock that goes back");
+    cr_assert(eq(u64, recovery_clock_at(&clock, 1040), 90 + RECOVERY_STEP_MS));
+}
+
+/* ---- agents outside the world ---------------------------------------------------------------------------------- */
+
+static struct known_node outsider(const struct course *c, uint64_t agent_id, uint64_t term)
+{
+    struct known_node known = {.node = c->world.nodes[0], .term = term};
+    snprintf(known.node.name, sizeof(known.node.name), "old%d", (int)agent_id);
+    known.node.agent_id = agent_id;
+    return known;
+}
+
+/* 3.20 is seen in part and not known to be committed, 3.10 is complete; these agents are remembered of this term. */
+static void start_with_a_part(struct course *c, uint32_t outsiders, uint64_t term)
+{
+    list_nothing(c);
+    for (uint32_t i = 0; i < outsiders; i++) {
+        struct known_node known = outsider(c, 0x4000 + i, term);
+        recovery_known(c->recovery, &known);
+    }
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(c, i, V(3, 10), i == 0 ? VERSIONS(V(3, 10), V(3, 20)) : VERSIONS(V(3, 10)), 0);
+    }
+    recovery_asked_all(c->recovery, 0);
+}
+
+Test(recovery, waits_for_outsiders_that_may_complete_a_newer_version)
+{
+    struct course c;
+    course_init(&c);
+    start_with_a_part(&c, 2, 3);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    recovery_tick(c.recovery, WAIT_MS);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, takes_the_newer_version_that_an_outsider_completes)
+{
+    struct course c;
+    course_init(&c);
+    start_with_a_part(&c, 2, 3);
+    struct known_node known = outsider(&c, 0x4000, 3);
+    struct inventory inventory = fixture_inventory(&c.world, 0);
+    inventory.node = known.node;
+    for (uint32_t shard = 0; shard < NODES; shard++) {
+        fixture_hold(&inventory, &c.world, shard, V(3, 20));
+    }
+    recovery_inventory(c.recovery, &inventory, 1);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    course_free(&c);
+}
+
+Test(recovery, does_not_wait_for_fewer_outsiders_than_there_are_copies)
+{
+    struct course c;
+    course_init(&c);
+    start_with_a_part(&c, 1, 3);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    course_free(&c);
+}
+
+Test(recovery, does_not_wait_for_outsiders_of_terms_before_the_newer_version)
+{
+    struct course c;
+    course_init(&c);
+    start_with_a_part(&c, 2, 2);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    course_free(&c);
+}
+
+Test(recovery, does_not_begin_afresh_before_it_has_waited_for_an_outsider)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    struct known_node known = outsider(&c, 0x4000, 1);
+    recovery_known(c.recovery, &known);
+    known = (struct known_node){.node = c.world.nodes[2], .term = 1}; /* a member: it answers as one */
+    recovery_known(c.recovery, &known);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(&c, i, VERSION_NONE, VERSIONS(VERSION_NONE), 0);
+    }
+    recovery_asked_all(c.recovery, 0);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    recovery_tick(c.recovery, WAIT_MS);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_NOENT));
+    course_free(&c);
 }

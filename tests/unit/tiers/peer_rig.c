@@ -153,11 +153,11 @@ static tck_status_t on_pulled(void *ctx, struct peer *from, const struct peer_of
     return TCK_OK;
 }
 
-static void on_pull_done(void *ctx, struct peer *from, const struct peer_offer *want)
+static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *item)
 {
     struct agent *agent = ctx;
     (void)from;
-    (void)want;
+    (void)item;
     agent->pull_dones++;
     loop_stop(rig_loop);
 }

@@ -483,6 +483,24 @@ Test(memory, takes_the_seal_away_when_the_slot_is_filled_anew)
     parked_free(&parked);
 }
 
+/* It would say that the bytes are complete while they are still arriving. */
+Test(memory, takes_the_seal_away_when_the_slot_receives_the_same_version)
+{
+    const struct version version = {2, 300};
+    struct parked parked = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct segment *segment = add(memory, SHARD, SMALL_BYTES);
+    struct seal *seals = map_seals(&parked);
+    seal_set(&seals[0], version, NULL);
+    save(segment, 0, version);
+    segment_write_header(segment, 0, &(struct slot_header){.state = SLOT_FREE});
+    segment_write_header(segment, 0, &(struct slot_header){.state = SLOT_RECEIVING, .version = version});
+    cr_assert(version_none(segment_seal(segment, 0).version));
+    munmap(seals, SEALS_BYTES);
+    memory_free(memory);
+    parked_free(&parked);
+}
+
 Test(memory, believes_the_older_header_page_if_the_newer_one_is_torn)
 {
     struct parked parked = {.refuse_from = -1};

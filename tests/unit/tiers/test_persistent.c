@@ -3,6 +3,8 @@
  * nothing that is not ours is touched. */
 #include "tiers/persistent.h"
 
+#include "tiers/beneath.h"
+
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
@@ -28,6 +30,36 @@ static struct config config;
 static struct loop *loop;
 static struct pool *pool;
 static struct persistent *tier;
+static uint64_t claimed; /* as the agent's memory has it */
+
+/* Called after each listing of a directory and before each reading of a small file; may be NULL. An error that the
+ * latter returns is that of the reading. */
+static void (*after_list)(void);
+static tck_status_t (*before_read)(const char *name);
+
+tck_status_t __real_beneath_list(int dir_fd, struct names *out, struct error *err);
+tck_status_t __wrap_beneath_list(int dir_fd, struct names *out, struct error *err);
+tck_status_t __real_beneath_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
+                                 struct error *err);
+tck_status_t __wrap_beneath_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
+                                 struct error *err);
+
+tck_status_t __wrap_beneath_list(int dir_fd, struct names *out, struct error *err)
+{
+    tck_status_t status = __real_beneath_list(dir_fd, out, err);
+    if (after_list != NULL) {
+        after_list();
+    }
+    return status;
+}
+
+tck_status_t __wrap_beneath_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
+                                 struct error *err)
+{
+    tck_status_t status = before_read != NULL ? before_read(name) : TCK_OK;
+    return status == TCK_OK ? __real_beneath_read(dir_fd, name, max, text_out, len_out, err)
+                            : error_set(err, status, "read %s: failed by the test", name);
+}
 
 static const char *path_of(const char *fmt, ...) printf_like(1, 2);
 static const char *path_of(const char *fmt, ...)
@@ -45,7 +77,7 @@ static const char *path_of(const char *fmt, ...)
 
 static tck_status_t try_open_tier(struct error *err)
 {
-    struct persistent_setup setup = {.loop = loop, .pool = pool, .config = &config};
+    struct persistent_setup setup = {.loop = loop, .pool = pool, .config = &config, .claimed = claimed};
     return persistent_new(&setup, &tier, err);
 }
 
@@ -69,6 +101,8 @@ static void set_up_without_tier(void)
     snprintf(root, sizeof(root), "%s/persistent-XXXXXX", here);
     cr_assert_not_null(mkdtemp(root));
     config = (struct config){.job = JOB, .node = "n0", .max_ckpt_num = 0, .storage_verify = SWITCH_ON};
+    cr_assert_eq(mkdir(path_of("a"), 0755), 0);
+    cr_assert_eq(mkdir(path_of("a/b"), 0755), 0);
     snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("a/b/save"));
     snprintf(config.audit_file_path, sizeof(config.audit_file_path), "%s", path_of("a/b/save/" JOB "/audit.n0.jsonl"));
     cr_assert_eq(loop_new(&loop, &err), TCK_OK, "%s", err.text);
@@ -91,6 +125,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 
 static void tear_down(void)
 {
+    (void)!seteuid(getuid()); /* a test may have given its rights away */
     persistent_free(tier);
     pool_free(pool);
     loop_free(loop);
@@ -112,6 +147,19 @@ int posix_fadvise(int fd, off_t offset, off_t len, int advice)
         close(writable);
     }
     return (int)syscall(SYS_fadvise64, fd, offset, len, advice);
+}
+
+/* What a file system that was mounted again says of a directory that was opened before; 0: none is. */
+static ino_t stale;
+
+int fstat(int fd, struct stat *out)
+{
+    int rc = fstatat(fd, "", out, AT_EMPTY_PATH);
+    if (rc == 0 && stale != 0 && out->st_ino == stale) {
+        errno = ESTALE;
+        rc = -1;
+    }
+    return rc;
 }
 
 TestSuite(persistent, .init = set_up, .fini = tear_down);
@@ -143,6 +191,22 @@ static void ended(void *ctx, const struct error *outcome)
 {
     *(struct error *)ctx = *outcome;
     loop_stop(loop);
+}
+
+/* In the stage of that name. */
+static int files_below(const char *stage)
+{
+    char path[512];
+    int count = 0;
+    snprintf(path, sizeof(path), "%s/" JOB "/stage/%s", path_of("a/b/save"), stage);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+        count += entry->d_name[0] != '.';
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return count;
 }
 
 static struct error put(const struct tier_item *item)
@@ -763,6 +827,32 @@ Test(persistent, cancels_a_put_when_it_is_freed)
     free_item(&item);
 }
 
+Test(persistent, a_put_that_was_given_up_ends_and_what_it_wrote_gets_no_name)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
+    struct error outcome = {0};
+    cr_assert_eq(persistent_put(tier, &item, ended, &outcome, NULL), TCK_OK);
+    persistent_give_up(tier);
+    loop_run(loop);
+    cr_assert_eq(outcome.code, TCK_ERR_CANCELED, "%s", outcome.text);
+    cr_assert_eq(files_below("1-100"), 0);
+    cr_assert_eq(put(&item).code, TCK_OK, "the next one is not given up");
+    cr_assert_eq(files_below("1-100"), 1);
+    free_item(&item);
+}
+
+Test(persistent, a_put_has_digests_of_its_own_once_it_writes)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
+    struct error outcome = put(&item);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    cr_assert_gt(persistent_moved_ms(tier), 0);
+    item.root.lo ^= 1; /* what is put must be what its root says, whatever the slot's digests have become */
+    outcome = put(&item);
+    cr_assert_eq(outcome.code, TCK_ERR_CORRUPT, "%s", outcome.text);
+    free_item(&item);
+}
+
 Test(persistent, ends_a_put_when_the_pool_goes_first)
 {
     struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
@@ -833,7 +923,9 @@ Test(persistent, prune_leaves_a_version_with_a_foreign_file_whole)
     write_file(version_path((struct version){1, 1}, "notes.txt"), "mine");
     size_t count = 99;
     struct published *removed;
-    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, &removed, &count, NULL), TCK_OK);
+    struct error err;
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, &removed, &count, &err), TCK_ERR_DENIED);
+    cr_assert(strstr(err.text, "/v000000000001.t1 is not removed: "), "%s", err.text);
     cr_assert_eq(count, 0);
     cr_assert(exists(version_path((struct version){1, 1}, "notes.txt")));
     cr_assert_eq(listed(NULL), 2);
@@ -993,6 +1085,186 @@ Test(persistent, a_claim_makes_room_of_what_was_unpublished)
     claims_in_spite_of("trash", "v000000000100.t1.0123abcd");
 }
 
+/* ---- whom a term belongs to ------------------------------------------------------------------------------------ */
+
+static struct term_holder some_holder(struct node_info *agents, uint32_t count, bool joined)
+{
+    struct term_holder holder = {
+        .node = "a", .pid = 4711, .run_id = "launcher", .joined = joined, .agent_count = count, .agents = agents};
+    for (uint32_t i = 0; i < count; i++) {
+        agents[i] = (struct node_info){.domain = "rack", .address = "10.0.0.1:4000", .agent_id = UINT64_MAX - i};
+        snprintf(agents[i].name, sizeof(agents[i].name), "n%u", i);
+    }
+    return holder;
+}
+
+static uint64_t claim_for(const struct term_holder *holder, uint64_t at_least)
+{
+    struct error err = {0};
+    uint64_t term = 0;
+    struct term_claim wanted = {.at_least = at_least, .holder = holder};
+    cr_assert_eq(persistent_claim(tier, &wanted, &term, &err), TCK_OK, "%s", err.text);
+    return term;
+}
+
+static struct term_holders holders_now(void)
+{
+    struct term_holders holders;
+    struct error err = {0};
+    cr_assert_eq(persistent_term_holders(tier, &holders, &err), TCK_OK, "%s", err.text);
+    return holders;
+}
+
+Test(persistent, a_claim_says_who_has_made_it)
+{
+    struct node_info agents[1];
+    struct term_holder holder = some_holder(agents, 1, false);
+    uint64_t term = claim_for(&holder, 1);
+    struct term_holders found = holders_now();
+    cr_assert_eq(found.newest, term);
+    cr_assert_eq(found.count, 1);
+    cr_assert_eq(found.terms[0].term, term);
+    cr_assert_gt(found.terms[0].wall_ms, 0);
+    cr_assert_str_eq(found.terms[0].holder.node, "a");
+    cr_assert_eq(found.terms[0].holder.pid, 4711);
+    cr_assert_str_eq(found.terms[0].holder.run_id, "launcher");
+    cr_assert_eq(found.terms[0].holder.agent_count, 1);
+    cr_assert_eq(found.terms[0].holder.agents[0].agent_id, UINT64_MAX);
+    term_holders_free(&found);
+}
+
+Test(persistent, holders_are_read_down_to_a_term_that_was_joined)
+{
+    struct node_info agents[3];
+    struct error err = {0};
+    struct term_holder holder = some_holder(agents, 3, true);
+    (void)claim_for(&holder, 1);
+    uint64_t joined = claim_for(NULL, 2);
+    cr_assert_eq(persistent_note_holder(tier, joined, &holder, &err), TCK_OK, "%s", err.text);
+    uint64_t newest = claim_for(NULL, 3);
+    struct term_holders found = holders_now();
+    cr_assert_eq(found.newest, newest);
+    cr_assert_eq(found.count, 2);
+    cr_assert_str_eq(found.terms[0].holder.node, "", "nothing is known of the newest");
+    cr_assert_eq(found.terms[1].term, joined);
+    cr_assert_eq(found.terms[1].holder.agent_count, 3);
+    term_holders_free(&found);
+}
+
+Test(persistent, notes_of_commits_keep_the_holder)
+{
+    struct node_info agents[2];
+    struct error err = {0};
+    struct term_holder holder = some_holder(agents, 2, true);
+    uint64_t term = claim_for(&holder, 1);
+    cr_assert_eq(persistent_note_commit(tier, term, &err), TCK_OK, "%s", err.text);
+    struct term_holders found = holders_now();
+    cr_assert_eq(found.terms[0].holder.agent_count, 2);
+    cr_assert(found.terms[0].holder.joined);
+    term_holders_free(&found);
+    cr_assert_eq(persistent_note_holder(tier, term, &holder, &err), TCK_OK, "%s", err.text);
+    struct commit_notes notes;
+    cr_assert_eq(persistent_commit_notes(tier, term + 1, &notes, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(notes.newest, term, "the holder has taken the commit's place");
+}
+
+static tck_status_t only_once(const char *name)
+{
+    static unsigned readings;
+    return strncmp(name, "term.", 5) == 0 && ++readings > 1 ? TCK_ERR_IO : TCK_OK;
+}
+
+Test(persistent, a_note_keeps_the_holder_although_its_file_can_be_read_only_once)
+{
+    struct node_info agents[2];
+    struct error err = {0};
+    struct term_holder holder = some_holder(agents, 2, true);
+    uint64_t term = claim_for(&holder, 1);
+    before_read = only_once;
+    (void)!persistent_note_commit(tier, term, &err);
+    before_read = NULL;
+    struct term_holders found = holders_now();
+    cr_assert_str_eq(found.terms[0].holder.node, "a");
+    cr_assert_eq(found.terms[0].holder.agent_count, 2);
+    term_holders_free(&found);
+}
+
+static void claim_term_2(void)
+{
+    after_list = NULL;
+    cr_assert_eq(claim_for(NULL, 2), 2);
+}
+
+Test(persistent, a_term_that_was_claimed_between_two_listings_is_not_followed_unseen)
+{
+    struct error err = {0};
+    cr_assert_eq(claim_for(NULL, 1), 1);
+    after_list = claim_term_2;
+    struct term_holders found = holders_now();
+    struct term_claim wanted = {.at_least = 1, .follows = true, .seen = found.newest};
+    uint64_t next = 0;
+    cr_assert(found.terms[0].term == found.newest || persistent_claim(tier, &wanted, &next, &err) == TCK_ERR_EXIST,
+              "term %" PRIu64 " is the newest, and who holds it was not read", found.newest);
+    term_holders_free(&found);
+}
+
+Test(persistent, a_claim_without_rights_may_name_a_holder)
+{
+    struct term_holders found;
+    struct error err = {0};
+    struct node_info agents[1];
+    struct term_holder holder = some_holder(agents, 1, true);
+    uint64_t term = claim_for(&holder, 1);
+    cr_assert_eq(chmod(path_of("a/b/save/" JOB "/term.%" PRIu64, term), 0), 0);
+    cr_assert(geteuid() != 0 || seteuid(65534) == 0);
+    cr_assert_eq(persistent_term_holders(tier, &found, &err), TCK_ERR_DENIED);
+    cr_assert(text_has(&err, "who holds the job: ") && text_has(&err, "term.1"), "%s", err.text);
+}
+
+Test(persistent, a_link_in_the_place_of_a_claim_names_nobody)
+{
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(unlink(path_of("a/b/save/" JOB "/term.%" PRIu64, term)), 0);
+    cr_assert_eq(symlink("/etc/hostname", path_of("a/b/save/" JOB "/term.%" PRIu64, term)), 0);
+    struct term_holders found = holders_now();
+    cr_assert_eq(found.newest, term);
+    cr_assert_eq(found.count, 0);
+    term_holders_free(&found);
+}
+
+Test(persistent, a_claim_that_follows_is_refused_once_another_was_made)
+{
+    struct error err = {0};
+    uint64_t term = claim_for(NULL, 1), next = 0;
+    struct term_claim wanted = {.at_least = 1, .follows = true, .seen = term};
+    cr_assert_eq(persistent_claim(tier, &wanted, &next, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(next, term + 1);
+    cr_assert_eq(persistent_claim(tier, &wanted, &next, &err), TCK_ERR_EXIST);
+}
+
+/* Wherever it was cut off, as a full disk or a lost machine leaves it. */
+Test(persistent, a_claim_that_was_cut_off_names_nobody_and_no_commit)
+{
+    struct node_info agents[1];
+    struct error err = {0};
+    struct term_holder holder = some_holder(agents, 1, false);
+    uint64_t term = claim_for(&holder, 1);
+    char path[512];
+    snprintf(path, sizeof(path), "%s", path_of("a/b/save/" JOB "/term.%" PRIu64, term));
+    struct stat st;
+    cr_assert_eq(stat(path, &st), 0);
+    for (off_t len = st.st_size - 1; len >= 0; len--) {
+        struct commit_notes notes;
+        cr_assert_eq(truncate(path, len), 0);
+        struct term_holders found = holders_now();
+        cr_assert_eq(found.newest, term);
+        cr_assert(found.count == 0 || found.terms[0].holder.node[0] == '\0', "%d bytes", (int)len);
+        term_holders_free(&found);
+        cr_assert_eq(persistent_commit_notes(tier, term + 1, &notes, &err), TCK_OK, "%s", err.text);
+        cr_assert_eq(notes.unsure.code, TCK_OK, "%d bytes: %s", (int)len, notes.unsure.text);
+    }
+}
+
 static uint64_t claim(void)
 {
     uint64_t term;
@@ -1076,15 +1348,133 @@ static void expect_denied(const char *text)
 
 static void make_save_dir(void)
 {
-    cr_assert_eq(mkdir(path_of("a"), 0755), 0);
-    cr_assert_eq(mkdir(path_of("a/b"), 0755), 0);
     cr_assert_eq(mkdir(path_of("a/b/save"), 0755), 0);
 }
 
-Test(persistent_open, makes_what_is_missing)
+static void expect_holders(tck_status_t status, const char *text)
+{
+    struct term_holders holders = {0};
+    struct error err = {0};
+    cr_assert_eq(persistent_term_holders(tier, &holders, &err), status, "%s", err.text);
+    cr_assert(text_has(&err, text), "%s", err.text);
+    term_holders_free(&holders);
+}
+
+Test(persistent_open, opens_again_what_is_stale_if_it_is_the_same)
+{
+    struct error err = {0};
+    struct stat st;
+    uint64_t term = 0;
+    open_tier();
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(fstat(persistent_dir_fd(tier), &st), 0);
+    stale = st.st_ino;
+    cr_assert_eq(rename(path_of("a/b/save"), path_of("a/b/old")), 0);
+    expect_holders(TCK_ERR_IO, "/" JOB ": save_dir is stale: open it again: No such file or directory");
+    make_save_dir();
+    expect_holders(TCK_ERR_IO, "save_dir is stale: open directory " JOB ": No such file or directory");
+    cr_assert_not(exists(path_of("a/b/save/" JOB)));
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
+    write_file(path_of("a/b/save/" JOB "/.tierckpt"), "{\"format\":1,\"job\":\"" JOB "\"}");
+    expect_holders(TCK_ERR_DENIED,
+                   "another directory than the one that this agent's memory belongs to, which has term.1");
+    write_file(path_of("a/b/save/" JOB "/term.1"), "");
+    expect_holders(TCK_OK, "");
+    make_version((struct version){1, 7});
+    cr_assert(exists(version_path((struct version){1, 7}, MANIFEST_NAME)));
+    cr_assert_eq(count_lines(path_of("a/b/save/" JOB "/audit.n0.jsonl"), "\"op\":\"publish\"", ""), 2);
+}
+
+Test(persistent_open, makes_nothing_where_a_term_was_claimed)
+{
+    struct error err = {0};
+    claimed = 3;
+    make_save_dir();
+    cr_assert_eq(try_open_tier(&err), TCK_ERR_NOENT, "%s", err.text);
+    cr_assert_not(exists(path_of("a/b/save/" JOB)));
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
+    cr_assert_eq(try_open_tier(&err), TCK_ERR_NOENT, "%s", err.text);
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/.tierckpt")));
+    write_file(path_of("a/b/save/" JOB "/.tierckpt"), "{\"format\":1,\"job\":\"" JOB "\"}");
+    expect_denied("another directory than the one that this agent's memory belongs to, which has term.3");
+    write_file(path_of("a/b/save/" JOB "/term.3"), "");
+    open_tier();
+}
+
+Test(persistent_open, makes_save_dir)
 {
     open_tier();
     cr_assert(exists(path_of("a/b/save/" JOB "/.tierckpt")));
+}
+
+/* why: what the error says of save_dir; with %s for the test's directory. */
+static void expect_no_save_dir(const char *save_dir, tck_status_t status, const char *why)
+{
+    struct error err = {0};
+    char wanted[512];
+    int len = snprintf(wanted, sizeof(wanted), "save_dir %s: ", path_of("%s", save_dir));
+    snprintf(wanted + len, sizeof(wanted) - (size_t)len, "%s", why);
+    snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("%s", save_dir));
+    cr_assert_eq(try_open_tier(&err), status, "%s", err.text);
+    cr_assert_str_eq(err.text, wanted);
+}
+
+Test(persistent_open, makes_no_parent_of_save_dir)
+{
+    char why[512];
+    snprintf(why, sizeof(why), "%s is not there, and only the last component of save_dir is made: mount or make it",
+             path_of("mount"));
+    expect_no_save_dir("mount/x/save", TCK_ERR_NOENT, why);
+    cr_assert_not(exists(path_of("mount")));
+}
+
+Test(persistent_open, says_what_is_in_the_way_of_save_dir)
+{
+    write_file(path_of("file"), "x");
+    cr_assert_eq(symlink(path_of("nowhere"), path_of("link")), 0);
+    expect_no_save_dir("file", TCK_ERR_IO, "it, or what it lies in, is not a directory: name another one");
+    expect_no_save_dir("file/save", TCK_ERR_IO, "it, or what it lies in, is not a directory: name another one");
+    expect_no_save_dir("link", TCK_ERR_NOENT,
+                       "it is a symbolic link to what is not there: make that, or mend the link");
+}
+
+Test(persistent_open, says_that_it_may_not_write)
+{
+    static const char why[] = ": user 65534 may not write there: change its owner or mode, or name another one";
+    struct error err = {0};
+    make_save_dir();
+    cr_assert_eq(chmod(root, 0755), 0);
+    if (geteuid() != 0 || seteuid(65534) != 0) {
+        cr_skip("only root can try as another user");
+    }
+    cr_assert_eq(try_open_tier(&err), TCK_ERR_DENIED, "%s", err.text);
+    cr_assert_not_null(strstr(err.text, why), "%s", err.text);
+    snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("new"));
+    cr_assert_eq(try_open_tier(&err), TCK_ERR_DENIED, "%s", err.text);
+    cr_assert_not_null(strstr(err.text, why), "%s", err.text);
+    cr_assert_eq(seteuid(0), 0);
+}
+
+static tck_status_t try_open_to_read(struct error *err)
+{
+    struct persistent_setup setup = {.config = &config, .only_reads = true};
+    return persistent_new(&setup, &tier, err);
+}
+
+Test(persistent_open, to_read_needs_save_dir_and_makes_nothing)
+{
+    struct error err = {0};
+    struct survey survey;
+    cr_assert_eq(try_open_to_read(&err), TCK_ERR_IO);
+    cr_assert_not_null(strstr(err.text, "/a/b/save does not exist: correct the path"), "%s", err.text);
+    make_save_dir();
+    cr_assert_eq(try_open_to_read(&err), TCK_ERR_NOENT, "%s", err.text);
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
+    cr_assert_eq(try_open_to_read(&err), TCK_OK, "%s", err.text); /* its first agent is just making it */
+    cr_assert_eq(persistent_survey(tier, &survey, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(survey.count, 0);
+    survey_free(&survey);
+    cr_assert_eq(rmdir(path_of("a/b/save/" JOB)), 0, "something was made there");
 }
 
 Test(persistent_open, refuses_a_directory_that_is_not_ours)
@@ -1092,7 +1482,7 @@ Test(persistent_open, refuses_a_directory_that_is_not_ours)
     make_save_dir();
     cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
     write_file(path_of("a/b/save/" JOB "/thesis.tex"), "x");
-    expect_denied("is not empty and has no .tierckpt marker");
+    expect_denied("its directory is not empty and has no .tierckpt");
     cr_assert_not(exists(path_of("a/b/save/" JOB "/.tierckpt")));
 }
 
@@ -1141,6 +1531,34 @@ Test(persistent_open, reads_from_load_dir_and_never_writes_there)
     free(versions);
 }
 
+static tck_status_t no_manifest(const char *name)
+{
+    return strcmp(name, "manifest.json") == 0 ? TCK_ERR_IO : TCK_OK;
+}
+
+Test(persistent_open, a_version_of_load_dir_that_cannot_be_read_is_not_lost)
+{
+    struct error err = {0};
+    struct manifest manifest = {0};
+    struct published which;
+    struct version version = {3, 100};
+    open_tier();
+    make_version(version);
+    persistent_free(tier);
+    snprintf(config.load_dir, sizeof(config.load_dir), "%s", config.save_dir);
+    snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("new"));
+    snprintf(config.audit_file_path, sizeof(config.audit_file_path), "%s", path_of("audit"));
+    open_tier();
+    before_read = no_manifest;
+    cr_assert_eq(persistent_find(tier, version, (struct hash128){9, 1}, &which, &manifest, &err), TCK_ERR_IO, "%s",
+                 err.text);
+    before_read = NULL;
+    cr_assert_eq(persistent_find(tier, version, (struct hash128){9, 1}, &which, &manifest, &err), TCK_OK, "%s",
+                 err.text);
+    cr_assert(which.from_load_dir);
+    manifest_free(&manifest);
+}
+
 Test(persistent_open, lists_each_version_once_when_load_dir_is_save_dir)
 {
     snprintf(config.load_dir, sizeof(config.load_dir), "%s", config.save_dir);
@@ -1162,4 +1580,266 @@ Test(persistent_open, serves_the_blocking_calls_without_a_loop)
     cr_assert_eq(listed(NULL), 1);
     cr_assert_eq(persistent_put(tier, &item, ended, &outcome, NULL), TCK_ERR_INVAL);
     free_item(&item);
+}
+
+/* ---- what stands where a version should be --------------------------------------------------------------------- */
+
+static struct survey surveyed(void)
+{
+    struct survey survey;
+    struct error err = {0};
+    cr_assert_eq(persistent_survey(tier, &survey, &err), TCK_OK, "%s", err.text);
+    return survey;
+}
+
+static void expect_standing(struct version version, enum standing standing, const char *why)
+{
+    struct survey survey = surveyed();
+    cr_assert_gt(survey.count, 0);
+    const struct candidate *first = &survey.candidates[0];
+    cr_assert(version_is(first->which.version, version));
+    cr_assert_eq(first->standing, standing, "%d: %s", first->standing, first->why);
+    cr_assert((first->why == NULL) == (why == NULL));
+    cr_assert(why == NULL || strstr(first->why, why) != NULL, "%s", first->why);
+    survey_free(&survey);
+}
+
+/* The superuser reads whatever has no rights. */
+static void be_nobody(void)
+{
+    cr_assert(geteuid() != 0 || seteuid(65534) == 0);
+}
+
+Test(persistent, a_whole_version_is_good)
+{
+    make_version((struct version){1, 100});
+    expect_standing((struct version){1, 100}, STANDING_GOOD, NULL);
+}
+
+Test(persistent, a_short_file_proves_damage)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    cr_assert_eq(truncate(shard_path(version), 4095), 0);
+    expect_standing(version, STANDING_DAMAGED, "has 4095 bytes");
+}
+
+Test(persistent, a_missing_file_proves_damage)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    cr_assert_eq(unlink(shard_path(version)), 0);
+    expect_standing(version, STANDING_DAMAGED, "shard-");
+}
+
+Test(persistent, a_link_in_the_place_of_the_manifest_proves_damage)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    cr_assert_eq(unlink(version_path(version, "manifest.json")), 0);
+    cr_assert_eq(symlink("/etc/hostname", version_path(version, "manifest.json")), 0);
+    expect_standing(version, STANDING_DAMAGED, "manifest.json");
+}
+
+Test(persistent, a_manifest_without_rights_proves_nothing)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    cr_assert_eq(chmod(version_path(version, "manifest.json"), 0), 0);
+    be_nobody();
+    expect_standing(version, STANDING_UNREADABLE, "manifest.json: Permission denied");
+}
+
+Test(persistent, a_version_without_rights_proves_nothing)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    cr_assert_eq(chmod(version_path(version, ""), 0), 0);
+    be_nobody();
+    expect_standing(version, STANDING_UNREADABLE, "Permission denied");
+}
+
+Test(persistent, a_manifest_of_a_newer_format_is_foreign)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    write_file(version_path(version, "manifest.json"), "{\"format\":2}");
+    expect_standing(version, STANDING_FOREIGN, "format 2");
+}
+
+Test(persistent, a_directory_that_cannot_be_listed_is_an_error_and_not_empty)
+{
+    struct survey survey;
+    struct error err = {0};
+    make_version((struct version){1, 100});
+    cr_assert_eq(chmod(path_of("a/b/save/" JOB), 0), 0);
+    be_nobody();
+    cr_assert_eq(persistent_survey(tier, &survey, &err), TCK_ERR_DENIED);
+    cr_assert(text_has(&err, "/save/" JOB ": ") && text_has(&err, "Permission denied"), "%s", err.text);
+}
+
+/* Version 2 is published, and version 1 is on its way to the trash. */
+static tck_status_t supersede(const char *name)
+{
+    if (strcmp(name, "manifest.json") == 0) {
+        before_read = NULL;
+        cr_assert_eq(rename(path_of("aside"), version_path((struct version){1, 2}, "")), 0);
+        cr_assert_eq(unlink(version_path((struct version){1, 1}, "manifest.json")), 0);
+        cr_assert_eq(rename(version_path((struct version){1, 1}, ""), path_of("gone")), 0);
+    }
+    return TCK_OK;
+}
+
+Test(persistent, what_is_removed_while_it_is_looked_at_is_not_damaged)
+{
+    make_version((struct version){1, 2});
+    cr_assert_eq(rename(version_path((struct version){1, 2}, ""), path_of("aside")), 0);
+    make_version((struct version){1, 1});
+    before_read = supersede;
+    expect_standing((struct version){1, 2}, STANDING_GOOD, NULL);
+}
+
+Test(persistent, a_listing_shows_that_storage_moves)
+{
+    make_version((struct version){1, 1});
+    reopen_tier();
+    cr_assert_eq(persistent_moved_ms(tier), 0);
+    struct survey survey = surveyed();
+    cr_assert_gt(persistent_moved_ms(tier), 0);
+    survey_free(&survey);
+}
+
+Test(persistent, retention_counts_only_what_is_good)
+{
+    struct published *removed;
+    size_t count;
+    for (uint64_t step = 1; step <= 4; step++) {
+        make_version((struct version){1, step});
+    }
+    cr_assert_eq(truncate(shard_path((struct version){1, 4}), 4095), 0);
+    cr_assert_eq(truncate(shard_path((struct version){1, 1}), 4095), 0);
+    cr_assert_eq(persistent_prune(tier, 2, VERSION_NONE, true, &removed, &count, NULL), TCK_OK);
+    cr_assert_eq(count, 0, "3 and 2 are the newest good ones, the others are kept to be looked at");
+    free(removed);
+}
+
+Test(persistent, what_cannot_be_read_is_not_published_over)
+{
+    struct version version = {1, 100};
+    make_version(version);
+    cr_assert_eq(chmod(version_path(version, "manifest.json"), 0), 0);
+    be_nobody();
+    struct tier_item item = make_item(version, 1, 4096);
+    struct error outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_ERR_DENIED, "%s", outcome.text);
+    cr_assert(text_has(&outcome, "cannot be compared"), "%s", outcome.text);
+    free_item(&item);
+}
+
+Test(persistent, what_was_forgotten_is_not_listed_and_stays)
+{
+    uint64_t term = 0;
+    make_version((struct version){1, 100});
+    cr_assert_eq(persistent_note_commit(tier, claim(), NULL), TCK_OK);
+    cr_assert_eq(persistent_forget(tier, &term, NULL), TCK_OK);
+    cr_assert_eq(listed(NULL), 0);
+    cr_assert(exists(shard_path((struct version){1, 100})));
+    struct commit_notes notes;
+    cr_assert_eq(persistent_commit_notes(tier, term + 1, &notes, NULL), TCK_OK);
+    cr_assert_eq(notes.newest, 0);
+    uint64_t next = claim();
+    cr_assert_gt(next, term);
+    make_version((struct version){next, 3});
+    cr_assert_eq(listed(NULL), 1);
+}
+
+Test(persistent, what_was_forgotten_is_not_known_if_its_file_is_damaged)
+{
+    struct survey survey;
+    struct error err = {0};
+    make_version((struct version){1, 100});
+    write_file(path_of("a/b/save/" JOB "/forgotten"), "{");
+    cr_assert_neq(persistent_survey(tier, &survey, &err), TCK_OK);
+    cr_assert(text_has(&err, "forgotten"), "%s", err.text);
+}
+
+/* ---- notes of commits ------------------------------------------------------------------------------------------ */
+
+static struct commit_notes commits_below(uint64_t term)
+{
+    struct commit_notes notes;
+    struct error err = {0};
+    cr_assert_eq(persistent_commit_notes(tier, term, &notes, &err), TCK_OK, "%s", err.text);
+    return notes;
+}
+
+Test(persistent, finds_the_newest_term_that_has_noted_a_commit)
+{
+    uint64_t first = claim(), second = claim();
+    claim();
+    cr_assert_eq(persistent_note_commit(tier, first, NULL), TCK_OK);
+    cr_assert_eq(commits_below(9).newest, first);
+    cr_assert_eq(persistent_note_commit(tier, second, NULL), TCK_OK);
+    cr_assert_eq(commits_below(9).newest, second);
+    cr_assert_eq(commits_below(second).newest, first);
+    cr_assert_eq(commits_below(first).newest, 0);
+}
+
+Test(persistent, a_claim_that_was_cut_off_has_noted_no_commit)
+{
+    const char *const beginnings[] = {"", "{\"term\":", "{\"term\":3,\"wall_ms\":17"};
+    for (size_t i = 0; i < 3; i++) {
+        uint64_t term = claim();
+        write_file(path_of("a/b/save/" JOB "/term.%" PRIu64, term), beginnings[i]);
+    }
+    struct commit_notes notes = commits_below(9);
+    cr_assert_eq(notes.newest, 0);
+    cr_assert_eq(notes.unsure.code, TCK_OK, "%s", notes.unsure.text);
+}
+
+Test(persistent, a_damaged_note_may_have_noted_a_commit)
+{
+    uint64_t term = claim();
+    write_file(path_of("a/b/save/" JOB "/term.%" PRIu64, term), "{\"term\":1,\"wall_ms\":1,\"committed\":tr");
+    struct commit_notes notes = commits_below(9);
+    cr_assert_eq(notes.newest, 0);
+    cr_assert_eq(notes.unsure.code, TCK_ERR_CORRUPT);
+    cr_assert(text_has(&notes.unsure, "term.1"), "%s", notes.unsure.text);
+}
+
+Test(persistent, a_note_that_cannot_be_read_is_not_overwritten)
+{
+    struct error err = {0};
+    uint64_t term = claim();
+    cr_assert_eq(persistent_note_commit(tier, term, NULL), TCK_OK);
+    cr_assert_eq(chmod(path_of("a/b/save/" JOB "/term.%" PRIu64, term), 0), 0);
+    be_nobody();
+    cr_assert_eq(persistent_note_restore(tier, term, (struct version){1, 1}, &err), TCK_ERR_DENIED);
+    cr_assert_eq(commits_below(9).unsure.code, TCK_ERR_DENIED);
+}
+
+/* ---- lines of history ------------------------------------------------------------------------------------------ */
+
+Test(persistent, a_publish_removes_only_what_it_supersedes)
+{
+    uint64_t first = claim(), second, third;
+    config.max_ckpt_num = 1;
+    make_version((struct version){first, 5});
+    wait_until_listed(1);
+    config.max_ckpt_num = 0;
+    make_version((struct version){first, 9});
+    second = claim();
+    cr_assert_eq(persistent_note_restore(tier, second, (struct version){first, 5}, NULL), TCK_OK);
+    config.max_ckpt_num = 1;
+    make_version((struct version){second, 6}); /* supersedes the step that it came from, and not the later one */
+    wait_until_listed(2);
+    cr_assert(exists(version_path((struct version){first, 9}, "manifest.json")));
+    cr_assert_not(exists(version_path((struct version){first, 5}, "manifest.json")));
+    third = claim();
+    make_version((struct version){third, 1}); /* it began afresh */
+    make_version((struct version){third, 2});
+    wait_until_listed(3);
+    cr_assert(exists(version_path((struct version){first, 9}, "manifest.json")));
+    cr_assert(exists(version_path((struct version){second, 6}, "manifest.json")));
+    cr_assert_not(exists(version_path((struct version){third, 1}, "manifest.json")));
 }

@@ -25,7 +25,8 @@ static struct slot_header sample(uint64_t sequence)
                                 .chunk_bytes = CHUNK_BYTES,
                                 .root = {9, 10},
                                 .committed = true,
-                                .to_storage = true};
+                                .to_storage = true,
+                                .writer = {.process = {4711, 123456789}, .rank = 6}};
 }
 
 static void put_crc(uint8_t *page)
@@ -65,6 +66,9 @@ Test(slot_header, survives_a_round_trip)
     cr_assert(hash128_is(got.root, want.root));
     cr_assert_eq(got.committed, want.committed);
     cr_assert_eq(got.to_storage, want.to_storage);
+    cr_assert_eq(got.writer.process.pid, want.writer.process.pid);
+    cr_assert_eq(got.writer.process.start, want.writer.process.start);
+    cr_assert_eq(got.writer.rank, want.writer.rank);
 }
 
 Test(slot_header, refuses_every_flipped_bit)
@@ -90,7 +94,7 @@ Test(slot_header, names_both_formats_of_a_newer_one)
     page[FORMAT_OFFSET] = 9;
     put_crc(page);
     cr_assert_eq(slot_header_decode(page, &got, &err), TCK_ERR_PROTO);
-    cr_assert_not_null(strstr(err.text, "format 9, this build reads format 2"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "format 9, this build reads format 3"), "%s", err.text);
 }
 
 #define ASSERT_REFUSED(change)                                      \
@@ -109,6 +113,7 @@ Test(slot_header, refuses_fields_that_contradict_each_other_under_a_right_crc)
     ASSERT_REFUSED(header.slot_stride = SLOT_STRIDE_MAX + 4096);
     ASSERT_REFUSED(header.chunk_bytes = 1);
     ASSERT_REFUSED(header.state = SLOT_STATES);
+    ASSERT_REFUSED(header.writer.process.pid = -1);
     ASSERT_REFUSED(strcpy(header.job, "../job"));
 }
 

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# The command looks at storage: a directory that does not exist is no empty one, load_dir counts, what only looks needs
+# not write, and when storage hangs each command ends with an error that names the directory.
+. "$(dirname "$0")/lib.sh" "$1"
+needs_root
+lying=$build/tests/storage_faults/lying_fs
+[ -x "$lying" ] || skip "this build has no lying_fs (libfuse3)"
+mkdir "$work/backing" "$work/empty" "$work/read_only"
+truncate -s 256 "$work/control"
+"$lying" "$work/backing" "$work/control" "$work/save" >/dev/null 2>"$work/lying.log" </dev/null &
+wait_for 20 mountpoint -q "$work/save" || skip "no FUSE here"
+at_end() { umount -l "$work/save" "$work/read_only" 2>/dev/null; }
+storage_interval=4
+begin 1
+run_on a 0 --steps 100000 --step-ms 20
+published_twice() { local n; n=$(grep -c "is published" "$(agent_log a)" 2>/dev/null); [ "${n:-0}" -ge 2 ]; }
+wait_for 60 published_twice || die "no two versions are published: $(tail -3 "$(agent_log a)")"
+ask a stop --force >/dev/null || die "the agent does not end"
+kill_trainers
+
+look() { # SAVE_DIR [MORE JSON] COMMAND...: into $work/answer, through a pipe; the exit status
+    local save=$1 more=$2
+    shift 2
+    (set -o pipefail; timeout 100 env -u TIERCKPT_CONFIG TIERCKPT_RUNTIME_DIR="$work/none" "$bin/tierckpt" --config-json \
+        "{\"job\":\"test\",\"save_dir\":\"$save\",\"storage_timeout_ms\":1000$more}" "$@" 2>&1 | cat >"$work/answer")
+}
+must_say() { # STATUS WHAT DONE...
+    local wanted=$1 what=$2 got=0
+    shift 2
+    "$@" || got=$?
+    [ $got = "$wanted" ] || die "$*: ended with $got instead of $wanted: $(cat "$work/answer")"
+    grep -q -e "$what" "$work/answer" || die "$* says: $(cat "$work/answer")"
+}
+
+# What does not exist is no empty directory.
+for command in ls "verify published" "prune --keep 1" "forget --dry-run"; do
+    must_say 1 "save_dir $work/mistyped does not exist: correct the path" look "$work/mistyped" "" $command
+    must_say 1 "load_dir $work/mistyped cannot be opened" look "$work/save" ",\"load_dir\":\"$work/mistyped\"" $command
+done
+[ ! -e "$work/mistyped" ] || die "a command has made save_dir"
+must_say 0 'no versions of job test' look "$work/empty" "" ls
+must_say 0 '(load_dir)' look "$work/empty" ",\"load_dir\":\"$work/backing\"" ls
+must_say 0 'published: [1-9]' look "$work/empty" ",\"load_dir\":\"$work/backing\"" verify published
+
+# What only looks writes nothing.
+mount --bind "$work/backing" "$work/read_only" && mount -o remount,bind,ro "$work/read_only" || skip "no bind mounts here"
+must_say 0 "published below $work/read_only/test:$" look "$work/read_only" "" ls
+must_say 0 'all digests match' look "$work/read_only" "" verify published
+must_say 0 'would delete' look "$work/read_only" "" prune --dry-run --keep 1
+must_say 1 'Read-only file system: nothing can be saved there' look "$work/read_only" "" doctor
+must_say 1 'room for versions  a version takes' look "$work/read_only" "" doctor
+find "$work/backing" | sort >"$work/before"
+must_say 0 'all digests match' look "$work/backing" "" verify published
+find "$work/backing" | sort | cmp -s - "$work/before" || die "verify has made something in save_dir"
+
+# Storage that hangs is no reason to hang.
+fault "all of storage hangs"
+python3 - "$work/control" <<'PYTHON'
+import struct, sys
+with open(sys.argv[1], "r+b") as control:
+    control.write(struct.pack("<QIIII64s64s", 1, 1000, 1 << 9, 0x1ff, 200000, b"", b""))
+PYTHON
+for command in ls "verify published" "prune --keep 1" "forget --dry-run" doctor "--json ls" "--json doctor"; do
+    must_say 1 "storage hangs: save_dir $work/save has not answered for 1000 ms" look "$work/save" "" $command
+    [[ $command != --json* ]] || is_json <"$work/answer" || die "$command: no JSON: $(cat "$work/answer")"
+done
+echo good

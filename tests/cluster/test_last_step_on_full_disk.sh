@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The disk is full when the training ends: the last step's error names path and reason, and though the trainers say that
+# the job is done the agents keep what only memory has. With room again, the next launch has it from memory.
+. "$(dirname "$0")/lib.sh" "$1"
+needs_root
+mount -t tmpfs -o size=3m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
+at_end() { umount -l "$work/save"; }
+storage_interval=10
+fault "disk full"
+head -c 2M /dev/zero >"$work/save/other"
+begin 2
+run_on a "0 1" --steps 12 --save-last --last-ms 6000 --done
+for pid in "${trainers[@]}"; do wait "$pid" && die "the last step is said to be in storage"; done
+must_say 0 "^ERROR save last: .*step 12 is committed, and not in storage after 6000 ms: .*$work/save/test/.*[Nn]o space left"
+log_must_say a 30 "said to be done, but its last step is not in storage .*$work/save/test/.*[Nn]o space left"
+before=$(agent_pid a)
+sleep 5 # an agent whose job is done leaves after two seconds
+same_agent a "$before" || die "the agent has left, and the only copy with it"
+moment
+rm "$work/save/other"
+begin 2
+run_on a "0 1" --steps 14 --save-last --done
+all_end
+[ "$(restored_step 0)" = 12 ] || die "restored $(restored_step 0) instead of 12"
+[ "$(restored_from 0 local)" -gt 0 ] || die "not from memory"
+must_say 0 '^LAST 14$'
+wait_for 30 no_agent a || die "the agent stays though all is in storage"

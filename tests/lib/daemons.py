@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents and keepers whose runtime directories lie below one directory, and the programs that they are started from."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+_PROGRAMS = ("runtime/agent/tierckptd", "runtime/agent/tierckpt-keeper", "runtime/cli/tierckpt")
+
+
+def programs(build, work):
+    """A new directory of them, for TIERCKPT_BIN_DIR."""
+    directory = work / "bin"
+    directory.mkdir()
+    for program in _PROGRAMS:
+        os.symlink(build / program, directory / Path(program).name)
+    return directory
+
+
+def kill_all(work):
+    """Of all nodes at once, and so their memory is lost."""
+    deadline = time.monotonic() + 30
+    while (pids := _daemons(work)) and time.monotonic() < deadline:
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none starts the other one again meanwhile
+            for pid in pids:
+                send(pid, number)
+        time.sleep(0.02)
+
+
+def send(pid, number):
+    """A signal, to a process that may be gone."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _daemons(work):
+    mark, found = os.fsencode(work) + b"/", []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if mark in Path("/proc", entry, "cmdline").read_bytes() and \
+                    Path("/proc", entry, "comm").read_text(encoding="utf-8").startswith("tierckpt"):
+                found.append(int(entry))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found

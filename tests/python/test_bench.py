@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench/run finds the Python that has PyTorch."""
+
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+
+import pytest
+
+
+@pytest.fixture
+def bench(top, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    loader = SourceFileLoader("bench_run", str(top / "bench/run"))
+    module = module_from_spec(spec_from_loader("bench_run", loader))
+    loader.exec_module(module)
+    (tmp_path / "build/venv/bin").mkdir(parents=True)
+    return module
+
+
+def python(path, has_torch):
+    """Something that answers, as an interpreter does, whether there is torch."""
+    path.write_text(f"#!/bin/sh\nexit {0 if has_torch else 1}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("here, made, chosen", [(True, True, "here"), (False, True, "made"), (False, False, "here")])
+def test_environment_of_the_project_is_taken_if_this_one_has_no_torch(bench, tmp_path, monkeypatch, here, made, chosen):
+    pythons = {"here": python(tmp_path / "python", here), "made": python(tmp_path / "build/venv/bin/python", made)}
+    monkeypatch.setattr(sys, "executable", pythons["here"])
+    assert bench.interpreter(tmp_path) == pythons[chosen]
+
+
+def test_without_that_environment_it_is_this_one(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", python(tmp_path / "python", False))
+    assert bench.interpreter(tmp_path) == sys.executable

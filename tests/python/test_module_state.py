@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules with get_extra_state(): what they have beside tensors belongs to the model."""
+
+import pytest
+import torch
+from torch import nn
+
+import tierckpt
+
+
+class Counting(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.count = 0
+
+    def forward(self, x):
+        self.count += 1
+        return super().forward(x)
+
+    def get_extra_state(self):
+        return {"count": self.count}
+
+    def set_extra_state(self, state):
+        self.count = state["count"]
+
+
+def make(site, *modules):
+    model = nn.Sequential(*modules)
+    return model, tierckpt.init(model=model, config=site.config)
+
+
+def save_after(site, passes, **how):
+    model, checkpoint = make(site, nn.Linear(3, 3), Counting(3, 3))
+    for _ in range(passes):
+        model(torch.ones(1, 3))
+    checkpoint.save_checkpoint(1, **how)
+    checkpoint.wait("drained" if how else "committed")
+    checkpoint.close(job_done=False)
+
+
+def test_it_comes_back(site):
+    save_after(site, 3)
+    model, checkpoint = make(site, nn.Linear(3, 3), Counting(3, 3))
+    assert checkpoint.load_checkpoint() == 1
+    checkpoint.close()
+    assert model[1].count == 3
+
+
+def test_an_evaluation_gets_it_too(site):
+    save_after(site, 3, to_storage=True)
+    model = nn.Sequential(nn.Linear(3, 3), Counting(3, 3))
+    result = tierckpt.load(model, config=site.config)
+    assert model[1].count == 3 and "model" in result.loaded
+
+
+def test_of_other_modules_it_is_refused_and_nothing_changed(site):
+    save_after(site, 3)
+    model, checkpoint = make(site, Counting(3, 3), nn.Linear(3, 3))
+    before = model[0].weight.clone()
+    with pytest.raises(tierckpt.LayoutError, match="the extra state of the model, module '0', is here and was not saved"):
+        checkpoint.load_checkpoint()
+    checkpoint.close()
+    assert model[0].count == 0 and torch.equal(model[0].weight, before)
+
+
+def test_a_module_that_comes_later_needs_a_refresh(site):
+    model, checkpoint = make(site, nn.Linear(3, 3))
+    assert checkpoint.save_checkpoint(1)
+    model[0] = Counting(3, 3)
+    assert "the extra state of module '0' came into the model" in checkpoint.save_checkpoint(2).reason
+    checkpoint.refresh()
+    assert checkpoint.save_checkpoint(3)
+    checkpoint.close()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job on this machine: nodes that are names, their agents, and launches of trainers (tests/cluster/trainer.c)."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from daemons import kill_all, programs
+
+JOB = "faulty"
+
+
+class Launch:
+    """One start of the trainers. `outcome` is what became of its restore."""
+
+    def __init__(self, number, processes, outputs):
+        self.number, self.processes, self.outputs = number, processes, outputs
+
+    def texts(self):
+        return [path.read_text(encoding="utf-8", errors="replace") for path in self.outputs]
+
+    def ended(self):
+        return [process.poll() for process in self.processes]
+
+    def restored(self):
+        """Per rank: None (no answer yet), "fresh", (origin, step) or an error text."""
+        return [_restored(text) for text in self.texts()]
+
+    def steps(self):
+        """The newest step of the slowest rank."""
+        return min(max(map(int, re.findall(r"^STEP (\d+)$", text, re.M)), default=0) for text in self.texts())
+
+    def health(self):
+        """Per rank what it was told last of trouble with storage, empty for none."""
+        told = [re.findall(r"^HEALTH (.*)$", text, re.M) for text in self.texts()]
+        return ["" if not lines or lines[-1].startswith("good") else lines[-1] for lines in told]
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
+
+def _restored(text):
+    if "WRONG" in text:
+        return "WRONG bytes: " + text[text.index("WRONG"):].splitlines()[0]
+    if re.search(r"^FRESH$", text, re.M):
+        return "fresh"
+    found = re.search(r"^RESTORED .*step=(\d+)", text, re.M)
+    if found:
+        return int(found[1])
+    found = re.search(r"^ERROR (.*)$", text, re.M)
+    return f"ERROR {found[1]}" if found else None
+
+
+class Job:
+    def __init__(self, build, work, save_dir, settings):
+        self.build, self.work, self.save_dir, self.settings = Path(build), work, save_dir, settings
+        self.history = work / "history"
+        self.launches = []
+        (work / "run").mkdir()
+        programs(self.build, work)
+
+    def config(self, node):
+        return {"job": JOB, "node": node, "runtime_dir": str(self.work / "run"), "save_dir": str(self.save_dir),
+                "linger_s": 60, "memory_cap_bytes": "1GiB", "heartbeat_ms": 200, "peer_timeout_ms": 2000,
+                "restore_wait_ms": 1000, "version_timeout_ms": 10000, "max_restore_tries": 1000, "log_level": 3,
+                **self.settings["config"]}
+
+    def start(self, steps=100000):
+        """All ranks. Rank r is on node r // ranks of a node."""
+        s, number = self.settings, len(self.launches) + 1
+        meeting = self.work / f"oob.{number}"
+        meeting.mkdir()
+        processes, outputs = [], []
+        for rank in range(s["nodes"] * s["ranks"]):
+            output = self.work / f"out.{number}.{rank}"
+            with open(output, "wb") as out:
+                processes.append(subprocess.Popen(
+                    (self.build / "tests/cluster/cluster_trainer", "--json",
+                     json.dumps(self.config(f"n{rank // s['ranks']}")), "--oob", meeting, "--rank", str(rank),
+                     "--world", str(s["nodes"] * s["ranks"]), "--twins", str(s["twins"]), "--count", "20000",
+                     "--step-ms", "5", "--steps", str(steps), "--launch", str(number), "--lockstep", "--journal",
+                     self.history),
+                    stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                    env={**os.environ, "TIERCKPT_BIN_DIR": str(self.work / "bin"), "UCX_MEM_EVENTS": "n"}))
+            outputs.append(output)
+        self.launches.append(Launch(number, processes, outputs))
+        return self.launches[-1]
+
+    def ask(self, *command):
+        """What `tierckpt` says on the first node: (exit status, output, complaints)."""
+        config = self.work / "n0.json"
+        config.write_text(json.dumps(self.config("n0")), encoding="utf-8")
+        try:
+            done = subprocess.run((self.work / "bin/tierckpt", "--config", config, *command), capture_output=True,
+                                  timeout=60, check=False)
+        except subprocess.TimeoutExpired:  # it waits for storage, as it says
+            return 124, "", "no answer in 60 s"
+        return (done.returncode, done.stdout.decode(errors="replace").strip(),
+                done.stderr.decode(errors="replace").strip())
+
+    def lose_nodes(self):
+        """Agents and keepers of all nodes at once, and so their memory."""
+        kill_all(self.work)
+
+    def events(self, name):
+        """(launch, members) of every event of this name so far."""
+        if not self.history.exists():
+            return []
+        lines = self.history.read_text(encoding="utf-8").splitlines()
+        return [event for event in map(json.loads, lines) if event["event"] == name]
+
+    def logs(self):
+        return "".join(path.read_text(encoding="utf-8", errors="replace")
+                       for path in sorted((self.work / "run").glob("*/*/agent.log")))
+
+    def close(self):
+        for launch in self.launches:
+            launch.kill()
+        self.lose_nodes()
+        shutil.rmtree(self.work / "run", ignore_errors=True)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file system that lies (lying_fs.c), mounted, and what it is to lie about."""
+
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import time
+from dataclasses import dataclass
+
+KINDS = ("EIO", "ESTALE", "EMFILE", "EACCES", "ENOSPC", "EDQUOT", "ETIMEDOUT", "SHORT", "OLD", "HANG", "FLIP",
+         "EROFS")
+CALLS = ("look", "open", "make", "read", "write", "list", "move", "remove", "sync")
+_LAYOUT = struct.Struct(f"<QIIII64s64sQ{len(KINDS)}Q")  # struct control of control.h
+
+
+@dataclass(frozen=True)
+class Lies:
+    """Of 1000 calls of these classes, so many are lied to; `only` and `spared` are parts of paths."""
+
+    kinds: tuple[str, ...]
+    per_1000: int
+    calls: tuple[str, ...] = CALLS
+    only: str = ""
+    spared: str = ""
+    hang_ms: int = 0
+
+    def __str__(self):
+        hang = f" of {self.hang_ms} ms" if "HANG" in self.kinds else ""
+        calls = "all calls" if self.calls == CALLS else "/".join(self.calls)
+        return f"{'/'.join(self.kinds)}{hang} in {self.per_1000} of 1000, {calls}" + \
+            (f", only {self.only!r}" if self.only else "")
+
+
+class LyingDirectory:
+    """A directory `path` below which everything is passed on to `backing`, truthfully until `lie` is called."""
+
+    def __init__(self, program, work, seed):
+        self.path, self.backing = work / "save", work / "backing"
+        self.path.mkdir()
+        self.backing.mkdir()
+        self._seed = seed
+        control = work / "control"
+        control.write_bytes(bytes(_LAYOUT.size))
+        with open(control, "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _LAYOUT.size)
+        self._process = subprocess.Popen((program, self.backing, control, self.path), stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.DEVNULL, stderr=open(work / "lying_fs.log", "wb"))
+        self._wait_mounted()
+
+    def _wait_mounted(self):
+        deadline = time.monotonic() + 20
+        while not os.path.ismount(self.path):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("lying_fs does not mount")
+            time.sleep(0.01)
+
+    def lie(self, lies):
+        """From now on; what was told before counts on."""
+        bits = sum(1 << KINDS.index(kind) for kind in lies.kinds)
+        calls = sum(1 << CALLS.index(call) for call in lies.calls)
+        self._put(self._seed, lies.per_1000, bits, calls, lies.hang_ms, lies.only, lies.spared)
+
+    def freeze(self):
+        """No call comes back until `be_truthful`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def be_truthful(self):
+        self._process.send_signal(signal.SIGCONT)
+        self._put(self._seed, 0, 0, 0, 0, "", "")
+
+    def _put(self, seed, per_1000, kinds, calls, hang_ms, only, spared):
+        head = struct.pack("<QIIII64s64s", seed, 0, kinds, calls, hang_ms, only.encode(), spared.encode())
+        self._memory[:len(head)] = head
+        self._memory[8:12] = struct.pack("<I", per_1000)  # the switch comes last
+
+    def told(self):
+        """Kind -> how often so far."""
+        counts = _LAYOUT.unpack(self._memory[:])[-len(KINDS):]
+        return {kind: count for kind, count in zip(KINDS, counts) if count}
+
+    def close(self):
+        self.be_truthful()
+        self._process.kill()  # whoever waits for it gets ENOTCONN
+        self._process.wait()
+        subprocess.run(("umount", "-l", self.path), stderr=subprocess.DEVNULL, check=False)
