@@ -142,11 +142,11 @@ static tck_status_t on_pulled(void *ctx, struct peer *from, const struct peer_of
     return error_set(err, TCK_ERR_NOENT, "nothing to pull here");
 }
 
-static void on_pull_done(void *ctx, struct peer *from, const struct peer_offer *want)
+static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *item)
 {
     (void)ctx;
     (void)from;
-    (void)want;
+    (void)item;
 }
 
 static void side_open(struct side *side, const struct bench *bench, uint64_t id)

@@ -107,3 +107,19 @@ frameworks_environment() {
     "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/frameworks/requirements.txt" || return 1
     "$venv/bin/pip" install -q --disable-pip-version-check "$top"
 }
+
+# The environment of the programs that are killed and resumed: build/programs, and in its folder "beside" what would
+# disturb the others.
+programs_environment() {
+    local venv=$top/build/programs
+    if [ ! -x "$venv/bin/python" ]; then
+        say "Making a Python environment in build/programs"
+        python3 -m venv "$venv" || return 1
+    fi
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/programs/requirements.txt" || return 1
+    if [ ! -d "$venv/beside/torchvision" ]; then
+        "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --target "$venv/beside/torchvision" \
+            -r "$top/tests/programs/requirements.beside.txt" || say "torchvision cannot be had: its programs are skipped"
+    fi
+    "$venv/bin/pip" install -q --disable-pip-version-check "$top"
+}

@@ -125,7 +125,7 @@ def child(args):
     try:
         import torch
     except ImportError:
-        return skip("torch is not installed")
+        return skip("torch is not installed, neither here nor in build/venv: run deploy/try once")
     if args.device == "cuda" and not torch.cuda.is_available():
         return skip("no CUDA device")
     row(*measure(torch, args), args.rounds)

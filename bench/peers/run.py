@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import venv
 
@@ -37,6 +38,9 @@ def environment(build_dir):
     python = home / "bin/python"
     if not python.exists():
         venv.create(home, system_site_packages=True, with_pip=True)
+    # An environment made from a virtual one does not see its packages, so their place is given to it.
+    site = home / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    (site / "packages_of_the_other.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
 
 
@@ -99,7 +103,7 @@ def main():
     args = parser.parse_args()
     family = FAMILIES[args.device]
     if importlib.util.find_spec("torch") is None:
-        skip(family, "", "torch is not installed")
+        skip(family, "", "torch is not installed, neither here nor in build/venv: run deploy/try once")
         return SKIPPED
     if args.device == "cuda" and not has_cuda(sys.executable):
         skip(family, "", "no CUDA device")

@@ -139,7 +139,7 @@ def train(args, report):
         loss = train_step(call, optimizer, scheduler, batches)
         step += 1
         trained = time.perf_counter()
-        saved = checkpoints is not None and checkpoints.save_checkpoint_if_needed(step)
+        saved = checkpoints is not None and bool(checkpoints.save_checkpoint_if_needed(step))
         end = time.perf_counter()
         timing = {"seconds": end - begin, "save_seconds": end - trained, "saved": saved}
         report.write("step", step=step, loss=loss.hex(), **timing, **counters(checkpoints))
