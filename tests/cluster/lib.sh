@@ -41,6 +41,7 @@ finish() {
         tail -n 30 "$work"/out.* "$work"/run/*/*/agent.log "$work"/run/*/*/keeper.log 2>/dev/null
     fi
     no_reports || status=1
+    cat "$work/failure" 2>/dev/null # again, below all that: of a long log only the end is shown
     to_ledger $status
     [ $status -ne 0 ] && [ $status -ne 77 ] || rm -rf "$work"
     exit $status
@@ -83,7 +84,7 @@ moment() { chance_ms "${1:-800}" && sleep_ms "$ms"; }
 sanitized() { grep -qE '^TCK_SANITIZE:[A-Z]+=.' "$build/CMakeCache.txt"; }
 skip() { echo "skipped: $*"; exit 77; }
 needs_root() { [ "$(id -u)" = 0 ] || skip "needs root"; }
-die() { echo "FAILED: $*"; exit 1; }
+die() { echo "FAILED: $*" | tee "$work/failure"; exit 1; }
 
 # wait_for SECONDS COMMAND...: until it succeeds.
 wait_for() {
@@ -136,6 +137,17 @@ said() { grep -qE -- "$2" "$work/out.$launch.$1" 2>/dev/null; }
 must_say() { said "$1" "$2" || die "rank $1 did not print '$2' but: $(tail -5 "$work/out.$launch.$1")"; }
 restored_step() { sed -nE 's/^RESTORED .*step=([0-9]+) .*/\1/p' "$work/out.$launch.$1"; }
 restored_from() { sed -nE "s/^RESTORED .* $2=([0-9]+).*/\1/p" "$work/out.$launch.$1"; } # RANK TIER -> bytes
+# all_restored_from TIER RANK...: bytes that these ranks together had from there. What one of a node's ranks, or its agent
+# early on, has brought, the others find there already: it counts as local for them.
+all_restored_from() {
+    local tier=$1 rank bytes sum=0
+    shift
+    for rank in "$@"; do
+        bytes=$(restored_from "$rank" "$tier")
+        sum=$((sum + ${bytes:-0}))
+    done
+    echo $sum
+}
 
 agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do ! grep -qsa 'tierckptd' "/proc/$p/comm" || echo "$p"; done; }
 keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1 " | while read -r p; do ! grep -qsa 'tierckpt-keeper' "/proc/$p/comm" || echo "$p"; done; }
