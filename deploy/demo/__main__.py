@@ -33,18 +33,24 @@ def parse_arguments():
     parser.add_argument("--json", metavar="FILE", help="write the accounts there")
     parser.add_argument("--keep", metavar="DIR", help="keep logs, configurations and reports of all trainers there")
     parser.add_argument("--loopback", action="store_true", help="make no network namespaces even where it is allowed")
+    parser.add_argument(
+        "--steps", type=int, default=parts.STEPS, metavar="N", help=f"length of the trainings (default {parts.STEPS})"
+    )
     args = parser.parse_args()
     args.part = args.part.split(",")
     unknown = set(args.part) - {part.name for part in parts.PARTS}
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))} (there are {names})")
+    if args.steps < parts.STEPS_MIN:
+        parser.error(f"--steps must be at least {parts.STEPS_MIN}")
     return args
 
 
 class Demonstration:
     """Runs parts one after the other below one temporary directory; the references are computed once per mode."""
 
-    def __init__(self, make_network, directory):
+    def __init__(self, make_network, directory, steps):
+        self._steps = steps
         self._make_network = make_network
         self._directory = directory
         self._started = time.monotonic()
@@ -54,11 +60,11 @@ class Demonstration:
         print(f"{time.monotonic() - self._started:7.1f} s  {text}", flush=True)
 
     def _run(self, name, mode, config=None):
-        return runs.Run(self._make_network, self._directory / name, mode, parts.STEPS, self.say, config)
+        return runs.Run(self._make_network, self._directory / name, mode, self._steps, self.say, config)
 
     def reference(self, mode):
         if mode not in self._references:
-            self.say(f"Reference: {mode}, {parts.STEPS} steps, nothing is lost and nothing is saved")
+            self.say(f"Reference: {mode}, {self._steps} steps, nothing is lost and nothing is saved")
             with self._run(f"reference-{mode}", mode) as run:
                 run.start("n1", "n2")
                 run.until_final()
@@ -71,7 +77,7 @@ class Demonstration:
         config = {**parts.CONFIG, "save_dir": str(self._directory / part.name / "storage"), **part.config}
         with self._run(part.name, part.mode, config) as run:
             run.start("n1", "n2")
-            run.until_step(parts.FAIL_AT)
+            run.until_step(parts.fail_at(self._steps))
             loss = part.fail(run, self.say)
             result = account.take(part, run, loss, reference, compare.differences(run, reference))
         print("", *account.lines(result), "", sep="\n", flush=True)
@@ -87,7 +93,7 @@ def show_logs(directory):
 
 
 def demonstrate(args, make_network, directory):
-    demonstration = Demonstration(make_network, directory)
+    demonstration = Demonstration(make_network, directory, args.steps)
     results = []
     try:
         for part in parts.PARTS:

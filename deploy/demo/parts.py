@@ -5,9 +5,9 @@ import dataclasses
 import time
 
 STEPS = 50
-FAIL_AT = 27  # between two saves
 MEMORY_INTERVAL = 2
 STORAGE_INTERVAL = 10
+STEPS_MIN = 2 * (STORAGE_INTERVAL + MEMORY_INTERVAL)  # so that part d loses its nodes after a save to storage
 
 CONFIG = {
     "job": "demo",
@@ -17,6 +17,11 @@ CONFIG = {
     "peer_timeout_ms": 1000,
     "restore_wait_ms": 1000,
 }
+
+
+def fail_at(steps):
+    """The step after which something is lost: past the middle, and between two saves."""
+    return (steps // 2 + 1) | 1
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -128,6 +129,29 @@ def test_killing_a_node_reaches_processes_that_detached_from_it(demo, top, tmp_p
     pid = int(pid_file.read_text())
     assert demo.processes.kill_tree(node) >= 3
     assert not os.path.exists(f"/proc/{pid}") or not demo.processes.alive(pid)
+
+
+def run_demonstration(top, *arguments):
+    """Its exit status and what it said. It ends its nodes itself when it is interrupted."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, str(top / "deploy/demo"), *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, env=environment) as process:
+        try:
+            said, _ = process.communicate(timeout=300)
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+            raise
+    return process.returncode, said
+
+
+def test_a_training_that_loses_a_node_goes_on_from_memory_with_equal_bits(top, tmp_path):
+    report = tmp_path / "report.json"
+    status, said = run_demonstration(top, "--part", "a", "--steps", "24", "--json", str(report))
+    assert status == 0, said
+    (part,) = json.loads(report.read_text())["parts"]
+    assert part["bit_equal"] and part["restored_step"] > 0, said
+    assert part["sources"]["storage"] == 0, "only memory had anything"
 
 
 def ip(*words):
