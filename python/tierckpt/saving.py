@@ -21,7 +21,8 @@ _KNOWN_WITHIN_S = 0.3  # once
 @dataclass(frozen=True, slots=True)
 class SaveResult:
     """What a call that saves has done. It is true if a save was started, so `if ckpt.save_checkpoint_if_needed(step)`
-    works. A save that was started may still be given up in the background: Checkpoint.wait tells."""
+    works. A save that was started may still be given up in the background: Checkpoint.wait tells. For JSON there is
+    dataclasses.asdict(result)."""
 
     state: str
     """"started", "skipped" (it was due or asked for, and `reason` says why there is none) or "not due"."""

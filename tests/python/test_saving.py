@@ -2,7 +2,9 @@
 """Saving never stops training: what cannot be saved is skipped, and the result says so."""
 
 import contextlib
+import json
 import re
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -66,6 +68,7 @@ def test_the_result_says_what_happened(site):
     assert (not_due.state, started.state, started.step) == ("not due", "started", 2)
     assert not not_due and started and not started.skipped
     assert repr(started) == "<SaveResult step 2 started>"
+    assert json.loads(json.dumps(asdict(started))) == {"state": "started", "step": 2, "reason": None}
     job.checkpoint.close()
 
 
