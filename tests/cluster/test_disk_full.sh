@@ -3,12 +3,12 @@
 # room again the next drain publishes.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
-mount -t tmpfs -o size=3m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
+mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
 at_end() { umount -l "$work/save"; }
 storage_interval=10
-settings=',"max_ckpt_num":2'
+settings=',"max_ckpt_num":2' # so with the one being written, three must fit, or it is soon full again
 fault "disk full"
-head -c 2M /dev/zero >"$work/save/other"
+head -c 8M /dev/zero >"$work/save/other"
 begin 2
 run_on a "0 1" --steps 100000 --step-ms 20 --lockstep
 log_must_say a 60 '(drain|published).*[Nn]o space left'
@@ -26,4 +26,5 @@ rm "$work/save/other"
 log_must_say a 60 'is published'
 wait_for 60 said 0 '^HEALTH good' || die "rank 0 is not told that it is over"
 wait_for 60 ask a status >"$work/said" || die "status stays bad: $(cat "$work/said")"
-ask a verify published >/dev/null || die "verify: $(ask a verify published)"
+kill_trainers
+wait_for 60 ask a verify published >"$work/said" || die "verify: $(cat "$work/said")" # once none is being deleted

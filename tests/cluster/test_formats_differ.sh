@@ -55,6 +55,7 @@ from=1 into=1002 build_of=slots
 for format in "$ours 1002 slots" "1002 $ours "; do # there, and back again
     read -r from into build_of <<<"$format"
     old=$(agent_pid a)
+    before=$(fetched a "a peer")
     fault "slot format $into over memory of $from"
     agent_of "$build_of"
     kill -9 "$old"
@@ -68,6 +69,7 @@ for format in "$ours 1002 slots" "1002 $ours "; do # there, and back again
     for rank in 0 1; do
         [ "$(restored_step $rank)" = 20 ] || die "format $into: rank $rank restored $(restored_step $rank) instead of 20"
     done
-    [ "$(restored_from 0 peer)" -gt 0 ] || die "format $into: not from the peer: $(out 0 | grep RESTORED)"
+    [ "$(fetched a "a peer")" -gt "$before" ] || die "format $into: not from the peer: $(out 0 | grep RESTORED)"
+    [ "$(restored_from 0 storage)" = 0 ] || die "format $into: storage was used: $(out 0 | grep RESTORED)"
     log_must_say a 60 'has its copies again'
 done

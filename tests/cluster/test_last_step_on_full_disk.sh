@@ -3,11 +3,11 @@
 # the job is done the agents keep what only memory has. With room again, the next launch has it from memory.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
-mount -t tmpfs -o size=3m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
+mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
 at_end() { umount -l "$work/save"; }
 storage_interval=10
 fault "disk full"
-head -c 2M /dev/zero >"$work/save/other"
+head -c 8M /dev/zero >"$work/save/other"
 begin 2
 run_on a "0 1" --steps 12 --save-last --last-ms 6000 --done
 for pid in "${trainers[@]}"; do wait "$pid" && die "the last step is said to be in storage"; done
