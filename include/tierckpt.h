@@ -461,7 +461,9 @@ typedef struct tck_open_params {
  * manifest, or lacks a file (tck_published_info says so). If the newest cannot be read, this is tried for about three
  * seconds, and then it is an error that names the file: no older one is taken in its place. On failure *published_out
  * is untouched and the text is in tck_published_errmsg(NULL). TCK_ERR_NOENT: nothing is published in directories that
- * could be read; one that does not exist is TCK_ERR_IO. */
+ * could be read; one that does not exist is TCK_ERR_IO. TCK_ERR_TIMEDOUT: storage has not answered for
+ * storage_timeout_ms (with a path its default); so says each call below that reads. What hangs is left to a thread of
+ * the library's own, which writes to no memory of the caller. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_open_published(const tck_open_params_t *params,
                                                        tck_published_t **published_out);
 TCK_API void tck_close_published(tck_published_t *published);

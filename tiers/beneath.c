@@ -3,6 +3,7 @@
  * flags where a kernel or sandbox does not have that call. */
 #include "tiers/beneath.h"
 
+#include "base/bounded.h"
 #include "base/failpoint.h"
 #include "base/secret.h"
 #include <dirent.h>
@@ -141,6 +142,7 @@ static tck_status_t read_all(int fd, const char *name, char *text, size_t len, s
                        : error_set(err, TCK_ERR_IO, "%s ends at byte %zu, but its size is %zu bytes", name, got, len);
         }
         got += (size_t)rc;
+        bounded_moved();
     }
     text[len] = '\0';
     return TCK_OK;
@@ -346,6 +348,7 @@ static tck_status_t read_entries(DIR *dir, struct names *names, struct error *er
     for (;;) {
         errno = 0;
         struct dirent *entry = readdir(dir); /* NOLINT(concurrency-mt-unsafe): no other thread has this dir */
+        bounded_moved();
         if (entry == NULL) {
             return errno == 0 ? TCK_OK : error_set(err, status_of_errno(errno), "list the directory: %m");
         }

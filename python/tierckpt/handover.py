@@ -3,13 +3,12 @@
 first."""
 
 import logging
-import os
 import time
 
 from . import control, errors, tables
 from .contents import Contents
 from .oob import World
-from .published import open_published, Published
+from .published import is_directory, open_published, Published
 
 log = logging.getLogger("tierckpt")
 
@@ -40,7 +39,7 @@ def only_in_memory(version: tuple[int, int]) -> str:
 def newest_published(config, overrides, step: int | None) -> Published:
     """The newest version, or the newest of a step. If memory has a newer one than storage, the agents publish it first.
     Raises NotFound if there is none."""
-    if isinstance(config, (str, os.PathLike)) and os.path.isdir(config):
+    if is_directory(config):
         return open_published(config, step=step, overrides=overrides)
     published = published_or_none(config, overrides, step)
     status = control.ask(config, overrides, "status")

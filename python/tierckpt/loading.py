@@ -5,7 +5,6 @@ They read what is published. What only memory has is published by its agents fir
 """
 
 import logging
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from .handover import newest_published
 from .oob import join_world, World
 from .placer import rank_key
 from .probe import bare
-from .published import open_published, Published
+from .published import is_directory, open_published, Published
 from .records import check_tensor, pour, Record, saved_dtype, saved_shape
 from .registration import Given, joined, Registration
 from .statetree import join
@@ -138,8 +137,7 @@ def open_on_all(world: World, config, overrides, step: int | None) -> Published 
 
 
 def _the_same(config, overrides, version: tuple[int, int]) -> Published:
-    one = isinstance(config, (str, os.PathLike)) and os.path.isdir(config)  # a version's directory
-    published = open_published(config, step=None if one else version[1], overrides=overrides)
+    published = open_published(config, step=None if is_directory(config) else version[1], overrides=overrides)
     if tuple(published.version) != version:
         raise errors.IoError(f"rank 0 loads step {version[1]} of term {version[0]}, and here {published.info.path} is "
                              "the newest: save_dir must be the same directory on all nodes")

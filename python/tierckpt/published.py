@@ -7,8 +7,9 @@
 """
 
 import os
+import threading
 import warnings
-from pathlib import Path
+from collections.abc import Callable
 
 import torch
 
@@ -17,6 +18,7 @@ from .records import TORCH_DTYPES
 from .settings import configuration
 
 _MANIFEST = "manifest.json"
+_LIMIT_S = 20  # the default of storage_timeout_ms: a path brings no configuration
 _EXPORTS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 
 
@@ -26,15 +28,31 @@ def open_published(source=None, *, step: int | None = None, overrides: dict | No
     source     a version's directory; or the configuration, as for init: path of a JSON file, or a dict
     overrides  dict of keys that win over those of the configuration
 
-    Raises NotFound if there is none. A newer version that is damaged is passed over with a warning, as agents do."""
+    Raises NotFound if there is none, TimedOut if storage hangs (storage_timeout_ms). A newer version that is damaged is passed over with a warning, as agents do."""
     published = Published(_native.Published(**_where(source, step, overrides)))
     if published.info.passed_over:
         warnings.warn(f"passed over: {published.info.passed_over}", stacklevel=2)
     return published
 
 
+def is_directory(source) -> bool:
+    """Is it a path, and that of a directory: a version's, not a configuration? TimedOut if storage hangs."""
+    return isinstance(source, (str, os.PathLike)) and _within_limit(os.path.isdir, os.fspath(source))
+
+
+def _within_limit(look: Callable[[str], bool], path: str) -> bool:
+    """What look says of the path. Storage that hangs keeps the thread, and not the caller."""
+    said = []
+    thread = threading.Thread(target=lambda: said.append(look(path)), daemon=True)
+    thread.start()
+    thread.join(_LIMIT_S)
+    if not said:
+        raise errors.TimedOut(f"{path}: storage hangs: it has not answered for {_LIMIT_S * 1000:.0f} ms")
+    return said[0]
+
+
 def _where(source, step, overrides) -> dict:
-    if isinstance(source, (str, os.PathLike)) and Path(source, _MANIFEST).is_file():
+    if is_directory(source) and _within_limit(os.path.isfile, os.path.join(source, _MANIFEST)):
         if step is not None or overrides is not None:
             raise errors.InvalidArgument(f"{os.fspath(source)} is a version: step= and overrides= say which of a job's")
         return {"path": os.fspath(source)}

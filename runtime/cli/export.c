@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckpt export: tck_export for people. */
-#include "cli/cli.h"
+#include "cli/storage.h"
 
+#include "base/bounded.h"
 #include "base/field.h"
 
 #include <stdio.h>
@@ -49,32 +50,65 @@ static tck_status_t choose(const struct cli *cli, tck_export_params_t *params, s
     return status;
 }
 
-static void tell(const struct cli *cli, const tck_exported_t *exported)
+/* ---- in the process that reads storage ------------------------------------------------------------------------- */
+
+static tck_status_t export(const struct cli *cli, struct persistent *persistent, const void *ctx, json_t *answer,
+                           struct error *err)
+{
+    tck_exported_t exported = {.struct_size = sizeof exported};
+    (void)persistent;
+    bounded_watch(storage_moved);
+    tck_status_t status = tck_export(ctx, &exported);
+    if (status != TCK_OK) {
+        return error_set(err, status, "%s", tck_published_errmsg(NULL));
+    }
+    json_add_bool(answer, "ok", true);
+    json_add_u64(answer, "term", exported.version.term);
+    json_add_u64(answer, "step", exported.version.step);
+    json_add_u64(answer, "tensors", exported.tensor_count);
+    json_add_u64(answer, "files", exported.file_count);
+    json_add_u64(answer, "bytes", exported.bytes);
+    json_add_str(answer, "directory", cli->argv[0]);
+    return TCK_OK;
+}
+
+/* ---- in the command -------------------------------------------------------------------------------------------- */
+
+static void tell(const struct cli *cli, const json_t *exported)
 {
     char bytes[32];
-    json_t *answer = json_object();
-    json_add_bool(answer, "ok", true);
-    json_add_u64(answer, "term", exported->version.term);
-    json_add_u64(answer, "step", exported->version.step);
-    json_add_u64(answer, "tensors", exported->tensor_count);
-    json_add_u64(answer, "files", exported->file_count);
-    json_add_u64(answer, "bytes", exported->bytes);
-    json_add_str(answer, "directory", cli->argv[0]);
-    if (!cli_json(cli, answer)) {
-        text_bytes(exported->bytes, bytes, sizeof bytes);
-        printf("version %llu.%llu: %llu tensors, %s, in %llu files below %s\n",
-               (unsigned long long)exported->version.term, (unsigned long long)exported->version.step,
-               (unsigned long long)exported->tensor_count, bytes, (unsigned long long)exported->file_count,
-               cli->argv[0]);
+    if (cli_json(cli, exported)) {
+        return;
     }
-    json_free(answer);
+    text_bytes(number_of(exported, "bytes"), bytes, sizeof bytes);
+    printf("version %llu.%llu: %llu tensors, %s, in %llu files below %s\n",
+           (unsigned long long)number_of(exported, "term"), (unsigned long long)number_of(exported, "step"),
+           (unsigned long long)number_of(exported, "tensors"), bytes, (unsigned long long)number_of(exported, "files"),
+           text_of(exported, "directory"));
+}
+
+static tck_status_t run(const struct cli *cli, const tck_export_params_t *params, json_t **exported_out,
+                        struct error *err)
+{
+    char where[CONFIG_PATH + 32];
+    const struct storage_job job = {.work = export, .ctx = params, .use = STORAGE_UNOPENED, .elsewhere = where};
+    snprintf(where, sizeof where, "the export's directory %s", params->directory);
+    return storage_do(cli, &job, exported_out, err);
+}
+
+/* As it is, or with defaults where a version's directory makes a configuration needless. */
+static tck_status_t configure(const struct cli *cli, struct cli *out, struct error *err)
+{
+    *out = *cli;
+    return cli->export.version_dir ? config_defaults(&out->config, err) : TCK_OK;
 }
 
 int cli_export(const struct cli *cli)
 {
+    struct cli own;
     tck_open_params_t source = {.struct_size = sizeof source, .path = cli->export.version_dir, .step = cli->step};
     tck_export_params_t params = {.struct_size = sizeof params, .source = &source};
-    tck_exported_t exported = {.struct_size = sizeof exported};
+    json_t *exported = NULL;
     struct error err;
     if (cli->argc < 1) {
         fprintf(stderr, "usage: tierckpt export DIRECTORY\n");
@@ -84,20 +118,21 @@ int cli_export(const struct cli *cli)
     char *text = config ? json_print(config, false) : NULL;
     json_free(config);
     source.config_json = text;
-    tck_status_t status = choose(cli, &params, &err);
+    tck_status_t status = configure(cli, &own, &err);
+    if (status == TCK_OK) {
+        status = choose(cli, &params, &err);
+    }
     if (status == TCK_OK && source.path && source.step != TCK_NEWEST) {
         status = error_set(&err, TCK_ERR_INVAL, "--version-dir says which version, --step cannot");
     }
     if (status == TCK_OK) {
-        status = tck_export(&params, &exported);
-        if (status != TCK_OK) {
-            (void)error_set(&err, status, "%s", tck_published_errmsg(NULL));
-        }
+        status = run(&own, &params, &exported, &err);
     }
     free(text);
     if (status != TCK_OK) {
         return cli_fail(cli, &err);
     }
-    tell(cli, &exported);
+    tell(cli, exported);
+    json_free(exported);
     return 0;
 }

@@ -79,7 +79,8 @@ static tck_status_t find_pinned(const struct cli *cli, struct version *out, stru
 int cli_prune(const struct cli *cli)
 {
     struct pruning pruning = {.keep = cli->keep_given ? cli->keep : cli->config.max_ckpt_num};
-    struct storage_job job = {prune_versions, &pruning, cli->dry_run ? STORAGE_READ : STORAGE_WRITE};
+    struct storage_job job = {
+        .work = prune_versions, .ctx = &pruning, .use = cli->dry_run ? STORAGE_READ : STORAGE_WRITE};
     json_t *answer = NULL;
     struct error err;
     if (pruning.keep == 0) {

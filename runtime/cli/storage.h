@@ -17,11 +17,15 @@ struct storage_job {
     storage_work_fn *work;
     const void *ctx;
     enum storage_use use;
+    const char *elsewhere; /* what else than save_dir and load_dir, which it bounds itself, may hang; or NULL */
 };
 
 /* Has the work done; the caller frees the answer. TCK_ERR_NOENT if the job has nothing on storage (nothing is made
  * then), TCK_ERR_TIMEDOUT if storage does not move for storage_timeout_ms: then the work is left behind. */
 must_check tck_status_t storage_do(const struct cli *cli, const struct storage_job *job, json_t **answer_out,
                                    struct error *err);
+
+/* For the work to say, where persistent does not say it, that it has come further. */
+void storage_moved(void);
 
 #endif

@@ -15,18 +15,23 @@ struct chunk_buffer {
     uint64_t used; /* when last; 0: holds nothing */
 };
 
+struct chunks_source {
+    int dir_fd;       /* this and the rest: the caller's */
+    const char *path; /* of that directory */
+    const struct manifest *manifest;
+    uint32_t limit_ms; /* a chunk that storage does not hand over for so long is TCK_ERR_TIMEDOUT */
+};
+
 struct chunks {
-    int dir_fd;                      /* the caller's */
-    const struct manifest *manifest; /* the caller's */
-    int *fds;                        /* of each file; -1: not open */
+    struct chunks_source from;
+    int *fds; /* of each file; -1: not open */
     uint32_t open_count, next_close;
     struct chunk_buffer buffers[CHUNKS_KEPT];
     uint64_t clock;
     uint64_t read_bytes; /* from storage */
 };
 
-must_check tck_status_t chunks_open(struct chunks *chunks, int dir_fd, const struct manifest *manifest,
-                                    struct error *err);
+must_check tck_status_t chunks_open(struct chunks *chunks, const struct chunks_source *from, struct error *err);
 void chunks_close(struct chunks *chunks);
 /* Copies len bytes from offset at of a file. Every error names the file. */
 must_check tck_status_t chunks_read(struct chunks *chunks, uint32_t file, uint64_t at, uint64_t len, void *to,

@@ -2,6 +2,7 @@
  * A directory with a version's name is only a candidate: its manifest and the sizes of its files decide. One that is
  * damaged is passed over; one that cannot be read is an error if it stays so, for it may be the newest. */
 #include "reader/find.h"
+#include "base/bounded.h"
 #include "base/path.h"
 #include "tiers/beneath.h"
 #include "tiers/forgotten.h"
@@ -20,6 +21,7 @@
 
 #define LOOKS_MAX      6         /* at storage, while something there cannot be read */
 #define FIRST_PAUSE_NS 100000000 /* before the second one; doubled each time: about three seconds in all */
+#define PAUSE_STEP_NS  50000000
 
 void found_free(struct found *found)
 {
@@ -60,7 +62,7 @@ static tck_status_t open_version(int dir_fd, const char *path, struct found *out
     return TCK_OK;
 }
 
-tck_status_t find_by_path(const char *path, struct found *out, struct error *err)
+static tck_status_t find_there(const char *path, struct found *out, struct error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
@@ -186,6 +188,7 @@ static tck_status_t try(const struct config *config, const struct candidate *can
     job_dir(config, candidate->below, job_path);
     snprintf(path, sizeof(path), "%s/%s", job_path, name);
     *standing_out = STANDING_UNREADABLE;
+    bounded_moved();
     job_fd = open(job_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (job_fd < 0) {
         return error_set(err, status_of_errno(errno), "open directory %.200s: %m", job_path);
@@ -288,11 +291,19 @@ static tck_status_t check_exists(const char *key, const char *path, struct error
     return missing ? path_unopened(key, path, ENOENT, err) : TCK_OK;
 }
 
-tck_status_t find_version(const struct config *config, struct version wanted, struct found *out, struct error *err)
+/* Steps of the pause are told as progress, for it is not storage that is waited for. */
+static void pause_before(int look)
 {
-    if (config->save_dir[0] == '\0' && config->load_dir[0] == '\0') {
-        return error_set(err, TCK_ERR_CONFIG, "neither save_dir nor load_dir is configured");
+    uint64_t left_ns = (uint64_t)FIRST_PAUSE_NS << (look - 1);
+    for (; left_ns > 0; left_ns -= PAUSE_STEP_NS) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_STEP_NS}, NULL);
+        bounded_moved();
     }
+}
+
+static tck_status_t find_configured(const struct config *config, struct version wanted, struct found *out,
+                                    struct error *err)
+{
     bool unread = true;
     tck_status_t status = check_exists("save_dir", config->save_dir, err);
     if (status == TCK_OK) {
@@ -303,10 +314,84 @@ tck_status_t find_version(const struct config *config, struct version wanted, st
     }
     for (int i = 0; i < LOOKS_MAX && unread; i++) {
         if (i > 0) {
-            uint64_t ns = (uint64_t)FIRST_PAUSE_NS << (i - 1);
-            nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
+            pause_before(i);
         }
         status = find_once(config, wanted, out, &unread, err);
     }
     return status;
+}
+
+/* ---- within a time bound --------------------------------------------------------------------------------------- */
+
+struct search {
+    struct config config; /* unused with a path */
+    struct version wanted;
+    char *path;
+    struct found found;
+    tck_status_t status;
+    struct error error;
+};
+
+static void search(void *job)
+{
+    struct search *s = job;
+    s->status = s->path != NULL ? find_there(s->path, &s->found, &s->error)
+                                : find_configured(&s->config, s->wanted, &s->found, &s->error);
+}
+
+static void drop_search(void *job)
+{
+    struct search *s = job;
+    found_free(&s->found);
+    free(s->path);
+    free(s);
+}
+
+/* Takes the search over. */
+static tck_status_t search_within(struct search *s, uint32_t limit_ms, struct found *out, struct error *err)
+{
+    s->found.dir_fd = -1;
+    const struct bounded_work work = {.work = search, .drop = drop_search, .job = s};
+    tck_status_t status = bounded_do(&work, limit_ms, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = s->status;
+    if (status == TCK_OK) {
+        *out = s->found;
+        s->found = (struct found){.dir_fd = -1};
+    } else {
+        *err = s->error;
+    }
+    drop_search(s);
+    return status;
+}
+
+tck_status_t find_by_path(const char *path, uint32_t limit_ms, struct found *out, struct error *err)
+{
+    struct search *s = calloc(1, sizeof(*s));
+    if (s == NULL || (s->path = strdup(path)) == NULL) {
+        free(s);
+        return error_set(err, TCK_ERR_NOMEM, "no memory to look for a version");
+    }
+    tck_status_t status = search_within(s, limit_ms, out, err);
+    return status == TCK_ERR_TIMEDOUT ? error_prefix(err, "%.200s", path) : status;
+}
+
+tck_status_t find_version(const struct config *config, struct version wanted, struct found *out, struct error *err)
+{
+    bool two = config->save_dir[0] != '\0' && config->load_dir[0] != '\0';
+    if (config->save_dir[0] == '\0' && config->load_dir[0] == '\0') {
+        return error_set(err, TCK_ERR_CONFIG, "neither save_dir nor load_dir is configured");
+    }
+    struct search *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory to look for a version");
+    }
+    s->config = *config;
+    s->wanted = wanted;
+    tck_status_t status = search_within(s, config->storage_timeout_ms, out, err);
+    return status == TCK_ERR_TIMEDOUT ? error_prefix(err, "job %s in %.160s%s%.160s", config->job, config->save_dir,
+                                                     two ? " or " : "", config->load_dir)
+                                      : status;
 }

@@ -22,23 +22,29 @@ void published_set_error(const struct error *err)
 
 /* ---- open -------------------------------------------------------------------------------------------------------- */
 
-static tck_status_t find_as_asked(const tck_open_params_t *params, struct found *out, struct error *err)
+static tck_status_t find_as_asked(const tck_open_params_t *params, struct found *out, uint32_t *limit_ms_out,
+                                  struct error *err)
 {
     struct config config;
-    if (params->path != NULL) {
-        return find_by_path(params->path, out, err);
+    tck_status_t status = params->path != NULL ? config_defaults(&config, err)
+                                               : config_load(params->config_file, params->config_json, &config, err);
+    if (status != TCK_OK) {
+        return status;
     }
-    tck_status_t status = config_load(params->config_file, params->config_json, &config, err);
-    return status == TCK_OK ? find_version(&config, (struct version){.step = params->step}, out, err) : status;
+    *limit_ms_out = config.storage_timeout_ms;
+    return params->path != NULL ? find_by_path(params->path, config.storage_timeout_ms, out, err)
+                                : find_version(&config, (struct version){.step = params->step}, out, err);
 }
 
-static tck_status_t open_files(struct tck_published *published, struct error *err)
+static tck_status_t open_files(struct tck_published *published, uint32_t limit_ms, struct error *err)
 {
     const struct manifest *manifest = &published->found.manifest;
     if (manifest->world_size > WORLD_RANKS_MAX) {
         return error_set(err, TCK_ERR_CORRUPT, "a world of %" PRIu32 " ranks", manifest->world_size);
     }
-    tck_status_t status = chunks_open(&published->chunks, published->found.dir_fd, manifest, err);
+    const struct chunks_source from = {
+        .dir_fd = published->found.dir_fd, .path = published->found.path, .manifest = manifest, .limit_ms = limit_ms};
+    tck_status_t status = chunks_open(&published->chunks, &from, err);
     return status == TCK_OK ? table_read(&published->table, &published->chunks, err) : status;
 }
 
@@ -52,7 +58,7 @@ tck_status_t published_open(const struct config *config, struct version version,
     published->found.dir_fd = -1;
     tck_status_t status = find_version(config, version, &published->found, err);
     if (status == TCK_OK) {
-        status = open_files(published, err);
+        status = open_files(published, config->storage_timeout_ms, err);
     }
     if (status != TCK_OK) {
         tck_close_published(published);
@@ -88,11 +94,12 @@ static tck_status_t open_published(struct tck_published *published, const tck_op
         return error_set(err, TCK_ERR_INVAL, "struct_size of the parameters is %zu, %zu is needed", params->struct_size,
                          sizeof(*params));
     }
-    tck_status_t status = find_as_asked(params, &published->found, err);
+    uint32_t limit_ms = 0;
+    tck_status_t status = find_as_asked(params, &published->found, &limit_ms, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = open_files(published, err);
+    status = open_files(published, limit_ms, err);
     return status == TCK_OK ? TCK_OK : error_prefix(err, "%.200s", published->found.path);
 }
 

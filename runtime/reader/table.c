@@ -87,7 +87,7 @@ static tck_status_t add_entry(void *ctx, const struct image_entry *found, struct
 /* The header of a file, the caller's to free. */
 static tck_status_t read_header(struct chunks *chunks, uint32_t i, uint8_t **out, uint64_t *len_out, struct error *err)
 {
-    const struct manifest_file *file = &chunks->manifest->files[i];
+    const struct manifest_file *file = &chunks->from.manifest->files[i];
     uint8_t prefix[sizeof(uint64_t)], *header;
     uint64_t len = 0;
     if (file->bytes < sizeof(prefix)) {
@@ -126,9 +126,9 @@ static tck_status_t read_file(struct table *table, struct chunks *chunks, uint32
         return status;
     }
     status = image_walk(header, len, &visit, &bytes, err);
-    if (status == TCK_OK && bytes != chunks->manifest->files[i].bytes) {
+    if (status == TCK_OK && bytes != chunks->from.manifest->files[i].bytes) {
         status = error_set(err, TCK_ERR_CORRUPT, "its header describes %" PRIu64 " bytes, its manifest %" PRIu64, bytes,
-                           chunks->manifest->files[i].bytes);
+                           chunks->from.manifest->files[i].bytes);
     }
     *hash_out = hash128_of(header, len);
     free(header);
@@ -137,10 +137,10 @@ static tck_status_t read_file(struct table *table, struct chunks *chunks, uint32
 
 static tck_status_t read_files(struct table *table, struct chunks *chunks, struct hash128 *hashes, struct error *err)
 {
-    for (uint32_t i = 0; i < chunks->manifest->file_count; i++) {
+    for (uint32_t i = 0; i < chunks->from.manifest->file_count; i++) {
         tck_status_t status = read_file(table, chunks, i, &hashes[i], err);
         if (status != TCK_OK) {
-            return error_prefix(err, "%s", chunks->manifest->files[i].name);
+            return error_prefix(err, "%s", chunks->from.manifest->files[i].name);
         }
     }
     return TCK_OK;
@@ -240,7 +240,7 @@ static tck_status_t check_tensors(const struct table *table, const struct chunks
             (!x->blob && (x->dtype != y->dtype || x->ndim != y->ndim ||
                           memcmp(entry_global(table, x), entry_global(table, y), x->ndim * sizeof(uint64_t)) != 0))) {
             return error_set(err, TCK_ERR_CORRUPT, "%s and %s differ in dtype or global shape of \"%.200s\"",
-                             chunks->manifest->files[x->file].name, chunks->manifest->files[y->file].name,
+                             chunks->from.manifest->files[x->file].name, chunks->from.manifest->files[y->file].name,
                              entry_key(table, x));
         }
     }
@@ -267,14 +267,14 @@ static void drop_copies(struct table *table)
 
 tck_status_t table_read(struct table *table, struct chunks *chunks, struct error *err)
 {
-    uint32_t file_count = chunks->manifest->file_count;
+    uint32_t file_count = chunks->from.manifest->file_count;
     struct hash128 *hashes = calloc(file_count, sizeof(*hashes));
     *table = (struct table){.ranks = calloc(file_count, sizeof(*table->ranks))};
     tck_status_t status = hashes == NULL || table->ranks == NULL
                               ? error_set(err, TCK_ERR_NOMEM, "no memory for %" PRIu32 " headers", file_count)
                               : read_files(table, chunks, hashes, err);
     if (status == TCK_OK) {
-        find_ranks(table, chunks->manifest, hashes);
+        find_ranks(table, chunks->from.manifest, hashes);
         if (table->count > 0) {
             qsort_r(table->entries, table->count, sizeof(*table->entries), compare_entries, table);
         }

@@ -60,6 +60,10 @@ import struct, sys
 with open(sys.argv[1], "r+b") as control:
     control.write(struct.pack("<QIIII64s64s", 1, 1000, 1 << 9, 0x1ff, 200000, b"", b""))
 PYTHON
+must_say 1 "$work/save.*: storage hangs: it has not answered for 1000 ms" look "$work/save" "" export "$work/exported"
+must_say 1 "the export's directory $work/save/out has not answered for 1000 ms" \
+    look "$work/backing" "" export "$work/save/out"
+[ ! -e "$work/exported" ] || die "something was exported"
 for command in ls "verify published" "prune --keep 1" "forget --dry-run" doctor "--json ls" "--json doctor"; do
     must_say 1 "storage hangs: save_dir $work/save has not answered for 1000 ms" look "$work/save" "" $command
     [[ $command != --json* ]] || is_json <"$work/answer" || die "$command: no JSON: $(cat "$work/answer")"

@@ -2,6 +2,8 @@
 """open_published: what ranks have saved comes back whole, in any box, and damage is an error."""
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,15 @@ def test_tied_weights_are_loaded_by_stock_pytorch_as_the_page_says(site):
     code = recipe("once = {").replace("v000000000120.t3", str(version))
     exec(code, {"model": fresh, "dcp": dcp, "HuggingFaceStorageReader": HuggingFaceStorageReader})
     assert torch.equal(fresh.embed.weight, saved) and torch.equal(fresh.lm_head.weight, saved)
+
+
+@pytest.mark.parametrize("reads", [tierckpt.open_published, lambda path: tierckpt.load(torch.nn.Linear(1, 1), config=path)])
+def test_a_directory_on_storage_that_hangs_is_an_error_that_names_it(tmp_path, monkeypatch, reads):
+    answers = threading.Event()
+    monkeypatch.setattr(tierckpt.published, "_LIMIT_S", 0.05)
+    monkeypatch.setattr(os.path, "isdir", lambda path: answers.wait())
+    try:
+        with pytest.raises(tierckpt.errors.TimedOut, match=f"{tmp_path}: storage hangs"):
+            reads(str(tmp_path))
+    finally:
+        answers.set()

@@ -9,6 +9,8 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,47 @@
 
 static char root[64];
 static tck_published_t *published;
+static uint32_t timeout_ms = 20000;
+
+/* ---- storage that hangs ---------------------------------------------------------------------------------------- */
+
+ssize_t __real_read(int fd, void *data, size_t len);
+ssize_t __real_pread(int fd, void *data, size_t len, off_t at);
+ssize_t __wrap_read(int fd, void *data, size_t len);
+ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at);
+
+static atomic_bool hangs;
+static atomic_uint in_call;
+
+static void wait_while_it_hangs(void)
+{
+    atomic_fetch_add(&in_call, 1);
+    while (atomic_load(&hangs)) {
+        usleep(1000);
+    }
+    atomic_fetch_sub(&in_call, 1);
+}
+
+ssize_t __wrap_read(int fd, void *data, size_t len)
+{
+    wait_while_it_hangs();
+    return __real_read(fd, data, len);
+}
+
+ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at)
+{
+    wait_while_it_hangs();
+    return __real_pread(fd, data, len, at);
+}
+
+/* And what was left behind comes to its end, whatever has become of its caller. */
+static void answer_again(void)
+{
+    atomic_store(&hangs, false);
+    while (atomic_load(&in_call) > 0) {
+        usleep(1000);
+    }
+}
 
 /* ---- making versions ------------------------------------------------------------------------------------------- */
 
@@ -182,8 +225,8 @@ static tck_status_t open_step(uint64_t step, const char *load_dir)
 {
     char json[400];
     tck_open_params_t params = {.struct_size = sizeof(params), .config_json = json, .step = step};
-    snprintf(json, sizeof(json), "{\"job\":\"job\",\"save_dir\":\"%s\"%s%s%s}", root,
-             load_dir == NULL ? "" : ",\"load_dir\":\"", load_dir == NULL ? "" : load_dir,
+    snprintf(json, sizeof(json), "{\"job\":\"job\",\"storage_timeout_ms\":%u,\"save_dir\":\"%s\"%s%s%s}", timeout_ms,
+             root, load_dir == NULL ? "" : ",\"load_dir\":\"", load_dir == NULL ? "" : load_dir,
              load_dir == NULL ? "" : "\"");
     return tck_open_published(&params, &published);
 }
@@ -548,4 +591,55 @@ Test(published, anothers_version_under_our_name_is_refused)
     cr_assert_eq(rename(below("job/v000000000007.t2"), below("job/v000000000008.t2")), 0);
     cr_assert_eq(open_step(8, NULL), TCK_ERR_CORRUPT);
     assert_text(tck_published_errmsg(NULL), "not of its name");
+}
+
+/* ---- storage that hangs ---------------------------------------------------------------------------------------- */
+
+Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
+{
+    timeout_ms = 100;
+    publish(root, 2, 7);
+    atomic_store(&hangs, true);
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_TIMEDOUT, "%s", tck_published_errmsg(NULL));
+    assert_text(tck_published_errmsg(NULL), root);
+    assert_text(tck_published_errmsg(NULL), "storage hangs: it has not answered for 100 ms (storage_timeout_ms)");
+    answer_again();
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK, "%s", tck_published_errmsg(NULL));
+    assert_box("rows", 0, 0, ROWS, COLS);
+}
+
+static uint64_t wide_entry(void)
+{
+    uint64_t i = 0;
+    while (strcmp(entry(i).key, "wide") != 0) {
+        i++;
+    }
+    return i;
+}
+
+Test(published, a_chunk_that_hangs_is_given_up_and_comes_too_late, .timeout = 60)
+{
+    uint32_t last = 0x55555555, first_col = WIDE - 1;
+    timeout_ms = 100;
+    must_open();
+    atomic_store(&hangs, true);
+    cr_assert_eq(tck_read_entry(published, wide_entry(), first_col * 4ull, 4, &last), TCK_ERR_TIMEDOUT);
+    assert_text(tck_published_errmsg(published), root);
+    assert_text(tck_published_errmsg(published), "storage hangs");
+    answer_again();
+    cr_assert_eq(last, 0x55555555, "a call that was given up has written");
+    cr_assert_eq(tck_read_entry(published, wide_entry(), first_col * 4ull, 4, &last), TCK_OK);
+    cr_assert_eq(last, value(0, first_col));
+}
+
+Test(published, one_that_hangs_can_be_closed, .timeout = 60)
+{
+    uint32_t last;
+    timeout_ms = 100;
+    must_open();
+    atomic_store(&hangs, true);
+    cr_assert_eq(tck_read_entry(published, wide_entry(), (WIDE - 1) * 4ull, 4, &last), TCK_ERR_TIMEDOUT);
+    tck_close_published(published);
+    published = NULL;
+    answer_again();
 }

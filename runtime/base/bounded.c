@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A thread for each piece of work: beside a call to storage its start costs nothing, and unlike one that is kept it is
+ * also there in a process that was forked. */
+#include "base/bounded.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct bounded {
+    struct bounded_work work;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t moved_ms;
+    bool ended, left;
+};
+
+static _Thread_local struct bounded *current;
+static void (*watcher)(void);
+
+void bounded_watch(void (*fn)(void))
+{
+    watcher = fn;
+}
+
+void bounded_moved(void)
+{
+    if (current != NULL) {
+        pthread_mutex_lock(&current->lock);
+        current->moved_ms = clock_ms();
+        pthread_mutex_unlock(&current->lock);
+    }
+    if (watcher != NULL) {
+        watcher();
+    }
+}
+
+static void free_bounded(struct bounded *b)
+{
+    pthread_cond_destroy(&b->changed);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+static void *run(void *arg)
+{
+    struct bounded *b = arg;
+    current = b;
+    b->work.work(b->work.job);
+    pthread_mutex_lock(&b->lock);
+    bool left = b->left;
+    b->ended = true;
+    pthread_cond_signal(&b->changed);
+    pthread_mutex_unlock(&b->lock); /* from here on b is the waiting thread's, unless that has left */
+    if (left) {
+        b->work.drop(b->work.job);
+        free_bounded(b);
+    }
+    return NULL;
+}
+
+static struct bounded *new_bounded(const struct bounded_work *work)
+{
+    struct bounded *b = calloc(1, sizeof(*b));
+    pthread_condattr_t attr;
+    if (b == NULL) {
+        return NULL;
+    }
+    b->work = *work;
+    b->moved_ms = clock_ms();
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&b->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    return b;
+}
+
+/* No signal of the program's is handled in our thread. */
+static int start(struct bounded *b)
+{
+    pthread_t thread;
+    pthread_attr_t attr;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    int rc = pthread_create(&thread, &attr, run, b);
+    pthread_attr_destroy(&attr);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+/* Whether it has ended; else it is the thread's from now on. */
+static bool wait_for_end(struct bounded *b, uint32_t limit_ms)
+{
+    pthread_mutex_lock(&b->lock);
+    while (!b->ended && clock_ms() < b->moved_ms + limit_ms) {
+        uint64_t until_ms = b->moved_ms + limit_ms;
+        struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
+        pthread_cond_timedwait(&b->changed, &b->lock, &until);
+    }
+    bool ended = b->ended;
+    b->left = !ended;
+    pthread_mutex_unlock(&b->lock);
+    return ended;
+}
+
+tck_status_t bounded_do(const struct bounded_work *work, uint32_t limit_ms, struct error *err)
+{
+    struct bounded *b = new_bounded(work);
+    if (b == NULL) {
+        work->drop(work->job);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for work on storage");
+    }
+    int rc = start(b);
+    if (rc != 0) {
+        free_bounded(b);
+        work->drop(work->job);
+        errno = rc;
+        return error_set(err, status_of_errno(rc), "start a thread for work on storage: %m");
+    }
+    if (!wait_for_end(b, limit_ms)) {
+        return error_set(err, TCK_ERR_TIMEDOUT,
+                         "storage hangs: it has not answered for %" PRIu32 " ms (storage_timeout_ms)", limit_ms);
+    }
+    free_bounded(b);
+    if (watcher != NULL) {
+        watcher();
+    }
+    return TCK_OK;
+}
