@@ -21,7 +21,8 @@
  * One client per process; its calls come from one thread at a time. Every function returns a status that must be
  * looked at; tck_errmsg gives the text that belongs to the last failure. Sizes are bytes, times are milliseconds
  * unless the name says otherwise. Steps count from 1: step 0 is never saved. Memory that is passed in stays the
- * caller's. A child that the process forks must not use the client.
+ * caller's. A child that the process forks must not use the client. A pointer may be NULL where this header says so;
+ * elsewhere it is TCK_ERR_INVAL, and the text names it.
  */
 #ifndef TIERCKPT_H
 #define TIERCKPT_H

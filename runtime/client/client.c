@@ -82,8 +82,14 @@ static tck_status_t check_order_of(struct tck_client *client, enum client_state 
                      remedy_of(client->state));
 }
 
-#define check_process(client)       check_caller(client, __func__)
-#define check_state(client, wanted) check_order_of(client, wanted, __func__)
+static tck_status_t check_pointer(struct error *err, const void *pointer, const char *function, const char *name)
+{
+    return pointer == NULL ? error_set(err, TCK_ERR_INVAL, "%s: %s is NULL", function, name) : TCK_OK;
+}
+
+#define check_given(client, pointer) check_pointer(&(client)->error, pointer, __func__, #pointer)
+#define check_process(client)        check_caller(client, __func__)
+#define check_state(client, wanted)  check_order_of(client, wanted, __func__)
 
 /* ---- attach -------------------------------------------------------------------------------------------------- */
 
@@ -119,8 +125,11 @@ tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client
 tck_status_t tck_job_name(const char *config_file, const char *config_json, char *job_out, size_t cap)
 {
     struct config config;
-    tck_status_t status = config_load(config_file, config_json, &config, &attach_error);
+    tck_status_t status = check_pointer(&attach_error, job_out, __func__, "job_out");
 
+    if (status == TCK_OK) {
+        status = config_load(config_file, config_json, &config, &attach_error);
+    }
     if (status == TCK_OK && strlen(config.job) >= cap) {
         status = error_set(&attach_error, TCK_ERR_NOSPC, "the job's name \"%s\" does not fit into %zu bytes",
                            config.job, cap);
@@ -191,6 +200,9 @@ tck_status_t tck_add_record(tck_client_t *client, const tck_record_t *record, ui
     uint32_t number = 0;
 
     if (status == TCK_OK) {
+        status = check_given(client, record);
+    }
+    if (status == TCK_OK) {
         status = layout_add(&client->layout, record, &number, &client->error);
     }
     if (status != TCK_OK) {
@@ -219,6 +231,9 @@ tck_status_t tck_add_blob(tck_client_t *client, const char *key, size_t capacity
 
 static tck_status_t find_blob(struct tck_client *client, const char *key, struct record **out)
 {
+    if (key == NULL) {
+        return error_set(&client->error, TCK_ERR_INVAL, "a blob is named by its key, and that is NULL");
+    }
     for (uint32_t i = 0; i < client->layout.record_count; i++) {
         struct record *record = &client->layout.records[i];
 
@@ -244,6 +259,9 @@ tck_status_t tck_set_blob(tck_client_t *client, const char *key, const void *dat
     uint64_t capacity, prefix = htole64(size);
     tck_status_t status = check_process(client);
 
+    if (status == TCK_OK && size > 0) {
+        status = check_given(client, data);
+    }
     if (status == TCK_OK) {
         status = find_blob(client, key, &blob);
     }
@@ -270,6 +288,12 @@ tck_status_t tck_get_blob(tck_client_t *client, const char *key, void *data, siz
     tck_status_t status = check_process(client);
     uint64_t size;
 
+    if (status == TCK_OK) {
+        status = check_given(client, size_out);
+    }
+    if (status == TCK_OK && cap > 0) {
+        status = check_given(client, data);
+    }
     if (status == TCK_OK) {
         status = find_blob(client, key, &blob);
     }
@@ -329,6 +353,9 @@ tck_status_t tck_set_reshard(tck_client_t *client, const char *key, tck_reshard_
     bool found = false;
     tck_status_t status = check_state(client, CLIENT_ATTACHED);
 
+    if (status == TCK_OK) {
+        status = check_given(client, key);
+    }
     if (status != TCK_OK) {
         return status;
     }
@@ -450,6 +477,9 @@ tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out)
 {
     tck_status_t status = check_state(client, CLIENT_REGISTERED);
 
+    if (status == TCK_OK) {
+        status = check_given(client, due_out);
+    }
     if (status != TCK_OK) {
         return status;
     }
@@ -654,6 +684,9 @@ tck_status_t tck_query(tck_client_t *client, tck_version_t *version_out)
 {
     tck_status_t status = check_process(client);
 
+    if (status == TCK_OK) {
+        status = check_given(client, version_out);
+    }
     if (status != TCK_OK) {
         return status;
     }
@@ -716,6 +749,9 @@ tck_status_t tck_stats(tck_client_t *client, tck_stats_t *stats_out)
     struct save_counts counts = {0};
     tck_status_t status = check_process(client);
 
+    if (status == TCK_OK) {
+        status = check_given(client, stats_out);
+    }
     if (status != TCK_OK) {
         return status;
     }
@@ -738,6 +774,9 @@ tck_status_t tck_health(tck_client_t *client, tck_health_t *health_out)
 {
     tck_status_t status = check_process(client);
 
+    if (status == TCK_OK) {
+        status = check_given(client, health_out);
+    }
     if (status != TCK_OK) {
         return status;
     }

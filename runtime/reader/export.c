@@ -361,7 +361,8 @@ tck_status_t tck_export(const tck_export_params_t *params, tck_exported_t *expor
 {
     struct error err = {0};
     struct export x = {.params = params, .parent_fd = -1, .stage_fd = -1, .err = &err};
-    tck_status_t status = check_params(params, &err);
+    tck_status_t status =
+        params == NULL ? error_set(&err, TCK_ERR_INVAL, "tck_export: params is NULL") : check_params(params, &err);
     if (status == TCK_OK && exported_out != NULL && exported_out->struct_size < sizeof(*exported_out)) {
         status = error_set(&err, TCK_ERR_INVAL, "struct_size of the result is %zu, %zu is needed",
                            exported_out->struct_size, sizeof(*exported_out));

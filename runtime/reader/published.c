@@ -135,6 +135,15 @@ void tck_close_published(tck_published_t *published)
 
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
 
+static tck_status_t check_pointer(struct error *err, const void *pointer, const char *function, const char *name)
+{
+    return pointer == NULL ? error_set(err, TCK_ERR_INVAL, "%s: %s is NULL", function, name) : TCK_OK;
+}
+
+/* The text about a version that is NULL goes to where tck_published_errmsg(NULL) finds it. */
+#define check_open(published)           check_pointer(&open_error, published, __func__, "published")
+#define check_given(published, pointer) check_pointer(&(published)->error, pointer, __func__, #pointer)
+
 /* Structs that the caller has sized grow at their end. */
 static tck_status_t check_size(struct tck_published *published, size_t given, size_t needed)
 {
@@ -146,11 +155,17 @@ static tck_status_t check_size(struct tck_published *published, size_t given, si
 
 tck_status_t tck_published_info(tck_published_t *published, tck_published_info_t *info_out)
 {
-    const struct manifest *manifest = &published->found.manifest;
-    tck_status_t status = check_size(published, info_out->struct_size, sizeof(*info_out));
+    tck_status_t status = check_open(published);
+    if (status == TCK_OK) {
+        status = check_given(published, info_out);
+    }
+    if (status == TCK_OK) {
+        status = check_size(published, info_out->struct_size, sizeof(*info_out));
+    }
     if (status != TCK_OK) {
         return status;
     }
+    const struct manifest *manifest = &published->found.manifest;
     info_out->version = (tck_version_t){manifest->version.term, manifest->version.step};
     info_out->job = manifest->job;
     info_out->path = published->found.path;
@@ -182,15 +197,21 @@ static const char *file_of(const struct tck_published *published, const struct e
 
 tck_status_t tck_published_entry(tck_published_t *published, uint64_t index, tck_entry_t *entry_out)
 {
-    const struct table *table = &published->table;
     const struct entry *entry = NULL;
-    tck_status_t status = check_size(published, entry_out->struct_size, sizeof(*entry_out));
+    tck_status_t status = check_open(published);
+    if (status == TCK_OK) {
+        status = check_given(published, entry_out);
+    }
+    if (status == TCK_OK) {
+        status = check_size(published, entry_out->struct_size, sizeof(*entry_out));
+    }
     if (status == TCK_OK) {
         status = entry_at(published, index, &entry);
     }
     if (status != TCK_OK) {
         return status;
     }
+    const struct table *table = &published->table;
     const struct box box = entry_box(table, entry);
     *entry_out = (tck_entry_t){.struct_size = entry_out->struct_size,
                                .key = entry_key(table, entry),
@@ -211,7 +232,13 @@ tck_status_t tck_published_entry(tck_published_t *published, uint64_t index, tck
 tck_status_t tck_read_entry(tck_published_t *published, uint64_t index, uint64_t first, uint64_t len, void *to)
 {
     const struct entry *entry = NULL;
-    tck_status_t status = entry_at(published, index, &entry);
+    tck_status_t status = check_open(published);
+    if (status == TCK_OK && len > 0) {
+        status = check_given(published, to);
+    }
+    if (status == TCK_OK) {
+        status = entry_at(published, index, &entry);
+    }
     if (status != TCK_OK) {
         return status;
     }
@@ -241,6 +268,15 @@ static tck_status_t check_box(const tck_box_t *box, struct error *err)
         }
     }
     return TCK_OK;
+}
+
+static uint64_t elements_of(const tck_box_t *box)
+{
+    uint64_t elements = 1;
+    for (uint32_t d = 0; d < box->ndim; d++) {
+        elements *= box->local_shape[d];
+    }
+    return elements;
 }
 
 /* What is wanted is the tensor that was saved. */
@@ -344,9 +380,22 @@ static tck_status_t read_box(struct tck_published *published, const tck_box_t *b
 
 tck_status_t tck_read_box(tck_published_t *published, const tck_box_t *box, void *to)
 {
-    tck_status_t status = check_size(published, box->struct_size, sizeof(*box));
+    tck_status_t status = check_open(published);
     if (status == TCK_OK) {
-        status = check_box(box, &published->error);
+        status = check_given(published, box);
+    }
+    if (status == TCK_OK) {
+        status = check_size(published, box->struct_size, sizeof(*box));
+    }
+    if (status == TCK_OK) {
+        status = check_given(published, box->key);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = check_box(box, &published->error);
+    if (status == TCK_OK && elements_of(box) > 0) {
+        status = check_given(published, to);
     }
     if (status == TCK_OK) {
         status = read_box(published, box, to);
@@ -399,7 +448,19 @@ tck_status_t tck_read_blob(tck_published_t *published, const char *key, int rank
 {
     const struct entry *blob = NULL;
     uint64_t size = 0;
-    tck_status_t status = find_blob(published, key, rank, &blob);
+    tck_status_t status = check_open(published);
+    if (status == TCK_OK) {
+        status = check_given(published, key);
+    }
+    if (status == TCK_OK) {
+        status = check_given(published, size_out);
+    }
+    if (status == TCK_OK && cap > 0) {
+        status = check_given(published, data);
+    }
+    if (status == TCK_OK) {
+        status = find_blob(published, key, rank, &blob);
+    }
     if (status == TCK_OK) {
         status = blob_size(published, blob, &size);
     }

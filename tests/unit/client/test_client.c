@@ -149,6 +149,48 @@ static tck_stats_t stats_of(struct trainer *t)
     return stats;
 }
 
+/* ---- arguments that are missing ---- */
+
+static void refuses_null(struct trainer *t, tck_status_t status, const char *text)
+{
+    cr_assert_eq(status, TCK_ERR_INVAL, "%s", text);
+    cr_assert_str_eq(tck_errmsg(t ? t->client : NULL), text);
+}
+
+Test(client, a_pointer_that_is_missing_is_named)
+{
+    struct trainer t;
+    char data[4];
+    size_t size;
+    refuses_null(NULL, tck_attach(NULL, NULL), "no parameters or no place for the client");
+    refuses_null(NULL, tck_job_name(NULL, config_text(), NULL, 64), "tck_job_name: job_out is NULL");
+    cr_assert_eq(tck_next_log(NULL, NULL, 0), 0);
+    tck_detach(NULL, 0);
+    attach(&t);
+    refuses_null(&t, tck_add_record(t.client, NULL, NULL), "tck_add_record: record is NULL");
+    refuses_null(&t, tck_add_blob(t.client, NULL, 1, NULL), "a record has no key");
+    refuses_null(&t, tck_set_reshard(t.client, NULL, TCK_RESHARD_ANY), "tck_set_reshard: key is NULL");
+    add_records(&t, NULL);
+    ok(&t, tck_register(t.client));
+    refuses_null(&t, tck_set_blob(t.client, "rng", NULL, 1), "tck_set_blob: data is NULL");
+    refuses_null(&t, tck_set_blob(t.client, NULL, data, 1), "a blob is named by its key, and that is NULL");
+    refuses_null(&t, tck_get_blob(t.client, "rng", data, 4, NULL), "tck_get_blob: size_out is NULL");
+    refuses_null(&t, tck_get_blob(t.client, "rng", NULL, 4, &size), "tck_get_blob: data is NULL");
+    refuses_null(&t, tck_get_blob(t.client, NULL, data, 4, &size), "a blob is named by its key, and that is NULL");
+    refuses_null(&t, tck_set_address(t.client, t.weights_record, NULL), "record \"weights\": no address");
+    refuses_null(&t, tck_save_due(t.client, 1, NULL), "tck_save_due: due_out is NULL");
+    refuses_null(&t, tck_skip(t.client, 1, NULL), "step 1 cannot be skipped, or no reason is given");
+    refuses_null(&t, tck_query(t.client, NULL), "tck_query: version_out is NULL");
+    refuses_null(&t, tck_stats(t.client, NULL), "tck_stats: stats_out is NULL");
+    refuses_null(&t, tck_health(t.client, NULL), "tck_health: health_out is NULL");
+    cr_assert_eq(tck_await_copied(t.client, 0, NULL), TCK_ERR_INVAL);
+    ok(&t, tck_set_blob(t.client, "rng", NULL, 0));
+    ok(&t, tck_get_blob(t.client, "rng", NULL, 0, &size));
+    ok(&t, tck_set_check(t.client, NULL, NULL));
+    ok(&t, tck_save_if_needed(t.client, 1, NULL));
+    tck_detach(t.client, 0);
+}
+
 /* ---- the usual course ---- */
 
 Test(client, restores_what_was_saved)

@@ -593,6 +593,49 @@ Test(published, anothers_version_under_our_name_is_refused)
     assert_text(tck_published_errmsg(NULL), "not of its name");
 }
 
+/* ---- arguments that are missing -------------------------------------------------------------------------------- */
+
+static void refuses_null(tck_status_t status, const char *text)
+{
+    cr_assert_eq(status, TCK_ERR_INVAL, "%s", text);
+    cr_assert_str_eq(tck_published_errmsg(published), text);
+}
+
+static void refuse_all_of_null(void)
+{
+    tck_box_t box = box_of("rows", 0, 0, 1, 1);
+    tck_export_params_t params = {.struct_size = sizeof(params)};
+    char data[4];
+    size_t size;
+    tck_close_published(NULL);
+    refuses_null(tck_open_published(NULL, NULL), "no parameters or no place for the version");
+    refuses_null(tck_published_info(NULL, NULL), "tck_published_info: published is NULL");
+    refuses_null(tck_published_entry(NULL, 0, NULL), "tck_published_entry: published is NULL");
+    refuses_null(tck_read_entry(NULL, 0, 0, 4, data), "tck_read_entry: published is NULL");
+    refuses_null(tck_read_box(NULL, &box, data), "tck_read_box: published is NULL");
+    refuses_null(tck_read_blob(NULL, "origin", 0, data, 4, &size), "tck_read_blob: published is NULL");
+    refuses_null(tck_export(NULL, NULL), "tck_export: params is NULL");
+    refuses_null(tck_export(&params, NULL), "an export needs a source and a directory");
+}
+
+Test(published, a_pointer_that_is_missing_is_named)
+{
+    char data[4];
+    refuse_all_of_null();
+    must_open();
+    tck_box_t box = box_of("rows", 0, 0, 1, 1), nameless = box_of(NULL, 0, 0, 1, 1), empty = box_of("rows", 0, 0, 0, 1);
+    refuses_null(tck_published_info(published, NULL), "tck_published_info: info_out is NULL");
+    refuses_null(tck_published_entry(published, 0, NULL), "tck_published_entry: entry_out is NULL");
+    refuses_null(tck_read_entry(published, 0, 0, 4, NULL), "tck_read_entry: to is NULL");
+    refuses_null(tck_read_box(published, NULL, data), "tck_read_box: box is NULL");
+    refuses_null(tck_read_box(published, &nameless, data), "tck_read_box: box->key is NULL");
+    refuses_null(tck_read_box(published, &box, NULL), "\"rows\": tck_read_box: to is NULL");
+    refuses_null(tck_read_blob(published, "origin", 0, data, 4, NULL), "tck_read_blob: size_out is NULL");
+    refuses_null(tck_read_blob(published, "origin", 0, NULL, 4, &(size_t){0}), "tck_read_blob: data is NULL");
+    refuses_null(tck_read_blob(published, NULL, 0, data, 4, &(size_t){0}), "tck_read_blob: key is NULL");
+    cr_assert_eq(tck_read_box(published, &empty, NULL), TCK_OK, "%s", tck_published_errmsg(published));
+}
+
 /* ---- storage that hangs ---------------------------------------------------------------------------------------- */
 
 Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
