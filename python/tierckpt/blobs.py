@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """State that is not tensors: small JSON values of this rank, taken at each save and put back after a restore."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from . import _native, errors, jsonstate
@@ -16,6 +16,7 @@ class Blob:
     capacity: int | None = None  # bytes; None: with room to grow
     reshard: str = "refuse"  # into another number of ranks: also "leave" as it is, "any" old rank's
     fits: Callable[[object], None] = lambda value: None  # raises LayoutError if apply could not put this value back
+    choose: Callable[[Iterable], object] | None = None  # from the values that ranks of another layout have saved
     structural: bool = False  # the capacity follows from what is trained, and not from the value or the user
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from . import errors, groups, twins, walk_model
+from . import errors, groups, module_state, twins, walk_model
 from .aside import Writer, copy_aside, make_directory, write_durably
 from .blobs import Blob
 from .checkpoint import Checkpoint, Contents
@@ -148,6 +148,7 @@ def _contents(engine, world: World, client_state, capacity: dict) -> Contents:
              Blob("optimizer", optimizer.capture, optimizer.apply, capacity.get("optimizer", optimizer.room()),
                   structural="optimizer" not in capacity)]
     blobs += [replace(extra.blob(capacity.get("client_state")), name="client_state")] if extra else []
+    blobs += module_state.blobs_of([("", engine.module)], capacity.get("model"))
     blobs.append(rng.blob(capacity.get("rng")))
     unknown = capacity.keys() - {blob.name for blob in blobs}
     if unknown:

@@ -17,7 +17,7 @@ from functools import partial
 
 import torch
 
-from . import errors, walk_model
+from . import errors, module_state, walk_model
 from .aside import Writer, copy_aside, write_durably
 from .blobs import Blob
 from .checkpoint import Contents, attach
@@ -181,7 +181,8 @@ class _Fit:
         records = (walk_model.parameter_records(model, placer) + walk_model.buffer_records(model, placer)
                    + [record for state in states for record in state.records()] + [rng.record(placer)])
         optimizers = _Optimizers(states)
-        blobs = [Blob("optimizers", optimizers.capture, optimizers.apply, optimizers.room(), structural=True),
+        blobs = [*module_state.blobs_of([("", model.module)]),
+                 Blob("optimizers", optimizers.capture, optimizers.apply, optimizers.room(), structural=True),
                  Blob("trainer", self._capture, self._keep, self._state_bytes),
                  replace(rng.blob(None), apply=self._keep_generators)]
         self._put_back_generators = rng.blob(None).apply
@@ -193,6 +194,8 @@ class _Fit:
         mine = {id(tensor) for tensor in [*module.parameters(), *module.buffers()]}
         mine |= {tensor.data_ptr() for tensor in [*module.parameters(), *module.buffers()]}
         for key, value in self._trainer._checkpoint_connector.dump_checkpoint(False)["state_dict"].items():
+            if key.rpartition(".")[2] == "_extra_state":
+                continue  # what get_extra_state() of a module returns
             if torch.is_tensor(value) and id(value) not in mine and value.data_ptr() not in mine:
                 raise errors.Unsupported(
                     f"a hook on_save_checkpoint puts {key} into the checkpoint, which is no parameter or buffer of the "

@@ -317,7 +317,7 @@ class _Models:
     def blobs(self, capacity: dict[str, int]) -> list[Blob]:
         """None of a model whose modules have tensors alone."""
         names = [(joined("model", part.name), part) for part in self._parts if part.stateful]
-        return [ModuleState(part.tensors, f"model {part.name!r}" if part.name else "the model").blob(name, capacity.get(name))
+        return [ModuleState([("", part.tensors)], f"model {part.name!r}" if part.name else "the model").blob(name, capacity.get(name))
                 for name, part in names]
 
     def placer(self) -> Placer:

@@ -62,7 +62,19 @@ def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
     """Was it saved by other ranks, or in other pieces?"""
     pieces = {(entry.key, tuple(entry.offset), tuple(entry.local_shape)) for entry in published.entries}
     own = {(record.key, tuple(record.offset), tuple(record.current().shape)) for record in contents.records}
-    return published.info.world_size != world.size or not own <= pieces
+    return published.info.world_size != world.size or not own <= pieces or _is_dealt_out(published, contents, world.rank)
+
+
+def _is_dealt_out(published: Published, contents: Contents, rank: int) -> bool:
+    """Did other ranks save a part of what this one is to have of a blob?"""
+    present = _blobs(published)
+    for blob in (blob for blob in contents.blobs if blob.choose is not None):
+        key = rank_key(rank, f"tierckpt.{blob.name}")
+        try:
+            blob.fits(jsonstate.loads(published.blob(key)) if key in present else {})
+        except errors.LayoutError:
+            return True
+    return False
 
 
 def _check(published: Published, contents: Contents, world: World):
@@ -77,8 +89,11 @@ def _faults(published: Published, contents: Contents, rank: int) -> Iterator[str
     yield from filter(None, (_fault(published, record, _source(record.key, rank, keys)) for record in
                              contents.records))
     blobs = _blobs(published)
-    yield from (f"it has no {key}" for blob in contents.blobs if (key := _blob_source(blob, rank, blobs)) is not None
-                and key not in blobs)
+    for blob in contents.blobs:
+        try:
+            _value(published, blob, rank, blobs)
+        except errors.LayoutError as error:
+            yield str(error)
 
 
 def _fault(published: Published, record: Record, key: str | None) -> str | None:
@@ -103,10 +118,9 @@ def _read(published: Published, contents: Contents, rank: int):
             published.read_box(key, record.offset, record.current().shape, out=record.current().detach())
     blobs = _blobs(published)
     for blob in contents.blobs:
-        key = _blob_source(blob, rank, blobs)
-        data = b"" if key is None else published.blob(key)
-        if data:
-            blob.apply(jsonstate.loads(data))
+        value = _value(published, blob, rank, blobs)
+        if value is not None:
+            blob.apply(value)
     contents.loaded()
 
 
@@ -114,8 +128,27 @@ def _blobs(published: Published) -> set[str]:
     return {entry.key for entry in published.entries if entry.blob}
 
 
-def _blob_source(blob: Blob, rank: int, present: set[str]) -> str | None:
-    return _source(rank_key(rank, f"tierckpt.{blob.name}"), rank, present)
+def _value(published: Published, blob: Blob, rank: int, present: set[str]):
+    """What this rank is to have of a blob; None: nothing. Raises LayoutError if it does not fit."""
+    sources = _blob_sources(published, blob, rank, present)
+    values = map(jsonstate.loads, filter(None, map(published.blob, sources)))
+    value = next(values, None) if blob.choose is None else blob.choose(values)
+    if value is not None:
+        blob.fits(value)
+    return value
+
+
+def _blob_sources(published: Published, blob: Blob, rank: int, present: set[str]) -> list[str]:
+    """Of one that chooses among all ranks', first that of the rank of this number."""
+    name = f"tierckpt.{blob.name}"
+    own = _source(rank_key(rank, name), rank, present)
+    if own is None:
+        return []
+    others = [] if blob.choose is None else [rank_key(other, name) for other in range(published.info.world_size)]
+    sources = [key for key in dict.fromkeys((own, *others)) if key in present]
+    if not sources:
+        raise errors.LayoutError(f"it has no {own}")
+    return sources
 
 
 def _source(key: str, rank: int, present: set[str]) -> str | None:

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torchtitan.components.checkpointer import MODEL, OPTIMIZER, BaseCheckpointManager, CheckpointManager
 
-from . import errors, groups, twins, walk_model
+from . import errors, groups, module_state, twins, walk_model
 from .blobs import Blob
 from .checkpoint import Contents, attach, before_optimizer_step
 from .extra import Extra
@@ -265,7 +265,8 @@ def _contents(model_parts, optimizers, others: _OtherStates, state_bytes: int, w
     records += extra.records(placer) + [rng.record(placer)]
     twins.confirm(records, world)
     together = _PartsState(states)
-    blobs = [Blob("optimizer", together.capture, together.apply, together.room(), structural=True)]
+    blobs = module_state.blobs_of([("", walk_model.unwrap(part).module) for part in model_parts])
+    blobs += [Blob("optimizer", together.capture, together.apply, together.room(), structural=True)]
     blobs += [extra.blob(state_bytes), rng.blob(None)]
     return Contents(records, blobs, check=lambda: [state.check() for state in states])
 

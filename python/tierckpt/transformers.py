@@ -21,7 +21,7 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import get_last_checkpoint
 
-from . import errors, jsonstate, twins, walk_model
+from . import errors, jsonstate, module_state, twins, walk_model
 from ._native import job_name
 from .aside import copy_aside
 from .blobs import Blob
@@ -636,7 +636,8 @@ def _contents(trainer, world: World, own: Blob) -> tuple[Contents, list]:
                + state.records() + [rng.record(placer)])
     twins.confirm(records, world)
     scheduler, scaler = trainer.lr_scheduler, trainer.accelerator.scaler
-    blobs = [Blob("optimizer", state.capture, state.apply, state.room(), structural=True),
+    blobs = [*module_state.blobs_of([("", model.module)]),
+             Blob("optimizer", state.capture, state.apply, state.room(), structural=True),
              Blob("scheduler", scheduler.state_dict, scheduler.load_state_dict)]
     if scaler is not None:
         blobs.append(Blob("scaler", scaler.state_dict, scaler.load_state_dict))

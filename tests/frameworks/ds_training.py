@@ -11,6 +11,7 @@ import deepspeed
 import numpy
 import torch
 import torch._inductor.compile_fx  # noqa: F401 - and more that a first initialize would import in each rank
+from counted import count
 from deepspeed.module_inject import auto_ep_layer  # noqa: F401
 from deepspeed.runtime.superoffload import superoffload_stage3  # noqa: F401
 from deepspeed.runtime.zero.muon import original_muon  # noqa: F401
@@ -69,7 +70,7 @@ class Net(nn.Module):
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
-        self.head = nn.Linear(WIDTH, WORDS)
+        self.head = count(nn.Linear(WIDTH, WORDS))
         self.frozen = nn.Parameter(torch.ones(WIDTH), requires_grad=False)
         self.dropout = nn.Dropout(0.1)
         self.register_buffer("passes", torch.zeros(1))

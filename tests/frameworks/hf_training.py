@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy
 import torch
+from counted import count
 from harness import die
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
@@ -127,7 +128,7 @@ class Twisted(torch.nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.last = torch.nn.Linear(16, VOCABULARY)
+        self.last = count(torch.nn.Linear(16, VOCABULARY))
         self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(6))
         self.first = torch.nn.Embedding(VOCABULARY, 16)
 

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from counted import count
 from harness import die
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
@@ -40,7 +41,7 @@ class Model(LightningModule):
         super().__init__()
         self.save_hyperparameters()
         self._losses = Path(directory, "losses")
-        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(),
+        self.layers = torch.nn.Sequential(count(torch.nn.Linear(8, 16)), torch.nn.BatchNorm1d(16), torch.nn.ReLU(),
                                           torch.nn.Dropout(0.2), torch.nn.Linear(16, size))
 
     def training_step(self, batch, batch_idx):

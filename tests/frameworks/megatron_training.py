@@ -10,6 +10,7 @@ import megatron_cpu
 import numpy
 import torch
 import torch.distributed as dist
+from counted import count
 from harness import die
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.distributed import (
@@ -124,6 +125,7 @@ def _model(kind: Kind, config) -> list:
                          pre_process=parallel_state.is_pipeline_first_stage(**place),
                          post_process=parallel_state.is_pipeline_last_stage(**place),
                          share_embeddings_and_output_weights=False, **virtual)
+        count(model.decoder.layers[0].input_layernorm)
         chunks.append(Float16Module(config, model) if kind.bf16 or kind.fp16 else model)
     data_parallel = DistributedDataParallelConfig(
         use_distributed_optimizer=kind.distributed, overlap_grad_reduce=kind.overlap, bucket_size=3000,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 import torchtitan_cpu
+from counted import count
 from harness import die
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.tensor import DTensor
@@ -98,6 +99,9 @@ def make(rank, world, dump, steps, checkpoint, parallel=None, layers=1):
         parallelism=ParallelismConfig(spmd_backend="partial_dtensor", **(parallel or {})),
         checkpoint=checkpoint).build()
     torchtitan_cpu.sum_in_fsdp(trainer.model_parts)
+    for part in trainer.model_parts:
+        for layer in part.layers.values():
+            count(layer.ffn_norm)
     if trainer.parallel_dims.pp_enabled:
         torchtitan_cpu.take_microbatches(trainer.pp_schedule)
     return trainer
@@ -248,7 +252,8 @@ def wrong_use(rank, world, dump, settings):
 def dtypes(rank, world, path):
     """Of a checkpoint of torchtitan's own."""
     metadata = FileSystemReader(path).read_metadata().state_dict_metadata
-    return [sorted({str(value.properties.dtype) for value in metadata.values()}), "lr_scheduler.last_epoch" in metadata]
+    kinds = {str(value.properties.dtype) for key, value in metadata.items() if not key.endswith("_extra_state")}
+    return [sorted(kinds), "lr_scheduler.last_epoch" in metadata]
 
 
 def example(rank, world, path, runtime_dir, dump, steps):

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import tierckpt
+from tierckpt.module_state import blobs_of
 
 
 class Counting(nn.Linear):
@@ -71,3 +72,44 @@ def test_a_module_that_comes_later_needs_a_refresh(site):
     checkpoint.refresh()
     assert checkpoint.save_checkpoint(3)
     checkpoint.close()
+
+
+class OnlyGetting(nn.Linear):
+    def get_extra_state(self):
+        return {"version": 1}
+
+
+def test_a_module_that_takes_no_state_is_asked_for_none(site):
+    """As load_state_dict() does."""
+    model, checkpoint = make(site, OnlyGetting(3, 3))
+    checkpoint.save_checkpoint(1)
+    checkpoint.wait("committed")
+    assert checkpoint.load_checkpoint() == 1
+    checkpoint.close()
+
+
+def chunks():
+    """The parts of a model as a framework has them, each with its prefix."""
+    return [("vpp0.", nn.Sequential(Counting(3, 3))), ("vpp1.", nn.Sequential(nn.Linear(3, 3), Counting(3, 3)))]
+
+
+def test_of_several_parts_each_module_gets_its_own():
+    parts = chunks()
+    blob, = blobs_of(parts)
+    saved = {"vpp0.0": {"count": 4}, "vpp1.1": {"count": 5}}
+    blob.fits(saved)
+    blob.apply(saved)
+    assert [parts[0][1][0].count, parts[1][1][1].count] == [4, 5]
+    assert blob.capture() == saved
+
+
+def test_there_is_nothing_to_save_of_modules_that_have_tensors_alone():
+    assert blobs_of([("", nn.Linear(3, 3))]) == []
+
+
+def test_a_rank_chooses_what_it_has_from_what_others_saved():
+    blob, = blobs_of(chunks())
+    mine = blob.choose(iter([{"vpp1.1": {"count": 1}, "another": {}}, {"vpp1.1": {"count": 2}, "vpp0.0": {"count": 3}}]))
+    assert mine == {"vpp0.0": {"count": 3}, "vpp1.1": {"count": 1}}
+    with pytest.raises(tierckpt.LayoutError, match="module 'vpp0.0', is here and was not saved"):
+        blob.fits(blob.choose(iter([{"vpp1.1": {}}])))

@@ -4,10 +4,12 @@
 import pytest
 import torch
 from harness import run
+from torch import nn
 
 import tierckpt
 from tierckpt.blobs import Blob
 from tierckpt.checkpoint import Contents, attach
+from tierckpt.module_state import blobs_of
 from tierckpt.oob import join_world
 from tierckpt.records import Record, whole
 from tierckpt.reshard import load_any_layout
@@ -76,3 +78,43 @@ def test_what_does_not_fit_is_refused_and_nothing_changed(tmp_path, site, argume
 
 def test_nothing_saved_is_nothing_found(tmp_path, site):
     assert run(tmp_path, "test_reshard:load", world=2, config=site.config)[0][0] is None
+
+
+class _Stage(nn.Module):
+    """A stage of a pipeline, with a value beside its tensors."""
+
+    value = 0
+
+    def get_extra_state(self):
+        return self.value
+
+    def set_extra_state(self, state):
+        self.value = state
+
+
+def _stages(rank, numbers):
+    stages = {number: _Stage() for number in numbers}
+    records = [whole(f"stage{number}", lambda: torch.zeros(1), f"rank{rank}", eager=False) for number in numbers]
+    return stages, Contents(records, blobs_of((f"{number}", stage) for number, stage in stages.items()))
+
+
+def save_stages(rank, world, config):
+    stages, contents = _stages(rank, [rank])
+    stages[rank].value = 10 + rank
+    with attach(contents, world=join_world(), config=config) as checkpoint:
+        checkpoint.save_last(5)
+
+
+def load_stages(rank, world, config, cut):
+    stages, contents = _stages(rank, cut[rank])
+    world = join_world()
+    with attach(contents, world=world, config=config) as checkpoint:
+        load_any_layout(checkpoint, contents, world, config=config)
+    return {number: stage.value for number, stage in stages.items()}
+
+
+@pytest.mark.parametrize("cut", [[[1], [0]], [[0, 1]]], ids=["exchanged", "joined"])
+def test_values_of_modules_follow_them_to_other_ranks(tmp_path, site, cut):
+    run(tmp_path, "test_reshard:save_stages", world=2, config=site.config)
+    ranks = run(tmp_path, "test_reshard:load_stages", world=len(cut), config=site.config, cut=cut)
+    assert ranks == [{str(number): 10 + number for number in numbers} for numbers in cut]

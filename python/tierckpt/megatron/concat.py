@@ -38,7 +38,9 @@ def put(version: Published, contents: Contents, place: str):
 
 
 def _value(version: Published, rank: int, blob: Blob):
-    return jsonstate.loads(version.blob(rank_key(rank, f"tierckpt.{blob.name}"), rank))
+    value = jsonstate.loads(version.blob(rank_key(rank, f"tierckpt.{blob.name}"), rank))
+    blob.fits(value)
+    return value
 
 
 def _donor(version: Published, place: str) -> int:

@@ -21,7 +21,7 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params, FP32Optimizer
 from megatron.core.transformer.module import Float16Module
 
-from .. import errors, groups, twins, walk_model
+from .. import errors, groups, module_state, twins, walk_model
 from ..blobs import Blob
 from ..checkpoint import Contents, Fence, before_optimizer_step
 from ..oob import World
@@ -336,7 +336,7 @@ def mapping_of(model: Model, optimizer, scheduler, more: list[Blob], world: Worl
     in_pieces = set().union(*(part.in_pieces(model) for part in parts))
     records = model.parameter_records(besides=in_pieces) + model.buffer_records()
     records += [record for part in parts for record in part.records()] + [rng.record(private)]
-    blobs = [blob for part in parts for blob in part.blobs()]
+    blobs = module_state.blobs_of(model.chunks.items()) + [blob for part in parts for blob in part.blobs()]
     blobs += [_scheduler_blob(scheduler)] if scheduler is not None else []
     generators = [_tracker_blob(), rng.blob(None)]
     blobs += [*more, *generators]
