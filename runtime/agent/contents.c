@@ -4,8 +4,9 @@
  * rest of the table a sum tells whether it is the same one; docs/formats.md has its definition. */
 #include "agent/agent.h"
 
-#include "base/layout.h"
+#include "base/image_check.h"
 #include "base/log.h"
+#include "base/record.h"
 #include "base/secret.h"
 
 #include <endian.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The configuration: the table of its fields, and how defaults, file, text and environment make one of it. */
 #include "base/config.h"
-#include "base/config_names.h"
 #include "base/field.h"
 #include "base/path.h"
 #include "base/typo.h"
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stddef.h>
@@ -14,6 +14,11 @@
 #include <unistd.h>
 
 #define CONFIG_FILE_MAX (1u << 20)
+
+/* Numbers and words are stored alike. */
+static_assert(sizeof(enum storage_kind) == sizeof(uint32_t) && sizeof(enum redundancy) == sizeof(uint32_t) &&
+                  sizeof(enum on_node_loss) == sizeof(uint32_t),
+              "an enum field is a uint32_t");
 
 /* ---- the table ----------------------------------------------------------------------------------------------- */
 
@@ -142,13 +147,6 @@ static const struct field *field_find(const char *name)
         }
     }
     return NULL;
-}
-
-bool name_is_safe(const char *name)
-{
-    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    size_t len = strspn(name, allowed);
-    return len > 0 && len < CONFIG_NAME && name[len] == '\0' && name[0] != '.';
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------------ */

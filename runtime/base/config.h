@@ -3,18 +3,9 @@
 #ifndef TCK_BASE_CONFIG_H
 #define TCK_BASE_CONFIG_H
 
-#include "base/json.h"
+#include "base/config_names.h"
 
-#define CONFIG_NAME       64
-#define CONFIG_PATH       1024
-#define CONFIG_RUN        128
 #define CONFIG_COPIES_MAX 5 /* the own one and as many holders as the core keeps of a shard */
-
-/* Every so many steps, or every so many seconds; both 0: never. */
-struct interval {
-    uint64_t steps;
-    double seconds;
-};
 
 enum switch_state { SWITCH_OFF, SWITCH_ON };
 enum on_node_loss { ON_NODE_LOSS_REPORT, ON_NODE_LOSS_END_TRAINERS };
@@ -95,8 +86,5 @@ struct config_help {
     bool changeable;
 };
 bool config_field(size_t i, struct config_help *out);
-
-/* True for names that may become a path component or socket name: 1..63 of [A-Za-z0-9._-], not starting with a dot. */
-bool name_is_safe(const char *name);
 
 #endif

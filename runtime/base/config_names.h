@@ -3,8 +3,9 @@
 #ifndef TCK_BASE_CONFIG_NAMES_H
 #define TCK_BASE_CONFIG_NAMES_H
 
-#include "base/config.h"
+#include "base/field.h"
 
+#define CONFIG_RUN              128 /* bytes of a run's id, its NUL included */
 #define CONFIG_JOB_DIGEST_CHARS 8
 
 /* The last component of the path, "-", and the first hexadecimal digits of a digest of all of it. Different spellings

@@ -16,10 +16,12 @@
 #define INTERVAL_SECONDS_MIN 1e-3
 #define INTERVAL_SECONDS_MAX 1e9
 
-/* Numbers and words are stored alike. */
-static_assert(sizeof(enum storage_kind) == sizeof(uint32_t) && sizeof(enum redundancy) == sizeof(uint32_t) &&
-                  sizeof(enum on_node_loss) == sizeof(uint32_t),
-              "an enum field is a uint32_t");
+bool name_is_safe(const char *name)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t len = strspn(name, allowed);
+    return len > 0 && len < CONFIG_NAME && name[len] == '\0' && name[0] != '.';
+}
 
 /* The digits that text begins with; *end_out is what follows them. */
 static bool parse_digits(const char *text, const char **end_out, uint64_t *out)

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One field of a configuration struct: how its value is read from text and JSON, checked and printed. Every value, a
  * JSON number too, goes through the one text parser of its type, so a file, a default and a command line mean the same.
- * Private to config.c, which has the table. */
+ * The table of fields is config.c's. */
 #ifndef TCK_BASE_FIELD_H
 #define TCK_BASE_FIELD_H
 
-#include "base/config.h"
+#include "base/json.h"
+
+#define CONFIG_NAME 64   /* bytes of a name, its NUL included */
+#define CONFIG_PATH 1024 /* the same of a path */
+
+/* Every so many steps, or every so many seconds; both 0: never. */
+struct interval {
+    uint64_t steps;
+    double seconds;
+};
 
 enum field_type {
     FIELD_NAME,     /* char[CONFIG_NAME], name_is_safe */
@@ -32,6 +41,9 @@ struct field {
     uint32_t min, max;        /* of a number */
     const struct word *words; /* ends with an empty one */
 };
+
+/* True for names that may become a path component or socket name: 1..63 of [A-Za-z0-9._-], not starting with a dot. */
+bool name_is_safe(const char *name);
 
 /* Each error is one TCK_ERR_CONFIG line with the field's name, the reason and the value; the field is unchanged then.
  * Relative paths begin at dir (NULL: the working directory). */

@@ -22,7 +22,7 @@ struct entry {
 
 /* Walks the entries of a shard in image order. */
 struct walk {
-    const struct layout *layout;
+    const struct record *records;
     const struct shard *shard;
     uint32_t next_record, next_filler;
     uint64_t at;
@@ -37,7 +37,7 @@ static bool walk_next(struct walk *walk, struct entry *out)
 {
     const struct shard *shard = walk->shard;
     bool at_end = walk->next_record == shard->record_count;
-    const struct record *record = at_end ? NULL : &walk->layout->records[shard->records[walk->next_record]];
+    const struct record *record = at_end ? NULL : &walk->records[shard->records[walk->next_record]];
     uint64_t begin = align_up(walk->at, at_end ? IMAGE_ALIGN : record_align(record));
 
     if (begin > walk->at) {
@@ -52,9 +52,9 @@ static bool walk_next(struct walk *walk, struct entry *out)
     return true;
 }
 
-static struct walk walk_of(const struct layout *layout, const struct shard *shard)
+static struct walk walk_of(const struct record *records, const struct shard *shard)
 {
-    return (struct walk){.layout = layout, .shard = shard};
+    return (struct walk){.records = records, .shard = shard};
 }
 
 /* ---- printing ------------------------------------------------------------------------------------------------ */
@@ -222,13 +222,13 @@ static void put_header(struct writer *w, struct walk walk)
     put_padding(w);
 }
 
-static tck_status_t print_header(const struct layout *layout, struct shard *shard, struct error *err)
+static tck_status_t print_header(const struct record *records, struct shard *shard, struct error *err)
 {
     struct writer w = writer_new(LENGTH_BYTES + IMAGE_HEADER_MAX);
     size_t len = 0;
     uint64_t json_bytes;
 
-    put_header(&w, walk_of(layout, shard));
+    put_header(&w, walk_of(records, shard));
     shard->header = writer_take(&w, &len);
     if (shard->header == NULL) {
         return error_set(err, TCK_ERR_NOSPC,
@@ -244,9 +244,9 @@ static tck_status_t print_header(const struct layout *layout, struct shard *shar
 /* ---- placing ------------------------------------------------------------------------------------------------- */
 
 /* Sizes are checked one by one when records are added; here their sum. */
-static tck_status_t check_size(const struct layout *layout, const struct shard *shard, struct error *err)
+static tck_status_t check_size(const struct record *records, const struct shard *shard, struct error *err)
 {
-    struct walk walk = walk_of(layout, shard);
+    struct walk walk = walk_of(records, shard);
     struct entry entry;
 
     while (walk_next(&walk, &entry)) {
@@ -259,28 +259,28 @@ static tck_status_t check_size(const struct layout *layout, const struct shard *
     return TCK_OK;
 }
 
-static void place_records(struct layout *layout, struct shard *shard)
+static void place_records(struct record *records, struct shard *shard)
 {
-    struct walk walk = walk_of(layout, shard);
+    struct walk walk = walk_of(records, shard);
     struct entry entry;
 
     while (walk_next(&walk, &entry)) {
         if (entry.record != NULL) {
-            layout->records[shard->records[walk.next_record - 1]].image_offset = shard->header_bytes + entry.begin;
+            records[shard->records[walk.next_record - 1]].image_offset = shard->header_bytes + entry.begin;
         }
     }
     shard->image_bytes = shard->header_bytes + walk.at;
 }
 
-tck_status_t image_build(struct layout *layout, struct shard *shard, struct error *err)
+tck_status_t image_build(struct record *records, struct shard *shard, struct error *err)
 {
-    tck_status_t status = check_size(layout, shard, err);
+    tck_status_t status = check_size(records, shard, err);
 
     if (status == TCK_OK) {
-        status = print_header(layout, shard, err);
+        status = print_header(records, shard, err);
     }
     if (status == TCK_OK) {
-        place_records(layout, shard);
+        place_records(records, shard);
     }
     return status;
 }

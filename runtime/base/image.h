@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The safetensors image of a shard: where its records lie in it, and its header. Private to layout.c; readers of images
- * use image_check (layout.h). */
+ * The safetensors image of a shard: where its records lie in it, and its header. For layout.c; readers of images
+ * use image_check.h. */
 #ifndef TCK_BASE_IMAGE_H
 #define TCK_BASE_IMAGE_H
 
-#include "base/layout.h"
+#include "base/record.h"
 
 #define IMAGE_LARGE_BYTES  (1u << 20)          /* records from here on lie on pages of IMAGE_ALIGN bytes */
 #define IMAGE_SMALL_ALIGN  64                  /* the others on cache lines */
@@ -20,8 +20,8 @@ static inline uint64_t align_up(uint64_t value, uint64_t align)
     return (value + align - 1) / align * align;
 }
 
-/* Places the shard's records in the order given by shard->records, prints shard->header and sets image_bytes. What it
- * has allocated is the shard's, also on failure. */
-must_check tck_status_t image_build(struct layout *layout, struct shard *shard, struct error *err);
+/* Places the shard's records, those of the rank's records that shard->records names in this order, prints shard->header
+ * and sets image_bytes. What it has allocated is the shard's, also on failure. */
+must_check tck_status_t image_build(struct record *records, struct shard *shard, struct error *err);
 
 #endif

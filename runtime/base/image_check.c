@@ -2,6 +2,7 @@
  * Checking the header of an image that came from a file or a peer. Entries must stand in the order of their bytes, as
  * image.c prints them, and the lists in the metadata in the same order: so one walk over all three checks a header of
  * any size, and nothing is looked up by name. */
+#include "base/image_check.h"
 #include "base/image.h"
 #include "base/json.h"
 #include "base/utf8.h"

@@ -4,12 +4,10 @@
 #ifndef TCK_BASE_IPC_H
 #define TCK_BASE_IPC_H
 
-#include "base/buf.h"
+#include "base/ipc_header.h"
 #include <sys/types.h>
 
-#define IPC_INLINE_BYTES (32u << 10)
-#define IPC_MAX_BYTES    (256u << 20)
-#define IPC_MAX_FDS      8
+#define IPC_MAX_FDS 8
 
 struct ipc_frame {
     uint32_t type;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Encoding and checking the header of an ipc frame. */
 #include "base/ipc_header.h"
-#include "base/ipc.h"
 
 #include <endian.h>
 #include <string.h>

@@ -6,6 +6,8 @@
 #include "base/buf.h"
 
 #define IPC_HEADER_BYTES 16
+#define IPC_INLINE_BYTES (32u << 10)  /* a longer payload travels in a memfd */
+#define IPC_MAX_BYTES    (256u << 20) /* of a payload */
 
 struct ipc_header {
     uint32_t type;
@@ -16,7 +18,7 @@ struct ipc_header {
 void ipc_header_encode(const struct ipc_header *header, uint8_t out[IPC_HEADER_BYTES]);
 
 /* Of a datagram of this size that came with fd_count descriptors. On success the payload is inside the datagram or
- * there is a descriptor for it, and its length is within the limits of ipc.h. Else TCK_ERR_PROTO. */
+ * there is a descriptor for it, and its length is within the limits above. Else TCK_ERR_PROTO. */
 must_check tck_status_t ipc_header_decode(const void *datagram, size_t size, uint32_t fd_count, struct ipc_header *out,
                                           struct error *err);
 

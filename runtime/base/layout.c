@@ -13,40 +13,6 @@
 
 #define KEY_SHOWN "%.200s" /* keys may be longer than an error's text */
 
-/* ---- dtypes -------------------------------------------------------------------------------------------------- */
-
-struct dtype {
-    const char *name;
-    uint32_t bytes;
-};
-
-static const struct dtype dtypes[TCK_DTYPE_COUNT] = {
-#define DTYPE_ROW(id, size, text) [TCK_##id] = {.name = (text), .bytes = (size)},
-    TCK_DTYPE_MAP(DTYPE_ROW)
-#undef DTYPE_ROW
-};
-
-uint32_t dtype_bytes(tck_dtype_t dtype)
-{
-    return dtypes[dtype].bytes;
-}
-
-const char *dtype_name(tck_dtype_t dtype)
-{
-    return dtypes[dtype].name;
-}
-
-bool dtype_parse(const char *name, tck_dtype_t *out)
-{
-    for (unsigned i = 0; i < TCK_DTYPE_COUNT; i++) {
-        if (strcmp(dtypes[i].name, name) == 0) {
-            *out = (tck_dtype_t)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- adding records ------------------------------------------------------------------------------------------ */
 
 static tck_status_t check_name(const char *what, const char *name, struct error *err)
@@ -451,7 +417,7 @@ static int compare_shards(const void *a, const void *b)
 static tck_status_t build_images(struct layout *layout, uint32_t rank, uint32_t world_size, struct error *err)
 {
     for (uint32_t i = 0; i < layout->shard_count; i++) {
-        tck_status_t status = image_build(layout, &layout->shards[i], err);
+        tck_status_t status = image_build(layout->records, &layout->shards[i], err);
 
         if (status != TCK_OK) {
             return status;

@@ -5,9 +5,9 @@
 #ifndef TCK_BASE_MESSAGE_H
 #define TCK_BASE_MESSAGE_H
 
-#include "base/layout.h"
 #include "base/secret.h"
 #include "base/trouble.h"
+#include "base/version.h"
 #include "base/world.h"
 
 /* Beside the socket: */

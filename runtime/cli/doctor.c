@@ -2,8 +2,8 @@
  * tierckpt doctor: what this machine offers and, inside a job, which launcher settings are known to break recovery. */
 #include "cli/storage.h"
 
-#include "base/layout.h"
 #include "base/path.h"
+#include "base/record.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,6 +3,7 @@
 #ifndef TCK_CLIENT_SLOTS_H
 #define TCK_CLIENT_SLOTS_H
 
+#include "base/layout.h"
 #include "base/page.h"
 #include "base/seal.h"
 #include "client/session.h"

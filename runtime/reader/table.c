@@ -2,6 +2,7 @@
  * Reading headers into one sorted table, and finding out whose private shards are whose: a file does not say its rank,
  * but its shard's id is a hash that has it. */
 #include "reader/table.h"
+#include "base/image_check.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

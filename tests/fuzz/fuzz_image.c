@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Any bytes as an image, and any text as the header of one: refused, or sizes that fit each other. */
-#include "base/layout.h"
+#include "base/image_check.h"
+#include "base/record.h"
 #include "fuzz.h"
 #include <endian.h>
 #include <stdlib.h>

@@ -107,4 +107,5 @@ def main():
     sys.exit(found != known)
 
 
-main()
+if __name__ == "__main__":
+    main()

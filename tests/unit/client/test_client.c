@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The client library against a fake agent: saves, restores, and what it does when agent or other ranks fail. */
+#include "base/image_check.h"
 #include "client/client.h"
 #include "fake_agent.h"
 
