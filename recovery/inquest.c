@@ -7,7 +7,8 @@
  * while none of them is trying: so no copy of it comes into being unseen. Members check their own copies, as what
  * arrives damaged may have been damaged on its way; others are asked for theirs, and may be out of reach for wait_ms.
  * One good copy, or one answer that says neither, ends the inquest, and the holders try again. */
-#include "recovery/recovery_internal.h"
+#include "recovery/inquest.h"
+#include "recovery/pieces.h"
 
 static const struct shard_placement *placement_of(const struct recovery *r, uint32_t shard)
 {
@@ -62,10 +63,10 @@ static bool witness_request(const struct recovery *r, uint32_t shard, uint32_t w
         const struct inventory *other = &r->inventories[witness - placed];
         out->source = SOURCE_TWIN;
         out->from = other->node;
-        return recovery_had_it(r, &r->plan.actions[piece], other) && !is_placed(r, shard, &other->node);
+        return piece_was_at(r, &r->plan.actions[piece], other) && !is_placed(r, shard, &other->node);
     }
     out->source = SOURCE_STORAGE;
-    return recovery_is_stored(r, shard);
+    return shard_is_stored(r, shard);
 }
 
 static uint32_t witness_count(const struct recovery *r, uint32_t shard)
@@ -102,28 +103,6 @@ static void call_from(struct recovery *r, uint32_t witness)
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */
 
-/* Tries of one holder until each that may have the shard was asked once. */
-static uint32_t tries_in_vain(const struct recovery *r, uint32_t shard)
-{
-    const struct shard_placement *s = placement_of(r, shard);
-    return 2 * s->owner_count + s->holder_count + 2;
-}
-
-bool inquest_is_due(const struct recovery *r, uint32_t shard)
-{
-    if (!r->pressed || r->phase != RECOVERY_PROTECTING) {
-        return false;
-    }
-    for (uint32_t i = 0; i < r->all_pieces; i++) {
-        const struct piece *piece = &r->pieces[i];
-        bool open = r->plan.actions[i].shard == shard && piece->state != PIECE_DONE;
-        if (open && piece->tries >= tries_in_vain(r, shard)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool a_holder_is_trying(const struct recovery *r, uint32_t shard)
 {
     for (uint32_t i = 0; i < r->all_pieces; i++) {
@@ -140,7 +119,7 @@ void inquest_tick(struct recovery *r)
         return;
     }
     for (uint32_t shard = 0; shard < r->setup.placement->shard_count; shard++) {
-        if (inquest_is_due(r, shard) && !a_holder_is_trying(r, shard)) {
+        if (pieces_are_in_vain(r, shard) && !a_holder_is_trying(r, shard)) {
             r->inquest = (struct inquest){.runs = true, .shard = shard};
             call_from(r, 0);
             return;
@@ -171,7 +150,7 @@ static void found(struct recovery *r)
             r->left--;
         }
     }
-    recovery_finish_if_none_left(r);
+    pieces_finish_if_none_left(r);
 }
 
 /* Whether this answer says that the witness has no good copy. NOSPC: there was not even a slot with one. */

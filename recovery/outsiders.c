@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Agents of earlier terms that are no members of the world that is restored: which of them the recovery waits for. One
  * that was lost with its machine never answers, so they are waited for only where their answer can change the plan. */
-#include "recovery/recovery_internal.h"
+#include "recovery/outsiders.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Recovery as the coordinator leads it: which node fetches what, and what is said when it is done. The decisions are
- * made by recovery/recovery.c; this file carries them out. */
+ * made by recovery/recovery_machine.c; this file carries them out. */
 #include "agent/recover_internal.h"
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a newly learned decision changes on this node: versions settle, slots become free, a drain begins or ends. */
-#include "core/node_internal.h"
+#include "core/node_parts.h"
 
 static void send_drained(struct node *n, struct actions *out)
 {

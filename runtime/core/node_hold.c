@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copies that come from elsewhere: offered by an owner to protect a version, or fetched by a recovery; and copies that
  * turn out corrupt. */
-#include "core/node_internal.h"
+#include "core/node_parts.h"
 
 static void reject(const struct event *e, uint32_t world_shard, uint32_t node, enum refusal refusal,
                    struct actions *out)

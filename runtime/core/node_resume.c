@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a node machine makes of the slots that it finds at its start: after a restart of the agent the versions of its
  * term go on. */
-#include "core/node_internal.h"
+#include "core/node_parts.h"
 
 static struct slot slot_taken_over(const struct slot *found)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Versions that this node saves: from BEGIN over digests and replicas to READY, or to a refusal. */
-#include "core/node_internal.h"
+#include "core/node_parts.h"
 #include <string.h>
 
 static struct save *save_find(struct node *n, struct version v)

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The node machine's state, shared by its parts: node.c (memory, dispatch, helpers), node_save.c (versions this node
- * saves), node_hold.c (copies it holds or fetches), node_resume.c (what it finds at its start), node_decide.c (what a
- * decision changes, retries).
+ * The node machine's state, and what all its parts (node_parts.h) do with slots.
  *
  * A version this node takes part in has an entry in `saves` from its first BEGIN, its refusal, or the start that found
  * its slots, until a decision on it is learned. An entry is either on its way to READY or refused; one that was READY
  * may still turn refused (time-out, corruption): the coordinator goes by what it hears first, and this node keeps the
  * slots until it learns which. A refusal is forgotten with the agent: if nobody has heard it, the next one may report
  * the version ready. So trainers hear that one has failed when its decision is learned, not before. */
-#ifndef TCK_CORE_NODE_INTERNAL_H
-#define TCK_CORE_NODE_INTERNAL_H
+#ifndef TCK_CORE_NODE_STATE_H
+#define TCK_CORE_NODE_STATE_H
 
 #include "core/node.h"
 
@@ -56,7 +54,6 @@ struct node {
     bool *down;                              /* per node of the world */
 };
 
-/* node.c */
 struct version node_version(const struct node *n, uint64_t step);
 enum fate node_fate(const struct node *n, struct version v);
 const struct node_shard *node_shard_of_slot(const struct node *n, uint32_t slot);
@@ -69,36 +66,5 @@ void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out);
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out);
 /* A slot of the shard that may be filled, NONE32 if none. */
 uint32_t node_empty_slot(const struct node *n, uint32_t shard);
-
-/* node_save.c */
-void save_begin(struct node *n, const struct event *e, struct actions *out);
-void save_seal(struct node *n, const struct event *e, struct actions *out);
-void save_abandon(struct node *n, const struct event *e, struct actions *out);
-void save_rank_lost(struct node *n, const struct event *e, struct actions *out);
-void save_verified(struct node *n, const struct event *e, struct actions *out);
-void save_replica(struct node *n, const struct event *e, struct actions *out);
-void save_node_down(struct node *n, uint32_t node, struct actions *out);
-/* This node will not (any more) report v as protected; told to the coordinator until v is decided. */
-void save_refuse(struct node *n, struct version v, enum refusal refusal, struct actions *out);
-void save_tick(struct node *n, struct actions *out);
-/* The version's entry, a new one if it has none; NULL if the table is full. */
-struct save *save_open(struct node *n, struct version v);
-/* Drops the entries that the decision has decided, and tells the trainers. */
-void save_settle(struct node *n, struct actions *out);
-
-/* node_resume.c */
-/* Takes over the slots found at the start, and takes up those of its versions that this node saves. */
-void resume(struct node *n, const struct slot *found);
-
-/* node_hold.c */
-void hold_offer(struct node *n, const struct event *e, struct actions *out);
-void hold_received(struct node *n, const struct event *e, struct actions *out);
-void hold_fetch(struct node *n, const struct event *e, struct actions *out);
-void hold_corrupt(struct node *n, const struct event *e, struct actions *out);
-
-/* node_decide.c */
-void decide_learn(struct node *n, const struct decision *d, struct actions *out);
-void decide_drained_here(struct node *n, const struct event *e, struct actions *out);
-void decide_tick(struct node *n, struct actions *out);
 
 #endif

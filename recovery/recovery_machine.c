@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The recovery machine. Each action of the plan is a piece of work; pieces keep their place over new plans of the same
  * world, so a new plan for the same version keeps what is done. */
-#include "recovery/recovery_internal.h"
+#include "recovery/inquest.h"
+#include "recovery/outsiders.h"
+#include "recovery/pieces.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -23,12 +25,6 @@ uint64_t recovery_clock_at(struct recovery_clock *clock, uint64_t now_ms)
 
 /* ---- ends ---------------------------------------------------------------------------------------------------- */
 
-void recovery_emit_simple(struct recovery *r, enum recovery_action_type type)
-{
-    struct recovery_action action = {.type = type, .node = NONE32, .shard = NONE32, .version = r->plan.version};
-    r->emit(r->ctx, &action);
-}
-
 static void end_with_nothing(struct recovery *r)
 {
     r->phase = RECOVERY_FAILED;
@@ -49,248 +45,6 @@ static void give_up(struct recovery *r, tck_status_t failure, const char *fmt, .
     r->plan.nothing_saved = false;
     r->planned = true;
     end_with_nothing(r);
-}
-
-/* ---- pieces -------------------------------------------------------------------------------------------------- */
-
-/* Storage is read once for each shard: its owners get it from each other, along a binary tree (piece i is owner i of
- * the placement), and holders get it from an owner. Where that failed once, an owner goes to storage itself and a
- * holder tries all that may have it in turn. Returns the place of the owner to ask, NONE32 to do as planned. */
-static uint32_t owner_to_ask(const struct recovery *r, uint32_t i)
-{
-    const struct plan_action *planned = &r->plan.actions[i];
-    const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
-    uint32_t tries = r->pieces[i].tries;
-    bool first = i == s->first_owner;
-    return planned->source == SOURCE_STORAGE && tries == 0 && !first
-               ? s->first_owner + placement_parent(i - s->first_owner)
-               : NONE32;
-}
-
-bool recovery_had_it(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory)
-{
-    const struct hash128 shard = r->setup.world->shards[piece->shard].id;
-    for (uint32_t i = 0; i < inventory->count; i++) {
-        const struct holding *h = &inventory->holdings[i];
-        if (hash128_is(h->shard, shard) && version_is(h->version, r->plan.version)) {
-            return inventory->node.agent_id != r->setup.world->nodes[piece->node].agent_id;
-        }
-    }
-    return false;
-}
-
-bool recovery_is_stored(const struct recovery *r, uint32_t shard)
-{
-    const struct hash128 id = r->setup.world->shards[shard].id;
-    for (uint32_t i = 0; i < r->input.storage.stored_count; i++) {
-        const struct stored_version *stored = &r->input.storage.stored[i];
-        bool fits = version_is(stored->version, r->plan.version) && hash128_is(stored->layout, r->setup.world->layout);
-        for (uint32_t k = 0; fits && k < stored->shard_count; k++) {
-            if (hash128_is(stored->shards[k], id)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* Another node that had this piece when it was asked what it has, the next one with each k; NULL if there is none. */
-static const struct node_info *who_had_it(const struct recovery *r, const struct plan_action *piece, uint32_t k)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
-        count += recovery_had_it(r, piece, &r->inventories[i]);
-    }
-    uint32_t left = count > 0 ? k % count : 0;
-    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
-        if (recovery_had_it(r, piece, &r->inventories[i]) && left-- == 0) {
-            return &r->inventories[i].node;
-        }
-    }
-    return NULL;
-}
-
-/* The k-th owner that has it, or else just the k-th; not the piece's own node if there is another one. */
-static const struct node_info *owner_with_it(const struct recovery *r, const struct plan_action *piece, uint32_t k)
-{
-    const struct shard_placement *s = &r->setup.placement->shards[piece->shard];
-    const uint32_t *owners = r->setup.placement->owners + s->first_owner;
-    uint32_t other = k % s->owner_count;
-    for (uint32_t j = 0; j < s->owner_count; j++) {
-        uint32_t i = (k + j) % s->owner_count;
-        if (owners[i] != piece->node && r->pieces[s->first_owner + i].state == PIECE_DONE) {
-            return &r->setup.world->nodes[owners[i]];
-        }
-        other = owners[other] == piece->node ? i : other;
-    }
-    return &r->setup.world->nodes[owners[other]];
-}
-
-/* A holder, or an owner that comes after READY: pieces without which the base would never be protected. */
-static bool is_protecting(const struct recovery *r, uint32_t i)
-{
-    return r->plan.actions[i].for_holder || (r->phase == RECOVERY_PROTECTING && r->pieces[i].tries > 0);
-}
-
-/* Places that such a piece is asked from in turn, once the owners had theirs: each owner, each holder, somebody who had
- * it before, and storage. */
-static uint32_t turn_of(const struct recovery *r, uint32_t i, uint32_t *turns_out)
-{
-    const struct plan_action *planned = &r->plan.actions[i];
-    const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
-    *turns_out = s->owner_count + s->holder_count + 2;
-    return (planned->shard + r->pieces[i].tries) % *turns_out;
-}
-
-/* Its turn has come, and it has the shard, whatever was planned. */
-static bool asks_storage(const struct recovery *r, uint32_t i)
-{
-    const struct plan_action *planned = &r->plan.actions[i];
-    uint32_t turns, turn = turn_of(r, i, &turns), owners = r->setup.placement->shards[planned->shard].owner_count;
-    return is_protecting(r, i) && r->pieces[i].tries >= owners && turn + 1 == turns &&
-           recovery_is_stored(r, planned->shard);
-}
-
-/* Whom such a piece is asked from, NULL: as planned. The owners in turn; then, as theirs may have gone bad since they
- * were read, the other holders, whoever had it before, and again. */
-static const struct node_info *whom_holder_asks(const struct recovery *r, uint32_t i)
-{
-    const struct plan_action *planned = &r->plan.actions[i];
-    const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
-    const struct node_info *nodes = r->setup.world->nodes;
-    uint32_t tries = r->pieces[i].tries, k = planned->shard + tries, turns, turn = turn_of(r, i, &turns);
-    if (tries < s->owner_count) {
-        bool ask = tries > 0 || planned->source == SOURCE_STORAGE;
-        return ask ? owner_with_it(r, planned, k) : NULL;
-    }
-    if (turn + 2 == turns) {
-        const struct node_info *node = who_had_it(r, planned, k / turns);
-        return node != NULL ? node : owner_with_it(r, planned, k);
-    }
-    if (turn + 1 == turns && planned->source != SOURCE_LOCAL) {
-        return NULL;
-    }
-    bool other = turn >= s->owner_count && turn + 2 < turns;
-    uint32_t holder = other ? s->holders[turn - s->owner_count] : planned->node;
-    return holder != planned->node ? &nodes[holder] : owner_with_it(r, planned, k);
-}
-
-static const struct node_info *whom_to_ask(const struct recovery *r, uint32_t i)
-{
-    if (is_protecting(r, i)) {
-        return whom_holder_asks(r, i);
-    }
-    uint32_t owner = owner_to_ask(r, i);
-    return owner != NONE32 ? &r->setup.world->nodes[r->setup.placement->owners[owner]] : NULL;
-}
-
-static void emit_fetch(struct recovery *r, uint32_t i)
-{
-    const struct plan_action *planned = &r->plan.actions[i];
-    struct piece *piece = &r->pieces[i];
-    struct recovery_action action = {
-        .type = RECOVERY_FETCH,
-        .node = planned->node,
-        .shard = planned->shard,
-        .source = planned->source,
-        .version = r->plan.version,
-    };
-    bool storage = asks_storage(r, i);
-    const struct node_info *node = storage ? NULL : whom_to_ask(r, i);
-    if (storage) {
-        action.source = SOURCE_STORAGE;
-    } else if (node != NULL) {
-        action.source = SOURCE_TWIN;
-        action.from = *node;
-    } else if (planned->inventory != NONE32) {
-        action.from = r->inventories[planned->inventory].node;
-    }
-    piece->state = PIECE_ASKED;
-    piece->from_owner = node != NULL;
-    piece->inventory = planned->inventory;
-    r->emit(r->ctx, &action);
-}
-
-static bool may_be_asked(const struct recovery *r, uint32_t i)
-{
-    uint32_t owner = r->plan.actions[i].for_holder ? NONE32 : owner_to_ask(r, i);
-    bool open = r->pieces[i].state == PIECE_WAITING || r->pieces[i].state == PIECE_FAILED;
-    open = open && (!r->pieces[i].late || r->phase == RECOVERY_PROTECTING);
-    return open && (owner == NONE32 || r->pieces[owner].state == PIECE_DONE);
-}
-
-static void emit_open_pieces(struct recovery *r, uint32_t begin, uint32_t end)
-{
-    for (uint32_t i = begin; i < end; i++) {
-        if (may_be_asked(r, i) && !inquest_is_due(r, r->plan.actions[i].shard)) {
-            emit_fetch(r, i);
-        }
-    }
-}
-
-/* The owners that waited for this one. */
-static void emit_pieces_after(struct recovery *r, uint32_t i)
-{
-    const struct shard_placement *s = &r->setup.placement->shards[r->plan.actions[i].shard];
-    uint32_t child = 2 * (i - s->first_owner) + 1;
-    for (uint32_t k = child; k < child + 2 && k < s->owner_count; k++) {
-        if (may_be_asked(r, s->first_owner + k) && !inquest_is_due(r, r->plan.actions[i].shard)) {
-            emit_fetch(r, s->first_owner + k);
-        }
-    }
-}
-
-/* Of this phase. */
-static uint32_t count_left(const struct recovery *r)
-{
-    uint32_t left = 0, end = r->phase == RECOVERY_FETCHING ? r->owner_pieces : r->all_pieces;
-    for (uint32_t i = 0; i < end; i++) {
-        bool waits = r->phase == RECOVERY_FETCHING && r->pieces[i].late;
-        left += r->pieces[i].state != PIECE_DONE && !waits;
-    }
-    return left;
-}
-
-void recovery_finish_if_none_left(struct recovery *r)
-{
-    if (r->phase == RECOVERY_FETCHING && r->left == 0) {
-        r->phase = RECOVERY_PROTECTING;
-        r->left = count_left(r);
-        recovery_emit_simple(r, RECOVERY_READY);
-        emit_open_pieces(r, 0, r->all_pieces);
-    }
-    if (r->phase == RECOVERY_PROTECTING && r->left == 0) {
-        r->phase = RECOVERY_DONE;
-        recovery_emit_simple(r, RECOVERY_PROTECTED);
-    }
-}
-
-static int action_cmp(const void *a, const void *b)
-{
-    const struct plan_action *x = a, *y = b;
-    if (x->for_holder != y->for_holder) {
-        return x->for_holder ? 1 : -1;
-    }
-    if (x->shard != y->shard) {
-        return x->shard < y->shard ? -1 : 1;
-    }
-    return (x->node > y->node) - (x->node < y->node);
-}
-
-/* Index of the asked piece of this node and shard, NONE32 if there is none. */
-static uint32_t find_asked(const struct recovery *r, uint32_t node, uint32_t shard)
-{
-    if (shard >= r->setup.placement->shard_count) {
-        return NONE32;
-    }
-    struct plan_action key = {.shard = shard, .node = node};
-    key.for_holder = placement_is_holder(r->setup.placement, shard, node);
-    const struct plan_action *found = bsearch(&key, r->plan.actions, r->plan.action_count, sizeof(key), action_cmp);
-    if (found == NULL) {
-        return NONE32;
-    }
-    uint32_t i = (uint32_t)(found - r->plan.actions);
-    return r->pieces[i].state == PIECE_ASKED ? i : NONE32;
 }
 
 static tck_status_t block_failure(const struct plan *plan)
@@ -334,19 +88,9 @@ static void adopt_plan(struct recovery *r, struct plan *next)
     }
     r->phase = RECOVERY_FETCHING;
     choose_late(r);
-    r->left = count_left(r);
-    emit_open_pieces(r, 0, r->owner_pieces);
-    recovery_finish_if_none_left(r);
-}
-
-uint32_t recovery_lost_member(const struct recovery *r)
-{
-    for (uint32_t i = 0; i < r->setup.world->node_count; i++) {
-        if (r->down[i]) {
-            return i;
-        }
-    }
-    return NONE32;
+    r->left = pieces_left(r);
+    pieces_emit_open(r, 0, r->owner_pieces);
+    pieces_finish_if_none_left(r);
 }
 
 /* Of the version that is being fetched: one that was passed over stays so, or two of them would take turns for ever. */
@@ -720,7 +464,7 @@ static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome, u
     bool passes = may_pass(action, outcome);
     bool lost = passes || outcome == TCK_ERR_CORRUPT || outcome == TCK_ERR_NOENT;
     if (lost && piece->from_owner) {
-        emit_fetch(r, i); /* now from storage */
+        piece_emit(r, i); /* now from storage */
     } else if (lost) {
         if (!add_bad_copy(r, piece, action->shard, passes)) {
             give_up(r, TCK_ERR_NOMEM, "out of memory for the list of bad copies");
@@ -744,7 +488,7 @@ void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct 
         inquest_answered(r, outcome, now_ms);
         return;
     }
-    uint32_t i = running && version_is(version, r->plan.version) ? find_asked(r, node, shard) : NONE32;
+    uint32_t i = running && version_is(version, r->plan.version) ? pieces_find_asked(r, node, shard) : NONE32;
     if (i == NONE32) {
         return;
     }
@@ -752,9 +496,9 @@ void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct 
         r->pieces[i].state = PIECE_DONE;
         r->left -= r->phase == RECOVERY_PROTECTING || !r->pieces[i].late;
         if (!r->plan.actions[i].for_holder) {
-            emit_pieces_after(r, i);
+            pieces_emit_after(r, i);
         }
-        recovery_finish_if_none_left(r);
+        pieces_finish_if_none_left(r);
         return;
     }
     r->pieces[i].state = PIECE_FAILED;
@@ -809,9 +553,9 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
         give_up_without(r, lost);
     }
     if (r->phase == RECOVERY_FETCHING) {
-        emit_open_pieces(r, 0, r->owner_pieces);
+        pieces_emit_open(r, 0, r->owner_pieces);
     } else if (r->phase == RECOVERY_PROTECTING) {
-        emit_open_pieces(r, 0, r->all_pieces);
+        pieces_emit_open(r, 0, r->all_pieces);
         inquest_tick(r);
     }
 }

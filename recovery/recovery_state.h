@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files of the recovery machine share. */
-#ifndef TCK_RECOVERY_RECOVERY_INTERNAL_H
-#define TCK_RECOVERY_RECOVERY_INTERNAL_H
+ * The state of a recovery, for the files that make up its machine: recovery_machine.c (the phases), pieces.c,
+ * inquest.c, outsiders.c. */
+#ifndef TCK_RECOVERY_RECOVERY_STATE_H
+#define TCK_RECOVERY_RECOVERY_STATE_H
 
 #include "recovery/recovery.h"
 
@@ -68,23 +69,5 @@ struct recovery {
 void recovery_emit_simple(struct recovery *r, enum recovery_action_type type);
 /* A member that is down: nothing can be fetched there, so the term cannot start. NONE32 if none. */
 uint32_t recovery_lost_member(const struct recovery *r);
-/* Whether this inventory, of another node than the piece's, lists what the piece is of. */
-bool recovery_had_it(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory);
-/* Outsiders that have not answered may have what this plan lacks: a copy that makes a newer version complete, or, if
- * there is no version, anything. */
-bool outsiders_may_know_better(const struct recovery *r, const struct plan *plan);
-/* Whether storage has this shard of the planned version. */
-bool recovery_is_stored(const struct recovery *r, uint32_t shard);
-void recovery_finish_if_none_left(struct recovery *r);
-
-/* The holders of this shard wait: all were asked in vain, and the inquest is to begin, or runs. */
-bool inquest_is_due(const struct recovery *r, uint32_t shard);
-/* Begins one that is due. */
-void inquest_tick(struct recovery *r);
-/* Without a verdict. */
-void inquest_end(struct recovery *r);
-/* Whether this fetch is the inquest's. */
-bool inquest_asked(const struct recovery *r, uint32_t node, uint32_t shard);
-void inquest_answered(struct recovery *r, tck_status_t outcome, uint64_t now_ms);
 
 #endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Agents of earlier terms that are no members now. */
+#ifndef TCK_RECOVERY_OUTSIDERS_H
+#define TCK_RECOVERY_OUTSIDERS_H
+
+#include "recovery/recovery_state.h"
+
+/* Outsiders that have not answered may have what this plan lacks: a copy that makes a newer version complete, or, if
+ * there is no version, anything. */
+bool outsiders_may_know_better(const struct recovery *r, const struct plan *plan);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The pieces of a recovery's plan: each is one shard that one node has to fetch. */
+#ifndef TCK_RECOVERY_PIECES_H
+#define TCK_RECOVERY_PIECES_H
+
+#include "recovery/recovery_state.h"
+
+/* Whether this inventory, of another node than the piece's, lists what the piece is of. */
+bool piece_was_at(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory);
+/* Whether storage has this shard of the planned version. */
+bool shard_is_stored(const struct recovery *r, uint32_t shard);
+/* The holders of this shard wait: all places were asked in vain, and the inquest is to begin, or runs. */
+bool pieces_are_in_vain(const struct recovery *r, uint32_t shard);
+/* Index of the asked piece of this node and shard, NONE32 if there is none. */
+uint32_t pieces_find_asked(const struct recovery *r, uint32_t node, uint32_t shard);
+/* How many of this phase's are not done. */
+uint32_t pieces_left(const struct recovery *r);
+
+/* Has the piece's node fetch it. */
+void piece_emit(struct recovery *r, uint32_t i);
+/* The same for each piece from begin up to end that may be asked now; */
+void pieces_emit_open(struct recovery *r, uint32_t begin, uint32_t end);
+/* for the owners that waited for this one. */
+void pieces_emit_after(struct recovery *r, uint32_t i);
+/* Goes on to the next phase when nothing of this one is left. */
+void pieces_finish_if_none_left(struct recovery *r);
+
+#endif

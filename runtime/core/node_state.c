@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The slots of a node: what they hold, and the only ways in which they change. */
+#include "core/node_state.h"
+
+#include <string.h>
+
+const struct decision *node_decision(const struct node *node)
+{
+    return &node->decision;
+}
+
+uint32_t node_slot_total(const struct node *node)
+{
+    return node->slot_total;
+}
+
+const struct slot *node_slot(const struct node *node, uint32_t slot)
+{
+    return &node->slots[slot];
+}
+
+uint32_t node_slot_of(const struct node *node, uint32_t shard, struct version version)
+{
+    uint32_t first = node->first_slot[shard];
+    for (uint32_t i = first; i < first + node->setup->shards[shard].slot_count; i++) {
+        enum slot_state state = node->slots[i].state;
+        if (state != SLOT_FREE && state != SLOT_QUARANTINED && version_is(node->slots[i].version, version)) {
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+uint32_t node_shard_of(const struct node *node, uint32_t world_shard)
+{
+    for (uint32_t i = 0; world_shard != NONE32 && i < node->setup->shard_count; i++) {
+        if (node->setup->shards[i].world_shard == world_shard) {
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+struct version node_version(const struct node *n, uint64_t step)
+{
+    return (struct version){n->setup->term, step};
+}
+
+enum fate node_fate(const struct node *n, struct version v)
+{
+    return decision_fate(&n->decision, v);
+}
+
+const struct node_shard *node_shard_of_slot(const struct node *n, uint32_t slot)
+{
+    return &n->setup->shards[n->slots[slot].shard];
+}
+
+void node_set_slot(struct node *n, uint32_t slot, enum slot_state state, struct version version, struct actions *out)
+{
+    struct slot *s = &n->slots[slot];
+    if (!slot_may_become(s->state, state)) {
+        return;
+    }
+    s->state = state;
+    s->version = version;
+    action_add(out, ACTION_WRITE_HEADER)->slot = slot;
+}
+
+void node_free_slot(struct node *n, uint32_t slot, struct actions *out)
+{
+    struct slot *s = &n->slots[slot];
+    node_set_slot(n, slot, SLOT_FREE, VERSION_NONE, out);
+    s->root = (struct hash128){0, 0};
+    s->doomed = false;
+    s->to_storage = false;
+    s->undigested = false;
+    s->from = NONE32;
+    memset(n->copies[slot], 0, sizeof(n->copies[slot]));
+}
+
+void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out)
+{
+    node_set_slot(n, slot, SLOT_QUARANTINED, n->slots[slot].version, out);
+}
+
+void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out)
+{
+    const struct slot *s = &n->slots[slot];
+    bool at_rest = s->state == SLOT_VERIFIED || (s->state == SLOT_SEALED && s->undigested);
+    if (s->doomed && at_rest && s->pins == 0 && !version_is(s->version, n->decision.drain)) {
+        node_free_slot(n, slot, out);
+    }
+}
+
+uint32_t node_empty_slot(const struct node *n, uint32_t shard)
+{
+    uint32_t first = n->first_slot[shard];
+    for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
+        if (n->slots[i].state == SLOT_FREE && n->slots[i].pins == 0) {
+            return i;
+        }
+    }
+    return NONE32;
+}
