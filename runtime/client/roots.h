@@ -6,10 +6,11 @@
 #define TCK_CLIENT_ROOTS_H
 
 #include "base/message.h"
-#include "client/saver.h"
+#include "client/save_plan.h"
 
 /* Waits for the digests, not for the copies; in the slots is what comes from host memory. Sets the plan's roots. */
-must_check tck_status_t roots_make(struct saver *saver, const struct msg_grant *grant, struct error *err);
-void roots_tell(struct saver *saver);
+must_check tck_status_t roots_make(struct save_plan *plan, const struct slots *slots, const struct layout *layout,
+                                   const struct msg_grant *grant, struct error *err);
+void roots_tell(struct session *session, const struct save_plan *plan, const struct slots *slots, uint64_t step);
 
 #endif

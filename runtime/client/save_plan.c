@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a snapshot copies, worked out once: no look-up and no allocation is left for the step path. */
-#include "client/saver.h"
+ * See save_plan.h. */
+#include "client/save_plan.h"
 
 #include <stdlib.h>
 #include <string.h>

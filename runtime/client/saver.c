@@ -250,10 +250,10 @@ static tck_status_t copy_shards(struct saver *saver, const struct msg_grant *gra
         release(saver);
     }
     if (cuda != NULL && status == TCK_OK) {
-        status = roots_make(saver, grant, err);
+        status = roots_make(saver->plan, saver->slots, saver->layout, grant, err);
     }
     if (cuda != NULL && status == TCK_OK) {
-        roots_tell(saver);
+        roots_tell(saver->session, saver->plan, saver->slots, saver->step);
     }
     if (cuda != NULL) {
         finished = cuda_finish(cuda, status == TCK_OK ? err : NULL);

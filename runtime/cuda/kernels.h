@@ -5,20 +5,11 @@
 #ifndef TCK_CUDA_KERNELS_H
 #define TCK_CUDA_KERNELS_H
 
-#include <stdint.h>
+#include "cuda/gather_piece.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* A warp copies a piece, so a caller cuts larger ones into pieces of this size, or has them copied by themselves. */
-#define KERNELS_PIECE_BYTES (64u << 10)
-
-/* A stretch of memory and where it lies in the packed buffer. Any address, offset and length will do; those that are
- * multiples of 16 are copied fastest. */
-struct gather_piece {
-    uint64_t addr, offset, bytes;
-};
 
 /* Copies the pieces (an array on the device) into packed, and out of it. Bytes between them are left alone. */
 int kernels_gather(void *stream, const struct gather_piece *pieces, uint32_t count, void *packed);

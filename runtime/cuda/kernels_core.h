@@ -9,7 +9,7 @@
 #ifndef TCK_CUDA_KERNELS_CORE_H
 #define TCK_CUDA_KERNELS_CORE_H
 
-#include "cuda/kernels.h"
+#include "cuda/gather_piece.h"
 
 #ifdef __CUDACC__
 #define TCK_HD static __host__ __device__ inline
