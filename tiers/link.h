@@ -19,7 +19,7 @@ struct link_setup {
     const char *address; /* to listen on and tell others, "" the device's first IPv4 address */
     uint16_t port;       /* 0: any */
     void *ctx;
-    /* A connection was accepted; it has no identity before peer.c's handshake. */
+    /* A connection was accepted; it has no identity before the handshake of peer_session.c. */
     void (*accepted)(void *ctx, struct link_conn *conn);
     void (*message)(void *ctx, struct link_conn *conn, const void *data, size_t len);
     /* A chunk of len bytes arrives: where to put it, or NULL to refuse it (its sender's push then fails). The buffer

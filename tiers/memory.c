@@ -4,7 +4,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "tiers/segment.h"
+#include "tiers/segment_impl.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * v<step, 12 digits>.t<term>, both ways. */
+ * v<step, 12 digits>.t<term>, <term>-<step> and term.<T>, both ways. */
 #include "tiers/names.h"
 
 #include <inttypes.h>
@@ -23,5 +23,45 @@ bool version_dir_parse(const char *name, struct version *out)
         return false;
     }
     *out = version;
+    return true;
+}
+
+void stage_dir_name(struct version version, char out[DIR_NAME_MAX])
+{
+    snprintf(out, DIR_NAME_MAX, "%" PRIu64 "-%" PRIu64, version.term, version.step);
+}
+
+bool stage_dir_parse(const char *name, struct version *out)
+{
+    struct version version;
+    char again[DIR_NAME_MAX];
+    if (sscanf(name, "%" SCNu64 "-%" SCNu64, &version.term, &version.step) != 2 || version_none(version)) {
+        return false;
+    }
+    stage_dir_name(version, again);
+    if (strcmp(name, again) != 0) {
+        return false;
+    }
+    *out = version;
+    return true;
+}
+
+void term_name(uint64_t term, char out[DIR_NAME_MAX])
+{
+    snprintf(out, DIR_NAME_MAX, "term.%" PRIu64, term);
+}
+
+bool term_name_parse(const char *name, uint64_t *out)
+{
+    uint64_t term;
+    char again[DIR_NAME_MAX];
+    if (sscanf(name, "term.%" SCNu64, &term) != 1 || term == 0) {
+        return false;
+    }
+    term_name(term, again);
+    if (strcmp(name, again) != 0) {
+        return false;
+    }
+    *out = term;
     return true;
 }

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The name of a published version's directory. */
+ * The names of what lies in a job's directory on storage. Each parse is false unless the name is what is printed of the
+ * result. */
 #ifndef TCK_TIERS_NAMES_H
 #define TCK_TIERS_NAMES_H
 
 #include "base/version.h"
 
-#define DIR_NAME_MAX 64 /* of the directories that we name: v<step>.t<term>, <term>-<step> */
+#define DIR_NAME_MAX 64 /* their length, with NUL */
 
+/* The directory of a published version: v<step>.t<term>. */
 void version_dir_name(struct version version, char out[DIR_NAME_MAX]);
-/* False unless version_dir_name prints the same. */
 bool version_dir_parse(const char *name, struct version *out);
+/* That of one that is being written, in the stage: <term>-<step>. */
+void stage_dir_name(struct version version, char out[DIR_NAME_MAX]);
+bool stage_dir_parse(const char *name, struct version *out);
+/* The file that claims a term: term.<T>. */
+void term_name(uint64_t term, char out[DIR_NAME_MAX]);
+bool term_name_parse(const char *name, uint64_t *out);
 
 #endif

@@ -108,3 +108,15 @@ void channel_accepted(void *ctx, struct link_conn *conn)
     auth_accept(&channel->auth, &peers->auth);
     stranger_add(peers, channel);
 }
+
+struct session *session_of_bulk(const struct link_conn *conn)
+{
+    struct channel *channel = link_user(conn);
+    struct session *session = channel == NULL ? NULL : channel->session;
+
+    if (session == NULL || session->peer->up != session || session->bulk != channel) {
+        return NULL;
+    }
+    session->heard_ms = clock_ms();
+    return session;
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files of the peer tier share: peer.c (the set of peers and its clock), peer_session.c (connections,
- * handshake, sessions), peer_transfer.c (copies of images). */
+ * What the files of the peer tier share. Each calls only those above it in this list: peer_list.c, peer_channel.c
+ * (connections), peer_send.c, the transfers (peer_transfer.h), peer_parts.c (receiving), peer_session.c (handshake,
+ * sessions), peer_transfer_late.c, peers.c (the set of peers and its clock). */
 #ifndef TCK_TIERS_PEER_INTERNAL_H
 #define TCK_TIERS_PEER_INTERNAL_H
 
@@ -77,7 +78,7 @@ struct peers {
     bool ended_any; /* a transfer may be ready for its last callback */
 };
 
-/* ---- peer.c ---- */
+/* ---- peer_list.c ---- */
 
 /* The one with this id, or NULL. */
 struct peer *peers_find(const struct peers *peers, uint64_t agent_id);
@@ -97,13 +98,18 @@ void strangers_expire(struct peers *peers, uint64_t now_ms);
 void strangers_close(struct peers *peers);
 /* Whoever reaches the port can make us write log lines. False when there were too many lately. */
 bool peers_may_complain(struct peers *peers);
+/* The session that is up and whose bulk connection this is, or NULL. */
+struct session *session_of_bulk(const struct link_conn *conn);
 
-/* ---- peer_parts.c ---- */
+/* ---- peer_send.c ---- */
 
 /* Sends in parts. TCK_ERR_UNREACHABLE if the peer is not up. */
 must_check tck_status_t session_send(struct peer *peer, enum wire_kind kind, uint16_t type, const void *data,
                                      size_t len);
 void session_beat(struct peer *peer, uint64_t now_ms);
+
+/* ---- peer_parts.c ---- */
+
 /* Hands on the message that this part completes. The callbacks may end the session, so it is not to be touched after
  * that unless it is still the peer's. */
 must_check tck_status_t session_take_part(struct session *session, const struct wire_part *part);
@@ -113,12 +119,11 @@ must_check tck_status_t session_take_part(struct session *session, const struct 
 /* The link's callbacks; ctx is the peers. */
 void session_message(void *ctx, struct link_conn *conn, const void *data, size_t len);
 void session_conn_down(void *ctx, struct link_conn *conn, const char *why);
-/* The session that is up and whose bulk connection this is, or NULL. */
-struct session *session_of_bulk(const struct link_conn *conn);
 
 void session_connect(struct peer *peer); /* begins one; a failure shows as a later connect_at_ms */
 /* Closes and forgets it. Of the peer's session that is up: down is told (unless quiet) and transfers fail with code. */
 void session_end(struct session *session, tck_status_t code, const char *why, bool quiet);
+
 /* ---- peer_chunk.c ---- */
 
 /* The link's callbacks; ctx is the peers. */
@@ -132,12 +137,16 @@ void transfers_join(struct peers *peers);
 /* A message of kind WIRE_OFFER or above. TCK_ERR_PROTO ends the session. */
 must_check tck_status_t transfer_message(struct peer *peer, enum wire_kind kind, const void *data, size_t len);
 
-/* ---- peer_transfer.c ---- */
+/* ---- peer_transfer_life.c ---- */
 
 /* All of this peer's fail. */
 void transfers_fail(struct peer *peer, tck_status_t code, const char *why);
-void transfers_expire(struct peers *peers, uint64_t now_ms);
 /* Gives the ended ones their last callback, outside of any call. False if there were none. */
 bool transfers_finish(struct peers *peers);
+
+/* ---- peer_transfer_late.c ---- */
+
+/* Gives up those that make no progress. */
+void transfers_expire(struct peers *peers, uint64_t now_ms);
 
 #endif

@@ -355,15 +355,3 @@ void session_conn_down(void *ctx, struct link_conn *conn, const char *why)
         session_end(session, TCK_ERR_UNREACHABLE, why, false);
     }
 }
-
-struct session *session_of_bulk(const struct link_conn *conn)
-{
-    struct channel *channel = link_user(conn);
-    struct session *session = channel == NULL ? NULL : channel->session;
-
-    if (session == NULL || session->peer->up != session || session->bulk != channel) {
-        return NULL;
-    }
-    session->heard_ms = clock_ms();
-    return session;
-}

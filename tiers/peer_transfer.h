@@ -9,7 +9,8 @@
  * that has ended gets its last callback only when nothing refers to its buffers any more: no push, no receive, no
  * check.
  *
- * peer_transfer.c has their life from begin to last callback, peer_dialog.c the messages, peer_chunk.c the bytes. */
+ * peer_transfer_life.c has their life from begin to last callback, peer_transfer_send.c and peer_dialog.c the messages
+ * that go out and come in, peer_chunk.c the bytes. */
 #ifndef TCK_TIERS_PEER_TRANSFER_H
 #define TCK_TIERS_PEER_TRANSFER_H
 
@@ -46,7 +47,7 @@ struct transfer {
     struct error outcome;
 };
 
-/* ---- peer_transfer.c ---- */
+/* ---- peer_transfer_life.c ---- */
 
 /* Not in the list yet. NULL: no memory. */
 struct transfer *transfer_new(struct peer *peer, const struct peer_offer *offer, bool sending);
@@ -56,6 +57,8 @@ void transfer_link(struct peers *peers, struct transfer *transfer);
 struct transfer *transfer_find(const struct peers *peers, uint64_t token);
 /* One that this peer may speak of and that has not ended, or NULL. */
 struct transfer *transfer_find_live(const struct peer *peer, uint64_t token, bool sending);
+/* As errors and log lines call it. */
+void transfer_name(const struct transfer *transfer, char out[ERROR_TEXT_BYTES]);
 void transfer_note_progress(struct transfer *transfer);
 void transfer_succeed(struct transfer *transfer);
 /* No-op once it has ended. */
@@ -68,11 +71,12 @@ void transfer_give_up(struct transfer *transfer, tck_status_t code, const char *
 /* Sends what the window allows. */
 void transfers_pump(struct peer *peer);
 
-/* ---- peer_dialog.c ---- */
+/* ---- peer_transfer_send.c ---- */
 
 /* A message that gets lost with its session needs no care: the session's end fails the transfer. */
 void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token, tck_status_t code, const char *text);
 void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root);
+void transfer_send_grant(const struct transfer *transfer);
 /* OFFER, PULL or READY. */
 void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind);
 

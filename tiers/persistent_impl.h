@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files of the persistent tier share, and nobody else includes: persistent.c (directories, marker, names),
- * persistent_term.c, persistent_publish.c (stage, publish, sweep), persistent_list.c, persistent_get.c,
- * persistent_prune.c and the file transfers of posix.c. */
+ * What the files of the persistent tier share, and nobody else includes: persistent_open.c (directories, marker),
+ * persistent_calls.c, persistent_term.c, persistent_publish.c (stage, publish), persistent_list.c, persistent_get.c,
+ * persistent_prune.c, persistent_delete.c, persistent_sweep.c and the file transfers of posix.c. */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
 #define TCK_TIERS_PERSISTENT_IMPL_H
 
@@ -52,10 +52,6 @@ void persistent_unref(struct persistent *p);
  * left out. */
 void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn *done, void *ctx);
 
-void stage_dir_name(struct version version, char out[DIR_NAME_MAX]);
-bool stage_dir_parse(const char *name, struct version *out);
-void term_name(uint64_t term, char out[DIR_NAME_MAX]);
-bool term_name_parse(const char *name, uint64_t *out);
 /* What storage that was mounted again has made stale is opened again, if the same directories are there: the error of
  * one that is stale still, or is another one. Blocking; the numbers of descriptors stay. */
 must_check tck_status_t persistent_open_again(struct persistent *p, struct error *err);
@@ -90,6 +86,8 @@ must_check tck_status_t delete_dir(const struct persistent *p, const struct dele
 must_check tck_status_t delete_allowed(const struct deletion *deletion, struct error *err);
 /* Writes what is to be deleted into the audit file; if there is no room for the line, the deletion makes some. */
 must_check tck_status_t intend_deletion(const struct persistent *p, const char *what, struct error *err);
+/* Un-publishes and deletes it, unless anything foreign lies in its directory. */
+must_check tck_status_t delete_version(const struct persistent *p, struct version version, struct error *err);
 /* Finishes deletions that were interrupted. */
 void empty_trash(const struct persistent *p);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The two files of a segment and the headers of its slots. */
 #include "tiers/segment.h"
+#include "tiers/segment_impl.h"
 
 #include "base/failpoint.h"
 #include "base/log.h"

@@ -1,46 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One segment from the inside, for memory.c. Its meta file holds per slot: header page A, header page B, and the table
- * of chunk CRCs padded to a page; then the page of seals, the only one that trainers may write. What the outside may do
- * with a segment stands in memory.h. */
+ * The segment of one shard, as the memory tier gives it out: its slots, their headers and digests. */
 #ifndef TCK_TIERS_SEGMENT_H
 #define TCK_TIERS_SEGMENT_H
 
-#include "tiers/memory.h"
-#include "tiers/memory_pages.h"
-#include <pthread.h>
+#include "base/seal.h"
+#include "tiers/slot_header.h"
 
-struct segment {
-    struct hash128 id;
-    char job[CONFIG_NAME];
+struct segment;
+
+struct segment_info {
     struct hash128 shard;
     uint64_t image_bytes, slot_stride;
-    uint32_t slot_count;
-    struct pages data, meta;
-    pthread_mutex_t lock; /* of headers: only the loop's thread writes, segment_verify reads in another */
-    struct slot_header headers[CORE_SLOTS_MAX];
-    uint32_t newest_page[CORE_SLOTS_MAX]; /* 0 or 1 */
+    uint32_t slot_count, page_bytes;
+    int data_fd, meta_fd; /* the segment's: not to be closed */
 };
-
-/* What a segment is made for. */
-struct segment_wish {
-    const char *job;
-    struct hash128 shard;
-    uint64_t image_bytes;
-    uint32_t slot_count;
-};
-
-/* TCK_ERR_INVAL if no segment can be like that. */
-must_check tck_status_t segment_check(const struct segment_wish *wish, struct error *err);
-/* Of both files together; of a wish that passed segment_check. */
-uint64_t segment_bytes(const struct segment_wish *wish);
-
-/* A new segment with all slots free, its pages touched. */
-must_check tck_status_t segment_make(const struct segment_wish *wish, const struct page_source *source,
-                                     struct segment **out, struct error *err);
-/* Rebuilds a segment of this job from its two files alone and takes over both on success. A slot that lost both header
- * pages becomes free; files that contradict each other or their headers are TCK_ERR_CORRUPT. */
-must_check tck_status_t segment_open(struct hash128 id, const char *job, int data_fd, int meta_fd, struct segment **out,
-                                     struct error *err);
-void segment_free(struct segment *segment);
+struct segment_info segment_info(const struct segment *segment);
+uint8_t *segment_image(const struct segment *segment, uint32_t slot);
+uint32_t *segment_crcs(const struct segment *segment, uint32_t slot);
+/* The newest header of the slot as last written or found. */
+const struct slot_header *segment_header(const struct segment *segment, uint32_t slot);
+/* What a trainer has sealed this slot with since it was last given to one. */
+struct sealed segment_seal(const struct segment *segment, uint32_t slot);
+/* Writes the header to the older of the two pages. States FILLING and RECEIVING take the slot's seal away first. Fills
+ * in sequence, job, segment, slot, sizes and shard itself. */
+void segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
+/* Recomputes every chunk: TCK_ERR_CORRUPT names slot and first bad chunk. May run in a pool thread. */
+must_check tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err);
+/* The same in parts, for several threads: the slot has digests and they give the root in its header (TCK_ERR_INVAL,
+ * TCK_ERR_CORRUPT); one chunk is as its digest says. */
+must_check tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct error *err);
+must_check tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32_t i, struct error *err);
+/* Writes the slot's header again if what lies in memory is no longer what was written there: what an agent that starts
+ * anew will go by. True if it had to. */
+bool segment_mend_header(struct segment *segment, uint32_t slot);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The set of peers, and the clock that drives them: heartbeats, silence, reconnects, deadlines. */
-#include "tiers/peer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "tiers/peer.h"
 #include "tiers/peer_internal.h"
 
 #include <stdio.h>
@@ -11,41 +11,6 @@
 
 #define TICK_MIN_MS 10
 #define TICK_MAX_MS 100
-
-struct peer *peers_find(const struct peers *peers, uint64_t agent_id)
-{
-    for (size_t i = 0; i < peers->count; i++) {
-        if (peers->list[i]->node.agent_id == agent_id) {
-            return peers->list[i];
-        }
-    }
-    return NULL;
-}
-
-struct peer *peers_add(struct peers *peers, const struct node_info *node)
-{
-    struct peer *peer;
-
-    if (peers->count == peers->cap) {
-        size_t cap = peers->cap == 0 ? 16 : peers->cap * 2;
-        struct peer **list = reallocarray(peers->list, cap, sizeof(struct peer *));
-
-        if (list == NULL) {
-            return NULL;
-        }
-        peers->list = list;
-        peers->cap = cap;
-    }
-    peer = calloc(1, sizeof(*peer));
-    if (peer == NULL) {
-        return NULL;
-    }
-    peer->peers = peers;
-    peer->node = *node;
-    peer->backoff_ms = PEER_BACKOFF_MIN_MS;
-    peers->list[peers->count++] = peer;
-    return peer;
-}
 
 /* Out of the list, and to be freed by a later sweep. */
 static void leave(struct peers *peers, struct peer *peer)

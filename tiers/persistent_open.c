@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Opening the persistent tier: the directories, our marker in them, and the names of what lies there. */
+ * Opening the persistent tier: the directories, and our marker in them. */
 #include "tiers/persistent_impl.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/path.h"
 #include <errno.h>
@@ -20,48 +19,6 @@
 #define NOT_OURS      "its directory is not empty and has no " MARKER_NAME ": it is not ours; name another job or save_dir"
 #define DIR_MODE      0755
 #define AUDIT_MODE    0640
-
-/* ---- names ----------------------------------------------------------------------------------------------------- */
-
-void stage_dir_name(struct version version, char out[DIR_NAME_MAX])
-{
-    snprintf(out, DIR_NAME_MAX, "%" PRIu64 "-%" PRIu64, version.term, version.step);
-}
-
-bool stage_dir_parse(const char *name, struct version *out)
-{
-    struct version version;
-    char again[DIR_NAME_MAX];
-    if (sscanf(name, "%" SCNu64 "-%" SCNu64, &version.term, &version.step) != 2 || version_none(version)) {
-        return false;
-    }
-    stage_dir_name(version, again);
-    if (strcmp(name, again) != 0) {
-        return false;
-    }
-    *out = version;
-    return true;
-}
-
-void term_name(uint64_t term, char out[DIR_NAME_MAX])
-{
-    snprintf(out, DIR_NAME_MAX, "term.%" PRIu64, term);
-}
-
-bool term_name_parse(const char *name, uint64_t *out)
-{
-    uint64_t term;
-    char again[DIR_NAME_MAX];
-    if (sscanf(name, "term.%" SCNu64, &term) != 1 || term == 0) {
-        return false;
-    }
-    term_name(term, again);
-    if (strcmp(name, again) != 0) {
-        return false;
-    }
-    *out = term;
-    return true;
-}
 
 /* ---- marker ---------------------------------------------------------------------------------------------------- */
 
@@ -489,48 +446,6 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
     return TCK_OK;
 }
 
-uint64_t persistent_moved_ms(const struct persistent *p)
-{
-    return atomic_load_explicit(&p->moved_ms, memory_order_relaxed);
-}
-
-void persistent_moved(struct persistent *p)
-{
-    atomic_store_explicit(&p->moved_ms, clock_ms(), memory_order_relaxed);
-}
-
-void persistent_came_further(const struct persistent *p)
-{
-    if (p->moved != NULL) {
-        p->moved(p->moved_ctx);
-    }
-}
-
-void persistent_give_up(struct persistent *p)
-{
-    atomic_fetch_add(&p->epoch, 1);
-}
-
-void persistent_ref(struct persistent *p)
-{
-    p->refs++;
-}
-
-void persistent_unref(struct persistent *p)
-{
-    if (--p->refs > 0) {
-        return;
-    }
-    audit_free(p->audit);
-    if (p->load_fd >= 0) {
-        close(p->load_fd);
-    }
-    if (p->job_fd >= 0) {
-        close(p->job_fd);
-    }
-    free(p);
-}
-
 void persistent_free(struct persistent *p)
 {
     if (p == NULL) {
@@ -540,14 +455,6 @@ void persistent_free(struct persistent *p)
     uring_free(p->uring);
     p->uring = NULL;
     persistent_unref(p);
-}
-
-void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn *done, void *ctx)
-{
-    if (p->closing || pool_submit(p->pool, work, done, ctx) != TCK_OK) {
-        work(ctx);
-        done(ctx, false);
-    }
 }
 
 int persistent_dir_fd(const struct persistent *p)

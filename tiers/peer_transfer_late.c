@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Transfers that make no progress. */
+#include "base/log.h"
+#include "tiers/peer_transfer.h"
+
+/* A push or receive can only be taken back with its whole session. */
+static void expire(struct transfer *transfer)
+{
+    struct peer *peer = transfer->peer;
+    char name[ERROR_TEXT_BYTES];
+
+    transfer_name(transfer, name);
+    if (transfer->moving > 0 && peer->up != NULL) {
+        log_warn("%s: no progress, the session ends", name);
+        session_end(peer->up, TCK_ERR_TIMEDOUT, "a transfer made no progress", false);
+    } else {
+        transfer_give_up(transfer, TCK_ERR_TIMEDOUT, "no progress");
+    }
+}
+
+static struct transfer *find_late(const struct peers *peers, uint64_t now_ms)
+{
+    for (struct transfer *transfer = peers->transfers; transfer != NULL; transfer = transfer->next) {
+        uint64_t last_ms = transfer->progress_ms;
+        bool waits = transfer->moving > 0 || (transfer->state != ENDED && transfer->checking == 0);
+
+        /* One waits for its turn while others move. */
+        last_ms = last_ms > transfer->peer->progress_ms ? last_ms : transfer->peer->progress_ms;
+        if (waits && now_ms > last_ms && now_ms - last_ms >= peers->setup.transfer_timeout_ms) {
+            return transfer;
+        }
+    }
+    return NULL;
+}
+
+void transfers_expire(struct peers *peers, uint64_t now_ms)
+{
+    struct transfer *transfer;
+
+    while ((transfer = find_late(peers, now_ms)) != NULL) {
+        expire(transfer);
+        transfer->progress_ms = now_ms; /* what is left of it gets the same time to drain */
+    }
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The messages about transfers that go to the other side. */
+#include "base/log.h"
+#include "tiers/peer_transfer.h"
+
+#include <stdio.h>
+
+static void send_writer(struct peer *peer, enum wire_kind kind, struct writer *w)
+{
+    if (w->failed) {
+        log_warn("no memory for a message to node %s", peer->node.name);
+    } else if (session_send(peer, kind, 0, w->data, w->len) != TCK_OK) {
+        log_debug("a message to node %s is lost: it is down", peer->node.name);
+    }
+    writer_free(w);
+}
+
+void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token, tck_status_t code, const char *text)
+{
+    struct wire_end end = {.to_token = to_token, .code = code == TCK_OK ? TCK_ERR_CANCELED : code};
+    struct writer w = writer_new(0);
+
+    snprintf(end.text, sizeof(end.text), "%s", text);
+    wire_end_encode(&end, &w);
+    send_writer(peer, kind, &w);
+}
+
+void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root)
+{
+    struct writer w = writer_new(0);
+
+    wire_ack_encode(&(struct wire_ack){.to_token = to_token, .root = root}, &w);
+    send_writer(peer, WIRE_ACK, &w);
+}
+
+void transfer_send_grant(const struct transfer *transfer)
+{
+    struct writer w = writer_new(0);
+
+    wire_grant_encode(&(struct wire_grant){.to_token = transfer->remote_token, .from_token = transfer->token}, &w);
+    send_writer(transfer->peer, WIRE_GRANT, &w);
+}
+
+void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind)
+{
+    struct wire_copy copy = {
+        .to_token = transfer->remote_token, .from_token = transfer->token, .offer = transfer->offer};
+    struct writer w = writer_new(PEER_MESSAGE_MAX);
+
+    wire_copy_encode(&copy, kind == WIRE_PULL ? NULL : transfer->item.crcs, &w);
+    send_writer(transfer->peer, kind, &w);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What calls of the persistent tier have in common while they are under way: they say when storage has come further,
+ * and keep what they use. */
+#include "tiers/persistent_impl.h"
+
+#include "base/clock.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+uint64_t persistent_moved_ms(const struct persistent *p)
+{
+    return atomic_load_explicit(&p->moved_ms, memory_order_relaxed);
+}
+
+void persistent_moved(struct persistent *p)
+{
+    atomic_store_explicit(&p->moved_ms, clock_ms(), memory_order_relaxed);
+}
+
+void persistent_came_further(const struct persistent *p)
+{
+    if (p->moved != NULL) {
+        p->moved(p->moved_ctx);
+    }
+}
+
+void persistent_give_up(struct persistent *p)
+{
+    atomic_fetch_add(&p->epoch, 1);
+}
+
+void persistent_ref(struct persistent *p)
+{
+    p->refs++;
+}
+
+void persistent_unref(struct persistent *p)
+{
+    if (--p->refs > 0) {
+        return;
+    }
+    audit_free(p->audit);
+    if (p->load_fd >= 0) {
+        close(p->load_fd);
+    }
+    if (p->job_fd >= 0) {
+        close(p->job_fd);
+    }
+    free(p);
+}
+
+void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn *done, void *ctx)
+{
+    if (p->closing || pool_submit(p->pool, work, done, ctx) != TCK_OK) {
+        work(ctx);
+        done(ctx, false);
+    }
+}
