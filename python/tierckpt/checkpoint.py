@@ -160,7 +160,7 @@ class Checkpoint:
         were added, parameters unfrozen, shapes changed, optimizers exchanged, extra_state has outgrown its room.
         Collective, between two steps. What is given here takes the place of what init was given; the rest is looked up
         where it was. Saves go on in the new layout; what was saved before stays restorable, in the layout that it
-        has. Raises on every rank, with nothing changed, if one of them has something that cannot be saved. If the agents
+        has: what only memory had of that is published first. Raises on every rank, with nothing changed, if one of them has something that cannot be saved. If the agents
         cannot be attached again, nothing is registered any more, and all saves are skipped."""
         if self._registration is None:
             raise errors.Unsupported("this checkpoint was made by the adapter of a framework: close it and attach again")
@@ -168,6 +168,8 @@ class Checkpoint:
         after = self._registration.changed_to(self._registration.given.with_(model, optimizer, scheduler, extra_state))
         contents = after.contents()
         blobs = _blobs_of(contents, self._place.world)
+        self._saving.settle()
+        publish_for(self._place.world, contents, self._place.config, self._place.overrides)
         self._registration = after
         self._enter_again(contents, blobs, after.fences())
 

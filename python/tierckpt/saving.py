@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The saves of a checkpoint: what is taken for each, and what became of it."""
 
+import contextlib
 import logging
 import operator
 import time
@@ -16,6 +17,7 @@ from .records import RecordTable
 log = logging.getLogger("tierckpt")
 
 _KNOWN_WITHIN_S = 0.3  # once
+_SETTLED_WITHIN_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,13 @@ class Saving:
     def goes_on(self, before: "Saving"):
         """After a registration in another layout."""
         self._load_missed, self._may_wait_s = before._load_missed, before._may_wait_s
+
+    def settle(self):
+        """Until it is known what has become of the last save. Then its tensors may change, and its layout."""
+        self._client.fence()
+        if self.last_saved is not None:
+            with contextlib.suppress(errors.Error):  # it was given up, or its fate takes long
+                self._client.wait(self.last_saved, _native.STAGES["committed"], _SETTLED_WITHIN_MS)
 
     def loaded(self):
         """A load has put other contents into the blobs, and other steps follow."""

@@ -184,6 +184,32 @@ def test_what_was_saved_before_a_refresh_can_still_be_restored(site):
     again.checkpoint.close()
 
 
+def test_what_only_memory_had_before_a_refresh_is_loaded_after_saves_in_the_new_layout(site):
+    job = Job(site)
+    job.step()
+    assert job.checkpoint.save_checkpoint(1)  # and no wait
+    wanted = job.state()
+    add_group(job)
+    job.checkpoint.refresh()
+    for step in range(2, 6):
+        job.step()
+        assert job.save(step)
+    job.checkpoint.close(job_done=False)
+    with tierckpt.open_published(site.config, step=1) as published:
+        assert "3.weight" not in published.keys
+    again = Job(site)
+    assert again.checkpoint.load_checkpoint(1) == 1
+    assert_equal(again.state(), wanted)
+    again.checkpoint.close()
+
+
+def test_a_refresh_in_the_same_layout_publishes_nothing(job, site):
+    job.save(1)
+    job.checkpoint.refresh()
+    with pytest.raises(tierckpt.NotFound):
+        tierckpt.open_published(site.config)
+
+
 def test_unfreezing_needs_a_refresh(site):
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
