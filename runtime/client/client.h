@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The client behind tierckpt.h: its parts, and the collective operations, each in a file of its own. */
+ * The client behind tierckpt.h: its parts, and the operations, each in a file of its own. */
 #ifndef TCK_CLIENT_CLIENT_H
 #define TCK_CLIENT_CLIENT_H
 
@@ -70,6 +70,7 @@ must_check tck_status_t client_begin_term(struct tck_client *client, bool to_res
 /* restore.c */
 must_check tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out,
                                        struct error *err);
+/* trainer_check.c */
 /* Asks the trainer, if it wants to be, whether it can go on with the blobs that have been restored. */
 must_check tck_status_t client_ask_trainer(struct tck_client *client, struct error *err);
 /* wait.c */

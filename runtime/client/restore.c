@@ -267,17 +267,6 @@ static void place_blobs(const struct layout *layout, const struct shard *shard, 
     }
 }
 
-tck_status_t client_ask_trainer(struct tck_client *client, struct error *err)
-{
-    char why[512] = "";
-
-    if (client->check == NULL || client->check(client->check_ctx, why, sizeof(why)) == 0) {
-        return TCK_OK;
-    }
-    why[sizeof(why) - 1] = '\0';
-    return error_set(err, TCK_ERR_LAYOUT, "%s", why[0] == '\0' ? "the trainer cannot use what was restored" : why);
-}
-
 /* All ranks go on with what they have, or none does, and nothing of the trainers' was changed. */
 static tck_status_t consult(struct tck_client *client, const struct gather *gather, struct error *err)
 {

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The functions of tierckpt.h that save, and how long training stood still for them. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/api_check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void close_stall(struct tck_client *client, uint64_t fence_ns)
+{
+    uint64_t stall_ns = client->stall_ns + fence_ns;
+
+    client->stall_open = false;
+    client->stall_last_ns = stall_ns;
+    client->stall_total_ns += stall_ns;
+    client->stall_max_ns = stall_ns > client->stall_max_ns ? stall_ns : client->stall_max_ns;
+}
+
+/* The snapshot before this one may still be copied: there need not be a fence between two saves, as where an
+ * optimizer's step was skipped, and a fence does not wait for copies from devices. */
+static tck_status_t finish_copy(struct tck_client *client)
+{
+    uint32_t wait_ms = client->session.config.block_time_ms;
+    uint64_t begin_ns = clock_ns();
+
+    if (!saver_wait_for(&client->saver, wait_ms)) {
+        return error_set(&client->error, TCK_ERR_BUSY,
+                         "the snapshot before this one is still being copied after block_time_ms (%u)", wait_ms);
+    }
+    if (client->stall_open) {
+        close_stall(client, clock_ns() - begin_ns);
+    }
+    return TCK_OK;
+}
+
+/* Steps that go back do so for a while, as those of an epoch do: tck_wait may ask for one of them after the next was
+ * refused, too. */
+static void note_refused(struct refused_steps *refused, uint64_t step, uint64_t newest)
+{
+    if (refused->newest != newest) {
+        *refused = (struct refused_steps){.first = step, .last = step, .newest = newest};
+    }
+    refused->first = step < refused->first ? step : refused->first;
+    refused->last = step > refused->last ? step : refused->last;
+}
+
+/* TCK_OK, or why the step is not one that can be saved now. */
+static tck_status_t check_order(struct tck_client *client, uint64_t step, bool to_storage)
+{
+    uint64_t newest = 0;
+    enum save_order order = saver_order(&client->saver, step, &newest);
+
+    if (order == ORDER_OLDER) {
+        note_refused(&client->refused, step, newest);
+        (void)error_set(&client->error, TCK_ERR_INVAL,
+                        "step %" PRIu64 " comes after step %" PRIu64
+                        ": steps must grow over the whole run; count them over all epochs",
+                        step, newest);
+        if (!client->refusal_told) {
+            log_error("not saved: %s", client->error.text);
+            client->refusal_told = true;
+        }
+        return TCK_ERR_INVAL;
+    }
+    if (order == ORDER_SAVED && (!to_storage || client->saver.storage_step == step)) {
+        return error_set(&client->error, TCK_ERR_EXIST, "step %" PRIu64 " is saved already", step);
+    }
+    return TCK_OK;
+}
+
+static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to_storage, bool *started_out)
+{
+    uint64_t begin_ns;
+    tck_status_t status = finish_copy(client);
+
+    if (status != TCK_OK) {
+        saver_note_skipped(&client->saver, step, &client->error);
+        return status;
+    }
+    status = check_order(client, step, to_storage);
+    if (status != TCK_OK) {
+        return status;
+    }
+    begin_ns = clock_ns();
+    status = saver_begin(&client->saver, step, to_storage, started_out, &client->error);
+    if (*started_out) {
+        client->stall_ns = clock_ns() - begin_ns;
+        client->stall_open = true;
+    }
+    return status;
+}
+
+/* What is no error in a training that goes on: the text of it stays. A capture is one: nothing was decided. */
+static tck_status_t skipped_or(tck_status_t status, const struct tck_client *client, uint64_t step)
+{
+    bool skipped =
+        status == TCK_ERR_BUSY || status == TCK_ERR_EXIST || (status == TCK_ERR_INVAL && client_refused(client, step));
+
+    return skipped ? TCK_OK : status;
+}
+
+tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out)
+{
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+
+    if (status == TCK_OK) {
+        status = check_given(client, due_out);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    client->asked_step = step;
+    client->asked_due = pacer_due(&client->pacer, client->session.board, step);
+    *due_out = (int)client->asked_due;
+    return TCK_OK;
+}
+
+/* The answer that the caller was given, if it asked: the board may say something else by now. */
+static enum due decide(struct tck_client *client, uint64_t step)
+{
+    bool asked = step != 0 && client->asked_step == step;
+
+    client->asked_step = 0;
+    return asked ? client->asked_due : pacer_due(&client->pacer, client->session.board, step);
+}
+
+tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out)
+{
+    bool started = false;
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+
+    if (status == TCK_OK) {
+        enum due due = decide(client, step);
+
+        pacer_tick(&client->pacer, client->session.board, step, clock_ns());
+        if (due != DUE_NOTHING) {
+            status = skipped_or(begin_save(client, step, due == DUE_STORAGE, &started), client, step);
+        }
+    }
+    if (status == TCK_OK && started_out != NULL) {
+        *started_out = started;
+    }
+    return status;
+}
+
+tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t flags)
+{
+    bool started = false;
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (step == 0 || step == TCK_NEWEST) {
+        return error_set(&client->error, TCK_ERR_INVAL, "step %llu cannot be saved: steps count from 1",
+                         (unsigned long long)step);
+    }
+    if ((unsigned)flags > TCK_SAVE_STORAGE) {
+        return error_set(&client->error, TCK_ERR_INVAL, "flags %d are none of tck_save_flags", (int)flags);
+    }
+    status = begin_save(client, step, (flags & TCK_SAVE_STORAGE) != 0, &started);
+    return status == TCK_ERR_EXIST ? TCK_OK : status;
+}
+
+tck_status_t tck_skip(tck_client_t *client, uint64_t step, const char *why)
+{
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+    struct error reason;
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (step == 0 || step == TCK_NEWEST || why == NULL) {
+        return error_set(&client->error, TCK_ERR_INVAL, "step %" PRIu64 " cannot be skipped, or no reason is given",
+                         step);
+    }
+    client->asked_step = 0;
+    pacer_tick(&client->pacer, client->session.board, step, clock_ns());
+    (void)error_set(&reason, TCK_ERR_CANCELED, "%s", why);
+    status = finish_copy(client);
+    if (status == TCK_OK && check_order(client, step, false) == TCK_OK) {
+        saver_give_up(&client->saver, step, &reason);
+        client->error = reason;
+    } else if (status != TCK_OK) {
+        saver_note_skipped(&client->saver, step, &reason);
+    }
+    return TCK_OK;
+}
+
+tck_status_t tck_set_stream(tck_client_t *client, int device, void *stream)
+{
+    tck_status_t status = check_process(client);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (client->cuda == NULL) {
+        return error_set(&client->error, TCK_ERR_INVAL, "no record lies on CUDA device %d", device);
+    }
+    return cuda_set_stream(client->cuda, device, stream, &client->error);
+}
+
+tck_status_t tck_fence(tck_client_t *client)
+{
+    tck_status_t status = check_process(client);
+    uint64_t begin_ns;
+
+    if (status != TCK_OK || !client->stall_open) {
+        return status;
+    }
+    begin_ns = clock_ns();
+    status = saver_fence(&client->saver, &client->error);
+    if (status == TCK_OK) {
+        close_stall(client, clock_ns() - begin_ns);
+    }
+    return status;
+}
+
+tck_status_t tck_set_confirm(tck_client_t *client, int on)
+{
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+
+    if (status == TCK_OK) {
+        saver_wait(&client->saver);
+        client->confirms = client->saver.confirms = on != 0;
+    }
+    return status;
+}
+
+/* Without the text of an error: another thread than the trainer's may call. */
+static bool takes_words(struct tck_client *client)
+{
+    return client != NULL && client->forks == forks_count() && client->state == CLIENT_REGISTERED;
+}
+
+tck_status_t tck_confirm(tck_client_t *client, uint64_t step, const char *why_not)
+{
+    if (!takes_words(client)) {
+        return TCK_ERR_INVAL;
+    }
+    saver_confirm(&client->saver, step, why_not);
+    return TCK_OK;
+}
+
+tck_status_t tck_await_copied(tck_client_t *client, int timeout_ms, uint64_t *step_out)
+{
+    if (!takes_words(client) || timeout_ms < 0 || step_out == NULL) {
+        return TCK_ERR_INVAL;
+    }
+    return saver_await_copied(&client->saver, timeout_ms, step_out);
+}
