@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/run finds the Python that has PyTorch."""
+"""bench/run finds the Python that has PyTorch, and the benchmark of the step's Python part runs."""
 
+import json
+import os
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +39,17 @@ def test_environment_of_the_project_is_taken_if_this_one_has_no_torch(bench, tmp
 def test_without_that_environment_it_is_this_one(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", python(tmp_path / "python", False))
     assert bench.interpreter(tmp_path) == sys.executable
+
+
+def test_the_cost_of_the_save_call_can_be_measured(bench, top, tmp_path, site):
+    build = Path(os.environ.get("TCK_BUILD", top / "build/release")).resolve()
+    if not (build / "runtime/agent/tierckptd").exists():
+        pytest.skip(f"no programs are built in {build}")
+    environment = {**os.environ, "TIERCKPT_BUILD_DIR": str(build),
+                   "TIERCKPT_BIN_DIR": str(bench.programs_dir(build, tmp_path))}
+    done = subprocess.run([sys.executable, str(top / "bench/step.py"), "--rounds", "1", "--dir", str(site.dir)],
+                          env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["id"] for row in rows] == bench.PROGRAMS["step"]
+    assert all(row["value"] > 0 and row["reference_value"] > 0 for row in rows)
