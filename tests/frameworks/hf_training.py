@@ -4,7 +4,6 @@
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import random
 import runpy
@@ -15,6 +14,7 @@ import numpy
 import torch
 from counted import count
 from harness import die
+from observers import Heard, WeightWriter
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -84,26 +84,12 @@ class Failure(TrainerCallback):
             raise ArithmeticError("of the training program")
 
 
-class Writer(TrainerCallback):
-    """Writes to a weight while the first save is copied; `given_up` is whether that made no version."""
-
+class Writer(TrainerCallback, WeightWriter):
     def __init__(self, wrapper):
-        self._wrapper, self.given_up = wrapper, False
+        self._wrapper = wrapper
 
     def on_step_begin(self, args, state, control, model=None, **kwargs):
-        checkpoint = self._wrapper.checkpoint
-        watch = checkpoint._client.watch  # no snapshot gets its word while it is locked
-        if state.global_step == 0:
-            watch._lock.acquire()
-        if state.global_step == 1:
-            with torch.no_grad():
-                next(model.parameters()).add_(1)
-            watch._lock.release()
-            checkpoint.fence()
-            try:
-                checkpoint.wait("committed", 1)
-            except tierckpt.Canceled:
-                self.given_up = watch.gave_up
+        self.before(state.global_step, self._wrapper.checkpoint, model)
 
 
 def written(rank, world, output_dir, config):
@@ -211,20 +197,6 @@ def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=T
         return None
     wrapper.train(resume_from_checkpoint=resume)
     return {**result(trainer), "resumed": seen.resumed, "source": seen.source, "log": heard.lines}
-
-
-class Heard(logging.Handler):
-    """What Tierckpt logged."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-        logger = logging.getLogger("tierckpt")
-        logger.setLevel(logging.INFO)
-        logger.addHandler(self)
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 class Seen(TrainerCallback):

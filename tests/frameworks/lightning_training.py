@@ -14,6 +14,7 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule, Tr
 from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
+from observers import WeightWriter
 
 import tierckpt
 from tierckpt.lightning import TierCheckpoint, TierCheckpointIO
@@ -156,27 +157,12 @@ class End(Callback):
         self._batches += 1
 
 
-class Writer(Callback):
-    """Writes to a weight while the first save is copied; `given_up` is whether that made no version."""
-
+class Writer(Callback, WeightWriter):
     def __init__(self, tier):
-        self._tier, self._batches, self.given_up = tier, 0, False
+        self._tier = tier
 
-    def on_train_batch_start(self, trainer, module, *_):
-        checkpoint = self._tier.checkpoint
-        watch = checkpoint._client.watch  # no snapshot gets its word while it is locked
-        if self._batches == 0:
-            watch._lock.acquire()
-        if self._batches == 1:
-            with torch.no_grad():
-                next(module.parameters()).add_(1)
-            watch._lock.release()
-            checkpoint.fence()
-            try:
-                checkpoint.wait("committed", 1)
-            except tierckpt.Canceled:
-                self.given_up = watch.gave_up
-        self._batches += 1
+    def on_train_batch_start(self, trainer, module, batch, number):
+        self.before(number, self._tier.checkpoint, module)
 
 
 def written(rank, world, directory, config):

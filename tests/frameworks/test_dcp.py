@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from harness import die, Job, Nursery, run
+from harness import die, Job, run
 from test_published import assert_loads, load
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -23,6 +23,7 @@ from training import Training
 
 import tierckpt.dcp
 
+NURSERY = "test_dcp"
 STEPS = 6
 
 
@@ -96,12 +97,6 @@ def assert_complete(metadata):
 def wait_for_all(world):
     if world > 1:
         dist.barrier()
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "test_dcp") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

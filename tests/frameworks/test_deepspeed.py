@@ -16,23 +16,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import Job, Nursery, run
+from harness import Job, run
 
 import tierckpt
 
 if importlib.util.find_spec("deepspeed") is None:
     pytest.skip("deepspeed is not installed", allow_module_level=True)
 
+NURSERY = "ds_training"
 STEPS = 6
 CPU_ADAM_LIMIT_S = 180
 KINDS = ("z0-fp32", "z0-bf16", "z0-fp16", "z1-fp32", "z1-bf16", "z1-fp16", "z1-bf16-fp32grads", "z2-fp32", "z2-bf16",
          "z2-fp32-torchadam", "z2-bf16-offload", "z3-fp32", "z3-bf16", "z3-bf16-offload")
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "ds_training") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,12 @@ import sys
 
 import place
 import pytest
-from harness import Job, Nursery, run
+from harness import Job, run
 
 pytest.importorskip("lightning", reason="lightning is not installed")
 
+NURSERY = "lightning_training"
 TRAIN = "lightning_training:train"
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "lightning_training") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

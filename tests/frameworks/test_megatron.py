@@ -7,20 +7,15 @@ import json
 import random
 
 import pytest
-from harness import Job, Nursery, run
+from harness import Job, run
 
 if importlib.util.find_spec("megatron") is None:  # an import takes seconds, and the nursery does it
     pytest.skip("megatron-core is not installed", allow_module_level=True)
 
+NURSERY = "megatron_training"
 STEPS = 6
 KINDS = ["plain", "sgd", "bf16", "fp16", "distributed", "distributed_bf16", "overlap", "fp32_overlap", "instances",
          "tp", "pp", "chunks", "experts", "context"]
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "megatron_training") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

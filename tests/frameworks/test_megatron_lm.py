@@ -10,13 +10,14 @@ import random
 from pathlib import Path
 
 import pytest
-from harness import Job, Nursery, run
+from harness import Job, run
 
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("megatron-core is not installed", allow_module_level=True)
 if not (Path(os.environ.get("MEGATRON_LM", "")) / "pretrain_gpt.py").is_file():
     pytest.skip("MEGATRON_LM does not name a source tree of Megatron-LM", allow_module_level=True)
 
+NURSERY = "megatron_lm"
 STEPS = 6
 DISTRIBUTED = "--use-distributed-optimizer"
 OVERLAP = f"{DISTRIBUTED} --bf16 --overlap-grad-reduce --overlap-param-gather"
@@ -26,12 +27,6 @@ KINDS = {
     "plain": "", "distributed": DISTRIBUTED, "bf16 with overlap": OVERLAP, "TP2": "--tensor-model-parallel-size 2",
     "PP2": f"--pipeline-model-parallel-size 2 --bf16 {DISTRIBUTED}", "MoE EP2": MIXTURE,
 }
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "megatron_lm") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,14 @@ import models
 import pytest
 import torch
 import torch.distributed as dist
-from harness import die, Job, Nursery, run
+from harness import die, Job, run
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import tierckpt
 import tierckpt.dcp
 import tierckpt.sagemaker as sm
 
+NURSERY = "test_sagemaker"
 STEPS = 6
 
 
@@ -95,12 +96,6 @@ def train(rank, world, shards=2, config=None, own_nodes=False, die_at=None, in_f
     digest = job.digest()
     sm.close()
     return [resumed, losses, digest, finalized]
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "test_sagemaker") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

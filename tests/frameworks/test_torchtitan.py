@@ -6,18 +6,13 @@ import json
 import random
 
 import pytest
-from harness import Job, Nursery, run
+from harness import Job, run
 
 pytest.importorskip("torchtitan", reason="torchtitan is not installed")
 
+NURSERY = "titan_training"
 STEPS = 6
 TRAIN = "titan_training:train"
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "titan_training") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

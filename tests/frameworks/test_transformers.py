@@ -6,18 +6,13 @@ import random
 import shutil
 
 import pytest
-from harness import Job, Nursery, run
+from harness import Job, run
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+NURSERY = "hf_training"
 STEPS = 8
 TRAIN = "hf_training:train"
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "hf_training") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

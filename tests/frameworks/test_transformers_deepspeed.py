@@ -9,21 +9,16 @@ import random
 import shutil
 
 import pytest
-from harness import Job, Nursery, run
+from harness import Job, run
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 if importlib.util.find_spec("deepspeed") is None:
     pytest.skip("deepspeed is not installed", allow_module_level=True)
 from transformers.trainer_utils import get_last_checkpoint  # noqa: E402
 
+NURSERY = "hf_ds_training"
 STEPS = 7
 TRAIN = "hf_ds_training:train"
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
-    with Nursery(tmp_path_factory.mktemp("nursery"), "hf_ds_training") as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 """torchtitan's own Trainer with FSDP2 on CPUs, a tiny Llama and random data."""
 
 import hashlib
-import logging
 import os
 import random
 import sys
@@ -12,6 +11,7 @@ import torch
 import torchtitan_cpu
 from counted import count
 from harness import die
+from observers import Heard
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.tensor import DTensor
 from torchtitan.components.checkpointer import BaseCheckpointManager, CheckpointManager
@@ -203,20 +203,6 @@ def train(rank, world, dump, steps, settings=None, die_at=None, sure=None, stage
               "stable": len(watch.addresses) == 1}
     trainer.close()
     return result
-
-
-class Heard(logging.Handler):
-    """What Tierckpt logged."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-        logger = logging.getLogger("tierckpt")
-        logger.setLevel(logging.INFO)
-        logger.addHandler(self)
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 def excluded(rank, world, dump, steps, settings, keys):

@@ -52,3 +52,17 @@ def make(kind, seed=0):
     if kind == "zero":
         return model, ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW, lr=0.1)
     return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+class Secretive(torch.optim.Optimizer):
+    """It cannot be told what state it will make."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+        self.tool = nn.Linear(1, 1)
+
+    @torch.no_grad()
+    def step(self):
+        for param in self.param_groups[0]["params"]:
+            self.state[param].setdefault("sum", torch.zeros_like(param)).add_(param.grad)
+            param.sub_(self.state[param]["sum"])

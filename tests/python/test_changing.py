@@ -9,6 +9,7 @@ import subprocess
 import pytest
 import torch
 from harness import run
+from models import Secretive
 from torch import nn
 
 import tierckpt
@@ -606,20 +607,6 @@ def test_parameters_moved_between_groups_are_refused_and_nothing_changed(site):
         job.checkpoint.load_checkpoint()
     assert_equal(job.state(), before)
     job.checkpoint.close()
-
-
-class Secretive(torch.optim.Optimizer):
-    """It cannot be told what state it will make."""
-
-    def __init__(self, params):
-        super().__init__(params, {})
-        self.tool = nn.Linear(1, 1)
-
-    @torch.no_grad()
-    def step(self):
-        for param in self.param_groups[0]["params"]:
-            self.state[param].setdefault("sum", torch.zeros_like(param)).add_(param.grad)
-            param.sub_(self.state[param]["sum"])
 
 
 def test_an_optimizer_of_which_nothing_is_known_is_registered_at_the_first_save_after_its_first_step(site):

@@ -6,6 +6,7 @@ import copy
 import pytest
 import torch
 from harness import run
+from models import Secretive
 from torch import nn
 
 import tierckpt
@@ -129,20 +130,6 @@ def test_a_number_that_is_a_tensor_in_some_steps_only_is_saved_in_all(site):
     assert checkpoint.load_checkpoint() == 8
     checkpoint.close()
     assert_equal([again.state_dict(), optimizer.state_dict()["state"]], wanted)
-
-
-class Secretive(torch.optim.Optimizer):
-    """It cannot be told what state it will make."""
-
-    def __init__(self, params):
-        super().__init__(params, {})
-        self.tool = nn.Linear(1, 1)
-
-    @torch.no_grad()
-    def step(self):
-        for param in self.param_groups[0]["params"]:
-            self.state[param].setdefault("sum", torch.zeros_like(param)).add_(param.grad)
-            param.sub_(self.state[param]["sum"])
 
 
 class Sharp(torch.optim.Optimizer):

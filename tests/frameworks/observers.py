@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the trainings of several frameworks do to a checkpoint alike, and hear of it."""
+
+import logging
+
+import torch
+
+import tierckpt
+
+
+class Heard(logging.Handler):
+    """What Tierckpt logged."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        logger = logging.getLogger("tierckpt")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+class WeightWriter:
+    """Writes to a weight while the first save is copied; `given_up` is whether that made no version."""
+
+    given_up = False
+
+    def before(self, step, checkpoint, model):
+        """At the beginning of each step; the first one has number 0."""
+        watch = checkpoint._client.watch  # no snapshot gets its word while it is locked
+        if step == 0:
+            watch._lock.acquire()
+        if step == 1:
+            with torch.no_grad():
+                next(model.parameters()).add_(1)
+            watch._lock.release()
+            checkpoint.fence()
+            try:
+                checkpoint.wait("committed", 1)
+            except tierckpt.Canceled:
+                self.given_up = watch.gave_up
