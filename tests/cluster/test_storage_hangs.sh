@@ -7,11 +7,12 @@ needs_root
 lying=$build/tests/storage_faults/lying_fs
 [ -x "$lying" ] || skip "this build has no lying_fs (libfuse3)"
 mkdir "$work/backing"
+mount -t tmpfs tmpfs "$work/backing" 2>/dev/null || skip "no tmpfs can be mounted here" # a disk may take longer than is allowed
 truncate -s 256 "$work/control"
 "$lying" "$work/backing" "$work/control" "$work/save" >/dev/null 2>"$work/lying.log" </dev/null &
 server=$!
+at_end() { umount -l "$work/save" "$work/backing" 2>/dev/null; }
 wait_for 20 mountpoint -q "$work/save" || skip "no FUSE here"
-at_end() { umount -l "$work/save"; }
 # hangs WHAT: each call on a file with WHAT in its path hangs for 45 s; "nothing": none does. Not a name that is looked up,
 # made or moved, for which a publish may wait with the lock of the directory in which claims are made.
 hangs() {
