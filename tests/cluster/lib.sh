@@ -41,7 +41,7 @@ finish() {
         tail -n 30 "$work"/out.* "$work"/run/*/*/agent.log "$work"/run/*/*/keeper.log 2>/dev/null
     fi
     no_reports || status=1
-    cat "$work/failure" 2>/dev/null # again, below all that: of a long log only the end is shown
+    head -n 10 "$work/failure" 2>/dev/null # again, below all that: of a long log only the end is shown
     to_ledger $status
     [ $status -ne 0 ] && [ $status -ne 77 ] || rm -rf "$work"
     exit $status
@@ -139,8 +139,8 @@ restored_step() { sed -nE 's/^RESTORED .*step=([0-9]+) .*/\1/p' "$work/out.$laun
 restored_from() { sed -nE "s/^RESTORED .* $2=([0-9]+).*/\1/p" "$work/out.$launch.$1"; } # RANK TIER -> bytes
 # fetched NODE TIER: how many shards its agent has had from there ("a peer"), for a restore or, having come back, before one.
 fetched() { grep -c -- " is here from $2" "$(agent_log "$1")"; }
-# all_restored_from TIER RANK...: bytes that these ranks together had from there. What one of a node's ranks, or its agent
-# early on, has brought, the others find there already: it counts as local for them.
+# all_restored_from TIER RANK...: bytes that these ranks together had from there. What one of a node's ranks has brought
+# the others find there already: it counts as local for them.
 all_restored_from() {
     local tier=$1 rank bytes sum=0
     shift
@@ -149,6 +149,13 @@ all_restored_from() {
         sum=$((sum + ${bytes:-0}))
     done
     echo $sum
+}
+# twin_used NODE RANK...: these ranks, which are on this node, had a shard from a twin. When their agent has brought it
+# before they asked, only its log tells.
+twin_used() {
+    local node=$1
+    shift
+    [ "$(all_restored_from twin "$@")" -gt 0 ] || [ "$(fetched "$node" "a twin")" -gt 0 ]
 }
 
 agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do ! grep -qsa 'tierckptd' "/proc/$p/comm" || echo "$p"; done; }

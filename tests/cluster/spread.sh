@@ -23,7 +23,7 @@ lose_and_restore() {
             die "rank $rank restored $(restored_step $rank), but $newest was committed"
         ! said $rank '^WRONG' || die "rank $rank: $(out $rank | grep WRONG)"
     done
-    [ "$(all_restored_from twin 2 3)" -gt 0 ] || die "no twins' shard came from a twin: $(grep -h RESTORED "$work/out.$launch".[23])"
+    twin_used "$2" 2 3 || die "no twins' shard came from a twin: $(grep -h RESTORED "$work/out.$launch".[23])"
 }
 has_committed() { [ "$(sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work/out.$launch.3" | tail -1)" -ge "$1" ] 2>/dev/null; }
 # Whether the ranks on this node found it lacking a shard when they asked: its agent may have been faster.

@@ -18,4 +18,4 @@ for rank in 0 1 2 3; do
     [ "$(restored_step $rank)" -ge "$newest" ] || die "rank $rank restored $(restored_step $rank), but $newest was committed"
 done
 [ "$(restored_from 2 storage)" = 0 ] || die "storage was used: $(out 2 | grep RESTORED)"
-[ "$(all_restored_from twin 2 3)" -gt 0 ] || die "no twins' shard came from a twin: $(grep -h RESTORED "$work/out.$launch".[23])"
+twin_used c 2 3 || die "no twins' shard came from a twin: $(grep -h RESTORED "$work/out.$launch".[23])"
