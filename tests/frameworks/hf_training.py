@@ -14,7 +14,7 @@ import numpy
 import torch
 from counted import count
 from harness import die
-from observers import Heard, WeightWriter
+from observers import Heard, settle, WeightWriter
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -66,6 +66,8 @@ class Death(TrainerCallback):
         self._rank, self._world = rank, world
 
     def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step < self._sure:
+            settle(self._wrapper.checkpoint)
         if state.global_step == self._sure:
             self._wrapper.checkpoint.wait(self._stage, self._sure)
         if state.global_step == self._at:

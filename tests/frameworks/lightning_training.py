@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule, Tr
 from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
-from observers import WeightWriter
+from observers import settle, WeightWriter
 
 import tierckpt
 from tierckpt.lightning import TierCheckpoint, TierCheckpointIO
@@ -151,6 +151,7 @@ class End(Callback):
         self._tier, self._at, self._act, self._stage, self._batches = tier, at, act, stage, 0
 
     def on_train_batch_start(self, trainer, *_):
+        settle(self._tier.checkpoint)
         if self._batches == self._at:
             self._tier.checkpoint.wait(self._stage)
             self._act()

@@ -11,7 +11,7 @@ import torch
 import torchtitan_cpu
 from counted import count
 from harness import die
-from observers import Heard
+from observers import Heard, settle
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.tensor import DTensor
 from torchtitan.components.checkpointer import BaseCheckpointManager, CheckpointManager
@@ -172,6 +172,8 @@ class Watch:
     def save(self, step, last_step=False):
         self._save(step, last_step=last_step)
         self.addresses.add(tuple(local(tensor).data_ptr() for tensor in tensors_of(self._trainer)))
+        if self._die_at is not None and step < self._sure:
+            settle(self._trainer.checkpointer.checkpoint)
         if step == self._sure and self._die_at is not None:
             self._trainer.checkpointer.checkpoint.wait(self._stage, self._sure)
         if step == self._die_at:
