@@ -108,7 +108,8 @@ static void put_and_publish(struct storage *s)
     s->item.version.step++;
     s->manifest.version = s->item.version;
     finish(s, persistent_put(s->tier, &s->item, ended, s, &s->outcome), "put");
-    finish(s, persistent_publish(s->tier, &s->manifest, s->manifest.version.term, ended, s, &s->outcome), "publish");
+    const struct publish_ask ask = {.manifest = &s->manifest, .term = s->manifest.version.term};
+    finish(s, persistent_publish(s->tier, &ask, ended, s, &s->outcome), "publish");
 }
 
 static void remove_published(struct storage *s)

@@ -3,8 +3,8 @@
  * flags where a kernel or sandbox does not have that call. */
 #include "tiers/beneath.h"
 
-#include "base/bounded.h"
 #include "base/failpoint.h"
+#include "base/progress.h"
 #include "base/secret.h"
 #include <dirent.h>
 #include <errno.h>
@@ -65,6 +65,7 @@ tck_status_t beneath_open(int dir_fd, const char *name, int flags, int *fd_out, 
         return status;
     }
     int fd = open_at(dir_fd, name, flags | O_NONBLOCK); /* a FIFO in the place of a file must not hold us up */
+    progress_moved();
     if (fd < 0) {
         return fail(err, "open", name);
     }
@@ -142,7 +143,7 @@ static tck_status_t read_all(int fd, const char *name, char *text, size_t len, s
                        : error_set(err, TCK_ERR_IO, "%s ends at byte %zu, but its size is %zu bytes", name, got, len);
         }
         got += (size_t)rc;
-        bounded_moved();
+        progress_moved();
     }
     text[len] = '\0';
     return TCK_OK;
@@ -189,6 +190,7 @@ static tck_status_t write_all(int fd, const char *name, const char *data, size_t
         }
         data += rc;
         len -= (size_t)rc;
+        progress_moved();
     }
     return failpoint_fails(file, fsync) || fsync(fd) < 0 ? fail(err, "fsync", name) : TCK_OK;
 }
@@ -295,6 +297,7 @@ static tck_status_t remove_at(int dir_fd, const char *name, int flags, struct er
     if (status == TCK_OK && (failpoint_fails(dir, remove) || unlinkat(dir_fd, name, flags) < 0)) {
         status = fail(err, "remove", name);
     }
+    progress_moved();
     return status;
 }
 
@@ -348,7 +351,7 @@ static tck_status_t read_entries(DIR *dir, struct names *names, struct error *er
     for (;;) {
         errno = 0;
         struct dirent *entry = readdir(dir); /* NOLINT(concurrency-mt-unsafe): no other thread has this dir */
-        bounded_moved();
+        progress_moved();
         if (entry == NULL) {
             return errno == 0 ? TCK_OK : error_set(err, status_of_errno(errno), "list the directory: %m");
         }

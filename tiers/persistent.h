@@ -130,8 +130,13 @@ must_check tck_status_t persistent_put(struct persistent *p, const struct tier_i
  * with TCK_ERR_DENIED once a higher term than the coordinator's was claimed; the version may be of an older one, which
  * this one has restored. TCK_OK again if the same was published before, TCK_ERR_EXIST if something else stands there.
  */
-must_check tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, uint64_t term,
-                                           tier_done_fn *done, void *ctx, struct error *err);
+struct publish_ask {
+    const struct manifest *manifest; /* this and progress: the caller's until done */
+    uint64_t term;
+    struct progress *progress; /* NULL: nobody watches */
+};
+must_check tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *ask, tier_done_fn *done,
+                                           void *ctx, struct error *err);
 /* Removes what acts that were cut off have left: stages of this term and older ones but that of `keep`, what lies in
  * the trash, part files (called when a term has formed, with the term before it). */
 must_check tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err);

@@ -15,10 +15,12 @@ uint64_t persistent_moved_ms(const struct persistent *p)
 void persistent_moved(struct persistent *p)
 {
     atomic_store_explicit(&p->moved_ms, clock_ms(), memory_order_relaxed);
+    progress_moved();
 }
 
 void persistent_came_further(const struct persistent *p)
 {
+    progress_moved();
     if (p->moved != NULL) {
         p->moved(p->moved_ctx);
     }

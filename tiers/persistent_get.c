@@ -141,7 +141,9 @@ static void get_read(void *ctx, const struct error *outcome)
 static void get_open(void *ctx)
 {
     struct get *op = ctx;
+    progress_begin(op->item->progress);
     op->outcome.code = version_open(op->p, &op->which, &op->dir_fd, &op->outcome);
+    progress_end(op->item->progress);
 }
 
 static void get_opened(void *ctx, bool canceled)

@@ -60,6 +60,7 @@ static tck_status_t make_stage(const struct persistent *p, struct version versio
 static void put_prepare(void *ctx)
 {
     struct put *op = ctx;
+    progress_begin(op->item.progress);
     op->outcome.code = persistent_open_again(op->p, &op->outcome);
     if (op->outcome.code == TCK_OK) {
         op->outcome.code = audit_intent(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
@@ -67,6 +68,7 @@ static void put_prepare(void *ctx)
     if (op->outcome.code == TCK_OK) {
         op->outcome.code = make_stage(op->p, op->item.version, &op->stage_fd, &op->outcome);
     }
+    progress_end(op->item.progress);
     failpoint(stage, made);
 }
 
@@ -124,9 +126,8 @@ tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, 
 
 struct publish {
     struct persistent *p;
-    const struct manifest *manifest; /* the caller's: not to be used after done */
+    struct publish_ask ask; /* what it points to: not to be used after done */
     struct version version;
-    uint64_t term;
     uint32_t keep;
     tier_done_fn *done;
     void *ctx;
@@ -291,18 +292,17 @@ static tck_status_t publish_stage(struct persistent *p, const struct manifest *m
     return status;
 }
 
-static void publish_work(void *ctx)
+static void publish_or_find(struct publish *op, struct error *err)
 {
-    struct publish *op = ctx;
-    struct error *err = &op->outcome;
+    const struct manifest *manifest = op->ask.manifest;
     char name[DIR_NAME_MAX];
-    version_dir_name(op->manifest->version, name);
+    version_dir_name(manifest->version, name);
     tck_status_t status = persistent_open_again(op->p, err);
     if (status == TCK_OK) {
-        status = find_published(op->p, op->manifest, err);
+        status = find_published(op->p, manifest, err);
     }
     if (status == TCK_ERR_NOENT) {
-        status = publish_stage(op->p, op->manifest, op->term, name, err);
+        status = publish_stage(op->p, manifest, op->ask.term, name, err);
     }
     if (status != TCK_OK) {
         error_prefix(err, "publish %s/%s/%s", op->p->config->save_dir, op->p->config->job, name);
@@ -310,6 +310,14 @@ static void publish_work(void *ctx)
     }
     failpoint(publish, done);
     *err = (struct error){.code = TCK_OK};
+}
+
+static void publish_work(void *ctx)
+{
+    struct publish *op = ctx;
+    progress_begin(op->ask.progress);
+    publish_or_find(op, &op->outcome);
+    progress_end(op->ask.progress);
 }
 
 /* None of this can undo the publish, so failures are only told. */
@@ -384,9 +392,10 @@ static void publish_done(void *ctx, bool canceled)
     }
 }
 
-tck_status_t persistent_publish(struct persistent *p, const struct manifest *manifest, uint64_t term,
-                                tier_done_fn *done, void *ctx, struct error *err)
+tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *ask, tier_done_fn *done, void *ctx,
+                                struct error *err)
 {
+    const struct manifest *manifest = ask->manifest;
     if (p->pool == NULL || strcmp(manifest->job, p->config->job) != 0) {
         return error_set(err, TCK_ERR_INVAL, "publish: no pool, or a manifest of job %s", manifest->job);
     }
@@ -394,13 +403,8 @@ tck_status_t persistent_publish(struct persistent *p, const struct manifest *man
     if (op == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "allocate a publish");
     }
-    *op = (struct publish){.p = p,
-                           .manifest = manifest,
-                           .version = manifest->version,
-                           .term = term,
-                           .keep = p->config->max_ckpt_num,
-                           .done = done,
-                           .ctx = ctx};
+    *op = (struct publish){
+        .p = p, .ask = *ask, .version = manifest->version, .keep = p->config->max_ckpt_num, .done = done, .ctx = ctx};
     tck_status_t status = pool_submit(p->pool, publish_work, publish_done, op);
     if (status != TCK_OK) {
         free(op);

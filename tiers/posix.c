@@ -76,6 +76,7 @@ static tck_status_t allocate(int fd, const char *name, uint64_t bytes, struct er
 static void write_open(void *ctx)
 {
     struct file_write *op = ctx;
+    progress_begin(op->item->progress);
     tck_status_t status = beneath_part_name(op->name, op->part, &op->outcome);
     if (status == TCK_OK) {
         status = open_direct(op->dir_fd, op->part, O_WRONLY | O_CREAT | O_EXCL, op->item, &op->fd, &op->outcome);
@@ -84,6 +85,7 @@ static void write_open(void *ctx)
     if (status == TCK_OK) {
         status = allocate(op->fd, op->name, op->item->image_bytes, &op->outcome);
     }
+    progress_end(op->item->progress);
     op->outcome.code = status;
 }
 
@@ -162,12 +164,14 @@ static void read_back_work(void *ctx)
         error_set(err, TCK_ERR_NOMEM, "%s: no memory to read it back", op->name);
         return;
     }
+    progress_begin(op->item->progress);
     err->code = open_direct(op->dir_fd, op->part, O_RDONLY, op->item, &fd, err);
     if (err->code == TCK_OK) {
         posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         err->code = compare_chunks(op, fd, buffer, err);
         close(fd);
     }
+    progress_end(op->item->progress);
     free(buffer);
 }
 
@@ -220,9 +224,8 @@ static void read_back_start(struct file_write *op)
 }
 
 /* Under its final name only if every step went well; else it is given up, and the next attempt takes a new name. */
-static void write_close(void *ctx)
+static void close_and_name(struct file_write *op)
 {
-    struct file_write *op = ctx;
     struct error *outcome = &op->outcome;
     if (op->fd < 0) {
         return;
@@ -242,6 +245,14 @@ static void write_close(void *ctx)
     if (beneath_unlink(op->dir_fd, op->part, &why) != TCK_OK) {
         log_warn("a part file stays until the next sweep: %s", why.text);
     }
+}
+
+static void write_close(void *ctx)
+{
+    struct file_write *op = ctx;
+    progress_begin(op->item->progress);
+    close_and_name(op);
+    progress_end(op->item->progress);
 }
 
 static void write_closed(void *ctx, bool canceled)
@@ -291,6 +302,7 @@ static void write_opened(void *ctx, bool canceled)
                                      .ctx = op,
                                      .data = op->item->image,
                                      .bytes = op->item->image_bytes,
+                                     .progress = op->item->progress,
                                      .part = write_moved,
                                      .done = write_ended};
         status = uring_start(op->p->uring, &ask, &op->outcome);
@@ -346,7 +358,9 @@ static void read_open(void *ctx)
 {
     struct file_read *op = ctx;
     struct stat st;
+    progress_begin(op->item->progress);
     tck_status_t status = open_direct(op->dir_fd, op->name, O_RDONLY, op->item, &op->fd, &op->outcome);
+    progress_end(op->item->progress);
     failpoint(shard, reading);
     if (status == TCK_OK && fstat(op->fd, &st) < 0) {
         status = error_set(&op->outcome, status_of_errno(errno), "%s: stat: %m", op->name);
@@ -426,6 +440,7 @@ static void read_opened(void *ctx, bool canceled)
                                      .ctx = op,
                                      .data = op->item->image,
                                      .bytes = op->item->image_bytes,
+                                     .progress = op->item->progress,
                                      .part = read_part,
                                      .done = read_ended};
         status = uring_start(op->p->uring, &ask, &op->outcome);

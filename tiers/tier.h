@@ -10,15 +10,17 @@
 #include "base/digest.h"
 #include "base/loop.h"
 #include "base/pool.h"
+#include "base/progress.h"
 
 /* One version of one shard, in a slot. */
 struct tier_item {
     struct version version;
     struct hash128 shard;
     uint64_t image_bytes;
-    uint8_t *image;      /* get: filled; put: read */
-    uint32_t *crcs;      /* chunk_count(image_bytes) entries; get: filled, put: read */
-    struct hash128 root; /* put: of crcs; get: what is expected, all zero if unknown, filled in when done */
+    uint8_t *image;            /* get: filled; put: read */
+    uint32_t *crcs;            /* chunk_count(image_bytes) entries; get: filled, put: read */
+    struct hash128 root;       /* put: of crcs; get: what is expected, all zero if unknown, filled in when done */
+    struct progress *progress; /* of calls to storage; the caller's until done. NULL: nobody watches */
 };
 
 typedef void tier_done_fn(void *ctx, const struct error *outcome); /* outcome->code TCK_OK: done, verified */

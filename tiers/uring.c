@@ -98,6 +98,7 @@ static void ring_start(struct request *request)
         io_uring_prep_read(sqe, ask->fd, request_data(request), left, at);
     }
     io_uring_sqe_set_data(sqe, request);
+    progress_call(ask->progress);
     ring_submit(request->uring);
 }
 
@@ -109,6 +110,7 @@ static void pool_work(void *ctx)
     off_t at = (off_t)(request->offset + request->filled);
     ssize_t rc;
 
+    progress_begin(ask->progress);
     if (request->sync) {
         rc = fdatasync(ask->fd);
     } else if (ask->direction == URING_WRITE) {
@@ -117,6 +119,7 @@ static void pool_work(void *ctx)
         rc = pread(ask->fd, request_data(request), left, at);
     }
     request->result = rc < 0 ? -errno : (int)rc;
+    progress_end(ask->progress);
 }
 
 static void pool_worked(void *ctx, bool canceled)
@@ -319,6 +322,7 @@ static void take_completions(struct uring *uring)
         struct request *request = io_uring_cqe_get_data(cqe);
         int result = cqe->res;
         io_uring_cqe_seen(&uring->ring, cqe);
+        progress_return(request->transfer->ask.progress);
         request_done(request, result);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "base/loop.h"
 #include "base/pool.h"
+#include "base/progress.h"
 
 #define URING_DEPTH      4
 #define URING_PART_BYTES (4u << 20) /* one chunk of an image: see uring_part_fn */
@@ -35,7 +36,8 @@ struct uring_transfer {
     const char *name; /* for error texts */
     void *data;
     uint64_t bytes;
-    uring_part_fn *part; /* may be NULL */
+    struct progress *progress; /* NULL: nobody watches */
+    uring_part_fn *part;       /* may be NULL */
     uring_done_fn *done;
     void *ctx;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sizes only: the bytes are checked where they are read. */
 #include "tiers/version_files.h"
-#include "base/bounded.h"
+#include "base/progress.h"
 #include "tiers/beneath.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, st
         if (status != TCK_OK) {
             return status;
         }
-        bounded_moved();
+        progress_moved();
         if (bytes != file->bytes) {
             return error_set(err, TCK_ERR_CORRUPT, "%s has %" PRIu64 " bytes, its manifest says %" PRIu64, file->name,
                              bytes, file->bytes);

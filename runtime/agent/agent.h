@@ -130,7 +130,8 @@ struct storage_op {
     struct pool *pool;   /* that it is in; NULL: io */
     const char *what;    /* for errors */
     uint64_t since_ms;
-    bool late; /* it has hung, and was given up */
+    struct progress progress; /* of its own calls; as long as none is under way, it may be in a queue */
+    bool late;                /* it has hung, and was given up */
     /* Either may be NULL. Called when it has hung in its term, so that those who wait for it get the error. */
     void (*give_up)(void *ctx, const struct error *why);
     /* Another term is about to take over all slots, and what storage still brings must not get into them. */

@@ -99,7 +99,8 @@ static void drain_next(struct drain_op *op)
                                   .image_bytes = segment_info(d->segment).image_bytes,
                                   .image = segment_image(d->segment, k),
                                   .crcs = segment_crcs(d->segment, k),
-                                  .root = node_slot(f->node, slot)->root};
+                                  .root = node_slot(f->node, slot)->root,
+                                  .progress = &op->storage.progress};
     if (persistent_put(f->agent->persistent, &op->item, file_done, op, &err) != TCK_OK) {
         file_done(op, &err);
     }
@@ -310,7 +311,8 @@ static tck_status_t publish(struct gathering *g, struct error *err)
         return error_set(err, TCK_ERR_INTERNAL, "%u of %u shards were reported as drained", m->file_count,
                          f->world.shard_count);
     }
-    return persistent_publish(f->agent->persistent, m, f->world.term, published, g, err);
+    const struct publish_ask ask = {.manifest = m, .term = f->world.term, .progress = &g->storage.progress};
+    return persistent_publish(f->agent->persistent, &ask, published, g, err);
 }
 
 void drain_publish(struct formation *f, const struct action *a)

@@ -237,7 +237,8 @@ static void fill_item(struct fetch *x)
                                  .shard = x->f->shards[x->duty].id,
                                  .image_bytes = segment_info(d->segment).image_bytes,
                                  .image = segment_image(d->segment, k),
-                                 .crcs = segment_crcs(d->segment, k)};
+                                 .crcs = segment_crcs(d->segment, k),
+                                 .progress = &x->storage.progress};
 }
 
 static void pull(struct fetch *x)
@@ -271,8 +272,10 @@ static void find_published(void *ctx)
 {
     struct fetch *x = ctx;
     manifest_free(&x->manifest);
+    progress_begin(&x->storage.progress);
     x->outcome.code = persistent_find(x->f->agent->persistent, x->ask.version, x->f->shards[x->duty].id, &x->published,
                                       &x->manifest, &x->outcome);
+    progress_end(&x->storage.progress);
 }
 
 static void load(struct fetch *x, struct error *err);

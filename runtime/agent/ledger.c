@@ -156,7 +156,9 @@ static void work(void *ctx)
 {
     struct entry *e = ctx;
     struct error err;
+    progress_begin(&e->storage.progress);
     e->written = write_entry(e, &err) == TCK_OK;
+    progress_end(&e->storage.progress);
     if (!e->written) {
         static const char *const what[] = {[ENTRY_ROW] = "catalog",
                                            [ENTRY_DROP] = "catalog",
@@ -194,13 +196,13 @@ static void start_next(struct agent *agent)
     agent->ledger = e->next;
     agent->ledger_count--;
     agent->ledger_busy = true;
-    if (pool_submit(agent->io, work, done, e) != TCK_OK) {
-        agent->ledger_busy = false;
-        entry_free(e);
-        return;
-    }
     e->storage = (struct storage_op){.what = "a note", .ctx = e};
     storage_begin(&e->storage, agent, NULL);
+    if (pool_submit(agent->io, work, done, e) != TCK_OK) {
+        agent->ledger_busy = false;
+        storage_end(&e->storage);
+        entry_free(e);
+    }
 }
 
 /* Takes over the entry. */

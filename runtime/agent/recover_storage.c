@@ -139,9 +139,11 @@ static void look_at_storage(void *ctx)
 {
     struct listing *l = ctx;
     failpoint(recovery, listing);
+    progress_begin(&l->storage.progress);
     find_poisoned(l->agent, l->term, &l->look);
     find_commits(l->agent, l->term, &l->look);
     list_versions(l->agent->persistent, &l->look);
+    progress_end(&l->storage.progress);
 }
 
 /* ---- in the loop's thread -------------------------------------------------------------------------------------- */
@@ -277,6 +279,19 @@ void recover_forget_listing(struct recover *r)
     }
 }
 
+static bool start_listing(struct listing *l, struct recover *r)
+{
+    struct agent *agent = r->f->agent;
+    *l = (struct listing){.agent = agent, .r = r, .term = r->f->world.term};
+    l->storage = (struct storage_op){.what = LISTING, .give_up = listing_give_up, .ctx = l};
+    storage_begin(&l->storage, agent, NULL);
+    if (pool_submit(agent->io, look_at_storage, listed, l) != TCK_OK) {
+        storage_end(&l->storage);
+        return false;
+    }
+    return true;
+}
+
 void recover_list_storage(struct recover *r)
 {
     struct agent *agent = r->f->agent;
@@ -290,16 +305,11 @@ void recover_list_storage(struct recover *r)
         return;
     }
     struct listing *l = calloc(1, sizeof *l);
-    if (l) {
-        *l = (struct listing){.agent = agent, .r = r, .term = r->f->world.term};
-    }
-    if (!l || pool_submit(agent->io, look_at_storage, listed, l) != TCK_OK) {
+    if (!l || !start_listing(l, r)) {
         free(l);
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
         not_listed(r, &err);
         return;
     }
-    l->storage = (struct storage_op){.what = LISTING, .give_up = listing_give_up, .ctx = l};
-    storage_begin(&l->storage, agent, NULL);
     r->listing = l;
 }

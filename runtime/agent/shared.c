@@ -23,7 +23,9 @@ struct look_for_claim {
 static void look_work(void *ctx)
 {
     struct look_for_claim *look = ctx;
+    progress_begin(&look->storage.progress);
     look->status = persistent_find_claim(look->agent->persistent, look->term, &look->err);
+    progress_end(&look->storage.progress);
 }
 
 static void settle(struct agent *agent, enum claim_sight sight)
@@ -78,13 +80,14 @@ static bool start_look(struct agent *agent)
         return false;
     }
     *look = (struct look_for_claim){.agent = agent, .term = agent->meeting.claim_term};
-    if (pool_submit(agent->io, look_work, look_done, look) != TCK_OK) {
-        free(look);
-        return false;
-    }
     look->storage =
         (struct storage_op){.what = "a look for another node's claim", .give_up = look_give_up, .ctx = look};
     storage_begin(&look->storage, agent, NULL);
+    if (pool_submit(agent->io, look_work, look_done, look) != TCK_OK) {
+        storage_end(&look->storage);
+        free(look);
+        return false;
+    }
     return true;
 }
 

@@ -107,11 +107,15 @@ bool storage_hangs(const struct agent *agent, const char *what, struct error *er
     return oldest != NULL;
 }
 
-/* Storage as a whole may move while one call waits in the queue behind others: that one is not hung. */
+/* One whose call is under way is judged by itself, whatever storage does for others. One that waits in the queue
+ * behind others is not hung as long as storage does something for any of them. */
 static bool has_hung(const struct storage_op *op, uint64_t now_ms)
 {
-    uint64_t moved_ms = persistent_moved_ms(op->agent->persistent);
-    uint64_t since_ms = moved_ms > op->since_ms ? moved_ms : op->since_ms;
+    uint64_t since_ms = op->since_ms;
+    if (!progress_in_call(&op->progress, &since_ms)) {
+        uint64_t moved_ms = persistent_moved_ms(op->agent->persistent);
+        since_ms = moved_ms > since_ms ? moved_ms : since_ms;
+    }
     return !op->late && now_ms >= since_ms + op->agent->config.storage_timeout_ms;
 }
 

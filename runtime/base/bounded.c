@@ -4,6 +4,7 @@
 #include "base/bounded.h"
 
 #include "base/clock.h"
+#include "base/progress.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,29 +18,9 @@ struct bounded {
     struct bounded_work work;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t moved_ms;
+    struct progress progress;
     bool ended, left;
 };
-
-static _Thread_local struct bounded *current;
-static void (*watcher)(void);
-
-void bounded_watch(void (*fn)(void))
-{
-    watcher = fn;
-}
-
-void bounded_moved(void)
-{
-    if (current != NULL) {
-        pthread_mutex_lock(&current->lock);
-        current->moved_ms = clock_ms();
-        pthread_mutex_unlock(&current->lock);
-    }
-    if (watcher != NULL) {
-        watcher();
-    }
-}
 
 static void free_bounded(struct bounded *b)
 {
@@ -51,8 +32,9 @@ static void free_bounded(struct bounded *b)
 static void *run(void *arg)
 {
     struct bounded *b = arg;
-    current = b;
+    progress_begin(&b->progress);
     b->work.work(b->work.job);
+    progress_end(&b->progress);
     pthread_mutex_lock(&b->lock);
     bool left = b->left;
     b->ended = true;
@@ -73,7 +55,7 @@ static struct bounded *new_bounded(const struct bounded_work *work)
         return NULL;
     }
     b->work = *work;
-    b->moved_ms = clock_ms();
+    b->progress.moved_ms = clock_ms();
     pthread_mutex_init(&b->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -102,8 +84,11 @@ static int start(struct bounded *b)
 static bool wait_for_end(struct bounded *b, uint32_t limit_ms)
 {
     pthread_mutex_lock(&b->lock);
-    while (!b->ended && clock_ms() < b->moved_ms + limit_ms) {
-        uint64_t until_ms = b->moved_ms + limit_ms;
+    for (;;) {
+        uint64_t until_ms = atomic_load(&b->progress.moved_ms) + limit_ms;
+        if (b->ended || clock_ms() >= until_ms) {
+            break;
+        }
         struct timespec until = {(time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000};
         pthread_cond_timedwait(&b->changed, &b->lock, &until);
     }
@@ -132,8 +117,5 @@ tck_status_t bounded_do(const struct bounded_work *work, uint32_t limit_ms, stru
                          "storage hangs: it has not answered for %" PRIu32 " ms (storage_timeout_ms)", limit_ms);
     }
     free_bounded(b);
-    if (watcher != NULL) {
-        watcher();
-    }
     return TCK_OK;
 }

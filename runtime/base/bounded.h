@@ -15,15 +15,8 @@ struct bounded_work {
     void *job;
 };
 
-/* TCK_OK: the work has ended, and the job is the caller's again. TCK_ERR_TIMEDOUT: it has not come further for limit_ms
- * and is left behind; the text says only this, so callers prefix what hangs. */
+/* TCK_OK: the work has ended, and the job is the caller's again. TCK_ERR_TIMEDOUT: it has not come further (progress.h)
+ * for limit_ms and is left behind; the text says only this, so callers prefix what hangs. */
 must_check tck_status_t bounded_do(const struct bounded_work *work, uint32_t limit_ms, struct error *err);
-
-/* Said by the work whenever it has come further. Anywhere else it is harmless. */
-void bounded_moved(void);
-
-/* Has fn called with each bounded_moved of this process, and whenever a bounded work ends. To be set while the process
- * has one thread. */
-void bounded_watch(void (*fn)(void));
 
 #endif

@@ -2,8 +2,8 @@
  * tierckpt export: tck_export for people. */
 #include "cli/storage.h"
 
-#include "base/bounded.h"
 #include "base/field.h"
+#include "base/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static tck_status_t export(const struct cli *cli, struct persistent *persistent,
 {
     tck_exported_t exported = {.struct_size = sizeof exported};
     (void)persistent;
-    bounded_watch(storage_moved);
+    progress_watch(storage_moved);
     tck_status_t status = tck_export(ctx, &exported);
     if (status != TCK_OK) {
         return error_set(err, status, "%s", tck_published_errmsg(NULL));

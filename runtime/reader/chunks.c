@@ -2,6 +2,7 @@
  * A chunk is read whole into a buffer of ours and checked there, so that no byte of a damaged one reaches a caller. */
 #include "reader/chunks.h"
 #include "base/bounded.h"
+#include "base/progress.h"
 #include "tiers/beneath.h"
 
 #include <errno.h>
@@ -83,7 +84,7 @@ static tck_status_t fetch_bytes(struct fetch *f)
             return error_set(&f->error, TCK_ERR_CORRUPT, "%s ends in chunk %" PRIu32, f->name, f->chunk);
         }
         got += (uint32_t)rc;
-        bounded_moved();
+        progress_moved();
     }
     return TCK_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tck_export: a version's model weights as one Hugging Face checkpoint. Written slab by slab into a stage beside its
  * place, synced, and moved there at once and whole. */
-#include "base/bounded.h"
+#include "base/progress.h"
 #include "reader/convert.h"
 #include "reader/memory.h"
 #include "reader/published.h"
@@ -51,7 +51,7 @@ static tck_status_t write_all(int fd, const char *name, const void *data, size_t
         }
         at += rc;
         len -= (size_t)rc;
-        bounded_moved();
+        progress_moved();
     }
     return TCK_OK;
 }

@@ -4,6 +4,7 @@
 #include "reader/find.h"
 #include "base/bounded.h"
 #include "base/path.h"
+#include "base/progress.h"
 #include "tiers/beneath.h"
 #include "tiers/forgotten.h"
 #include "tiers/names.h"
@@ -188,7 +189,7 @@ static tck_status_t try(const struct config *config, const struct candidate *can
     job_dir(config, candidate->below, job_path);
     snprintf(path, sizeof(path), "%s/%s", job_path, name);
     *standing_out = STANDING_UNREADABLE;
-    bounded_moved();
+    progress_moved();
     job_fd = open(job_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (job_fd < 0) {
         return error_set(err, status_of_errno(errno), "open directory %.200s: %m", job_path);
@@ -297,7 +298,7 @@ static void pause_before(int look)
     uint64_t left_ns = (uint64_t)FIRST_PAUSE_NS << (look - 1);
     for (; left_ns > 0; left_ns -= PAUSE_STEP_NS) {
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_STEP_NS}, NULL);
-        bounded_moved();
+        progress_moved();
     }
 }
 

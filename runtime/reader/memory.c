@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Asking the agent of this node for a drain, and waiting until its version, or a newer one, is published. */
 #include "reader/memory.h"
-#include "base/bounded.h"
 #include "base/clock.h"
 #include "base/control.h"
+#include "base/progress.h"
 #include "base/version.h"
 
 #include <inttypes.h>
@@ -71,7 +71,7 @@ static tck_status_t wait_published(const struct config *config, struct version w
             return TCK_OK;
         }
         busy_ms = version_none(state.draining) ? busy_ms : clock_ms();
-        bounded_moved(); /* the agents have a time bound of their own */
+        progress_moved(); /* the agents have a time bound of their own */
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
     return error_set(err, TCK_ERR_IO, "version %" PRIu64 ".%" PRIu64 " was not published: the agents' logs say why",

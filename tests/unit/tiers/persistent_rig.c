@@ -136,7 +136,8 @@ static struct error publish(struct version version)
 {
     struct error outcome = {0};
     struct manifest manifest = make_manifest(version);
-    if (persistent_publish(rig_tier, &manifest, version.term, ended, &outcome, &outcome) == TCK_OK) {
+    const struct publish_ask ask = {.manifest = &manifest, .term = version.term};
+    if (persistent_publish(rig_tier, &ask, ended, &outcome, &outcome) == TCK_OK) {
         loop_run(loop);
     }
     if (outcome.code == TCK_OK) {

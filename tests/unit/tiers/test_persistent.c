@@ -220,7 +220,8 @@ static struct error put(const struct tier_item *item)
 static struct error publish_as(const struct manifest *manifest, uint64_t term)
 {
     struct error outcome = {0}, err = {0};
-    cr_assert_eq(persistent_publish(tier, manifest, term, ended, &outcome, &err), TCK_OK, "%s", err.text);
+    const struct publish_ask ask = {.manifest = manifest, .term = term};
+    cr_assert_eq(persistent_publish(tier, &ask, ended, &outcome, &err), TCK_OK, "%s", err.text);
     loop_run(loop);
     return outcome;
 }

@@ -151,7 +151,7 @@ static void check_parts(enum uring_way way)
     open_engine(way);
     int fd = open_file("a", O_RDWR | O_CREAT);
     cr_assert_eq(ftruncate(fd, (off_t)bytes), 0);
-    struct uring_transfer ask = {URING_READ, fd, "file", data, bytes, part_arrived, ended, &waiting};
+    struct uring_transfer ask = {URING_READ, fd, "file", data, bytes, NULL, part_arrived, ended, &waiting};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     loop_run(loop);
     cr_assert_eq(waiting.parts, 6);
@@ -240,7 +240,7 @@ Test(uring, ends_many_transfers_at_once_each_with_its_own_bytes)
         data[i] = buffer(MIB * 3 / 2 * i + 4096, i);
         fds[i] = open_file(names[i], O_RDWR | O_CREAT | O_DIRECT);
         struct uring_transfer ask = {URING_WRITE, fds[i], names[i], data[i], MIB * 3 / 2 * i + 4096,
-                                     NULL,        ended,  &waiting};
+                                     NULL,        NULL,   ended,    &waiting};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     loop_run(loop);
@@ -265,7 +265,7 @@ static void check_cancel(enum uring_way way)
     open_engine(way);
     int fd = open_file("a", O_RDWR | O_CREAT | O_DIRECT);
     for (int i = 0; i < COUNT; i++) {
-        struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, ended, &waiting};
+        struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, NULL, ended, &waiting};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     close_engine();

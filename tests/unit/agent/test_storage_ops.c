@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * An operation on storage that hangs is given up by what it does itself, whatever storage does for others; one that
+ * waits for its turn is not, as long as storage does something. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#define LONG_AGO_MS 5000
+
+static struct agent agent;
+static uint64_t moved_ms; /* by anybody */
+static uint32_t given_up, troubles;
+static char why_not[ERROR_TEXT_BYTES];
+
+/* ---- what storage.c calls -------------------------------------------------------------------------------------- */
+
+uint64_t persistent_moved_ms(const struct persistent *p)
+{
+    (void)p;
+    return moved_ms;
+}
+
+void health_storage_failed(struct agent *of, uint64_t step, const struct error *why)
+{
+    (void)of, (void)step, (void)why;
+    troubles++;
+}
+
+void health_storage_works(struct agent *of)
+{
+    (void)of;
+}
+
+void formation_free(struct formation *f)
+{
+    (void)f;
+}
+
+/* ---- */
+
+static void give_up(void *ctx, const struct error *why)
+{
+    (void)ctx;
+    given_up++;
+    strcpy(why_not, why->text);
+}
+
+static void setup(void)
+{
+    cr_assert_eq(loop_new(&agent.loop, NULL), TCK_OK);
+    cr_assert_eq(pool_new(agent.loop, 1, &agent.io, NULL), TCK_OK);
+    strcpy(agent.config.save_dir, "/save");
+    strcpy(agent.config.job, "job");
+    agent.config.storage_timeout_ms = 1000;
+    moved_ms = clock_ms();
+}
+
+static void teardown(void)
+{
+    pool_free(agent.io);
+    loop_free(agent.loop);
+}
+
+TestSuite(storage_ops, .init = setup, .fini = teardown);
+
+/* One that was begun long ago. */
+static struct storage_op *begin(struct storage_op *op)
+{
+    *op = (struct storage_op){.what = "a drain", .give_up = give_up};
+    storage_begin(op, &agent, NULL);
+    op->since_ms = clock_ms() - LONG_AGO_MS;
+    return op;
+}
+
+static void call_since(struct storage_op *op, uint64_t ms)
+{
+    progress_call(&op->progress);
+    op->progress.moved_ms = ms;
+}
+
+Test(storage_ops, a_call_that_hangs_beside_others_that_go_on_is_given_up)
+{
+    struct storage_op op, other;
+    call_since(begin(&op), clock_ms() - LONG_AGO_MS);
+    call_since(begin(&other), clock_ms());
+    storage_tick(&agent);
+    cr_assert_eq(given_up, 1);
+    cr_assert(op.late && !other.late);
+    cr_assert_str_eq(why_not, "/save/job does not answer: a drain has not moved for 1000 ms (storage_timeout_ms)");
+    storage_tick(&agent);
+    cr_assert_eq(given_up, 1);
+}
+
+Test(storage_ops, a_call_that_comes_further_is_not)
+{
+    struct storage_op op;
+    call_since(begin(&op), clock_ms());
+    moved_ms = 0;
+    storage_tick(&agent);
+    cr_assert_eq(given_up, 0);
+}
+
+Test(storage_ops, one_that_waits_for_its_turn_is_not_while_storage_moves)
+{
+    struct storage_op op;
+    begin(&op);
+    storage_tick(&agent);
+    cr_assert_eq(given_up, 0);
+    moved_ms = clock_ms() - LONG_AGO_MS;
+    storage_tick(&agent);
+    cr_assert_eq(given_up, 1);
+}
+
+Test(storage_ops, one_between_two_calls_waits_for_its_turn)
+{
+    struct storage_op op;
+    call_since(begin(&op), clock_ms() - LONG_AGO_MS);
+    progress_return(&op.progress);
+    storage_tick(&agent);
+    cr_assert_eq(given_up, 0);
+}
