@@ -6,12 +6,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PART_CHUNKS  4u
 #define PAUSE_MAX_MS 60000u
 
 struct look {
-    struct storage_op storage; /* while a file is mended */
+    struct storage_op storage; /* while a pool thread works for it */
     struct agent *agent;
     struct loop_timer *timer;
     struct published which; /* being read; term 0: none */
@@ -20,8 +21,10 @@ struct look {
     struct version other; /* newest published one but this; step 0: none */
     const uint8_t *image; /* what a file is mended from */
     uint32_t file, chunk;
-    bool busy;
     struct error outcome;
+    struct error trouble; /* the newest that was told: storage could not be read, */
+    struct version unread_of;
+    char unread[MANIFEST_FILE_NAME]; /* in this file; "": in the listing */
     uint64_t checked, bad, mended;
 };
 
@@ -64,54 +67,102 @@ static uint64_t pause_ms(const struct look *look)
 /* ---- in a pool thread ---------------------------------------------------------------------------------------- */
 
 /* The newest one older than the last; after the oldest the newest of all. */
+static struct published choose(struct look *look, const struct published *list, size_t count)
+{
+    size_t at = 0;
+    while (at < count && !version_none(look->last) && version_cmp(list[at].version, look->last) >= 0) {
+        at++;
+    }
+    bool newest = at == 0 || at >= count;
+    look->other = !newest ? list[0].version : count > 1 ? list[1].version : VERSION_NONE;
+    return list[at < count ? at : 0];
+}
+
 static void pick_work(void *ctx)
 {
     struct look *look = ctx;
     struct persistent *p = look->agent->persistent;
     struct published *list = NULL;
     size_t count = 0;
+    progress_begin(&look->storage.progress);
     look->outcome.code = persistent_list(p, &list, &count, &look->outcome);
-    if (look->outcome.code != TCK_OK || count == 0) {
-        free(list);
-        return;
+    if (look->outcome.code == TCK_OK && count > 0) {
+        struct published which = choose(look, list, count);
+        look->outcome.code = persistent_manifest(p, &which, &look->manifest, &look->outcome);
+        if (look->outcome.code == TCK_OK) {
+            look->which = which;
+        }
     }
-    size_t at = 0;
-    while (at < count && !version_none(look->last) && version_cmp(list[at].version, look->last) >= 0) {
-        at++;
-    }
-    struct published which = list[at < count ? at : 0];
-    bool newest = at == 0 || at >= count;
-    look->other = !newest ? list[0].version : count > 1 ? list[1].version : VERSION_NONE;
+    progress_end(&look->storage.progress);
     free(list);
-    look->outcome.code = persistent_manifest(p, &which, &look->manifest, &look->outcome);
-    if (look->outcome.code == TCK_OK) {
-        look->which = which;
-    }
 }
 
 static void part_work(void *ctx)
 {
     struct look *look = ctx;
+    progress_begin(&look->storage.progress);
     look->outcome.code =
         persistent_verify_part(look->agent->persistent, &look->which, &look->manifest.files[look->file], look->chunk,
                                look->chunk + PART_CHUNKS, &look->outcome);
+    progress_end(&look->storage.progress);
 }
 
 /* ---- in the loop's thread ------------------------------------------------------------------------------------ */
 
 static void go_on(struct look *look)
 {
-    look->busy = false;
     if (!look->agent->leaving) {
         loop_timer_set(look->timer, pause_ms(look), false);
     }
 }
 
+static bool start(struct look *look, const char *what, pool_work_fn *work, pool_done_fn *done)
+{
+    look->storage = (struct storage_op){.what = what, .ctx = look};
+    look->outcome = (struct error){0};
+    storage_begin(&look->storage, look->agent, NULL);
+    if (pool_submit(look->agent->io, work, done, look) != TCK_OK) {
+        storage_end(&look->storage);
+        return false;
+    }
+    return true;
+}
+
+/* Storage, or a file on it, cannot be read. That is no damage. The log has the first file of each kind of error, as
+ * there may be many; status and trainers are told the newest. It is over when that one can be read. */
+static void tell_unread(struct look *look, const char *file)
+{
+    struct agent *agent = look->agent;
+    struct error why = look->outcome;
+    error_prefix(&why, "%s/%s", agent->config.save_dir, agent->config.job);
+    if (why.code != look->trouble.code) {
+        log_error("a published version cannot be checked: %s", why.text);
+    }
+    look->trouble = why;
+    look->unread_of = look->which.version;
+    snprintf(look->unread, sizeof look->unread, "%s", file);
+    health_storage_failed(agent, 0, &why);
+}
+
+static void tell_read(struct look *look, const char *file)
+{
+    bool same = file[0] == '\0' || version_is(look->unread_of, look->which.version);
+    if (look->trouble.code != TCK_OK && same && strcmp(look->unread, file) == 0) {
+        log_info("what could not be checked on storage can be read again");
+        look->trouble = (struct error){0};
+        health_storage_works(look->agent);
+    }
+}
+
+/* What retention has taken meanwhile is no trouble. */
 static void pick_done(void *ctx, bool canceled)
 {
     struct look *look = ctx;
-    if (!canceled && look->outcome.code != TCK_OK) {
-        log_warn("published versions cannot be checked: %s", look->outcome.text);
+    storage_end(&look->storage);
+    if (!canceled && look->outcome.code == TCK_OK) {
+        tell_read(look, "");
+    } else if (!canceled && look->outcome.code != TCK_ERR_NOENT) {
+        tell_unread(look, "");
     }
     go_on(look);
 }
@@ -135,8 +186,10 @@ static const uint8_t *same_in_memory(const struct look *look)
 static void mend_work(void *ctx)
 {
     struct look *look = ctx;
+    progress_begin(&look->storage.progress);
     look->outcome.code = persistent_mend(look->agent->persistent, &look->which, &look->manifest.files[look->file],
                                          look->image, &look->outcome);
+    progress_end(&look->storage.progress);
 }
 
 static void tell_damage_stays(const struct look *look, const char *why)
@@ -180,28 +233,40 @@ static bool mend(struct look *look)
                                                           : "this version is no longer in this node's memory");
         return false;
     }
-    if (pool_submit(look->agent->io, mend_work, mend_done, look) != TCK_OK) {
+    return start(look, "the mending of a file", mend_work, mend_done);
+}
+
+/* True if what is done next comes later. */
+static bool tell_part(struct look *look)
+{
+    const char *file = look->manifest.files[look->file].name;
+    switch ((int)look->outcome.code) {
+    case TCK_OK:
+        tell_read(look, file);
+        return false;
+    case TCK_ERR_NOENT:
+        return false; /* retention has taken it */
+    case TCK_ERR_CORRUPT:
+        look->bad++;
+        log_error("a published file is damaged: %s", look->outcome.text);
+        return mend(look);
+    default:
+        tell_unread(look, file);
         return false;
     }
-    look->storage = (struct storage_op){.what = "the mending of a file", .ctx = look};
-    storage_begin(&look->storage, look->agent, NULL);
-    return true;
 }
 
 static void part_done(void *ctx, bool canceled)
 {
     struct look *look = ctx;
-    bool whole = look->outcome.code == TCK_OK;
+    storage_end(&look->storage);
     look->chunk += PART_CHUNKS;
-    if (!canceled && look->outcome.code == TCK_ERR_CORRUPT) {
-        look->bad++;
-        log_error("a published file is damaged: %s", look->outcome.text);
-        if (mend(look)) {
-            return;
-        }
+    if (!canceled && tell_part(look)) {
+        return;
     }
+    bool whole = look->outcome.code == TCK_OK;
     if (look->outcome.code == TCK_ERR_NOENT) {
-        next_version(look); /* retention has taken it */
+        next_version(look);
     } else if (!whole || look->chunk >= chunk_count(look->manifest.files[look->file].bytes)) {
         look->checked += whole;
         next_file(look);
@@ -212,16 +277,13 @@ static void part_done(void *ctx, bool canceled)
 static void on_timer(void *ctx)
 {
     struct look *look = ctx;
-    struct agent *agent = look->agent;
     bool reading = !version_none(look->which.version);
     if (reading && !find_file(look)) {
         next_version(look);
         reading = false;
     }
-    look->busy = true;
-    tck_status_t status = reading ? pool_submit(agent->io, part_work, part_done, look)
-                                  : pool_submit(agent->io, pick_work, pick_done, look);
-    if (status != TCK_OK) {
+    if (!(reading ? start(look, "the check of a published file", part_work, part_done)
+                  : start(look, "the listing of what is to be checked", pick_work, pick_done))) {
         go_on(look);
     }
 }
