@@ -378,7 +378,8 @@ static void give_up(struct saver *saver)
     finish_skipped(saver, &saver->given_up);
 }
 
-/* The agent refuses to save a step once more, but the coordinator notes that it is to go to storage. */
+/* The agent refuses to save a step once more, but the coordinator notes that it is to go to storage. With an agent that
+ * is away this waits for its return: the step lies in memory, and is not lost for it. */
 static void send_to_storage(struct saver *saver)
 {
     struct msg_grant grant;
@@ -392,11 +393,12 @@ static void send_to_storage(struct saver *saver)
         free(grant.slots);
         status = error_set(&err, TCK_ERR_PROTO, "the agent granted slots for a step that was saved before");
     }
-    if (status != TCK_ERR_BUSY) {
+    if (status == TCK_ERR_PROTO || status == TCK_ERR_DENIED) {
         finish_skipped(saver, &err);
         return;
     }
     pthread_mutex_lock(&saver->lock);
+    saver->owed_step = status == TCK_ERR_BUSY ? 0 : saver->step;
     saver->state = SAVE_IDLE;
     pthread_cond_broadcast(&saver->idle);
     pthread_mutex_unlock(&saver->lock);
@@ -522,6 +524,30 @@ static bool is_forsaken(struct saver *saver)
     return now_ms - saver->nowhere_ms >= FORSAKEN_MS;
 }
 
+/* With the lock held. */
+static void hand_over(struct saver *saver, uint64_t step, bool to_storage)
+{
+    saver->step = step;
+    saver->to_storage = to_storage;
+    saver->storage_step = to_storage ? step : saver->storage_step;
+    saver->deadline_ms = clock_ms() + saver->session->config.block_time_ms;
+    saver->released = saver->copied = false;
+    saver->verdict = saver->confirms && saver->work == WORK_SAVE ? VERDICT_PENDING : VERDICT_SEAL;
+    saver->state = SAVE_COPYING;
+}
+
+/* What was to go to storage while the agent was away. */
+static void send_owed(struct saver *saver)
+{
+    pthread_mutex_lock(&saver->lock);
+    if (saver->owed_step > 0 && saver->state != SAVE_COPYING) {
+        saver->work = WORK_TO_STORAGE;
+        hand_over(saver, saver->owed_step, true);
+        saver->owed_step = 0;
+    }
+    pthread_mutex_unlock(&saver->lock);
+}
+
 /* One try to come back; how long to wait before the next. */
 static int try_return(struct saver *saver, int pause_ms)
 {
@@ -530,6 +556,7 @@ static int try_return(struct saver *saver, int pause_ms)
     if (come_back(saver, &err) == TCK_OK) {
         saver->nowhere_ms = 0;
         note_forsaken(saver, false);
+        send_owed(saver);
         return RETURN_FIRST_MS;
     }
     note_forsaken(saver, is_forsaken(saver));
@@ -694,18 +721,6 @@ static tck_status_t may_begin(const struct saver *saver, struct error *why_out)
     return saver->plan->cuda == NULL || saver->work != WORK_SAVE ? TCK_OK : cuda_mark(saver->plan->cuda, true, why_out);
 }
 
-/* With the lock held. */
-static void hand_over(struct saver *saver, uint64_t step, bool to_storage)
-{
-    saver->step = step;
-    saver->to_storage = to_storage;
-    saver->storage_step = to_storage ? step : saver->storage_step;
-    saver->deadline_ms = clock_ms() + saver->session->config.block_time_ms;
-    saver->released = saver->copied = false;
-    saver->verdict = saver->confirms && saver->work == WORK_SAVE ? VERDICT_PENDING : VERDICT_SEAL;
-    saver->state = SAVE_COPYING;
-}
-
 /* Marks the snapshot as begun, or as skipped; with the lock held. */
 static tck_status_t enter(struct saver *saver, uint64_t step, bool to_storage, bool *started_out, struct error *why_out)
 {
@@ -718,6 +733,11 @@ static tck_status_t enter(struct saver *saver, uint64_t step, bool to_storage, b
         return status;
     }
     saver->begun_step = step > saver->begun_step ? step : saver->begun_step;
+    if (saved && status != TCK_OK && status != TCK_ERR_DENIED) {
+        saver->owed_step = saver->storage_step = step;
+        *started_out = true;
+        return TCK_OK;
+    }
     if (status != TCK_OK) {
         note_skipped(saver, step, why_out);
         *started_out = false;

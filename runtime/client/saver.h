@@ -47,6 +47,7 @@ struct saver {
     struct error given_up; /* why, if that is the work */
     bool to_storage, stop;
     uint64_t storage_step;                         /* newest that is to go to storage */
+    uint64_t owed_step;                            /* saved, to go to storage as soon as the agent is back; 0: none */
     bool forsaken;                                 /* the agent is gone, and nobody is there to start it again; */
     bool anew;                                     /* or there is another one, which has nothing of this term */
     bool agent_hung;                               /* it let the last snapshot wait in vain, */

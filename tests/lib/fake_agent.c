@@ -218,6 +218,9 @@ static void on_begin(struct fake_agent *agent, struct fake_client *client, const
     if (mode == FAKE_REFUSES) {
         atomic_store(&client->board->failed_step, begin.step);
         answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_BUSY, "the step before is undecided");
+    } else if (mode == FAKE_GRANTS && begin.step == agent->sealed.step) {
+        atomic_store(&client->board->published_step, begin.to_storage ? begin.step : 0);
+        answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_BUSY, "that step is saved already");
     } else if (mode == FAKE_HOLDS) {
         client->held = (struct ipc_held){begin.seq, begin.step, true};
     } else {

@@ -944,6 +944,43 @@ Test(client, abandons_a_snapshot_that_the_agent_died_over_before_it_granted_it)
     tck_detach(t.client, 0);
 }
 
+static void wait_unreachable(const struct trainer *t)
+{
+    for (int i = 0; i < PATIENCE_MS / 10 && atomic_load(&t->client->session.connected); i++) {
+        sleep_ms(10);
+    }
+    cr_assert(!atomic_load(&t->client->session.connected));
+}
+
+Test(client, a_saved_step_goes_to_storage_when_the_agent_is_back)
+{
+    struct trainer t;
+    begin(&t);
+    save_heard(&t, 6);
+    fake_agent_stop(&agent);
+    wait_unreachable(&t);
+    ok(&t, tck_snapshot(t.client, 6, TCK_SAVE_STORAGE));
+    ok(&t, tck_fence(t.client));
+    cr_assert_eq(tck_wait(t.client, 6, TCK_STAGE_DRAINED, 50), TCK_ERR_TIMEDOUT, "%s", tck_errmsg(t.client));
+    start_agent();
+    ok(&t, tck_wait(t.client, 6, TCK_STAGE_DRAINED, PATIENCE_MS));
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_saved_step_goes_to_storage_though_the_agent_dies_when_it_is_told)
+{
+    struct trainer t;
+    begin(&t);
+    save_heard(&t, 6);
+    atomic_store(&agent.mode, FAKE_DIES_ASKED);
+    ok(&t, tck_snapshot(t.client, 6, TCK_SAVE_STORAGE));
+    wait_until(&agent.returns, 1);
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    ok(&t, tck_wait(t.client, 6, TCK_STAGE_DRAINED, PATIENCE_MS));
+    cr_assert_eq(stats_of(&t).saves_skipped, 0);
+    tck_detach(t.client, 0);
+}
+
 Test(client, leaves_no_seal_on_a_slot_that_it_was_refused)
 {
     struct trainer t;
@@ -962,9 +999,7 @@ Test(client, detaches_while_the_agent_is_gone)
     tck_version_t version;
     begin(&t);
     fake_agent_stop(&agent);
-    for (int i = 0; i < PATIENCE_MS / 10 && atomic_load(&t.client->session.connected); i++) {
-        sleep_ms(10);
-    }
+    wait_unreachable(&t);
     cr_assert_eq(tck_query(t.client, &version), TCK_ERR_UNREACHABLE);
     tck_detach(t.client, 0);
 }
