@@ -21,6 +21,8 @@ struct audit {
     char node[CONFIG_NAME];
     pthread_mutex_t lock; /* a line that took more than one write must stay in one piece */
     bool torn;            /* the file ends inside a line */
+    audit_open_fn *open;  /* while fd is -1 */
+    const void *open_ctx;
 };
 
 static const struct {
@@ -50,7 +52,7 @@ tck_status_t audit_new(int fd, const char *node, struct audit **out, struct erro
     }
     audit->fd = fd;
     pthread_mutex_init(&audit->lock, NULL);
-    audit->torn = ends_torn(fd);
+    audit->torn = fd >= 0 && ends_torn(fd);
     snprintf(audit->node, sizeof(audit->node), "%s", node);
     *out = audit;
     return TCK_OK;
@@ -59,7 +61,9 @@ tck_status_t audit_new(int fd, const char *node, struct audit **out, struct erro
 void audit_free(struct audit *audit)
 {
     if (audit != NULL) {
-        close(audit->fd);
+        if (audit->fd >= 0) {
+            close(audit->fd);
+        }
         pthread_mutex_destroy(&audit->lock);
         free(audit);
     }
@@ -69,6 +73,12 @@ tck_status_t audit_move(struct audit *audit, int fd, struct error *err)
 {
     tck_status_t status = TCK_OK;
     pthread_mutex_lock(&audit->lock);
+    if (audit->fd < 0) {
+        audit->fd = fd;
+        audit->torn = ends_torn(fd);
+        pthread_mutex_unlock(&audit->lock);
+        return TCK_OK;
+    }
     if (dup3(fd, audit->fd, O_CLOEXEC) < 0) {
         status = error_set(err, status_of_errno(errno), "replace the audit file: %m");
     } else {
@@ -120,12 +130,32 @@ static tck_status_t write_line(struct audit *audit, const char *line, struct err
     return TCK_OK;
 }
 
+void audit_open_later(struct audit *audit, audit_open_fn *open, const void *ctx)
+{
+    audit->open = open;
+    audit->open_ctx = ctx;
+}
+
+/* With the lock held. */
+static tck_status_t make_open(struct audit *audit, struct error *err)
+{
+    if (audit->fd >= 0) {
+        return TCK_OK;
+    }
+    tck_status_t status = audit->open(audit->open_ctx, &audit->fd, err);
+    if (status == TCK_OK) {
+        audit->torn = ends_torn(audit->fd);
+        log_info("the audit file can be written again");
+    }
+    return status;
+}
+
 /* A line that was cut off is ended first, so that it takes no other with it. */
 static tck_status_t append(struct audit *audit, const char *line, bool synced, struct error *err)
 {
-    tck_status_t status = TCK_OK;
     pthread_mutex_lock(&audit->lock);
-    if (audit->torn) {
+    tck_status_t status = make_open(audit, err);
+    if (status == TCK_OK && audit->torn) {
         status = write_line(audit, "\n", err);
         audit->torn = status != TCK_OK;
     }

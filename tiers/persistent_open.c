@@ -268,11 +268,30 @@ static tck_status_t open_audit_file(const struct config *config, int job_fd, int
     return TCK_OK;
 }
 
+static tck_status_t open_audit_later(const void *ctx, int *fd_out, struct error *err)
+{
+    const struct persistent *p = ctx;
+    return open_audit_file(p->config, p->job_fd, fd_out, err);
+}
+
+/* Storage that takes nothing at the moment is no reason not to read from it: without the file nothing is written there.
+ */
 static tck_status_t open_audit(struct persistent *p, struct error *err)
 {
     int fd = -1;
     tck_status_t status = open_audit_file(p->config, p->job_fd, &fd, err);
-    return status == TCK_OK ? audit_new(fd, p->config->node, &p->audit, err) : status;
+    if (status != TCK_OK && errno != EROFS && errno != ENOSPC && errno != EDQUOT) {
+        return status;
+    }
+    if (status != TCK_OK) {
+        log_warn("%s: until it can be opened nothing is saved to storage", err->text);
+        fd = -1;
+    }
+    status = audit_new(fd, p->config->node, &p->audit, err);
+    if (status == TCK_OK) {
+        audit_open_later(p->audit, open_audit_later, p);
+    }
+    return status;
 }
 
 /* ---- again ----------------------------------------------------------------------------------------------------- */

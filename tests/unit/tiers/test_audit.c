@@ -77,3 +77,41 @@ Test(audit, takes_a_device_that_has_no_sync)
     cr_assert_eq(audit_intent(audit, AUDIT_PUBLISH, "v1", NULL), TCK_OK);
     audit_free(audit);
 }
+
+/* ---- one that cannot be opened yet ---- */
+
+static int opens_at; /* of these attempts the last succeeds */
+
+static tck_status_t open_at_last(const void *ctx, int *fd_out, struct error *err)
+{
+    if (--opens_at > 0) {
+        return error_set(err, TCK_ERR_IO, "open %s: Read-only file system", (const char *)ctx);
+    }
+    *fd_out = memfd_create("audit", 0);
+    return TCK_OK;
+}
+
+Test(audit, one_that_cannot_be_opened_fails_intents_until_it_can)
+{
+    struct audit *audit;
+    struct error err = {0};
+    opens_at = 2;
+    cr_assert_eq(audit_new(-1, "n0", &audit, NULL), TCK_OK);
+    audit_open_later(audit, open_at_last, "/save/audit");
+    cr_assert_eq(audit_intent(audit, AUDIT_PUBLISH, "v1", &err), TCK_ERR_IO);
+    cr_assert_str_eq(err.text, "open /save/audit: Read-only file system");
+    cr_assert_eq(audit_intent(audit, AUDIT_PUBLISH, "v1", &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(audit_intent(audit, AUDIT_PUBLISH, "v2", &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(opens_at, 0, "it is opened once");
+    audit_free(audit);
+}
+
+Test(audit, one_that_cannot_be_opened_goes_on_in_another_file)
+{
+    struct audit *audit;
+    struct error err = {0};
+    cr_assert_eq(audit_new(-1, "n0", &audit, NULL), TCK_OK);
+    cr_assert_eq(audit_move(audit, memfd_create("audit", 0), &err), TCK_OK);
+    cr_assert_eq(audit_intent(audit, AUDIT_PUBLISH, "v1", &err), TCK_OK, "%s", err.text);
+    audit_free(audit);
+}
