@@ -97,7 +97,7 @@ TCK_API int tck_version_number(void);
 
 typedef enum tck_log_level {
     TCK_LOG_ERROR, /* a fault that somebody has to mend */
-    TCK_LOG_WARN,  /* once for each cause: saves are skipped, say */
+    TCK_LOG_WARN,  /* once for each cause: that saves are skipped, for one */
     TCK_LOG_INFO,  /* what happens: attached, restored */
     TCK_LOG_DEBUG,
 } tck_log_level_t;
@@ -302,8 +302,9 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_stream(tck_client_t *client, int dev
 TCK_API TCK_MUST_CHECK tck_status_t tck_fence(tck_client_t *client);
 
 /* With on != 0 each later snapshot is sealed only once tck_confirm has said that the lazy records stayed as they were
- * while they were copied; for a caller that can tell, as by version counters, and whose records others may change too.
- * Between snapshots, after tck_register. The snapshot of tck_save_last needs no word: nothing changes during that call.
+ * while they were copied; for a caller that can tell (by version counters, for example) and whose records others may
+ * change, too. Between snapshots, after tck_register. The snapshot of tck_save_last needs no word: nothing changes
+ * during that call.
  */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_confirm(tck_client_t *client, int on);
 
@@ -387,7 +388,7 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_check(tck_client_t *client, tck_chec
  * records may have been written. TCK_ERR_NOENT: nothing was ever committed, start fresh: all of save_dir and
  * load_dir was read, and no commit is noted anywhere. TCK_ERR_UNRECOVERABLE, TCK_ERR_LAYOUT: something was saved but
  * cannot be restored, and the text says why. TCK_ERR_IO, TCK_ERR_PROTO: something that is there, or may be, cannot be
- * read now, or not by this build, and no older version is taken in its place. But for the case above nothing was
+ * read now, or not by this build, and no older version is taken in its place. Except in the case above nothing was
  * changed then. An older version is restored in place of one that is damaged or lost: passed_over says so.
  *
  * A version of another layout (other ranks, other sharding) is restored if it is published: each rank reads the parts

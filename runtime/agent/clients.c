@@ -375,7 +375,8 @@ void client_watch_process(struct client *client)
     client->process = process_of(client->process.pid);
     if (client->pidfd < 0 || loop_fd_add(client->agent->loop, client->pidfd, EPOLLIN, on_process_ended, client,
                                          &client->pid_source) != TCK_OK) {
-        log_warn("process %d cannot be watched: its end is noticed by its socket alone", (int)client->process.pid);
+        log_warn("process %d cannot be watched: only the end of its connection will show that it has ended",
+                 (int)client->process.pid);
     }
 }
 

@@ -69,7 +69,7 @@ static void refuse_hello(struct client *client, uint32_t seq, const struct error
 {
     struct log_limit *limit = &client->agent->refused_hellos;
     if (log_limit_pass(limit)) {
-        log_warn("HELLO of pid %d refused: %s (%llu were so far)", (int)client->process.pid, err->text,
+        log_warn("HELLO of pid %d refused: %s (%llu refused so far)", (int)client->process.pid, err->text,
                  (unsigned long long)limit->count);
     }
     client_error(client, MSG_ERROR, seq, err);

@@ -163,8 +163,8 @@ enum child_end child_ended(struct child *child)
     }
     count_death(child);
     if (child->quick_deaths >= QUICK_DEATHS_MAX && clock_ms() >= child_given_up_ms(child)) {
-        log_error("agent given up after %u deaths in a row, in %llu s: its memory is released", child->quick_deaths,
-                  (unsigned long long)(clock_ms() - child->failing_ms) / 1000);
+        log_error("the agent died %u times in a row, within %llu s, and is not started again: its memory is released",
+                  child->quick_deaths, (unsigned long long)(clock_ms() - child->failing_ms) / 1000);
         return CHILD_GIVEN_UP;
     }
     child->restart_ms = clock_ms() + backoff_ms(child->quick_deaths);

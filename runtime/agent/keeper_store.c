@@ -35,7 +35,7 @@ static size_t names_bytes(const struct store *store)
 static tck_status_t grow(struct store *store, struct error *err)
 {
     if (store->count >= PARK_FILES_MAX) {
-        return error_set(err, TCK_ERR_NOSPC, "%d descriptors are as many as are kept", store->count);
+        return error_set(err, TCK_ERR_NOSPC, "no more than %d descriptors can be kept", store->count);
     }
     if (store->count < store->cap) {
         return TCK_OK;

@@ -211,7 +211,7 @@ static void append(struct agent *agent, struct entry *e)
     if (agent->ledger_count >= ENTRIES_MAX) {
         if (log_limit_pass(&agent->ledger_dropped)) {
             log_warn("storage is too slow for the catalog's rows and the notes of the term: %" PRIu64
-                     " of them were dropped so far",
+                     " of them have been dropped so far",
                      agent->ledger_dropped.count);
         }
         entry_free(e);

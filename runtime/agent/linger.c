@@ -31,7 +31,7 @@ static bool may_leave(const struct agent *agent)
 void linger_tick(struct agent *agent)
 {
     if (agent->stop_forced) {
-        log_info("leaving: it was stopped by force");
+        log_info("leaving: stopped with --force");
         parking_stopping(agent->parking);
         loop_stop(agent->loop);
         return;

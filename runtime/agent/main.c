@@ -142,7 +142,7 @@ static void tell_slow_start(void *ctx)
 static void leave_threads_behind(void *ctx)
 {
     (void)ctx;
-    log_error("storage does not answer: the agent ends without the threads that wait for it");
+    log_error("storage does not answer: the agent ends without waiting for the threads that are stuck in it");
     _exit(0);
 }
 

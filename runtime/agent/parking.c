@@ -131,7 +131,7 @@ static tck_status_t remember(struct parking *p, const char *name, int fd, uint32
         close(copy);
         free(x);
         return error_set(err, TCK_ERR_NOSPC,
-                         "parking %s: %d files are as many as are kept; have fewer shards on a node", name,
+                         "parking %s: the keeper can hold no more than %d files; put fewer shards on a node", name,
                          PARK_FILES_MAX);
     }
     x->next = p->parked;

@@ -84,7 +84,7 @@ static void find_poisoned(struct agent *agent, uint64_t term, struct stored_look
     struct version restored;
     struct error err;
     if (persistent_restore_tries(agent->persistent, term, &restored, &look->tries, &err) != TCK_OK) {
-        log_warn("how often a version was restored is not known: %s", err.text);
+        log_warn("how often the last version was restored cannot be read: %s", err.text);
     } else if (look->tries >= agent->config.max_restore_tries) {
         look->view.give_up = restored;
     }
@@ -213,7 +213,7 @@ static void say_what_is_wrong(struct recover *r)
         log_error("storage cannot be listed: %s", view->why);
     }
     if (view->unsure) {
-        log_warn("it is not known whether an older term has committed: %s", view->unsure);
+        log_warn("whether an older term has committed is not known: %s", view->unsure);
     }
     for (uint32_t i = 0; i < view->unfit_count; i++) {
         const struct unfit_version *u = &view->unfit[i];

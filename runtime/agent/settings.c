@@ -140,12 +140,11 @@ static tck_status_t begin_again(const struct client *client, const struct config
             fixed->text, other->rank, (int)other->process.pid);
     }
     if (!parking_has_all(agent->parking)) {
-        return error_set(err, TCK_ERR_BUSY, "%s, and what it has in memory is not kept by anybody else just now",
-                         fixed->text);
+        return error_set(err, TCK_ERR_BUSY, "%s, and nobody else keeps what it has in memory just now", fixed->text);
     }
     tck_status_t status = write_config(wanted, err);
     if (status == TCK_OK) {
-        log_info("%s: it is started again with that, and keeps its memory", fixed->text);
+        log_info("%s: the agent starts itself again with the new value, and keeps its memory", fixed->text);
         _exit(EXIT_CHANGED);
     }
     return status;
@@ -197,7 +196,7 @@ static void apply(void *ctx, const char *key, const char *old, const char *new)
         log_warn("%s", err.text);
         return;
     }
-    log_info("%s was %s, and is %s from this start on", key, old, new);
+    log_info("%s changes from %s to %s with this start", key, old, new);
     applied->count++;
 }
 
@@ -220,7 +219,7 @@ void settings_joined(struct client *client)
     agent->settings = (struct settings){.mem_steps = agent->config.save_mem_interval.steps,
                                         .storage_steps = agent->config.save_storage_interval.steps};
     if (agent->spawned && write_config(&wanted, &err) != TCK_OK) {
-        log_warn("the next agent will not know of that: %s", err.text);
+        log_warn("the next agent of this node will not know of this change: %s", err.text);
     }
     trainers_boards(agent);
 }

@@ -11,7 +11,7 @@ static void leave(struct agent *agent, bool force)
         agent->job_done = true;
         agent->stop_forced = force;
     } else {
-        log_warn("tierckpt stop was asked on another node, but %u trainers live here: this agent stays",
+        log_warn("tierckpt stop was called on another node, but %u trainers live here: this agent stays",
                  clients_trainers(agent));
     }
 }

@@ -73,7 +73,7 @@ void storage_leave(struct formation *f)
         formation_free(f);
         return;
     }
-    log_warn("term %llu is left with %u calls to storage that have not ended; what comes of them is ignored",
+    log_warn("term %llu ends with %u calls to storage still under way; their results will be ignored",
              (unsigned long long)f->world.term, f->storage_ops);
     f->next_left = agent->left;
     agent->left = f;

@@ -46,8 +46,8 @@ static const struct word switch_words[] = {{"off", SWITCH_OFF, false}, {"on", SW
 
 static const struct field fields[] = {
     {NAME(job), .default_text = "",
-     .help = "name of the job: directories and sockets carry it; default: the last component of save_dir and a digest "
-             "of its path"},
+     .help = "name of the job, used in the names of its directories and sockets; default: the last component of "
+             "save_dir and a digest of its path"},
     {NAME(node), .default_text = "", .help = "name of this node; default: $TIERCKPT_NODE, else the host name"},
     {NAME(domain), .default_text = "", .help = "what fails together with this node (rack, switch); default: node"},
     {PATH(runtime_dir), .help = "directory of the agent's sockets; default: $TIERCKPT_RUNTIME_DIR, else "
@@ -64,65 +64,76 @@ static const struct field fields[] = {
     {TEXT(net_device), .help = "interface for traffic between agents; default: the one of the default address"},
     {TEXT(net_address), .help = "address other agents use; default: first IPv4 address of net_device"},
     {NUMBER(net_port, 0, 65535), .default_text = "0", .help = "port for traffic between agents; 0: any"},
-    {WORD(storage, storage_words), .default_text = "posix", .help = "kind of persistent tier: posix"},
+    {WORD(storage, storage_words), .default_text = "posix", .help = "kind of storage: posix"},
     {WORD(redundancy, redundancy_words), .default_text = "replica", .help = "protection in memory: replica"},
     {INTERVAL(save_mem_interval), .default_text = "10", .changeable = true,
-     .help = "save to memory every so many steps (20), so often (\"30s\", \"1.5m\"), or never (\"off\", 0)"},
+     .help = "how often to save to memory: every so many steps (20), at an interval (\"30s\", \"1.5m\"), or never "
+             "(\"off\", 0)"},
     {INTERVAL(save_storage_interval), .default_text = "100", .changeable = true,
-     .help = "save to memory and drain to storage every so many steps, so often, or never"},
+     .help = "how often a save goes on to storage: every so many steps, at an interval, or never"},
     {NUMBER(max_ckpt_num, 0, 1000000), .default_text = "3", .changeable = true,
      .help = "published versions kept on storage; 0: all"},
     {AT(memory_cap_bytes), .type = FIELD_BYTES, .default_text = "0",
-     .help = "of all segments of this agent: bytes, or \"64GiB\"; 0: half of the machine's memory"},
+     .help =
+         "most memory that this agent may take for snapshots: bytes, or \"64GiB\"; 0: half of the machine's memory"},
     {NUMBER(slots, 2, 3), .default_text = "3",
      .help = "snapshots held per shard; with 2 a save is refused while the one before is undecided"},
     {NUMBER(copies, 1, CONFIG_COPIES_MAX), .default_text = "2",
-     .help = "of each shard in distinct domains, the own one included; 1: no replicas"},
-    {NUMBER(block_time_ms, 1, DAY_MS), .default_text = "2000", .help = "a save waits at most this long for the agent"},
-    {NUMBER(linger_s, 0, 365 * DAY_S), .default_text = "600", .help = "an agent without trainers leaves after this"},
-    {NUMBER(heartbeat_ms, 1, DAY_MS), .default_text = "500", .help = "agents call each other this often"},
+     .help = "copies of each shard in distinct domains, the node's own included; 1: no replicas"},
+    {NUMBER(block_time_ms, 1, DAY_MS), .default_text = "2000", .help = "how long a save may wait for the agent"},
+    {NUMBER(linger_s, 0, 365 * DAY_S), .default_text = "600",
+     .help = "how long an agent stays, with its memory, after its last trainer has gone"},
+    {NUMBER(heartbeat_ms, 1, DAY_MS), .default_text = "500", .help = "how often agents send each other heartbeats"},
     {NUMBER(peer_timeout_ms, 1, DAY_MS), .default_text = "3000",
      .help = "without a heartbeat for this long a node counts as lost; at least twice heartbeat_ms"},
     {NUMBER(version_timeout_ms, 1, DAY_MS), .default_text = "60000",
-     .help = "an undecided version is aborted after this"},
+     .help = "how long a version may stay undecided before it is aborted"},
     {NUMBER(restore_wait_ms, 0, DAY_MS), .default_text = "3000",
      .help = "recovery waits this long for nodes that were known but do not answer, or are down"},
     {NUMBER(session_wait_ms, 1, DAY_MS), .default_text = "30000",
      .help = "attach, register and restore wait this long for nodes that cannot be reached, then name them"},
     {NUMBER(max_restore_tries, 1, 1000000), .default_text = "3",
-     .help = "restores of one version by runs that neither commit one nor end well; then the version before is used"},
+     .help =
+         "how often a version is restored by runs that neither commit nor end well before the one before it is used"},
     {NUMBER(copy_threads, 0, 256), .default_text = "0",
-     .help = "of the client, in all; 0: one for each four processors of the rank, at most 4, and to restore as many as "
-             "it has, at most 8"},
+     .help = "threads that copy, per rank; 0: one for every four processors that the rank has, at most 4, and for a "
+             "restore one for each, at most 8"},
     {WORD(digest, digest_words), .default_text = "host",
      .help =
-         "of records on a CUDA device: host, device (made there too, before they are copied, so that the agent finds "
-         "a copy that was damaged on its way)"},
+         "where digests of records on a CUDA device are made: host, or device (there too, before the copy, so that a "
+         "copy that is damaged on its way is noticed)"},
     {WORD(on_node_loss, loss_words), .default_text = "report", .changeable = true,
-     .help = "when a node is lost, the other agents: report, end_trainers (so that the launcher restarts at once)"},
+     .help = "what the other agents do when a node is lost: report, or end_trainers (so that the launcher restarts at "
+             "once)"},
     {WORD(restore_spread, spread_words), .default_text = "agents",
      .help =
-         "what a node lacks and a twin has is brought to its ranks by: agents; nccl or oob (the ranks themselves, the "
-         "latter over their own allgather, which is slow), and by the agents if that fails"},
+         "who brings a restored node what it lacks and a twin has: agents; nccl or oob (the ranks themselves, with oob "
+         "over their own allgather, which is slow), and the agents if that fails"},
     {NUMBER(restore_spread_timeout_ms, 1, DAY_MS), .default_text = "30000",
-     .help = "ranks that pass shards to each other, or wait for one, give up when nothing has moved for so long"},
+     .help = "how long ranks that pass shards to each other wait without progress before they give up"},
     {NUMBER(storage_timeout_ms, 100, DAY_MS), .default_text = "20000",
      .help =
-         "what hangs on storage for so long is given up: terms, saves to memory and restores from it go on without"},
+         "how long an operation on storage may make no progress before it is given up; saves to memory and restores "
+         "from it go on without it"},
     {WORD(storage_verify, switch_words), .default_text = "on",
-     .help = "read back what was written to storage before it is published: on, off"},
+     .help = "whether what was written to storage is read back and compared before it is published: on, off"},
     {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",
-     .help = "all snapshots in memory are checked against their digests once in this time; 0: never"},
+     .help = "how often each snapshot in memory is checked against its digests; 0: never"},
     {NUMBER(scrub_storage_interval_s, 0, 365 * DAY_S), .default_text = "86400",
-     .help = "this node's files of one published version are, one version after the other; 0: never"},
+     .help = "how long this node takes to check its files of one published version, before it goes on to the next; 0: "
+             "never"},
     {WORD(accept_fresh_start, switch_words), .default_text = "off",
-     .help = "on: if something was saved and is lost for good, a load finds nothing instead of failing; what cannot be "
-             "read now is an error all the same"},
-    {TEXT(run_id), .help = "tells a relaunch by the same launcher from a second start of the job; default: "
-                           "$TORCHELASTIC_RUN_ID, else $SLURM_JOB_ID and $SLURM_STEP_ID, else none"},
+     .help =
+         "on: a job whose saved versions are all lost for good starts from scratch instead of failing; versions that "
+         "merely cannot be read at the moment are an error all the same"},
+    {TEXT(run_id),
+     .help = "identifies the launcher's run, so that its relaunches are not taken for a second start of the job; "
+             "default: $TORCHELASTIC_RUN_ID, else $SLURM_JOB_ID and $SLURM_STEP_ID, else none"},
     {WORD(takeover, switch_words), .default_text = "off",
-     .help = "on: take the job over from trainers that are alive; off: be refused"},
-    {NUMBER(log_level, 0, 3), .default_text = "2", .help = "0 errors, 1 warnings, 2 what happens, 3 debug"},
+     .help = "on: this start takes the job over from trainers that are still alive; off: it is refused while there are "
+             "any"},
+    {NUMBER(log_level, 0, 3), .default_text = "2",
+     .help = "0: errors, 1: warnings too, 2: what happens, 3: everything"},
 };
 
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
@@ -208,7 +219,8 @@ static tck_status_t read_file(const char *path, char **text_out, size_t *len_out
     } else if (ferror(file)) {
         status = error_set(err, status_of_errno(errno), "cannot be read: %m");
     } else if (len > CONFIG_FILE_MAX) {
-        status = error_set(err, TCK_ERR_CONFIG, "is longer than %u bytes, which no configuration is", CONFIG_FILE_MAX);
+        status =
+            error_set(err, TCK_ERR_CONFIG, "is longer than %u bytes, so it cannot be a configuration", CONFIG_FILE_MAX);
     }
     fclose(file);
     if (status != TCK_OK) {

@@ -119,7 +119,7 @@ static tck_status_t follow(struct walk *w, const char *name, struct error *err)
     }
     memcpy(rest, w->rest, strlen(w->rest) + 1);
     if ((size_t)snprintf(w->rest, sizeof(w->rest), "%s/%s", target, rest) >= sizeof(w->rest)) {
-        return error_set(err, TCK_ERR_INVAL, "%s: its links make it too long", w->path);
+        return error_set(err, TCK_ERR_INVAL, "%s: with its symbolic links resolved the path is too long", w->path);
     }
     return target[0] == '/' ? begin(w, "/", err) : TCK_OK;
 }
@@ -158,7 +158,7 @@ static bool next_name(struct walk *w, char name[NAME_MAX + 1], tck_status_t *sta
     size_t len = strcspn(w->rest + skip, "/");
 
     if (len > NAME_MAX) {
-        *status_out = error_set(err, TCK_ERR_INVAL, "%s: a component of it is too long", w->path);
+        *status_out = error_set(err, TCK_ERR_INVAL, "%s: one of its components is too long", w->path);
         return false;
     }
     memcpy(name, w->rest + skip, len);

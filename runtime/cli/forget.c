@@ -57,8 +57,8 @@ static void tell(const struct cli *cli, json_t *answer)
         printf("%s version %s\n", cli->dry_run ? "would forget" : "forgotten:", json_str(version));
     }
     if (!cli->json && !cli->dry_run) {
-        printf("nothing counts that was saved up to term %llu. It stays in %s/%s until you delete it; remove the file "
-               "\"forgotten\" there to take this back\n",
+        printf("what was saved up to term %llu no longer counts. It stays in %s/%s until you delete it; to take this "
+               "back, remove the file \"forgotten\" there\n",
                (unsigned long long)number_of(answer, "term"), cli->config.save_dir, cli->config.job);
     }
     json_add_bool(answer, "ok", true);

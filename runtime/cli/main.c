@@ -27,14 +27,14 @@ static const struct {
     {"drain", cli_drain, 0, false, "w", "copy the newest committed version to storage now (--wait: until it is there)"},
     {"prune", cli_prune, 0, false, "kd", "delete old published versions (--keep N, --dry-run)"},
     {"forget", cli_forget, 0, false, "d",
-     "let nothing count that was saved so far, so that the job begins afresh; nothing is deleted (--dry-run)"},
+     "give up all that was saved so far, so that the job starts from scratch; nothing is deleted (--dry-run)"},
     {"export", cli_export, 1, false, "sVMbtFIXPA",
      "DIRECTORY: the model's weights of a published version as a Hugging Face checkpoint"},
     {"config", cli_config, 0, true, "Sm",
      "every key with its default, the value in force and help (--set KEY=VALUE: change it while the job runs;\n"
      "           --markdown: the table of all keys)"},
     {"stop", cli_stop, 0, false, "f",
-     "end the agents of the job and free their memory (--force: though something is lost)"},
+     "end the agents of the job and free their memory (--force: even if something is lost)"},
     {"doctor", cli_doctor, 0, true, "", "what this machine offers, and launcher settings known to break recovery"},
 };
 

@@ -66,7 +66,7 @@ static void print_storage(const json_t *storage)
     strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &tm);
     printf("WARNING: storage fails since %s: %s\n", since, text_of(storage, "error"));
     if (number_of(storage, "steps") > 0) {
-        printf("         %llu steps, %llu to %llu, did not come to storage\n",
+        printf("         %llu steps, %llu to %llu, did not reach storage\n",
                (unsigned long long)number_of(storage, "steps"), (unsigned long long)number_of(storage, "first_step"),
                (unsigned long long)number_of(storage, "newest_step"));
     }
@@ -91,7 +91,7 @@ static void print_quarantined(const json_t *slots)
 {
     for (const json_t *s = json_first(slots); s; s = json_next(s)) {
         printf("WARNING: process %llu, which was rank %llu of term %llu, may still write into slot %llu of shard %s: "
-               "saves have a slot less until it has ended (kill -9 if need be)\n",
+               "saves have one slot less until it has ended (kill -9 if need be)\n",
                (unsigned long long)number_of(s, "pid"), (unsigned long long)number_of(s, "rank"),
                (unsigned long long)number_of(s, "term"), (unsigned long long)number_of(s, "slot"), text_of(s, "shard"));
     }
@@ -111,14 +111,14 @@ static void print_copies(const json_t *answer)
                (unsigned long long)number_of(answer, "shards_short_of_domains"),
                (unsigned long long)number_of(answer, "shards"));
     } else if (number_of(answer, "shards_short_of_domains") > 0) {
-        printf("one node: its memory survives the end of trainers and agent, and not that of the node\n");
+        printf("one node: its memory outlives trainers and agent, but not the node\n");
     }
 }
 
 static void print_parked(const json_t *parked)
 {
     if (number_of(parked, "not_parked") > 0) {
-        printf("WARNING: %llu of the %llu files of this node's memory are kept by nobody but the agent (%s): they are "
+        printf("WARNING: %llu of the %llu files of this node's memory are held by the agent alone (%s): they are "
                "lost if it dies\n",
                (unsigned long long)number_of(parked, "not_parked"), (unsigned long long)number_of(parked, "files"),
                strcmp(text_of(parked, "keeper"), "none") == 0 ? "it was started without a keeper"

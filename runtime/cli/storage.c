@@ -122,7 +122,7 @@ static tck_status_t take(struct report *report, const char *bytes, size_t count,
 {
     char *grown = realloc(report->text, report->len + count + 1);
     if (grown == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for what storage has");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for what was found on storage");
     }
     report->text = grown;
     for (size_t i = 0; i < count; i++) {
@@ -157,7 +157,7 @@ static tck_status_t hear(const struct config *config, const struct storage_job *
         }
         ssize_t n = ready < 0 ? -1 : read(report->fd, bytes, sizeof bytes);
         if (n < 0 && errno != EINTR) {
-            return error_set(err, status_of_errno(errno), "hear of storage: %m");
+            return error_set(err, status_of_errno(errno), "read what was found on storage: %m");
         }
         if (n == 0) {
             return TCK_OK;
@@ -181,7 +181,7 @@ static tck_status_t parse_report(const struct report *report, json_t **answer_ou
 {
     json_t *told = NULL;
     if (report->len == 0) {
-        return error_set(err, TCK_ERR_INTERNAL, "the process that looks at storage has died");
+        return error_set(err, TCK_ERR_INTERNAL, "the process that was to look at storage has died");
     }
     tck_status_t status = json_parse(report->text, report->len, &told, err);
     if (status != TCK_OK) {
@@ -193,7 +193,7 @@ static tck_status_t parse_report(const struct report *report, json_t **answer_ou
         status = error_set(err, found, "%s", text_of(told, "error"));
     } else {
         char *text = json_print(json_get(told, "answer"), false);
-        status = text == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what storage has")
+        status = text == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what was found on storage")
                               : json_parse(text, strlen(text), answer_out, err);
         free(text);
     }

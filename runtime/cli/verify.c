@@ -118,7 +118,7 @@ static void print_verdict(const struct verdict *v)
         printf("BAD: %s\n", json_str(b));
     }
     printf(json_len(v->bad) == 0 ? "all digests match\n"
-                                 : "damage was found: each line above is the loss of one copy\n");
+                                 : "damage was found: each line above stands for one copy that is lost\n");
 }
 
 int cli_verify(const struct cli *cli)

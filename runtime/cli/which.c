@@ -53,7 +53,7 @@ static tck_status_t not_one(const struct found *found, const char *runtime_dir, 
     if (found->count == 0) {
         return error_set(
             err, TCK_ERR_NOENT,
-            "no agent%s%s is known on this node (below %s): give the job's configuration by --config FILE, "
+            "no agent%s%s is known on this node (below %s): name the job's configuration with --config FILE, "
             "or start the job",
             found->which->job ? " of job " : "", found->which->job ? found->which->job : "", runtime_dir);
     }
