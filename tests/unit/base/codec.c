@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "codec.h"
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,4 +55,16 @@ void codec_check(const struct codec *codec, const void *value)
     write_u8(&w, 0);
     cr_assert_not(decodes(codec, w.data, len + 1), "a byte after the end is accepted");
     writer_free(&w);
+}
+
+void codec_bytes(const struct writer *w, const char *hex)
+{
+    char *actual = calloc(2 * w->len + 1, 1);
+    cr_assert_not_null(actual);
+    cr_assert_not(w->failed);
+    for (size_t i = 0; i < w->len; i++) {
+        snprintf(actual + 2 * i, 3, "%02x", w->data[i]);
+    }
+    cr_assert_str_eq(actual, hex);
+    free(actual);
 }

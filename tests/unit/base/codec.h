@@ -14,5 +14,7 @@ struct codec {
 };
 
 void codec_check(const struct codec *codec, const void *value);
+/* What was written is these bytes, in hexadecimal digits. */
+void codec_bytes(const struct writer *w, const char *hex);
 
 #endif
