@@ -44,8 +44,7 @@ const void *read_bytes(struct reader *r, size_t len)
     return at;
 }
 
-/* Copies the next len bytes, or as many zeros if they are not there. */
-static void read_into(struct reader *r, void *out, size_t len)
+void read_into(struct reader *r, void *out, size_t len)
 {
     const void *at = read_bytes(r, len);
 

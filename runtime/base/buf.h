@@ -21,6 +21,8 @@ uint32_t read_u32(struct reader *r);
 uint64_t read_u64(struct reader *r);
 /* A view of the next len bytes, NULL if they are not there. */
 const void *read_bytes(struct reader *r, size_t len);
+/* Copies the next len bytes, or as many zeros if they are not there. */
+void read_into(struct reader *r, void *out, size_t len);
 /* A u16 length, then that many bytes, none NUL; copied with a NUL into out. Fails if cap is too small. */
 void read_str(struct reader *r, char *out, size_t cap);
 /* Fails unless the byte is 0 or 1. */

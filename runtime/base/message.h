@@ -5,9 +5,9 @@
 #ifndef TCK_BASE_MESSAGE_H
 #define TCK_BASE_MESSAGE_H
 
+#include "base/schema.h"
 #include "base/secret.h"
 #include "base/trouble.h"
-#include "base/version.h"
 #include "base/world.h"
 
 /* Beside the socket: */
@@ -85,161 +85,160 @@ struct board {
     _Atomic uint64_t decided_below; /* every lower step of this term is decided; written after the steps above */
 };
 
-struct msg_seq {
-    uint32_t seq;
-};
+/* ---- what each message holds (schema.h) ---------------------------------------------------------------------- */
 
-struct msg_hello {
-    uint32_t seq, format, rank, world_size, pid;
-    char job[CONFIG_NAME];
-    bool returning;           /* this client knew this agent before it restarted */
-    uint64_t term;            /* of its world, if returning */
-    uint8_t proof[MAC_BYTES]; /* secret_mac(secret, "client", job) if the config names a token_file, else zeros */
-    char run_id[CONFIG_RUN];
-    bool takeover;
-    uint32_t settings_len;
-    const char *settings; /* config_settings as text, no NUL; in the decoder's payload */
-};
+#define HELLO_FIELDS(F)                                                                  \
+    F(u32, seq)                                                                          \
+    F(u32, format)                                                                       \
+    F(u32, rank)                                                                         \
+    F(u32, world_size)                                                                   \
+    F(u32, pid)                                                                          \
+    F(str, job, CONFIG_NAME)                                                             \
+    F(bool, returning) /* this client knew this agent before it restarted */             \
+    F(u64, term)       /* of its world, if returning */                                  \
+    /* secret_mac(secret, "client", job) if the config names a token_file, else zeros */ \
+    F(bytes, proof, MAC_BYTES)                                                           \
+    F(str, run_id, CONFIG_RUN)                                                           \
+    F(bool, takeover)                                                                    \
+    F(view, u32, settings_len, char, settings) /* config_settings as text, no NUL */
 
-struct msg_welcome {
-    uint32_t seq, format;
-    struct rank_hello hello; /* what the rank passes on in the allgather */
-};
+#define WELCOME_FIELDS(F) \
+    F(u32, seq)           \
+    F(u32, format)        \
+    F(part, rank_hello, hello) /* what the rank passes on in the allgather */
 
-struct msg_term {
-    uint32_t seq;
-    uint64_t term;
-};
+#define TERM_FIELDS(F) \
+    F(u32, seq)        \
+    F(u64, term)
 
 /* An agent of the world that is about to be formed. */
-struct claim_agent {
-    char node[CONFIG_NAME];
-    uint64_t agent_id;
-};
+#define CLAIM_AGENT_FIELDS(F) \
+    F(str, node, CONFIG_NAME) \
+    F(u64, agent_id)
 
-struct msg_claim {
-    uint32_t seq, count;
-    uint64_t at_least;          /* the term to claim */
-    uint64_t after;             /* the claimer's own term, and none but this may have been the last; 0: it starts */
-    struct claim_agent *agents; /* freed by the receiver */
-};
+#define CLAIM_FIELDS(F)                                                                                   \
+    F(u32, seq)                                                                                           \
+    F(u64, at_least) /* the term to claim */                                                              \
+    F(u64, after)    /* the claimer's own term, and none but this may have been the last; 0: it starts */ \
+    F(list, claim_agent, agents, count, WORLD_RANKS_MAX)
 
-struct msg_world {
-    uint32_t seq;
-    struct world world; /* freed by the receiver */
-    uint32_t rank;
-    bool will_ask; /* REGISTER: the term was formed to restore a given step, which this rank asks for next */
-};
+#define WORLD_FIELDS(F)                                                                        \
+    F(u32, seq)                                                                                \
+    F(u32, rank)                                                                               \
+    F(owned, world, world)                                                                     \
+    /* REGISTER: the term was formed to restore a given step, which this rank asks for next */ \
+    F(bool, will_ask)
 
 /* Where the slots of one shard lie. The data fd holds slot_count images at slot_stride; see MSG_SEGMENT_GET. */
-struct msg_segment {
-    struct hash128 shard;
-    uint64_t slot_stride;
-    uint32_t slot_count;
-    uint32_t page_bytes;
-    bool stored_here; /* false: another rank of this node stores this shard, this rank copies nothing for it */
-};
+#define SEGMENT_FIELDS(F) \
+    F(hash128, shard)     \
+    F(u64, slot_stride)   \
+    F(u32, slot_count)    \
+    F(u32, page_bytes)    \
+    F(bool, stored_here) /* false: another rank of this node stores this shard, this one copies nothing for it */
 
-struct msg_segments {
-    uint32_t seq, count;
-    struct msg_segment *segments; /* sorted by shard; freed by the receiver */
-};
+#define SEGMENTS_FIELDS(F) \
+    F(u32, seq)            \
+    F(list, msg_segment, segments, count, MESSAGE_SHARDS_MAX) /* sorted by shard */
 
-struct msg_segment_get {
-    uint32_t seq;
-    struct hash128 shard;
-};
+#define SEGMENT_GET_FIELDS(F) \
+    F(u32, seq)               \
+    F(hash128, shard)
 
-struct msg_begin {
-    uint32_t seq;
-    uint64_t step;
-    bool to_storage;
-};
+#define BEGIN_FIELDS(F) \
+    F(u32, seq)         \
+    F(u64, step)        \
+    F(bool, to_storage)
 
-/* Slot of each shard that is stored_here, in the order of msg_segments. */
-struct msg_grant {
-    uint32_t seq, count;
-    uint64_t step;
-    uint32_t *slots; /* freed by the receiver */
-};
+#define GRANT_FIELDS(F) \
+    F(u32, seq)         \
+    F(u64, step)        \
+    F(numbers, slots, count, MESSAGE_SHARDS_MAX) /* of each shard that is stored_here, in the order of msg_segments */
 
-struct msg_step {
-    uint32_t seq;
-    uint64_t step;
-};
+#define STEP_FIELDS(F) \
+    F(u32, seq)        \
+    F(u64, step)
+
+#define ROOT_FIELDS(F) \
+    F(hash128, shard)  \
+    F(hash128, root)
 
 /* What the slots will have when all is copied, told as soon as it is known: no promise that they will. */
-struct msg_roots {
-    uint32_t seq, count;
-    uint64_t step;
-    struct msg_root {
-        struct hash128 shard, root;
-    } * roots; /* freed by the receiver */
-};
+#define ROOTS_FIELDS(F) \
+    F(u32, seq)         \
+    F(u64, step)        \
+    F(list, msg_root, roots, count, MESSAGE_SHARDS_MAX)
 
-struct msg_restore {
-    uint32_t seq;
-    uint64_t step; /* TCK_NEWEST or a given one */
-    bool may_lack; /* answered also if this node lacks shards that another one has; else when it has them */
-    char failed[ERROR_TEXT_BYTES]; /* "", or why the ranks could not pass them to each other: for the log */
-};
+#define RESTORE_FIELDS(F)                                                                                       \
+    F(u32, seq)                                                                                                 \
+    F(u64, step)      /* TCK_NEWEST or a given one */                                                           \
+    F(bool, may_lack) /* answered also if this node lacks shards that another one has; else when it has them */ \
+    F(str, failed, ERROR_TEXT_BYTES) /* "", or why the ranks could not pass them to each other: for the log */
 
-struct restored_shard {
-    uint32_t slot;       /* NONE32: not here, but with a twin; only if the rank may lack some */
-    uint8_t source;      /* enum source_kind */
-    struct hash128 root; /* of what is in the slot */
-};
+#define RESTORED_SHARD_FIELDS(F)                                                             \
+    F(u32, slot)     /* NONE32: not here, but with a twin; only if the rank may lack some */ \
+    F(u8, source)    /* enum source_kind */                                                  \
+    F(hash128, root) /* of what is in the slot */
 
 /* The slot of each shard of the rank, in the order of msg_segments (stored_here or not); verified and pinned. With
  * other_layout none: the rank reads what it needs from the published version. */
-struct msg_restored {
-    uint32_t seq, count;
-    struct version version;
-    uint64_t newest_step;
-    bool other_layout;
-    char passed_over[PASSED_TEXT_BYTES]; /* "", or which newer version is not restored, and why */
-    struct restored_shard *shards;       /* freed by the receiver */
-};
+#define RESTORED_FIELDS(F)                                                                           \
+    F(u32, seq)                                                                                      \
+    F(version, version)                                                                              \
+    F(u64, newest_step)                                                                              \
+    F(bool, other_layout)                                                                            \
+    F(str, passed_over, PASSED_TEXT_BYTES) /* "", or which newer version is not restored, and why */ \
+    F(list, restored_shard, shards, count, MESSAGE_SHARDS_MAX)
 
-struct msg_version {
+#define VERSION_FIELDS(F) \
+    F(u32, seq)           \
+    F(version, version)
+
+#define DETACH_FIELDS(F) \
+    F(u32, seq)          \
+    F(bool, job_done)    \
+    F(bool, last_failed) /* the last step did not come to storage: memory is kept all the same */
+
+#define ERROR_FIELDS(F) \
+    F(u32, seq)         \
+    F(part, error, error)
+
+/* M(name, fields, what must hold): struct msg_name with msg_name_encode, msg_name_decode and msg_name_free. Another
+ * format number does not decode. */
+#define MESSAGES(M)                                   \
+    M(hello, HELLO_FIELDS, hello_is_valid)            \
+    M(welcome, WELCOME_FIELDS, welcome_is_valid)      \
+    M(term, TERM_FIELDS, schema_any)                  \
+    M(world, WORLD_FIELDS, world_is_valid)            \
+    M(segments, SEGMENTS_FIELDS, segments_are_sorted) \
+    M(segment_get, SEGMENT_GET_FIELDS, schema_any)    \
+    M(begin, BEGIN_FIELDS, schema_any)                \
+    M(grant, GRANT_FIELDS, schema_any)                \
+    M(step, STEP_FIELDS, schema_any)                  \
+    M(restore, RESTORE_FIELDS, schema_any)            \
+    M(restored, RESTORED_FIELDS, schema_any)          \
+    M(version, VERSION_FIELDS, schema_any)            \
+    M(detach, DETACH_FIELDS, schema_any)              \
+    M(error, ERROR_FIELDS, schema_any)                \
+    M(roots, ROOTS_FIELDS, schema_any)                \
+    M(claim, CLAIM_FIELDS, schema_any)
+
+SCHEMA_STRUCT(claim_agent, CLAIM_AGENT_FIELDS)
+SCHEMA_STRUCT(msg_segment, SEGMENT_FIELDS)
+SCHEMA_STRUCT(msg_root, ROOT_FIELDS)
+SCHEMA_STRUCT(restored_shard, RESTORED_SHARD_FIELDS)
+#define MESSAGE_DECLARE(name, FIELDS, is_valid) \
+    SCHEMA_STRUCT(msg_##name, FIELDS)           \
+    SCHEMA_DECLARE(msg_##name)
+MESSAGES(MESSAGE_DECLARE)
+#undef MESSAGE_DECLARE
+
+/* What every message begins with; the decoder ignores the rest. */
+struct msg_seq {
     uint32_t seq;
-    struct version version;
 };
-
-struct msg_detach {
-    uint32_t seq;
-    bool job_done;
-    bool last_failed; /* the last step did not come to storage: memory is kept all the same */
-};
-
-struct msg_error {
-    uint32_t seq;
-    struct error error;
-};
-
-/* One pair per struct; encode appends to a writer, decode fails with TCK_ERR_PROTO on anything malformed, another
- * format number included, and writes out on success only. msg_seq_decode alone ignores what follows. */
-#define MESSAGE_CODEC(name)                                                 \
-    void msg_##name##_encode(const struct msg_##name *m, struct writer *w); \
-    must_check tck_status_t msg_##name##_decode(const void *payload, size_t len, struct msg_##name *out)
-MESSAGE_CODEC(seq);
-MESSAGE_CODEC(hello);
-MESSAGE_CODEC(welcome);
-MESSAGE_CODEC(term);
-MESSAGE_CODEC(claim);
-MESSAGE_CODEC(world);
-MESSAGE_CODEC(segments);
-MESSAGE_CODEC(segment_get);
-MESSAGE_CODEC(begin);
-MESSAGE_CODEC(grant);
-MESSAGE_CODEC(step);
-MESSAGE_CODEC(roots);
-MESSAGE_CODEC(restore);
-MESSAGE_CODEC(restored);
-MESSAGE_CODEC(version);
-MESSAGE_CODEC(detach);
-MESSAGE_CODEC(error);
-#undef MESSAGE_CODEC
+void msg_seq_encode(const struct msg_seq *m, struct writer *w);
+must_check tck_status_t msg_seq_decode(const void *payload, size_t len, struct msg_seq *out);
 /* What stands at the same place in HELLO of every format. False: it is none of any. */
 must_check bool msg_hello_format(const void *payload, size_t len, uint32_t *seq_out, uint32_t *format_out);
 

@@ -17,4 +17,21 @@ void codec_check(const struct codec *codec, const void *value);
 /* What was written is these bytes, in hexadecimal digits. */
 void codec_bytes(const struct writer *w, const char *hex);
 
+/* <type>_codec, of a struct made of a table (base/schema.h). */
+#define CODEC_OF(type)                                                                                       \
+    static void any_##type##_encode(const void *value, struct writer *w)                                     \
+    {                                                                                                        \
+        type##_encode(value, w);                                                                             \
+    }                                                                                                        \
+    static tck_status_t any_##type##_decode(const void *bytes, size_t len, void *out)                        \
+    {                                                                                                        \
+        return type##_decode(bytes, len, out);                                                               \
+    }                                                                                                        \
+    static void any_##type##_free(void *value)                                                               \
+    {                                                                                                        \
+        type##_free(value);                                                                                  \
+    }                                                                                                        \
+    static const struct codec type##_codec = {sizeof(struct type), any_##type##_encode, any_##type##_decode, \
+                                              any_##type##_free};
+
 #endif

@@ -6,65 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A struct codec around each pair of functions. */
-#define CODEC(name, release_fn)                                                                                    \
-    static void any_##name##_encode(const void *value, struct writer *w)                                           \
-    {                                                                                                              \
-        msg_##name##_encode(value, w);                                                                             \
-    }                                                                                                              \
-    static tck_status_t any_##name##_decode(const void *bytes, size_t len, void *out)                              \
-    {                                                                                                              \
-        return msg_##name##_decode(bytes, len, out);                                                               \
-    }                                                                                                              \
-    static const struct codec name##_codec = {sizeof(struct msg_##name), any_##name##_encode, any_##name##_decode, \
-                                              release_fn}
-
-static void release_world(void *value)
-{
-    world_free(&((struct msg_world *)value)->world);
-}
-
-static void release_segments(void *value)
-{
-    free(((struct msg_segments *)value)->segments);
-}
-
-static void release_grant(void *value)
-{
-    free(((struct msg_grant *)value)->slots);
-}
-
-static void release_roots(void *value)
-{
-    free(((struct msg_roots *)value)->roots);
-}
-
-static void release_restored(void *value)
-{
-    free(((struct msg_restored *)value)->shards);
-}
-
-static void release_claim(void *value)
-{
-    free(((struct msg_claim *)value)->agents);
-}
-
-CODEC(hello, NULL);
-CODEC(claim, release_claim);
-CODEC(welcome, NULL);
-CODEC(term, NULL);
-CODEC(world, release_world);
-CODEC(segments, release_segments);
-CODEC(segment_get, NULL);
-CODEC(begin, NULL);
-CODEC(grant, release_grant);
-CODEC(step, NULL);
-CODEC(roots, release_roots);
-CODEC(restore, NULL);
-CODEC(restored, release_restored);
-CODEC(version, NULL);
-CODEC(detach, NULL);
-CODEC(error, NULL);
+#define CODEC(name, FIELDS, is_valid) CODEC_OF(msg_##name)
+MESSAGES(CODEC)
 
 /* Encodes m and decodes it into back, both of type struct msg_<name>. */
 #define PASS(name, m, back)                                                       \
@@ -105,7 +48,7 @@ static struct msg_hello some_hello(void)
 Test(message, hello_comes_back)
 {
     struct msg_hello m = some_hello(), back;
-    codec_check(&hello_codec, &m);
+    codec_check(&msg_hello_codec, &m);
     PASS(hello, &m, &back);
     cr_assert_eq(back.rank, 3);
     cr_assert_eq(back.world_size, 8);
@@ -161,7 +104,7 @@ static struct rank_hello some_rank_hello(void)
 Test(message, welcome_comes_back)
 {
     struct msg_welcome m = {.seq = 2, .format = MESSAGE_FORMAT, .hello = some_rank_hello()}, back;
-    codec_check(&welcome_codec, &m);
+    codec_check(&msg_welcome_codec, &m);
     PASS(welcome, &m, &back);
     cr_assert_str_eq(back.hello.node.address, "10.0.0.1:4000");
     cr_assert_eq(back.hello.term_seen, 5);
@@ -172,7 +115,7 @@ Test(message, claim_comes_back)
     struct claim_agent agents[] = {{"a", 1}, {"b", UINT64_MAX}};
     const struct msg_claim m = {.seq = 8, .count = 2, .at_least = 4, .after = 3, .agents = agents};
     struct msg_claim back;
-    codec_check(&claim_codec, &m);
+    codec_check(&msg_claim_codec, &m);
     PASS(claim, &m, &back);
     cr_assert_eq(back.count, 2);
     cr_assert_eq(back.at_least, 4);
@@ -191,11 +134,11 @@ Test(message, term_step_restore_detach_and_version_come_back)
     const struct msg_restore restore = {.seq = 5, .step = TCK_NEWEST, .may_lack = true, .failed = "no wire"};
     const struct msg_detach detach = {.seq = 6, .job_done = true, .last_failed = true};
     const struct msg_version version = {.seq = 7, .version = {2, 300}};
-    codec_check(&term_codec, &term);
-    codec_check(&step_codec, &step);
-    codec_check(&restore_codec, &restore);
-    codec_check(&detach_codec, &detach);
-    codec_check(&version_codec, &version);
+    codec_check(&msg_term_codec, &term);
+    codec_check(&msg_step_codec, &step);
+    codec_check(&msg_restore_codec, &restore);
+    codec_check(&msg_detach_codec, &detach);
+    codec_check(&msg_version_codec, &version);
     struct msg_restore back;
     PASS(restore, &restore, &back);
     cr_assert_eq(back.step, TCK_NEWEST);
@@ -209,8 +152,8 @@ Test(message, begin_and_segment_get_come_back)
     const struct msg_segment_get get = {.seq = 9, .shard = {1, 2}};
     struct msg_begin begin_back;
     struct msg_segment_get get_back;
-    codec_check(&begin_codec, &begin);
-    codec_check(&segment_get_codec, &get);
+    codec_check(&msg_begin_codec, &begin);
+    codec_check(&msg_segment_get_codec, &get);
     PASS(begin, &begin, &begin_back);
     PASS(segment_get, &get, &get_back);
     cr_assert(begin_back.to_storage && begin_back.step == 77);
@@ -226,7 +169,7 @@ Test(message, world_comes_back)
     struct error err = {0};
     cr_assert_eq(world_build(4, hellos, 2, &m.world, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(world_add_shards(&m.world, infos, counts, &err), TCK_OK, "%s", err.text);
-    codec_check(&world_codec, &m);
+    codec_check(&msg_world_codec, &m);
     PASS(world, &m, &back);
     cr_assert_eq(back.rank, 1);
     cr_assert(back.will_ask);
@@ -241,13 +184,13 @@ Test(message, segments_come_back)
 {
     struct msg_segment list[] = {{{1, 1}, 8192, 3, 4096, true}, {{1, 2}, 4096, 3, 2 << 20, false}};
     struct msg_segments m = {.seq = 11, .count = 2, .segments = list}, back;
-    codec_check(&segments_codec, &m);
+    codec_check(&msg_segments_codec, &m);
     PASS(segments, &m, &back);
     cr_assert_eq(back.segments[0].slot_stride, 8192);
     cr_assert(back.segments[0].stored_here && !back.segments[1].stored_here);
     free(back.segments);
     m.count = 0;
-    codec_check(&segments_codec, &m);
+    codec_check(&msg_segments_codec, &m);
 }
 
 Test(message, segments_out_of_order_or_out_of_bounds_are_refused)
@@ -267,7 +210,7 @@ Test(message, grant_comes_back)
 {
     uint32_t slots[] = {2, 0, 1};
     struct msg_grant m = {.seq = 12, .count = 3, .step = 40, .slots = slots}, back;
-    codec_check(&grant_codec, &m);
+    codec_check(&msg_grant_codec, &m);
     PASS(grant, &m, &back);
     cr_assert_eq(memcmp(back.slots, slots, sizeof(slots)), 0);
     free(back.slots);
@@ -277,7 +220,7 @@ Test(message, roots_come_back)
 {
     struct msg_root roots[] = {{{1, 2}, {3, 4}}, {{5, 6}, {7, 8}}};
     struct msg_roots m = {.seq = 3, .count = 2, .step = 40, .roots = roots}, back;
-    codec_check(&roots_codec, &m);
+    codec_check(&msg_roots_codec, &m);
     PASS(roots, &m, &back);
     cr_assert_eq(back.step, 40);
     cr_assert(hash128_is(back.roots[1].shard, (struct hash128){5, 6}));
@@ -290,7 +233,7 @@ Test(message, restored_comes_back)
     struct restored_shard shards[] = {
         {0, SOURCE_LOCAL, {1, 2}}, {2, SOURCE_STORAGE, {3, 4}}, {NONE32, SOURCE_TWIN, {0}}};
     struct msg_restored m = {.seq = 13, .count = 3, .version = {3, 90}, .newest_step = 95, .shards = shards}, back;
-    codec_check(&restored_codec, &m);
+    codec_check(&msg_restored_codec, &m);
     PASS(restored, &m, &back);
     cr_assert_eq(back.newest_step, 95);
     cr_assert_eq(back.shards[1].slot, 2);
@@ -317,7 +260,7 @@ Test(message, error_comes_back_with_its_text)
 {
     struct msg_error m = {.seq = 15}, back;
     (void)error_set(&m.error, TCK_ERR_NOSPC, "wanted %d, allowed %d", 2, 1);
-    codec_check(&error_codec, &m);
+    codec_check(&msg_error_codec, &m);
     PASS(error, &m, &back);
     cr_assert_eq(back.error.code, TCK_ERR_NOSPC);
     cr_assert_str_eq(back.error.text, "wanted 2, allowed 1");

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Structs that travel, or outlive their writer, made of tables. A table is a macro that lists the fields of a struct in
+ * the order of their bytes:
+ *
+ *     #define MSG_BEGIN(F)
+ *         F(u32, seq)
+ *         F(u64, step)
+ *         F(bool, to_storage)
+ *     SCHEMA_STRUCT(msg_begin, MSG_BEGIN)       struct msg_begin
+ *     SCHEMA_DECLARE(msg_begin)                 msg_begin_encode, msg_begin_decode, msg_begin_free
+ *     SCHEMA_CODEC(msg_begin, MSG_BEGIN, check) the same, defined; check(m): what must hold beside the fields' own
+ * rules
+ *
+ * A struct that lies in others has SCHEMA_PART in place of SCHEMA_CODEC. The kinds of fields:
+ *
+ *     F(u8, name), and u16, u32, u64, bool, version, hash128
+ *     F(str, name, cap)                char name[cap]: a u16 length, then the bytes without a NUL
+ *     F(bytes, name, n)                uint8_t name[n]
+ *     F(view, number, len, type, name) a length of the kind `number`, then as many bytes; const type *name points into
+ *                                      what was decoded
+ *     F(part, type, name)              struct type name, by write_type and read_type
+ *     F(owned, type, name)             struct type name, by type_encode, type_decode and type_free
+ *     F(list, type, name, count, max)  uint32_t count, then at most max parts: struct type *name, the receiver's
+ *     F(numbers, name, count, max)     the same of uint32_t
+ *
+ * Decoders are total: any bytes are TCK_ERR_PROTO unless an encoder makes them, and out is written on success only. An
+ * array is allocated only if its elements can be among the bytes that are left. */
+#ifndef TCK_BASE_SCHEMA_H
+#define TCK_BASE_SCHEMA_H
+
+#include "base/version.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what is made of a table --------------------------------------------------------------------------------- */
+
+#define SCHEMA_STRUCT(name, TABLE) \
+    struct name {                  \
+        TABLE(SCHEMA_MEMBER)       \
+    };
+
+/* The fewest bytes of one. */
+#define SCHEMA_LEAST_BYTES(TABLE) (0 TABLE(SCHEMA_BYTES))
+
+#define SCHEMA_DECLARE(name)                                                               \
+    void name##_encode(const struct name *m, struct writer *w);                            \
+    must_check tck_status_t name##_decode(const void *data, size_t len, struct name *out); \
+    /* What decode has allocated. */                                                       \
+    void name##_free(struct name *m);
+
+#define SCHEMA_CODEC(name, TABLE, is_valid)                                    \
+    void name##_encode(const struct name *m, struct writer *w)                 \
+    {                                                                          \
+        TABLE(SCHEMA_WRITE)                                                    \
+    }                                                                          \
+    void name##_free(struct name *m)                                           \
+    {                                                                          \
+        (void)m;                                                               \
+        TABLE(SCHEMA_FREE)                                                     \
+    }                                                                          \
+    tck_status_t name##_decode(const void *data, size_t len, struct name *out) \
+    {                                                                          \
+        struct reader reader = reader_of(data, len), *r = &reader;             \
+        struct name value = {0}, *m = &value;                                  \
+        tck_status_t status = TCK_ERR_PROTO;                                   \
+        TABLE(SCHEMA_READ)                                                     \
+        if (!reader_done(r) || !is_valid(m)) {                                 \
+            name##_free(m);                                                    \
+            return status;                                                     \
+        }                                                                      \
+        *out = value;                                                          \
+        return TCK_OK;                                                         \
+    }
+
+/* Of tables without arrays. */
+#define SCHEMA_PART(name, TABLE, is_valid)                           \
+    enum { name##_LEAST_BYTES = SCHEMA_LEAST_BYTES(TABLE) };         \
+    static void write_##name(struct writer *w, const struct name *m) \
+    {                                                                \
+        TABLE(SCHEMA_WRITE)                                          \
+    }                                                                \
+    static struct name read_##name(struct reader *r)                 \
+    {                                                                \
+        struct name value = {0}, *m = &value;                        \
+        TABLE(SCHEMA_READ)                                           \
+        r->failed = r->failed || !is_valid(m);                       \
+        return value;                                                \
+    }
+
+/* For a table that needs no check. */
+#define schema_any(m) true
+
+#define SCHEMA_MEMBER(kind, ...) SCHEMA_MEMBER_##kind(__VA_ARGS__)
+#define SCHEMA_BYTES(kind, ...)  SCHEMA_BYTES_##kind(__VA_ARGS__)
+#define SCHEMA_WRITE(kind, ...)  SCHEMA_WRITE_##kind(__VA_ARGS__)
+#define SCHEMA_READ(kind, ...)   SCHEMA_READ_##kind(__VA_ARGS__)
+#define SCHEMA_FREE(kind, ...)   SCHEMA_FREE_##kind(__VA_ARGS__)
+
+/* ---- the kinds of fields: numbers ---------------------------------------------------------------------------- */
+
+#define SCHEMA_MEMBER_u8(name) uint8_t name;
+#define SCHEMA_BYTES_u8(name)  +1
+#define SCHEMA_WRITE_u8(name)  write_u8(w, m->name);
+#define SCHEMA_READ_u8(name)   m->name = read_u8(r);
+#define SCHEMA_FREE_u8(name)
+
+#define SCHEMA_MEMBER_u16(name) uint16_t name;
+#define SCHEMA_BYTES_u16(name)  +2
+#define SCHEMA_WRITE_u16(name)  write_u16(w, m->name);
+#define SCHEMA_READ_u16(name)   m->name = read_u16(r);
+#define SCHEMA_FREE_u16(name)
+
+#define SCHEMA_MEMBER_u32(name) uint32_t name;
+#define SCHEMA_BYTES_u32(name)  +4
+#define SCHEMA_WRITE_u32(name)  write_u32(w, m->name);
+#define SCHEMA_READ_u32(name)   m->name = read_u32(r);
+#define SCHEMA_FREE_u32(name)
+
+#define SCHEMA_MEMBER_u64(name) uint64_t name;
+#define SCHEMA_BYTES_u64(name)  +8
+#define SCHEMA_WRITE_u64(name)  write_u64(w, m->name);
+#define SCHEMA_READ_u64(name)   m->name = read_u64(r);
+#define SCHEMA_FREE_u64(name)
+
+#define SCHEMA_MEMBER_bool(name) bool name;
+#define SCHEMA_BYTES_bool(name)  +1
+#define SCHEMA_WRITE_bool(name)  write_u8(w, m->name);
+#define SCHEMA_READ_bool(name)   m->name = read_bool(r);
+#define SCHEMA_FREE_bool(name)
+
+#define SCHEMA_MEMBER_version(name) struct version name;
+#define SCHEMA_BYTES_version(name)  +16
+#define SCHEMA_WRITE_version(name)  write_version(w, m->name);
+#define SCHEMA_READ_version(name)   m->name = read_version(r);
+#define SCHEMA_FREE_version(name)
+
+#define SCHEMA_MEMBER_hash128(name) struct hash128 name;
+#define SCHEMA_BYTES_hash128(name)  +16
+#define SCHEMA_WRITE_hash128(name)  write_hash128(w, m->name);
+#define SCHEMA_READ_hash128(name)   m->name = read_hash128(r);
+#define SCHEMA_FREE_hash128(name)
+
+/* ---- bytes --------------------------------------------------------------------------------------------------- */
+
+#define SCHEMA_MEMBER_str(name, cap) char name[cap];
+#define SCHEMA_BYTES_str(name, cap)  +2
+#define SCHEMA_WRITE_str(name, cap)  write_str(w, m->name);
+#define SCHEMA_READ_str(name, cap)   read_str(r, m->name, sizeof(m->name));
+#define SCHEMA_FREE_str(name, cap)
+
+#define SCHEMA_MEMBER_bytes(name, n) uint8_t name[n];
+#define SCHEMA_BYTES_bytes(name, n)  +(n)
+#define SCHEMA_WRITE_bytes(name, n)  write_bytes(w, m->name, sizeof(m->name));
+#define SCHEMA_READ_bytes(name, n)   read_into(r, m->name, sizeof(m->name));
+#define SCHEMA_FREE_bytes(name, n)
+
+#define SCHEMA_MEMBER_view(number, len, type, name) SCHEMA_MEMBER_##number(len) const type *name;
+#define SCHEMA_BYTES_view(number, len, type, name)  SCHEMA_BYTES_##number(len)
+#define SCHEMA_WRITE_view(number, len, type, name)  SCHEMA_WRITE_##number(len) write_bytes(w, m->name, m->len);
+#define SCHEMA_READ_view(number, len, type, name)   SCHEMA_READ_##number(len) m->name = read_bytes(r, m->len);
+#define SCHEMA_FREE_view(number, len, type, name)
+
+/* ---- structs ------------------------------------------------------------------------------------------------- */
+
+#define SCHEMA_MEMBER_part(type, name) struct type name;
+#define SCHEMA_BYTES_part(type, name)  +type##_LEAST_BYTES
+#define SCHEMA_WRITE_part(type, name)  write_##type(w, &m->name);
+#define SCHEMA_READ_part(type, name)   m->name = read_##type(r);
+#define SCHEMA_FREE_part(type, name)
+
+#define SCHEMA_MEMBER_owned(type, name) struct type name;
+#define SCHEMA_WRITE_owned(type, name)  type##_encode(&m->name, w);
+#define SCHEMA_READ_owned(type, name)                        \
+    if (!r->failed) {                                        \
+        tck_status_t why = type##_decode(r, &m->name, NULL); \
+        r->failed = why != TCK_OK;                           \
+        status = why != TCK_OK ? why : status;               \
+    }
+#define SCHEMA_FREE_owned(type, name) type##_free(&m->name);
+
+#define SCHEMA_MEMBER_list(type, name, count, max) \
+    uint32_t count;                                \
+    struct type *name;
+#define SCHEMA_WRITE_list(type, name, count, max) \
+    write_u32(w, m->count);                       \
+    for (uint32_t i = 0; i < m->count; i++) {     \
+        write_##type(w, &m->name[i]);             \
+    }
+#define SCHEMA_READ_list(type, name, count, max)                                                           \
+    m->count = read_u32(r);                                                                                \
+    m->name = m->count > (max) ? schema_no_array(r)                                                        \
+                               : schema_array(r, m->count, type##_LEAST_BYTES, sizeof(*m->name), &status); \
+    for (uint32_t i = 0; !r->failed && i < m->count; i++) {                                                \
+        m->name[i] = read_##type(r);                                                                       \
+    }
+#define SCHEMA_FREE_list(type, name, count, max) free(m->name);
+
+#define SCHEMA_MEMBER_numbers(name, count, max) \
+    uint32_t count;                             \
+    uint32_t *name;
+#define SCHEMA_WRITE_numbers(name, count, max) \
+    write_u32(w, m->count);                    \
+    for (uint32_t i = 0; i < m->count; i++) {  \
+        write_u32(w, m->name[i]);              \
+    }
+#define SCHEMA_READ_numbers(name, count, max)                                                            \
+    m->count = read_u32(r);                                                                              \
+    m->name = m->count > (max) ? schema_no_array(r)                                                      \
+                               : schema_array(r, m->count, sizeof(*m->name), sizeof(*m->name), &status); \
+    for (uint32_t i = 0; !r->failed && i < m->count; i++) {                                              \
+        m->name[i] = read_u32(r);                                                                        \
+    }
+#define SCHEMA_FREE_numbers(name, count, max) free(m->name);
+
+/* Zeroed memory for count elements of size bytes, each of at least least_bytes in what is left. NULL if there is not so
+ * much left or, then with *status, no memory; the reader has failed then. Never of size 0. */
+void *schema_array(struct reader *r, uint32_t count, size_t least_bytes, size_t size, tck_status_t *status);
+
+static inline void *schema_no_array(struct reader *r)
+{
+    r->failed = true;
+    return NULL;
+}
+
+#endif
