@@ -34,6 +34,7 @@ all_is_well() {
 # A job that trains on.
 train_through() {
     local before
+    wait_for 60 publishes 1 || die "no two versions are published, of which prune could delete one"
     moment
     storage_goes
     everybody_is_told
