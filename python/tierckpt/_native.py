@@ -225,8 +225,8 @@ def _bytes(text):
 
 
 def log_lines(logger: logging.Logger):
-    """Writes what the library has had to say since. It has threads of its own, which must not wait for the interpreter's
-    lock: hence it keeps its lines until they are asked for."""
+    """Writes the lines that the library has collected for the log. Its own threads must not wait for the interpreter's
+    lock, so it keeps its lines until they are asked for."""
     if _library is None:
         return
     level, text = c_int(), ctypes.create_string_buffer(_LOG_BYTES)
@@ -254,7 +254,7 @@ class Client:
         self._oob = oob
         self._forked_from = None
         self.watch = None
-        """If snapshots need a word: has begun(), settle() and stop(); see watch.py."""
+        """Set if each snapshot has to be confirmed: an object with begun(), settle() and stop(); see watch.py."""
         self.rank = rank
         self.world_size = world_size
         self._handle = c_void_p()
@@ -394,8 +394,8 @@ class Client:
         self._library.tck_confirm(self._live(), step, _bytes(why_not))
 
     def await_copied(self, timeout_ms: int) -> int | None:
-        """The step of the snapshot that is copied and needs a word; None: there is none. Another thread than that of
-        the other calls may call it: it sets no error text."""
+        """The step of the snapshot that is copied and has to be confirmed, None if there is none. It may be called by
+        another thread than the other functions, because it sets no error text."""
         step = c_uint64()
         status = self._library.tck_await_copied(self._live(), timeout_ms, byref(step))
         if status == errors.TimedOut.status:

@@ -39,7 +39,7 @@ class BlobTable:
     """Blobs in the order in which they are put back."""
 
     def __init__(self, rank: int, blobs: list[Blob], capacity: dict[str, int] | None = None):
-        """`capacity` by name, in the place of those for what the blobs have now."""
+        """`capacity`: by name, instead of those that suit what the blobs hold now."""
         self._rank = rank
         self._blobs = blobs
         self._capacity = capacity or {blob.name: _wanted(blob) for blob in blobs}
@@ -48,8 +48,8 @@ class BlobTable:
         return rank_key(self._rank, f"tierckpt.{blob.name}")
 
     def like(self, saved: dict[str, int]) -> "BlobTable | None":
-        """With the capacities of a version, by key. None if the version's are of another structure: it would be of
-        another layout all the same."""
+        """With the capacities of a version, by key. None if the version's blobs have another structure, because its
+        layout would differ all the same."""
         found = {blob.name: saved.get(self._key(blob)) for blob in self._blobs}
         if None in found.values() or any(found[blob.name] != self._capacity[blob.name] for blob in self._blobs
                                          if blob.structural):
@@ -60,7 +60,7 @@ class BlobTable:
         return self._capacity == other._capacity
 
     def with_room(self) -> "BlobTable":
-        """With more for those blobs whose values, or whose users, want more by now."""
+        """With more room for those blobs whose values have grown, or for which the user asks for more."""
         return BlobTable(self._rank, self._blobs,
                          {blob.name: self._enough(blob) for blob in self._blobs})
 
@@ -89,7 +89,7 @@ class BlobTable:
         return [blob.name for blob in self._blobs if blob.reshard == "leave"]
 
     def check(self, client: _native.Client):
-        """Of what a restore has brought, before it is put back: raises if some of it does not fit."""
+        """Looks at what a restore has brought, before it is put back. Raises if some of it does not fit."""
         for blob in self._blobs:
             data = client.get_blob(self._key(blob))
             if data:
@@ -104,7 +104,7 @@ class BlobTable:
         blob.fits(value)
 
     def misfits(self, client: _native.Client) -> dict[str, str]:
-        """The same, for a load of what fits: why each of those does not."""
+        """The same for a load of what fits: says of each blob that does not fit why."""
         found = {}
         for blob in self._blobs:
             try:
@@ -116,7 +116,7 @@ class BlobTable:
         return found
 
     def put_back(self, client: _native.Client, left_out=(), change=lambda name, value: value) -> list[str]:
-        """Returns the names of what was put back. `change` makes a value what is applied."""
+        """Returns the names of what was put back. `change` turns a saved value into the one that is applied."""
         names = []
         for blob in self._blobs:
             data = b"" if blob.name in left_out else client.get_blob(self._key(blob))

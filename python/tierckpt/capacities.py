@@ -21,8 +21,8 @@ _NOTHING: Found = ((0, 0), {})
 
 
 def of_saved(world: World, config, overrides, step: int) -> dict[str, int]:
-    """Of the newest version that can be seen, or of a step, by key, of all ranks. Collective. Empty if there is none:
-    each node knows what its memory has, and the first rank reads what is published."""
+    """The capacities of the newest version that can be seen, or of that of a step, by key, for all ranks. Collective.
+    Empty if there is none: each node knows what its memory has, and the first rank reads what is published."""
     found = [_looked_up("this node's memory", _in_memory, config, overrides, step)]
     if world.rank == 0:
         found.append(_looked_up("storage", _on_storage, config, overrides, step))
@@ -33,7 +33,7 @@ def of_saved(world: World, config, overrides, step: int) -> dict[str, int]:
 
 
 def _looked_up(where: str, look, config, overrides, step: int) -> Found:
-    """An error does not replace the one that this is asked for: that one says why nothing was loaded."""
+    """An error here does not replace the one that led to this question, which says why nothing was loaded."""
     try:
         return look(config, overrides, step)
     except (errors.Error, OSError) as error:

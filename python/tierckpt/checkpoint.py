@@ -81,8 +81,8 @@ def _open(contents, fences, world, config, overrides, registration=None) -> "Che
 
 
 def _blobs_of(contents: Contents, world: World) -> BlobTable:
-    """Checks records and blobs on all ranks before any of them attaches: those that could would wait for the others.
-    Collective."""
+    """Checks records and blobs on all ranks before any of them attaches, because those that can would wait for the
+    others. Collective."""
     def make():
         RecordTable(contents.records)
         return BlobTable(world.rank, contents.blobs)
@@ -116,7 +116,7 @@ class Checkpoint:
         self.loaded: Loaded | None = None
         """Of the last load: the names of what was loaded, and of what was not."""
         self._misfits: dict[str, str] | None = None  # of a load of what fits
-        self._lost_by: Exception | None = None  # what left nothing registered
+        self._lost_by: Exception | None = None  # the error after which nothing was registered
         self._saving: Saving | None = None
         self._enter(client, contents, blobs, list(fences))
 
@@ -156,12 +156,13 @@ class Checkpoint:
     # ---- another layout
 
     def refresh(self, *, model=None, optimizer=None, scheduler=None, extra_state=None) -> None:
-        """Registers once more what is trained, after it has got another layout: a parameter group, adapters or buffers
+        """Registers what is trained once more, after its layout has changed: a parameter group, adapters or buffers
         were added, parameters unfrozen, shapes changed, optimizers exchanged, extra_state has outgrown its room.
         Collective, between two steps. What is given here takes the place of what init was given; the rest is looked up
-        where it was. Saves go on in the new layout; what was saved before stays restorable, in the layout that it
-        has: what only memory had of that is published first. Raises on every rank, with nothing changed, if one of them has something that cannot be saved. If the agents
-        cannot be attached again, nothing is registered any more, and all saves are skipped."""
+        where it was. Saves go on in the new layout; what was saved before stays restorable, in the layout that it has:
+        what only memory had of that is published first. Raises on every rank, with nothing changed, if one of them has
+        something that cannot be saved. If the agents cannot be attached again, nothing is registered any more, and all
+        saves are skipped."""
         if self._registration is None:
             raise errors.Unsupported("this checkpoint was made by the adapter of a framework: close it and attach again")
         self._live()
@@ -201,7 +202,8 @@ class Checkpoint:
             raise errors.InvalidArgument("the checkpoint is closed")
 
     def _register_pending(self):
-        """Optimizers whose state could not be told before their first step. Collective: a save that all make, or a load."""
+        """Registers optimizers whose state could not be known before their first step. Collective: part of a save that
+        all ranks make, or of a load."""
         if self._registration is not None and self._registration.pending and self._registration.ripe():
             self.refresh()
 
@@ -268,7 +270,7 @@ class Checkpoint:
         self._records.tell_streams(self._client)
 
     def _explained(self, error: errors.LayoutError) -> errors.LayoutError:
-        """The optimizers that are pending have no place yet for what was saved of them."""
+        """Explains the error if optimizers are pending, which have no place yet for what was saved of them."""
         if self._registration is None or not self._registration.pending:
             return error
         return errors.LayoutError("the state of an optimizer cannot be loaded before it has any, and how it makes it "
@@ -305,7 +307,7 @@ class Checkpoint:
         return self.loaded.step
 
     def _restore(self, wanted: int) -> tuple[_native.Restored, bool]:
-        """And whether it took other capacities than those that were registered. Collective."""
+        """Also returns whether this took other capacities than those that were registered. Collective."""
         try:
             return self._restore_here(wanted), False
         except (errors.LayoutError, errors.NoSpace) as error:
@@ -323,7 +325,7 @@ class Checkpoint:
             raise
 
     def _restore_here(self, wanted: int) -> _native.Restored:
-        """On all ranks, or an error that has the same class on all of them. Collective."""
+        """Restores on all ranks, or raises an error of the same class on all of them. Collective."""
         restored, fault = None, None
         try:
             restored = self._client.restore(wanted)
@@ -340,15 +342,15 @@ class Checkpoint:
         raise fault if fault is not None and fault.status == status else errors.from_status(status, text)
 
     def _blobs_like_saved(self, wanted: int) -> BlobTable | None:
-        """With the capacities of what is to be loaded; None on all ranks if they are not what keeps it from that, or
-        on one of them cannot be."""
+        """The blobs with the capacities of what is to be loaded. None on all ranks if the capacities are not the
+        obstacle, or if one rank cannot take them."""
         world, place = self._place.world, self._place
         blobs = self._blobs.like(capacities.of_saved(world, place.config, place.overrides, wanted))
         verdicts = world.gather(None if blobs is None else blobs.is_like(self._blobs))
         return None if None in verdicts or all(verdicts) else blobs
 
     def _make_room(self):
-        """What was loaded with its own capacities may be followed by more: the program has come to save more."""
+        """Gives blobs more room than the loaded version had, if the program has more to save by now."""
         blobs = self._blobs.with_room()
         if not all(self._place.world.gather(blobs.is_like(self._blobs))):
             self._change_blobs(blobs)
@@ -368,7 +370,7 @@ class Checkpoint:
     def save_checkpoint_if_needed(self, step: int) -> SaveResult:
         """Once per step, after the optimizer step and the scheduler's. True if a save was started. The parameters are
         copied while training goes on, until the next optimizer step, which waits for what is left. A save that cannot
-        be made is skipped, and what this returns says why: it ends no training."""
+        be made is skipped, and the result says why. It never ends the training."""
         if self._lost_by is None and (self._registration is None or not self._registration.pending
                                       or not self._client.save_due(whole_step(step))):
             return self._saving.if_needed(step)
@@ -388,7 +390,7 @@ class Checkpoint:
         """The end of a training: when it returns, this step is in storage, for the memory goes with the job. Saves it,
         unless it was the last one saved, and has it brought to storage. Collective. Raises TimedOut after
         `timeout` seconds, Canceled if the save was refused or given up, by any rank; what was committed before is
-        still there then. Raises Denied if another start has taken the job over: it names that one."""
+        still there then. Raises Denied if another start has taken the job over: the error names it."""
         if self._lost_by is not None and not self._client.is_open:
             raise self._lost_by
         self._register_pending()
@@ -428,7 +430,8 @@ class Checkpoint:
             return None
 
     def health(self) -> _native.Health:
-        """Whether the agent is there, storage takes what it is given, and everything has its copies. Asks nobody."""
+        """Whether the agent is there, storage takes what it is given, and everything has its copies. It sends no
+        question to anybody."""
         self._notices.look()
         return self._client.health()
 

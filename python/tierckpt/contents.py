@@ -25,9 +25,9 @@ class Contents:
 
 
 Fence = Callable[[Callable[[], None]], Callable[[], None]]
-"""Puts a function (Checkpoint.fence) where it is called right before the records change; returns what undoes that."""
+"""Has a function (Checkpoint.fence) called right before the records change; returns a function that undoes this."""
 
 
 def before_optimizer_step(optimizer: torch.optim.Optimizer) -> Fence:
-    """The fence of whatever is changed by a torch optimizer alone."""
+    """The fence for records that only a torch optimizer changes."""
     return lambda fence: optimizer.register_step_pre_hook(lambda *_: fence()).remove

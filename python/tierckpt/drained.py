@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for storage without standing still for a storage that does not work."""
+"""Waits for storage, but not for storage that does not work."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _SLICE_S = 0.5
 
 
 def trouble_of(checkpoint) -> str | None:
-    """Why nothing comes to storage at the moment; None: nothing is known against it."""
+    """Why nothing reaches storage at the moment, None if no trouble is known."""
     health = checkpoint.health()
     if not health.storage_ok:
         return health.storage_text
@@ -20,8 +20,8 @@ def trouble_of(checkpoint) -> str | None:
 
 
 def wait_while_healthy(checkpoint, done: Callable[[float], bool], timeout: float) -> None:
-    """Calls done(seconds), which waits so long at most, until it is true. Raises TimedOut, or IoError as soon as there is
-    trouble with storage: a training goes on without it."""
+    """Calls done(seconds), which waits at most that long, until it returns true. Raises TimedOut, or IoError as soon as
+    there is trouble with storage: a training goes on without it."""
     deadline = time.monotonic() + timeout
     while not done(min(_SLICE_S, max(0.0, deadline - time.monotonic()))):
         trouble = trouble_of(checkpoint)

@@ -102,5 +102,5 @@ def from_status(status: int, text: str) -> Error:
 
 
 def as_status(error: Exception) -> tuple[int, str]:
-    """For another rank, which makes an exception of it by from_status."""
+    """In a form that can be sent to another rank, where from_status makes an exception of it."""
     return getattr(error, "status", None) or IoError.status, f"{type(error).__name__}: {error}"

@@ -22,8 +22,8 @@ class Extra:
     def __init__(self, source):
         methods = (getattr(source, "state_dict", None), getattr(source, "load_state_dict", None))
         if not isinstance(source, dict) and not all(map(callable, methods)):
-            raise errors.InvalidArgument("extra_state must be a dict, or have state_dict() and load_state_dict(); it "
-                                         f"is a {type(source).__name__}")
+            raise errors.InvalidArgument("extra_state must be a dict, or have state_dict() and load_state_dict(), and this "
+                                         f"is of type {type(source).__name__}")
         self._source = source
         tensors = {}
         split(self._state(), "extra", tensors)
@@ -90,7 +90,8 @@ def _restored(target, value):
 
 
 def _restored_dict(target, value: dict) -> dict:
-    """The program may hold what is inside of what it gave to init, so that is changed and not exchanged."""
+    """The program may hold references to what is inside of the dict that it gave to init, so that is changed in
+    place."""
     known = isinstance(target, dict)
     items = {key: _restored(target.get(key) if known else None, item) for key, item in value.items()}
     if not known:

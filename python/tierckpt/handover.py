@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of versions that only memory has, when ranks of another layout come or a reader: they are published
-first."""
+"""Versions that only memory has are published before ranks of another layout attach, and before somebody reads them."""
 
 import logging
 import time
@@ -60,16 +59,16 @@ def newest_published(config, overrides, step: int | None) -> Published:
 
 
 def publish_for(world: World, contents: Contents, config, overrides):
-    """What ranks of another layout have committed only in memory, before this world attaches: after that nobody but
-    such ranks could. Collective."""
+    """Publishes what ranks of another layout have committed only in memory, before this world attaches. After that only
+    ranks of that layout could do so. Collective."""
     found, held = _NOTHING, None
     try:
         found, status = _of_other_ranks(config, overrides, world.size)
         held = tables.held_by(status, world.size)
     except errors.ConfigError:
-        pass  # attach, which comes next, fails of it on all ranks
+        pass  # attach, which comes next, raises it on all ranks
     except Exception as error:
-        log.warning("what the agents' memory has of another layout cannot be told: %s", error)
+        log.warning("it cannot be found out what the agents' memory has of another layout: %s", error)
     everywhere = world.gather((found, held))
     newest = max(found for found, _ in everywhere)
     if newest == _NOTHING:
@@ -95,7 +94,8 @@ def _publish(version: tuple[int, int], config, overrides):
 
 def _of_another_table(world: World, contents: Contents, held: list[tables.Held | None], config, overrides
                       ) -> tuple[int, int]:
-    """Of as many ranks, which have other tensors or in other pieces. One rank of each node asks its agent."""
+    """The same for a world of as many ranks that has other tensors, or has them in other pieces. One rank of each node
+    asks its agent."""
     nodes = [one and one.node for one in held]
     if not any(nodes):
         return _NOTHING
@@ -105,7 +105,7 @@ def _of_another_table(world: World, contents: Contents, held: list[tables.Held |
         if mine is not None and nodes.index(mine.node) == world.rank:
             mine = tables.looked_up(mine, config, overrides)
     except Exception as error:
-        log.warning("whether the agents' memory has another layout cannot be told: %s", error)
+        log.warning("it cannot be found out whether the agents' memory has another layout: %s", error)
     answers = world.gather((own, mine))
     if any(own is None for own, _ in answers):
         return _NOTHING

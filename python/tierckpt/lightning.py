@@ -29,7 +29,7 @@ from .seams import Seam, usable
 from .settings import save_dir_at, values_of
 from .walk_optimizer import OptimizerState
 
-# The same code comes as two packages. That which the program has imported is the one whose classes it uses.
+# The same code comes as two packages. The program uses the classes of the one that it has imported.
 _OLD_NAME = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
 _PYTORCH, _FABRIC = ("pytorch_lightning", "lightning_fabric") if _OLD_NAME else ("lightning.pytorch", "lightning.fabric")
 Callback = importlib.import_module(f"{_PYTORCH}.callbacks").Callback
@@ -93,7 +93,7 @@ class TierCheckpoint(Callback):
     def setup(self, trainer, pl_module, stage):
         if stage != "fit" or trainer.fast_dev_run or not usable("tierckpt.lightning", "lightning", SEAMS):
             return
-        # Last, so that what the other callbacks do for a step belongs to it.
+        # The last one, so that what is saved of a step includes what the other callbacks do for it.
         trainer.callbacks = [one for one in trainer.callbacks if one is not self] + [self]
         self._fit = _Fit(trainer, self._settings(trainer), self._state_bytes)
 
@@ -227,7 +227,7 @@ class _Fit:
         log.info("resuming after step %d (%s)", step, self.checkpoint.restored or "of another number of ranks")
 
     def _forget_restart(self):
-        """From here on the loops do what they do without a restart."""
+        """From here on the loops behave as if there had been no restart."""
         self._loop._restarting = False  # its setter would ask whether the training is by steps
         self._epoch.restarting = False
         self._epoch.reset_restart_stage()
@@ -242,7 +242,7 @@ class _Fit:
         original()
 
     def train_start(self):
-        """What was saved when training had ended goes on with a new epoch."""
+        """A version that was saved after the end of a training goes on with a new epoch."""
         if self._found is not None and self._found["ended"]:
             self._put_back_generators(self._found_generators)
 
@@ -263,13 +263,14 @@ class _Fit:
             self._pending = None
 
     def _go_on(self, found: dict, original, data_fetcher):
-        """Where the batches of this epoch stopped that were trained, unless the loaders have put themselves there."""
+        """Goes on after the last batch of this epoch that was trained, unless the loaders have gone there by
+        themselves."""
         fetched = data_fetcher.fetched
         original(data_fetcher)
         resumable = [hasattr(one, "load_state_dict") for one in self._loop._combined_loader.flattened]
         if not all(resumable):
             if any(resumable):
-                log.warning("some data loaders have a state and others have not: their batches may not go together")
+                log.warning("some data loaders have a state and others have not: their batches may not match")
             data_fetcher.fetched = fetched
             if found["data"]["iter"] is not None:
                 self._data["iter"] = found["data"]["iter"]
@@ -330,14 +331,14 @@ class _Fit:
 
 
 def _replace(target, name: str, ours):
-    """Our function in the place of a method of this one object; returns what undoes that."""
+    """Puts our function in the place of a method of this one object; returns a function that undoes this."""
     setattr(target, name, partial(ours, getattr(target, name)))
     return lambda: delattr(target, name)
 
 
 def _before_step_without_closure(optimizer):
-    """The fence of steps that Lightning does not make. Its own have a closure, with the forward and the backward pass in
-    it, which may go on while we copy, and at whose end we are called."""
+    """The fence for steps that Lightning does not make. Its own steps have a closure with the forward and the backward
+    pass in it. That may run while we copy, and we are called at its end."""
     def wait(fence, args, kwargs):
         closure = args[0] if args else kwargs.get("closure")
         if getattr(getattr(closure, "func", None), "__name__", None) != "_wrap_closure":
@@ -347,7 +348,7 @@ def _before_step_without_closure(optimizer):
 
 
 class _Optimizers:
-    """What else than tensors several optimizers have."""
+    """What several optimizers have beside tensors."""
 
     def __init__(self, states: list[OptimizerState]):
         self._states = states
@@ -380,8 +381,8 @@ def _put_back(value: dict):
 
 
 class TierCheckpointIO(TorchCheckpointIO):
-    """Writes Lightning's own files, those of trainer.save_checkpoint and ModelCheckpoint: each whole, durable, and under
-    its name only then. While a fit with TierCheckpoint runs, a thread writes them."""
+    """Writes Lightning's own files, those of trainer.save_checkpoint and ModelCheckpoint: each file gets its name only
+    when it is whole and durable. While a fit with TierCheckpoint runs, a thread writes them."""
 
     def __init__(self):
         super().__init__()

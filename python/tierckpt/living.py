@@ -27,13 +27,13 @@ class Tensors:
         self._module = module
         self._prefix = prefix
         self._seen = None
-        self._alive = None  # what `_seen` has the identities of: none that comes later can have one of them
+        self._alive = None  # keeps what `_seen` has the ids of, so that nothing newer can have one of them
         self._parameters: dict[str, torch.nn.Parameter] = {}
         self._buffers: dict[str, torch.Tensor] = {}
         self._owners: list[tuple] = []
         self._stateful: dict[str, torch.nn.Module] = {}
         self.changes = 0
-        """Grows whenever names or tensors are others than before."""
+        """Grows whenever names or tensors have changed."""
         self.look()
 
     def look(self):
@@ -114,7 +114,7 @@ def _modules_of(module: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _names_in(modules: list[torch.nn.Module]) -> list[str]:
-    """The same objects may have exchanged their names, or a buffer may be saved that was not."""
+    """The same objects may have exchanged their names, or a buffer that was not saved before may be saved now."""
     names = []
     for module in modules:
         names.extend(module._modules)
@@ -125,8 +125,8 @@ def _names_in(modules: list[torch.nn.Module]) -> list[str]:
 
 
 def _sharded_parameters(modules: list[torch.nn.Module]) -> dict[tuple[int, str], torch.nn.Parameter]:
-    """What fully_shard keeps of its parameters while the modules have gathered ones, which are not what is saved:
-    between a forward and a backward pass. At other times the modules have what is saved, however it came there."""
+    """The sharded parameters that fully_shard keeps while its modules have gathered ones, which are not to be saved:
+    between a forward and a backward pass. At other times the modules have what is to be saved, however it got there."""
     found = {}
     for module in modules:
         if not isinstance(module, FSDPModule):

@@ -39,11 +39,11 @@ class Loaded:
     """Term and step."""
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """What is here and was not saved: it is as it was."""
+    """What is here but was not saved: it is unchanged."""
     unexpected: list[str] = field(default_factory=list)
     """What was saved and has no place here. An optimizer, scheduler or extra_state that was not given is one entry."""
     mismatched: list[str] = field(default_factory=list)
-    """What was saved and does not fit, as its shape or dtype differ: it is as it was. `why` says more."""
+    """What was saved but does not fit, because shape or dtype differ: it is unchanged. `why` says more."""
     why: dict[str, str] = field(default_factory=dict)
 
     def refuse(self, name: str, why: str):
@@ -101,13 +101,13 @@ def load(model, optimizer=None, scheduler=None, extra_state=None, *, config=None
 
 
 def _copies(given: Given):
-    """Who has the same plain tensors does not matter to a load."""
+    """For a load it does not matter which ranks have the same plain tensors."""
     wrapped = [unwrap(model).ddp_group is not None for model in given.models.values()]
     return None if all(wrapped) else groups.PRIVATE
 
 
 def _states_made_from_here(given: Given) -> Callable[[], None]:
-    """Returns what takes away the states that registering makes in optimizers which have not stepped."""
+    """Returns a function that removes the states which registering makes in optimizers that have not stepped."""
     optimizers = [bare(optimizer) for optimizer in given.optimizers.values()]
     optimizers += [optimizer.optim for optimizer in optimizers if hasattr(optimizer, "optim")]
     had = [{param for param, state in optimizer.state.items() if state} for optimizer in optimizers]
@@ -145,7 +145,8 @@ def _the_same(config, overrides, version: tuple[int, int]) -> Published:
 
 
 def settled(world: World, make, otherwise: str = "nothing is loaded"):
-    """What `make` returns, if it raises on no rank. `otherwise` says to the others what becomes of it. Collective."""
+    """What `make` returns, if it raises on no rank. `otherwise` tells the other ranks what follows if it does.
+    Collective."""
     made, fault = None, None
     try:
         made = make()
@@ -196,7 +197,7 @@ class _Plan:
         for name, state in self._parts.states.items():
             self._plan_optimizer(blobs.pop(joined("optimizer", name)), state)
         for name in registration.pending:
-            self.outcome.refuse(joined("optimizer", name), "what state it makes can be told only after its first step")
+            self.outcome.refuse(joined("optimizer", name), "what state it makes is known only after its first step")
         for blob in blobs.values():
             self._plan_value(blob, self._parts.own.get(blob.name))
 
@@ -209,7 +210,7 @@ class _Plan:
         return next((other for other in (own + name, name, rank_key(0, name)) if other in self._published), None)
 
     def _fits(self, record: Record) -> bool:
-        """Else it is in one of the lists."""
+        """Whether a record can be loaded. If not, it is put into one of the lists."""
         tensor, source = record.current(), self._source(record.key)
         check_tensor(record.key, tensor)
         if source is None:
@@ -276,7 +277,7 @@ class _Plan:
             return
         fitting = [record for record in own or [] if self._fits(record)]
         if len(fitting) != len(own or []) or not _is_whole(value, fitting):
-            self.outcome.refuse(blob.name, "its tensors are others here")
+            self.outcome.refuse(blob.name, "its tensors are different here")
             return
         try:
             blob.fits(value)
@@ -293,7 +294,8 @@ class _Plan:
     # ---- what was saved and has no place
 
     def wanted(self) -> set[str]:
-        """The plain names of what is there on this rank. Another one may have a part of what this one has nothing of."""
+        """The plain names of what this rank reads. Another rank may have a part of something that this one has no part
+        of."""
         return {_OWN.sub("", source) for source in self._sources.values()}
 
     def note_unexpected(self, wanted: set[str]):
@@ -309,13 +311,14 @@ class _Plan:
         self._no_harm |= {*dropped, *(key for key in self.outcome.unexpected if not self._is_of_a_model(key))}
 
     def _is_of_a_model(self, key: str) -> bool:
-        """Whether it has the name of one that was given: others were dropped, as copies with averaged weights are."""
+        """Whether the key belongs to a model that was given. Others were dropped, as copies with averaged weights
+        are."""
         return any(name == "" or key.removeprefix("optimizer.").startswith(f"{name}.") for name in self._given.models)
 
     # ---- what becomes of it
 
     def complaint(self) -> str | None:
-        """What is against a strict load."""
+        """Why a strict load is refused, None if it is not."""
         outcome = self.outcome
         lists = (("{} does not fit", [f"{name}: {outcome.why[name]}" for name in outcome.mismatched]),
                  ("not saved: {}", [name for name in outcome.missing if name not in self._no_harm]),
@@ -324,7 +327,7 @@ class _Plan:
         return "; ".join(text.format(_some(names)) for text, names in lists if names) or None
 
     def read(self):
-        """Into memory of the CPU, so that what cannot be read leaves everything as it was."""
+        """Reads into memory of the CPU, so that nothing has changed if something cannot be read."""
         for record in self._fitting:
             tensor = record.current()
             staged = torch.empty(saved_shape(tensor), dtype=saved_dtype(tensor))

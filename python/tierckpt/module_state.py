@@ -11,8 +11,8 @@ from .living import Tensors
 
 
 def blobs_of(modules: Iterable[tuple[str, torch.nn.Module]], capacity: int | None = None) -> list[Blob]:
-    """For models that a framework has made, each with the prefix that stands before its names. None if their modules
-    have tensors alone."""
+    """For models that a framework has made, each with the prefix that stands before its names. Empty if their modules
+    have nothing but tensors."""
     parts = [(prefix, Tensors(module, prefix)) for prefix, module in modules]
     if not any(tensors.stateful_modules() for _, tensors in parts):
         return []
@@ -57,5 +57,5 @@ class ModuleState:
 
     def _apply(self, saved: dict):
         for name, module in self._modules().items():
-            if type(module).set_extra_state is not torch.nn.Module.set_extra_state:  # else load_state_dict() asks neither
+            if type(module).set_extra_state is not torch.nn.Module.set_extra_state:  # as load_state_dict() does
                 module.set_extra_state(saved[name])

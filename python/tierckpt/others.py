@@ -15,8 +15,8 @@ log = logging.getLogger("tierckpt")
 
 
 class Others:
-    """They wait for the copy as those that are known do. `ours` are the optimizers that init was given, and `states`
-    what is known of their states; `models` has parameters()."""
+    """Has them wait for the copy as those that are known do. `ours` are the optimizers that init was given, and
+    `states` what is known of their states; `models` has parameters()."""
 
     def __init__(self, ours: list[torch.optim.Optimizer], states: dict[str, OptimizerState], models, extra_state):
         self._ours = [*ours, *(one for state in states.values() for one in state.optimizers)]
@@ -36,14 +36,14 @@ class Others:
         return register_optimizer_step_pre_hook(before_any_step).remove
 
     def _concern(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether it is an optimizer of others which steps parameters of ours."""
+        """Whether init was not given this optimizer, and it steps parameters of our models."""
         count = sum(len(group["params"]) for group in optimizer.param_groups)
         known = self._verdicts.get(optimizer)
         if known is not None and known[0] == count:
             return known[1]
         try:
             verdict = self._judge(optimizer)
-        except errors.LayoutError as error:  # the next save is skipped for it: no reason to end this step
+        except errors.LayoutError as error:  # the next save is skipped because of it: no reason to end this step
             log.debug("what %s steps is not known: %s", type(optimizer).__name__, error)
             return True
         self._verdicts[optimizer] = count, verdict

@@ -13,7 +13,7 @@ from .statetree import tensors_in
 
 
 def bare(optimizer):
-    """The optimizer inside wrappers that add nothing to its state, as Accelerate's."""
+    """The optimizer inside of wrappers that add nothing to its state, such as Accelerate's."""
     while True:
         inner = getattr(optimizer, "optimizer", None)
         if not isinstance(inner, torch.optim.Optimizer) or inner.state is not optimizer.state \
@@ -46,7 +46,7 @@ def _after_a_step(optimizer, group, param, device) -> dict[str, torch.Tensor] | 
     try:
         with torch.random.fork_rng(devices=[]):
             step(twin)
-    except Exception:  # whatever it says: this is not how to find out
+    except Exception:  # whatever it says: it cannot be found out in this way
         return None
     return tensors_in(twin.state.get(template, {}))
 
@@ -68,7 +68,8 @@ def _twin(optimizer, group, template):
 
 
 def _is_own(value) -> bool:
-    """A value that a copy does not share: no other optimizer, module or tensor is in it. Hooks are left out anyway."""
+    """Whether a copy of this value shares nothing with it: no other optimizer, module or tensor is inside. Hooks are
+    left out anyway."""
     if isinstance(value, (OrderedDict, type(None), bool, int, float, complex, str, bytes, type, torch.dtype,
                           torch.device)):
         return True

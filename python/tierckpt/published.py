@@ -28,7 +28,8 @@ def open_published(source=None, *, step: int | None = None, overrides: dict | No
     source     a version's directory; or the configuration, as for init: path of a JSON file, or a dict
     overrides  dict of keys that win over those of the configuration
 
-    Raises NotFound if there is none, TimedOut if storage hangs (storage_timeout_ms). A newer version that is damaged is passed over with a warning, as agents do."""
+    Raises NotFound if there is none, TimedOut if storage hangs (storage_timeout_ms). A newer version that is damaged is
+    passed over with a warning, as agents do."""
     published = Published(_native.Published(**_where(source, step, overrides)))
     if published.info.passed_over:
         warnings.warn(f"passed over: {published.info.passed_over}", stacklevel=2)
@@ -36,12 +37,13 @@ def open_published(source=None, *, step: int | None = None, overrides: dict | No
 
 
 def is_directory(source) -> bool:
-    """Is it a path, and that of a directory: a version's, not a configuration? TimedOut if storage hangs."""
+    """Whether it is the path of a directory: then it is a version's, and no configuration. TimedOut if storage
+    hangs."""
     return isinstance(source, (str, os.PathLike)) and _within_limit(os.path.isdir, os.fspath(source))
 
 
 def _within_limit(look: Callable[[str], bool], path: str) -> bool:
-    """What look says of the path. Storage that hangs keeps the thread, and not the caller."""
+    """What `look` returns for the path. Storage that hangs blocks a thread, but not the caller."""
     said = []
     thread = threading.Thread(target=lambda: said.append(look(path)), daemon=True)
     thread.start()

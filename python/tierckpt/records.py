@@ -86,12 +86,12 @@ def whole(key: str, find: Callable[[], torch.Tensor], group: str | None, eager: 
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """As files have it. KeyError if they cannot."""
+    """Its name in files. Raises KeyError for one that files cannot have."""
     return _DTYPES[dtype]
 
 
 def check_tensor(key: str, tensor: torch.Tensor):
-    """Raises unless the tensor can be saved: in one line, what to do about it."""
+    """Raises unless the tensor can be saved. The error says in one line what to do about it."""
     if tensor.is_meta:
         raise errors.Unsupported(f"{key} is on the meta device and has no values yet: give the model memory and values "
                                  "before init, e.g. model.to_empty(device=...) and its initialisation")
@@ -156,7 +156,7 @@ class _Row:
 
 
 def pour(source: torch.Tensor, target: torch.Tensor):
-    """What was saved of a tensor, in the form that files have, into it."""
+    """Copies what was saved of a tensor, in the form that files have, into it."""
     if target.dtype in _AS_PAIRS:
         source = torch.view_as_complex(source)
     elif target.dtype in _AS_BYTES:
@@ -198,8 +198,8 @@ def _difference(before: tuple, now: tuple) -> str:
 
 
 def _seen(found: list[torch.Tensor], tensors: list[torch.Tensor]) -> tuple:
-    """What tells whether one of many tensors has moved or changed, made quickly: each save asks it of all. Another tensor
-    in the same memory may have a version counter of its own, so the identities count, too."""
+    """What tells whether one of many tensors has moved or changed. It is made quickly, because each save needs it of
+    all. Another tensor in the same memory may have a version counter of its own, so the identities count, too."""
     return (list(map(id, found)), list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.size, tensors)),
             list(map(operator.attrgetter("dtype"), tensors)), list(map(torch.Tensor.stride, tensors)))
 
@@ -208,8 +208,8 @@ _version = operator.attrgetter("_version")
 
 
 class Versions:
-    """What tensors' version counters say of writes while they are copied. It knows the tensors alone, so that it can be
-    asked when the rest of a checkpoint is garbage."""
+    """What the version counters of tensors say about writes during a copy. It refers to nothing but the tensors, so
+    that it can be asked when the rest of a checkpoint is garbage."""
 
     def __init__(self):
         self._tensors: list[torch.Tensor] = []
@@ -243,7 +243,7 @@ class RecordTable:
         self._finds = [record.find for record in records]
         self._rows = [_Row(record, record.find()) for record in records]
         self._seen = None
-        self._alive = None  # what `_seen` has the identities of: none that comes later can have one of them
+        self._alive = None  # keeps what `_seen` has the ids of, so that nothing newer can have one of them
         self.versions = Versions()
         self._unsteady: set[str] = set()  # which of them have a staging copy by now
         self._cuda_devices = sorted({_cuda_device(row.tensor) for row in self._rows} - {None})

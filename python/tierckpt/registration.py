@@ -27,7 +27,7 @@ log = logging.getLogger("tierckpt")
 
 
 def by_name(what: str, given) -> dict[str, object]:
-    """{"": it} if one is given; of a dict or list all, by key or number."""
+    """{"": it} for a single one; all items of a dict or list, by key or number."""
     if given is None:
         return {}
     if isinstance(given, torch.nn.Module) or not isinstance(given, (Mapping, list, tuple)):
@@ -36,8 +36,8 @@ def by_name(what: str, given) -> dict[str, object]:
     named = {str(key): value for key, value in items}
     for key, value in named.items():
         if value is None or not key or "/" in key:
-            raise errors.InvalidArgument(f"{what}= has {value!r:.40} under the name {key!r}: names are not empty and "
-                                         "have no slash, and none of them stands for None")
+            raise errors.InvalidArgument(f"{what}= has {value!r:.40} under the name {key!r}: names must not be empty "
+                                         "or contain a slash, and no value may be None")
     return named
 
 
@@ -208,7 +208,7 @@ class Registration:
         return all(self._world.gather(all(map(self._has_state, self.pending))))
 
     def _has_state(self, name: str) -> bool:
-        """Some have it without a call of step(), as SAM has, which is stepped by methods of its own."""
+        """Some have it without a call of step(): SAM, for instance, is stepped by methods of its own."""
         return name in self._stepped or any(bare(self.given.optimizers[name]).state.values())
 
     # ---- the rest
@@ -243,7 +243,7 @@ class Registration:
 
 
 def _tried(what: str, scheduler) -> Callable[[object], None]:
-    """Whether a scheduler takes a state: it is asked, and has its own back afterwards."""
+    """Finds out whether a scheduler takes a state: it is given that, and then gets its own back."""
     def fits(value):
         before = scheduler.state_dict()
         try:
@@ -258,7 +258,7 @@ def _tried(what: str, scheduler) -> Callable[[object], None]:
 
 
 def _key_of(name: str, taken: set[str]) -> Callable[[str, str], str]:
-    """A parameter may be in several optimizers: the keys of the first one have no name of it."""
+    """A parameter may be in several optimizers: keys for the first one do not contain its name."""
     taken = set(taken)
     return lambda parameter, path: state_key(parameter, f"{name}.{path}" if parameter in taken else path)
 
@@ -293,7 +293,7 @@ class _Models:
         self._changes, self._parameters = None, {}
 
     def _look(self) -> bool:
-        """Whether anything is another one than at the last call."""
+        """Whether anything has changed since the last call."""
         for part in self._parts:
             part.tensors.look()
         changes = [part.tensors.changes for part in self._parts]
@@ -305,7 +305,7 @@ class _Models:
         return True
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """By name, with that of the model before it."""
+        """By name, with that of the model in front."""
         self._look()
         return self._parameters
 
@@ -315,10 +315,10 @@ class _Models:
                  *walk_model.buffer_records(part.model, part.placer, part.prefix, part.tensors))]
 
     def blobs(self, capacity: dict[str, int]) -> list[Blob]:
-        """None of a model whose modules have tensors alone."""
+        """Empty for a model whose modules have nothing but tensors."""
         names = [(joined("model", part.name), part) for part in self._parts if part.stateful]
-        return [ModuleState([("", part.tensors)], f"model {part.name!r}" if part.name else "the model").blob(name, capacity.get(name))
-                for name, part in names]
+        return [ModuleState([("", part.tensors)], f"model {part.name!r}" if part.name else "the model")
+                .blob(name, capacity.get(name)) for name, part in names]
 
     def placer(self) -> Placer:
         return self._parts[0].placer if len(self._parts) == 1 else _OfModels(self._parts)

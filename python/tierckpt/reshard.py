@@ -139,7 +139,8 @@ def _value(published: Published, blob: Blob, rank: int, present: set[str]):
 
 
 def _blob_sources(published: Published, blob: Blob, rank: int, present: set[str]) -> list[str]:
-    """Of one that chooses among all ranks', first that of the rank of this number."""
+    """The keys of the values to read: that of the rank of this number; of a blob that chooses, those of all others
+    after it."""
     name = f"tierckpt.{blob.name}"
     own = _source(rank_key(rank, name), rank, present)
     if own is None:

@@ -13,7 +13,8 @@ _YOUNG_S = 60  # its maker may not have locked it yet
 
 
 def _lock(path: str) -> int:
-    """A descriptor whose end, the process's at the latest, is the end of the lock. OSError: another one has it."""
+    """A descriptor that holds the lock until it is closed, at the latest by the end of the process. Raises OSError if
+    another process has the lock."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -73,7 +73,8 @@ def step_to_load(step) -> int:
 
 
 class Saving:
-    """Used by the Checkpoint alone. A save that cannot be made is skipped: the training goes on, whatever it was."""
+    """Used by the Checkpoint alone. A save that cannot be made is skipped: the training goes on, whatever the
+    reason."""
 
     def __init__(self, client: _native.Client, contents: Contents, records: RecordTable, blobs: BlobTable,
                  world: World, notices: Notices):
@@ -94,7 +95,7 @@ class Saving:
         self._load_missed, self._may_wait_s = before._load_missed, before._may_wait_s
 
     def settle(self):
-        """Until it is known what has become of the last save. Then its tensors may change, and its layout."""
+        """Waits until it is known what has become of the last save. After that tensors and layout may change."""
         self._client.fence()
         if self.last_saved is not None:
             with contextlib.suppress(errors.Error):  # it was given up, or its fate takes long
@@ -110,7 +111,7 @@ class Saving:
             step = whole_step(step)
         if self._client.save_due(step):
             return self._save(step, lambda: self._client.save_if_needed(step))
-        self._client.save_if_needed(step)  # for the time that a step takes
+        self._client.save_if_needed(step)  # it learns how long a step takes
         return NOT_DUE
 
     def explicit(self, step, to_storage: bool) -> SaveResult:
@@ -119,7 +120,7 @@ class Saving:
         return self._save(step, lambda: self._client.snapshot(step, flags))
 
     def skip(self, step, obstacle: str) -> SaveResult:
-        """Of a step that cannot be saved, whatever it holds."""
+        """For a step that cannot be saved, whatever the state is."""
         step = whole_step(step)
         if self._client.is_open:
             self._client.skip(step, obstacle)
@@ -130,7 +131,7 @@ class Saving:
         step = whole_step(step)
         self._client.fence()
         if self._client.watch is not None and self._client.watch.gave_up:
-            self.last_saved = None  # of that save there is nothing
+            self.last_saved = None  # nothing is left of that save
         self._agree(step, self._take() if step != self.last_saved else None)
         try:
             self._client.save_last(step, int(timeout * 1000))
@@ -172,7 +173,7 @@ class Saving:
             return str(error)
 
     def _take(self) -> str | None:
-        """Takes the state as it is now for the next snapshot. Why that cannot be done, None if it was."""
+        """Takes the state as it is now for the next snapshot. Returns why that cannot be done, None if it was done."""
         self._records.refuse_capture()
         self._records.tell_streams(self._client)
         self._client.fence()  # of the save before, if no optimizer step came in between
@@ -184,13 +185,13 @@ class Saving:
             self._records.versions.note()
         except errors.Error as error:
             return str(error)
-        except Exception as error:  # of a state_dict() of the user, say: no reason to end the training
+        except Exception as error:  # raised by a user's state_dict(), say: no reason to end the training
             log.debug("the state cannot be taken for a save", exc_info=True)
             return f"{type(error).__name__}: {error}"
         return None
 
     def _warn_of_missed_load(self):
-        """The saves of a run that loads nothing take the place of what is there: that is seldom meant."""
+        """The saves of a run that has loaded nothing take the place of what is there, which is seldom intended."""
         version = self._restorable()
         self._load_missed = version is None and self._client.stats().committed_step == 0
         if version is not None and self._client.rank == 0 and self._client.stats().committed_step == 0:

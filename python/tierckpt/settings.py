@@ -15,7 +15,7 @@ PATH_ENDINGS = ("_dir", "_path", "_file", "_mount")
 
 
 def configuration(config, overrides) -> dict:
-    """What the library takes, of a path or a dict, and a dict of keys that win."""
+    """What the library takes, made of a path or a dict and of a dict of keys that win."""
     values = dict(config) if isinstance(config, dict) else {}
     values.update(overrides or {})
     path = None if config is None or isinstance(config, dict) else os.fspath(config)
@@ -29,7 +29,7 @@ def values_of(config, overrides) -> dict:
 
 
 def values_of_file(path) -> dict:
-    """The keys of a configuration file. Relative paths are those of the file's place, as the library reads them."""
+    """The keys of a configuration file. Relative paths begin at the file's directory, as the library reads them."""
     try:
         values = json.loads(Path(path).read_bytes())
     except (OSError, ValueError) as error:
@@ -58,8 +58,8 @@ def save_dir_at(*path: str) -> str:
 
 
 def warn_of_memory(config, overrides, mounts="/proc/self/mounts"):
-    """Says it if save_dir lies on a file system in memory: the agent's log does too, but nobody looks there. By the
-    path alone: a storage that hangs must not hold an attach up."""
+    """Warns if save_dir lies on a file system in memory. The agent's log does so, too, but nobody looks there. Only the
+    path is looked at, because storage that hangs must not hold up an attach."""
     save_dir = os.path.abspath(os.path.expanduser(str(values_of(config, overrides).get("save_dir", "/"))))
     if _kind_of_file_system(save_dir, mounts) in ("tmpfs", "ramfs"):
         log.warning("save_dir %s is on a file system in memory: what is saved there ends with the node, so it is no "
@@ -67,7 +67,7 @@ def warn_of_memory(config, overrides, mounts="/proc/self/mounts"):
 
 
 def _kind_of_file_system(path: str, mounts: str) -> str:
-    """Of the mount with the longest name above the path; the last one of a name hides the others."""
+    """That of the mount with the longest name above the path. The last mount of a name hides the others."""
     found, kind = "", ""
     try:
         lines = Path(mounts).read_text(errors="replace").splitlines()

@@ -77,8 +77,8 @@ def looked_up(held: Held, config, overrides) -> Held:
 
 
 def other_than(contents: list[Mapping[str, int]], found: list[Held]) -> Version | None:
-    """The newest version, if it is whole and of another layout than the contents of all ranks. None also if that cannot
-    be told."""
+    """The newest version, if it is whole and of another layout than the contents of all ranks. Also None if that cannot
+    be found out."""
     newest = max(held.version for held in found)
     tables: dict[str, int] = {}
     for held in found:

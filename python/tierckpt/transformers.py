@@ -481,7 +481,7 @@ class _Adapter:
             self._finish(self._plain.waiting()[0], _DRAIN_S)
 
     def _finish(self, step: int, timeout: float):
-        """Of a storage that works. With one that does not, training goes on at once, and this step has no directory."""
+        """Waits while storage works. If it does not, training goes on at once, and this step gets no directory."""
         try:
             wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), timeout)
             wait_while_healthy(self.checkpoint, partial(self._plain.wait_for, step), timeout)

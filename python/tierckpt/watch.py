@@ -26,9 +26,9 @@ class Watch:
         self._client = client
         self._versions = versions
         self._lock = threading.Lock()
-        self._open: int | None = None  # the step of the snapshot that needs a word
+        self._open: int | None = None  # the step of the snapshot that has to be confirmed
         self.gave_up = False
-        """Whether the newest snapshot that has its word was given up."""
+        """Whether the snapshot that was decided on last was given up."""
         self._signal = _Signal()
         client.set_confirm(True)
         self._end = weakref.finalize(self, self._signal.end)
@@ -37,13 +37,13 @@ class Watch:
         self._thread.start()
 
     def begun(self, step: int):
-        """A snapshot is, after Versions.note."""
+        """A snapshot has begun, after Versions.note."""
         self._open = step
         self._signal.begun.set()
 
     def settle(self, step: int | None = None):
-        """Gives the word on the snapshot that was begun last (of this step alone), unless it has one. Its copy must be
-        over or, of tensors on devices, fenced."""
+        """Confirms the snapshot that was begun last (only if it is of this step) or gives it up, unless that was done.
+        Its copy must be over or, of tensors on devices, fenced."""
         if self._open is None:
             return
         with self._lock:
@@ -56,7 +56,7 @@ class Watch:
                             "have them copied while training goes on, give init every optimizer, and call ckpt.fence() "
                             "before anything else that changes them", _why_not(changed), _they_are(changed))
             self._client.confirm(self._open, _why_not(changed) if changed else None)
-            self._open = None  # last: whoever finds it so finds the snapshot sealed
+            self._open = None  # last: whoever finds None finds the snapshot sealed
 
     def look(self) -> bool:
         """In the thread: whether there is still a snapshot to wait for."""

@@ -153,5 +153,5 @@ def test_large_extra_tensors_come_back_in_place():
 
 
 def test_extra_of_another_kind_is_refused():
-    with pytest.raises(InvalidArgument, match="it is a list"):
+    with pytest.raises(InvalidArgument, match="this is of type list"):
         Extra([1])
