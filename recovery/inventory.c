@@ -27,24 +27,6 @@ void inventory_sort(struct inventory *inventory)
     }
 }
 
-void write_node_info(struct writer *w, const struct node_info *node)
-{
-    write_str(w, node->name);
-    write_str(w, node->domain);
-    write_str(w, node->address);
-    write_u64(w, node->agent_id);
-}
-
-struct node_info read_node_info(struct reader *r)
-{
-    struct node_info node = {0};
-    read_str(r, node.name, sizeof(node.name));
-    read_str(r, node.domain, sizeof(node.domain));
-    read_str(r, node.address, sizeof(node.address));
-    node.agent_id = read_u64(r);
-    return node;
-}
-
 static void write_holding(struct writer *w, const struct holding *h)
 {
     write_hash128(w, h->shard);

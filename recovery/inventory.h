@@ -29,7 +29,4 @@ void inventory_sort(struct inventory *inventory);
 void inventory_encode(const struct inventory *inventory, struct writer *w);
 must_check tck_status_t inventory_decode(const void *data, size_t len, struct inventory *out, struct error *err);
 
-void write_node_info(struct writer *w, const struct node_info *node);
-struct node_info read_node_info(struct reader *r);
-
 #endif

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What agents say to each other over an authenticated peer session (tiers/peer.h), besides heartbeats and transfers.
- * Encode and decode stand side by side; decoders are total. Each message begins with the sender's term. */
+ * Each message begins with the sender's term. */
 #ifndef TCK_AGENT_WIRE_H
 #define TCK_AGENT_WIRE_H
 
 #include "base/message.h"
 #include "core/protocol.h"
 #include "tiers/manifest.h"
+
+#define WIRE_SHARDS_MAX (1u << 20)
+#define WIRE_KNOWN_MAX  65536u
 
 enum wire_type {
     WIRE_BEAT = 1,      /* struct wire_beat: also sent at once when the decision changes */
@@ -31,109 +34,117 @@ enum wire_type {
     WIRE_STOP_NOW,      /* struct wire_note: leave */
 };
 
+/* ---- what each message holds (base/schema.h) ----------------------------------------------------------------- */
+
 /* Rides on every heartbeat. Settings count in the coordinator's beats only. */
-struct wire_beat {
-    uint64_t term;
-    bool from_coordinator;
-    struct decision decision;
-    uint64_t mem_steps, storage_steps, from_step; /* intervals in force from that step on */
-    uint64_t mem_target, storage_target;          /* steps to save at when intervals are in seconds */
-    uint8_t on_node_loss;
-    struct trouble storage_trouble; /* the coordinator's */
-};
+#define BEAT_FIELDS(F)                                                      \
+    F(u64, term)                                                            \
+    F(bool, from_coordinator)                                               \
+    F(part, decision, decision)                                             \
+    F(u64, mem_steps) /* intervals in force */                              \
+    F(u64, storage_steps)                                                   \
+    F(u64, from_step)  /* from that step on */                              \
+    F(u64, mem_target) /* steps to save at when intervals are in seconds */ \
+    F(u64, storage_target)                                                  \
+    F(u8, on_node_loss)                                                     \
+    F(part, trouble, storage_trouble) /* the coordinator's */
 #define WIRE_BEAT_MAX 1024
 
-struct wire_note {
-    uint64_t term;
-};
+#define NOTE_FIELDS(F) F(u64, term)
 
 /* Roots of the shards that have twins on other nodes: equal while data-parallel ranks agree. */
-struct wire_root {
-    uint32_t shard;
-    struct hash128 root;
-};
+#define WIRE_ROOT_FIELDS(F) \
+    F(u32, shard)           \
+    F(hash128, root)
 
-struct wire_ready {
-    uint64_t term;
-    struct version version;
-    struct hash128 layout;
-    bool to_storage;
-    uint32_t count;
-    struct wire_root *roots; /* freed by the receiver */
-};
+#define READY_FIELDS(F) \
+    F(u64, term)        \
+    F(version, version) \
+    F(hash128, layout)  \
+    F(bool, to_storage) \
+    F(list, wire_root, roots, count, WIRE_SHARDS_MAX)
 
-struct wire_roots {
-    uint64_t term;
-    struct version version;
-    uint32_t count;
-    struct wire_root *roots; /* freed by the receiver */
-};
+#define WIRE_ROOTS_FIELDS(F) \
+    F(u64, term)             \
+    F(version, version)      \
+    F(list, wire_root, roots, count, WIRE_SHARDS_MAX)
 
-struct wire_refused {
-    uint64_t term;
-    struct version version;
-    uint8_t refusal;
-};
+#define REFUSED_FIELDS(F) \
+    F(u64, term)          \
+    F(version, version)   \
+    F(u8, refusal)
 
-struct wire_drained {
-    uint64_t term;
-    struct version version;
-    uint64_t attempt;
-    bool ok;
-    char why[TROUBLE_TEXT]; /* not */
-    uint32_t count;
-    struct manifest_file *files; /* freed by the receiver with wire_drained_free */
-};
+#define DRAINED_FIELDS(F)               \
+    F(u64, term)                        \
+    F(version, version)                 \
+    F(u64, attempt)                     \
+    F(bool, ok)                         \
+    F(str, why, TROUBLE_TEXT) /* not */ \
+    F(owners, manifest_file, files, count, WIRE_SHARDS_MAX)
 
-struct wire_ask {
-    uint64_t term;
-    uint64_t asking; /* number of the question, repeated in the answer */
-    uint64_t step;
-    bool dry; /* INVENTORY_ASK: of what a later term could take, which may be more than this one */
-};
+#define ASK_FIELDS(F)                                                   \
+    F(u64, term)                                                        \
+    F(u64, asking) /* number of the question, repeated in the answer */ \
+    F(u64, step)                                                        \
+    F(bool, dry) /* INVENTORY_ASK: of what a later term could take, which may be more than this one */
 
-struct wire_inventory {
-    uint64_t term;
-    uint64_t asking;
-    uint32_t known_count;
-    struct known_node *known; /* agents of earlier terms that the sender remembers; freed by the receiver */
-    size_t inventory_len;
-    const void *inventory; /* encoded; a view into the message */
-};
+#define INVENTORY_FIELDS(F)                                                                                         \
+    F(u64, term)                                                                                                    \
+    F(u64, asking)                                                                                                  \
+    F(list, known_node, known, known_count, WIRE_KNOWN_MAX) /* agents of earlier terms that the sender remembers */ \
+    F(view, u64, inventory_len, void, inventory)            /* encoded */
 
-struct wire_fetch {
-    uint64_t term;
-    uint32_t shard; /* world index */
-    struct version version;
-    struct version floor;    /* newest commit that any inventory of this recovery knows of */
-    struct version fallback; /* newest complete version before the one that is restored */
-    uint8_t source;          /* enum source_kind */
-    struct node_info from;
-};
+#define FETCH_FIELDS(F)                                                                   \
+    F(u64, term)                                                                          \
+    F(u32, shard) /* world index */                                                       \
+    F(version, version)                                                                   \
+    F(version, floor)    /* newest commit that any inventory of this recovery knows of */ \
+    F(version, fallback) /* newest complete version before the one that is restored */    \
+    F(u8, source)        /* enum source_kind */                                           \
+    F(part, node_info, from)
 
-struct wire_fetched {
-    uint64_t term;
-    uint32_t shard;
-    struct version version;
-    int32_t outcome; /* tck_status_t */
-    char reason[ERROR_TEXT_BYTES];
-};
+#define FETCHED_FIELDS(F)              \
+    F(u64, term)                       \
+    F(u32, shard)                      \
+    F(version, version)                \
+    F(i32, outcome) /* tck_status_t */ \
+    F(str, reason, ERROR_TEXT_BYTES)
 
-struct wire_readable {
-    uint64_t term;
-    uint64_t asked_step;
-    int32_t outcome; /* TCK_OK, TCK_ERR_NOENT, TCK_ERR_UNRECOVERABLE, ... */
-    struct version version;
-    uint64_t newest_step;
-    char reason[ERROR_TEXT_BYTES];
-    char passed_over[PASSED_TEXT_BYTES]; /* "", or which newer version was passed over, and why */
-};
+#define READABLE_FIELDS(F)                                                  \
+    F(u64, term)                                                            \
+    F(u64, asked_step)                                                      \
+    F(i32, outcome) /* TCK_OK, TCK_ERR_NOENT, TCK_ERR_UNRECOVERABLE, ... */ \
+    F(version, version)                                                     \
+    F(u64, newest_step)                                                     \
+    F(str, reason, ERROR_TEXT_BYTES)                                        \
+    F(str, passed_over, PASSED_TEXT_BYTES) /* "", or which newer version was passed over, and why */
 
-struct wire_change {
-    uint64_t term;
-    char key[CONFIG_NAME];
-    char value[CONFIG_NAME];
-};
+#define CHANGE_FIELDS(F)     \
+    F(u64, term)             \
+    F(str, key, CONFIG_NAME) \
+    F(str, value, CONFIG_NAME)
+
+/* M(name, fields, what must hold): struct wire_name with wire_name_encode, wire_name_decode and wire_name_free. */
+#define WIRE_MESSAGES(M)                       \
+    M(ready, READY_FIELDS, schema_any)         \
+    M(drained, DRAINED_FIELDS, schema_any)     \
+    M(inventory, INVENTORY_FIELDS, schema_any) \
+    M(beat, BEAT_FIELDS, beat_is_valid)        \
+    M(fetch, FETCH_FIELDS, fetch_is_valid)     \
+    M(readable, READABLE_FIELDS, schema_any)   \
+    M(change, CHANGE_FIELDS, schema_any)       \
+    M(roots, WIRE_ROOTS_FIELDS, schema_any)    \
+    M(note, NOTE_FIELDS, schema_any)           \
+    M(refused, REFUSED_FIELDS, schema_any)     \
+    M(ask, ASK_FIELDS, schema_any)             \
+    M(fetched, FETCHED_FIELDS, schema_any)
+
+SCHEMA_STRUCT(wire_root, WIRE_ROOT_FIELDS)
+#define WIRE_DECLARE(name, FIELDS, is_valid) \
+    SCHEMA_STRUCT(wire_##name, FIELDS)       \
+    SCHEMA_DECLARE(wire_##name)
+WIRE_MESSAGES(WIRE_DECLARE)
+#undef WIRE_DECLARE
 
 struct wire_holder_ask {
     uint64_t term;   /* oldest that may still be in use */
@@ -151,22 +162,8 @@ struct wire_holder {
 #define WIRE_CODEC(name)                                                      \
     void wire_##name##_encode(const struct wire_##name *m, struct writer *w); \
     must_check tck_status_t wire_##name##_decode(const void *data, size_t len, struct wire_##name *out)
-WIRE_CODEC(beat);
-WIRE_CODEC(note);
-WIRE_CODEC(ready);
-WIRE_CODEC(roots);
-WIRE_CODEC(refused);
-WIRE_CODEC(drained);
-WIRE_CODEC(ask);
-WIRE_CODEC(inventory);
-WIRE_CODEC(fetch);
-WIRE_CODEC(fetched);
-WIRE_CODEC(readable);
-WIRE_CODEC(change);
 WIRE_CODEC(holder_ask);
 WIRE_CODEC(holder);
 #undef WIRE_CODEC
-
-void wire_drained_free(struct wire_drained *m);
 
 #endif

@@ -13,7 +13,7 @@
  *
  * A struct that lies in others has SCHEMA_PART in place of SCHEMA_CODEC. The kinds of fields:
  *
- *     F(u8, name), and u16, u32, u64, bool, version, hash128
+ *     F(u8, name), and u16, u32, u64, i32, bool, version, hash128
  *     F(str, name, cap)                char name[cap]: a u16 length, then the bytes without a NUL
  *     F(bytes, name, n)                uint8_t name[n]
  *     F(view, number, len, type, name) a length of the kind `number`, then as many bytes; const type *name points into
@@ -21,6 +21,7 @@
  *     F(part, type, name)              struct type name, by write_type and read_type
  *     F(owned, type, name)             struct type name, by type_encode, type_decode and type_free
  *     F(list, type, name, count, max)  uint32_t count, then at most max parts: struct type *name, the receiver's
+ *     F(owners, type, name, count, max) the same of parts that own memory: free_type frees it
  *     F(numbers, name, count, max)     the same of uint32_t
  *
  * Decoders are total: any bytes are TCK_ERR_PROTO unless an encoder makes them, and out is written on success only. An
@@ -46,7 +47,7 @@
 #define SCHEMA_DECLARE(name)                                                               \
     void name##_encode(const struct name *m, struct writer *w);                            \
     must_check tck_status_t name##_decode(const void *data, size_t len, struct name *out); \
-    /* What decode has allocated. */                                                       \
+    /* What decode has allocated; m is all zeros after. */                                 \
     void name##_free(struct name *m);
 
 #define SCHEMA_CODEC(name, TABLE, is_valid)                                    \
@@ -56,8 +57,8 @@
     }                                                                          \
     void name##_free(struct name *m)                                           \
     {                                                                          \
-        (void)m;                                                               \
         TABLE(SCHEMA_FREE)                                                     \
+        *m = (struct name){0};                                                 \
     }                                                                          \
     tck_status_t name##_decode(const void *data, size_t len, struct name *out) \
     {                                                                          \
@@ -122,6 +123,12 @@
 #define SCHEMA_WRITE_u64(name)  write_u64(w, m->name);
 #define SCHEMA_READ_u64(name)   m->name = read_u64(r);
 #define SCHEMA_FREE_u64(name)
+
+#define SCHEMA_MEMBER_i32(name) int32_t name;
+#define SCHEMA_BYTES_i32(name)  +4
+#define SCHEMA_WRITE_i32(name)  write_u32(w, (uint32_t)m->name);
+#define SCHEMA_READ_i32(name)   m->name = (int32_t)read_u32(r);
+#define SCHEMA_FREE_i32(name)
 
 #define SCHEMA_MEMBER_bool(name) bool name;
 #define SCHEMA_BYTES_bool(name)  +1
@@ -195,6 +202,15 @@
         m->name[i] = read_##type(r);                                                                       \
     }
 #define SCHEMA_FREE_list(type, name, count, max) free(m->name);
+
+#define SCHEMA_MEMBER_owners SCHEMA_MEMBER_list
+#define SCHEMA_WRITE_owners  SCHEMA_WRITE_list
+#define SCHEMA_READ_owners   SCHEMA_READ_list
+#define SCHEMA_FREE_owners(type, name, count, max)               \
+    for (uint32_t i = 0; m->name != NULL && i < m->count; i++) { \
+        free_##type(&m->name[i]);                                \
+    }                                                            \
+    free(m->name);
 
 #define SCHEMA_MEMBER_numbers(name, count, max) \
     uint32_t count;                             \

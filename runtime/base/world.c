@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODE_INFO_MIN_BYTES   (3 * 2 + 8)                          /* encoded with three empty texts */
 #define SHARD_MIN_BYTES       (16 + 8 + 4)                         /* encoded without ranks */
 #define SHARD_IMAGE_BYTES_MAX ((uint64_t)UINT32_MAX * CHUNK_BYTES) /* chunk numbers fit 32 bits */
 
@@ -352,16 +351,31 @@ static uint32_t rank_entries(const struct world *world)
     return last->first_rank + last->rank_count;
 }
 
+void write_node_info(struct writer *w, const struct node_info *node)
+{
+    write_str(w, node->name);
+    write_str(w, node->domain);
+    write_str(w, node->address);
+    write_u64(w, node->agent_id);
+}
+
+struct node_info read_node_info(struct reader *r)
+{
+    struct node_info node = {0};
+    read_str(r, node.name, sizeof(node.name));
+    read_str(r, node.domain, sizeof(node.domain));
+    read_str(r, node.address, sizeof(node.address));
+    node.agent_id = read_u64(r);
+    return node;
+}
+
 void world_encode(const struct world *world, struct writer *w)
 {
     write_u64(w, world->term);
     write_u32(w, world->world_size);
     write_u32(w, world->node_count);
     for (uint32_t i = 0; i < world->node_count; i++) {
-        write_str(w, world->nodes[i].name);
-        write_str(w, world->nodes[i].domain);
-        write_str(w, world->nodes[i].address);
-        write_u64(w, world->nodes[i].agent_id);
+        write_node_info(w, &world->nodes[i]);
     }
     for (uint32_t r = 0; r < world->world_size; r++) {
         write_u32(w, world->node_of_rank[r]);
@@ -406,7 +420,7 @@ static tck_status_t decode_nodes(struct reader *r, struct world *world)
 {
     world->node_count = read_u32(r);
     if (world->node_count == 0 || world->node_count > world->world_size ||
-        world->node_count > reader_left(r) / NODE_INFO_MIN_BYTES) {
+        world->node_count > reader_left(r) / node_info_LEAST_BYTES) {
         return TCK_ERR_PROTO;
     }
     world->nodes = new_array(world->node_count, sizeof(*world->nodes));
@@ -414,12 +428,8 @@ static tck_status_t decode_nodes(struct reader *r, struct world *world)
         return TCK_ERR_NOMEM;
     }
     for (uint32_t i = 0; i < world->node_count; i++) {
-        struct node_info *node = &world->nodes[i];
-        read_str(r, node->name, sizeof(node->name));
-        read_str(r, node->domain, sizeof(node->domain));
-        read_str(r, node->address, sizeof(node->address));
-        node->agent_id = read_u64(r);
-        if (r->failed || !node_info_is_valid(node)) {
+        world->nodes[i] = read_node_info(r);
+        if (r->failed || !node_info_is_valid(&world->nodes[i])) {
             return TCK_ERR_PROTO;
         }
     }

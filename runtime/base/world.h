@@ -75,6 +75,10 @@ int64_t world_find_node(const struct world *world, const char *name);
 #define RANK_HELLO_BYTES (3 * 64 + 8 + 8)
 void rank_hello_encode(const struct rank_hello *hello, uint8_t out[RANK_HELLO_BYTES]);
 must_check tck_status_t rank_hello_decode(const uint8_t in[RANK_HELLO_BYTES], struct rank_hello *out);
+/* A node as part of something else: no check of what it is called. */
+enum { node_info_LEAST_BYTES = 3 * 2 + 8 };
+void write_node_info(struct writer *w, const struct node_info *node);
+struct node_info read_node_info(struct reader *r);
 void world_encode(const struct world *world, struct writer *w);
 must_check tck_status_t world_decode(struct reader *r, struct world *out, struct error *err);
 

@@ -5,51 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CODEC(name, free_fn)                                                    \
-    static void name##_encode(const void *value, struct writer *w)              \
-    {                                                                           \
-        wire_##name##_encode(value, w);                                         \
-    }                                                                           \
-    static tck_status_t name##_decode(const void *bytes, size_t len, void *out) \
-    {                                                                           \
-        return wire_##name##_decode(bytes, len, out);                           \
-    }                                                                           \
-    static const struct codec name##_codec = {sizeof(struct wire_##name), name##_encode, name##_decode, free_fn}
-
-static void roots_release(void *value)
-{
-    free(((struct wire_roots *)value)->roots);
-}
-
-static void ready_release(void *value)
-{
-    free(((struct wire_ready *)value)->roots);
-}
-
-static void drained_release(void *value)
-{
-    wire_drained_free(value);
-}
-
-static void inventory_release(void *value)
-{
-    free(((struct wire_inventory *)value)->known);
-}
-
-CODEC(beat, NULL);
-CODEC(note, NULL);
-CODEC(ready, ready_release);
-CODEC(roots, roots_release);
-CODEC(refused, NULL);
-CODEC(drained, drained_release);
-CODEC(ask, NULL);
-CODEC(inventory, inventory_release);
-CODEC(fetch, NULL);
-CODEC(fetched, NULL);
-CODEC(readable, NULL);
-CODEC(change, NULL);
-CODEC(holder_ask, NULL);
-CODEC(holder, NULL);
+#define CODEC(name, FIELDS, is_valid) CODEC_OF(wire_##name)
+WIRE_MESSAGES(CODEC)
+#define wire_holder_ask_free(m) ((void)(m))
+#define wire_holder_free(m)     ((void)(m))
+CODEC_OF(wire_holder_ask)
+CODEC_OF(wire_holder)
 
 static const struct hash128 some_hash = {0x0123456789abcdef, 0xfedcba9876543210};
 
@@ -61,13 +22,13 @@ Test(wire, beat_holds_as_a_codec_must)
     m.decision.open_count = 2;
     m.decision.open[0] = 50;
     m.decision.open[1] = 60;
-    codec_check(&beat_codec, &m);
+    codec_check(&wire_beat_codec, &m);
 }
 
 Test(wire, beat_of_an_agent_without_a_term_holds_too)
 {
     struct wire_beat m = {.term = 3};
-    codec_check(&beat_codec, &m);
+    codec_check(&wire_beat_codec, &m);
 }
 
 Test(wire, beat_fits_in_a_heartbeat)
@@ -90,18 +51,18 @@ Test(wire, notes_and_questions_hold_as_codecs_must)
     struct wire_ask ask = {.term = 7, .asking = 2, .step = TCK_NEWEST, .dry = true};
     struct wire_change change = {.term = 7, .key = "save_mem_interval", .value = "30s"};
     struct wire_refused refused = {.term = 7, .version = {7, 8}, .refusal = REFUSAL_NO_SLOT};
-    codec_check(&note_codec, &note);
-    codec_check(&ask_codec, &ask);
-    codec_check(&change_codec, &change);
-    codec_check(&refused_codec, &refused);
+    codec_check(&wire_note_codec, &note);
+    codec_check(&wire_ask_codec, &ask);
+    codec_check(&wire_change_codec, &change);
+    codec_check(&wire_refused_codec, &refused);
 }
 
 Test(wire, the_question_who_holds_the_job_and_its_answer_hold_as_codecs_must)
 {
     struct wire_holder_ask ask = {.term = 7, .asking = 3, .run_id = "torchelastic:x"};
     struct wire_holder holder = {.term = 7, .asking = 3, .held = true, .rank = 1, .world_size = 8, .pid = 4711};
-    codec_check(&holder_ask_codec, &ask);
-    codec_check(&holder_codec, &holder);
+    codec_check(&wire_holder_ask_codec, &ask);
+    codec_check(&wire_holder_codec, &holder);
 }
 
 Test(wire, ready_carries_the_roots_of_twins)
@@ -109,14 +70,14 @@ Test(wire, ready_carries_the_roots_of_twins)
     struct wire_root roots[2] = {{.shard = 1, .root = some_hash}, {.shard = 4, .root = some_hash}};
     struct wire_ready m = {.term = 2, .version = {2, 30}, .layout = some_hash, .to_storage = true, .count = 2};
     m.roots = roots;
-    codec_check(&ready_codec, &m);
+    codec_check(&wire_ready_codec, &m);
 }
 
 Test(wire, roots_go_ahead_of_ready)
 {
     struct wire_root roots[2] = {{.shard = 0, .root = some_hash}, {.shard = 7, .root = some_hash}};
     struct wire_roots m = {.term = 2, .version = {2, 30}, .count = 2, .roots = roots};
-    codec_check(&roots_codec, &m);
+    codec_check(&wire_roots_codec, &m);
 }
 
 Test(wire, drained_carries_the_chunk_digests_of_each_file)
@@ -125,20 +86,20 @@ Test(wire, drained_carries_the_chunk_digests_of_each_file)
     struct manifest_file file = {
         .shard = some_hash, .bytes = 2ull * CHUNK_BYTES + 4096, .root = some_hash, .crcs = crcs};
     struct wire_drained m = {.term = 2, .version = {2, 30}, .ok = true, .count = 1, .files = &file};
-    codec_check(&drained_codec, &m);
+    codec_check(&wire_drained_codec, &m);
 }
 
 Test(wire, drained_says_why_not)
 {
     struct wire_drained m = {.term = 2, .version = {2, 30}, .why = "/save/job: No space left on device"};
-    codec_check(&drained_codec, &m);
+    codec_check(&wire_drained_codec, &m);
 }
 
 Test(wire, beat_carries_the_coordinators_trouble_with_storage)
 {
     struct wire_beat m = {.term = 3, .from_coordinator = true};
     m.storage_trouble = (struct trouble){TCK_ERR_NOSPC, 1234, 10, 30, 3, "/save/job: No space left on device"};
-    codec_check(&beat_codec, &m);
+    codec_check(&wire_beat_codec, &m);
 }
 
 Test(wire, inventory_carries_remembered_nodes)
@@ -146,7 +107,7 @@ Test(wire, inventory_carries_remembered_nodes)
     struct known_node known = {{.name = "a", .domain = "r1", .address = "10.0.0.1:400", .agent_id = 5}, .term = 7};
     struct wire_inventory m = {.term = 2, .asking = 3, .known_count = 1, .known = &known, .inventory_len = 4};
     m.inventory = "body";
-    codec_check(&inventory_codec, &m);
+    codec_check(&wire_inventory_codec, &m);
 }
 
 Test(wire, fetch_and_its_answers_hold_as_codecs_must)
@@ -155,7 +116,7 @@ Test(wire, fetch_and_its_answers_hold_as_codecs_must)
     strcpy(fetch.from.name, "b");
     struct wire_fetched fetched = {.term = 2, .shard = 3, .version = {1, 9}, .outcome = TCK_ERR_CORRUPT};
     struct wire_readable readable = {.term = 2, .asked_step = 9, .outcome = TCK_ERR_NOENT, .reason = "nothing"};
-    codec_check(&fetch_codec, &fetch);
-    codec_check(&fetched_codec, &fetched);
-    codec_check(&readable_codec, &readable);
+    codec_check(&wire_fetch_codec, &fetch);
+    codec_check(&wire_fetched_codec, &fetched);
+    codec_check(&wire_readable_codec, &readable);
 }
