@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets with clang and runs each for a while: run.sh SEED SECONDS. New findings stay in build/fuzz.
+# Builds the fuzz targets with clang and runs each for a while, as many at a time as there are processors:
+# run.sh SEED SECONDS. New findings stay in build/fuzz.
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
 seed=${1:-1} seconds=${2:-5}
@@ -9,9 +10,9 @@ mkdir -p "$build"
 cmake -S "$top" -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang-14 -DTCK_TESTS=ON -DTCK_FUZZ=ON \
     -DTCK_SANITIZE=address,undefined >"$build/configure.log" 2>&1 || { cat "$build/configure.log"; exit 1; }
 ninja -C "$build" fuzzers >"$build/build.log" 2>&1 || { tail -40 "$build/build.log"; exit 1; }
-bad=0
-for target in "$build"/tests/fuzz/fuzz_*; do
-    [ -x "$target" ] && [ -f "$target" ] || continue
+# fuzz TARGET: its output is in $build/NAME.log.
+fuzz() {
+    local target=$1 name
     name=$(basename "$target")
     mkdir -p "$build/corpus/$name"
     if "$target" -seed="$seed" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -artifact_prefix="$build/$name." \
@@ -20,7 +21,14 @@ for target in "$build"/tests/fuzz/fuzz_*; do
     else
         tail -30 "$build/$name.log"
         echo "$name FAILED"
-        bad=1
+        touch "$build/failed"
     fi
+}
+rm -f "$build/failed"
+for target in "$build"/tests/fuzz/fuzz_*; do
+    [ -x "$target" ] && [ -f "$target" ] || continue
+    [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n
+    fuzz "$target" &
 done
-exit $bad
+wait
+[ ! -e "$build/failed" ]
