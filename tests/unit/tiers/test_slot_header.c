@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Header pages survive a round trip, the newest whole one wins, and no damaged one passes. */
+#include "../base/codec.h"
 #include "tiers/slot_header.h"
 
 #include <criterion/criterion.h>
@@ -41,6 +42,24 @@ static tck_status_t decode_of(const struct slot_header *header)
     struct slot_header out;
     slot_header_encode(header, page);
     return slot_header_decode(page, &out, NULL);
+}
+
+/* A later agent reads what an earlier one has written: a change of these bytes is a change of SLOT_FORMAT. */
+Test(slot_header, has_these_bytes)
+{
+    struct slot_header header = sample(42);
+    uint8_t page[SLOT_HEADER_BYTES];
+    struct writer w = {.data = page, .len = 200};
+
+    slot_header_encode(&header, page);
+    for (size_t i = w.len; i < sizeof(page); i++) {
+        cr_assert_eq(page[i], 0);
+    }
+    codec_bytes(&w, "54636b536c6f7431f785fad7030000002a0000000000000008006c6c616d612d376201000000000000000200"
+                    "0000000000000100000003000000000080000000000000f07f00000000000300000000000000040000000000"
+                    "0000050000000000000006000000000000000700000000000000200300000000000004000040000900000000"
+                    "0000000a0000000000000001016712000015cd5b070000000006000000000000000000000000000000000000"
+                    "000000000000000000000000000000000000000000000000");
 }
 
 Test(slot_header, survives_a_round_trip)
