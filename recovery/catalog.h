@@ -14,24 +14,24 @@ struct catalog;
 enum catalog_state { CATALOG_OPEN, CATALOG_PROTECTED, CATALOG_COMMITTED, CATALOG_PUBLISHED, CATALOG_ABORTED };
 const char *catalog_state_name(enum catalog_state state);
 
-struct catalog_version {
-    struct version version;
-    enum catalog_state state;
-    uint64_t wall_ms; /* of the last transition */
-    uint32_t shard_count;
-    uint64_t bytes;
-    uint32_t drained_shards; /* of this node's part */
-};
+#define CATALOG_VERSION_FIELDS(F)                             \
+    F(version, version)                                       \
+    F(choice, enum catalog_state, state, CATALOG_ABORTED + 1) \
+    F(u64, wall_ms) /* of the last transition */              \
+    F(u32, shard_count)                                       \
+    F(u64, bytes)                                             \
+    F(u32, drained_shards) /* of this node's part */
+SCHEMA_STRUCT(catalog_version, CATALOG_VERSION_FIELDS)
 
 #define CATALOG_HOLDERS_MAX 8
 
-struct catalog_shard {
-    struct version version;
-    struct hash128 shard, root;
-    uint64_t bytes;
-    uint32_t holder_count;
-    char holders[CATALOG_HOLDERS_MAX][CONFIG_NAME]; /* node names */
-};
+#define CATALOG_SHARD_FIELDS(F) \
+    F(version, version)         \
+    F(hash128, shard)           \
+    F(hash128, root)            \
+    F(u64, bytes)               \
+    F(names, holders, holder_count, CATALOG_HOLDERS_MAX, CONFIG_NAME) /* node names */
+SCHEMA_STRUCT(catalog_shard, CATALOG_SHARD_FIELDS)
 
 /* rebuilt_out: the old one would not open and was moved to <dir>.bad-<time>; the caller should feed what it knows. In
  * use by another process: TCK_ERR_BUSY. The parent directory must exist. */

@@ -2,8 +2,6 @@
  * Keys and values of the catalog. */
 #include "recovery/catalog_codec.h"
 
-#include "recovery/inventory.h"
-
 #include <string.h>
 
 #define VALUE_FORMAT 1
@@ -76,98 +74,37 @@ struct catalog_key catalog_node_key(const char *name)
 
 /* ---- values -------------------------------------------------------------------------------------------------- */
 
-static void check_format(struct reader *r)
+static bool version_is_valid(const struct catalog_version *m)
 {
-    r->failed = read_u8(r) != VALUE_FORMAT || r->failed;
+    return !version_none(m->version);
 }
 
-static tck_status_t verdict(const struct reader *r, struct version version)
+static bool shard_is_valid(const struct catalog_shard *m)
 {
-    return reader_done(r) && !version_none(version) ? TCK_OK : TCK_ERR_CORRUPT;
+    return !version_none(m->version);
 }
 
-void catalog_version_encode(const struct catalog_version *version, struct writer *w)
-{
-    write_u8(w, VALUE_FORMAT);
-    write_version(w, version->version);
-    write_u8(w, (uint8_t)version->state);
-    write_u64(w, version->wall_ms);
-    write_u32(w, version->shard_count);
-    write_u64(w, version->bytes);
-    write_u32(w, version->drained_shards);
-}
+SCHEMA_PART(catalog_version, CATALOG_VERSION_FIELDS, version_is_valid)
+SCHEMA_PART(catalog_shard, CATALOG_SHARD_FIELDS, shard_is_valid)
 
-tck_status_t catalog_version_decode(const void *data, size_t len, struct catalog_version *out)
-{
-    struct reader r = reader_of(data, len);
-    struct catalog_version v = {0};
-    check_format(&r);
-    v.version = read_version(&r);
-    uint8_t state = read_u8(&r);
-    r.failed = r.failed || state > CATALOG_ABORTED;
-    v.state = (enum catalog_state)state;
-    v.wall_ms = read_u64(&r);
-    v.shard_count = read_u32(&r);
-    v.bytes = read_u64(&r);
-    v.drained_shards = read_u32(&r);
-    tck_status_t status = verdict(&r, v.version);
-    if (status == TCK_OK) {
-        *out = v;
+/* A value is its format, then the row. */
+#define CATALOG_VALUE(name, row)                                                        \
+    void catalog_##name##_encode(const struct row *m, struct writer *w)                 \
+    {                                                                                   \
+        write_u8(w, VALUE_FORMAT);                                                      \
+        write_##row(w, m);                                                              \
+    }                                                                                   \
+    tck_status_t catalog_##name##_decode(const void *data, size_t len, struct row *out) \
+    {                                                                                   \
+        struct reader r = reader_of(data, len);                                         \
+        r.failed = read_u8(&r) != VALUE_FORMAT || r.failed;                             \
+        struct row m = read_##row(&r);                                                  \
+        if (!reader_done(&r)) {                                                         \
+            return TCK_ERR_CORRUPT;                                                     \
+        }                                                                               \
+        *out = m;                                                                       \
+        return TCK_OK;                                                                  \
     }
-    return status;
-}
-
-void catalog_shard_encode(const struct catalog_shard *shard, struct writer *w)
-{
-    write_u8(w, VALUE_FORMAT);
-    write_version(w, shard->version);
-    write_hash128(w, shard->shard);
-    write_hash128(w, shard->root);
-    write_u64(w, shard->bytes);
-    write_u8(w, (uint8_t)shard->holder_count);
-    for (uint32_t i = 0; i < shard->holder_count; i++) {
-        write_str(w, shard->holders[i]);
-    }
-}
-
-tck_status_t catalog_shard_decode(const void *data, size_t len, struct catalog_shard *out)
-{
-    struct reader r = reader_of(data, len);
-    struct catalog_shard s = {0};
-    check_format(&r);
-    s.version = read_version(&r);
-    s.shard = read_hash128(&r);
-    s.root = read_hash128(&r);
-    s.bytes = read_u64(&r);
-    s.holder_count = read_u8(&r);
-    r.failed = r.failed || s.holder_count > CATALOG_HOLDERS_MAX;
-    for (uint32_t i = 0; i < s.holder_count && !r.failed; i++) {
-        read_str(&r, s.holders[i], sizeof(s.holders[i]));
-    }
-    tck_status_t status = verdict(&r, s.version);
-    if (status == TCK_OK) {
-        *out = s;
-    }
-    return status;
-}
-
-void catalog_node_encode(const struct known_node *node, struct writer *w)
-{
-    write_u8(w, VALUE_FORMAT);
-    write_node_info(w, &node->node);
-    write_u64(w, node->term);
-}
-
-tck_status_t catalog_node_decode(const void *data, size_t len, struct known_node *out)
-{
-    struct reader r = reader_of(data, len);
-    struct known_node n = {0};
-    check_format(&r);
-    n.node = read_node_info(&r);
-    n.term = read_u64(&r);
-    if (!reader_done(&r)) {
-        return TCK_ERR_CORRUPT;
-    }
-    *out = n;
-    return TCK_OK;
-}
+CATALOG_VALUE(version, catalog_version)
+CATALOG_VALUE(shard, catalog_shard)
+CATALOG_VALUE(node, known_node)

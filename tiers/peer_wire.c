@@ -5,22 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIRE_MAGIC UINT32_C(0x70636b74) /* "tkcp" */
-
 static void expect(struct reader *r, bool condition)
 {
     r->failed = r->failed || !condition;
-}
-
-static void read_array(struct reader *r, uint8_t *out, size_t len)
-{
-    const void *at = read_bytes(r, len);
-
-    if (at != NULL) {
-        memcpy(out, at, len);
-    } else {
-        memset(out, 0, len);
-    }
 }
 
 uint8_t wire_kind_of(const void *data, size_t len)
@@ -77,7 +64,7 @@ tck_status_t wire_hello_decode(const void *data, size_t len, struct wire_hello *
     hello.role = read_u8(&r);
     hello.session = read_u64(&r);
     read_node(&r, &hello.node);
-    read_array(&r, hello.nonce, sizeof(hello.nonce));
+    read_into(&r, hello.nonce, sizeof(hello.nonce));
     expect(&r, hello.role == WIRE_CONTROL || hello.role == WIRE_BULK);
     if (reader_done(&r)) {
         *out = hello;
@@ -99,8 +86,8 @@ tck_status_t wire_challenge_decode(const void *data, size_t len, struct wire_cha
 
     expect(&r, read_u8(&r) == WIRE_CHALLENGE);
     read_node(&r, &challenge.node);
-    read_array(&r, challenge.nonce, sizeof(challenge.nonce));
-    read_array(&r, challenge.mac, sizeof(challenge.mac));
+    read_into(&r, challenge.nonce, sizeof(challenge.nonce));
+    read_into(&r, challenge.mac, sizeof(challenge.mac));
     if (reader_done(&r)) {
         *out = challenge;
     }
@@ -118,7 +105,7 @@ tck_status_t wire_proof_decode(const void *data, size_t len, uint8_t out[MAC_BYT
     struct reader r = reader_of(data, len);
 
     expect(&r, read_u8(&r) == WIRE_PROOF);
-    read_array(&r, out, MAC_BYTES);
+    read_into(&r, out, MAC_BYTES);
     return reader_status(&r);
 }
 
@@ -135,28 +122,7 @@ tck_status_t wire_welcome_decode(const void *data, size_t len)
     return reader_status(&r);
 }
 
-void wire_mismatch_encode(const struct wire_mismatch *in, struct writer *w)
-{
-    write_u8(w, WIRE_MISMATCH);
-    write_u32(w, WIRE_MAGIC);
-    write_u16(w, in->format);
-    write_str(w, in->job);
-}
-
-tck_status_t wire_mismatch_decode(const void *data, size_t len, struct wire_mismatch *out)
-{
-    struct wire_mismatch mismatch = {0};
-    struct reader r = reader_of(data, len);
-
-    expect(&r, read_u8(&r) == WIRE_MISMATCH);
-    expect(&r, read_u32(&r) == WIRE_MAGIC);
-    mismatch.format = read_u16(&r);
-    read_str(&r, mismatch.job, sizeof(mismatch.job));
-    if (reader_done(&r)) {
-        *out = mismatch;
-    }
-    return reader_status(&r);
-}
+SCHEMA_CODEC(wire_mismatch, PEER_MISMATCH_FIELDS, schema_any)
 
 /* ---- parts ---- */
 
@@ -242,35 +208,8 @@ uint32_t *wire_copy_crcs(const struct wire_copy *copy)
     return crcs;
 }
 
-void wire_grant_encode(const struct wire_grant *in, struct writer *w)
-{
-    write_u64(w, in->to_token);
-    write_u64(w, in->from_token);
-}
-
-tck_status_t wire_grant_decode(const void *data, size_t len, struct wire_grant *out)
-{
-    struct reader r = reader_of(data, len);
-
-    out->to_token = read_u64(&r);
-    out->from_token = read_u64(&r);
-    return reader_status(&r);
-}
-
-void wire_ack_encode(const struct wire_ack *in, struct writer *w)
-{
-    write_u64(w, in->to_token);
-    write_hash128(w, in->root);
-}
-
-tck_status_t wire_ack_decode(const void *data, size_t len, struct wire_ack *out)
-{
-    struct reader r = reader_of(data, len);
-
-    out->to_token = read_u64(&r);
-    out->root = read_hash128(&r);
-    return reader_status(&r);
-}
+SCHEMA_CODEC(wire_grant, PEER_GRANT_FIELDS, schema_any)
+SCHEMA_CODEC(wire_ack, PEER_ACK_FIELDS, schema_any)
 
 void wire_end_encode(const struct wire_end *in, struct writer *w)
 {

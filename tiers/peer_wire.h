@@ -7,9 +7,11 @@
 #ifndef TCK_TIERS_PEER_WIRE_H
 #define TCK_TIERS_PEER_WIRE_H
 
+#include "base/schema.h"
 #include "tiers/peer.h"
 
 #define PEER_FORMAT        7
+#define WIRE_MAGIC         UINT32_C(0x70636b74)    /* "tkcp" */
 #define WIRE_PART_BYTES    (LINK_MESSAGE_MAX - 64) /* of payload in one part */
 #define WIRE_IMAGE_MAX     (UINT64_C(1) << 45)     /* so that its CRC table fits PEER_MESSAGE_MAX */
 #define WIRE_CHUNK_BYTES   12                      /* header of a chunk */
@@ -52,10 +54,13 @@ struct wire_challenge {
     uint8_t mac[MAC_BYTES]; /* last: it covers the rest */
 };
 
-struct wire_mismatch {
-    uint16_t format;
-    char job[CONFIG_NAME];
-};
+#define PEER_MISMATCH_FIELDS(F)    \
+    F(constant, u8, WIRE_MISMATCH) \
+    F(constant, u32, WIRE_MAGIC)   \
+    F(u16, format)                 \
+    F(str, job, CONFIG_NAME)
+SCHEMA_STRUCT(wire_mismatch, PEER_MISMATCH_FIELDS)
+SCHEMA_DECLARE(wire_mismatch)
 
 struct wire_part {
     enum wire_kind kind;
@@ -72,14 +77,17 @@ struct wire_copy {
     const uint8_t *crcs; /* chunk_count(image_bytes) u32 LE, or NULL */
 };
 
-struct wire_grant {
-    uint64_t to_token, from_token;
-};
+#define PEER_GRANT_FIELDS(F) \
+    F(u64, to_token)         \
+    F(u64, from_token)
+SCHEMA_STRUCT(wire_grant, PEER_GRANT_FIELDS)
+SCHEMA_DECLARE(wire_grant)
 
-struct wire_ack {
-    uint64_t to_token;
-    struct hash128 root;
-};
+#define PEER_ACK_FIELDS(F) \
+    F(u64, to_token)       \
+    F(hash128, root)
+SCHEMA_STRUCT(wire_ack, PEER_ACK_FIELDS)
+SCHEMA_DECLARE(wire_ack)
 
 struct wire_end {
     uint64_t to_token;
@@ -99,12 +107,9 @@ void wire_hello_encode(const struct wire_hello *in, struct writer *w);
 void wire_challenge_encode(const struct wire_challenge *in, struct writer *w); /* without the mac: the caller adds it */
 void wire_proof_encode(const uint8_t mac[MAC_BYTES], struct writer *w);
 void wire_welcome_encode(struct writer *w);
-void wire_mismatch_encode(const struct wire_mismatch *in, struct writer *w);
 void wire_part_encode(const struct wire_part *in, struct writer *w);
 /* crcs in host order, NULL for none; in->crcs is not used. */
 void wire_copy_encode(const struct wire_copy *in, const uint32_t *crcs, struct writer *w);
-void wire_grant_encode(const struct wire_grant *in, struct writer *w);
-void wire_ack_encode(const struct wire_ack *in, struct writer *w);
 void wire_end_encode(const struct wire_end *in, struct writer *w);
 void wire_chunk_encode(const struct wire_chunk *in, uint8_t out[WIRE_CHUNK_BYTES]);
 
@@ -112,12 +117,9 @@ must_check tck_status_t wire_hello_decode(const void *data, size_t len, struct w
 must_check tck_status_t wire_challenge_decode(const void *data, size_t len, struct wire_challenge *out);
 must_check tck_status_t wire_proof_decode(const void *data, size_t len, uint8_t out[MAC_BYTES]);
 must_check tck_status_t wire_welcome_decode(const void *data, size_t len);
-must_check tck_status_t wire_mismatch_decode(const void *data, size_t len, struct wire_mismatch *out);
 must_check tck_status_t wire_part_decode(const void *data, size_t len, struct wire_part *out);
 /* crcs of the result points into data. */
 must_check tck_status_t wire_copy_decode(const void *data, size_t len, bool with_crcs, struct wire_copy *out);
-must_check tck_status_t wire_grant_decode(const void *data, size_t len, struct wire_grant *out);
-must_check tck_status_t wire_ack_decode(const void *data, size_t len, struct wire_ack *out);
 must_check tck_status_t wire_end_decode(const void *data, size_t len, struct wire_end *out);
 must_check tck_status_t wire_chunk_decode(const void *data, size_t len, struct wire_chunk *out);
 

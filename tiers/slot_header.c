@@ -4,6 +4,7 @@
  * one. */
 #include "tiers/slot_header.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -23,65 +24,25 @@ static struct writer writer_over(uint8_t *data, size_t cap)
     return (struct writer){.data = data, .cap = cap, .max = cap};
 }
 
-static void write_fields(const struct slot_header *header, struct writer *w)
+static void write_slot_writer(struct writer *w, const struct slot_writer *writer)
 {
-    write_u64(w, header->sequence);
-    write_str(w, header->job);
-    write_hash128(w, header->segment);
-    write_u32(w, header->slot);
-    write_u32(w, header->slot_count);
-    write_u64(w, header->slot_stride);
-    write_u64(w, header->image_bytes);
-    write_hash128(w, header->shard);
-    write_hash128(w, header->layout);
-    write_version(w, header->version);
-    write_u8(w, (uint8_t)header->state);
-    write_u32(w, header->chunk_bytes);
-    write_hash128(w, header->root);
-    write_u8(w, header->committed);
-    write_u8(w, header->to_storage);
-    write_u32(w, (uint32_t)header->writer.process.pid);
-    write_u64(w, header->writer.process.start);
-    write_u32(w, header->writer.rank);
+    write_u32(w, (uint32_t)writer->process.pid);
+    write_u64(w, writer->process.start);
+    write_u32(w, writer->rank);
 }
 
-void slot_header_encode(const struct slot_header *header, uint8_t *page_out)
+static struct slot_writer read_slot_writer(struct reader *r)
 {
-    memset(page_out, 0, SLOT_HEADER_BYTES);
-    struct writer body = writer_over(page_out + CRC_END, SLOT_HEADER_BYTES - CRC_END);
-    write_u32(&body, SLOT_FORMAT);
-    write_fields(header, &body);
-    struct writer head = writer_over(page_out, CRC_END);
-    write_u64(&head, SLOT_MAGIC);
-    write_u32(&head, page_crc(page_out));
-}
-
-static struct slot_header read_fields(struct reader *r)
-{
-    struct slot_header header = {.sequence = read_u64(r)};
-    read_str(r, header.job, sizeof(header.job));
-    header.segment = read_hash128(r);
-    header.slot = read_u32(r);
-    header.slot_count = read_u32(r);
-    header.slot_stride = read_u64(r);
-    header.image_bytes = read_u64(r);
-    header.shard = read_hash128(r);
-    header.layout = read_hash128(r);
-    header.version = read_version(r);
-    uint8_t state = read_u8(r);
-    r->failed |= state >= SLOT_STATES;
-    header.state = r->failed ? SLOT_FREE : (enum slot_state)state;
-    header.chunk_bytes = read_u32(r);
-    header.root = read_hash128(r);
-    header.committed = read_bool(r);
-    header.to_storage = read_bool(r);
+    struct slot_writer writer = {0};
     uint32_t pid = read_u32(r);
-    r->failed |= pid > INT32_MAX;
-    header.writer.process.pid = r->failed ? 0 : (pid_t)pid;
-    header.writer.process.start = read_u64(r);
-    header.writer.rank = read_u32(r);
-    return header;
+    r->failed = r->failed || pid > INT32_MAX;
+    writer.process.pid = r->failed ? 0 : (pid_t)pid;
+    writer.process.start = read_u64(r);
+    writer.rank = read_u32(r);
+    return writer;
 }
+
+enum { slot_writer_LEAST_BYTES = 4 + 8 + 4 };
 
 /* What must hold for the sizes to be computed with. */
 static bool sizes_make_sense(const struct slot_header *header)
@@ -89,6 +50,26 @@ static bool sizes_make_sense(const struct slot_header *header)
     return header->slot < header->slot_count && header->slot_count <= CORE_SLOTS_MAX && header->image_bytes > 0 &&
            header->image_bytes <= header->slot_stride && header->slot_stride <= SLOT_STRIDE_MAX &&
            header->slot_stride % STRIDE_ALIGN == 0 && header->chunk_bytes == CHUNK_BYTES;
+}
+
+static bool header_is_valid(const struct slot_header *header)
+{
+    return name_is_safe(header->job) && sizes_make_sense(header);
+}
+
+SCHEMA_PART(slot_header, SLOT_HEADER_FIELDS, header_is_valid)
+static_assert(slot_header_LEAST_BYTES + CONFIG_NAME + CRC_END + sizeof(uint32_t) <= SLOT_HEADER_BYTES,
+              "a header fits into its page");
+
+void slot_header_encode(const struct slot_header *header, uint8_t *page_out)
+{
+    memset(page_out, 0, SLOT_HEADER_BYTES);
+    struct writer body = writer_over(page_out + CRC_END, SLOT_HEADER_BYTES - CRC_END);
+    write_u32(&body, SLOT_FORMAT);
+    write_slot_header(&body, header);
+    struct writer head = writer_over(page_out, CRC_END);
+    write_u64(&head, SLOT_MAGIC);
+    write_u32(&head, page_crc(page_out));
 }
 
 tck_status_t slot_header_decode(const uint8_t *page, struct slot_header *out, struct error *err)
@@ -105,8 +86,8 @@ tck_status_t slot_header_decode(const uint8_t *page, struct slot_header *out, st
         return error_set(err, TCK_ERR_PROTO, "slot header of format %" PRIu32 ", this build reads format %d", format,
                          SLOT_FORMAT);
     }
-    struct slot_header header = read_fields(&r);
-    if (r.failed || !name_is_safe(header.job) || !sizes_make_sense(&header)) {
+    struct slot_header header = read_slot_header(&r);
+    if (r.failed) {
         return error_set(err, TCK_ERR_CORRUPT, "the slot header contradicts itself");
     }
     *out = header;

@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "base/digest.h"
 #include "base/process.h"
+#include "base/schema.h"
 #include "core/slot.h"
 
 #define SLOT_HEADER_BYTES 4096
@@ -19,23 +20,24 @@ struct slot_writer {
     uint32_t rank; /* of the header's version */
 };
 
-struct slot_header {
-    uint64_t sequence; /* grows with every write */
-    char job[CONFIG_NAME];
-    struct hash128 segment; /* random id of the segment, pairs data and header files */
-    uint32_t slot, slot_count;
-    uint64_t slot_stride; /* distance of the images in the data file */
-    uint64_t image_bytes; /* capacity and length: a slot serves one shard */
-    struct hash128 shard;
-    struct hash128 layout; /* of the term that wrote it */
-    struct version version;
-    enum slot_state state;
-    uint32_t chunk_bytes;
-    struct hash128 root;
-    bool committed;            /* its node had learned the commit when it wrote this */
-    bool to_storage;           /* the trainer that filled it wants its version on storage */
-    struct slot_writer writer; /* in state FILLING and QUARANTINED; zero otherwise */
-};
+#define SLOT_HEADER_FIELDS(F)                                                                  \
+    F(u64, sequence) /* grows with every write */                                              \
+    F(str, job, CONFIG_NAME)                                                                   \
+    F(hash128, segment) /* random id of the segment, pairs data and header files */            \
+    F(u32, slot)                                                                               \
+    F(u32, slot_count)                                                                         \
+    F(u64, slot_stride) /* distance of the images in the data file */                          \
+    F(u64, image_bytes) /* capacity and length: a slot serves one shard */                     \
+    F(hash128, shard)                                                                          \
+    F(hash128, layout) /* of the term that wrote it */                                         \
+    F(version, version)                                                                        \
+    F(choice, enum slot_state, state, SLOT_STATES)                                             \
+    F(u32, chunk_bytes)                                                                        \
+    F(hash128, root)                                                                           \
+    F(bool, committed)           /* its node had learned the commit when it wrote this */      \
+    F(bool, to_storage)          /* the trainer that filled it wants its version on storage */ \
+    F(part, slot_writer, writer) /* in state FILLING and QUARANTINED; zero otherwise */
+SCHEMA_STRUCT(slot_header, SLOT_HEADER_FIELDS)
 
 /* page_out is SLOT_HEADER_BYTES. */
 void slot_header_encode(const struct slot_header *header, uint8_t *page_out);

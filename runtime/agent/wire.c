@@ -25,8 +25,6 @@ static struct decision read_decision(struct reader *r)
     return decision;
 }
 
-#define KNOWN_NODE_FIELDS(F) F(part, node_info, node) F(u64, term)
-SCHEMA_PART(known_node, KNOWN_NODE_FIELDS, schema_any)
 SCHEMA_PART(wire_root, WIRE_ROOT_FIELDS, schema_any)
 
 enum { manifest_file_LEAST_BYTES = 16 + 8 + 16 };

@@ -15,6 +15,9 @@
  *
  *     F(u8, name), and u16, u32, u64, i32, bool, version, hash128
  *     F(str, name, cap)                char name[cap]: a u16 length, then the bytes without a NUL
+ *     F(choice, type, name, limit)     an enum, of which a u8 below limit travels
+ *     F(constant, number, value)       no member: of the kind `number`, and nothing else decodes
+ *     F(names, name, count, max, cap)  uint32_t count, a u8; char name[max][cap], each as a str
  *     F(bytes, name, n)                uint8_t name[n]
  *     F(view, number, len, type, name) a length of the kind `number`, then as many bytes; const type *name points into
  *                                      what was decoded
@@ -75,18 +78,25 @@
     }
 
 /* Of tables without arrays. */
-#define SCHEMA_PART(name, TABLE, is_valid)                           \
-    enum { name##_LEAST_BYTES = SCHEMA_LEAST_BYTES(TABLE) };         \
-    static void write_##name(struct writer *w, const struct name *m) \
-    {                                                                \
-        TABLE(SCHEMA_WRITE)                                          \
-    }                                                                \
-    static struct name read_##name(struct reader *r)                 \
-    {                                                                \
-        struct name value = {0}, *m = &value;                        \
-        TABLE(SCHEMA_READ)                                           \
-        r->failed = r->failed || !is_valid(m);                       \
-        return value;                                                \
+#define SCHEMA_PART(name, TABLE, is_valid)                   \
+    enum { name##_LEAST_BYTES = SCHEMA_LEAST_BYTES(TABLE) }; \
+    SCHEMA_PART_AS(static, name, TABLE, is_valid)
+
+/* The same for all files: declared in a header and defined in one of them. */
+#define SCHEMA_DECLARE_PART(name, TABLE)                       \
+    enum { name##_LEAST_BYTES = SCHEMA_LEAST_BYTES(TABLE) };   \
+    void write_##name(struct writer *w, const struct name *m); \
+    struct name read_##name(struct reader *r);
+#define SCHEMA_SHARED_PART(name, TABLE, is_valid) SCHEMA_PART_AS(, name, TABLE, is_valid)
+
+#define SCHEMA_PART_AS(linkage, name, TABLE, is_valid)                         \
+    linkage void write_##name(struct writer *w, const struct name *m){         \
+        TABLE(SCHEMA_WRITE)} linkage struct name read_##name(struct reader *r) \
+    {                                                                          \
+        struct name value = {0}, *m = &value;                                  \
+        TABLE(SCHEMA_READ)                                                     \
+        r->failed = r->failed || !is_valid(m);                                 \
+        return value;                                                          \
     }
 
 /* For a table that needs no check. */
@@ -148,6 +158,20 @@
 #define SCHEMA_READ_hash128(name)   m->name = read_hash128(r);
 #define SCHEMA_FREE_hash128(name)
 
+#define SCHEMA_MEMBER_choice(type, name, limit) type name;
+#define SCHEMA_BYTES_choice(type, name, limit)  +1
+#define SCHEMA_WRITE_choice(type, name, limit)  write_u8(w, (uint8_t)m->name);
+#define SCHEMA_READ_choice(type, name, limit) \
+    m->name = (type)read_u8(r);               \
+    r->failed = r->failed || (unsigned)m->name >= (unsigned)(limit);
+#define SCHEMA_FREE_choice(type, name, limit)
+
+#define SCHEMA_MEMBER_constant(number, value)
+#define SCHEMA_BYTES_constant(number, value) SCHEMA_BYTES_##number()
+#define SCHEMA_WRITE_constant(number, value) write_##number(w, value);
+#define SCHEMA_READ_constant(number, value)  r->failed = read_##number(r) != (value) || r->failed;
+#define SCHEMA_FREE_constant(number, value)
+
 /* ---- bytes --------------------------------------------------------------------------------------------------- */
 
 #define SCHEMA_MEMBER_str(name, cap) char name[cap];
@@ -155,6 +179,23 @@
 #define SCHEMA_WRITE_str(name, cap)  write_str(w, m->name);
 #define SCHEMA_READ_str(name, cap)   read_str(r, m->name, sizeof(m->name));
 #define SCHEMA_FREE_str(name, cap)
+
+#define SCHEMA_MEMBER_names(name, count, max, cap) \
+    uint32_t count;                                \
+    char name[max][cap];
+#define SCHEMA_BYTES_names(name, count, max, cap) +1
+#define SCHEMA_WRITE_names(name, count, max, cap) \
+    write_u8(w, (uint8_t)m->count);               \
+    for (uint32_t i = 0; i < m->count; i++) {     \
+        write_str(w, m->name[i]);                 \
+    }
+#define SCHEMA_READ_names(name, count, max, cap)            \
+    m->count = read_u8(r);                                  \
+    r->failed = r->failed || m->count > (max);              \
+    for (uint32_t i = 0; !r->failed && i < m->count; i++) { \
+        read_str(r, m->name[i], sizeof(m->name[i]));        \
+    }
+#define SCHEMA_FREE_names(name, count, max, cap)
 
 #define SCHEMA_MEMBER_bytes(name, n) uint8_t name[n];
 #define SCHEMA_BYTES_bytes(name, n)  +(n)

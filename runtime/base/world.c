@@ -351,23 +351,8 @@ static uint32_t rank_entries(const struct world *world)
     return last->first_rank + last->rank_count;
 }
 
-void write_node_info(struct writer *w, const struct node_info *node)
-{
-    write_str(w, node->name);
-    write_str(w, node->domain);
-    write_str(w, node->address);
-    write_u64(w, node->agent_id);
-}
-
-struct node_info read_node_info(struct reader *r)
-{
-    struct node_info node = {0};
-    read_str(r, node.name, sizeof(node.name));
-    read_str(r, node.domain, sizeof(node.domain));
-    read_str(r, node.address, sizeof(node.address));
-    node.agent_id = read_u64(r);
-    return node;
-}
+SCHEMA_SHARED_PART(node_info, NODE_INFO_FIELDS, schema_any)
+SCHEMA_SHARED_PART(known_node, KNOWN_NODE_FIELDS, schema_any)
 
 void world_encode(const struct world *world, struct writer *w)
 {

@@ -5,24 +5,26 @@
 #define TCK_BASE_WORLD_H
 
 #include "base/config.h"
-#include "base/version.h"
+#include "base/schema.h"
 
 #define WORLD_RANKS_MAX  (1u << 20)
 #define WORLD_SHARDS_MAX (1u << 24) /* of all ranks, twins counted each */
 #define ADDRESS_TEXT     64         /* "10.0.0.1:40123" or "[fe80::1]:40123" */
 
-struct node_info {
-    char name[CONFIG_NAME];
-    char domain[CONFIG_NAME];
-    char address[ADDRESS_TEXT];
-    uint64_t agent_id; /* random per agent process group; survives an agent's restart, not a keeper's end */
-};
+#define NODE_INFO_FIELDS(F)       \
+    F(str, name, CONFIG_NAME)     \
+    F(str, domain, CONFIG_NAME)   \
+    F(str, address, ADDRESS_TEXT) \
+    F(u64, agent_id) /* random per agent process group; survives an agent's restart, not a keeper's end */
+SCHEMA_STRUCT(node_info, NODE_INFO_FIELDS)
+SCHEMA_DECLARE_PART(node_info, NODE_INFO_FIELDS)
 
 /* A node that took part in a term: this one, or a later one if it did so again. */
-struct known_node {
-    struct node_info node;
-    uint64_t term;
-};
+#define KNOWN_NODE_FIELDS(F) \
+    F(part, node_info, node) \
+    F(u64, term)
+SCHEMA_STRUCT(known_node, KNOWN_NODE_FIELDS)
+SCHEMA_DECLARE_PART(known_node, KNOWN_NODE_FIELDS)
 
 /* What one rank tells at attach: fixed size, ready for an allgather. */
 struct rank_hello {
@@ -75,10 +77,6 @@ int64_t world_find_node(const struct world *world, const char *name);
 #define RANK_HELLO_BYTES (3 * 64 + 8 + 8)
 void rank_hello_encode(const struct rank_hello *hello, uint8_t out[RANK_HELLO_BYTES]);
 must_check tck_status_t rank_hello_decode(const uint8_t in[RANK_HELLO_BYTES], struct rank_hello *out);
-/* A node as part of something else: no check of what it is called. */
-enum { node_info_LEAST_BYTES = 3 * 2 + 8 };
-void write_node_info(struct writer *w, const struct node_info *node);
-struct node_info read_node_info(struct reader *r);
 void world_encode(const struct world *world, struct writer *w);
 must_check tck_status_t world_decode(struct reader *r, struct world *out, struct error *err);
 
