@@ -102,6 +102,7 @@ static void on_hello(struct fake_agent *agent, struct fake_client *client, const
     struct msg_welcome welcome = {.seq = hello.seq, .format = MESSAGE_FORMAT, .hello = agent->hello};
     struct writer w = writer_new(0);
     client->rank = hello.rank;
+    MUST(client->rank < FAKE_CLIENTS);
     client->board = make_memory("fake-board", sizeof(struct board), &client->board_fd);
     atomic_store(&client->board->mem_interval_steps, atomic_load(&agent->interval));
     atomic_store(&client->board->storage_interval_steps, atomic_load(&agent->storage_interval));
@@ -218,7 +219,7 @@ static void on_begin(struct fake_agent *agent, struct fake_client *client, const
     if (mode == FAKE_REFUSES) {
         atomic_store(&client->board->failed_step, begin.step);
         answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_BUSY, "the step before is undecided");
-    } else if (mode == FAKE_GRANTS && begin.step == agent->sealed.step) {
+    } else if (mode == FAKE_GRANTS && begin.step == agent->sealed_by[client->rank]) {
         atomic_store(&client->board->published_step, begin.to_storage ? begin.step : 0);
         answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_BUSY, "that step is saved already");
     } else if (mode == FAKE_HOLDS) {
@@ -244,6 +245,7 @@ static void on_seal(struct fake_agent *agent, struct fake_client *client, const 
         }
     }
     agent->sealed = (struct version){agent->term, seal.step};
+    agent->sealed_by[client->rank] = seal.step;
     if (atomic_load(&agent->aborts)) {
         atomic_store(&client->board->failed_step, seal.step);
     } else {

@@ -69,7 +69,8 @@ struct fake_agent {
     /* the memory tier: outlives stop and start */
     struct fake_shard shards[FAKE_SHARDS_MAX];
     uint32_t shard_count;
-    struct version sealed; /* {0, 0}: none */
+    struct version sealed;            /* {0, 0}: none */
+    uint64_t sealed_by[FAKE_CLIENTS]; /* the newest step of each rank */
     uint64_t term;
 };
 
