@@ -51,7 +51,7 @@ static void sleep_ms(long ms)
 
 static const char *config_text(void)
 {
-    static char text[512];
+    static _Thread_local char text[512]; /* ranks that are threads ask at the same time */
     snprintf(text, sizeof(text),
              "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":100}",
              runtime_dir, runtime_dir);
@@ -1345,7 +1345,6 @@ static void run_ranks(struct rank ranks[2], struct meeting *meeting, void *(*ran
         ranks[i].meeting = meeting;
         ranks[i].number = i;
     }
-    config_text(); /* before there are two threads that fill its buffer */
     cr_assert_eq(pthread_create(&thread, NULL, rank_main, &ranks[1]), 0);
     rank_main(&ranks[0]);
     pthread_join(thread, NULL);
