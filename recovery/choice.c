@@ -106,10 +106,11 @@ static bool pass_unfit(struct choice *c, struct version than)
 }
 
 /* Storage was not listed, and may have what is newer than this. Whatever is published was committed in a term before
- * ours, and of the one right before it the members that are left have seen all that was committed. */
+ * ours, and of the last one that saved anything the members that are left have seen all that was committed. */
 static bool may_hide_a_newer(const struct plan_input *input, struct version version)
 {
-    return !input->storage.complete && version_none(input->only) && version.term + 1 < input->world->term;
+    return !input->storage.complete && version_none(input->only) &&
+           version.term + input->unused_terms + 1 < input->world->term;
 }
 
 static bool was_passed_since(const struct plan *plan, struct version version)

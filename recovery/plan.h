@@ -54,8 +54,9 @@ struct plan_input {
     struct storage_view storage;
     uint32_t bad_count;
     const struct bad_copy *bad;
-    uint64_t step;       /* TCK_NEWEST or the one asked for */
-    struct version only; /* no other version is a candidate; VERSION_NONE: all are */
+    uint64_t step;         /* TCK_NEWEST or the one asked for */
+    struct version only;   /* no other version is a candidate; VERSION_NONE: all are */
+    uint64_t unused_terms; /* as of struct recovery_setup */
 };
 
 struct plan_action {

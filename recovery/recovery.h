@@ -26,6 +26,7 @@ struct recovery_setup {
                            for copies out of reach or damaged on their way before an older version is taken */
     uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds at least
                            in which such copies are counted in again */
+    uint64_t unused_terms;     /* right before the world's own, in which nothing was saved */
     bool first_owner_suffices; /* READY comes when each shard lies at one of its owners, and at all that had it
                                   themselves: the trainers pass it on, the other owners' nodes fetch it meanwhile */
     uint32_t storage_wait_ms;  /* how long storage is asked again for what it could not give, if that is needed */

@@ -370,6 +370,7 @@ static void forget_what_was_known(struct recovery *r)
     r->failure = TCK_ERR_UNRECOVERABLE;
     r->input = (struct plan_input){
         .world = r->setup.world,
+        .unused_terms = r->setup.unused_terms,
         .placement = r->setup.placement,
         .inventories = r->inventories,
         .bad = r->bad,

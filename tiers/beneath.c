@@ -195,9 +195,10 @@ static tck_status_t write_all(int fd, const char *name, const char *data, size_t
     return failpoint_fails(file, fsync) || fsync(fd) < 0 ? fail(err, "fsync", name) : TCK_OK;
 }
 
-tck_status_t beneath_write(int dir_fd, const char *name, const void *data, size_t len, struct error *err)
+/* Fills and syncs a new part file of this name, which the caller renames or unlinks. On an error there is none. */
+static tck_status_t part_write(int dir_fd, const char *name, const void *data, size_t len, char *part,
+                               struct error *err)
 {
-    char part[BENEATH_NAME_MAX + 1];
     int fd = -1;
     tck_status_t status = beneath_part_name(name, part, err);
     if (status == TCK_OK) {
@@ -210,14 +211,41 @@ tck_status_t beneath_write(int dir_fd, const char *name, const void *data, size_
     if (close(fd) < 0 && status == TCK_OK) {
         status = fail(err, "close", part);
     }
-    if (status == TCK_OK) {
-        status = beneath_rename(dir_fd, part, name, err);
-    }
     if (status != TCK_OK) {
         unlinkat(dir_fd, part, 0); /* best effort: the error before it is the one to tell */
+    }
+    return status;
+}
+
+tck_status_t beneath_write(int dir_fd, const char *name, const void *data, size_t len, struct error *err)
+{
+    char part[BENEATH_NAME_MAX + 1];
+    tck_status_t status = part_write(dir_fd, name, data, len, part, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = beneath_rename(dir_fd, part, name, err);
+    if (status != TCK_OK) {
+        unlinkat(dir_fd, part, 0);
         return status;
     }
     return beneath_sync(dir_fd, err);
+}
+
+tck_status_t beneath_create(int dir_fd, const char *name, const void *data, size_t len, struct error *err)
+{
+    char part[BENEATH_NAME_MAX + 1];
+    tck_status_t status = part_write(dir_fd, name, data, len, part, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (linkat(dir_fd, part, dir_fd, name, 0) < 0) {
+        bool without = errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS;
+        status = without ? error_set(err, TCK_ERR_UNSUPPORTED, "link %s: the file system has no hard links: %m", name)
+                         : fail(err, "link", name);
+    }
+    unlinkat(dir_fd, part, 0); /* what is left of it is swept away with other parts */
+    return status == TCK_OK ? beneath_sync(dir_fd, err) : status;
 }
 
 tck_status_t beneath_part_name(const char *name, char *out, struct error *err)

@@ -27,6 +27,9 @@ must_check tck_status_t beneath_read(int dir_fd, const char *name, size_t max, c
 /* Whole or not at all: to a part file, synced, renamed over name, directory synced. */
 must_check tck_status_t beneath_write(int dir_fd, const char *name, const void *data, size_t len, struct error *err);
 
+/* The same for a new file: TCK_ERR_EXIST if there is one. TCK_ERR_UNSUPPORTED: the file system has no hard links. */
+must_check tck_status_t beneath_create(int dir_fd, const char *name, const void *data, size_t len, struct error *err);
+
 /* A new random name for writing name: "<name>.<8 hex>.part". out holds BENEATH_NAME_MAX + 1. */
 must_check tck_status_t beneath_part_name(const char *name, char *out, struct error *err);
 /* True if part is such a name; then copies the name it was made for to whole_out (BENEATH_NAME_MAX + 1). */

@@ -72,8 +72,8 @@ must_check tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_
 /* The same, with whom the term belongs to. */
 struct term_claim {
     uint64_t at_least;
-    bool follows; /* only if `seen` is still the newest claimed here, else TCK_ERR_EXIST */
-    uint64_t seen;
+    bool follows;  /* only if `seen` is still the newest here, else TCK_ERR_EXIST */
+    uint64_t seen; /* of struct term_holders */
     const struct term_holder *holder;
 };
 must_check tck_status_t persistent_claim(struct persistent *p, const struct term_claim *claim, uint64_t *term_out,
@@ -86,6 +86,7 @@ must_check tck_status_t persistent_note_holder(struct persistent *p, uint64_t te
 /* To whom the newest terms belong: newest first, down to the first one that all its ranks have joined. */
 struct term_holders {
     uint64_t newest; /* claimed here; 0: none */
+    uint64_t seen;   /* the same, with those that are reserved */
     uint32_t count;
     struct held_term {
         uint64_t term, wall_ms; /* of the claim */
@@ -94,8 +95,25 @@ struct term_holders {
 };
 must_check tck_status_t persistent_term_holders(struct persistent *p, struct term_holders *out, struct error *err);
 void term_holders_free(struct term_holders *holders);
-/* Highest term ever claimed here, 0 if none. */
+/* Highest term ever claimed here, 0 if none. One that is reserved is not claimed. */
 must_check tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err);
+/* Reserves terms for the successors of the term `by`: files that nobody claims and that end no term, made by link(2),
+ * so that each is there with all that it says, or not at all. */
+struct term_reserve {
+    uint64_t by;
+    uint64_t first, last; /* how many, and from where on if they are free */
+    bool follows;         /* only from there on */
+};
+/* 0 in both if there is none to be had; fewer than wanted is no error. Blocking. */
+must_check tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve *wanted, uint64_t *first_out,
+                                           uint64_t *last_out, struct error *err);
+/* Those that the caller has reserved and given to nobody, nor will. */
+must_check tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t last, struct error *err);
+/* The holder of a reserved term, to whom its owner has given it. Blocking. */
+must_check tck_status_t persistent_claim_reserved(struct persistent *p, uint64_t term, const struct term_holder *holder,
+                                                  struct error *err);
+/* The terms that this agent has reserved, 0 and 0 for none: they end no term, whatever their files say. */
+void persistent_set_reserved(struct persistent *p, uint64_t first, uint64_t last);
 /* Poison counter: notes in term.<T> that this term restores `version`; and which version the terms before this one
  * restored last with no commit after it and without ending well (an evaluation saves nothing), and how many of them in
  * a row. */

@@ -30,6 +30,7 @@ struct persistent {
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */
     _Atomic uint64_t claim_seen; /* highest term whose claim was seen in the job directory; 0: none */
+    _Atomic uint64_t reserved_first, reserved_last; /* by this agent; 0: nothing */
     void (*moved)(void *ctx);
     void *moved_ctx;
     int job_fd;               /* -1: there is none, which is so only for one that only reads */

@@ -22,31 +22,68 @@
 
 struct term_note {
     uint64_t term, wall_ms;
+    uint64_t reserved_by;    /* the term that keeps this one for a successor of its own; 0: it is claimed */
     struct version restored; /* VERSION_NONE: nothing */
     bool committed, ended_well;
 };
 
+/* What one listing of a directory says of terms. */
+struct term_list {
+    uint64_t newest;  /* claimed or reserved, or of a version that was put there without its term file; 0: none */
+    uint64_t version; /* of the newest version */
+    size_t count;
+    uint64_t *terms; /* that have a file, newest first */
+};
+
 /* ---- claim ----------------------------------------------------------------------------------------------------- */
 
-/* Highest term in the directory's names: claimed, or of a version that was put there without its term file. */
-static tck_status_t newest_in(int dir_fd, uint64_t *term_out, struct error *err)
+static int compare_descending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+static void sort_names(const struct names *names, struct term_list *list)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        struct version version;
+        if (term_name_parse(names->names[i], &list->terms[list->count])) {
+            list->count++;
+        } else if (version_dir_parse(names->names[i], &version) && version.term > list->version) {
+            list->version = version.term;
+        }
+    }
+    qsort(list->terms, list->count, sizeof(*list->terms), compare_descending);
+    list->newest = list->count > 0 && list->terms[0] > list->version ? list->terms[0] : list->version;
+}
+
+/* The caller frees the terms. */
+static tck_status_t list_terms(int dir_fd, struct term_list *out, struct error *err)
 {
     struct names names;
+    struct term_list list = {0};
     tck_status_t status = beneath_list(dir_fd, &names, err);
     if (status != TCK_OK) {
         return status;
     }
-    uint64_t newest = 0, term;
-    for (size_t i = 0; i < names.count; i++) {
-        struct version version;
-        if (!term_name_parse(names.names[i], &term)) {
-            term = version_dir_parse(names.names[i], &version) ? version.term : 0;
-        }
-        newest = term > newest ? term : newest;
+    list.terms = calloc(names.count + 1, sizeof(*list.terms));
+    if (list.terms != NULL) {
+        sort_names(&names, &list);
+        *out = list;
     }
     names_free(&names);
-    *term_out = newest;
-    return TCK_OK;
+    return list.terms != NULL ? TCK_OK : error_set(err, TCK_ERR_NOMEM, "no memory for the list of terms");
+}
+
+static tck_status_t newest_in(int dir_fd, uint64_t *term_out, struct error *err)
+{
+    struct term_list list;
+    tck_status_t status = list_terms(dir_fd, &list, err);
+    if (status == TCK_OK) {
+        *term_out = list.newest;
+        free(list.terms);
+    }
+    return status;
 }
 
 /* That it was claimed here, so that another directory in its place is told from this one. */
@@ -57,17 +94,15 @@ static void saw_claim(struct persistent *p, uint64_t term)
     }
 }
 
-tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err)
-{
-    return newest_in(p->job_fd, term_out, err);
-}
-
 /* Takes over holder, NULL for none. It comes last: is_unfinished_claim counts on that. */
 static char *note_print(const struct term_note *note, json_t *holder)
 {
     char *text = NULL;
     json_t *json = json_object();
     bool ok = json != NULL && json_add_u64(json, "term", note->term) && json_add_u64(json, "wall_ms", note->wall_ms);
+    if (ok && note->reserved_by != 0) {
+        ok = json_add_u64(json, "reserved_by", note->reserved_by);
+    }
     if (ok && !version_none(note->restored)) {
         ok = json_add_u64(json, "restored_term", note->restored.term) &&
              json_add_u64(json, "restored_step", note->restored.step);
@@ -274,6 +309,9 @@ static struct term_note note_decode(uint64_t term, const json_t *json)
     if (!json_u64(json_get(json, "wall_ms"), &note.wall_ms)) {
         note.wall_ms = 0;
     }
+    if (!json_u64(json_get(json, "reserved_by"), &note.reserved_by)) {
+        note.reserved_by = 0;
+    }
     if (!json_bool(json_get(json, "committed"), &note.committed)) {
         note.committed = false;
     }
@@ -353,17 +391,20 @@ static tck_status_t note_load(int dir_fd, uint64_t term, struct term_note *out, 
 }
 
 /* Nothing is known of the holder of a claim that was cut off, or of one made by a build that did not name its holder.
- * wall_ms_out: when it was claimed. */
-static tck_status_t holder_read(const struct persistent *p, uint64_t term, struct term_holder *out,
-                                uint64_t *wall_ms_out, struct error *err)
+ */
+static tck_status_t holder_read(const struct persistent *p, uint64_t term, struct held_term *out, bool *reserved_out,
+                                struct error *err)
 {
     json_t *json = NULL;
     tck_status_t status = note_json(p->job_fd, term, &json, err);
     if (status == TCK_OK) {
-        status = term_holder_decode(json == NULL ? NULL : json_get(json, "holder"), out, err);
+        status = term_holder_decode(json == NULL ? NULL : json_get(json, "holder"), &out->holder, err);
     }
     if (status == TCK_OK) {
-        *wall_ms_out = note_or_empty(term, json).wall_ms;
+        struct term_note note = note_or_empty(term, json);
+        out->term = term;
+        out->wall_ms = note.wall_ms;
+        *reserved_out = note.reserved_by != 0;
     }
     json_free(json);
     return status;
@@ -410,7 +451,7 @@ static tck_status_t copy_holder(const json_t *json, json_t **out, struct error *
 }
 
 /* One that cannot be read now is not overwritten, because what it says would be lost. Its file is read once: a second
- * reading might fail, and the holder would be lost. */
+ * reading might fail, and the holder would be lost. A term that was reserved is claimed by whatever is noted of it. */
 static tck_status_t note_open(const struct persistent *p, uint64_t term, struct open_note *out, struct error *err)
 {
     json_t *json = NULL;
@@ -425,6 +466,10 @@ static tck_status_t note_open(const struct persistent *p, uint64_t term, struct 
     }
     if (status == TCK_OK) {
         opened.note = note_or_empty(term, json);
+        if (opened.note.reserved_by != 0) {
+            opened.note.reserved_by = 0;
+            opened.note.wall_ms = clock_wall_ms();
+        }
         *out = opened;
     }
     json_free(json);
@@ -499,34 +544,21 @@ tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct err
 
 /* ---- tries ----------------------------------------------------------------------------------------------------- */
 
-static int compare_descending(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x > y ? -1 : x < y;
-}
-
-/* Claimed terms below this one, newest first; the caller frees. */
+/* Those that have a file and are below this one, newest first; the caller frees. */
 static tck_status_t terms_below(int dir_fd, uint64_t term, uint64_t **terms_out, size_t *count_out, struct error *err)
 {
-    struct names names;
-    tck_status_t status = beneath_list(dir_fd, &names, err);
+    struct term_list list;
+    tck_status_t status = list_terms(dir_fd, &list, err);
     if (status != TCK_OK) {
         return status;
     }
-    size_t count = 0;
-    uint64_t *terms = calloc(names.count + 1, sizeof(*terms));
-    for (size_t i = 0; terms != NULL && i < names.count; i++) {
-        if (term_name_parse(names.names[i], &terms[count]) && terms[count] < term) {
-            count++;
-        }
+    size_t above = 0;
+    while (above < list.count && list.terms[above] >= term) {
+        above++;
     }
-    names_free(&names);
-    if (terms == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of terms");
-    }
-    qsort(terms, count, sizeof(*terms), compare_descending);
-    *terms_out = terms;
-    *count_out = count;
+    memmove(list.terms, list.terms + above, (list.count - above) * sizeof(*list.terms));
+    *terms_out = list.terms;
+    *count_out = list.count - above;
     return TCK_OK;
 }
 
@@ -654,23 +686,29 @@ static bool tells_nothing(const struct persistent *p, uint64_t term, tck_status_
 
 /* From the newest down to the first that all its ranks have joined. A note that tells nothing names nobody; one that
  * cannot be read now is an error, since it may name a holder that is alive. */
-static tck_status_t read_holders(const struct persistent *p, const uint64_t *terms, size_t count,
-                                 struct term_holders *out, struct error *err)
+static tck_status_t read_holders(const struct persistent *p, const struct term_list *list, struct term_holders *out,
+                                 struct error *err)
 {
     bool joined = false;
-    for (size_t i = 0; i < count && i < HOLDERS_READ && !joined; i++) {
+    for (size_t i = 0; i < list->count && out->count < HOLDERS_READ && !joined; i++) {
         struct held_term *held = &out->terms[out->count];
-        tck_status_t status = holder_read(p, terms[i], &held->holder, &held->wall_ms, err);
-        if (tells_nothing(p, terms[i], status)) {
-            log_warn("who has claimed term %" PRIu64 " is not known: %s", terms[i], err->text);
-            continue;
-        }
-        if (status != TCK_OK) {
+        bool reserved = false;
+        tck_status_t status = holder_read(p, list->terms[i], held, &reserved, err);
+        bool silent = tells_nothing(p, list->terms[i], status);
+        if (status != TCK_OK && !silent) {
             return error_prefix(err, "who holds the job");
         }
-        held->term = terms[i];
-        joined = held->holder.joined;
-        out->count++;
+        if (!reserved && list->terms[i] > out->newest) {
+            out->newest = list->terms[i];
+        }
+        if (silent) {
+            log_warn("who has claimed term %" PRIu64 " is not known: %s", list->terms[i], err->text);
+        } else if (reserved) {
+            term_holder_free(&held->holder);
+        } else {
+            joined = held->holder.joined;
+            out->count++;
+        }
     }
     return TCK_OK;
 }
@@ -678,30 +716,146 @@ static tck_status_t read_holders(const struct persistent *p, const uint64_t *ter
 tck_status_t persistent_term_holders(struct persistent *p, struct term_holders *out, struct error *err)
 {
     struct term_holders holders = {0};
-    uint64_t *terms = NULL;
-    size_t count = 0;
+    struct term_list list = {0};
     tck_status_t status = persistent_open_again(p, err);
-    /* First: what is claimed between the two listings is then among the terms, and a claim that follows `newest` fails.
-     * The other way round it would be followed without a question to its holder. */
     if (status == TCK_OK) {
-        status = newest_in(p->job_fd, &holders.newest, err);
+        status = list_terms(p->job_fd, &list, err);
     }
-    if (status == TCK_OK) {
-        status = terms_below(p->job_fd, UINT64_MAX, &terms, &count, err);
-    }
+    holders.seen = list.newest;
+    holders.newest = list.version;
     holders.terms = status == TCK_OK ? calloc(HOLDERS_READ, sizeof(*holders.terms)) : NULL;
     if (status == TCK_OK && holders.terms == NULL) {
         status = error_set(err, TCK_ERR_NOMEM, "no memory for the terms' holders");
     }
     if (status == TCK_OK) {
-        status = read_holders(p, terms, count, &holders, err);
+        status = read_holders(p, &list, &holders, err);
     }
-    free(terms);
+    free(list.terms);
     if (status != TCK_OK) {
         term_holders_free(&holders);
         return error_prefix(err, "%s/%s", p->config->save_dir, p->config->job);
     }
     *out = holders;
+    return TCK_OK;
+}
+
+/* ---- the newest ------------------------------------------------------------------------------------------------ */
+
+static bool is_ours(const struct persistent *p, uint64_t term)
+{
+    uint64_t first = atomic_load(&p->reserved_first);
+    return first != 0 && first <= term && term <= atomic_load(&p->reserved_last);
+}
+
+/* TCK_OK with *out false for a file that tells nothing: it is taken for a claim. */
+static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool *out, struct error *err)
+{
+    json_t *json = NULL;
+    *out = is_ours(p, term);
+    if (*out) {
+        return TCK_OK;
+    }
+    tck_status_t status = note_json(p->job_fd, term, &json, err);
+    *out = status == TCK_OK && note_or_empty(term, json).reserved_by != 0;
+    json_free(json);
+    return tells_nothing(p, term, status) ? TCK_OK : status;
+}
+
+tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err)
+{
+    struct term_list list;
+    bool reserved = true;
+    tck_status_t status = list_terms(p->job_fd, &list, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    uint64_t newest = list.version;
+    for (size_t i = 0; status == TCK_OK && reserved && i < list.count && list.terms[i] > newest; i++) {
+        status = is_reserved(p, list.terms[i], &reserved, err);
+        newest = status == TCK_OK && !reserved ? list.terms[i] : newest;
+    }
+    free(list.terms);
+    if (status == TCK_OK) {
+        *term_out = newest;
+    }
+    return status;
+}
+
+/* ---- reserving ------------------------------------------------------------------------------------------------- */
+
+void persistent_set_reserved(struct persistent *p, uint64_t first, uint64_t last)
+{
+    atomic_store(&p->reserved_last, 0); /* so that no pool thread sees one of the old range and one of the new */
+    atomic_store(&p->reserved_first, first);
+    atomic_store(&p->reserved_last, last);
+}
+
+static tck_status_t reserve_one(const struct persistent *p, uint64_t term, uint64_t by, struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    struct term_note note = {.term = term, .wall_ms = clock_wall_ms(), .reserved_by = by};
+    char *text = note_print(&note, NULL);
+    if (text == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory to reserve a term");
+    }
+    term_name(term, name);
+    tck_status_t status = beneath_create(p->job_fd, name, text, strlen(text), err);
+    free(text);
+    failpoint(term, reserved);
+    return status;
+}
+
+/* A term that is over reserves none: they would be above those of the start that has ended it. Terms above what was
+ * asked for are those of a reservation whose agent is gone, or of a start that has gone past ours: then ours is not
+ * made longer, since what is reserved has to be in one piece. */
+tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve *wanted, uint64_t *first_out,
+                                uint64_t *last_out, struct error *err)
+{
+    uint64_t first = wanted->first, newest = 0, term;
+    tck_status_t status = lowest_free(p, first, &first, err);
+    *first_out = *last_out = 0;
+    if (status == TCK_OK) {
+        status = persistent_newest_term(p, &newest, err); /* whoever claims one from now on gets `first` before us */
+    }
+    if (status != TCK_OK || newest > wanted->by || (wanted->follows && first != wanted->first)) {
+        return status;
+    }
+    uint64_t last = first + (wanted->last - wanted->first);
+    for (term = first; status == TCK_OK && term <= last; term++) {
+        status = reserve_one(p, term, wanted->by, err);
+        if (status == TCK_OK) {
+            *first_out = first;
+            *last_out = term;
+        }
+    }
+    return *first_out != 0 || status == TCK_ERR_EXIST ? TCK_OK : error_prefix(err, "reserve a term");
+}
+
+tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t last, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    for (uint64_t term = last; status == TCK_OK && term >= first; term--) {
+        json_t *json = NULL;
+        char name[DIR_NAME_MAX];
+        term_name(term, name);
+        status = note_json(p->job_fd, term, &json, err);
+        if (status == TCK_OK && note_or_empty(term, json).reserved_by != 0) {
+            status = beneath_unlink(p->job_fd, name, err);
+        }
+        json_free(json);
+    }
+    return status == TCK_OK ? beneath_sync(p->job_fd, err) : error_prefix(err, "give reserved terms back");
+}
+
+tck_status_t persistent_claim_reserved(struct persistent *p, uint64_t term, const struct term_holder *holder,
+                                       struct error *err)
+{
+    tck_status_t status = persistent_note_holder(p, term, holder, err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "%s/%s: claim term %" PRIu64, p->config->save_dir, p->config->job, term);
+    }
+    saw_claim(p, term);
+    make_trash(p);
     return TCK_OK;
 }
 

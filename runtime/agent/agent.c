@@ -43,7 +43,9 @@ void agent_adopt(struct agent *agent, uint64_t term)
 {
     struct kept kept = *state_get(agent->state);
     if (term_adopt(&kept.term, term)) {
+        reserve_adopted(&kept.reserve, term);
         state_put(agent->state, &kept);
+        reserving_known(agent);
         log_info("adopted term %llu", (unsigned long long)term);
     }
     struct formation *f = agent->formation;
@@ -113,6 +115,7 @@ static void on_slow_tick(void *ctx)
         trainers_targets(f);
         ledger_committed(f); /* by the agent before this one, maybe */
         ledger_world(agent, &f->world);
+        reserving_tick(f);
         remove_leftovers(agent);
     }
     storage_tick(agent);
@@ -259,6 +262,7 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = start_ticks(agent, err);
     }
     if (status == TCK_OK) {
+        reserving_known(agent);
         join_resume(agent);
         status = clients_listen(agent, err);
     }

@@ -4,6 +4,7 @@
  *
  *   clients.c  trainers' and commands' sockets       formation.c  one joined term: world, duties, machines
  *   claim.c, holders.c  a term is claimed, unless trainers that are alive would lose their job; fence.c those that do
+ *   reserving.c  terms for the starts to come
  *   settings.c a start with another configuration
  *   join.c, meet.c  attach and register              drive.c      events into the machines, actions out
  *   exchange.c messages with other agents            copies.c     copies others bring here or fetch from here
@@ -267,6 +268,9 @@ struct agent {
     uint64_t world_noted;        /* term whose nodes are noted beside its claim, or are about to be */
     uint64_t world_again_ms;     /* not before, after a try that failed */
     uint64_t last_asking;        /* number of the newest question about holders */
+    bool reserving;              /* terms are being reserved, or given back */
+    uint64_t reserve_again_ms;   /* not before, after a try */
+    uint64_t reserve_failed;     /* term whose trouble with that was told */
     struct formation *formation; /* of the last registered term, NULL before */
     struct joining *joining;     /* a registration under way */
     struct meeting meeting;      /* of the newest term joined */
@@ -315,19 +319,36 @@ void agent_adopt(struct agent *agent, uint64_t term);
 
 void claim_asked(struct client *client, const uint8_t *payload, size_t len);
 void claim_heard(struct agent *agent, const struct peer *from, const void *data, size_t len);
+void claim_granted(struct agent *agent, const struct peer *from, const void *data, size_t len);
 void claim_tick(struct agent *agent);
 /* Those that have not ended are given up. */
 void claims_free(struct agent *agent);
 
 /* ---- holders.c ----------------------------------------------------------------------------------------------- */
 
-/* Whether trainers of this node would lose their job to one of this run; asker: it, if it is here, else NULL. */
-struct wire_holder holders_look(const struct agent *agent, const struct wire_holder_ask *ask,
+/* Whether trainers of this node would lose their job to one of this run, and which term the agent `to` would be granted
+ * here; asker: the trainer that asks, if it is here, else NULL. */
+struct wire_holder holders_look(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
                                 const struct client *asker);
 void holders_answer(struct agent *agent, struct peer *peer, const void *data, size_t len);
 
 /* Its process runs, at this moment. */
 bool holders_alive(const struct client *c);
+
+/* ---- reserving.c ----------------------------------------------------------------------------------------------- */
+
+/* Tells storage which terms are reserved here: the kept ones, after a start. */
+void reserving_known(struct agent *agent);
+/* Coordinator: reserves what its term's successors are missing; gives back what is left, at the end of the job. */
+void reserving_tick(struct formation *f);
+void reserving_release(struct formation *f);
+/* Grants a term, and adopts it; term 0 in the answer: there is none. */
+struct grant reserving_grant(struct agent *agent, const struct reserve_ask *ask);
+void reserving_asked(struct agent *agent, struct peer *peer, const void *data, size_t len);
+/* How many terms right before this one, which this agent coordinates, were given to starts that saved nothing. */
+uint64_t reserving_unused(const struct agent *agent, uint64_t term);
+/* This agent was granted a term for a trainer, and adopts it; the rest of the reservation is here from now on. */
+void reserving_granted(struct agent *agent, const struct grant *grant, uint32_t pid);
 
 /* ---- settings.c ---------------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Claiming a term for a trainer: storage says to whom the terms before belong, the agents of those say whether their
- * trainers live, core/holder.h decides, and then one file is made, if nobody was faster. Storage may hang: only pool
- * threads wait for it. */
-#include "agent/agent.h"
+ * trainers live, and core/holder.h decides. The term is then one that an agent has reserved, or else the next that is
+ * free on storage. If storage does not answer, what the agents have in memory has to do: the world of the last term,
+ * and the terms that were reserved for its successors. */
+#include "agent/claim_internal.h"
 
 #include "base/clock.h"
 
@@ -11,45 +12,15 @@
 #include <string.h>
 #include <time.h>
 
-#define AGAIN_MS  250 /* who has answered that its trainers live is asked again */
-#define TIME_TEXT 32
-
-enum phase { READING, READ_AGAIN, ASKING, CLAIMING };
-
-/* An agent of the terms before. */
-struct asked_agent {
-    struct node_info node;
-    bool self;
-    uint64_t asked_ms; /* 0: not yet */
-    bool answered;
-    struct wire_holder answer; /* newest */
-};
-
-struct claim {
-    struct claim *next;
-    struct storage_op storage; /* while it is in the pool */
-    struct agent *agent;
-    uint64_t client; /* id */
-    struct msg_claim wanted;
-    struct holder_claim facts;
-    struct wire_holder_ask ask;
-    enum phase phase;
-    bool in_pool;
-    uint64_t asking_ms;
-    struct holder_unnamed unnamed;
-    struct term_holder own; /* what is written beside the claim */
-    struct term_holders holders;
-    uint32_t asked_count;
-    struct asked_agent *asked;
-    uint64_t term; /* claimed */
-    tck_status_t status;
-    struct error err;
-};
+#define ASK_AGAIN_MS 250
+#define OFFER_MS     250 /* an agent whose trainers are of this run is asked for a term only, and not waited for */
+#define TIME_TEXT    32
 
 /* ---- end ----------------------------------------------------------------------------------------------------- */
 
 static void claim_free(struct claim *c)
 {
+    claim_leave_call(c);
     term_holders_free(&c->holders);
     term_holder_free(&c->own);
     free(c->asked);
@@ -89,7 +60,7 @@ static void answer(struct client *client, const struct claim *c)
     writer_free(&w);
 }
 
-static void finish(struct claim *c)
+void claim_finish(struct claim *c)
 {
     struct client *client = client_by_id(c->agent, c->client);
     if (c->status == TCK_OK) {
@@ -104,10 +75,10 @@ static void finish(struct claim *c)
     claim_free(c);
 }
 
-static void fail(struct claim *c, tck_status_t status)
+void claim_fail(struct claim *c, tck_status_t status)
 {
     c->status = status;
-    finish(c);
+    claim_finish(c);
 }
 
 /* ---- who is in the way ----------------------------------------------------------------------------------------- */
@@ -122,8 +93,7 @@ static const char *time_text(uint64_t wall_ms, char out[TIME_TEXT])
     return out;
 }
 
-/* The oldest of these terms is the one in use. */
-static const struct held_term *in_use(const struct claim *c)
+const struct held_term *claim_in_use(const struct claim *c)
 {
     return c->holders.count > 0 ? &c->holders.terms[c->holders.count - 1] : NULL;
 }
@@ -135,7 +105,7 @@ static tck_status_t held_error(struct claim *c)
     while (!a->answered || !a->answer.held) {
         a++;
     }
-    const struct held_term *term = in_use(c);
+    const struct held_term *term = claim_in_use(c);
     return error_set(
         &c->err, TCK_ERR_EXIST,
         "job %s is held by a start whose trainers are alive: rank %u of %u is pid %u on node %s, since %s. "
@@ -152,233 +122,202 @@ static tck_status_t superseded_error(struct claim *c)
     return error_set(&c->err, TCK_ERR_DENIED,
                      "term %" PRIu64 " of job %s is over: another start took the job over with term %" PRIu64
                      " (pid %u on node %s, %s)",
-                     c->wanted.after, c->agent->config.job, c->holders.newest, known ? newest->holder.pid : 0,
+                     c->wanted.after, c->agent->config.job, c->facts.newest, known ? newest->holder.pid : 0,
                      known ? newest->holder.node : "unknown", time_text(newest ? newest->wall_ms : 0, since));
 }
 
-/* ---- claiming -------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------------- */
 
-static void claim_work(void *ctx)
+/* Whoever was granted a term has it, also if that cannot be noted beside it now: ledger_world does it later. */
+void claim_was_written(struct claim *c)
 {
-    struct claim *c = ctx;
-    struct term_claim claim = {
-        .at_least = c->wanted.at_least, .follows = true, .seen = c->holders.newest, .holder = &c->own};
-    c->status = persistent_claim(c->agent->persistent, &claim, &c->term, &c->err);
-    failpoint(term, claimed);
-}
-
-/* True: the agent is leaving, and the claim is gone. */
-static bool was_canceled(struct claim *c, bool canceled)
-{
-    c->in_pool = false;
-    if (canceled) {
-        fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the agent is leaving"));
-    }
-    return canceled;
-}
-
-/* Storage hangs. The term that it may still grant stays unused; what it reads or writes is the pool thread's. */
-static void claim_give_up(void *ctx, const struct error *why)
-{
-    struct claim *c = ctx;
-    struct client *client = client_by_id(c->agent, c->client);
-    health_storage_failed(c->agent, 0, why);
-    if (client) {
-        client_error(client, MSG_ERROR, c->wanted.seq, why);
-    }
-    claim_unlink(c);
-}
-
-/* True: its client was told so, and the claim is gone. */
-static bool was_given_up(struct claim *c)
-{
-    bool late = c->storage.late;
-    storage_end(&c->storage);
-    if (late) {
-        claim_free(c);
-    }
-    return late;
-}
-
-static void claim_done(void *ctx, bool canceled)
-{
-    struct claim *c = ctx;
-    if (was_given_up(c)) {
-        return;
-    }
-    if (was_canceled(c, canceled)) {
-        return;
+    if (c->granted && c->status != TCK_OK) {
+        log_warn("to whom term %" PRIu64 " belongs is not on storage yet: %s", c->term, c->err.text);
+        c->status = TCK_OK;
     }
     if (c->status == TCK_ERR_EXIST) {
-        c->phase = READ_AGAIN; /* another start has claimed a term, and may be in the way. Listings may be older than
-                                  its claim: a pause keeps this from becoming a busy loop */
+        c->phase = CLAIM_READ_AGAIN; /* another start has claimed a term, and may be in the way. Listings may be older
+                                        than its claim: a pause keeps this from becoming a busy loop */
     } else {
-        finish(c);
+        claim_finish(c);
     }
 }
 
-static void submit(struct claim *c, enum phase phase, pool_work_fn *work, pool_done_fn *done)
+static tck_status_t no_term_error(struct claim *c)
 {
-    c->phase = phase;
-    c->in_pool = true;
-    if (pool_submit(c->agent->claiming, work, done, c) != TCK_OK) {
-        c->in_pool = false;
-        fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
-        return;
-    }
-    c->storage = (struct storage_op){
-        .pool = c->agent->claiming, .what = "the claim of a term", .give_up = claim_give_up, .ctx = c};
-    storage_begin(&c->storage, c->agent, NULL);
+    c->err = c->why_blind;
+    return error_set(&c->err, c->why_blind.code,
+                     "%s; nor can a term be had from the agents, because none of those that answer has one reserved",
+                     c->why_blind.text);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------------------------- */
-
-static struct peer *peer_of(const struct agent *agent, const struct node_info *node)
+static void write_or_give_up(struct claim *c)
 {
-    for (size_t i = 0; i < peers_count(agent->peers); i++) {
-        struct peer *peer = peers_at(agent->peers, i);
-        if (peer_node(peer)->agent_id == node->agent_id) {
-            return peer;
-        }
+    if (c->blind) {
+        claim_fail(c, no_term_error(c));
+    } else {
+        claim_write(c);
     }
-    return NULL;
 }
 
-/* A session that there is keeps its address: the one on storage may be older. */
-static struct peer *session_with(struct agent *agent, const struct node_info *node)
+/* ---- granting ------------------------------------------------------------------------------------------------ */
+
+static void was_granted(struct claim *c, const struct grant *grant)
 {
-    struct peer *peer = peer_of(agent, node);
-    struct error err;
-    if (!peer && peers_want(agent->peers, node, &peer, &err) != TCK_OK) {
-        log_warn("node %s: %s", node->name, err.text);
-        return NULL;
+    reserving_granted(c->agent, grant, c->own.pid);
+    c->term = grant->term;
+    c->granted = true;
+    if (c->blind) {
+        log_warn("term %" PRIu64 " was granted by the agent of node %s, because storage does not answer: %s", c->term,
+                 c->asked[c->granter].node.name, c->why_blind.text);
+        c->status = TCK_OK;
+        claim_finish(c);
+    } else {
+        claim_write(c);
     }
-    return peer;
 }
 
-static void send_ask(struct claim *c, struct asked_agent *a)
+static struct reserve_ask grant_ask(const struct claim *c)
 {
-    struct peer *peer = session_with(c->agent, &a->node);
-    if (!peer || !peer_is_up(peer)) {
-        return;
-    }
+    return (struct reserve_ask){.to = peers_self(c->agent->peers)->agent_id,
+                                .at_least = c->wanted.at_least,
+                                .adopted = c->asked[c->granter].answer.adopted};
+}
+
+static void ask_for_term(struct claim *c)
+{
+    struct reserve_ask ask = grant_ask(c);
+    struct wire_term_ask m = {.at_least = ask.at_least, .asking = c->ask.asking, .adopted = ask.adopted};
     struct writer w = writer_new(0);
-    wire_holder_ask_encode(&c->ask, &w);
-    if (!w.failed && peer_send(peer, WIRE_HOLDER_ASK, w.data, w.len) != TCK_OK) {
-        log_debug("node %s could not be asked who holds the job", a->node.name);
-    }
+    wire_term_ask_encode(&m, &w);
+    claim_send(c, &c->asked[c->granter], WIRE_TERM_ASK, &w);
     writer_free(&w);
-    a->asked_ms = clock_ms();
+    c->grant_asked_ms = clock_ms();
 }
 
-static void ask_agents(struct claim *c, const struct client *asker)
+/* Another start was granted one meanwhile, and may be in the way. */
+static void was_not_granted(struct claim *c)
 {
-    for (uint32_t i = 0; i < c->asked_count; i++) {
-        struct asked_agent *a = &c->asked[i];
-        if (a->self) {
-            a->answer = holders_look(c->agent, &c->ask, asker);
-            a->answered = true;
-        } else if ((!a->answered || a->answer.held) && (a->asked_ms == 0 || clock_ms() - a->asked_ms >= AGAIN_MS)) {
-            send_ask(c, a);
+    c->phase = CLAIM_READ_AGAIN;
+}
+
+static void start_granting(struct claim *c, uint32_t granter)
+{
+    c->granter = granter;
+    c->granting_ms = clock_ms();
+    c->phase = CLAIM_GRANTING;
+    if (!c->asked[granter].self) {
+        ask_for_term(c);
+        return;
+    }
+    struct reserve_ask ask = grant_ask(c);
+    struct grant grant = reserving_grant(c->agent, &ask);
+    if (grant.term != 0) {
+        was_granted(c, &grant);
+    } else {
+        was_not_granted(c);
+    }
+}
+
+static void granting_tick(struct claim *c)
+{
+    if (clock_ms() - c->granting_ms >= HOLDER_ANSWER_MS) {
+        write_or_give_up(c);
+    } else if (clock_ms() - c->grant_asked_ms >= ASK_AGAIN_MS) {
+        ask_for_term(c);
+    }
+}
+
+void claim_granted(struct agent *agent, const struct peer *from, const void *data, size_t len)
+{
+    struct wire_term_grant m;
+    if (wire_term_grant_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed TERM_GRANT of node %s", peer_node(from)->name);
+        return;
+    }
+    for (struct claim *c = agent->claims, *next; c; c = next) {
+        next = c->next;
+        if (c->phase != CLAIM_GRANTING || c->ask.asking != m.asking ||
+            c->asked[c->granter].node.agent_id != peer_node(from)->agent_id) {
+            continue;
+        }
+        if (m.term != 0 && m.term >= c->wanted.at_least) {
+            was_granted(c, &(struct grant){.term = m.term, .last = m.last, .follows = m.follows});
+        } else {
+            was_not_granted(c);
         }
     }
 }
 
-static void count_answers(struct claim *c)
+/* ---- deciding ------------------------------------------------------------------------------------------------ */
+
+/* Nobody is in the way. Without storage it takes the agents' answers to find a term. */
+static void find_term(struct claim *c)
 {
-    c->facts.silent = c->facts.held = 0;
-    for (uint32_t i = 0; i < c->asked_count; i++) {
-        c->facts.silent += !c->asked[i].answered;
-        c->facts.held += c->asked[i].answered && c->asked[i].answer.held;
+    uint32_t granter = claim_granter(c);
+    uint64_t wait_ms = c->blind ? HOLDER_ANSWER_MS : c->others_offer ? OFFER_MS : 0;
+    if (granter != UINT32_MAX) {
+        start_granting(c, granter);
+    } else if (!claim_all_answered(c) && c->facts.since_ms < wait_ms) {
+        return;
+    } else {
+        write_or_give_up(c);
     }
-    c->facts.since_ms = clock_ms() - c->asking_ms;
 }
 
 static void judge(struct claim *c)
 {
-    count_answers(c);
+    claim_count_answers(c);
     switch (holder_judge(&c->facts)) {
     case HOLDER_FREE:
-        submit(c, CLAIMING, claim_work, claim_done);
+        find_term(c);
         break;
     case HOLDER_WAIT:
         break;
     case HOLDER_HELD:
-        fail(c, held_error(c));
+        claim_fail(c, held_error(c));
         break;
     case HOLDER_SUPERSEDED:
-        fail(c, superseded_error(c));
+        claim_fail(c, superseded_error(c));
         break;
     }
 }
 
-/* There is another agent on that node now: the one of before is dead, and its trainers look for this one. */
-static bool has_successor(const struct claim *c, const struct node_info *node)
+/* The claimer has the newest term, and may not have received the answer. */
+static bool newest_is_ours(const struct claim *c)
 {
-    for (uint32_t i = 0; i < c->wanted.count; i++) {
-        if (strcmp(c->wanted.agents[i].node, node->name) == 0) {
-            return c->wanted.agents[i].agent_id != node->agent_id;
-        }
-    }
-    return false;
+    const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
+    const struct kept *kept = state_get(c->agent->state);
+    bool granted = kept->claimed == c->facts.newest && kept->claimed_pid == c->own.pid;
+    bool noted = newest && newest->term == c->facts.newest && strcmp(newest->holder.node, c->own.node) == 0 &&
+                 newest->holder.pid == c->own.pid;
+    return c->own.pid != 0 && c->facts.newest != 0 && (granted || noted);
 }
 
-static void add_asked(struct claim *c, const struct node_info *node, bool self)
+static void trainer_is_gone(struct claim *c)
 {
-    for (uint32_t i = 0; i < c->asked_count; i++) {
-        if (c->asked[i].node.agent_id == node->agent_id) {
-            return;
-        }
-    }
-    c->asked[c->asked_count++] = (struct asked_agent){.node = *node, .self = self};
+    claim_fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the trainer that asked is gone"));
 }
 
-/* Trainers of one launcher have one run id. */
-static bool is_of_run(const struct term_holder *holder, const char *run_id)
+static void start_asking(struct claim *c)
 {
-    return run_id[0] != '\0' && strcmp(holder->run_id, run_id) == 0;
-}
-
-static tck_status_t list_asked(struct claim *c)
-{
-    size_t most = 1;
-    for (uint32_t i = 0; i < c->holders.count; i++) {
-        most += c->holders.terms[i].holder.agent_count;
+    const struct client *client = client_by_id(c->agent, c->client);
+    const struct held_term *oldest = claim_in_use(c);
+    if (!client) {
+        trainer_is_gone(c);
+        return;
     }
-    free(c->asked);
-    c->asked_count = 0;
-    c->asked = calloc(most, sizeof *c->asked);
-    if (!c->asked) {
-        return error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");
-    }
-    add_asked(c, peers_self(c->agent->peers), true);
-    for (uint32_t i = 0; i < c->holders.count; i++) {
-        const struct term_holder *holder = &c->holders.terms[i].holder;
-        for (uint32_t n = 0; n < holder->agent_count && !is_of_run(holder, c->ask.run_id); n++) {
-            if (!has_successor(c, &holder->agents[n])) {
-                add_asked(c, &holder->agents[n], false);
-            }
-        }
-    }
-    return TCK_OK;
-}
-
-static void start_asking(struct claim *c, const struct client *client)
-{
-    const struct held_term *oldest = in_use(c), *newest = oldest ? &c->holders.terms[0] : NULL;
-    c->phase = ASKING;
+    c->phase = CLAIM_ASKING;
     c->asking_ms = c->asking_ms ? c->asking_ms : clock_ms();
     c->ask.term = oldest ? oldest->term : c->holders.newest;
     c->ask.asking = ++c->agent->last_asking;
     c->facts.newest = c->holders.newest;
-    c->facts.newest_ours = newest && newest->term == c->holders.newest &&
-                           strcmp(newest->holder.node, c->own.node) == 0 && newest->holder.pid == c->own.pid &&
-                           c->own.pid != 0;
-    if (list_asked(c) != TCK_OK) {
-        fail(c, c->err.code);
+    c->facts.newest_ours = newest_is_ours(c);
+    if (claim_list_agents(c) != TCK_OK) {
+        claim_fail(c, c->err.code);
         return;
     }
-    ask_agents(c, client);
+    claim_ask_agents(c, client);
     judge(c);
 }
 
@@ -391,7 +330,7 @@ void claim_heard(struct agent *agent, const struct peer *from, const void *data,
     }
     for (struct claim *c = agent->claims, *next; c; c = next) {
         next = c->next;
-        for (uint32_t i = 0; c->phase == ASKING && c->ask.asking == m.asking && i < c->asked_count; i++) {
+        for (uint32_t i = 0; c->phase == CLAIM_ASKING && c->ask.asking == m.asking && i < c->asked_count; i++) {
             if (c->asked[i].node.agent_id == peer_node(from)->agent_id) {
                 c->asked[i].answered = true;
                 c->asked[i].answer = m;
@@ -402,13 +341,7 @@ void claim_heard(struct agent *agent, const struct peer *from, const void *data,
     }
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------- */
-
-static void read_work(void *ctx)
-{
-    struct claim *c = ctx;
-    c->status = persistent_term_holders(c->agent->persistent, &c->holders, &c->err);
-}
+/* ---- what is known of the terms before ----------------------------------------------------------------------- */
 
 static bool may_be_written(struct claim *c)
 {
@@ -416,36 +349,64 @@ static bool may_be_written(struct claim *c)
     return newest && holder_may_be_written(&c->unnamed, newest->term, newest->holder.node[0] != '\0', clock_ms());
 }
 
-static void trainer_is_gone(struct claim *c)
+void claim_was_read(struct claim *c)
 {
-    fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the trainer that asked is gone"));
-}
-
-static void read_done(void *ctx, bool canceled)
-{
-    struct claim *c = ctx;
-    if (was_given_up(c)) {
-        return;
-    }
-    if (was_canceled(c, canceled)) {
-        return;
-    }
-    const struct client *client = client_by_id(c->agent, c->client);
-    if (c->status != TCK_OK) {
-        finish(c);
-    } else if (!client) {
-        trainer_is_gone(c);
-    } else if (may_be_written(c)) {
-        c->phase = READ_AGAIN;
+    c->blind = false;
+    if (may_be_written(c)) {
+        c->phase = CLAIM_READ_AGAIN;
     } else {
-        start_asking(c, client);
+        start_asking(c);
     }
 }
 
-static void start_reading(struct claim *c)
+static tck_status_t add_term_in_memory(struct claim *c, uint64_t term, const struct node_info *nodes, size_t count)
 {
+    struct held_term *held = &c->holders.terms[c->holders.count];
+    held->holder.agents = calloc(count, sizeof *nodes);
+    if (!held->holder.agents) {
+        return error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");
+    }
+    memcpy(held->holder.agents, nodes, count * sizeof *nodes);
+    held->holder.agent_count = (uint32_t)count;
+    held->holder.joined = true;
+    held->term = term;
+    c->holders.count++;
+    return TCK_OK;
+}
+
+/* What this agent knows of the terms before, as if storage had said it: the nodes of the last one that had its memory
+ * here, and of a later one that came no further than its trainers. */
+static tck_status_t holders_in_memory(struct claim *c)
+{
+    const struct meeting *m = &c->agent->meeting;
+    struct world world = {0};
+    tck_status_t status = state_last_world(c->agent->state, &world, &c->err);
+    c->holders = (struct term_holders){.newest = state_get(c->agent->state)->term.adopted,
+                                       .terms = calloc(2, sizeof *c->holders.terms)};
+    if (!c->holders.terms) {
+        status = error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");
+    }
+    if (status == TCK_OK && m->term > world.term && m->count > 0) {
+        status = add_term_in_memory(c, m->term, m->nodes, m->count);
+    }
+    if (status == TCK_OK) {
+        status = add_term_in_memory(c, world.term, world.nodes, world.node_count);
+    }
+    world_free(&world);
+    return status;
+}
+
+void claim_is_blind(struct claim *c)
+{
+    c->blind = true;
+    c->why_blind = c->err;
     term_holders_free(&c->holders);
-    submit(c, READING, read_work, read_done);
+    if (holders_in_memory(c) == TCK_OK) {
+        start_asking(c);
+    } else {
+        c->err = c->why_blind;
+        claim_fail(c, c->why_blind.code);
+    }
 }
 
 /* ---- from outside -------------------------------------------------------------------------------------------- */
@@ -453,16 +414,18 @@ static void start_reading(struct claim *c)
 static void tick(struct claim *c)
 {
     const struct client *client = client_by_id(c->agent, c->client);
-    if (c->in_pool) {
+    if (c->call) {
         return;
     }
     if (!client) {
         trainer_is_gone(c);
-    } else if (c->phase == READ_AGAIN) {
-        start_reading(c);
-    } else if (c->phase == ASKING) {
-        ask_agents(c, client);
+    } else if (c->phase == CLAIM_READ_AGAIN) {
+        claim_read(c);
+    } else if (c->phase == CLAIM_ASKING) {
+        claim_ask_agents(c, client);
         judge(c);
+    } else if (c->phase == CLAIM_GRANTING) {
+        granting_tick(c);
     }
 }
 
@@ -493,6 +456,7 @@ static struct claim *claim_new(const struct client *client, const struct msg_cla
     memcpy(c->own.node, agent->config.node, sizeof c->own.node);
     memcpy(c->own.run_id, client->run_id, sizeof c->own.run_id);
     memcpy(c->ask.run_id, client->run_id, sizeof c->ask.run_id);
+    c->ask.at_least = c->wanted.at_least;
     return c;
 }
 
@@ -512,5 +476,5 @@ void claim_asked(struct client *client, const uint8_t *payload, size_t len)
     }
     c->next = agent->claims;
     agent->claims = c;
-    start_reading(c);
+    claim_read(c);
 }

@@ -264,6 +264,7 @@ static void on_detach(struct client *client, const uint8_t *payload, size_t len)
     client->done = true;
     if (job_done && f && !f->closed && client->term == f->world.term) {
         ledger_ended(f);
+        reserving_release(f);
     }
     if (job_done && may_end(client->agent, &m)) {
         client->agent->job_done = true;

@@ -156,6 +156,18 @@ static struct version newest_held(const struct agent *agent)
     return newest;
 }
 
+/* Terms for starts while storage is away. */
+static json_t *reserved_json(const struct agent *agent)
+{
+    const struct reserve *r = &state_get(agent->state)->reserve;
+    json_t *json = json_object();
+    if (r->first != 0) {
+        json_add_u64(json, "first", r->first);
+        json_add_u64(json, "last", r->last);
+    }
+    return json;
+}
+
 static void do_status(struct client *client, const json_t *request)
 {
     (void)request;
@@ -165,6 +177,7 @@ static void do_status(struct client *client, const json_t *request)
     json_add_str(json, "node", agent->config.node);
     json_add_u64(json, "pid", (uint64_t)getpid());
     json_add_u64(json, "term", state_get(agent->state)->term.adopted);
+    json_add(json, "reserved", reserved_json(agent));
     json_add(json, "memory", memory_json(agent));
     json_add(json, "held", version_json(newest_held(agent)));
     json_add(json, "trainers", trainers_json(agent));

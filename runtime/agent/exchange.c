@@ -353,6 +353,12 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
     case WIRE_HOLDER:
         claim_heard(agent, peer, data, len);
         return;
+    case WIRE_TERM_ASK:
+        reserving_asked(agent, peer, data, len);
+        return;
+    case WIRE_TERM_GRANT:
+        claim_granted(agent, peer, data, len);
+        return;
     case WIRE_INVENTORY:
         heard_inventory(agent, peer, data, len);
         return;

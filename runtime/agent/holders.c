@@ -70,11 +70,15 @@ static bool holds(const struct agent *agent, const struct client *c, const struc
     return holder_counts(&t, ask->term);
 }
 
-/* Of several the one of the lowest rank. */
-struct wire_holder holders_look(const struct agent *agent, const struct wire_holder_ask *ask,
+/* Of several trainers the one of the lowest rank. */
+struct wire_holder holders_look(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
                                 const struct client *asker)
 {
-    struct wire_holder found = {.term = ask->term, .asking = ask->asking};
+    const struct kept *kept = state_get(agent->state);
+    struct wire_holder found = {.term = ask->term,
+                                .asking = ask->asking,
+                                .adopted = kept->term.adopted,
+                                .offer = reserve_offer(&kept->reserve, to, ask->at_least)};
     for (const struct client *c = agent->clients; c; c = c->next) {
         if (!c->trainer || c == asker || (found.held && c->rank >= found.rank) || !holds(agent, c, ask, asker)) {
             continue;
@@ -94,7 +98,7 @@ void holders_answer(struct agent *agent, struct peer *peer, const void *data, si
         log_warn("malformed HOLDER_ASK of node %s", peer_node(peer)->name);
         return;
     }
-    struct wire_holder answer = holders_look(agent, &ask, NULL);
+    struct wire_holder answer = holders_look(agent, &ask, peer_node(peer)->agent_id, NULL);
     struct writer w = writer_new(0);
     wire_holder_encode(&answer, &w);
     if (!w.failed && peer_send(peer, WIRE_HOLDER, w.data, w.len) != TCK_OK) {

@@ -395,6 +395,7 @@ static struct recover *recover_make(struct formation *f, uint64_t step)
     r->started_ms = clock_ms();
     r->answered = calloc(f->world.node_count, sizeof *r->answered);
     struct recovery_setup setup = {.world = &f->world,
+                                   .unused_terms = reserving_unused(f->agent, f->world.term),
                                    .placement = &f->placement,
                                    .wait_ms = f->agent->config.restore_wait_ms,
                                    .max_tries = FETCH_TRIES,

@@ -23,6 +23,7 @@ void recover_dry_free(struct agent *agent)
 static json_t *make_plan(const struct recover *r, struct error *err)
 {
     struct plan_input input = {.world = &r->f->world,
+                               .unused_terms = reserving_unused(r->f->agent, r->f->world.term),
                                .placement = &r->f->placement,
                                .inventory_count = r->inventory_count,
                                .inventories = r->inventories,

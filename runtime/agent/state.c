@@ -102,6 +102,28 @@ bool state_adopt(struct state *s, const char *name, int fd)
     return strncmp(name, WORLD_PREFIX, strlen(WORLD_PREFIX)) == 0 && adopt_world(s, name, fd);
 }
 
+static void reserve_decode(struct reader *r, struct reserve *out)
+{
+    out->first = read_u64(r);
+    out->last = read_u64(r);
+    out->given.to = read_u64(r);
+    out->given.term = read_u64(r);
+    out->given.last = read_u64(r);
+    out->given.follows = read_u64(r);
+    out->follows = read_u64(r);
+}
+
+static void reserve_encode(const struct reserve *reserve, struct writer *w)
+{
+    write_u64(w, reserve->first);
+    write_u64(w, reserve->last);
+    write_u64(w, reserve->given.to);
+    write_u64(w, reserve->given.term);
+    write_u64(w, reserve->given.last);
+    write_u64(w, reserve->given.follows);
+    write_u64(w, reserve->follows);
+}
+
 static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *out)
 {
     struct reader tail = reader_of(page + PAGE - 4, 4);
@@ -126,6 +148,9 @@ static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *ou
     }
     out->port = read_u16(&r); /* builds that did not keep it, or what follows, left zeros there */
     out->save_dir = read_u64(&r);
+    reserve_decode(&r, &out->reserve);
+    out->claimed = read_u64(&r);
+    out->claimed_pid = read_u32(&r);
     return !r.failed;
 }
 
@@ -145,6 +170,9 @@ static void head_encode(const struct kept *kept, uint64_t sequence, uint8_t page
     }
     write_u16(&w, kept->port);
     write_u64(&w, kept->save_dir);
+    reserve_encode(&kept->reserve, &w);
+    write_u64(&w, kept->claimed);
+    write_u32(&w, kept->claimed_pid);
     memset(page, 0, PAGE);
     memcpy(page, w.data, w.len);
     writer_free(&w);
@@ -309,9 +337,16 @@ tck_status_t state_put_world(struct state *s, const struct world *world, struct 
 
 tck_status_t state_world(const struct state *s, struct world *out, struct error *err)
 {
+    if (s->world_fd < 0 || s->world_term != s->kept.term.joined) {
+        return error_set(err, TCK_ERR_NOENT, "agent state: no world is kept");
+    }
+    return state_last_world(s, out, err);
+}
+
+tck_status_t state_last_world(const struct state *s, struct world *out, struct error *err)
+{
     struct stat st;
-    if (s->world_fd < 0 || s->world_term != s->kept.term.joined || fstat(s->world_fd, &st) != 0 || st.st_size < 4 ||
-        st.st_size > WORLD_MAX) {
+    if (s->world_fd < 0 || fstat(s->world_fd, &st) != 0 || st.st_size < 4 || st.st_size > WORLD_MAX) {
         return error_set(err, TCK_ERR_NOENT, "agent state: no world is kept");
     }
     size_t len = (size_t)st.st_size;

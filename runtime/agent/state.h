@@ -5,6 +5,7 @@
 #define TCK_AGENT_STATE_H
 
 #include "base/world.h"
+#include "core/reserve.h"
 #include "core/term.h"
 
 struct state;
@@ -22,6 +23,9 @@ struct kept {
     struct decision decision; /* newest seen (or, on the coordinator, made) in term.joined */
     struct version watermark; /* what the newest decision of the terms before it said */
     uint64_t save_dir;        /* state_save_dir of the directory in which term.joined was claimed; 0: not known */
+    struct reserve reserve;   /* terms for successors */
+    uint64_t claimed;         /* the newest term that a trainer of this node was given; 0: none */
+    uint32_t claimed_pid;     /* and its process */
     uint16_t port;            /* under which this agent told others that it can be reached; 0: not known */
 };
 
@@ -43,7 +47,10 @@ void state_put(struct state *state, const struct kept *kept);
 
 /* Keeps the world of the term being joined, in a file of its own; the one before goes. */
 must_check tck_status_t state_put_world(struct state *state, const struct world *world, struct error *err);
-/* The kept world of term.joined; TCK_ERR_NOENT if there is none. The caller frees it with world_free. */
+/* The kept world of the newest term that had its memory here, which may be older than term.joined; TCK_ERR_NOENT if there
+ * is none. The caller frees it with world_free. */
+must_check tck_status_t state_last_world(const struct state *state, struct world *out, struct error *err);
+/* The same, if it is that of term.joined. */
 must_check tck_status_t state_world(const struct state *state, struct world *out, struct error *err);
 
 /* Parks all files again, for a new keeper. */

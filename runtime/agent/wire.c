@@ -82,6 +82,7 @@ void wire_holder_ask_encode(const struct wire_holder_ask *m, struct writer *w)
     write_u64(w, m->term);
     write_u64(w, m->asking);
     write_str(w, m->run_id);
+    write_u64(w, m->at_least);
 }
 
 tck_status_t wire_holder_ask_decode(const void *data, size_t len, struct wire_holder_ask *out)
@@ -90,6 +91,7 @@ tck_status_t wire_holder_ask_decode(const void *data, size_t len, struct wire_ho
     out->term = read_u64(&r);
     out->asking = read_u64(&r);
     read_str(&r, out->run_id, sizeof out->run_id);
+    out->at_least = read_u64(&r);
     return reader_status(&r);
 }
 
@@ -101,6 +103,8 @@ void wire_holder_encode(const struct wire_holder *m, struct writer *w)
     write_u32(w, m->rank);
     write_u32(w, m->world_size);
     write_u32(w, m->pid);
+    write_u64(w, m->adopted);
+    write_u64(w, m->offer);
 }
 
 tck_status_t wire_holder_decode(const void *data, size_t len, struct wire_holder *out)
@@ -112,5 +116,41 @@ tck_status_t wire_holder_decode(const void *data, size_t len, struct wire_holder
     out->rank = read_u32(&r);
     out->world_size = read_u32(&r);
     out->pid = read_u32(&r);
+    out->adopted = read_u64(&r);
+    out->offer = read_u64(&r);
+    return reader_status(&r);
+}
+
+void wire_term_ask_encode(const struct wire_term_ask *m, struct writer *w)
+{
+    write_u64(w, m->at_least);
+    write_u64(w, m->asking);
+    write_u64(w, m->adopted);
+}
+
+tck_status_t wire_term_ask_decode(const void *data, size_t len, struct wire_term_ask *out)
+{
+    struct reader r = reader_of(data, len);
+    out->at_least = read_u64(&r);
+    out->asking = read_u64(&r);
+    out->adopted = read_u64(&r);
+    return reader_status(&r);
+}
+
+void wire_term_grant_encode(const struct wire_term_grant *m, struct writer *w)
+{
+    write_u64(w, m->term);
+    write_u64(w, m->asking);
+    write_u64(w, m->last);
+    write_u64(w, m->follows);
+}
+
+tck_status_t wire_term_grant_decode(const void *data, size_t len, struct wire_term_grant *out)
+{
+    struct reader r = reader_of(data, len);
+    out->term = read_u64(&r);
+    out->asking = read_u64(&r);
+    out->last = read_u64(&r);
+    out->follows = read_u64(&r);
     return reader_status(&r);
 }

@@ -32,6 +32,8 @@ enum wire_type {
     WIRE_HOLDER,        /* struct wire_holder, the answer */
     WIRE_STOP,          /* struct wire_note: leave, unless trainers live there; the coordinator passes it on */
     WIRE_STOP_NOW,      /* struct wire_note: leave */
+    WIRE_TERM_ASK,      /* struct wire_term_ask: for a term that the receiver has reserved */
+    WIRE_TERM_GRANT,    /* struct wire_term_grant, the answer */
 };
 
 /* ---- what each message holds (base/schema.h) ----------------------------------------------------------------- */
@@ -150,6 +152,7 @@ struct wire_holder_ask {
     uint64_t term;   /* oldest that may still be in use */
     uint64_t asking; /* number of the question, repeated in the answer */
     char run_id[CONFIG_RUN];
+    uint64_t at_least; /* term that the start wants */
 };
 
 struct wire_holder {
@@ -157,6 +160,21 @@ struct wire_holder {
     uint64_t asking;
     bool held;
     uint32_t rank, world_size, pid; /* of one such trainer */
+    uint64_t adopted;               /* by the agent that answers */
+    uint64_t offer;                 /* term that it has reserved, and would grant; 0: none */
+};
+
+struct wire_term_ask {
+    uint64_t at_least;
+    uint64_t asking;
+    uint64_t adopted; /* what the receiver's last struct wire_holder has said */
+};
+
+struct wire_term_grant {
+    uint64_t term; /* 0: not granted */
+    uint64_t asking;
+    uint64_t last;    /* of the reservation, which is the receiver's from now on */
+    uint64_t follows; /* as of struct grant */
 };
 
 #define WIRE_CODEC(name)                                                      \
@@ -164,6 +182,8 @@ struct wire_holder {
     must_check tck_status_t wire_##name##_decode(const void *data, size_t len, struct wire_##name *out)
 WIRE_CODEC(holder_ask);
 WIRE_CODEC(holder);
+WIRE_CODEC(term_ask);
+WIRE_CODEC(term_grant);
 #undef WIRE_CODEC
 
 #endif

@@ -43,6 +43,9 @@
     X(term, fsync, CALL, "the sync of a term's file") \
     X(term, filled, STEP, "a term's file is written, its directory not synced") \
     X(term, claimed, STEP, "a term is claimed, the trainer has not heard") \
+    X(term, reserved, STEP, "a term is reserved on storage, the agent has not kept that") \
+    X(term, granted, STEP, "a reserved term is given away and that is kept, nobody has heard") \
+    X(term, taken, STEP, "a reserved term was granted and that is kept, storage and the trainer have not heard") \
     X(term, joining, STEP, "the older term is closed, the new one not kept") \
     X(term, joined, STEP, "the new term is kept, nobody has heard") \
     X(segment, parking, STEP, "a segment is made, one of its two files to be parked") \

@@ -104,6 +104,11 @@ class Job:
         return (done.returncode, done.stdout.decode(errors="replace").strip(),
                 done.stderr.decode(errors="replace").strip())
 
+    def reserved(self):
+        """Whether the first node's agent has terms for starts while storage is away."""
+        _, text, _ = self.ask("--json", "status")
+        return text.startswith("{") and "first" in json.loads(text)["reserved"]
+
     def lose_nodes(self):
         """Agents and keepers of all nodes at once, and so their memory."""
         kill_all(self.work)

@@ -9,7 +9,8 @@ from lying import CALLS, Lies
 @dataclass(frozen=True)
 class Outage:
     """`lies` None: no call comes back. `reason` is what errors say of it. `restart` is what becomes of trainers that are
-    started meanwhile: True, they restore from memory; False, they fail; None, they may do either."""
+    started meanwhile: True, they restore from memory; False, they do if terms were reserved for that; None, they may
+    do either."""
 
     name: str
     lies: Lies | None
@@ -28,7 +29,7 @@ def _away(kind, reason, only="", restart=False, calls=CALLS, hang_ms=0):
     return Outage(f"{kind} of {where}", Lies((kind,), 1000, calls, only, "", hang_ms), reason, restart)
 
 
-# A new term is claimed by making a file, so nothing starts while none can be made.
+# A term is claimed by making a file. While none can be made, those are left that were reserved before.
 WHOLE = (Outage("hang of all", None, "does not answer", False),
          _away("EROFS", "Read-only file system"),
          _away("ESTALE", "Stale file handle"))

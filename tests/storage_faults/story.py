@@ -152,11 +152,12 @@ class Story:
         return self.restart_in(outage, launch, lose=True)
 
     def restart_in(self, outage, launch, lose=False):
+        reserved = not lose and self.job.reserved()
         launch.kill()
         known = self.known(lose)
-        self.say(f"started again, known {known}: {outage.name}")
+        self.say(f"started again, known {known}: {outage.name}, {'with' if reserved else 'without'} reserved terms")
         new = self.launch(outage, must=known)
-        if (new is not None) is not outage.restart:
+        if outage.restart is not None and (new is not None) is not (outage.restart or reserved):
             raise Broken(f"{'a' if new else 'no'} restart while {outage.name}")
         if new is None:
             self.storage.be_truthful()

@@ -72,6 +72,9 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     kept.term = (struct term_state){.adopted = 4, .joined = 4};
     kept.port = 40123;
     kept.save_dir = 0x1234567890abcdef;
+    kept.reserve = (struct reserve){.first = 8, .last = 11, .given = {.to = 99, .term = 7, .last = 11}};
+    kept.claimed = 7;
+    kept.claimed_pid = 4711;
     kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
     state_put(first, &kept);
     state_free(first);
@@ -81,6 +84,11 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     cr_assert_eq(state_get(second)->decision.watermark.step, 20);
     cr_assert_eq(state_get(second)->port, 40123);
     cr_assert_eq(state_get(second)->save_dir, 0x1234567890abcdef);
+    cr_assert(reserve_has(&state_get(second)->reserve, 11));
+    cr_assert_eq(state_get(second)->reserve.given.to, 99);
+    cr_assert_eq(state_get(second)->reserve.given.last, 11);
+    cr_assert_eq(state_get(second)->claimed, 7);
+    cr_assert_eq(state_get(second)->claimed_pid, 4711);
     state_free(second);
 }
 

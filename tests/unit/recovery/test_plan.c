@@ -850,6 +850,19 @@ Test(plan, memory_of_an_older_term_needs_storage_to_be_the_newest)
     scene_free(&s);
 }
 
+/* Term 6 was given to a start that saved nothing. */
+Test(plan, memory_of_the_last_term_that_saved_anything_needs_no_storage)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(5, 70));
+    s.input.storage.why = "list the directory: Input/output error";
+    s.input.unused_terms = 1;
+    scene_plan(&s);
+    assert_version(&s, V(5, 70));
+    scene_free(&s);
+}
+
 /* Its commit is known, and its copies in memory are lost. */
 Test(plan, a_newer_commit_may_be_on_storage_that_cannot_be_listed)
 {

@@ -36,7 +36,13 @@ static void course_init(struct course *c)
     *c = (struct course){.world = fixture_world(NODES, 1, 1)};
     fixture_add_private_shards(&c->world, 4096);
     cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
-    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, false, 0, 0};
+    struct recovery_setup setup = {.world = &c->world,
+                                   .placement = &c->placement,
+                                   .wait_ms = WAIT_MS,
+                                   .max_tries = MAX_TRIES,
+                                   .first_owner_suffices = false,
+                                   .storage_wait_ms = 0,
+                                   .storage_hang_ms = 0};
     cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
     recovery_begin(c->recovery, TCK_NEWEST, 0);
 }
@@ -599,7 +605,13 @@ static void begin_with_twins(struct course *c, bool first_owner_suffices)
     c->world = fixture_world(NODES, 1, 1);
     fixture_add_shard(&c->world, 4096, NODES, (uint32_t[]){0, 1, 2, 3});
     cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
-    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, first_owner_suffices, 0, 0};
+    struct recovery_setup setup = {.world = &c->world,
+                                   .placement = &c->placement,
+                                   .wait_ms = WAIT_MS,
+                                   .max_tries = MAX_TRIES,
+                                   .first_owner_suffices = first_owner_suffices,
+                                   .storage_wait_ms = 0,
+                                   .storage_hang_ms = 0};
     cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
     recovery_begin(c->recovery, TCK_NEWEST, 0);
     c->count = 0;
@@ -1211,7 +1223,13 @@ static void course_with_storage(struct course *c)
     *c = (struct course){.world = fixture_world(NODES, 1, 1)};
     fixture_add_private_shards(&c->world, 4096);
     cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
-    struct recovery_setup setup = {&c->world, &c->placement, WAIT_MS, MAX_TRIES, false, 4000, 60000};
+    struct recovery_setup setup = {.world = &c->world,
+                                   .placement = &c->placement,
+                                   .wait_ms = WAIT_MS,
+                                   .max_tries = MAX_TRIES,
+                                   .first_owner_suffices = false,
+                                   .storage_wait_ms = 4000,
+                                   .storage_hang_ms = 60000};
     cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
     recovery_begin(c->recovery, TCK_NEWEST, 0);
 }

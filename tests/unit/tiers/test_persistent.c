@@ -1202,7 +1202,7 @@ Test(persistent, a_term_that_was_claimed_between_two_listings_is_not_followed_un
     cr_assert_eq(claim_for(NULL, 1), 1);
     after_list = claim_term_2;
     struct term_holders found = holders_now();
-    struct term_claim wanted = {.at_least = 1, .follows = true, .seen = found.newest};
+    struct term_claim wanted = {.at_least = 1, .follows = true, .seen = found.seen};
     uint64_t next = 0;
     cr_assert(found.terms[0].term == found.newest || persistent_claim(tier, &wanted, &next, &err) == TCK_ERR_EXIST,
               "term %" PRIu64 " is the newest, and who holds it was not read", found.newest);
@@ -1241,6 +1241,123 @@ Test(persistent, a_claim_that_follows_is_refused_once_another_was_made)
     cr_assert_eq(persistent_claim(tier, &wanted, &next, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(next, term + 1);
     cr_assert_eq(persistent_claim(tier, &wanted, &next, &err), TCK_ERR_EXIST);
+}
+
+/* ---- terms for successors -------------------------------------------------------------------------------------- */
+
+/* As many as asked for, after term `by`; the first of them. */
+static uint64_t reserve_for(uint64_t by, uint64_t first, uint64_t last)
+{
+    struct error err = {0};
+    struct term_reserve wanted = {.by = by, .first = first, .last = last};
+    uint64_t from = 0, to = 0;
+    cr_assert_eq(persistent_reserve(tier, &wanted, &from, &to, &err), TCK_OK, "%s", err.text);
+    cr_assert(from == 0 || to - from == last - first);
+    return from;
+}
+
+static uint64_t newest_now(void)
+{
+    struct error err = {0};
+    uint64_t newest = 0;
+    cr_assert_eq(persistent_newest_term(tier, &newest, &err), TCK_OK, "%s", err.text);
+    return newest;
+}
+
+Test(persistent, a_term_that_is_reserved_ends_none_and_names_nobody)
+{
+    struct node_info agents[1];
+    struct term_holder holder = some_holder(agents, 1, true);
+    uint64_t term = claim_for(&holder, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 3), term + 1);
+    cr_assert_eq(newest_now(), term);
+    struct term_holders found = holders_now();
+    cr_assert_eq(found.newest, term);
+    cr_assert_eq(found.seen, term + 3);
+    cr_assert_eq(found.count, 1);
+    cr_assert_str_eq(found.terms[0].holder.node, "a");
+    term_holders_free(&found);
+}
+
+Test(persistent, a_claim_goes_past_what_is_reserved)
+{
+    struct error err = {0};
+    uint64_t term = claim_for(NULL, 1), next = 0;
+    cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 1);
+    struct term_claim too_late = {.at_least = 1, .follows = true, .seen = term};
+    cr_assert_eq(persistent_claim(tier, &too_late, &next, &err), TCK_ERR_EXIST, "it was reserved since");
+    struct term_claim wanted = {.at_least = 1, .follows = true, .seen = term + 2};
+    cr_assert_eq(persistent_claim(tier, &wanted, &next, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(next, term + 3);
+    cr_assert_eq(newest_now(), next);
+}
+
+Test(persistent, a_term_that_is_over_reserves_none)
+{
+    uint64_t term = claim_for(NULL, 1), next = claim_for(NULL, 2);
+    cr_assert_eq(reserve_for(term, term + 1, term + 2), 0);
+    cr_assert_eq(reserve_for(next, next + 1, next + 2), next + 1);
+}
+
+Test(persistent, terms_are_reserved_above_what_an_agent_that_is_gone_had_reserved)
+{
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 3);
+    struct error err = {0};
+    struct term_reserve more = {.by = term, .first = term + 3, .last = term + 4, .follows = true};
+    uint64_t first = 0, last = 0;
+    cr_assert_eq(persistent_reserve(tier, &more, &first, &last, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(first, 0, "it would not follow");
+}
+
+Test(persistent, a_reserved_term_that_is_claimed_ends_the_one_before)
+{
+    struct node_info agents[1];
+    struct error err = {0};
+    struct term_holder holder = some_holder(agents, 1, false);
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 1);
+    cr_assert_eq(persistent_claim_reserved(tier, term + 1, &holder, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(newest_now(), term + 1);
+    struct term_holders found = holders_now();
+    cr_assert_eq(found.terms[0].term, term + 1);
+    cr_assert_eq(found.terms[0].holder.pid, 4711);
+    term_holders_free(&found);
+}
+
+Test(persistent, any_note_of_a_reserved_term_claims_it)
+{
+    struct error err = {0};
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 1);
+    cr_assert_eq(persistent_note_commit(tier, term + 1, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(newest_now(), term + 1);
+}
+
+/* Else a bit that flips there would end a term that lives. */
+Test(persistent, what_this_agent_has_reserved_needs_not_be_read)
+{
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 1);
+    cr_assert_eq(truncate(path_of("a/b/save/" JOB "/term.%" PRIu64, term + 2), 3), 0);
+    cr_assert_eq(newest_now(), term + 2, "what tells nothing may be a claim");
+    persistent_set_reserved(tier, term + 1, term + 2);
+    cr_assert_eq(newest_now(), term);
+    persistent_set_reserved(tier, 0, 0);
+    cr_assert_eq(newest_now(), term + 2);
+}
+
+Test(persistent, what_was_not_used_is_given_back_and_no_claim_with_it)
+{
+    struct error err = {0};
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 3), term + 1);
+    cr_assert_eq(persistent_note_commit(tier, term + 1, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_unreserve(tier, term + 1, term + 3, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(access(path_of("a/b/save/" JOB "/term.%" PRIu64, term + 1), F_OK), 0);
+    cr_assert_neq(access(path_of("a/b/save/" JOB "/term.%" PRIu64, term + 2), F_OK), 0);
+    cr_assert_eq(claim_for(NULL, 1), term + 2);
 }
 
 /* Wherever it was cut off, as a full disk or a lost machine leaves it. */

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the files that claim a term share: claim.c (what is decided, and the end), claim_agents.c (who is asked, and
+ * what they say), claim_storage.c (what is read and written). */
+#ifndef TCK_AGENT_CLAIM_INTERNAL_H
+#define TCK_AGENT_CLAIM_INTERNAL_H
+
+#include "agent/agent.h"
+
+enum claim_phase {
+    CLAIM_READING,
+    CLAIM_READ_AGAIN,
+    CLAIM_ASKING,
+    CLAIM_GRANTING, /* the agent that has reserved a term is asked for it */
+    CLAIM_WRITING,
+};
+
+/* An agent of the terms before. */
+struct asked_agent {
+    struct node_info node;
+    bool self;
+    bool for_term;     /* asked for a term only: its trainers are of this run, and do not count */
+    uint64_t asked_ms; /* 0: not yet */
+    bool answered;
+    struct wire_holder answer; /* newest */
+};
+
+struct claim_call;
+
+struct claim {
+    struct claim *next;
+    struct agent *agent;
+    struct claim_call *call; /* to storage, under way; NULL: none */
+    uint64_t client;         /* id */
+    struct msg_claim wanted;
+    struct holder_claim facts;
+    struct wire_holder_ask ask;
+    enum claim_phase phase;
+    uint64_t asking_ms;
+    struct holder_unnamed unnamed;
+    struct term_holder own; /* what is written beside the claim */
+    bool blind;             /* storage does not answer: what the agents have in memory has to do */
+    struct error why_blind;
+    struct term_holders holders;
+    uint32_t asked_count;
+    struct asked_agent *asked;
+    uint32_t granter; /* index in asked */
+    uint64_t granting_ms, grant_asked_ms;
+    bool others_offer; /* some are asked for a term only */
+    bool granted;
+    uint64_t term; /* granted, or claimed on storage; 0: neither yet */
+    tck_status_t status;
+    struct error err;
+};
+
+/* ---- claim.c ------------------------------------------------------------------------------------------------- */
+
+void claim_fail(struct claim *c, tck_status_t status);
+void claim_finish(struct claim *c);
+/* The oldest of the terms that were read is the one in use; NULL: none is known. */
+const struct held_term *claim_in_use(const struct claim *c);
+/* Storage was read; it cannot be read, and c->err says why; the claim was written, or not. */
+void claim_was_read(struct claim *c);
+void claim_is_blind(struct claim *c);
+void claim_was_written(struct claim *c);
+
+/* ---- claim_agents.c ------------------------------------------------------------------------------------------ */
+
+/* Makes the list of those to be asked from the holders. */
+must_check tck_status_t claim_list_agents(struct claim *c);
+/* Asks those that have not answered, and again those where trainers were alive. */
+void claim_ask_agents(struct claim *c, const struct client *asker);
+void claim_count_answers(struct claim *c);
+bool claim_all_answered(const struct claim *c);
+/* The index of the agent that can grant a term; UINT32_MAX: none. */
+uint32_t claim_granter(const struct claim *c);
+/* Sends it a message. */
+void claim_send(const struct claim *c, const struct asked_agent *to, uint16_t type, const struct writer *w);
+
+/* ---- claim_storage.c ----------------------------------------------------------------------------------------- */
+
+void claim_read(struct claim *c);
+/* Claims a term on storage; or, if one was granted, writes there to whom it belongs. */
+void claim_write(struct claim *c);
+/* The claim ends before its call. */
+void claim_leave_call(struct claim *c);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Terms for the successors of this one (core/reserve.h): the coordinator's agent reserves them while storage answers,
+ * grants them, and gives back what is left when the job is done. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define AGAIN_MS 1000 /* after a try that failed */
+
+struct reserving {
+    struct storage_op storage;
+    struct agent *agent;
+    struct term_reserve wanted; /* by 0: they are given back */
+    uint64_t first, last;
+    tck_status_t status;
+    struct error err;
+};
+
+/* ---- what is kept -------------------------------------------------------------------------------------------- */
+
+void reserving_known(struct agent *agent)
+{
+    const struct reserve *r = &state_get(agent->state)->reserve;
+    persistent_set_reserved(agent->persistent, r->first, r->last);
+}
+
+static void keep(struct agent *agent, const struct reserve *reserve)
+{
+    struct kept kept = *state_get(agent->state);
+    kept.reserve = *reserve;
+    state_put(agent->state, &kept);
+    reserving_known(agent);
+}
+
+/* ---- granting ------------------------------------------------------------------------------------------------ */
+
+/* In a term that this agent was given nothing is committed without a decision that was kept here before. */
+static uint64_t newest_that_may_have_saved(const struct kept *kept)
+{
+    bool ours = kept->claimed == kept->term.joined;
+    return ours && kept->decision.watermark.term != kept->claimed ? 0 : kept->term.joined;
+}
+
+struct grant reserving_grant(struct agent *agent, const struct reserve_ask *ask)
+{
+    const struct kept *kept = state_get(agent->state);
+    struct reserve reserve = kept->reserve;
+    struct reserve_owner owner = {.adopted = kept->term.adopted, .saved = newest_that_may_have_saved(kept)};
+
+    struct grant grant = reserve_give(&reserve, &owner, ask);
+    if (grant.term != 0) {
+        keep(agent, &reserve);
+        agent_adopt(agent, grant.term);
+        failpoint(term, granted);
+    }
+    return grant;
+}
+
+void reserving_granted(struct agent *agent, const struct grant *grant, uint32_t pid)
+{
+    struct kept kept = *state_get(agent->state);
+    reserve_take(&kept.reserve, grant);
+    kept.claimed = grant->term;
+    kept.claimed_pid = pid;
+    state_put(agent->state, &kept);
+    reserving_known(agent);
+    agent_adopt(agent, grant->term);
+    failpoint(term, taken);
+}
+
+uint64_t reserving_unused(const struct agent *agent, uint64_t term)
+{
+    const struct kept *kept = state_get(agent->state);
+    bool granted = kept->claimed == term && kept->reserve.follows != 0 && kept->reserve.follows < term;
+    return granted ? term - kept->reserve.follows - 1 : 0;
+}
+
+void reserving_asked(struct agent *agent, struct peer *peer, const void *data, size_t len)
+{
+    struct wire_term_ask m;
+    if (wire_term_ask_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed TERM_ASK of node %s", peer_node(peer)->name);
+        return;
+    }
+    struct reserve_ask ask = {.to = peer_node(peer)->agent_id, .at_least = m.at_least, .adopted = m.adopted};
+    struct grant grant = reserving_grant(agent, &ask);
+    struct wire_term_grant answer = {
+        .term = grant.term, .asking = m.asking, .last = grant.last, .follows = grant.follows};
+    struct writer w = writer_new(0);
+    wire_term_grant_encode(&answer, &w);
+    if (!w.failed && peer_send(peer, WIRE_TERM_GRANT, w.data, w.len) != TCK_OK) {
+        log_debug("node %s could not be told which term it was granted: it asks again", peer_node(peer)->name);
+    }
+    writer_free(&w);
+}
+
+/* ---- reserving ----------------------------------------------------------------------------------------------- */
+
+static void work(void *ctx)
+{
+    struct reserving *r = ctx;
+    struct persistent *p = r->agent->persistent;
+    r->status = r->wanted.by != 0 ? persistent_reserve(p, &r->wanted, &r->first, &r->last, &r->err)
+                                  : persistent_unreserve(p, r->wanted.first, r->wanted.last, &r->err);
+}
+
+static void say(struct reserving *r)
+{
+    struct agent *agent = r->agent;
+    if (r->status == TCK_OK) {
+        return;
+    }
+    if (r->wanted.by == 0) {
+        log_info("reserved terms stay where they are, and are never used: %s", r->err.text);
+    } else if (agent->reserve_failed != r->wanted.by) {
+        agent->reserve_failed = r->wanted.by;
+        log_warn("no terms are reserved for a restart while storage is away: %s", r->err.text);
+    }
+}
+
+/* Also late: the files are there, and nobody else takes these terms. */
+static void done(void *ctx, bool canceled)
+{
+    struct reserving *r = ctx;
+    struct agent *agent = r->agent;
+    storage_end(&r->storage);
+    agent->reserving = false;
+    agent->reserve_again_ms = r->status == TCK_ERR_UNSUPPORTED ? UINT64_MAX : clock_ms() + AGAIN_MS;
+    bool ours = state_get(agent->state)->term.adopted == r->wanted.by;
+    if (!canceled) {
+        say(r);
+    }
+    if (!canceled && r->wanted.by != 0 && r->first != 0 && ours) {
+        struct reserve reserve = state_get(agent->state)->reserve;
+        reserve_add(&reserve, r->first, r->last);
+        keep(agent, &reserve);
+    }
+    free(r);
+}
+
+static void start(struct agent *agent, const struct term_reserve *wanted)
+{
+    struct reserving *r = calloc(1, sizeof *r);
+    if (!r) {
+        return;
+    }
+    *r = (struct reserving){.agent = agent, .wanted = *wanted};
+    if (pool_submit(agent->io, work, done, r) != TCK_OK) {
+        free(r);
+        return;
+    }
+    agent->reserving = true;
+    r->storage = (struct storage_op){.what = "the reserving of terms", .ctx = r};
+    storage_begin(&r->storage, agent, NULL);
+}
+
+void reserving_tick(struct formation *f)
+{
+    struct agent *agent = f->agent;
+    const struct kept *kept = state_get(agent->state);
+    struct term_reserve wanted = {.by = f->world.term, .follows = kept->reserve.first != 0};
+    struct error ignored;
+    if (!f->coordinator || f->end_noted || agent->reserving || clock_ms() < agent->reserve_again_ms ||
+        !reserve_missing(&kept->reserve, f->world.term, &wanted.first, &wanted.last) ||
+        storage_hangs(agent, NULL, &ignored)) {
+        return;
+    }
+    start(agent, &wanted);
+}
+
+/* First it is forgotten here, so that none of it is granted any more. */
+void reserving_release(struct formation *f)
+{
+    struct agent *agent = f->agent;
+    struct reserve reserve = state_get(agent->state)->reserve;
+    struct term_reserve back = {.first = reserve.first, .last = reserve.last};
+    if (!f->coordinator || reserve.first == 0) {
+        return;
+    }
+    keep(agent, &(struct reserve){.given = reserve.given});
+    start(agent, &back);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The reservation of terms. */
+#include "core/reserve.h"
+
+bool reserve_has(const struct reserve *r, uint64_t term)
+{
+    return r->first != 0 && r->first <= term && term <= r->last;
+}
+
+static bool gave(const struct reserve *r, uint64_t to, uint64_t at_least)
+{
+    return r->given.term != 0 && r->given.to == to && r->given.term >= at_least;
+}
+
+uint64_t reserve_offer(const struct reserve *r, uint64_t to, uint64_t at_least)
+{
+    uint64_t term = r->first > at_least ? r->first : at_least;
+    if (gave(r, to, at_least)) {
+        return r->given.term;
+    }
+    return reserve_has(r, term) ? term : 0;
+}
+
+struct grant reserve_give(struct reserve *r, const struct reserve_owner *owner, const struct reserve_ask *ask)
+{
+    struct grant grant = {.to = ask->to, .last = r->last, .follows = r->follows};
+    if (gave(r, ask->to, ask->at_least)) {
+        return r->given;
+    }
+    if (owner->saved > grant.follows) {
+        grant.follows = owner->saved;
+    }
+    if (owner->adopted == ask->adopted) {
+        grant.term = reserve_offer(r, ask->to, ask->at_least);
+    }
+    if (grant.term != 0) {
+        *r = (struct reserve){.follows = r->follows, .given = grant};
+    }
+    return grant;
+}
+
+void reserve_take(struct reserve *r, const struct grant *grant)
+{
+    bool more = grant->term < grant->last;
+    r->first = more ? grant->term + 1 : 0;
+    r->last = more ? grant->last : 0;
+    r->follows = grant->follows;
+}
+
+void reserve_adopted(struct reserve *r, uint64_t term)
+{
+    if (r->first != 0 && term >= r->first) {
+        r->first = r->last = 0;
+    }
+    if (term > r->given.term) {
+        r->given = (struct grant){0};
+    }
+}
+
+bool reserve_missing(const struct reserve *r, uint64_t term, uint64_t *first_out, uint64_t *last_out)
+{
+    uint64_t have = r->first != 0 ? r->last - r->first + 1 : 0;
+    uint64_t first = r->first != 0 ? r->last + 1 : term + 1;
+    if (have >= RESERVE_COUNT || first > UINT64_MAX - RESERVE_COUNT) {
+        return false;
+    }
+    *first_out = first;
+    *last_out = first + (RESERVE_COUNT - have) - 1;
+    return true;
+}
+
+void reserve_add(struct reserve *r, uint64_t first, uint64_t last)
+{
+    bool follows = r->first != 0 && first == r->last + 1;
+    r->first = follows ? r->first : first;
+    r->last = last;
+}
+
+uint32_t reserve_choose(const struct reserve_answer *answers, uint32_t count, uint64_t newest)
+{
+    uint32_t chosen = UINT32_MAX;
+    uint64_t offer = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        newest = answers[i].adopted > newest ? answers[i].adopted : newest;
+        if (answers[i].offer > offer) {
+            offer = answers[i].offer;
+            chosen = i;
+        }
+    }
+    return offer > newest ? chosen : UINT32_MAX;
+}
