@@ -241,6 +241,13 @@ struct meeting {
     char claimer[CONFIG_NAME]; /* node whose agent has made it */
 };
 
+/* They come back by themselves, and until then they hold their job. */
+struct awaited {
+    uint64_t term; /* 0: none */
+    uint64_t until_ms;
+    uint32_t first_rank, count, world_size;
+};
+
 struct agent {
     struct config config;
     struct config given; /* as its starter said, before anybody changed it */
@@ -264,11 +271,13 @@ struct agent {
     struct loop_fd *listen_source;
     struct client *clients;
     uint64_t last_client_id;
-    struct claim *claims;        /* under way */
-    uint64_t world_noted;        /* term whose nodes are noted beside its claim, or are about to be */
-    uint64_t world_again_ms;     /* not before, after a try that failed */
-    uint64_t last_asking;        /* number of the newest question about holders */
-    bool reserving;              /* terms are being reserved, or given back */
+    struct claim *claims;    /* under way */
+    uint64_t world_noted;    /* term whose nodes are noted beside its claim, or are about to be */
+    uint64_t world_again_ms; /* not before, after a try that failed */
+    uint64_t last_asking;    /* number of the newest question about holders */
+    struct awaited awaited;  /* trainers that were here before this agent was started again */
+    bool reserving;          /* terms are being reserved, or given back */
+    uint64_t granting;       /* term that a claim here was granted; above what is adopted: none is granted meanwhile */
     uint64_t reserve_again_ms;   /* not before, after a try */
     uint64_t reserve_failed;     /* term whose trouble with that was told */
     struct formation *formation; /* of the last registered term, NULL before */
@@ -342,12 +351,13 @@ void reserving_known(struct agent *agent);
 /* Coordinator: reserves what its term's successors are missing; gives back what is left, at the end of the job. */
 void reserving_tick(struct formation *f);
 void reserving_release(struct formation *f);
-/* Grants a term, and adopts it; term 0 in the answer: there is none. */
+/* Grants a term; term 0 in the answer: there is none, or not now. It is adopted here before another agent hears of it;
+ * if it is for this one, the claim adopts it when it has noted it on storage, before its trainer hears. */
 struct grant reserving_grant(struct agent *agent, const struct reserve_ask *ask);
 void reserving_asked(struct agent *agent, struct peer *peer, const void *data, size_t len);
 /* How many terms right before this one, which this agent coordinates, were given to starts that saved nothing. */
 uint64_t reserving_unused(const struct agent *agent, uint64_t term);
-/* This agent was granted a term for a trainer, and adopts it; the rest of the reservation is here from now on. */
+/* This agent was granted a term for a trainer; the rest of the reservation is here from now on. */
 void reserving_granted(struct agent *agent, const struct grant *grant, uint32_t pid);
 
 /* ---- settings.c ---------------------------------------------------------------------------------------------- */

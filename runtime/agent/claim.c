@@ -20,6 +20,9 @@
 
 static void claim_free(struct claim *c)
 {
+    if (c->granted && c->agent->granting == c->term) {
+        c->agent->granting = 0;
+    }
     claim_leave_call(c);
     term_holders_free(&c->holders);
     term_holder_free(&c->own);
@@ -128,14 +131,24 @@ static tck_status_t superseded_error(struct claim *c)
 
 /* ---- writing ------------------------------------------------------------------------------------------------- */
 
+/* Before its trainer hears of it, and after storage has: then the trainers of the term before can be told who has it.
+ */
+static void take_term(struct claim *c)
+{
+    c->status = TCK_OK;
+    agent_adopt(c->agent, c->term);
+    claim_finish(c);
+}
+
 /* Whoever was granted a term has it, also if that cannot be noted beside it now: ledger_world does it later. */
 void claim_was_written(struct claim *c)
 {
     if (c->granted && c->status != TCK_OK) {
         log_warn("to whom term %" PRIu64 " belongs is not on storage yet: %s", c->term, c->err.text);
-        c->status = TCK_OK;
     }
-    if (c->status == TCK_ERR_EXIST) {
+    if (c->granted) {
+        take_term(c);
+    } else if (c->status == TCK_ERR_EXIST) {
         c->phase = CLAIM_READ_AGAIN; /* another start has claimed a term, and may be in the way. Listings may be older
                                         than its claim: a pause keeps this from becoming a busy loop */
     } else {
@@ -170,8 +183,7 @@ static void was_granted(struct claim *c, const struct grant *grant)
     if (c->blind) {
         log_warn("term %" PRIu64 " was granted by the agent of node %s, because storage does not answer: %s", c->term,
                  c->asked[c->granter].node.name, c->why_blind.text);
-        c->status = TCK_OK;
-        claim_finish(c);
+        take_term(c);
     } else {
         claim_write(c);
     }

@@ -72,7 +72,7 @@ void claim_count_answers(struct claim *c)
     for (uint32_t i = 0; i < c->asked_count; i++) {
         const struct asked_agent *a = &c->asked[i];
         c->facts.silent += !a->answered && !a->for_term;
-        c->facts.held += a->answered && a->answer.held && !a->for_term;
+        c->facts.held += a->answered && a->answer.held && !a->for_term && !(c->same_run && a->answer.pid == 0);
         if (c->blind && a->answered && a->answer.adopted > c->facts.newest) {
             c->facts.newest = a->answer.adopted;
         }
@@ -157,6 +157,7 @@ tck_status_t claim_list_agents(struct claim *c)
     free(c->asked);
     c->asked_count = 0;
     c->others_offer = false;
+    c->same_run = c->holders.count > 0 && is_of_run(&claim_in_use(c)->holder, c->ask.run_id);
     c->asked = calloc(most, sizeof *c->asked);
     if (!c->asked) {
         return error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");

@@ -46,6 +46,7 @@ struct claim {
     uint32_t granter; /* index in asked */
     uint64_t granting_ms, grant_asked_ms;
     bool others_offer; /* some are asked for a term only */
+    bool same_run; /* the term in use is of the run that asks: trainers that may come back (pid 0) are no obstacle */
     bool granted;
     uint64_t term; /* granted, or claimed on storage; 0: neither yet */
     tck_status_t status;

@@ -67,15 +67,16 @@ static void submit(struct claim *c, struct claim_call *call, pool_work_fn *work,
 {
     call->claim = c;
     call->agent = c->agent;
-    if (pool_submit(c->agent->claiming, work, done, call) != TCK_OK) {
-        call_free(call);
-        claim_fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
-        return;
-    }
-    c->call = call;
     call->storage =
         (struct storage_op){.pool = c->agent->claiming, .what = "the claim of a term", .give_up = give_up, .ctx = call};
     storage_begin(&call->storage, c->agent, NULL);
+    c->call = call;
+    if (pool_submit(c->agent->claiming, work, done, call) != TCK_OK) {
+        c->call = NULL;
+        storage_end(&call->storage);
+        call_free(call);
+        claim_fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
+    }
 }
 
 static struct claim_call *call_new(struct claim *c)
@@ -92,7 +93,9 @@ static struct claim_call *call_new(struct claim *c)
 static void read_work(void *ctx)
 {
     struct claim_call *call = ctx;
+    progress_begin(&call->storage.progress);
     call->status = persistent_term_holders(call->agent->persistent, &call->holders, &call->err);
+    progress_end(&call->storage.progress);
 }
 
 static void read_done(void *ctx, bool canceled)
@@ -139,6 +142,7 @@ static void write_work(void *ctx)
 {
     struct claim_call *call = ctx;
     struct persistent *p = call->agent->persistent;
+    progress_begin(&call->storage.progress);
     if (call->granted != 0) {
         call->term = call->granted;
         call->status = persistent_claim_reserved(p, call->granted, &call->own, &call->err);
@@ -146,6 +150,7 @@ static void write_work(void *ctx)
         call->wanted.holder = &call->own;
         call->status = persistent_claim(p, &call->wanted, &call->term, &call->err);
     }
+    progress_end(&call->storage.progress);
     failpoint(term, claimed);
 }
 

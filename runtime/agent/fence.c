@@ -18,7 +18,9 @@ struct reading {
 static void read_work(void *ctx)
 {
     struct reading *r = ctx;
+    progress_begin(&r->storage.progress);
     r->status = persistent_term_holders(r->agent->persistent, &r->holders, &r->err);
+    progress_end(&r->storage.progress);
 }
 
 static const struct held_term *find(const struct term_holders *holders, uint64_t term)
@@ -65,13 +67,17 @@ static void read_who(struct agent *agent, uint64_t term)
     if (r) {
         *r = (struct reading){.agent = agent, .term = term};
     }
-    if (!r || pool_submit(agent->io, read_work, read_done, r) != TCK_OK) {
+    if (!r) {
         log_warn("no memory to read who has claimed term %llu", (unsigned long long)term);
-        free(r);
         return;
     }
     r->storage = (struct storage_op){.what = "the reading of a claim", .ctx = r};
     storage_begin(&r->storage, agent, NULL);
+    if (pool_submit(agent->io, read_work, read_done, r) != TCK_OK) {
+        log_warn("no memory to read who has claimed term %llu", (unsigned long long)term);
+        storage_end(&r->storage);
+        free(r);
+    }
 }
 
 /* The same process may be on its way into the new term over another connection: this one it has given up. */

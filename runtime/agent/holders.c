@@ -3,6 +3,8 @@
  * loop may not have seen the end of a process yet. */
 #include "agent/agent.h"
 
+#include "base/clock.h"
+
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +72,18 @@ static bool holds(const struct agent *agent, const struct client *c, const struc
     return holder_counts(&t, ask->term);
 }
 
+/* This agent was started again a moment ago, and does not know yet which trainers live. */
+static bool awaits_trainers(const struct agent *agent, const struct wire_holder_ask *ask)
+{
+    const struct awaited *a = &agent->awaited;
+    uint32_t back = 0;
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        back += c->trainer && c->term == a->term;
+    }
+    return a->term != 0 && a->term >= ask->term && a->term == state_get(agent->state)->term.adopted &&
+           clock_ms() < a->until_ms && back < a->count;
+}
+
 /* Of several trainers the one of the lowest rank. */
 struct wire_holder holders_look(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
                                 const struct client *asker)
@@ -87,6 +101,11 @@ struct wire_holder holders_look(const struct agent *agent, const struct wire_hol
         found.rank = c->rank;
         found.world_size = c->world_size;
         found.pid = (uint32_t)c->process.pid;
+    }
+    if (!found.held && awaits_trainers(agent, ask)) {
+        found.held = true;
+        found.rank = agent->awaited.first_rank;
+        found.world_size = agent->awaited.world_size;
     }
     return found;
 }

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define RETURN_MS   3000 /* trainers try to come back to a new agent several times a second */
 #define BOARD_BYTES 4096
 
 /* ---- hello --------------------------------------------------------------------------------------------------- */
@@ -511,6 +512,18 @@ void join_register(struct client *client, const uint8_t *payload, size_t len)
     world_free(&m.world);
 }
 
+static void await_trainers(struct agent *agent, const struct world *world)
+{
+    struct awaited *a = &agent->awaited;
+    *a = (struct awaited){.term = world->term, .until_ms = clock_ms() + RETURN_MS, .world_size = world->world_size};
+    for (uint32_t r = world->world_size; r-- > 0;) {
+        if (strcmp(world->nodes[world->node_of_rank[r]].name, agent->config.node) == 0) {
+            a->first_rank = r;
+            a->count++;
+        }
+    }
+}
+
 void join_resume(struct agent *agent)
 {
     const struct kept *kept = state_get(agent->state);
@@ -522,6 +535,7 @@ void join_resume(struct agent *agent)
     }
     log_info("taking up term %llu again", (unsigned long long)kept->term.joined);
     struct decision decision = kept->decision;
+    await_trainers(agent, &world);
     failpoint(resume, begun);
     if (joining_start(agent, &world, &decision, &err) != TCK_OK) {
         log_error("term %llu cannot be taken up again: %s", (unsigned long long)kept->term.joined, err.text);

@@ -50,12 +50,20 @@ struct grant reserving_grant(struct agent *agent, const struct reserve_ask *ask)
     struct reserve reserve = kept->reserve;
     struct reserve_owner owner = {.adopted = kept->term.adopted, .saved = newest_that_may_have_saved(kept)};
 
-    struct grant grant = reserve_give(&reserve, &owner, ask);
-    if (grant.term != 0) {
-        keep(agent, &reserve);
-        agent_adopt(agent, grant.term);
-        failpoint(term, granted);
+    if (agent->granting > kept->term.adopted) {
+        return (struct grant){.to = ask->to};
     }
+    struct grant grant = reserve_give(&reserve, &owner, ask);
+    if (grant.term == 0) {
+        return grant;
+    }
+    keep(agent, &reserve);
+    if (grant.to == kept->agent_id) {
+        agent->granting = grant.term;
+    } else {
+        agent_adopt(agent, grant.term);
+    }
+    failpoint(term, granted);
     return grant;
 }
 
@@ -67,7 +75,6 @@ void reserving_granted(struct agent *agent, const struct grant *grant, uint32_t 
     kept.claimed_pid = pid;
     state_put(agent->state, &kept);
     reserving_known(agent);
-    agent_adopt(agent, grant->term);
     failpoint(term, taken);
 }
 
@@ -103,8 +110,10 @@ static void work(void *ctx)
 {
     struct reserving *r = ctx;
     struct persistent *p = r->agent->persistent;
+    progress_begin(&r->storage.progress);
     r->status = r->wanted.by != 0 ? persistent_reserve(p, &r->wanted, &r->first, &r->last, &r->err)
                                   : persistent_unreserve(p, r->wanted.first, r->wanted.last, &r->err);
+    progress_end(&r->storage.progress);
 }
 
 static void say(struct reserving *r)
@@ -148,13 +157,14 @@ static void start(struct agent *agent, const struct term_reserve *wanted)
         return;
     }
     *r = (struct reserving){.agent = agent, .wanted = *wanted};
-    if (pool_submit(agent->io, work, done, r) != TCK_OK) {
-        free(r);
-        return;
-    }
-    agent->reserving = true;
     r->storage = (struct storage_op){.what = "the reserving of terms", .ctx = r};
     storage_begin(&r->storage, agent, NULL);
+    agent->reserving = true;
+    if (pool_submit(agent->io, work, done, r) != TCK_OK) {
+        agent->reserving = false;
+        storage_end(&r->storage);
+        free(r);
+    }
 }
 
 void reserving_tick(struct formation *f)

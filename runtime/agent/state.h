@@ -47,8 +47,8 @@ void state_put(struct state *state, const struct kept *kept);
 
 /* Keeps the world of the term being joined, in a file of its own; the one before goes. */
 must_check tck_status_t state_put_world(struct state *state, const struct world *world, struct error *err);
-/* The kept world of the newest term that had its memory here, which may be older than term.joined; TCK_ERR_NOENT if there
- * is none. The caller frees it with world_free. */
+/* The kept world of the newest term that had its memory here, which may be older than term.joined; TCK_ERR_NOENT if
+ * there is none. The caller frees it with world_free. */
 must_check tck_status_t state_last_world(const struct state *state, struct world *out, struct error *err);
 /* The same, if it is that of term.joined. */
 must_check tck_status_t state_world(const struct state *state, struct world *out, struct error *err);

@@ -126,20 +126,51 @@ enum wire_type {
     F(str, key, CONFIG_NAME) \
     F(str, value, CONFIG_NAME)
 
+#define HOLDER_ASK_FIELDS(F)                                            \
+    F(u64, term)   /* oldest that may still be in use */                \
+    F(u64, asking) /* number of the question, repeated in the answer */ \
+    F(str, run_id, CONFIG_RUN)                                          \
+    F(u64, at_least) /* term that the start wants */
+
+#define HOLDER_FIELDS(F)                                \
+    F(u64, term) /* of the trainer, or the asked one */ \
+    F(u64, asking)                                      \
+    F(bool, held)                                       \
+    F(u32, rank) /* of one such trainer */              \
+    F(u32, world_size)                                  \
+    F(u32, pid)                                         \
+    F(u64, adopted) /* by the agent that answers */     \
+    F(u64, offer)   /* term that it has reserved, and would grant; 0: none */
+
+#define TERM_ASK_FIELDS(F) \
+    F(u64, at_least)       \
+    F(u64, asking)         \
+    F(u64, adopted) /* what the receiver's last struct wire_holder has said */
+
+#define TERM_GRANT_FIELDS(F)                                                      \
+    F(u64, term) /* 0: not granted */                                             \
+    F(u64, asking)                                                                \
+    F(u64, last)    /* of the reservation, which is the receiver's from now on */ \
+    F(u64, follows) /* as of struct grant */
+
 /* M(name, fields, what must hold): struct wire_name with wire_name_encode, wire_name_decode and wire_name_free. */
-#define WIRE_MESSAGES(M)                       \
-    M(ready, READY_FIELDS, schema_any)         \
-    M(drained, DRAINED_FIELDS, schema_any)     \
-    M(inventory, INVENTORY_FIELDS, schema_any) \
-    M(beat, BEAT_FIELDS, beat_is_valid)        \
-    M(fetch, FETCH_FIELDS, fetch_is_valid)     \
-    M(readable, READABLE_FIELDS, schema_any)   \
-    M(change, CHANGE_FIELDS, schema_any)       \
-    M(roots, WIRE_ROOTS_FIELDS, schema_any)    \
-    M(note, NOTE_FIELDS, schema_any)           \
-    M(refused, REFUSED_FIELDS, schema_any)     \
-    M(ask, ASK_FIELDS, schema_any)             \
-    M(fetched, FETCHED_FIELDS, schema_any)
+#define WIRE_MESSAGES(M)                         \
+    M(ready, READY_FIELDS, schema_any)           \
+    M(drained, DRAINED_FIELDS, schema_any)       \
+    M(inventory, INVENTORY_FIELDS, schema_any)   \
+    M(beat, BEAT_FIELDS, beat_is_valid)          \
+    M(fetch, FETCH_FIELDS, fetch_is_valid)       \
+    M(readable, READABLE_FIELDS, schema_any)     \
+    M(change, CHANGE_FIELDS, schema_any)         \
+    M(roots, WIRE_ROOTS_FIELDS, schema_any)      \
+    M(note, NOTE_FIELDS, schema_any)             \
+    M(refused, REFUSED_FIELDS, schema_any)       \
+    M(ask, ASK_FIELDS, schema_any)               \
+    M(fetched, FETCHED_FIELDS, schema_any)       \
+    M(holder_ask, HOLDER_ASK_FIELDS, schema_any) \
+    M(holder, HOLDER_FIELDS, schema_any)         \
+    M(term_ask, TERM_ASK_FIELDS, schema_any)     \
+    M(term_grant, TERM_GRANT_FIELDS, schema_any)
 
 SCHEMA_STRUCT(wire_root, WIRE_ROOT_FIELDS)
 #define WIRE_DECLARE(name, FIELDS, is_valid) \
@@ -147,43 +178,5 @@ SCHEMA_STRUCT(wire_root, WIRE_ROOT_FIELDS)
     SCHEMA_DECLARE(wire_##name)
 WIRE_MESSAGES(WIRE_DECLARE)
 #undef WIRE_DECLARE
-
-struct wire_holder_ask {
-    uint64_t term;   /* oldest that may still be in use */
-    uint64_t asking; /* number of the question, repeated in the answer */
-    char run_id[CONFIG_RUN];
-    uint64_t at_least; /* term that the start wants */
-};
-
-struct wire_holder {
-    uint64_t term; /* of the trainer, or the asked one */
-    uint64_t asking;
-    bool held;
-    uint32_t rank, world_size, pid; /* of one such trainer */
-    uint64_t adopted;               /* by the agent that answers */
-    uint64_t offer;                 /* term that it has reserved, and would grant; 0: none */
-};
-
-struct wire_term_ask {
-    uint64_t at_least;
-    uint64_t asking;
-    uint64_t adopted; /* what the receiver's last struct wire_holder has said */
-};
-
-struct wire_term_grant {
-    uint64_t term; /* 0: not granted */
-    uint64_t asking;
-    uint64_t last;    /* of the reservation, which is the receiver's from now on */
-    uint64_t follows; /* as of struct grant */
-};
-
-#define WIRE_CODEC(name)                                                      \
-    void wire_##name##_encode(const struct wire_##name *m, struct writer *w); \
-    must_check tck_status_t wire_##name##_decode(const void *data, size_t len, struct wire_##name *out)
-WIRE_CODEC(holder_ask);
-WIRE_CODEC(holder);
-WIRE_CODEC(term_ask);
-WIRE_CODEC(term_grant);
-#undef WIRE_CODEC
 
 #endif

@@ -45,6 +45,7 @@ void reserve_take(struct reserve *r, const struct grant *grant)
     r->first = more ? grant->term + 1 : 0;
     r->last = more ? grant->last : 0;
     r->follows = grant->follows;
+    r->given = (struct grant){0};
 }
 
 void reserve_adopted(struct reserve *r, uint64_t term)

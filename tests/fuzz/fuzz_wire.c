@@ -4,19 +4,13 @@
 #include "agent/wire.h"
 #include "fuzz.h"
 
-#define wire_holder_ask_free(m) ((void)(m))
-#define wire_holder_free(m)     ((void)(m))
-
 #define TRY(name, FIELDS, is_valid) FUZZ_CODEC(wire_##name)
 WIRE_MESSAGES(TRY)
-FUZZ_CODEC(wire_holder_ask)
-FUZZ_CODEC(wire_holder)
 #define TRY_NAME(name, FIELDS, is_valid) try_wire_##name,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const tries[])(const uint8_t *, size_t) = {WIRE_MESSAGES(TRY_NAME) try_wire_holder_ask,
-                                                             try_wire_holder};
+    static void (*const tries[])(const uint8_t *, size_t) = {WIRE_MESSAGES(TRY_NAME)};
     if (size > 0) {
         tries[data[0] % (sizeof(tries) / sizeof(tries[0]))](data + 1, size - 1);
     }

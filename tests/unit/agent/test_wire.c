@@ -7,10 +7,6 @@
 
 #define CODEC(name, FIELDS, is_valid) CODEC_OF(wire_##name)
 WIRE_MESSAGES(CODEC)
-#define wire_holder_ask_free(m) ((void)(m))
-#define wire_holder_free(m)     ((void)(m))
-CODEC_OF(wire_holder_ask)
-CODEC_OF(wire_holder)
 
 static const struct hash128 some_hash = {0x0123456789abcdef, 0xfedcba9876543210};
 
@@ -59,10 +55,15 @@ Test(wire, notes_and_questions_hold_as_codecs_must)
 
 Test(wire, the_question_who_holds_the_job_and_its_answer_hold_as_codecs_must)
 {
-    struct wire_holder_ask ask = {.term = 7, .asking = 3, .run_id = "torchelastic:x"};
-    struct wire_holder holder = {.term = 7, .asking = 3, .held = true, .rank = 1, .world_size = 8, .pid = 4711};
+    struct wire_holder_ask ask = {.term = 7, .asking = 3, .run_id = "torchelastic:x", .at_least = 8};
+    struct wire_holder holder = {
+        .term = 7, .asking = 3, .held = true, .rank = 1, .world_size = 8, .pid = 4711, .adopted = 7, .offer = 8};
+    struct wire_term_ask term_ask = {.at_least = 8, .asking = 3, .adopted = 7};
+    struct wire_term_grant term_grant = {.term = 8, .asking = 3, .last = 11, .follows = 7};
     codec_check(&wire_holder_ask_codec, &ask);
     codec_check(&wire_holder_codec, &holder);
+    codec_check(&wire_term_ask_codec, &term_ask);
+    codec_check(&wire_term_grant_codec, &term_grant);
 }
 
 Test(wire, ready_carries_the_roots_of_twins)
