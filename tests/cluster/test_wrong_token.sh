@@ -26,7 +26,8 @@ state() { ask a --json status | python3 -c 'import json,sys; s=json.load(sys.std
 refusals() { grep -c 'HELLO of pid .* refused' "$(agent_log a)"; }
 with_token right
 before=$(state)
-terms=$(ls "$work/save/test" | grep -c '^term\.')
+claims() { grep -L '"reserved_by"' "$work"/save/test/term.* | wc -l; }
+terms=$(claims)
 said_before=$(refusals)
 mv "$work/right" "$work/expired"
 (umask 077 && head -c 32 /dev/urandom >"$work/right")
@@ -43,7 +44,7 @@ done
 mv "$work/expired" "$work/right"
 with_token right
 [ "$(state)" = "$before" ] || die "the agent's state was '$before' and is '$(state)'"
-[ "$(ls "$work/save/test" | grep -c '^term\.')" = "$terms" ] || die "a refused client has claimed a term"
+[ "$(claims)" = "$terms" ] || die "a refused client has claimed a term"
 [ $(($(refusals) - said_before)) -lt 20 ] || die "the log has a line for each of those who were refused"
 more_commits a 3 60 || die "the training that runs was disturbed by many"
 kill -9 "${running[@]}"
