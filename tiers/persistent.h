@@ -109,7 +109,8 @@ must_check tck_status_t persistent_reserve(struct persistent *p, const struct te
                                            uint64_t *last_out, struct error *err);
 /* Those that the caller has reserved and given to nobody, nor will. */
 must_check tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t last, struct error *err);
-/* The holder of a reserved term, to whom its owner has given it. Blocking. */
+/* The holder of a reserved term, to whom its owner has given it. TCK_ERR_EXIST: a start has claimed a higher one, past
+ * the reservation. Blocking. */
 must_check tck_status_t persistent_claim_reserved(struct persistent *p, uint64_t term, const struct term_holder *holder,
                                                   struct error *err);
 /* The terms that this agent has reserved, 0 and 0 for none: they end no term, whatever their files say. */

@@ -18,7 +18,8 @@
 
 #define TERM_FILE_MAX (8u << 20) /* with the agents of all nodes */
 #define HOLDERS_READ  64         /* terms that were claimed and never joined, one after the other */
-#define CLAIM_TRIES   10000      /* others that claim at the same moment; each try is lost to another one that won */
+#define LISTINGS      8
+#define CLAIM_TRIES   10000 /* others that claim at the same moment; each try is lost to another one that won */
 
 struct term_note {
     uint64_t term, wall_ms;
@@ -741,13 +742,15 @@ tck_status_t persistent_term_holders(struct persistent *p, struct term_holders *
 
 /* ---- the newest ------------------------------------------------------------------------------------------------ */
 
+/* `last` first: ranges only go up, so what is made of two of them is empty or smaller than either. */
 static bool is_ours(const struct persistent *p, uint64_t term)
 {
+    uint64_t last = atomic_load(&p->reserved_last);
     uint64_t first = atomic_load(&p->reserved_first);
-    return first != 0 && first <= term && term <= atomic_load(&p->reserved_last);
+    return first != 0 && first <= term && term <= last;
 }
 
-/* TCK_OK with *out false for a file that tells nothing: it is taken for a claim. */
+/* A file that tells nothing is taken for a claim. TCK_ERR_NOENT: it is gone. */
 static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool *out, struct error *err)
 {
     json_t *json = NULL;
@@ -758,25 +761,43 @@ static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool 
     tck_status_t status = note_json(p->job_fd, term, &json, err);
     *out = status == TCK_OK && note_or_empty(term, json).reserved_by != 0;
     json_free(json);
-    return tells_nothing(p, term, status) ? TCK_OK : status;
+    return status != TCK_ERR_NOENT && tells_nothing(p, term, status) ? TCK_OK : status;
 }
 
+static tck_status_t newest_claimed(const struct persistent *p, const struct term_list *list, uint64_t *term_out,
+                                   struct error *err)
+{
+    uint64_t newest = list->version;
+    bool reserved = true;
+    for (size_t i = 0; reserved && i < list->count && list->terms[i] > newest; i++) {
+        tck_status_t status = is_reserved(p, list->terms[i], &reserved, err);
+        if (status != TCK_OK) {
+            *term_out = list->terms[i];
+            return status;
+        }
+        newest = reserved ? newest : list->terms[i];
+    }
+    *term_out = newest;
+    return TCK_OK;
+}
+
+/* What is gone since the listing was reserved, and given back; what goes again and again is taken for a claim. */
 tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err)
 {
-    struct term_list list;
-    bool reserved = true;
-    tck_status_t status = list_terms(p->job_fd, &list, err);
-    if (status != TCK_OK) {
-        return status;
+    uint64_t newest = 0;
+    tck_status_t status = TCK_ERR_NOENT;
+    for (int i = 0; i < LISTINGS && status == TCK_ERR_NOENT; i++) {
+        struct term_list list;
+        status = list_terms(p->job_fd, &list, err);
+        if (status != TCK_OK) {
+            return status;
+        }
+        status = newest_claimed(p, &list, &newest, err);
+        free(list.terms);
     }
-    uint64_t newest = list.version;
-    for (size_t i = 0; status == TCK_OK && reserved && i < list.count && list.terms[i] > newest; i++) {
-        status = is_reserved(p, list.terms[i], &reserved, err);
-        newest = status == TCK_OK && !reserved ? list.terms[i] : newest;
-    }
-    free(list.terms);
-    if (status == TCK_OK) {
+    if (status == TCK_OK || status == TCK_ERR_NOENT) {
         *term_out = newest;
+        return TCK_OK;
     }
     return status;
 }
@@ -785,7 +806,7 @@ tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, st
 
 void persistent_set_reserved(struct persistent *p, uint64_t first, uint64_t last)
 {
-    atomic_store(&p->reserved_last, 0); /* so that no pool thread sees one of the old range and one of the new */
+    atomic_store(&p->reserved_last, 0); /* as is_ours wants it */
     atomic_store(&p->reserved_first, first);
     atomic_store(&p->reserved_last, last);
 }
@@ -850,9 +871,16 @@ tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t
 tck_status_t persistent_claim_reserved(struct persistent *p, uint64_t term, const struct term_holder *holder,
                                        struct error *err)
 {
+    uint64_t newest = 0;
     tck_status_t status = persistent_note_holder(p, term, holder, err);
+    if (status == TCK_OK) {
+        status = persistent_newest_term(p, &newest, err);
+    }
     if (status != TCK_OK) {
         return error_prefix(err, "%s/%s: claim term %" PRIu64, p->config->save_dir, p->config->job, term);
+    }
+    if (newest > term) {
+        return error_set(err, TCK_ERR_EXIST, "term %" PRIu64 " was claimed meanwhile", newest);
     }
     saw_claim(p, term);
     make_trash(p);

@@ -262,7 +262,7 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = start_ticks(agent, err);
     }
     if (status == TCK_OK) {
-        reserving_known(agent);
+        reserving_found(agent);
         join_resume(agent);
         status = clients_listen(agent, err);
     }

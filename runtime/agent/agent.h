@@ -346,8 +346,10 @@ bool holders_alive(const struct client *c);
 
 /* ---- reserving.c ----------------------------------------------------------------------------------------------- */
 
-/* Tells storage which terms are reserved here: the kept ones, after a start. */
+/* Tells storage which terms are reserved here. */
 void reserving_known(struct agent *agent);
+/* The same after a start; those of another directory are forgotten. */
+void reserving_found(struct agent *agent);
 /* Coordinator: reserves what its term's successors are missing; gives back what is left, at the end of the job. */
 void reserving_tick(struct formation *f);
 void reserving_release(struct formation *f);

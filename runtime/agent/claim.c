@@ -105,7 +105,7 @@ static tck_status_t held_error(struct claim *c)
 {
     const struct asked_agent *a = c->asked;
     char since[TIME_TEXT];
-    while (!a->answered || !a->answer.held) {
+    while (!claim_is_held_by(c, a)) {
         a++;
     }
     const struct held_term *term = claim_in_use(c);
@@ -140,9 +140,20 @@ static void take_term(struct claim *c)
     claim_finish(c);
 }
 
+/* Another start has claimed a higher one on storage, past the reservation. */
+static void lose_grant(struct claim *c)
+{
+    c->agent->granting = 0;
+    c->granted = false;
+    c->term = 0;
+}
+
 /* Whoever was granted a term has it, also if that cannot be noted beside it now: ledger_world does it later. */
 void claim_was_written(struct claim *c)
 {
+    if (c->granted && c->status == TCK_ERR_EXIST) {
+        lose_grant(c);
+    }
     if (c->granted && c->status != TCK_OK) {
         log_warn("to whom term %" PRIu64 " belongs is not on storage yet: %s", c->term, c->err.text);
     }
@@ -160,7 +171,7 @@ static tck_status_t no_term_error(struct claim *c)
 {
     c->err = c->why_blind;
     return error_set(&c->err, c->why_blind.code,
-                     "%s; nor can a term be had from the agents, because none of those that answer has one reserved",
+                     "%s; nor can a term be had without storage, because none of the agents that answer can grant one",
                      c->why_blind.text);
 }
 
@@ -181,7 +192,7 @@ static void was_granted(struct claim *c, const struct grant *grant)
     c->term = grant->term;
     c->granted = true;
     if (c->blind) {
-        log_warn("term %" PRIu64 " was granted by the agent of node %s, because storage does not answer: %s", c->term,
+        log_warn("term %" PRIu64 " was granted by the agent of node %s without storage: %s", c->term,
                  c->asked[c->granter].node.name, c->why_blind.text);
         take_term(c);
     } else {
@@ -211,6 +222,7 @@ static void ask_for_term(struct claim *c)
 static void was_not_granted(struct claim *c)
 {
     c->phase = CLAIM_READ_AGAIN;
+    c->again_ms = clock_ms() + ASK_AGAIN_MS;
 }
 
 static void start_granting(struct claim *c, uint32_t granter)
@@ -240,6 +252,15 @@ static void granting_tick(struct claim *c)
     }
 }
 
+/* What a granter gives once more to this agent may belong to another claim here, and what comes late may be over. */
+static bool may_take(const struct claim *c, uint64_t term)
+{
+    const struct kept *kept = state_get(c->agent->state);
+    bool again = term == kept->claimed && c->own.pid != 0 && kept->claimed_pid == c->own.pid;
+    return term >= c->wanted.at_least && term >= kept->term.adopted && (term > kept->claimed || again) &&
+           c->agent->granting <= kept->term.adopted;
+}
+
 void claim_granted(struct agent *agent, const struct peer *from, const void *data, size_t len)
 {
     struct wire_term_grant m;
@@ -253,7 +274,7 @@ void claim_granted(struct agent *agent, const struct peer *from, const void *dat
             c->asked[c->granter].node.agent_id != peer_node(from)->agent_id) {
             continue;
         }
-        if (m.term != 0 && m.term >= c->wanted.at_least) {
+        if (m.term != 0 && may_take(c, m.term)) {
             was_granted(c, &(struct grant){.term = m.term, .last = m.last, .follows = m.follows});
         } else {
             was_not_granted(c);
@@ -277,9 +298,21 @@ static void find_term(struct claim *c)
     }
 }
 
+/* The claimer has the newest term, and may not have received the answer. */
+static bool newest_is_ours(const struct claim *c)
+{
+    const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
+    const struct kept *kept = state_get(c->agent->state);
+    bool granted = kept->claimed == c->facts.newest && kept->claimed_pid == c->own.pid;
+    bool noted = newest && newest->term == c->facts.newest && strcmp(newest->holder.node, c->own.node) == 0 &&
+                 newest->holder.pid == c->own.pid;
+    return c->own.pid != 0 && c->facts.newest != 0 && (granted || noted);
+}
+
 static void judge(struct claim *c)
 {
     claim_count_answers(c);
+    c->facts.newest_ours = newest_is_ours(c);
     switch (holder_judge(&c->facts)) {
     case HOLDER_FREE:
         find_term(c);
@@ -293,17 +326,6 @@ static void judge(struct claim *c)
         claim_fail(c, superseded_error(c));
         break;
     }
-}
-
-/* The claimer has the newest term, and may not have received the answer. */
-static bool newest_is_ours(const struct claim *c)
-{
-    const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
-    const struct kept *kept = state_get(c->agent->state);
-    bool granted = kept->claimed == c->facts.newest && kept->claimed_pid == c->own.pid;
-    bool noted = newest && newest->term == c->facts.newest && strcmp(newest->holder.node, c->own.node) == 0 &&
-                 newest->holder.pid == c->own.pid;
-    return c->own.pid != 0 && c->facts.newest != 0 && (granted || noted);
 }
 
 static void trainer_is_gone(struct claim *c)
@@ -324,7 +346,6 @@ static void start_asking(struct claim *c)
     c->ask.term = oldest ? oldest->term : c->holders.newest;
     c->ask.asking = ++c->agent->last_asking;
     c->facts.newest = c->holders.newest;
-    c->facts.newest_ours = newest_is_ours(c);
     if (claim_list_agents(c) != TCK_OK) {
         claim_fail(c, c->err.code);
         return;
@@ -431,7 +452,7 @@ static void tick(struct claim *c)
     }
     if (!client) {
         trainer_is_gone(c);
-    } else if (c->phase == CLAIM_READ_AGAIN) {
+    } else if (c->phase == CLAIM_READ_AGAIN && clock_ms() >= c->again_ms) {
         claim_read(c);
     } else if (c->phase == CLAIM_ASKING) {
         claim_ask_agents(c, client);

@@ -65,15 +65,21 @@ void claim_ask_agents(struct claim *c, const struct client *asker)
     }
 }
 
-/* Without storage the agents alone know which term is the newest. */
+bool claim_is_held_by(const struct claim *c, const struct asked_agent *a)
+{
+    bool may_come_back = a->answer.pid == 0;
+    return a->answered && a->answer.held && !a->for_term && !(c->same_run && may_come_back);
+}
+
+/* Of a term that was granted without storage the agents alone know. */
 void claim_count_answers(struct claim *c)
 {
     c->facts.silent = c->facts.held = 0;
     for (uint32_t i = 0; i < c->asked_count; i++) {
         const struct asked_agent *a = &c->asked[i];
         c->facts.silent += !a->answered && !a->for_term;
-        c->facts.held += a->answered && a->answer.held && !a->for_term && !(c->same_run && a->answer.pid == 0);
-        if (c->blind && a->answered && a->answer.adopted > c->facts.newest) {
+        c->facts.held += claim_is_held_by(c, a);
+        if (a->answered && a->answer.adopted > c->facts.newest) {
             c->facts.newest = a->answer.adopted;
         }
     }

@@ -36,6 +36,7 @@ struct claim {
     struct wire_holder_ask ask;
     enum claim_phase phase;
     uint64_t asking_ms;
+    uint64_t again_ms; /* storage is not read again before */
     struct holder_unnamed unnamed;
     struct term_holder own; /* what is written beside the claim */
     bool blind;             /* storage does not answer: what the agents have in memory has to do */
@@ -71,6 +72,8 @@ must_check tck_status_t claim_list_agents(struct claim *c);
 /* Asks those that have not answered, and again those where trainers were alive. */
 void claim_ask_agents(struct claim *c, const struct client *asker);
 void claim_count_answers(struct claim *c);
+/* Trainers of that agent are in the way. */
+bool claim_is_held_by(const struct claim *c, const struct asked_agent *a);
 bool claim_all_answered(const struct claim *c);
 /* The index of the agent that can grant a term; UINT32_MAX: none. */
 uint32_t claim_granter(const struct claim *c);

@@ -157,6 +157,9 @@ static void write_work(void *ctx)
 static void write_done(void *ctx, bool canceled)
 {
     struct claim_call *call = ctx;
+    if (!call->claim && call->granted != 0) { /* it may have written over what was noted of the term since */
+        call->agent->world_noted = call->agent->commit_noted = 0;
+    }
     struct claim *c = end_call(call, canceled);
     if (!c) {
         return;

@@ -163,6 +163,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
         return TCK_OK;
     }
     agent_adopt(agent, world->term);
+    kept.reserve = state_get(agent->state)->reserve;
     kept.watermark = state_watermark(agent->state);
     kept.decision = (struct decision){0};
     kept.save_dir = state_save_dir(&agent->config);

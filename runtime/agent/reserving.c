@@ -8,7 +8,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define AGAIN_MS 1000 /* after a try that failed */
+#define AGAIN_MS 1000  /* after a try */
+#define NONE_MS  10000 /* after one that brought nothing */
 
 struct reserving {
     struct storage_op storage;
@@ -35,20 +36,33 @@ static void keep(struct agent *agent, const struct reserve *reserve)
     reserving_known(agent);
 }
 
+void reserving_found(struct agent *agent)
+{
+    const struct kept *kept = state_get(agent->state);
+    if (kept->save_dir == state_save_dir(&agent->config)) {
+        reserving_known(agent);
+    } else if (kept->reserve.first != 0 || kept->reserve.given.term != 0) {
+        keep(agent, &(struct reserve){0}); /* of another directory */
+    }
+}
+
 /* ---- granting ------------------------------------------------------------------------------------------------ */
 
-/* In a term that this agent was given nothing is committed without a decision that was kept here before. */
-static uint64_t newest_that_may_have_saved(const struct kept *kept)
+/* In a term that this agent was given nothing is committed without a decision that was kept here before. What that says
+ * may also be of an older term: a base that this one has made its own, and may have published. */
+static uint64_t newest_that_may_have_saved(const struct agent *agent)
 {
+    const struct kept *kept = state_get(agent->state);
+    uint64_t known = state_watermark(agent->state).term;
     bool ours = kept->claimed == kept->term.joined;
-    return ours && kept->decision.watermark.term != kept->claimed ? 0 : kept->term.joined;
+    return ours || known > kept->term.joined ? known : kept->term.joined;
 }
 
 struct grant reserving_grant(struct agent *agent, const struct reserve_ask *ask)
 {
     const struct kept *kept = state_get(agent->state);
     struct reserve reserve = kept->reserve;
-    struct reserve_owner owner = {.adopted = kept->term.adopted, .saved = newest_that_may_have_saved(kept)};
+    struct reserve_owner owner = {.adopted = kept->term.adopted, .saved = newest_that_may_have_saved(agent)};
 
     if (agent->granting > kept->term.adopted) {
         return (struct grant){.to = ask->to};
@@ -71,6 +85,7 @@ void reserving_granted(struct agent *agent, const struct grant *grant, uint32_t 
 {
     struct kept kept = *state_get(agent->state);
     reserve_take(&kept.reserve, grant);
+    agent->granting = grant->term;
     kept.claimed = grant->term;
     kept.claimed_pid = pid;
     state_put(agent->state, &kept);
@@ -81,8 +96,10 @@ void reserving_granted(struct agent *agent, const struct grant *grant, uint32_t 
 uint64_t reserving_unused(const struct agent *agent, uint64_t term)
 {
     const struct kept *kept = state_get(agent->state);
-    bool granted = kept->claimed == term && kept->reserve.follows != 0 && kept->reserve.follows < term;
-    return granted ? term - kept->reserve.follows - 1 : 0;
+    uint64_t known = state_watermark(agent->state).term; /* also what was committed since the grant */
+    uint64_t follows = kept->reserve.follows > known ? kept->reserve.follows : known;
+    bool granted = kept->claimed == term && kept->reserve.follows != 0 && follows < term;
+    return granted ? term - follows - 1 : 0;
 }
 
 void reserving_asked(struct agent *agent, struct peer *peer, const void *data, size_t len)
@@ -130,6 +147,13 @@ static void say(struct reserving *r)
     }
 }
 
+/* They are of this term, or right above what was reserved before and is still here. */
+static bool fits(const struct agent *agent, const struct reserving *r)
+{
+    const struct kept *kept = state_get(agent->state);
+    return kept->term.adopted == r->wanted.by || (kept->reserve.first != 0 && r->first == kept->reserve.last + 1);
+}
+
 /* Also late: the files are there, and nobody else takes these terms. */
 static void done(void *ctx, bool canceled)
 {
@@ -137,12 +161,14 @@ static void done(void *ctx, bool canceled)
     struct agent *agent = r->agent;
     storage_end(&r->storage);
     agent->reserving = false;
-    agent->reserve_again_ms = r->status == TCK_ERR_UNSUPPORTED ? UINT64_MAX : clock_ms() + AGAIN_MS;
-    bool ours = state_get(agent->state)->term.adopted == r->wanted.by;
+    agent->reserve_again_ms = clock_ms() + (r->first != 0 || r->wanted.by == 0 ? AGAIN_MS : NONE_MS);
+    if (r->status == TCK_ERR_UNSUPPORTED) {
+        agent->reserve_again_ms = UINT64_MAX;
+    }
     if (!canceled) {
         say(r);
     }
-    if (!canceled && r->wanted.by != 0 && r->first != 0 && ours) {
+    if (!canceled && r->wanted.by != 0 && r->first != 0 && fits(agent, r)) {
         struct reserve reserve = state_get(agent->state)->reserve;
         reserve_add(&reserve, r->first, r->last);
         keep(agent, &reserve);

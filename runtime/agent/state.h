@@ -24,7 +24,7 @@ struct kept {
     struct version watermark; /* what the newest decision of the terms before it said */
     uint64_t save_dir;        /* state_save_dir of the directory in which term.joined was claimed; 0: not known */
     struct reserve reserve;   /* terms for successors */
-    uint64_t claimed;         /* the newest term that a trainer of this node was given; 0: none */
+    uint64_t claimed;         /* the newest reserved term that a trainer of this node was granted; 0: none */
     uint32_t claimed_pid;     /* and its process */
     uint16_t port;            /* under which this agent told others that it can be reached; 0: not known */
 };

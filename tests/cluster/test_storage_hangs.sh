@@ -74,8 +74,8 @@ for round in 1 2; do
     more_commits a 10 60 || die "no commits in a term that was granted while storage hangs"
     [ $round = 2 ] || { kill_trainers; before=$(newest_committed a); }
 done
-logged a 'term [0-9]+ was granted by the agent of node a, because storage does not answer' || die "the log does not say who has granted the term"
-logged b 'term [0-9]+ was granted by the agent of node a, because storage does not answer' || die "b's log does not say it"
+logged a 'term [0-9]+ was granted by the agent of node a without storage' || die "the log does not say who has granted the term"
+logged b 'term [0-9]+ was granted by the agent of node a without storage' || die "b's log does not say it"
 first=("${trainers[@]}")
 run_id=another_launcher
 begin 1

@@ -159,3 +159,12 @@ Test(reserve, a_grant_says_which_terms_before_it_saved_nothing)
     reserve_take(&at_a, &grant);
     cr_assert_eq(reserve_give(&at_a, &saved, &third).follows, 6);
 }
+
+Test(reserve, a_grant_that_was_kept_and_never_told_is_forgotten_with_the_next_reservation)
+{
+    struct reserve r = reserved(5, 8);
+    struct reserve_ask ask = ask_of(B, 4);
+    (void)give(&r, 4, &ask); /* and the agent dies before it has adopted the term */
+    reserve_add(&r, 9, 12);
+    cr_assert_eq(reserve_offer(&r, B, 5), 9, "the terms from 5 on were handed on with it");
+}

@@ -1326,6 +1326,19 @@ Test(persistent, a_reserved_term_that_is_claimed_ends_the_one_before)
     term_holders_free(&found);
 }
 
+Test(persistent, a_reserved_term_is_not_to_be_had_once_a_start_has_gone_past_it)
+{
+    struct node_info agents[1];
+    struct error err = {0};
+    struct term_holder holder = some_holder(agents, 1, false);
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 1);
+    uint64_t past = claim_for(NULL, 1);
+    cr_assert_eq(past, term + 3);
+    cr_assert_eq(persistent_claim_reserved(tier, term + 1, &holder, &err), TCK_ERR_EXIST);
+    cr_assert(text_has(&err, "was claimed meanwhile"), "%s", err.text);
+}
+
 Test(persistent, any_note_of_a_reserved_term_claims_it)
 {
     struct error err = {0};
