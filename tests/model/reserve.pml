@@ -13,6 +13,8 @@
  *      3: a claim on storage takes the lowest number that is not claimed, reserved or not
  *      4: what is reserved ends lower terms, as a claim does
  *      5: a term that is over reserves terms, too
+ *      6: who is given a term takes it also if another start on the same agent has had it; an answer that was lost is
+ *         given again to the same agent
  * REACH 1: is it so that a start ever gets a term while storage is away?  2: that a term is refused its publish? */
 #ifndef RULE
 #define RULE 0
@@ -31,6 +33,9 @@ byte file[TERMS + 1];     /* on storage */
 byte owner_of[TERMS + 1]; /* starts that have this term */
 byte first[2], last[2];   /* reserved by this agent, not granted; first 0: nothing */
 byte adopted[2];
+byte given_to[2];         /* what this agent has given last, and to whom; 2: to nobody */
+byte given[2], given_last[2];
+byte claimed[2];          /* the newest reserved term that this agent has taken */
 byte coordinates[2];      /* the newest term that this agent coordinates; 0: none */
 byte restored = 1;        /* the highest term of which a start has restored */
 bool away = false;        /* storage */
@@ -86,44 +91,77 @@ proctype Reserver(byte a)
         :: over || top + 2 > TERMS -> break
         :: else ->
             file[top + 1] = RESERVED; file[top + 2] = RESERVED;
-            first[a] = top + 1; last[a] = top + 2
+            first[a] = top + 1; last[a] = top + 2;
+            given_to[a] = 2
         fi }
     od
+}
+
+/* Agent g gives agent a a term, or again what it gave it before. */
+inline give(g, a, at_least, seen)
+{
+    n = 0;
+    if
+    :: g != a && given_to[g] == a && given[g] >= at_least -> n = given[g]; upto = given_last[g]
+    :: else ->
+        if
+        :: first[g] != 0 && first[g] >= at_least && adopted[g] == seen ->
+            n = first[g];
+            upto = last[g];
+            first[g] = (RULE == 2 && n < last[g] -> n + 1 : 0);
+            if
+            :: g != a -> given_to[g] = a; given[g] = n; given_last[g] = upto
+            :: else
+            fi;
+            if
+            :: RULE != 1 && n > adopted[g] -> adopted[g] = n
+            :: else
+            fi
+        :: else
+        fi
+    fi
+}
+
+/* Agent a takes what it was given for one of its starts, unless another one has had it. */
+inline take(a)
+{
+    if
+    :: n != 0 && (RULE == 6 || (n > claimed[a] && n >= adopted[a])) ->
+        claimed[a] = n;
+        first[a] = (n < upto -> n + 1 : 0);
+        last[a] = upto;
+        begins(a, n);
+        if
+        :: REACH == 1 -> assert(!away)
+        :: else
+        fi
+    :: else -> n = 0
+    fi
 }
 
 /* A start on agent a; g is the agent that it asks. */
 proctype Start(byte a)
 {
-    byte n, g;
+    byte n = 0, g, upto, at_least, seen;
     if
     :: g = 0
     :: g = 1
     fi;
     if
     :: atomic { first[g] != 0 && first[g] > adopted[g] && first[g] > adopted[a] -> /* of a third, nothing is heard */
-        n = first[g];
+        at_least = adopted[a] + 1;
+        seen = adopted[g] };
         if
-        :: RULE != 1 -> adopted[g] = n
-        :: else
+        :: atomic { g == a -> give(g, a, at_least, seen); take(a) }
+        :: atomic { g != a -> give(g, a, at_least, seen) };
+            if /* the answer comes, is lost, or is lost and asked for again */
+            :: atomic { take(a) }
+            :: n = 0
+            :: atomic { give(g, a, at_least, seen); take(a) }
+            fi
         fi;
         if
-        :: RULE == 2 || g == a -> first[g] = (n < last[g] -> n + 1 : 0)
-        :: else -> first[g] = 0
-        fi;
-        if
-        :: g != a -> first[a] = (n < last[g] -> n + 1 : 0); last[a] = last[g]
-        :: else
-        fi };
-        if /* the answer comes, or is lost with what was handed on */
-        :: atomic { begins(a, n);
-            if
-            :: REACH == 1 -> assert(!away)
-            :: else
-            fi }
-        :: skip
-        fi;
-        if
-        :: atomic { !away -> if
+        :: atomic { !away && n != 0 -> if
             :: file[n] == RESERVED -> file[n] = CLAIMED
             :: else
             fi }
@@ -174,6 +212,7 @@ init {
         file[1] = CLAIMED;
         owner_of[1] = 1;
         adopted[0] = 1; adopted[1] = 1;
+        given_to[0] = 2; given_to[1] = 2;
         coordinates[0] = 1;
         run Storage();
         run Reserver(0); run Reserver(1);

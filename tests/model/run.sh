@@ -32,7 +32,7 @@ for order in 1 2 3 4 5 6 7 8; do check fails publish.pml -DORDER=$order; done
 check fails publish.pml -DORDER=0 -DREACH=2
 
 check holds reserve.pml -DRULE=0
-for rule in 1 2 3 4 5; do check fails reserve.pml -DRULE=$rule; done
+for rule in 1 2 3 4 5 6; do check fails reserve.pml -DRULE=$rule; done
 for reach in 1 2; do check fails reserve.pml -DREACH=$reach; done
 
 check holds commit.pml -DPOLICY=4 -DSLOTS=2 -DMAXV=2
