@@ -35,8 +35,9 @@ forget() { # OPTIONS...: as whoever runs the agents
 }
 nodes_lost() { kill_node a; kill_node b; }
 
-start --steps 5 --wait-commit --wait-drained
+start --steps 4 --wait-commit --wait-drained
 all_end
+must_say 0 '^DRAINED 4$'
 nodes_lost
 save=$work/save/test
 version=$(echo "$save"/v*04.t1)
