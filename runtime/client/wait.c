@@ -15,6 +15,7 @@
 struct progress {
     uint64_t begun, copied, failed; /* newest step of each kind */
     uint64_t copying;               /* 0: none */
+    bool giving_up; /* that one, and `failure` says why: the agent may have heard of it before failed says so */
     struct error failure;
     const struct error *forsaken; /* NULL: the agent is there, or may come back */
 };
@@ -23,14 +24,20 @@ static struct progress look(struct tck_client *client)
 {
     struct saver *saver = &client->saver;
     struct progress p;
+    bool copying;
 
     pthread_mutex_lock(&saver->lock);
+    copying = saver->state == SAVE_COPYING;
     p = (struct progress){.begun = saver->begun_step,
                           .copied = saver->copied_step,
                           .failed = saver->failed_step,
-                          .copying = saver->state == SAVE_COPYING ? saver->step : 0,
+                          .copying = copying ? saver->step : 0,
+                          .giving_up = copying && saver->verdict == VERDICT_GIVE_UP,
                           .failure = saver->failure,
                           .forsaken = saver_forsaken(saver)};
+    if (p.giving_up) {
+        (void)error_set(&p.failure, TCK_ERR_CANCELED, "%s", saver->verdict_why);
+    }
     pthread_mutex_unlock(&saver->lock);
     return p;
 }
@@ -75,9 +82,10 @@ static const char *lost_text(const struct tck_client *client, char text[CONFIG_N
 }
 
 /* Said of the newest step that failed; of one before it follows from what came after it. */
-static bool was_aborted(const struct tck_client *client, uint64_t step, uint64_t decided_below)
+static bool was_aborted(const struct tck_client *client, uint64_t step)
 {
     const struct board *board = client->session.board;
+    uint64_t decided_below = atomic_load(&board->decided_below); /* before what it is compared with */
 
     return atomic_load(&board->failed_step) == step ||
            (step < decided_below && atomic_load(&board->committed_step) < step);
@@ -86,7 +94,7 @@ static bool was_aborted(const struct tck_client *client, uint64_t step, uint64_t
 /* TCK_ERR_BUSY: not yet. */
 static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t stage, struct error *err)
 {
-    uint64_t decided_below = atomic_load(&client->session.board->decided_below); /* before what it is compared with */
+    bool aborted = was_aborted(client, step); /* first: what this process has given up it knows before the agent does */
     struct progress p = look(client);
     char lost[CONFIG_NAME + 96];
 
@@ -103,7 +111,7 @@ static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t st
     if (session_over(&client->session, err) != TCK_OK) {
         return TCK_ERR_DENIED;
     }
-    if (p.failed == step) {
+    if (p.failed == step || (p.giving_up && p.copying == step)) {
         return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was skipped: %s%s", step, p.failure.text,
                          lost_text(client, lost));
     }
@@ -112,7 +120,7 @@ static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t st
                          "step %" PRIu64 " was skipped, and so was step %" PRIu64 " after it: %s%s", step, p.failed,
                          p.failure.text, lost_text(client, lost));
     }
-    if (was_aborted(client, step, decided_below)) {
+    if (aborted) {
         return error_set(err, TCK_ERR_CANCELED, "step %" PRIu64 " was refused or aborted%s", step,
                          lost_text(client, lost));
     }
