@@ -239,6 +239,8 @@ class Story:
         if lies is None:
             raise Broken(f"launch {launch.number} fails although storage is well: {text}")
         reasons = (lies.reason,) if isinstance(lies, Outage) else REASONS
+        if not isinstance(lies, Outage) and "OLD" in lies.kinds:  # a listing that is out of date gives no other reason
+            reasons += ("was committed, and no copy of it was found",)
         if not any(reason.lower() in text.lower() for reason in reasons):
             raise Broken(f"launch {launch.number} fails without a reason: {text}")
 
