@@ -93,7 +93,7 @@ published() { grep -c 'is published' "$(agent_log a)"; }
 before=$(published)
 publishes() { [ "$(published)" -gt "$before" ]; }
 wait_for 120 publishes || die "nothing is published though storage answers: $(tail -5 "$(agent_log a)")"
-ask a status >"$work/said" || die "status stays bad: $(cat "$work/said")"
+wait_for 60 ask a status >"$work/said" || die "status stays bad: $(cat "$work/said")" # the coordinator of node b tells it
 ask a verify published >"$work/said" || die "verify: $(cat "$work/said")"
 
 # An agent that is told to end while storage hangs does end, and one that cannot reach storage at its start says so.
