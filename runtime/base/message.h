@@ -24,8 +24,8 @@ enum message_type {
     /* client -> agent */
     MSG_HELLO = 1,    /* struct msg_hello                       -> MSG_WELCOME or MSG_ERROR */
     MSG_CLAIM_TERM,   /* struct msg_claim                       -> MSG_TERM (the claimed one) or MSG_ERROR */
-    MSG_JOIN,         /* world without shards (world_encode)    -> MSG_OK or MSG_ERROR */
-    MSG_REGISTER,     /* world with shards                      -> MSG_SEGMENTS or MSG_ERROR */
+    MSG_JOIN,         /* struct msg_world, without shards        -> MSG_OK or MSG_ERROR */
+    MSG_REGISTER,     /* struct msg_world, with shards           -> MSG_SEGMENTS or MSG_ERROR */
     MSG_SEGMENT_GET,  /* struct msg_segment_get                 -> MSG_SEGMENT with the data and meta fds */
     MSG_BEGIN,        /* struct msg_begin                       -> MSG_GRANT or MSG_REFUSED */
     MSG_SEAL,         /* struct msg_step                        no answer */
@@ -37,17 +37,17 @@ enum message_type {
     MSG_CONTROL,      /* JSON text, of the command              -> MSG_CONTROL_REPLY, JSON text */
     MSG_ROOTS,        /* struct msg_roots                       no answer: before SEAL, if devices make digests */
     /* agent -> client */
-    MSG_WELCOME = 64,
-    MSG_TERM,
-    MSG_OK,    /* struct msg_term: the client's */
-    MSG_ERROR, /* struct msg_error */
-    MSG_SEGMENTS,
-    MSG_SEGMENT,
-    MSG_GRANT,
-    MSG_REFUSED, /* struct msg_error */
-    MSG_RESTORED,
-    MSG_VERSION,
-    MSG_CONTROL_REPLY,
+    MSG_WELCOME = 64,  /* struct msg_welcome, with the board's fd */
+    MSG_TERM,          /* struct msg_term */
+    MSG_OK,            /* struct msg_term: the client's */
+    MSG_ERROR,         /* struct msg_error */
+    MSG_SEGMENTS,      /* struct msg_segments */
+    MSG_SEGMENT,       /* struct msg_segment_get, with two fds */
+    MSG_GRANT,         /* struct msg_grant */
+    MSG_REFUSED,       /* struct msg_error */
+    MSG_RESTORED,      /* struct msg_restored */
+    MSG_VERSION,       /* struct msg_version */
+    MSG_CONTROL_REPLY, /* JSON text */
 };
 
 /* The trainer that has claimed a term. */

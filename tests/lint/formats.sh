@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The format numbers of docs/formats.md are those of the code: formats.sh [TOP]
+# docs/formats.md has the format numbers of the code, and every message with its fields: formats.sh [TOP]
 set -u
 top=$(cd "${1:-$(dirname "$0")/../..}" && pwd) || exit 1
 bad=0
@@ -17,4 +17,5 @@ tiers/manifest.h MANIFEST_FORMAT manifest
 tiers/persistent_open.c MARKER_FORMAT marker `.tierckpt`
 recovery/catalog_codec.c VALUE_FORMAT catalog values
 FORMATS
+python3 "$top/tests/lint/formats.py" "$top" || bad=1
 exit $bad
