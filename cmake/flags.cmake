@@ -41,4 +41,4 @@ endif()
 # Include roots: "tierckpt.h", "base/x.h", "core/x.h", "tiers/x.h", "recovery/x.h".
 add_library(tck_includes INTERFACE)
 target_include_directories(tck_includes INTERFACE
-    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR})
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR})

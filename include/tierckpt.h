@@ -30,13 +30,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tierckpt_version.h" /* TCK_VERSION, and its parts TCK_VERSION_MAJOR, _MINOR, _PATCH */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define TCK_VERSION_MAJOR 0
-#define TCK_VERSION_MINOR 1
-#define TCK_VERSION_PATCH 0
 
 #if defined(__GNUC__)
 #define TCK_API        __attribute__((visibility("default")))

@@ -19,7 +19,7 @@ quietly cmake --install "$build" --prefix "$prefix"
 quietly env DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/tierckpt
 diff <(cd "$prefix" && find . | sort) <(cd "$work/stage/opt/tierckpt" && find . | sort) || die "DESTDIR installs something else"
 rm -rf "$prefix" && mv "$work/stage/opt/tierckpt" "$prefix"
-for file in libexec/tierckpt/tierckptd libexec/tierckpt/tierckpt-keeper bin/tierckpt include/tierckpt.h; do
+for file in libexec/tierckpt/{tierckptd,tierckpt-keeper} bin/tierckpt include/tierckpt{,_version}.h; do
     [ -e "$prefix/$file" ] || die "$file is not installed"
 done
 

@@ -208,7 +208,7 @@ int main(int argc, char **argv)
             usage(stdout);
             return 0;
         } else if (c == 'v') {
-            printf("tierckptd %d.%d.%d\n", TCK_VERSION_MAJOR, TCK_VERSION_MINOR, TCK_VERSION_PATCH);
+            puts("tierckptd " TCK_VERSION);
             return 0;
         } else if (c == 'p') {
             failpoints_print();

@@ -172,7 +172,7 @@ static int take(struct cli *cli, struct arguments *a, int option)
         cli->keep = (uint32_t)n;
         return cli->keep_given ? 0 : not_a_number("--keep");
     case 'v':
-        printf("tierckpt %d.%d.%d\n", TCK_VERSION_MAJOR, TCK_VERSION_MINOR, TCK_VERSION_PATCH);
+        puts("tierckpt " TCK_VERSION);
         return 1;
     case 'h':
         usage(stdout);
