@@ -31,7 +31,7 @@ _HEAD = """# What is said when something is wrong
 Each row was made by the test that makes the mistake (`tests/python/errors_page.py` writes the page). Paths, process ids
 and names of nodes are shown as `/job`, `PID` and `NODE`. The last column is the exception of Python, whose `status` is
 that of the C function (`tierckpt.h`), or the exit status of the command: 0 the answer is good, 1 it is not, 2 wrong usage.
-[After an error](operations.md#after-an-error) has those of running jobs.
+Errors of running jobs are in [troubleshooting.md](troubleshooting.md).
 """
 
 CASES = []  # (section, what was done, function of a Site that makes the mistake)

@@ -120,7 +120,7 @@ class Tied(torch.nn.Module):
 
 def recipe(name):
     """The Python of the page's block that has this name in it."""
-    blocks = (TOP / "docs/operations.md").read_text().split("```python\n")[1:]
+    blocks = (TOP / "docs/published.md").read_text().split("```python\n")[1:]
     return next(block.split("```")[0] for block in blocks if name in block)
 
 
