@@ -66,16 +66,16 @@ nccl_header() {
         "$top/build/nccl/bin/pip" install -q --disable-pip-version-check --no-deps nvidia-nccl-cu13==2.32.3
 }
 
-# configure_and_build DIR CMAKE_OPTIONS...: a build directory below the top.
+# configure_and_build PRESET CMAKE_OPTIONS...: build/PRESET, as CMakePresets.json describes it.
 configure_and_build() {
-    local dir=$top/$1
+    local preset=$1 dir=$top/build/$1
     shift
     local nccl
     nccl=$(nccl_brought) && set -- "-DTCK_NCCL_INCLUDE=$nccl" "$@"
     mkdir -p "$dir"
     local launcher=()
     command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
-    cmake -S "$top" -B "$dir" -G Ninja "${launcher[@]}" "$@" >"$dir/configure.log" 2>&1 || { cat "$dir/configure.log"; return 1; }
+    cmake -S "$top" --preset "$preset" "${launcher[@]}" "$@" >"$dir/configure.log" 2>&1 || { cat "$dir/configure.log"; return 1; }
     ninja -C "$dir" >"$dir/build.log" 2>&1 || { tail -40 "$dir/build.log"; return 1; }
 }
 

@@ -7,8 +7,7 @@ seed=${1:-1} seconds=${2:-5}
 command -v clang-14 >/dev/null || { echo "clang-14 is not installed"; exit 77; }
 build=$top/build/fuzz
 mkdir -p "$build"
-cmake -S "$top" -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang-14 -DTCK_TESTS=ON -DTCK_FUZZ=ON \
-    -DTCK_SANITIZE=address,undefined >"$build/configure.log" 2>&1 || { cat "$build/configure.log"; exit 1; }
+cmake -S "$top" --preset fuzz >"$build/configure.log" 2>&1 || { cat "$build/configure.log"; exit 1; }
 ninja -C "$build" fuzzers >"$build/build.log" 2>&1 || { tail -40 "$build/build.log"; exit 1; }
 # fuzz TARGET: its output is in $build/NAME.log.
 fuzz() {
