@@ -20,6 +20,7 @@
 #define FILE_MODE   0644u
 #define DIR_MODE    0755
 #define ENTRIES_MAX (1u << 20) /* of one directory */
+#define READ_TRIES  3          /* of a file that is replaced each time that it is read */
 
 static bool is_component(const char *name)
 {
@@ -55,6 +56,14 @@ static int open_at(int dir_fd, const char *name, int flags)
     return (int)fd;
 }
 
+/* errno stays that of the call that has failed. */
+static void close_failed(int fd)
+{
+    int number = errno;
+    close(fd);
+    errno = number;
+}
+
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
 tck_status_t beneath_open(int dir_fd, const char *name, int flags, int *fd_out, struct error *err)
@@ -77,7 +86,7 @@ tck_status_t beneath_open(int dir_fd, const char *name, int flags, int *fd_out, 
         status = fail(err, "set the flags of", name);
     }
     if (status != TCK_OK) {
-        close(fd);
+        close_failed(fd);
         return status;
     }
     *fd_out = fd;
@@ -149,7 +158,8 @@ static tck_status_t read_all(int fd, const char *name, char *text, size_t len, s
     return TCK_OK;
 }
 
-tck_status_t beneath_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out, struct error *err)
+static tck_status_t read_once(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
+                              struct error *err)
 {
     struct stat st;
     int fd = -1;
@@ -168,14 +178,27 @@ tck_status_t beneath_read(int dir_fd, const char *name, size_t max, char **text_
     } else {
         status = read_all(fd, name, text, (size_t)st.st_size, err);
     }
-    close(fd);
     if (status != TCK_OK) {
+        close_failed(fd);
         free(text);
         return status;
     }
+    close(fd);
     *text_out = text;
     *len_out = (size_t)st.st_size;
     return TCK_OK;
+}
+
+/* A file that another node replaces is stale for those who have it open on NFS: the new one is read instead. */
+tck_status_t beneath_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out, struct error *err)
+{
+    tck_status_t status;
+    int tries = 0;
+    do {
+        errno = 0;
+        status = read_once(dir_fd, name, max, text_out, len_out, err);
+    } while (status != TCK_OK && errno == ESTALE && ++tries < READ_TRIES);
+    return status;
 }
 
 static tck_status_t write_all(int fd, const char *name, const char *data, size_t len, struct error *err)

@@ -3,7 +3,9 @@
 #include "tiers/beneath.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,19 @@
 
 static char root[32];
 static int dir_fd;
+static int stale_calls; /* so many calls of fstat fail from now on */
+
+int __real_fstat(int fd, struct stat *st);
+int __wrap_fstat(int fd, struct stat *st);
+int __wrap_fstat(int fd, struct stat *st)
+{
+    if (stale_calls > 0) {
+        stale_calls--;
+        errno = ESTALE;
+        return -1;
+    }
+    return __real_fstat(fd, st);
+}
 
 static void make_dir(void)
 {
@@ -143,4 +158,27 @@ Test(beneath, lists_sorted)
         cr_assert_eq(names.names[i][0], 'a' + i);
     }
     names_free(&names);
+}
+
+Test(beneath, a_file_that_was_replaced_while_it_was_read_is_read_again)
+{
+    char *text;
+    size_t len;
+    cr_assert_eq(beneath_write(dir_fd, "a", "new", 3, NULL), TCK_OK);
+    stale_calls = 2;
+    cr_assert_eq(beneath_read(dir_fd, "a", 16, &text, &len, NULL), TCK_OK);
+    cr_assert_str_eq(text, "new");
+    free(text);
+}
+
+Test(beneath, storage_that_stays_stale_is_an_error)
+{
+    char *text;
+    size_t len;
+    struct error err;
+    cr_assert_eq(beneath_write(dir_fd, "a", "x", 1, NULL), TCK_OK);
+    stale_calls = INT_MAX;
+    cr_assert_eq(beneath_read(dir_fd, "a", 16, &text, &len, &err), TCK_ERR_IO);
+    cr_assert_str_eq(err.text, "stat a: Stale file handle");
+    stale_calls = 0;
 }
