@@ -197,6 +197,12 @@ node_dies() {
     for pid in $pids; do builtin kill -9 "$pid" 2>/dev/null; done
     for pid in $pids; do while grep -qsa . "/proc/$pid/cmdline"; do sleep 0.01; done; done
 }
+# has_reserved NODE [COUNT]: its agent has so many terms (1) for starts without storage.
+has_reserved() {
+    ask "$1" --json status | python3 -c 'import json, sys
+reserved = json.load(sys.stdin)["reserved"]
+sys.exit("first" not in reserved or reserved["last"] - reserved["first"] + 1 < int(sys.argv[1]))' "${2:-1}"
+}
 no_agent() { [ -z "$(agent_pid "$1")" ]; }
 ask() { # NODE COMMAND...
     local node=$1

@@ -1,25 +1,20 @@
-# Shared by the tests whose save_dir lies on the file system of tests/storage_faults, which is truthful until `lie`.
+# Shared by the tests whose save_dir lies on the file system of tests/storage_faults, which is truthful until `lie`. Its
+# files are in $work/backing: with backing=tmpfs in memory, for tests in which storage must not be slow by itself.
 # shellcheck shell=bash
 needs_root
 lying=$build/tests/storage_faults/lying_fs
 [ -x "$lying" ] || skip "this build has no lying_fs (libfuse3)"
 mkdir "$work/backing"
+[ "${backing:-}" != tmpfs ] || mount -t tmpfs tmpfs "$work/backing" 2>/dev/null || skip "no tmpfs can be mounted here"
 truncate -s 256 "$work/control"
 serve() {
     "$lying" "$work/backing" "$work/control" "$work/save" >/dev/null 2>>"$work/lying.log" </dev/null &
     server=$!
     wait_for 20 mountpoint -q "$work/save"
 }
+mounts=("$work/save" "$work/backing")
+at_end() { umount -l "${mounts[@]}" 2>/dev/null; }
 serve || skip "no FUSE here"
-at_end() { umount -l "$work/save"; }
-# lie PER_1000 [KIND [ONLY]]: so many of 1000 calls, on paths with ONLY in them, get this lie of control.h.
-lie() {
-    python3 - "$work/control" "$@" <<'PYTHON'
-import struct, sys
-kinds = ("EIO", "ESTALE", "EMFILE", "EACCES", "ENOSPC", "EDQUOT", "ETIMEDOUT", "SHORT", "OLD", "HANG", "FLIP", "EROFS")
-control, per_1000, *rest = sys.argv[1:]
-kind, only = [*rest, *("EIO", "")[len(rest):]]
-with open(control, "r+b") as file:
-    file.write(struct.pack("<QIIII64s64s", 1, int(per_1000), 1 << kinds.index(kind), 0x1ff, 0, only.encode(), b""))
-PYTHON
-}
+# lie PER_1000 [KIND [ONLY [SPARED [CALL,... [HANG_MS]]]]]: so many of 1000 calls of these classes, on paths that have ONLY
+# in them and not SPARED, get this lie. "" and what is left out: EIO, all paths, none, all classes (control.h has the names).
+lie() { python3 "$suppressions/../storage_faults/lying.py" "$work/control" "$@"; }

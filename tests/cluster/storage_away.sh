@@ -55,8 +55,6 @@ restored_from_memory() { # COMMITTED
         [ "$(restored_from $rank local)" -gt 0 ] || die "rank $rank: not from memory"
     done
 }
-# Terms are reserved, so that the job can be started again without storage.
-has_reserved() { ask "$1" --json status | python3 -c 'import json, sys; sys.exit("first" not in json.load(sys.stdin)["reserved"])'; }
 grants() { grep -c 'was granted by the agent of node\|is not on storage yet' "$(agent_log a)" || true; }
 granted_since() { [ "$(grants)" -gt "$1" ]; }
 # Trainers that are started again, twice, without storage; and once more when it is back, one agent having died meanwhile.

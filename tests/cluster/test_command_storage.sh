@@ -2,21 +2,17 @@
 # The command looks at storage: a directory that does not exist is no empty one, load_dir counts, what only looks needs
 # not write, and when storage hangs each command ends with an error that names the directory.
 . "$(dirname "$0")/lib.sh" "$1"
-needs_root
-lying=$build/tests/storage_faults/lying_fs
-[ -x "$lying" ] || skip "this build has no lying_fs (libfuse3)"
-mkdir "$work/backing" "$work/empty" "$work/read_only"
-truncate -s 256 "$work/control"
-"$lying" "$work/backing" "$work/control" "$work/save" >/dev/null 2>"$work/lying.log" </dev/null &
-wait_for 20 mountpoint -q "$work/save" || skip "no FUSE here"
-at_end() { umount -l "$work/save" "$work/read_only" 2>/dev/null; }
+. "$(dirname "$0")/lying.sh"
+mkdir "$work/empty" "$work/read_only"
+mounts+=("$work/read_only")
 storage_interval=4
 begin 1
 run_on a 0 --steps 100000 --step-ms 20
 published_twice() { local n; n=$(grep -c "is published" "$(agent_log a)" 2>/dev/null); [ "${n:-0}" -ge 2 ]; }
 wait_for 60 published_twice || die "no two versions are published: $(tail -3 "$(agent_log a)")"
-ask a stop --force >/dev/null || die "the agent does not end"
+ask a stop --force >/dev/null || die "the agent does not leave"
 kill_trainers
+wait_for 60 no_agent a || die "the agent does not end"
 
 look() { # SAVE_DIR [MORE JSON] COMMAND...: into $work/answer, through a pipe; the exit status
     local save=$1 more=$2
@@ -55,11 +51,7 @@ find "$work/backing" | sort | cmp -s - "$work/before" || die "verify has made so
 
 # Storage that hangs is no reason to hang.
 fault "all of storage hangs"
-python3 - "$work/control" <<'PYTHON'
-import struct, sys
-with open(sys.argv[1], "r+b") as control:
-    control.write(struct.pack("<QIIII64s64s", 1, 1000, 1 << 9, 0x1ff, 200000, b"", b""))
-PYTHON
+lie 1000 HANG "" "" "" 200000
 must_say 1 "$work/save.*: storage hangs: it has not answered for 1000 ms" look "$work/save" "" export "$work/exported"
 must_say 1 "the export's directory $work/save/out has not answered for 1000 ms" \
     look "$work/backing" "" export "$work/save/out"

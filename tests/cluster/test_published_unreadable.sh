@@ -2,14 +2,7 @@
 # A published file that gives an I/O error when it is looked after is no damage: the log says so once (and not for each file), with its path,
 # status is bad as long as it lasts, and good again when the file can be read.
 . "$(dirname "$0")/lib.sh" "$1"
-needs_root
-lying=$build/tests/storage_faults/lying_fs
-[ -x "$lying" ] || skip "this build has no lying_fs (libfuse3)"
-mkdir "$work/backing"
-truncate -s 256 "$work/control"
-"$lying" "$work/backing" "$work/control" "$work/save" >/dev/null 2>"$work/lying.log" </dev/null &
-wait_for 20 mountpoint -q "$work/save" || skip "no FUSE here"
-at_end() { umount -l "$work/save"; }
+. "$(dirname "$0")/lying.sh"
 storage_interval=4
 settings=',"scrub_storage_interval_s":1'
 begin 1
@@ -18,16 +11,8 @@ all_end
 checked() { ask a --json status | python3 -c 'import json,sys; sys.exit(json.load(sys.stdin)["scrub"]["files_checked"] < 2)'; }
 wait_for 60 checked || die "nobody looks: $(ask a --json status)"
 file=$(basename "$(ls "$work"/save/test/v*08.t*/*.safetensors | head -1)")
-# lie PER_MILLE: of the reads of the file so many give an I/O error
-lie() {
-    python3 - "$work/control" "$1" "$file" <<'PYTHON'
-import struct, sys
-with open(sys.argv[1], "r+b") as control:
-    control.write(struct.pack("<QIIII64s64s", 1, int(sys.argv[2]), 1 << 0, 1 << 3, 0, sys.argv[3].encode()[:63], b""))
-PYTHON
-}
 fault "a published file cannot be read"
-lie 1000
+lie 1000 EIO "$file" "" read
 cannot="cannot be checked: $work/save/test: v0*[48].t[0-9]*: .*$file.*Input/output error"
 wait_for 60 logged a "$cannot" || die "nobody tells that $file cannot be read: $(tail -5 "$(agent_log a)")"
 troubled() { ! ask a status >"$work/said" && grep -qE "storage fails since .*$file.*Input/output error" "$work/said"; }

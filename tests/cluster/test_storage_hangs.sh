@@ -3,27 +3,8 @@
 # while a drain still hangs is formed and restores from memory, and so is one that is started while all of storage hangs, more
 # than once; a second start is refused as ever, and when storage answers again the next version is published.
 . "$(dirname "$0")/lib.sh" "$1"
-needs_root
-lying=$build/tests/storage_faults/lying_fs
-[ -x "$lying" ] || skip "this build has no lying_fs (libfuse3)"
-mkdir "$work/backing"
-mount -t tmpfs tmpfs "$work/backing" 2>/dev/null || skip "no tmpfs can be mounted here" # a disk may take longer than is allowed
-truncate -s 256 "$work/control"
-"$lying" "$work/backing" "$work/control" "$work/save" >/dev/null 2>"$work/lying.log" </dev/null &
-server=$!
-at_end() { umount -l "$work/save" "$work/backing" 2>/dev/null; }
-wait_for 20 mountpoint -q "$work/save" || skip "no FUSE here"
-# hangs WHAT: each call on a file with WHAT in its path hangs for 45 s; "nothing": none does. Not a name that is looked up,
-# made or moved, for which a publish may wait with the lock of the directory in which claims are made.
-hangs() {
-    python3 - "$work/control" "$1" <<'PYTHON'
-import struct, sys
-only = sys.argv[2]
-with open(sys.argv[1], "r+b") as control:
-    ms = 0 if sys.argv[2] == "nothing" else 45000
-    control.write(struct.pack("<QIIII64s64s", 1, 1000 if ms else 0, 1 << 9, 0x13a, ms, only.encode(), b""))
-PYTHON
-}
+backing=tmpfs # a disk may take longer than storage_timeout_ms allows
+. "$(dirname "$0")/lying.sh"
 storage_interval=4
 settings=',"storage_timeout_ms":2000,"slots":2,"restore_wait_ms":1000'
 train=(--steps 100000 --step-ms 20 --lockstep)
@@ -33,7 +14,8 @@ run_on b 1 "${train[@]}"
 log_must_say a 60 'is published'
 fault "everything in the stage hangs"
 moment
-hangs stage/ # not the making of it, which locks the directory that a claim is made in
+# Not a name that is looked up, made or moved: a publish may wait for that with the lock of the directory in which claims are made.
+lie 1000 HANG stage/ "" open,read,write,list,sync 45000
 wait_for 60 said 0 "^HEALTH .*undrained=[1-9].* $work/save/test does not answer: a (drain|publish) has " ||
     die "rank 0 is not told: $(grep HEALTH "$work"/out.*; tail -3 "$work"/run/test/a/agent.log)"
 more_commits a 20 60 || die "no commits while storage hangs"
@@ -50,8 +32,7 @@ wait_for 60 said 0 '^RESTORED' || die "no restore from memory while a drain hang
 [ "$(restored_from 0 local)" -gt 0 ] || die "not from memory"
 more_commits a 20 60 || die "no commits in the new term while storage hangs"
 
-has_reserved() { ask a --json status | python3 -c 'import json, sys; sys.exit("first" not in json.load(sys.stdin)["reserved"])'; }
-wait_for 60 has_reserved || die "no terms are reserved: $(tail -5 "$(agent_log a)")"
+wait_for 60 has_reserved a || die "no terms are reserved: $(tail -5 "$(agent_log a)")"
 fault "all of storage hangs"
 kill_trainers
 before=$(newest_committed a)
@@ -87,7 +68,7 @@ run_id=launcher
 more_commits a 5 60 || die "no commits after a second start was refused"
 
 moment
-hangs nothing
+lie 0
 kill -CONT "$server"
 published() { grep -c 'is published' "$(agent_log a)"; }
 before=$(published)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file system that lies (lying_fs.c), mounted, and what it is to lie about."""
+"""The file system that lies (lying_fs.c), mounted, and what it is to lie about. As a program it changes the lies of one
+that is mounted: lying.py CONTROL PER_1000 [KIND [ONLY [SPARED [CALL,... [HANG_MS]]]]]"""
 
 import mmap
 import os
 import signal
 import struct
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 
@@ -33,6 +35,14 @@ class Lies:
             (f", only {self.only!r}" if self.only else "")
 
 
+def _put(memory, seed, lies):
+    kinds = sum(1 << KINDS.index(kind) for kind in lies.kinds)
+    calls = sum(1 << CALLS.index(call) for call in lies.calls)
+    head = struct.pack("<QIIII64s64s", seed, 0, kinds, calls, lies.hang_ms, lies.only.encode(), lies.spared.encode())
+    memory[:len(head)] = head
+    memory[8:12] = struct.pack("<I", lies.per_1000)  # the switch comes last
+
+
 class LyingDirectory:
     """A directory `path` below which everything is passed on to `backing`, truthfully until `lie` is called."""
 
@@ -58,9 +68,7 @@ class LyingDirectory:
 
     def lie(self, lies):
         """From now on; what was told before counts on."""
-        bits = sum(1 << KINDS.index(kind) for kind in lies.kinds)
-        calls = sum(1 << CALLS.index(call) for call in lies.calls)
-        self._put(self._seed, lies.per_1000, bits, calls, lies.hang_ms, lies.only, lies.spared)
+        _put(self._memory, self._seed, lies)
 
     def freeze(self):
         """No call comes back until `be_truthful`."""
@@ -68,12 +76,7 @@ class LyingDirectory:
 
     def be_truthful(self):
         self._process.send_signal(signal.SIGCONT)
-        self._put(self._seed, 0, 0, 0, 0, "", "")
-
-    def _put(self, seed, per_1000, kinds, calls, hang_ms, only, spared):
-        head = struct.pack("<QIIII64s64s", seed, 0, kinds, calls, hang_ms, only.encode(), spared.encode())
-        self._memory[:len(head)] = head
-        self._memory[8:12] = struct.pack("<I", per_1000)  # the switch comes last
+        self.lie(Lies((), 0))
 
     def told(self):
         """Kind -> how often so far."""
@@ -85,3 +88,13 @@ class LyingDirectory:
         self._process.kill()  # whoever waits for it gets ENOTCONN
         self._process.wait()
         subprocess.run(("umount", "-l", self.path), stderr=subprocess.DEVNULL, check=False)
+
+
+def main(control, per_1000, kind="EIO", only="", spared="", calls="", hang_ms="0"):
+    lies = Lies((kind,), int(per_1000), tuple(calls.split(",")) if calls else CALLS, only, spared, int(hang_ms))
+    with open(control, "r+b") as file, mmap.mmap(file.fileno(), _LAYOUT.size) as memory:
+        _put(memory, 1, lies)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
