@@ -26,11 +26,13 @@ from tierckpt import _native
 PAGE = place.TOP / "docs/errors.md"
 _TEXT_MAX = 420
 
-_HEAD = """# What is said when something is wrong
+_HEAD = """# Everyday errors
 
-Each row was made by the test that makes the mistake (`tests/python/errors_page.py` writes the page). Paths, process ids
-and names of nodes are shown as `/job`, `PID` and `NODE`. The last column is the exception of Python, whose `status` is
-that of the C function (`tierckpt.h`), or the exit status of the command: 0 the answer is good, 1 it is not, 2 wrong usage.
+Each entry is a mistake and the text that it produces, with the Python exception, whose `status` is that of the C
+function (`tierckpt.h`), or with the exit status of the command: 0 the answer is good, 1 it is not, 2 wrong usage. Paths,
+process ids and names of nodes are shown as `/job`, `PID` and `NODE`. The tests make each mistake and compare what is
+printed (`tests/python/errors_page.py` writes the page).
+
 Errors of running jobs are in [troubleshooting.md](troubleshooting.md).
 """
 
@@ -105,9 +107,14 @@ def normal(site, text):
     return " ".join(text.split())[:_TEXT_MAX]
 
 
+def shown(text):
+    """As markdown: outside of code a `<` would begin a tag."""
+    return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(text.split("`")))
+
+
 def row(what, said, status):
-    text, what = (part.replace("|", "\\|").replace("<", "&lt;") for part in (said, what))
-    return f"| {what} | {text} | {status} |"
+    label = f"exit status {status}: " if status.isdigit() else f"`{status}`: " if status else ""
+    return f"- {shown(what)}\n  - {label}{shown(said)}\n"
 
 
 # ---- configuration ----------------------------------------------------------------------------------------------------
@@ -477,9 +484,9 @@ def page(rows):
     parts, last = [_HEAD], None
     for (section, _what, _function), line in zip(CASES, rows):
         if section != last:
-            parts.append(f"\n## {section}\n\n| what you did | what is said | |\n|---|---|---|\n")
+            parts.append(f"\n## {section}\n\n")
         last = section
-        parts.append(line + "\n")
+        parts.append(line)
     return "".join(parts)
 
 
