@@ -43,25 +43,38 @@ static void print_escaped(const char *text)
     }
 }
 
+static const char PAGE_HEAD[] =
+    "# Configuration\n\n"
+    "The configuration is one JSON object, the same on all nodes: a file or, in Python, also a dict. `save_dir`\n"
+    "is the only key that is required:\n\n"
+    "```json\n"
+    "{\n"
+    "  \"job\": \"my-training\",\n"
+    "  \"save_dir\": \"/shared/checkpoints\",\n"
+    "  \"save_mem_interval\": 10,\n"
+    "  \"save_storage_interval\": \"10m\",\n"
+    "  \"max_ckpt_num\": 3,\n"
+    "  \"net_device\": \"eth0\"\n"
+    "}\n"
+    "```\n\n"
+    "Relative paths start at the directory of the file; those in a dict, in `overrides` and in the environment\n"
+    "start at the working directory. `~/` is the user's own home. URLs and variables are refused. A mistake in\n"
+    "the configuration produces [one line](errors.md) that names it.\n\n"
+    "`tierckpt config` shows the values in force. Keys with a star can be changed while the job runs: `tierckpt\n"
+    "config --set save_mem_interval=20`. (This page is the output of `tierckpt config --markdown`.)\n\n";
+
 static int print_markdown(void)
 {
     struct config_help field;
-    puts("# Configuration\n\n"
-         "All keys, as `tierckpt config --markdown` prints them (`tierckpt config` shows the values in force). The\n"
-         "configuration is one JSON object, the same on all nodes: a file, or in Python also a dict. Relative paths\n"
-         "begin at the directory of the file; those of a dict, of `overrides` and of the environment at the working\n"
-         "directory. `~/` is the user's own home. URLs and variables are refused. What is wrong with a configuration "
-         "is\n"
-         "said in [one line](errors.md).\n\n"
-         "Keys that can be changed while the job runs (`tierckpt config --set KEY=VALUE`) are marked with a star.\n\n"
-         "| key | takes | default | |\n"
-         "|---|---|---|---|");
+    fputs(PAGE_HEAD, stdout);
     for (size_t i = 0; config_field(i, &field); i++) {
-        const char *quote = field.default_text[0] ? "`" : "";
-        printf("| `%s`%s | %s | %s%s%s | ", field.name, field.changeable ? " *" : "", field.takes, quote,
-               field.default_text, quote);
+        printf("- `%s`%s (%s", field.name, field.changeable ? "\\*" : "", field.takes);
+        if (field.default_text[0]) {
+            printf("; default `%s`", field.default_text);
+        }
+        fputs("): ", stdout);
         print_escaped(field.help);
-        puts(" |");
+        putchar('\n');
     }
     return 0;
 }

@@ -11,6 +11,7 @@ import collections
 import os
 import shutil
 import sys
+import textwrap
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="only those of the default run")
     parser.add_argument("--jobs", type=int, default=1, help="cases at the same time (1)")
     parser.add_argument("--list", action="store_true", help="names the programs")
-    parser.add_argument("--table", action="store_true", help="the table of the documentation: the lines that were added")
+    parser.add_argument("--table", action="store_true", help="the sections of the documentation: the lines that were added")
     return parser.parse_args()
 
 
@@ -105,16 +106,18 @@ def verdicts(suite, skipped):
     return bad
 
 
+def section(program):
+    launched = program.command.format(script=program.name + ".py")
+    text = textwrap.fill(f"{program.title}. Launched with `{launched}`.", 120, break_on_hyphens=False)
+    return f"## {program.name}\n\n{text}\n\n```python\n" + "\n".join(program.added()) + "\n```"
+
+
 def table():
-    lines = ["| program | launched with | lines added |", "|---|---|---|"]
-    for program in programs():
-        lines.append(f"| {program.title} | `{program.command.format(script=program.name + '.py')}` | "
-                     f"{len(program.added())}: " + "<br>".join(f"`{line}`" for line in program.added()) + " |")
-    return "\n".join(lines)
+    return "\n\n".join(section(program) for program in programs())
 
 
 def documented() -> bool:
-    """Whether the documentation has the table as it is now."""
+    """Whether the documentation has these sections as they are now."""
     return table() in (place.TOP / "docs/frameworks/programs.md").read_text()
 
 
@@ -136,7 +139,7 @@ def main():
     suite.close()
     bad = verdicts(suite, [program for program in chosen if program.missing()])
     if not documented():
-        print("1|documented|docs/frameworks/programs.md has another table than suite.py --table prints")
+        print("1|documented|docs/frameworks/programs.md is not what suite.py --table prints")
     return bad or not documented()
 
 
