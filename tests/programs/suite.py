@@ -11,8 +11,8 @@ import collections
 import os
 import shutil
 import sys
-import textwrap
 import tempfile
+import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
