@@ -94,7 +94,7 @@ TCK_API int tck_version_number(void);
 /* ---- log ------------------------------------------------------------------------------------------------------- */
 
 typedef enum tck_log_level {
-    TCK_LOG_ERROR, /* a fault that somebody has to mend */
+    TCK_LOG_ERROR, /* a fault that somebody has to repair */
     TCK_LOG_WARN,  /* once for each cause: that saves are skipped, for one */
     TCK_LOG_INFO,  /* what happens: attached, restored */
     TCK_LOG_DEBUG,
@@ -134,11 +134,11 @@ typedef struct tck_attach_params {
     tck_oob_t oob; /* allgather may be NULL if world_size is 1 */
 } tck_attach_params_t;
 
-/* Connects to the agent of this node, starting it (with its keeper) if none answers, and joins a new term of the job
- * together with all other ranks. Trainers of a term before it can save nothing any more. So while any of them is alive
- * and of another run (configuration key run_id), all ranks get TCK_ERR_EXIST, which names it, and nothing has changed,
- * unless the key takeover is "on". Collective. On success the client is the caller's until tck_detach; on failure
- * *client_out is untouched, every rank gets an error, and the text is in tck_errmsg(NULL). */
+/* Connects to the agent of this node, starting it (with its supervisor) if none answers, and joins a new term of the
+ * job together with all other ranks. Trainers of a term before it can save nothing any more. So while any of them is
+ * alive and of another run (configuration key run_id), all ranks get TCK_ERR_EXIST, which names it, and nothing has
+ * changed, unless the key takeover is "on". Collective. On success the client is the caller's until tck_detach; on
+ * failure *client_out is untouched, every rank gets an error, and the text is in tck_errmsg(NULL). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client_out);
 
 /* The name of the job that this configuration is for, as tck_attach takes it: the configured one, or the one that is
@@ -325,7 +325,7 @@ typedef enum tck_stage {
 } tck_stage_t;
 
 /* Waits until the snapshot of this step, or a newer one, has reached the stage. TCK_ERR_TIMEDOUT after timeout_ms
- * (0: only asks), TCK_ERR_CANCELED if it was refused or aborted, or agent and keeper of this node are gone, or it
+ * (0: only asks), TCK_ERR_CANCELED if it was refused or aborted, or agent and supervisor of this node are gone, or it
  * began anew, and nobody can tell any more, TCK_ERR_NOENT if this step was never saved, or refused because it was older
  * than the newest. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms);
@@ -340,7 +340,7 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_save_last(tck_client_t *client, uint64_t
 /* ---- restore ------------------------------------------------------------------------------------------------- */
 
 typedef struct tck_version {
-    uint64_t term; /* formation of the world that saved it */
+    uint64_t term; /* term context of the world that saved it */
     uint64_t step;
 } tck_version_t;
 

@@ -12,7 +12,7 @@
 #define V_ARG(v) (v).term, (v).step
 
 struct choice {
-    const struct copies *copies;
+    const struct replica_index *copies;
     const struct plan_input *input;
     struct coverage *coverage;
     struct plan *plan;
@@ -50,8 +50,8 @@ static struct passed_over judge(const struct choice *c, const struct seen_versio
     uint32_t example = NONE32;
     verdict.poisoned = is_poisoned(c->input, seen->version);
     verdict.other_layout = !seen->layout_matches;
-    verdict.missing = copies_cover(c->copies, seen->version, c->coverage, &example);
-    verdict.counted = is_stored(c->input, seen->version) || copies_committed(c->copies, seen->version);
+    verdict.missing = replica_index_cover(c->copies, seen->version, c->coverage, &example);
+    verdict.counted = is_stored(c->input, seen->version) || replica_index_committed(c->copies, seen->version);
     if (example != NONE32) {
         verdict.example = c->input->world->shards[example].id;
     }
@@ -68,7 +68,7 @@ static bool settles_otherwise(const struct choice *c, struct passed_over *verdic
         c->plan->reshard = verdict->version;
         return true;
     }
-    verdict->unsaved = copies_whole_elsewhere(c->copies, verdict->version);
+    verdict->unsaved = replica_index_whole_elsewhere(c->copies, verdict->version);
     return verdict->unsaved;
 }
 
@@ -155,7 +155,7 @@ static bool knows_a_commit(const struct plan_input *input, const struct inventor
 }
 
 /* What is left of a job that ended before its first commit is no loss: no trainer was told that it is safe. */
-static bool nothing_committed(const struct copies *copies)
+static bool nothing_committed(const struct replica_index *copies)
 {
     const struct plan_input *input = copies->input;
     bool newest = input->step == TCK_NEWEST && version_none(input->only) && version_none(input->storage.give_up);
@@ -167,7 +167,7 @@ static bool nothing_committed(const struct copies *copies)
 }
 
 /* Absence is proved: all of storage was seen, and nobody knows of a commit. */
-static bool nothing_was_saved(const struct copies *copies)
+static bool nothing_was_saved(const struct replica_index *copies)
 {
     const struct plan_input *input = copies->input;
     const struct storage_view *storage = &input->storage;
@@ -243,7 +243,7 @@ static struct version find_fallback(const struct choice *c)
         bool older = version_cmp(seen->version, c->plan->version) < 0;
         uint32_t example;
         if (older && seen->layout_matches && seen->version.term > c->input->storage.forgotten &&
-            copies_cover(c->copies, seen->version, c->coverage, &example) == 0) {
+            replica_index_cover(c->copies, seen->version, c->coverage, &example) == 0) {
             return seen->version;
         }
     }
@@ -256,11 +256,11 @@ static void settle(struct choice *c)
     take_none_if_hidden(c);
     if (!version_none(c->plan->version)) {
         c->plan->fallback = find_fallback(c);
-        (void)copies_cover(c->copies, c->plan->version, c->coverage, &example);
+        (void)replica_index_cover(c->copies, c->plan->version, c->coverage, &example);
     }
 }
 
-void choose_version(const struct copies *copies, struct coverage *coverage, struct plan *plan)
+void choose_version(const struct replica_index *copies, struct coverage *coverage, struct plan *plan)
 {
     const struct storage_view *storage = &copies->input->storage;
     struct choice c = {.copies = copies, .input = copies->input, .coverage = coverage, .plan = plan};

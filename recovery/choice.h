@@ -3,10 +3,10 @@
 #ifndef TCK_RECOVERY_CHOICE_H
 #define TCK_RECOVERY_CHOICE_H
 
-#include "recovery/copies.h"
+#include "recovery/replica_index.h"
 
 /* Sets what the plan says of versions, but for the texts. Leaves coverage filled for the chosen version. */
-void choose_version(const struct copies *copies, struct coverage *coverage, struct plan *plan);
+void choose_version(const struct replica_index *copies, struct coverage *coverage, struct plan *plan);
 /* The texts. */
 void choice_explain(const struct plan_input *input, struct plan *plan);
 

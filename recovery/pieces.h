@@ -9,7 +9,7 @@
 bool piece_was_at(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory);
 /* Whether storage has this shard of the planned version. */
 bool shard_is_stored(const struct recovery *r, uint32_t shard);
-/* The holders of this shard wait: all places were asked in vain, and the inquest is to begin, or runs. */
+/* The holders of this shard wait: all places were asked in vain, and the base-loss check is to begin, or runs. */
 bool pieces_are_in_vain(const struct recovery *r, uint32_t shard);
 /* Index of the asked piece of this node and shard, NONE32 if there is none. */
 uint32_t pieces_find_asked(const struct recovery *r, uint32_t node, uint32_t shard);

@@ -11,7 +11,7 @@
 
 struct planner {
     const struct plan_input *input;
-    struct copies copies;
+    struct replica_index copies;
     struct coverage *coverage;   /* by shard, of the version looked at last */
     uint32_t *node_of_inventory; /* NONE32: not of this world */
     uint32_t *inventory_of_node; /* NONE32: none */
@@ -51,7 +51,7 @@ static void match_nodes(struct planner *p, const struct node_info **sorted)
 
 static void planner_free(struct planner *p)
 {
-    copies_free(&p->copies);
+    replica_index_free(&p->copies);
     free(p->coverage);
     free(p->node_of_inventory);
     free(p->inventory_of_node);
@@ -75,7 +75,7 @@ static tck_status_t planner_init(struct planner *p, const struct plan_input *inp
         goto free_sorted;
     }
     match_nodes(p, sorted);
-    status = copies_build(input, &p->copies, err);
+    status = replica_index_build(input, &p->copies, err);
 free_sorted:
     free(sorted);
     return status;

@@ -54,9 +54,9 @@ struct recovery_action {
 };
 
 /* How a save that found no free slot gets one, while the versions of older terms occupy them all. */
-enum recovery_relief {
+enum recovery_free_slots {
     RELIEF_NONE,        /* nothing to be done: it is free, or will be as soon as what was said is kept */
-    RELIEF_PRESS,       /* recovery_pressed */
+    RELIEF_PRESS,       /* recovery_slots_needed */
     RELIEF_BASE_LOST,   /* EVENT_BASE_LOST: the base, chosen before this coordinator began, is not complete any more */
     RELIEF_BEGIN_AGAIN, /* the recovery, with that base if one was chosen: what failed it may have passed */
     RELIEF_NO_BASE      /* EVENT_BASED with VERSION_NONE: nothing could be restored, and the trainers train on */
@@ -112,9 +112,9 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms);
 void recovery_node_up(struct recovery *r, uint32_t node);
 void recovery_tick(struct recovery *r, uint64_t now_ms);
 /* A save found no free slot: what the base occupies is wanted. If it can never be protected that is found out now. */
-void recovery_pressed(struct recovery *r, uint64_t now_ms);
-/* What the coordinator does about it, by how far the recovery came: enum recovery_relief. r may be NULL. */
-enum recovery_relief recovery_relief(const struct recovery *r, const struct decision *d);
+void recovery_slots_needed(struct recovery *r, uint64_t now_ms);
+/* What the coordinator does about it, by how far the recovery came: enum recovery_free_slots. r may be NULL. */
+enum recovery_free_slots recovery_free_slots(const struct recovery *r, const struct decision *d);
 enum recovery_phase recovery_phase(const struct recovery *r);
 /* After RECOVERY_NOTHING: TCK_ERR_NOENT nothing was ever committed, TCK_ERR_UNRECOVERABLE no version is complete,
  * TCK_ERR_LAYOUT the plan's version to reshard is to be read by each rank, or there is none because only memory has it,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The recovery machine. Each action of the plan is a piece of work; pieces keep their place over new plans of the same
  * world, so a new plan for the same version keeps what is done. */
-#include "recovery/inquest.h"
+#include "recovery/base_loss.h"
 #include "recovery/outsiders.h"
 #include "recovery/pieces.h"
 
@@ -365,7 +365,7 @@ static void forget_what_was_known(struct recovery *r)
     r->planned = r->asked_all = r->listed = r->replan_due = false;
     r->pressed = false;
     r->list_again_ms = 0;
-    r->inquest = (struct inquest){0};
+    r->base_loss = (struct base_loss){0};
     r->second_chances = 0;
     r->failure = TCK_ERR_UNRECOVERABLE;
     r->input = (struct plan_input){
@@ -485,8 +485,8 @@ void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct 
                       uint64_t now_ms)
 {
     bool running = r->phase == RECOVERY_FETCHING || r->phase == RECOVERY_PROTECTING;
-    if (running && version_is(version, r->plan.version) && inquest_asked(r, node, shard)) {
-        inquest_answered(r, outcome, now_ms);
+    if (running && version_is(version, r->plan.version) && base_loss_asked(r, node, shard)) {
+        base_loss_answered(r, outcome, now_ms);
         return;
     }
     uint32_t i = running && version_is(version, r->plan.version) ? pieces_find_asked(r, node, shard) : NONE32;
@@ -523,8 +523,8 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
             r->pieces[i].state = PIECE_FAILED;
         }
     }
-    if (r->inquest.runs && r->inquest.node == node) {
-        inquest_end(r);
+    if (r->base_loss.runs && r->base_loss.node == node) {
+        base_loss_end(r);
     }
     plan_if_enough_is_known(r, now_ms);
 }
@@ -557,11 +557,11 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
         pieces_emit_open(r, 0, r->owner_pieces);
     } else if (r->phase == RECOVERY_PROTECTING) {
         pieces_emit_open(r, 0, r->all_pieces);
-        inquest_tick(r);
+        base_loss_tick(r);
     }
 }
 
-void recovery_pressed(struct recovery *r, uint64_t now_ms)
+void recovery_slots_needed(struct recovery *r, uint64_t now_ms)
 {
     if (!r->pressed && r->phase == RECOVERY_PROTECTING) {
         r->pressed = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The state of a recovery, for the files that make up its machine: recovery_machine.c (the phases), pieces.c,
- * inquest.c, outsiders.c. */
+ * base-loss check.c, outsiders.c. */
 #ifndef TCK_RECOVERY_RECOVERY_STATE_H
 #define TCK_RECOVERY_RECOVERY_STATE_H
 
@@ -18,7 +18,7 @@ struct piece {
 
 /* Witnesses of a shard, in this order: its owners and its holders, each asked to check its own copy; every other node
  * that had one when it was asked what it has, and storage, each asked to give it to the nodes that lack theirs. */
-struct inquest {
+struct base_loss {
     bool runs;
     uint32_t shard, witness;
     uint32_t node;  /* that was asked to check, or to fetch */
@@ -63,7 +63,7 @@ struct recovery {
     uint32_t left; /* of this phase's pieces: not done */
     bool pressed;  /* a save found no free slot, so what the base occupies is wanted */
     uint64_t pressed_ms;
-    struct inquest inquest;
+    struct base_loss base_loss;
 };
 
 void recovery_emit_simple(struct recovery *r, enum recovery_action_type type);

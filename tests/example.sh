@@ -11,7 +11,7 @@ prefix=$work/prefix
 die() { echo "$*"; exit 1; }
 # quietly COMMAND...: its output is shown only if it fails.
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; die "failed: $*"; }; }
-# survives HOW PROGRAM: without TIERCKPT_BIN_DIR, so the library must find agent and keeper where they were installed.
+# survives HOW PROGRAM: without TIERCKPT_BIN_DIR, so the library must find agent and supervisor where they were installed.
 survives() { bash "$top/tests/unit/client/survivor.sh" "$2" "" || die "the example built by $1 does not survive"; }
 
 quietly cmake --install "$build" --prefix "$prefix"
@@ -19,7 +19,7 @@ quietly cmake --install "$build" --prefix "$prefix"
 quietly env DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/tierckpt
 diff <(cd "$prefix" && find . | sort) <(cd "$work/stage/opt/tierckpt" && find . | sort) || die "DESTDIR installs something else"
 rm -rf "$prefix" && mv "$work/stage/opt/tierckpt" "$prefix"
-for file in libexec/tierckpt/{tierckptd,tierckpt-keeper} bin/tierckpt include/tierckpt{,_version}.h; do
+for file in libexec/tierckpt/{tierckptd,tierckpt-supervisor} bin/tierckpt include/tierckpt{,_version}.h; do
     [ -e "$prefix/$file" ] || die "$file is not installed"
 done
 

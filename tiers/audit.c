@@ -32,7 +32,7 @@ static const struct {
     [AUDIT_WRITE] = {"write", false},
     [AUDIT_PUBLISH] = {"publish", true},
     [AUDIT_DELETE] = {"delete", true},
-    [AUDIT_MEND] = {"mend", true},
+    [AUDIT_REPAIR] = {"repair", true},
 };
 
 /* What a lost machine may leave. A descriptor that cannot be read says nothing: then it is taken as whole. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The audit file: one JSON line before each act on storage (its intent) and one after (its result). Lines of publishes,
- * deletes and mends are synced: they must be there even if the act was the last thing that this machine did. Any
+ * deletes and repairs are synced: they must be there even if the act was the last thing that this machine did. Any
  * thread. */
 #ifndef TCK_TIERS_AUDIT_H
 #define TCK_TIERS_AUDIT_H
 
 #include "base/status.h"
 
-enum audit_op { AUDIT_WRITE, AUDIT_PUBLISH, AUDIT_DELETE, AUDIT_MEND };
+enum audit_op { AUDIT_WRITE, AUDIT_PUBLISH, AUDIT_DELETE, AUDIT_REPAIR };
 
 struct audit;
 

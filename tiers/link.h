@@ -34,8 +34,8 @@ must_check tck_status_t link_new(const struct link_setup *setup, struct link **o
 void link_free(struct link *link); /* closes all; every pending callback has run when it returns */
 /* "address:port" for other agents. */
 const char *link_address(const struct link *link);
-/* False: nobody can connect any more, and nothing but another process can mend that. */
-bool link_hears(const struct link *link);
+/* False: nobody can connect any more, and nothing but another process can repair that. */
+bool link_is_listening(const struct link *link);
 
 /* Begins to connect; a failure comes as down. user is returned by link_user. */
 must_check tck_status_t link_connect(struct link *link, const char *address, void *user, struct link_conn **out,

@@ -8,7 +8,7 @@
 #define TCK_TIERS_LINK_CONN_H
 
 #include "tiers/link.h"
-#include "tiers/link_ears.h"
+#include "tiers/ucx_listeners.h"
 #include <netinet/in.h>
 
 #define LINK_WHY_BYTES 96

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The UCX 1.13 environment under which link_ucx.c was measured and survives dying peers. A file of its own: the keeper
- * sets it and must not load UCX. */
+ * The UCX 1.13 environment under which link_ucx.c was measured and survives dying peers. A file of its own: the
+ * supervisor sets it and must not load UCX. */
 #include "tiers/link.h"
 
 #include <stdlib.h>

@@ -545,21 +545,21 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
     link->event_end = &link->first_event;
     link->local = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = place.address};
     warn_if_untested();
-    ears_find(&before);
+    listeners_find(&before);
     status = open_all(link, place.device, err);
     if (status != TCK_OK) {
         free(link);
         return status;
     }
-    ears_find(&link->ears);
-    ears_without(&link->ears, &before);
+    listeners_find(&link->ears);
+    listeners_missing(&link->ears, &before);
     *out = link;
     return TCK_OK;
 }
 
-bool link_hears(const struct link *link)
+bool link_is_listening(const struct link *link)
 {
-    return ears_hear(&link->ears);
+    return listeners_restore(&link->ears);
 }
 
 void link_free(struct link *link)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The set of segments: the cap on their bytes, their parked names, and their way back after a restart. */
+ * The set of segments: the cap on their bytes, their stored names, and their way back after a restart. */
 #include "tiers/memory.h"
 
 #include "base/failpoint.h"
@@ -13,11 +13,11 @@
 
 #define PARKED_NAME (2 + HASH128_TEXT)
 
-/* The two files of a segment, by the first letter of their parked names. */
+/* The two files of a segment, by the first letter of their stored names. */
 enum part { PART_DATA, PART_META, PARTS };
 static const char part_letters[PARTS] = {'d', 'm'};
 
-/* Files that were found parked, until both of a segment are there. */
+/* Files that were found stored, until both of a segment are there. */
 struct found {
     struct hash128 id;
     int fds[PARTS]; /* -1: not found yet */
@@ -151,7 +151,7 @@ static void take_out(struct memory *memory, struct segment *segment)
     memmove(&memory->segments[at], &memory->segments[at + 1], (memory->count - at) * sizeof(struct segment *));
 }
 
-/* ---- parked names -------------------------------------------------------------------------------------------- */
+/* ---- stored names -------------------------------------------------------------------------------------------- */
 
 static void parked_name(struct hash128 id, enum part part, char out[PARKED_NAME])
 {
@@ -169,25 +169,25 @@ static bool parse_parked_name(const char *name, struct hash128 *id_out, enum par
     return name[0] == part_letters[*part_out];
 }
 
-static void unpark(const struct memory *memory, struct hash128 id)
+static void drop_fd(const struct memory *memory, struct hash128 id)
 {
     char name[PARKED_NAME];
-    for (int part = 0; part < PARTS && memory->setup.unpark != NULL; part++) {
+    for (int part = 0; part < PARTS && memory->setup.drop_fd != NULL; part++) {
         parked_name(id, (enum part)part, name);
-        memory->setup.unpark(memory->setup.ctx, name);
+        memory->setup.drop_fd(memory->setup.ctx, name);
     }
 }
 
-static tck_status_t park(const struct memory *memory, const struct segment *segment, struct error *err)
+static tck_status_t store_fd(const struct memory *memory, const struct segment *segment, struct error *err)
 {
     const int fds[PARTS] = {[PART_DATA] = segment->data.fd, [PART_META] = segment->meta.fd};
     char name[PARKED_NAME];
-    for (int part = 0; part < PARTS && memory->setup.park != NULL; part++) {
+    for (int part = 0; part < PARTS && memory->setup.store_fd != NULL; part++) {
         parked_name(segment->id, (enum part)part, name);
-        failpoint(segment, parking);
-        tck_status_t status = memory->setup.park(memory->setup.ctx, name, fds[part], err);
+        failpoint(segment, fdstore);
+        tck_status_t status = memory->setup.store_fd(memory->setup.ctx, name, fds[part], err);
         if (status != TCK_OK) {
-            unpark(memory, segment->id);
+            drop_fd(memory, segment->id);
             return status;
         }
     }
@@ -216,7 +216,7 @@ static tck_status_t check_cap(const struct memory *memory, uint64_t wanted, stru
     return TCK_OK;
 }
 
-/* Made, parked and entered; undone in reverse order. */
+/* Made, stored and entered; undone in reverse order. */
 static tck_status_t add_new(struct memory *memory, const struct segment_wish *wish, struct segment **out,
                             struct error *err)
 {
@@ -231,7 +231,7 @@ static tck_status_t add_new(struct memory *memory, const struct segment_wish *wi
     if (status != TCK_OK) {
         return status;
     }
-    status = park(memory, segment, err);
+    status = store_fd(memory, segment, err);
     if (status != TCK_OK) {
         goto free_segment;
     }
@@ -239,12 +239,12 @@ static tck_status_t add_new(struct memory *memory, const struct segment_wish *wi
     if (status != TCK_OK) {
         goto unpark_segment;
     }
-    failpoint(segment, parked);
+    failpoint(segment, stored);
     log_segment("new", segment);
     *out = segment;
     return TCK_OK;
 unpark_segment:
-    unpark(memory, segment->id);
+    drop_fd(memory, segment->id);
 free_segment:
     segment_free(segment);
     return status;
@@ -278,7 +278,7 @@ tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t im
 void memory_remove(struct memory *memory, struct segment *segment)
 {
     take_out(memory, segment);
-    unpark(memory, segment->id);
+    drop_fd(memory, segment->id);
     segment_free(segment);
 }
 
@@ -308,8 +308,8 @@ void memory_adopt(struct memory *memory, const char *name, int fd)
     struct found *entry;
     if (!parse_parked_name(name, &id, &part)) {
         log_warn("parked file %s is not a segment's and is dropped", name);
-        if (memory->setup.unpark != NULL) {
-            memory->setup.unpark(memory->setup.ctx, name);
+        if (memory->setup.drop_fd != NULL) {
+            memory->setup.drop_fd(memory->setup.ctx, name);
         }
         close(fd);
         return;
@@ -357,7 +357,7 @@ void memory_adopted(struct memory *memory)
         if (adopt_pair(memory, found, &err) != TCK_OK) {
             hash128_text(found->id, id);
             log_warn("parked segment %s is dropped: %s", id, err.text);
-            unpark(memory, found->id);
+            drop_fd(memory, found->id);
             found_close(found);
         }
     }

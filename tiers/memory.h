@@ -2,7 +2,7 @@
  * The memory tier: segments, each with the slots of one shard. A segment is two files: data (the images, shared with
  * trainers, 2 MiB pages where they can be had) and meta (per slot two header pages and the chunk CRC table, this
  * agent's alone; at its end the page of seals (base/seal.h), which trainers write). Both are sealed against shrinking
- * and growing and are parked with the service manager (park.h). */
+ * and growing and are stored with the service manager (park.h). */
 #ifndef TCK_TIERS_MEMORY_H
 #define TCK_TIERS_MEMORY_H
 
@@ -16,20 +16,20 @@ struct memory_setup {
     const char *hugetlb_mount; /* "" none */
     uint32_t threads;          /* that touch pages */
     /* Parks a file under a name so that it survives this process; NULL in tests. Called for data and meta. */
-    tck_status_t (*park)(void *ctx, const char *name, int fd, struct error *err);
-    void (*unpark)(void *ctx, const char *name);
+    tck_status_t (*store_fd)(void *ctx, const char *name, int fd, struct error *err);
+    void (*drop_fd)(void *ctx, const char *name);
     void *ctx;
 };
 
 must_check tck_status_t memory_new(const struct memory_setup *setup, struct memory **out, struct error *err);
-void memory_free(struct memory *memory); /* unmaps; parked files live on */
+void memory_free(struct memory *memory); /* unmaps; stored files live on */
 
-/* Takes back parked files found at start. name as parked; takes over fd in any case. Pairs are completed in any order;
+/* Takes back stored files found at start. name as stored; takes over fd in any case. Pairs are completed in any order;
  * memory_adopted drops halves and files with no valid header, logs each, and unparks them. */
 void memory_adopt(struct memory *memory, const char *name, int fd);
 void memory_adopted(struct memory *memory);
 
-/* The segment of this shard, allocated, touched and parked if there is none yet (kept if there is one of the same size
+/* The segment of this shard, allocated, touched and stored if there is none yet (kept if there is one of the same size
  * and slot count; TCK_ERR_EXIST if it differs). TCK_ERR_NOSPC names the bytes wanted, in use and allowed, or available
  * on this machine. Blocks until all pages are there. */
 must_check tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes,

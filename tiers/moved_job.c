@@ -3,8 +3,8 @@
 #include "tiers/moved_job.h"
 
 #include "base/config_names.h"
-#include "tiers/beneath.h"
 #include "tiers/names.h"
+#include "tiers/safe_fs.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -34,14 +34,14 @@ static tck_status_t has_versions(int save_fd, const char *name, bool *out, struc
     int fd;
     struct names names;
     *out = false;
-    tck_status_t status = beneath_open_dir(save_fd, name, &fd, err);
+    tck_status_t status = safe_fs_open_dir(save_fd, name, &fd, err);
     if (status == TCK_ERR_DENIED || status == TCK_ERR_NOENT) {
         return TCK_OK;
     }
     if (status != TCK_OK) {
         return status;
     }
-    status = beneath_list(fd, &names, err);
+    status = safe_fs_list(fd, &names, err);
     close(fd);
     if (status != TCK_OK) {
         return status == TCK_ERR_DENIED ? TCK_OK : status;
@@ -87,7 +87,7 @@ tck_status_t moved_job_check(const struct config *config, struct error *err)
         return errno == EACCES ? TCK_OK
                                : error_set(err, status_of_errno(errno), "%s: cannot be opened: %m", config->save_dir);
     }
-    tck_status_t status = beneath_list(fd, &names, err);
+    tck_status_t status = safe_fs_list(fd, &names, err);
     if (status == TCK_OK) {
         status = look_among(fd, &names, config, err);
         names_free(&names);

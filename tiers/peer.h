@@ -64,7 +64,7 @@ must_check tck_status_t peers_new(const struct peers_setup *setup, struct peers 
 /* Every transfer has ended, with its callback, when it returns. Not from a callback. */
 void peers_free(struct peers *peers);
 const struct node_info *peers_self(const struct peers *peers); /* with the address to tell others */
-bool peers_hear(const struct peers *peers);                    /* link_hears */
+bool peers_are_listening(const struct peers *peers);           /* link_is_listening */
 
 /* Wants a session with this agent from now on (or finds the one it has); agents are told apart by agent_id. A new
  * address of a known agent ends the session with the old one. The peer is peers' own. */

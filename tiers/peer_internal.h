@@ -112,7 +112,7 @@ void session_beat(struct peer *peer, uint64_t now_ms);
 
 /* Hands on the message that this part completes. The callbacks may end the session, so it is not to be touched after
  * that unless it is still the peer's. */
-must_check tck_status_t session_take_part(struct session *session, const struct wire_part *part);
+must_check tck_status_t session_handle_fragment(struct session *session, const struct wire_part *part);
 
 /* ---- peer_session.c ---- */
 
@@ -135,7 +135,7 @@ void transfers_join(struct peers *peers);
 /* ---- peer_dialog.c ---- */
 
 /* A message of kind WIRE_OFFER or above. TCK_ERR_PROTO ends the session. */
-must_check tck_status_t transfer_message(struct peer *peer, enum wire_kind kind, const void *data, size_t len);
+must_check tck_status_t transfer_handle_message(struct peer *peer, enum wire_kind kind, const void *data, size_t len);
 
 /* ---- peer_transfer_life.c ---- */
 

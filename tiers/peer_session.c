@@ -323,7 +323,7 @@ static void established_message(struct channel *channel, const void *data, size_
         }
     }
     session->heard_ms = clock_ms();
-    status = session_take_part(session, &part);
+    status = session_handle_fragment(session, &part);
     if (status != TCK_OK && peer->up == session) {
         end_malformed(session, status);
     }

@@ -220,9 +220,9 @@ const struct node_info *peers_self(const struct peers *peers)
     return &peers->self;
 }
 
-bool peers_hear(const struct peers *peers)
+bool peers_are_listening(const struct peers *peers)
 {
-    return link_hears(peers->link);
+    return link_is_listening(peers->link);
 }
 
 tck_status_t peers_want(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)

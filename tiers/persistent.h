@@ -192,8 +192,8 @@ must_check tck_status_t persistent_verify_part(struct persistent *p, const struc
 /* Makes a damaged file of a version in save_dir anew, with the same bytes as ever: good chunks from the file itself,
  * the others from image, which may be something else by now, so each is checked by the manifest. TCK_ERR_CORRUPT if
  * neither has them. Blocking: for a pool thread. */
-must_check tck_status_t persistent_mend(struct persistent *p, const struct published *which,
-                                        const struct manifest_file *file, const uint8_t *image, struct error *err);
+must_check tck_status_t persistent_repair(struct persistent *p, const struct published *which,
+                                          const struct manifest_file *file, const uint8_t *image, struct error *err);
 
 /* ---- retention ----------------------------------------------------------------------------------------------- */
 

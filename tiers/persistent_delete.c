@@ -20,7 +20,7 @@ static tck_status_t check_entries(int dir_fd, const struct names *names, const s
         if (!deletion->may_delete(deletion->ctx, names->names[i])) {
             return error_set(err, TCK_ERR_DENIED, "holds %s, which is not ours", names->names[i]);
         }
-        tck_status_t status = beneath_size(dir_fd, names->names[i], &bytes, err); /* a regular file? */
+        tck_status_t status = safe_fs_size(dir_fd, names->names[i], &bytes, err); /* a regular file? */
         if (status != TCK_OK) {
             return status;
         }
@@ -36,25 +36,25 @@ static tck_status_t unlink_entries(const struct persistent *p, int dir_fd, const
             has_manifest = true;
             continue;
         }
-        tck_status_t status = beneath_unlink(dir_fd, names->names[i], err);
+        tck_status_t status = safe_fs_unlink(dir_fd, names->names[i], err);
         failpoint(prune, deleting);
         persistent_came_further(p);
         if (status != TCK_OK) {
             return status;
         }
     }
-    return has_manifest ? beneath_unlink(dir_fd, MANIFEST_NAME, err) : TCK_OK;
+    return has_manifest ? safe_fs_unlink(dir_fd, MANIFEST_NAME, err) : TCK_OK;
 }
 
 /* Opened, listed and checked in one go, so that what is deleted is what was looked at. */
 static tck_status_t open_checked(const struct deletion *deletion, int *dir_fd_out, struct names *names_out,
                                  struct error *err)
 {
-    tck_status_t status = beneath_open_dir(deletion->parent_fd, deletion->name, dir_fd_out, err);
+    tck_status_t status = safe_fs_open_dir(deletion->parent_fd, deletion->name, dir_fd_out, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = beneath_list(*dir_fd_out, names_out, err);
+    status = safe_fs_list(*dir_fd_out, names_out, err);
     if (status == TCK_OK) {
         status = check_entries(*dir_fd_out, names_out, deletion, err);
         if (status == TCK_OK) {
@@ -112,7 +112,7 @@ tck_status_t delete_dir(const struct persistent *p, const struct deletion *delet
     outcome.code = empty_dir(p, deletion, &outcome);
     failpoint(prune, emptied);
     if (outcome.code == TCK_OK) {
-        outcome.code = beneath_remove_dir(deletion->parent_fd, deletion->name, &outcome);
+        outcome.code = safe_fs_remove_dir(deletion->parent_fd, deletion->name, &outcome);
     }
     audit_result(p->audit, AUDIT_DELETE, what, &outcome);
     return outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "delete %s: %s", what, outcome.text);
@@ -172,7 +172,7 @@ static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, con
         return error_set(err, TCK_ERR_DENIED, "%s is not ours", name);
     }
     snprintf(what, sizeof(what), TRASH_DIR "/%.*s", BENEATH_NAME_MAX, name);
-    tck_status_t status = beneath_open_dir(trash_fd, name, &dir_fd, err);
+    tck_status_t status = safe_fs_open_dir(trash_fd, name, &dir_fd, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -195,12 +195,12 @@ void empty_trash(const struct persistent *p)
     struct names names;
     struct error err = {0};
     int trash_fd = -1;
-    tck_status_t status = beneath_open_dir(p->job_fd, TRASH_DIR, &trash_fd, &err);
+    tck_status_t status = safe_fs_open_dir(p->job_fd, TRASH_DIR, &trash_fd, &err);
     if (status == TCK_ERR_NOENT) {
         return;
     }
     if (status == TCK_OK) {
-        status = beneath_list(trash_fd, &names, &err);
+        status = safe_fs_list(trash_fd, &names, &err);
         if (status != TCK_OK) {
             close(trash_fd);
         }
@@ -234,7 +234,7 @@ static tck_status_t check_deletable(const struct persistent *p, struct version v
     }
     status = version_manifest(p, dir_fd, version, &manifest, err);
     if (status == TCK_OK) {
-        status = beneath_list(dir_fd, &names, err);
+        status = safe_fs_list(dir_fd, &names, err);
         if (status == TCK_OK) {
             struct deletion deletion = {.may_delete = is_of_version, .ctx = &manifest};
             status = check_entries(dir_fd, &names, &deletion, err);
@@ -259,13 +259,13 @@ static tck_status_t unpublish(const struct persistent *p, struct version version
     version_dir_name(version, name);
     trash_name(version, number, trashed_out);
     failpoint(prune, intended);
-    status = beneath_move_dir(p->job_fd, name, trash_fd, trashed_out, err);
+    status = safe_fs_move_dir(p->job_fd, name, trash_fd, trashed_out, err);
     failpoint(prune, moved);
     if (status == TCK_OK) {
-        status = beneath_sync(trash_fd, err);
+        status = safe_fs_sync(trash_fd, err);
     }
     if (status == TCK_OK) {
-        status = beneath_sync(p->job_fd, err);
+        status = safe_fs_sync(p->job_fd, err);
     }
     return status;
 }
@@ -278,7 +278,7 @@ tck_status_t delete_version(const struct persistent *p, struct version version, 
     version_dir_name(version, name);
     tck_status_t status = check_deletable(p, version, err);
     if (status == TCK_OK) {
-        status = beneath_make_dir(p->job_fd, TRASH_DIR, &trash_fd, err);
+        status = safe_fs_make_dir(p->job_fd, TRASH_DIR, &trash_fd, err);
     }
     if (status != TCK_OK) {
         return status;

@@ -40,7 +40,7 @@ static tck_status_t check_file(const struct persistent *p, const struct publishe
         status = error_set(err, TCK_ERR_NOENT, "it does not have that shard");
     }
     if (status == TCK_OK) {
-        status = beneath_size(dir_fd, file->name, &bytes, err);
+        status = safe_fs_size(dir_fd, file->name, &bytes, err);
     }
     if (status == TCK_OK && bytes != file->bytes) {
         status = error_set(err, TCK_ERR_CORRUPT, "%s has %" PRIu64 " bytes, its manifest says %" PRIu64, file->name,
@@ -231,7 +231,7 @@ static tck_status_t verify_chunks(const struct persistent *p, int dir_fd, const 
                                   struct chunk_range range, uint8_t *buffer, struct error *err)
 {
     int fd = -1;
-    tck_status_t status = beneath_open(dir_fd, file->name, O_RDONLY, &fd, err);
+    tck_status_t status = safe_fs_open(dir_fd, file->name, O_RDONLY, &fd, err);
     if (status != TCK_OK) {
         return status;
     }

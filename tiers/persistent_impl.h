@@ -6,9 +6,9 @@
 #define TCK_TIERS_PERSISTENT_IMPL_H
 
 #include "tiers/audit.h"
-#include "tiers/beneath.h"
 #include "tiers/names.h"
 #include "tiers/persistent.h"
+#include "tiers/safe_fs.h"
 #include "tiers/uring.h"
 #include "tiers/version_files.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "tiers/forgotten.h"
-#include "tiers/standing.h"
+#include "tiers/version_standing.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ tck_status_t version_open(const struct persistent *p, const struct published *wh
     if (parent_fd < 0) {
         return error_set(err, TCK_ERR_NOENT, "%s: there is no load_dir", name);
     }
-    return beneath_open_dir(parent_fd, name, fd_out, err);
+    return safe_fs_open_dir(parent_fd, name, fd_out, err);
 }
 
 static tck_status_t check_owner(const struct persistent *p, struct version version, const struct manifest *manifest,
@@ -46,7 +46,7 @@ tck_status_t version_manifest(const struct persistent *p, int dir_fd, struct ver
     char *text;
     size_t len;
     struct manifest manifest;
-    tck_status_t status = beneath_read(dir_fd, MANIFEST_NAME, MANIFEST_MAX_BYTES, &text, &len, err);
+    tck_status_t status = safe_fs_read(dir_fd, MANIFEST_NAME, MANIFEST_MAX_BYTES, &text, &len, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -147,7 +147,7 @@ static tck_status_t survey_dir(struct persistent *p, bool from_load_dir, struct 
     if (dir_fd < 0) {
         return TCK_OK;
     }
-    tck_status_t status = beneath_list(dir_fd, &names, err);
+    tck_status_t status = safe_fs_list(dir_fd, &names, err);
     if (status != TCK_OK) {
         return error_prefix(err, "%s/%s", from_load_dir ? p->config->load_dir : p->config->save_dir, p->config->job);
     }

@@ -33,7 +33,7 @@ static tck_status_t marker_write(const struct persistent *p, struct error *err)
     if (text == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for " MARKER_NAME);
     }
-    tck_status_t status = beneath_write(p->job_fd, MARKER_NAME, text, strlen(text), err);
+    tck_status_t status = safe_fs_write(p->job_fd, MARKER_NAME, text, strlen(text), err);
     free(text);
     return status;
 }
@@ -44,7 +44,7 @@ static tck_status_t marker_check(const struct persistent *p, int job_fd, struct 
     char *text;
     size_t len;
     json_t *json;
-    tck_status_t status = beneath_read(job_fd, MARKER_NAME, MARKER_MAX, &text, &len, err);
+    tck_status_t status = safe_fs_read(job_fd, MARKER_NAME, MARKER_MAX, &text, &len, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -70,7 +70,7 @@ static tck_status_t marker_check(const struct persistent *p, int job_fd, struct 
 static tck_status_t dir_is_unused(const struct persistent *p, bool *unused_out, struct error *err)
 {
     struct names names;
-    tck_status_t status = beneath_list(p->job_fd, &names, err);
+    tck_status_t status = safe_fs_list(p->job_fd, &names, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -108,7 +108,8 @@ static tck_status_t refuse_save_dir(const char *path, int errnum, struct error *
     struct stat st;
     path_first_missing(path, missing, sizeof(missing));
     if (errnum == ENOENT && lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
-        return error_set(err, TCK_ERR_NOENT, "it is a symbolic link to what is not there: make that, or mend the link");
+        return error_set(err, TCK_ERR_NOENT,
+                         "it is a symbolic link to what is not there: make that, or repair the link");
     }
     if (errnum == ENOENT) {
         return error_set(err, TCK_ERR_NOENT,
@@ -157,7 +158,7 @@ static tck_status_t check_same_job(const struct persistent *p, int job_fd, struc
         return TCK_OK;
     }
     term_name(claim, name);
-    tck_status_t status = beneath_size(job_fd, name, &bytes, err);
+    tck_status_t status = safe_fs_size(job_fd, name, &bytes, err);
     return status == TCK_ERR_NOENT
                ? error_set(err, TCK_ERR_DENIED,
                            "it is another directory than the one that this agent's memory belongs to, which has %s: "
@@ -168,9 +169,9 @@ static tck_status_t check_same_job(const struct persistent *p, int job_fd, struc
 
 static tck_status_t make_job_dir(struct persistent *p, int save_fd, struct error *err)
 {
-    tck_status_t status = beneath_make_dir(save_fd, p->config->job, &p->job_fd, err);
+    tck_status_t status = safe_fs_make_dir(save_fd, p->config->job, &p->job_fd, err);
     if (status == TCK_OK) {
-        status = beneath_sync(save_fd, err);
+        status = safe_fs_sync(save_fd, err);
     }
     return status == TCK_OK ? marker_find_or_make(p, err) : status;
 }
@@ -178,7 +179,7 @@ static tck_status_t make_job_dir(struct persistent *p, int save_fd, struct error
 /* Nothing is made: what is missing is not mounted. */
 static tck_status_t find_claimed_dir(struct persistent *p, int save_fd, struct error *err)
 {
-    tck_status_t status = beneath_open_dir(save_fd, p->config->job, &p->job_fd, err);
+    tck_status_t status = safe_fs_open_dir(save_fd, p->config->job, &p->job_fd, err);
     if (status == TCK_OK) {
         status = marker_check(p, p->job_fd, err);
     }
@@ -227,7 +228,7 @@ static tck_status_t open_load_dir(struct persistent *p, struct error *err)
         return error_set(err, status, "load_dir %s cannot be opened: %m: mount it, or leave the key out",
                          config->load_dir);
     }
-    tck_status_t status = beneath_open_dir(dir_fd, config->job, &p->load_fd, err);
+    tck_status_t status = safe_fs_open_dir(dir_fd, config->job, &p->load_fd, err);
     close(dir_fd);
     if (status == TCK_ERR_NOENT) {
         log_warn("load_dir %s has no directory %s: nothing to load from there", config->load_dir, config->job);
@@ -254,7 +255,7 @@ static tck_status_t open_audit_file(const struct config *config, int job_fd, int
     const char *path = config->audit_file_path, *name = audit_name(config);
     int flags = O_RDWR | O_APPEND | O_CREAT;
     if (name != NULL) {
-        tck_status_t status = beneath_open(job_fd, name, flags, fd_out, err);
+        tck_status_t status = safe_fs_open(job_fd, name, flags, fd_out, err);
         return status == TCK_OK ? TCK_OK : error_prefix(err, "audit file %s", path);
     }
     int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, AUDIT_MODE);
@@ -308,7 +309,7 @@ static tck_status_t open_dir_again(const char *path, const char *job, int *fd_ou
     if (dir_fd < 0) {
         return error_set(err, status_of_errno(errno), "open it again: %m");
     }
-    tck_status_t status = beneath_open_dir(dir_fd, job, fd_out, err);
+    tck_status_t status = safe_fs_open_dir(dir_fd, job, fd_out, err);
     close(dir_fd);
     return status;
 }
@@ -416,7 +417,7 @@ static tck_status_t find_job_dir(struct persistent *p, struct error *err)
     if (save_fd < 0) {
         return path_unopened("save_dir", config->save_dir, errno, err);
     }
-    tck_status_t status = beneath_open_dir(save_fd, config->job, &p->job_fd, err);
+    tck_status_t status = safe_fs_open_dir(save_fd, config->job, &p->job_fd, err);
     close(save_fd);
     if (status == TCK_ERR_NOENT) {
         return TCK_OK;

@@ -5,7 +5,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "tiers/standing.h"
+#include "tiers/version_standing.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,12 +47,12 @@ static tck_status_t make_stage(const struct persistent *p, struct version versio
 {
     char name[DIR_NAME_MAX];
     int parent_fd = -1;
-    tck_status_t status = beneath_make_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
+    tck_status_t status = safe_fs_make_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
     if (status != TCK_OK) {
         return status;
     }
     stage_dir_name(version, name);
-    status = beneath_make_dir(parent_fd, name, fd_out, err);
+    status = safe_fs_make_dir(parent_fd, name, fd_out, err);
     close(parent_fd);
     return status;
 }
@@ -178,7 +178,7 @@ static tck_status_t find_published(const struct persistent *p, const struct mani
         return error_set(err, TCK_ERR_EXIST, "is there already with another content%s%s", why.text[0] ? ": " : "",
                          why.text);
     }
-    return beneath_sync(p->job_fd, err);
+    return safe_fs_sync(p->job_fd, err);
 }
 
 /* Part files of attempts that failed must not travel into the version. */
@@ -186,13 +186,13 @@ static tck_status_t remove_parts(int stage_fd, struct error *err)
 {
     struct names names;
     char whole[BENEATH_NAME_MAX + 1];
-    tck_status_t status = beneath_list(stage_fd, &names, err);
+    tck_status_t status = safe_fs_list(stage_fd, &names, err);
     if (status != TCK_OK) {
         return status;
     }
     for (size_t i = 0; i < names.count && status == TCK_OK; i++) {
-        if (beneath_is_part(names.names[i], whole)) {
-            status = beneath_unlink(stage_fd, names.names[i], err);
+        if (safe_fs_is_part(names.names[i], whole)) {
+            status = safe_fs_unlink(stage_fd, names.names[i], err);
         }
     }
     names_free(&names);
@@ -212,7 +212,7 @@ static tck_status_t write_manifest(int stage_fd, const struct manifest *manifest
     status = manifest_parse(text, len, &again, err);
     if (status == TCK_OK) {
         manifest_free(&again);
-        status = beneath_write(stage_fd, MANIFEST_NAME, text, len, err);
+        status = safe_fs_write(stage_fd, MANIFEST_NAME, text, len, err);
     }
     free(text);
     return status;
@@ -221,7 +221,7 @@ static tck_status_t write_manifest(int stage_fd, const struct manifest *manifest
 static tck_status_t complete_stage(int parent_fd, const char *stage, const struct manifest *manifest, struct error *err)
 {
     int stage_fd = -1;
-    tck_status_t status = beneath_open_dir(parent_fd, stage, &stage_fd, err);
+    tck_status_t status = safe_fs_open_dir(parent_fd, stage, &stage_fd, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -258,13 +258,13 @@ static tck_status_t move_stage(const struct persistent *p, int parent_fd, const 
         return status;
     }
     failpoint(publish, intended);
-    outcome.code = beneath_move_dir(parent_fd, stage, p->job_fd, name, &outcome);
+    outcome.code = safe_fs_move_dir(parent_fd, stage, p->job_fd, name, &outcome);
     failpoint(publish, moved);
     if (outcome.code == TCK_OK) {
-        outcome.code = beneath_sync(p->job_fd, &outcome);
+        outcome.code = safe_fs_sync(p->job_fd, &outcome);
     }
     if (outcome.code == TCK_OK) {
-        outcome.code = beneath_sync(parent_fd, &outcome);
+        outcome.code = safe_fs_sync(parent_fd, &outcome);
     }
     failpoint(publish, synced);
     audit_result(p->audit, AUDIT_PUBLISH, name, &outcome);
@@ -276,7 +276,7 @@ static tck_status_t publish_stage(struct persistent *p, const struct manifest *m
 {
     char stage[DIR_NAME_MAX];
     int parent_fd = -1;
-    tck_status_t status = beneath_open_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
+    tck_status_t status = safe_fs_open_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -330,7 +330,7 @@ static void tidy_work(void *ctx)
     version_dir_name(op->version, name);
     int len = snprintf(line, sizeof(line), "%s\n", name);
     failpoint(publish, tidying);
-    if (beneath_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
+    if (safe_fs_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
         log_warn("the hint " LATEST_NAME " is not renewed: %s", err.text);
     }
     if (prune_superseded(p, op->version, op->keep, &err) != TCK_OK) {

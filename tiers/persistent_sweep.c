@@ -13,7 +13,7 @@ static bool is_of_stage(const void *ctx, const char *name)
 {
     char whole[BENEATH_NAME_MAX + 1];
     (void)ctx;
-    if (beneath_is_part(name, whole)) {
+    if (safe_fs_is_part(name, whole)) {
         name = whole;
     }
     return strcmp(name, MANIFEST_NAME) == 0 || manifest_is_file_name(name);
@@ -38,8 +38,8 @@ static bool stage_is_old(const char *name, uint64_t term, struct version keep, b
 /* It loses its name before its files: who was about to publish it, and stood still meanwhile, finds nothing to move. */
 static tck_status_t set_aside(int parent_fd, const char *stage, const char *swept, struct error *err)
 {
-    tck_status_t status = beneath_move_dir(parent_fd, stage, parent_fd, swept, err);
-    return status == TCK_OK ? beneath_sync(parent_fd, err) : status;
+    tck_status_t status = safe_fs_move_dir(parent_fd, stage, parent_fd, swept, err);
+    return status == TCK_OK ? safe_fs_sync(parent_fd, err) : status;
 }
 
 static void sweep_stage(const struct persistent *p, int parent_fd, const char *name, bool swept)
@@ -68,11 +68,11 @@ static tck_status_t sweep_stages(const struct persistent *p, uint64_t term, stru
 {
     struct names names;
     int parent_fd = -1;
-    tck_status_t status = beneath_open_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
+    tck_status_t status = safe_fs_open_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
     if (status != TCK_OK) {
         return status == TCK_ERR_NOENT ? TCK_OK : status;
     }
-    status = beneath_list(parent_fd, &names, err);
+    status = safe_fs_list(parent_fd, &names, err);
     if (status == TCK_OK) {
         for (size_t i = names.count; i-- > 0;) { /* what a sweep before this one left comes before its namesake */
             bool swept;
@@ -91,7 +91,7 @@ static bool is_old_part(const char *name, uint64_t term)
 {
     char whole[BENEATH_NAME_MAX + 1];
     uint64_t of_term;
-    if (!beneath_is_part(name, whole)) {
+    if (!safe_fs_is_part(name, whole)) {
         return false;
     }
     return strcmp(whole, LATEST_NAME) == 0 || (term_name_parse(whole, &of_term) && of_term <= term);
@@ -102,7 +102,7 @@ static tck_status_t remove_part(const struct persistent *p, const char *name, st
     struct error outcome = {0};
     tck_status_t status = intend_deletion(p, name, err);
     if (status == TCK_OK) {
-        outcome.code = beneath_unlink(p->job_fd, name, &outcome);
+        outcome.code = safe_fs_unlink(p->job_fd, name, &outcome);
         audit_result(p->audit, AUDIT_DELETE, name, &outcome);
         status = outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
     }
@@ -113,7 +113,7 @@ static tck_status_t sweep_parts(const struct persistent *p, uint64_t term, struc
 {
     struct names names;
     struct error why = {0};
-    tck_status_t status = beneath_list(p->job_fd, &names, err);
+    tck_status_t status = safe_fs_list(p->job_fd, &names, err);
     if (status != TCK_OK) {
         return status;
     }

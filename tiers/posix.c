@@ -27,14 +27,14 @@ static tck_status_t open_direct(int dir_fd, const char *name, int flags, const s
                                 struct error *err)
 {
     if ((uintptr_t)item->image % BLOCK_BYTES != 0 || item->image_bytes % BLOCK_BYTES != 0) {
-        return beneath_open(dir_fd, name, flags, fd_out, err);
+        return safe_fs_open(dir_fd, name, flags, fd_out, err);
     }
-    tck_status_t status = beneath_open(dir_fd, name, flags | O_DIRECT, fd_out, err);
+    tck_status_t status = safe_fs_open(dir_fd, name, flags | O_DIRECT, fd_out, err);
     if (status != TCK_ERR_INVAL) {
         return status;
     }
     log_info("%s: this file system refuses O_DIRECT: it goes through the page cache", name);
-    return beneath_open(dir_fd, name, flags & ~O_EXCL, fd_out, err); /* the refused open may have made the file */
+    return safe_fs_open(dir_fd, name, flags & ~O_EXCL, fd_out, err); /* the refused open may have made the file */
 }
 
 /* ---- write ----------------------------------------------------------------------------------------------------- */
@@ -77,7 +77,7 @@ static void write_open(void *ctx)
 {
     struct file_write *op = ctx;
     progress_begin(op->item->progress);
-    tck_status_t status = beneath_part_name(op->name, op->part, &op->outcome);
+    tck_status_t status = safe_fs_part_name(op->name, op->part, &op->outcome);
     if (status == TCK_OK) {
         status = open_direct(op->dir_fd, op->part, O_WRONLY | O_CREAT | O_EXCL, op->item, &op->fd, &op->outcome);
     }
@@ -236,13 +236,13 @@ static void close_and_name(struct file_write *op)
     if (close(op->fd) < 0 && outcome->code == TCK_OK) {
         error_set(outcome, status_of_errno(errno), "%s: close: %m", op->name);
     }
-    if (outcome->code == TCK_OK && beneath_rename(op->dir_fd, op->part, op->name, outcome) == TCK_OK) {
+    if (outcome->code == TCK_OK && safe_fs_rename(op->dir_fd, op->part, op->name, outcome) == TCK_OK) {
         failpoint(shard, named);
-        outcome->code = beneath_sync(op->dir_fd, outcome);
+        outcome->code = safe_fs_sync(op->dir_fd, outcome);
         return;
     }
     struct error why = {0};
-    if (beneath_unlink(op->dir_fd, op->part, &why) != TCK_OK) {
+    if (safe_fs_unlink(op->dir_fd, op->part, &why) != TCK_OK) {
         log_warn("a part file stays until the next sweep: %s", why.text);
     }
 }

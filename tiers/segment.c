@@ -373,7 +373,7 @@ tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error
     return status;
 }
 
-bool segment_mend_header(struct segment *segment, uint32_t slot)
+bool segment_repair_header(struct segment *segment, uint32_t slot)
 {
     struct slot_header found;
     const struct slot_header *known = &segment->headers[slot];

@@ -32,6 +32,6 @@ must_check tck_status_t segment_verify_root(struct segment *segment, uint32_t sl
 must_check tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32_t i, struct error *err);
 /* Writes the slot's header again if what lies in memory is no longer what was written there: what an agent that starts
  * anew will go by. True if it had to. */
-bool segment_mend_header(struct segment *segment, uint32_t slot);
+bool segment_repair_header(struct segment *segment, uint32_t slot);
 
 #endif

@@ -2,7 +2,7 @@
  * Sizes only: the bytes are checked where they are read. */
 #include "tiers/version_files.h"
 #include "base/progress.h"
-#include "tiers/beneath.h"
+#include "tiers/safe_fs.h"
 
 #include <inttypes.h>
 
@@ -11,7 +11,7 @@ tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, st
     for (uint32_t i = 0; i < manifest->file_count; i++) {
         const struct manifest_file *file = &manifest->files[i];
         uint64_t bytes;
-        tck_status_t status = beneath_size(dir_fd, file->name, &bytes, err);
+        tck_status_t status = safe_fs_size(dir_fd, file->name, &bytes, err);
         if (status != TCK_OK) {
             return status;
         }

@@ -87,7 +87,7 @@ class Demonstration:
 def show_logs(directory):
     """The ends of the logs of the run that failed: of launchers with their trainers, and of agents."""
     newest = max((path for path in directory.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
-    for path in sorted([*newest.glob("*.log"), *newest.rglob("agent.log"), *newest.rglob("keeper.log")]):
+    for path in sorted([*newest.glob("*.log"), *newest.rglob("agent.log"), *newest.rglob("supervisor.log")]):
         tail = path.read_text(errors="replace").splitlines()[-LOG_TAIL:]
         print(f"--- {path}", *tail, sep="\n")
 

@@ -78,7 +78,7 @@ def cut_link(run, say):
     """The node runs on but nobody reaches it. Where links cannot be cut, its processes are stopped instead."""
     node, homes = run.job.nodes["n2"], _homes(run)
     survivors = _trainers_outside(run, ["n2"])
-    cut, mend, word = run.job.isolate("n2")
+    cut, repair, word = run.job.isolate("n2")
     loss = Loss(f"{_describe(['n2'], homes)}: {word}, nothing killed", time.time(), 0, homes)
     cut()
     run.give_up("n2")
@@ -88,7 +88,7 @@ def cut_link(run, say):
     say(f"ended   the other trainers, {loss.detected - loss.at:.2f} s after the loss, by their agent")
     run.start("n3")
     run.until_step_after(loss.at)
-    mend()
+    repair()
     say("healed  the lost node is back, with a term that is over")
     fenced = run.saw(node, "is over", timeout=20)
     say("fenced  its agent refuses the old term" if fenced else "its agent has not noticed within 20 s")

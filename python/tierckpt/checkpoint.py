@@ -335,7 +335,7 @@ class Checkpoint:
         worst = [of_rank for of_rank in faults if of_rank is not None]
         if not worst:
             return restored
-        # Nothing was saved, or other capacities may mend it, only if all ranks say so.
+        # Nothing was saved, or other capacities may repair it, only if all ranks say so.
         order = (errors.NotFound, errors.LayoutError, errors.NoSpace, errors.IoError, errors.Corrupt)
         ranked = [kind.status for kind in order]
         status, text = max(worst, key=lambda one: ranked.index(one[0]) if one[0] in ranked else len(ranked))

@@ -47,7 +47,7 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
 
 
 def _of_another_layout(contents: Contents, world: World, step: int | None, config, overrides) -> Published | None:
-    """What is on storage, unless it is of our own layout: what is wrong with that one, reading it cannot mend."""
+    """What is on storage, unless it is of our own layout: what is wrong with that one, reading it cannot repair."""
     try:
         published = open_published(config, step=step, overrides=overrides)
     except errors.NotFound:

@@ -3,7 +3,7 @@
 #include "agent/agent.h"
 
 #include "base/clock.h"
-#include "tiers/park.h"
+#include "tiers/sd_notify.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,32 +25,32 @@ void agent_op_end(struct agent *agent)
 {
     agent->ops--;
     if (agent->ops == 0) {
-        join_ops_idle(agent);
+        membership_ops_idle(agent);
     }
 }
 
 /* Operations under way still end in it, but it sends nothing and begins nothing any more. */
 static void close_formation(struct agent *agent)
 {
-    struct formation *f = agent->formation;
-    f->closed = true;
-    memset(f->peers, 0, f->world.node_count * sizeof *f->peers); /* peers outside the next world are let go */
+    struct term_context *tc = agent->term_context;
+    tc->closed = true;
+    memset(tc->peers, 0, tc->world.node_count * sizeof *tc->peers); /* peers outside the next world are let go */
     recover_free(agent);
-    fetch_forget(agent);
+    fetch_reset(agent);
 }
 
 void agent_adopt(struct agent *agent, uint64_t term)
 {
-    struct kept kept = *state_get(agent->state);
+    struct kept kept = *hard_state_get(agent->state);
     if (term_adopt(&kept.term, term)) {
         reserve_adopted(&kept.reserve, term);
-        state_put(agent->state, &kept);
-        reserving_known(agent);
+        hard_state_put(agent->state, &kept);
+        reservation_publish(agent);
         log_info("adopted term %llu", (unsigned long long)term);
     }
-    struct formation *f = agent->formation;
-    if (f && !f->closed && f->world.term < term) {
-        log_info("term %llu is over", (unsigned long long)f->world.term);
+    struct term_context *tc = agent->term_context;
+    if (tc && !tc->closed && tc->world.term < term) {
+        log_info("term %llu is over", (unsigned long long)tc->world.term);
         close_formation(agent);
     }
     fence_older(agent, term);
@@ -62,44 +62,46 @@ void agent_adopt(struct agent *agent, uint64_t term)
 static void on_tick(void *ctx)
 {
     struct agent *agent = ctx;
-    struct formation *f = agent->formation;
+    struct term_context *tc = agent->term_context;
     for (struct client *c = agent->clients; c; c = c->next) {
-        if (c->board) {
-            atomic_fetch_add_explicit(&c->board->agent_beat, 1, memory_order_relaxed);
+        if (c->shared) {
+            atomic_fetch_add_explicit(&c->shared->agent_beat, 1, memory_order_relaxed);
         }
     }
-    if (f && !f->closed) {
-        drive_tick(f);
+    if (tc && !tc->closed) {
+        driver_tick(tc);
         writers_look(agent);
-        exchange_registered_tick(f);
-        recover_tick(f);
+        rpc_registered_tick(tc);
+        recover_tick(tc);
     }
-    shared_tick(agent);
-    meet_tick(agent);
+    save_dir_check_tick(agent);
+    connectivity_tick(agent);
     claim_tick(agent);
     fetch_tick(agent);
-    parking_tick(agent->parking);
+    fdstore_tick(agent->fdstore);
 }
 
 /* Segments of older layouts go when nothing in them is worth anything any more. */
 static void remove_leftovers(struct agent *agent)
 {
-    const struct formation *f = agent->formation;
+    const struct term_context *tc = agent->term_context;
     for (size_t i = memory_count(agent->memory);
-         f && !f->closed && agent->ops == 0 && !agent->storage && !agent->joining && i-- > 0;) {
-        uint32_t duty = formation_duty(f, segment_info(memory_at(agent->memory, i)).shard);
-        if (duty == NONE32 || f->shards[duty].world_shard != NONE32 || f->shards[duty].slot_count == 0) {
+         tc && !tc->closed && agent->ops == 0 && !agent->storage && !agent->registration && i-- > 0;) {
+        uint32_t local_shard = term_context_shard(tc, segment_info(memory_at(agent->memory, i)).shard);
+        if (local_shard == NONE32 || tc->shards[local_shard].world_shard != NONE32 ||
+            tc->shards[local_shard].slot_count == 0) {
             continue;
         }
         bool empty = true;
-        for (uint32_t k = 0; k < f->shards[duty].slot_count; k++) {
-            enum slot_state state = node_slot(f->node, f->duties[duty].first_slot + k)->state;
+        for (uint32_t k = 0; k < tc->shards[local_shard].slot_count; k++) {
+            enum slot_state state = node_slot(tc->node, tc->local_shards[local_shard].first_slot + k)->state;
             empty =
                 empty && (state == SLOT_FREE || state == SLOT_QUARANTINED); /* what is written there has no reader */
         }
-        if (empty && !f->duties[duty].gone) {
-            f->duties[duty].gone = true; /* its slots stay in the machine, free and without duty, until the next term */
-            memory_remove(agent->memory, f->duties[duty].segment);
+        if (empty && !tc->local_shards[local_shard].gone) {
+            tc->local_shards[local_shard].gone =
+                true; /* its slots stay in the machine, free and without duty, until the next term */
+            memory_remove(agent->memory, tc->local_shards[local_shard].segment);
         }
     }
 }
@@ -107,22 +109,22 @@ static void remove_leftovers(struct agent *agent)
 static void on_slow_tick(void *ctx)
 {
     struct agent *agent = ctx;
-    struct formation *f = agent->formation;
+    struct term_context *tc = agent->term_context;
     trainers_tick(agent);
-    if (f && !f->closed) {
-        formation_take_seals(f);
-        restore_tick(f);
-        trainers_targets(f);
-        ledger_committed(f); /* by the agent before this one, maybe */
-        ledger_world(agent, &f->world);
-        reserving_tick(f);
+    if (tc && !tc->closed) {
+        term_context_take_seals(tc);
+        restore_tick(tc);
+        trainers_targets(tc);
+        metadata_note_commit(tc); /* by the agent before this one, maybe */
+        metadata_note_world(agent, &tc->world);
+        reservation_tick(tc);
         remove_leftovers(agent);
     }
     storage_tick(agent);
     scrub_tick(agent);
-    health_boards(agent); /* copies that went missing */
-    linger_tick(agent);
-    hearing_tick(agent);
+    health_show_all(agent); /* copies that went missing */
+    idle_exit_tick(agent);
+    listener_watchdog_tick(agent);
 }
 
 static tck_status_t start_ticks(struct agent *agent, struct error *err)
@@ -144,15 +146,15 @@ uint32_t agent_pool_threads(void)
     return cores < 1 ? 1 : cores > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)cores;
 }
 
-/* Files that were parked before this process began: the state's or the memory tier's. */
+/* Files that were stored before this process began: the state's or the memory tier's. */
 static void found(void *ctx, const char *name, int fd)
 {
     struct agent *agent = ctx;
     struct error err;
-    if (parking_park(agent->parking, name, fd, &err) != TCK_OK) {
+    if (fdstore_put(agent->fdstore, name, fd, &err) != TCK_OK) {
         log_warn("%s: %s", name, err.text);
     }
-    if (!state_adopt(agent->state, name, fd)) {
+    if (!hard_state_adopt(agent->state, name, fd)) {
         memory_adopt(agent->memory, name, fd);
     }
 }
@@ -163,28 +165,28 @@ static tck_status_t open_memory(struct agent *agent, struct error *err)
                                   .cap_bytes = agent->config.memory_cap_bytes,
                                   .hugetlb_mount = agent->config.hugetlb_mount,
                                   .threads = agent_pool_threads(),
-                                  .park = parking_park,
-                                  .unpark = parking_unpark,
-                                  .ctx = agent->parking};
-    struct state_setup state = {.park = parking_park_now, .unpark = parking_unpark, .ctx = agent->parking};
-    tck_status_t status = state_new(&state, &agent->state, err);
+                                  .store_fd = fdstore_put,
+                                  .drop_fd = fdstore_remove,
+                                  .ctx = agent->fdstore};
+    struct hard_state_setup state = {.store_fd = fdstore_put_now, .drop_fd = fdstore_remove, .ctx = agent->fdstore};
+    tck_status_t status = hard_state_new(&state, &agent->state, err);
     if (status == TCK_OK) {
         status = memory_new(&memory, &agent->memory, err);
     }
     if (status != TCK_OK) {
         return status;
     }
-    park_take_back(found, agent);
+    sd_notify_take_back(found, agent);
     memory_adopted(agent->memory);
     failpoint(agent, found);
-    return state_ready(agent->state, err);
+    return hard_state_ready(agent->state, err);
 }
 
 /* The term that must have a claim in save_dir; 0 if there is none, or this start was given another directory. */
 static uint64_t claimed_term(const struct agent *agent)
 {
-    const struct kept *kept = state_get(agent->state);
-    return kept->save_dir == state_save_dir(&agent->config) ? kept->term.joined : 0;
+    const struct kept *kept = hard_state_get(agent->state);
+    return kept->save_dir == hard_state_save_dir(&agent->config) ? kept->term.joined : 0;
 }
 
 static tck_status_t open_storage(struct agent *agent, struct error *err)
@@ -223,7 +225,7 @@ static void first_settings(struct agent *agent)
 
 static tck_status_t open_parts(struct agent *agent, struct error *err)
 {
-    tck_status_t status = clients_alone(agent, err);
+    tck_status_t status = ipc_server_lock(agent, err);
     if (status == TCK_OK) {
         status = loop_new(&agent->loop, err);
     }
@@ -237,7 +239,7 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = pool_new(agent->loop, 1, &agent->claiming, err);
     }
     if (status == TCK_OK) {
-        status = parking_new(agent, &agent->parking, err);
+        status = fdstore_new(agent, &agent->fdstore, err);
     }
     if (status == TCK_OK) {
         status = open_memory(agent, err);
@@ -250,24 +252,24 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         open_catalog(agent);
         failpoint(agent, listed);
         first_settings(agent);
-        status = exchange_open(agent, err);
+        status = rpc_open(agent, err);
     }
     if (status == TCK_OK) {
         status = scrub_new(agent, err);
     }
     if (status == TCK_OK) {
-        status = look_new(agent, err);
+        status = storage_scrub_new(agent, err);
     }
     if (status == TCK_OK) {
         status = start_ticks(agent, err);
     }
     if (status == TCK_OK) {
-        reserving_found(agent);
-        join_resume(agent);
-        status = clients_listen(agent, err);
+        reservation_load(agent);
+        membership_resume(agent);
+        status = ipc_server_listen(agent, err);
     }
     failpoint(agent, listens);
-    return status == TCK_OK ? parking_ready(agent->parking, err) : status;
+    return status == TCK_OK ? fdstore_ready(agent->fdstore, err) : status;
 }
 
 tck_status_t agent_new(const struct config *config, struct agent **out, struct error *err)
@@ -294,7 +296,7 @@ void agent_free(struct agent *agent)
     if (!agent) {
         return;
     }
-    clients_close(agent);
+    ipc_server_close(agent);
     if (agent->tick) {
         loop_timer_remove(agent->tick);
     }
@@ -302,27 +304,27 @@ void agent_free(struct agent *agent)
         loop_timer_remove(agent->slow_tick);
     }
     agent->leaving = true;
-    join_abandon(agent);
-    if (agent->formation) {
+    membership_abandon(agent);
+    if (agent->term_context) {
         close_formation(agent);
     }
-    /* These end what is under way: the last events of transfers, digests and drains need the formation. */
+    /* These end what is under way: the last events of transfers, digests and drains need the term context. */
     peers_free(agent->peers);
     pool_free(agent->pool);
     pool_free(agent->io);
     pool_free(agent->claiming);
     persistent_free(agent->persistent);
     scrub_free(agent);
-    look_free(agent);
-    drain_forget(agent);
-    ledger_free(agent);
+    storage_scrub_free(agent);
+    drain_reset(agent);
+    metadata_free(agent);
     claims_free(agent);
-    meet_free(agent);
-    formation_free(agent->formation);
+    connectivity_free(agent);
+    term_context_free(agent->term_context);
     catalog_close(agent->catalog);
     memory_free(agent->memory);
-    state_free(agent->state);
-    parking_free(agent->parking);
+    hard_state_free(agent->state);
+    fdstore_free(agent->fdstore);
     secret_wipe(&agent->secret);
     loop_free(agent->loop);
     if (agent->lock_fd >= 0) {

@@ -2,7 +2,7 @@
  * The agent: the composition root, the only code that sees tiers and recovery together. One event loop owns everything
  * here; pool threads only hash, read and write bytes. Prototypes are grouped by the file that defines them.
  *
- *   clients.c  trainers' and commands' sockets       formation.c  one joined term: world, duties, machines
+ *   clients.c  trainers' and commands' sockets       term context.c  one joined term: world, duties, machines
  *   claim.c, holders.c  a term is claimed, unless trainers that are alive would lose their job; fence.c those that do
  *   reserving.c  terms for the starts to come
  *   settings.c a start with another configuration
@@ -10,21 +10,20 @@
  *   exchange.c messages with other agents            copies.c     copies others bring here or fetch from here
  *   drain.c    this node's part of a drain; publishing
  *   fetch.c    getting one shard into a slot         recover*.c   the coordinator's recovery
- *   restore.c  restores as trainers ask for them     trainers.c   boards, settings, trainers ended on a node's loss
- *   control.c  requests of the command               linger.c     when to leave
- *   scrub.c    checking what lies in memory, mending what is missing; scrub_storage.c what is published
- *   ledger.c   catalog rows and notes                twins.c      data-parallel copies that must be equal
- *   parking.c  the keeper                            state.c      what survives the agent's death
- *   patience.c how long a trainer waits for shards   hearing.c    when others cannot connect any more
- *   health.c   what users have to know               storage.c    storage that hangs
- *   writers.c  which trainers may still write into slots that are no longer theirs
+ *   restore.c  restores as trainers ask for them     trainers.c   shared status pages, settings, trainers ended on a
+ * node's loss control.c  requests of the command               linger.c     when to leave scrub.c    checking what lies
+ * in memory, repairing what is missing; scrub_storage.c what is published metadata writer.c   catalog rows and notes
+ * twins.c      data-parallel copies that must be equal fd store.c  the supervisor                            state.c
+ * what survives the agent's death patience.c how long a trainer waits for shards   hearing.c    when others cannot
+ * connect any more health.c   what users have to know               storage.c    storage that hangs writers.c  which
+ * trainers may still write into slots that are no longer theirs
  */
 #ifndef TCK_AGENT_AGENT_H
 #define TCK_AGENT_AGENT_H
 
-#include "agent/patience.h"
-#include "agent/state.h"
-#include "agent/wire.h"
+#include "agent/lifecycle/hard_state.h"
+#include "agent/recovery/restore_timeout.h"
+#include "agent/replication/wire.h"
 #include "base/failpoint.h"
 #include "base/ipc.h"
 #include "base/log.h"
@@ -42,11 +41,11 @@
 #include <stdio.h>
 
 struct agent;
-struct formation;
-struct parking;
+struct term_context;
+struct fdstore;
 struct recover;
 struct scrub;
-struct look;
+struct storage_scrub;
 
 /* ---- clients.c ----------------------------------------------------------------------------------------------- */
 
@@ -66,16 +65,16 @@ struct client {
     char *settings;   /* configuration of its start, until it has joined; NULL: it sent none */
     uint64_t claimed; /* term, 0 none */
     uint64_t term;    /* joined, 0 before JOIN */
-    struct board *board;
+    struct shared_status *shared;
     uint32_t begin_seq;    /* of the BEGIN being answered */
     uint32_t join_seq;     /* JOIN waiting for sessions, 0 none */
     uint32_t register_seq; /* REGISTER waiting for memory, then for sessions, 0 none */
     uint32_t restore_seq;
     uint64_t meet_since_ms; /* waits for sessions */
     uint64_t restore_step;
-    uint64_t restore_since_ms; /* without a session that it needs */
-    struct patience patience;  /* with what it lacks, since it asked */
-    uint64_t kill_ms;          /* told to end: killed after this; 0 not told */
+    uint64_t restore_since_ms;              /* without a session that it needs */
+    struct restore_timeout restore_timeout; /* with what it lacks, since it asked */
+    uint64_t kill_ms;                       /* told to end: killed after this; 0 not told */
     bool trainer;
     bool takeover;
     bool returning; /* came back to an agent that was started again */
@@ -87,9 +86,9 @@ struct client {
 };
 
 /* Before storage, catalog and network are touched. TCK_ERR_EXIST if there is another agent of this job and node. */
-must_check tck_status_t clients_alone(struct agent *agent, struct error *err);
-must_check tck_status_t clients_listen(struct agent *agent, struct error *err);
-void clients_close(struct agent *agent);
+must_check tck_status_t ipc_server_lock(struct agent *agent, struct error *err);
+must_check tck_status_t ipc_server_listen(struct agent *agent, struct error *err);
+void ipc_server_close(struct agent *agent);
 /* Sends one frame of an encoded payload with descriptors beside it. What cannot be sent cuts the connection: better
  * than a client that waits for ever. */
 void client_send_fds(struct client *client, uint32_t type, const struct writer *w, const int *fds, uint32_t count);
@@ -108,16 +107,16 @@ uint32_t clients_trainers(const struct agent *agent);
 /* Ends what waits for an answer of a term older than this one, with an error that says that it is over. */
 void clients_term_over(struct agent *agent, uint64_t term);
 
-/* ---- formation.c --------------------------------------------------------------------------------------------- */
+/* ---- term context.c --------------------------------------------------------------------------------------------- */
 
 /* A shard of node_setup.shards, with where its slots lie. */
-struct duty {
+struct local_shard {
     struct segment *segment;
     uint32_t first_slot;   /* number of its slot 0 in the node machine */
     uint8_t restored_from; /* enum source_kind of the last fetch */
     bool gone;             /* a leftover whose segment was given back */
-    uint32_t mend_tries;   /* places asked for the copy that is missing here */
-    uint64_t mend_after_ms;
+    uint32_t repair_tries; /* places asked for the copy that is missing here */
+    uint64_t repair_after_ms;
     uint32_t failed_fetches;                 /* since one succeeded */
     uint64_t complained_ms;                  /* of the last of them that was logged */
     uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* since when it is known that a slot is in quarantine; 0: it is not */
@@ -127,9 +126,9 @@ struct duty {
 struct storage_op {
     struct storage_op *next;
     struct agent *agent;
-    struct formation *f; /* which stays as long, too; NULL: it needs none */
-    struct pool *pool;   /* that it is in; NULL: io */
-    const char *what;    /* for errors */
+    struct term_context *tc; /* which stays as long, too; NULL: it needs none */
+    struct pool *pool;       /* that it is in; NULL: io */
+    const char *what;        /* for errors */
     uint64_t since_ms;
     struct progress progress; /* of its own calls; as long as none is under way, it may be in a queue */
     bool late;                /* it has hung, and was given up */
@@ -157,7 +156,7 @@ struct lost_node {
 enum { REFUSAL_NUMBER_NONE, REFUSAL_MAP(REFUSAL_NUMBER) REFUSAL_KINDS };
 #undef REFUSAL_NUMBER
 
-struct formation {
+struct term_context {
     struct agent *agent;
     struct world world;
     struct placement placement;
@@ -166,7 +165,7 @@ struct formation {
     uint32_t *ranks; /* world ranks of this node, ascending; index = local rank */
     struct node_setup setup;
     struct node_shard *shards;
-    struct duty *duties; /* one per shards entry */
+    struct local_shard *local_shards; /* one per shards entry */
     void *node_block;
     struct node *node;
     struct coordinator_setup coordinator_setup;
@@ -195,25 +194,25 @@ struct formation {
     bool restore_noted;   /* coordinator: what the trainers have restored was noted in the save directory, */
     bool end_noted;       /* that the job is done */
     uint32_t storage_ops; /* begun in it */
-    struct formation *next_left;
+    struct term_context *next_left;
 };
 
 /* Takes over world and placement on success. Segments of all duties must exist. decision: kept one or NULL. */
-must_check tck_status_t formation_new(struct agent *agent, struct world *world, struct placement *placement,
-                                      const struct decision *decision, struct formation **out, struct error *err);
-void formation_free(struct formation *f);
+must_check tck_status_t term_context_new(struct agent *agent, struct world *world, struct placement *placement,
+                                         const struct decision *decision, struct term_context **out, struct error *err);
+void term_context_free(struct term_context *tc);
 /* Index into duties of a shard; NONE32 if this node has no slots for it. */
-uint32_t formation_duty(const struct formation *f, struct hash128 shard);
+uint32_t term_context_shard(const struct term_context *tc, struct hash128 shard);
 /* The duty and slot within its segment of a machine slot number. */
-struct duty *formation_slot(const struct formation *f, uint32_t slot, uint32_t *slot_in_segment);
-int64_t formation_local_rank(const struct formation *f, uint32_t rank);
-bool formation_is_coordinator(const struct formation *f);
+struct local_shard *term_context_slot(const struct term_context *tc, uint32_t slot, uint32_t *slot_in_segment);
+int64_t term_context_local_rank(const struct term_context *tc, uint32_t rank);
+bool term_context_is_coordinator(const struct term_context *tc);
 /* Local rank: has its trainer, which cannot say so any more, sealed what it was filling? */
-void formation_take_seal(struct formation *f, uint32_t rank);
+void term_context_take_seal(struct term_context *tc, uint32_t rank);
 /* The same for all whose trainers are not connected. */
-void formation_take_seals(struct formation *f);
+void term_context_take_seals(struct term_context *tc);
 /* Digests of versions of older terms are still to be made: until then they are in no inventory. */
-bool formation_digests_due(const struct formation *f);
+bool term_context_digests_due(const struct term_context *tc);
 /* Does this world rank hold this world shard? */
 bool world_rank_has(const struct world *world, uint32_t shard, uint32_t rank);
 
@@ -227,7 +226,7 @@ struct settings {
 /* The nodes that a term cannot do without. */
 enum claim_sight { CLAIM_SEEN, CLAIM_LOOKED_FOR, CLAIM_ABSENT };
 
-struct meeting {
+struct connectivity {
     uint64_t term;
     size_t count;
     struct node_info *nodes;
@@ -256,8 +255,8 @@ struct agent {
     struct pool *pool;     /* digests and page faults */
     struct pool *io;       /* what may wait for a storage that hangs: digests must go on */
     struct pool *claiming; /* claims alone, which must not wait behind drains that hang */
-    struct parking *parking;
-    struct state *state;
+    struct fdstore *fdstore;
+    struct hard_state *state;
     struct memory *memory;
     struct persistent *persistent;
     struct peers *peers;
@@ -278,27 +277,27 @@ struct agent {
     struct awaited awaited;  /* trainers that were here before this agent was started again */
     bool reserving;          /* terms are being reserved, or given back */
     uint64_t granting;       /* term that a claim here was granted; above what is adopted: none is granted meanwhile */
-    uint64_t reserve_again_ms;   /* not before, after a try */
-    uint64_t reserve_failed;     /* term whose trouble with that was told */
-    struct formation *formation; /* of the last registered term, NULL before */
-    struct joining *joining;     /* a registration under way */
-    struct meeting meeting;      /* of the newest term joined */
-    struct recover *recover;     /* on the coordinator */
-    struct recover *dry;         /* a plan being made for the command */
-    struct fetch *fetches;       /* under way */
-    struct fetch *fetch_asking;  /* being answered by the machine right now */
-    struct gathering *gathering; /* manifest of the drain under way, on the coordinator */
-    struct storage_op *storage;  /* under way */
-    struct formation *left;      /* whose term is over, with calls to storage that have not ended */
-    struct entry *ledger;        /* waiting to be written down */
-    uint32_t ledger_count;
-    struct log_limit ledger_dropped;
+    uint64_t reserve_again_ms;         /* not before, after a try */
+    uint64_t reserve_failed;           /* term whose trouble with that was told */
+    struct term_context *term_context; /* of the last registered term, NULL before */
+    struct registration *registration; /* a registration under way */
+    struct connectivity connectivity;  /* of the newest term joined */
+    struct recover *recover;           /* on the coordinator */
+    struct recover *dry;               /* a plan being made for the command */
+    struct fetch *fetches;             /* under way */
+    struct fetch *fetch_asking;        /* being answered by the machine right now */
+    struct gathering *gathering;       /* manifest of the drain under way, on the coordinator */
+    struct storage_op *storage;        /* under way */
+    struct term_context *left;         /* whose term is over, with calls to storage that have not ended */
+    struct entry *ledger;              /* waiting to be written down */
+    uint32_t metadata_count;
+    struct log_limit metadata_dropped;
     uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
     uint64_t commit_again_ms;             /* not before, after a try that failed */
-    bool ledger_busy;
+    bool metadata_busy;
     struct offer_answer *offer_pending;  /* filled in while an OFFER event is carried out */
     uint32_t ops;                        /* operations under way that read or write slots, but for those on storage */
-    struct settings settings;            /* in force (board, beats) */
+    struct settings settings;            /* in force (shared, beats) */
     uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
     uint64_t idle_since_ms;              /* no trainer since; 0: there is one */
     uint64_t deaf_ms;                    /* others cannot connect since; 0: they can */
@@ -306,7 +305,7 @@ struct agent {
     bool stop_forced; /* leaves though trainers live */
     bool leaving;     /* agent_free has begun: nothing new is started */
     struct scrub *scrub;
-    struct look *look;
+    struct storage_scrub *storage_scrub;
     struct loop_timer *tick;
     struct loop_timer *slow_tick;
     uint64_t stale_messages;          /* of older terms, dropped */
@@ -321,14 +320,14 @@ void agent_op_begin(struct agent *agent);
 void agent_op_end(struct agent *agent);
 /* How many threads its pool has. */
 uint32_t agent_pool_threads(void);
-/* Adopts a newer term: the formation, if older, is closed for good. */
+/* Adopts a newer term: the term context, if older, is closed for good. */
 void agent_adopt(struct agent *agent, uint64_t term);
 
 /* ---- claim.c ------------------------------------------------------------------------------------------------- */
 
-void claim_asked(struct client *client, const uint8_t *payload, size_t len);
-void claim_heard(struct agent *agent, const struct peer *from, const void *data, size_t len);
-void claim_granted(struct agent *agent, const struct peer *from, const void *data, size_t len);
+void claim_handle_request(struct client *client, const uint8_t *payload, size_t len);
+void claim_handle_holder(struct agent *agent, const struct peer *from, const void *data, size_t len);
+void claim_handle_grant(struct agent *agent, const struct peer *from, const void *data, size_t len);
 void claim_tick(struct agent *agent);
 /* Those that have not ended are given up. */
 void claims_free(struct agent *agent);
@@ -337,7 +336,7 @@ void claims_free(struct agent *agent);
 
 /* Whether trainers of this node would lose their job to one of this run, and which term the agent `to` would be granted
  * here; asker: the trainer that asks, if it is here, else NULL. */
-struct wire_holder holders_look(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
+struct wire_holder holders_find(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
                                 const struct client *asker);
 void holders_answer(struct agent *agent, struct peer *peer, const void *data, size_t len);
 
@@ -347,98 +346,99 @@ bool holders_alive(const struct client *c);
 /* ---- reserving.c ----------------------------------------------------------------------------------------------- */
 
 /* Tells storage which terms are reserved here. */
-void reserving_known(struct agent *agent);
+void reservation_publish(struct agent *agent);
 /* The same after a start; those of another directory are forgotten. */
-void reserving_found(struct agent *agent);
+void reservation_load(struct agent *agent);
 /* Coordinator: reserves what its term's successors are missing; gives back what is left, at the end of the job. */
-void reserving_tick(struct formation *f);
-void reserving_release(struct formation *f);
+void reservation_tick(struct term_context *tc);
+void reservation_release(struct term_context *tc);
 /* Grants a term; term 0 in the answer: there is none, or not now. It is adopted here before another agent hears of it;
  * if it is for this one, the claim adopts it when it has noted it on storage, before its trainer hears. */
-struct grant reserving_grant(struct agent *agent, const struct reserve_ask *ask);
-void reserving_asked(struct agent *agent, struct peer *peer, const void *data, size_t len);
+struct grant reservation_grant(struct agent *agent, const struct reserve_ask *ask);
+void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *data, size_t len);
 /* How many terms right before this one, which this agent coordinates, were given to starts that saved nothing. */
-uint64_t reserving_unused(const struct agent *agent, uint64_t term);
+uint64_t reservation_unused(const struct agent *agent, uint64_t term);
 /* This agent was granted a term for a trainer; the rest of the reservation is here from now on. */
-void reserving_granted(struct agent *agent, const struct grant *grant, uint32_t pid);
+void reservation_handle_grant(struct agent *agent, const struct grant *grant, uint32_t pid);
 
 /* ---- settings.c ---------------------------------------------------------------------------------------------- */
 
-/* What the trainer's start was given differs from what this agent has: may end this process, which its keeper starts
- * again with the new configuration. TCK_ERR_BUSY: not while other trainers use it. */
-must_check tck_status_t settings_told(struct client *client, const struct msg_hello *m, struct error *err);
+/* What the trainer's start was given differs from what this agent has: may end this process, which its supervisor
+ * starts again with the new configuration. TCK_ERR_BUSY: not while other trainers use it. */
+must_check tck_status_t start_config_compare(struct client *client, const struct msg_hello *m, struct error *err);
 /* The start's term has begun: what may change while a job runs is applied. */
-void settings_joined(struct client *client);
+void start_config_apply(struct client *client);
 
 /* ---- fence.c ------------------------------------------------------------------------------------------------- */
 
-/* Tells trainers of older terms, through their boards, that this one is in force, and who has claimed it. */
+/* Tells trainers of older terms, through their shared status pages, that this one is in force, and who has claimed it.
+ */
 void fence_older(struct agent *agent, uint64_t term);
 
 /* ---- join.c -------------------------------------------------------------------------------------------------- */
 
-void join_hello(struct client *client, const uint8_t *payload, size_t len);
-void join_join(struct client *client, const uint8_t *payload, size_t len);
-void join_register(struct client *client, const uint8_t *payload, size_t len);
-void join_segment_get(struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_hello(struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_join(struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_register(struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_segment_get(struct client *client, const uint8_t *payload, size_t len);
 /* Called when no operation is under way: a waiting registration may go on. */
-void join_ops_idle(struct agent *agent);
+void membership_ops_idle(struct agent *agent);
 /* After an agent's restart: forms the kept term again. */
-void join_resume(struct agent *agent);
-void join_abandon(struct agent *agent);
+void membership_resume(struct agent *agent);
+void membership_abandon(struct agent *agent);
 /* Whether a JOIN or REGISTER of this client waits for nothing but sessions; and its answer. */
-bool join_may_be_answered(const struct client *client);
-void join_answer(struct client *client, const struct error *err);
+bool membership_may_reply(const struct client *client);
+void membership_reply(struct client *client, const struct error *err);
 /* A pool thread is changing the memory tier: nobody else may look at it. */
-bool join_allocating(const struct agent *agent);
+bool membership_is_allocating(const struct agent *agent);
 
 /* ---- meet.c -------------------------------------------------------------------------------------------------- */
 
 /* Wants a session with a node that this term needs; with those that its world makes needed. */
-void meet_node(struct agent *agent, uint64_t term, const struct node_info *node);
-void meet_world(struct agent *agent, const struct world *world);
+void connectivity_want_node(struct agent *agent, uint64_t term, const struct node_info *node);
+void connectivity_want_world(struct agent *agent, const struct world *world);
 /* True if there is no session with some of these; the text names them. */
-bool meet_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err);
+bool connectivity_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err);
 /* Answers trainers whose nodes have met, or have not for too long. */
-void meet_tick(struct agent *agent);
+void connectivity_tick(struct agent *agent);
 /* A trainer is on its way into this world, with an agent of this node that has died and its memory with it. Nobody is
  * to wait for that one. */
-void meet_began_anew(struct agent *agent, const struct world *world);
-void meet_tell(struct agent *agent, struct peer *peer); /* if there is something to tell one who is up */
-void meet_gone(struct agent *agent, uint64_t term, const struct node_info *successor);
-void meet_free(struct agent *agent);
+void connectivity_memory_lost(struct agent *agent, const struct world *world);
+void connectivity_notify(struct agent *agent, struct peer *peer); /* if there is something to tell one who is up */
+void connectivity_handle_gone(struct agent *agent, uint64_t term, const struct node_info *successor);
+void connectivity_free(struct agent *agent);
 
 /* ---- drive.c ------------------------------------------------------------------------------------------------- */
 
 /* Feeds an event; its actions, and those of the events they cause, are carried out before it returns (or, called from
  * inside an action, before the outer call returns). Term and time are filled in. */
-void drive_node(struct formation *f, const struct event *event);
-void drive_coordinator(struct formation *f, const struct event *event);
-void drive_tick(struct formation *f);
+void driver_step_node(struct term_context *tc, const struct event *event);
+void driver_step_coordinator(struct term_context *tc, const struct event *event);
+void driver_tick(struct term_context *tc);
 /* What a local rank's devices say of the slots that it is filling: of those with twins it goes on to the coordinator.
  */
-void drive_roots(struct formation *f, uint32_t rank, const struct msg_roots *m);
+void driver_handle_roots(struct term_context *tc, uint32_t rank, const struct msg_roots *m);
 
 /* ---- exchange.c ---------------------------------------------------------------------------------------------- */
 
-must_check tck_status_t exchange_open(struct agent *agent, struct error *err);
-void exchange_send(struct formation *f, uint32_t node, uint16_t type, struct writer *w);
+must_check tck_status_t rpc_open(struct agent *agent, struct error *err);
+void rpc_send(struct term_context *tc, uint32_t node, uint16_t type, struct writer *w);
 /* To the coordinator, which may be this agent itself (then it is handled at once). */
-void exchange_send_coordinator(struct formation *f, uint16_t type, struct writer *w);
-void exchange_announce(struct formation *f);
-/* The node index of a peer in the formation, NONE32 if it is not in it. */
-uint32_t exchange_node_of(const struct formation *f, const struct peer *peer);
-void exchange_connect(struct formation *f);
+void rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer *w);
+void rpc_announce(struct term_context *tc);
+/* The node index of a peer in the term context, NONE32 if it is not in it. */
+uint32_t rpc_node_of(const struct term_context *tc, const struct peer *peer);
+void rpc_connect(struct term_context *tc);
 /* Tells the coordinator that this node has its memory; again at ticks, until an answer shows that it was heard. */
-void exchange_registered(struct formation *f);
-void exchange_registered_tick(struct formation *f);
+void rpc_send_registered(struct term_context *tc);
+void rpc_registered_tick(struct term_context *tc);
 /* What a beat of this agent says now. */
-void exchange_beat(struct agent *agent, struct wire_beat *out);
-void exchange_heard_beat(struct agent *agent, const struct wire_beat *m);
-/* The open formation of this term, or NULL; newer terms are adopted, senders of older ones are told. */
-struct formation *exchange_formation(struct agent *agent, struct peer *peer, uint64_t term);
-void exchange_tell_stale(struct agent *agent, struct peer *peer);
-void exchange_tell_gone(struct peer *peer, uint64_t term);
+void rpc_make_beat(struct agent *agent, struct wire_beat *out);
+void rpc_handle_beat(struct agent *agent, const struct wire_beat *m);
+/* The open term context of this term, or NULL; newer terms are adopted, senders of older ones are told. */
+struct term_context *rpc_term_context(struct agent *agent, struct peer *peer, uint64_t term);
+void rpc_send_stale(struct agent *agent, struct peer *peer);
+void rpc_send_gone(struct peer *peer, uint64_t term);
 
 /* ---- copies.c ------------------------------------------------------------------------------------------------ */
 
@@ -449,45 +449,47 @@ struct offer_answer {
     uint32_t slot;
     enum refusal refusal;
 };
-void copies_offer_answer(struct formation *f, const struct action *action);
+void replica_answer_offer(struct term_context *tc, const struct action *action);
 /* Callbacks of the peer tier (tiers/peer.h). */
-tck_status_t copies_offered(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item_out,
-                            struct error *err);
-tck_status_t copies_stored(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome);
-tck_status_t copies_pulled(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
-                           struct error *err);
-void copies_pull_done(void *ctx, struct peer *from, const struct tier_item *item);
+tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
+                                  struct tier_item *item_out, struct error *err);
+tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct peer_offer *offer,
+                                   const struct error *outcome);
+tck_status_t replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
+                                 struct tier_item *item_out, struct error *err);
+void replica_pull_done(void *ctx, struct peer *from, const struct tier_item *item);
 
-/* ---- ledger.c ------------------------------------------------------------------------------------------------ */
+/* ---- metadata writer.c
+ * ------------------------------------------------------------------------------------------------ */
 
 /* Rows of the catalog and notes beside the term's claim, written in the background in this order. */
-void ledger_tell(struct formation *f, struct version version, enum catalog_state state);
-void ledger_nodes(struct formation *f);
+void metadata_put_version(struct term_context *tc, struct version version, enum catalog_state state);
+void metadata_put_nodes(struct term_context *tc);
 /* Once rank 0 has joined: notes beside the claim who is in its world, until that is written. */
-void ledger_world(struct agent *agent, const struct world *world);
-void ledger_restored(struct formation *f, struct version version);
+void metadata_note_world(struct agent *agent, const struct world *world);
+void metadata_note_restored(struct term_context *tc, struct version version);
 /* The coordinator notes the first commit of its term beside the claim: what it began from did not kill the job. */
-void ledger_committed(struct formation *f);
+void metadata_note_commit(struct term_context *tc);
 /* So does it when the job is done: what it began from did not kill it either. */
-void ledger_ended(struct formation *f);
+void metadata_note_end(struct term_context *tc);
 /* What drains of older terms left in the stage goes; none of them can be published any more. */
-void ledger_sweep(struct formation *f);
-void ledger_free(struct agent *agent);
+void metadata_sweep_stage(struct term_context *tc);
+void metadata_free(struct agent *agent);
 
 /* ---- twins.c ------------------------------------------------------------------------------------------------- */
 
 /* Coordinator: compares the roots that nodes report of shards they share; a difference is said aloud, never decided. */
-void twins_compare(struct formation *f, uint32_t node, const struct wire_roots *m);
-void twins_free(struct formation *f);
+void twins_compare(struct term_context *tc, uint32_t node, const struct wire_roots *m);
+void twins_free(struct term_context *tc);
 
 /* ---- drain.c ------------------------------------------------------------------------------------------------- */
 
-void drain_begin(struct formation *f, const struct action *action);
-void drain_tell(struct formation *f, const struct action *action);
-void drain_heard(struct formation *f, uint32_t node, const void *data, size_t len);
-void drain_publish(struct formation *f, const struct action *action);
+void drain_begin(struct term_context *tc, const struct action *action);
+void drain_notify(struct term_context *tc, const struct action *action);
+void drain_handle_drained(struct term_context *tc, uint32_t node, const void *data, size_t len);
+void drain_publish(struct term_context *tc, const struct action *action);
 /* Drops what was gathered for a manifest. */
-void drain_forget(struct agent *agent);
+void drain_reset(struct agent *agent);
 
 /* ---- check.c ------------------------------------------------------------------------------------------------- */
 
@@ -497,15 +499,15 @@ void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, che
 
 /* ---- fetch.c ------------------------------------------------------------------------------------------------- */
 
-void fetch_asked(struct formation *f, const struct wire_fetch *ask);
-/* Of this node's own accord: scrub_mended is told, not the coordinator. */
-void fetch_mend(struct formation *f, const struct wire_fetch *ask);
-struct fetch_tally fetch_tally(const struct formation *f, struct version version);
-void fetch_slot_answer(struct formation *f, const struct action *action);
+void fetch_handle_ask(struct term_context *tc, const struct wire_fetch *ask);
+/* Of this node's own accord: scrub_repaired is told, not the coordinator. */
+void fetch_repair(struct term_context *tc, const struct wire_fetch *ask);
+struct fetch_tally fetch_tally(const struct term_context *tc, struct version version);
+void fetch_slot_answer(struct term_context *tc, const struct action *action);
 /* Queued fetches whose source came up or went down. */
 void fetch_peer_changed(struct agent *agent, struct peer *peer);
 void fetch_tick(struct agent *agent);
-void fetch_forget(struct agent *agent);
+void fetch_reset(struct agent *agent);
 
 /* ---- scrub.c ------------------------------------------------------------------------------------------------- */
 
@@ -518,35 +520,35 @@ typedef void scrub_told_fn(void *ctx, uint64_t checked, json_t *bad);
 must_check tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, struct error *err);
 /* The bytes in this verified slot are not what their digests say: the copy is lost. */
 void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, const char *why);
-/* A fetch_mend has ended. */
-void scrub_mended(struct formation *f, uint32_t duty, bool ok);
+/* A fetch_repair has ended. */
+void scrub_repaired(struct term_context *tc, uint32_t local_shard, bool ok);
 json_t *scrub_json(const struct agent *agent);
 /* Of the committed version, on this node. */
 uint64_t scrub_copies_missing(const struct agent *agent);
 
 /* ---- scrub_storage.c ----------------------------------------------------------------------------------------- */
 
-must_check tck_status_t look_new(struct agent *agent, struct error *err);
-void look_free(struct agent *agent);
+must_check tck_status_t storage_scrub_new(struct agent *agent, struct error *err);
+void storage_scrub_free(struct agent *agent);
 /* Adds its numbers. */
-void look_json(const struct agent *agent, json_t *json);
+void storage_scrub_json(const struct agent *agent, json_t *json);
 
 /* ---- recover.c ----------------------------------------------------------------------------------------------- */
 
 /* Coordinator: node has its memory; when all have, recovery of the newest version begins. */
-void recover_registered(struct formation *f, uint32_t node);
-void recover_restore_ask(struct formation *f, uint64_t step);
-void recover_inventory(struct formation *f, struct peer *from, const struct wire_inventory *m);
-void recover_fetched(struct formation *f, uint32_t node, const struct wire_fetched *m);
-void recover_node(struct formation *f, uint32_t node, bool up);
+void recover_registered(struct term_context *tc, uint32_t node);
+void recover_restore_ask(struct term_context *tc, uint64_t step);
+void recover_inventory(struct term_context *tc, struct peer *from, const struct wire_inventory *m);
+void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_fetched *m);
+void recover_node(struct term_context *tc, uint32_t node, bool up);
 void recover_peer_up(struct agent *agent, struct peer *peer);
 /* A save found no slot. If restoring failed and the trainers go on all the same, old pieces must not stand in their
  * way. */
-void recover_refused(struct formation *f, enum refusal refusal);
-void recover_tick(struct formation *f);
+void recover_refused(struct term_context *tc, enum refusal refusal);
+void recover_tick(struct term_context *tc);
 void recover_free(struct agent *agent);
 /* This agent's inventory as a wire message; TCK_ERR_BUSY: not now, to be asked again. */
-must_check tck_status_t recover_tell_inventory(struct agent *agent, const struct wire_ask *ask, struct writer *w);
+must_check tck_status_t recover_make_inventory(struct agent *agent, const struct wire_ask *ask, struct writer *w);
 /* What recovery would do now, for the command; fn is called once with a JSON object it must free, or with an error. */
 typedef void recover_plan_fn(void *ctx, json_t *plan, const struct error *err);
 void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, void *ctx);
@@ -554,12 +556,12 @@ void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, v
 /* ---- restore.c ----------------------------------------------------------------------------------------------- */
 
 /* The coordinator's answer has come: trainers that wait for it are told. */
-void restore_readable(struct formation *f, const struct wire_readable *m);
+void restore_readable(struct term_context *tc, const struct wire_readable *m);
 void restore_client(struct client *client, const uint8_t *payload, size_t len);
 void restore_query(struct client *client, const uint8_t *payload, size_t len);
 /* Asks the coordinator again for trainers that wait. */
-void restore_arrived(struct formation *f); /* a shard is here: somebody may wait for it */
-void restore_tick(struct formation *f);
+void restore_arrived(struct term_context *tc); /* a shard is here: somebody may wait for it */
+void restore_tick(struct term_context *tc);
 
 /* ---- writers.c ----------------------------------------------------------------------------------------------- */
 
@@ -567,11 +569,11 @@ void restore_tick(struct formation *f);
 void writers_look(struct agent *agent);
 /* What a trainer says of its copies, in whatever term they were begun: of this step; that it is back and copies nothing
  * that it was given up to its term; that it has detached. */
-void writers_told(struct client *client, uint64_t step);
+void writers_handle_step(struct client *client, uint64_t step);
 void writers_returned(struct client *client, uint64_t term);
 void writers_detached(struct client *client);
 /* Whether a slot of a shard that this local rank saves is in quarantine, and who may write into it. */
-bool writers_of_rank(const struct formation *f, uint32_t rank, struct slot_writer *writer_out,
+bool writers_of_rank(const struct term_context *tc, uint32_t rank, struct slot_writer *writer_out,
                      struct version *version_out);
 /* All slots in quarantine, for the command. */
 json_t *writers_json(const struct agent *agent);
@@ -592,16 +594,16 @@ void contents_add_json(const struct segment *segment, json_t *json);
 /* ---- linger.c ------------------------------------------------------------------------------------------------ */
 
 /* Stops the loop when the job is done, or nobody has come back for the linger time. */
-void linger_tick(struct agent *agent);
+void idle_exit_tick(struct agent *agent);
 
 /* ---- shared.c ---- */
 
 /* Looks for the claim of this world's term in save_dir, once. */
-void shared_look(struct agent *agent, const struct world *world);
-void shared_tick(struct agent *agent);          /* looks again if it was not found */
-bool shared_is_open(const struct agent *agent); /* not answered yet, and worth waiting for */
+void save_dir_check_begin(struct agent *agent, const struct world *world);
+void save_dir_check_tick(struct agent *agent);          /* looks again if it was not found */
+bool save_dir_check_is_open(const struct agent *agent); /* not answered yet, and worth waiting for */
 /* True, and an error that names both nodes and the path, if this node does not see the claim of the newest term. */
-bool shared_is_not(const struct agent *agent, struct error *err);
+bool save_dir_is_not_shared(const struct agent *agent, struct error *err);
 
 /* ---- stop.c ---- */
 
@@ -609,20 +611,20 @@ bool shared_is_not(const struct agent *agent, struct error *err);
 must_check tck_status_t stop_check(const struct agent *agent, struct version held, struct error *err);
 /* This agent and, as far as they can be reached, the others of its term leave. With force also under their trainers;
  * without, one with trainers stays. */
-void stop_asked(struct agent *agent, bool force);
-void stop_heard(struct formation *f, uint32_t from, bool force);
+void stop_request(struct agent *agent, bool force);
+void stop_handle(struct term_context *tc, uint32_t from, bool force);
 
 /* ---- storage.c ----------------------------------------------------------------------------------------------- */
 
 /* op has what, ctx and, if they are needed, give_up and left_behind. */
-void storage_begin(struct storage_op *op, struct agent *agent, struct formation *f);
-/* Storage is done with it. op->f may be gone when this returns. */
+void storage_begin(struct storage_op *op, struct agent *agent, struct term_context *tc);
+/* Storage is done with it. op->tc may be gone when this returns. */
 void storage_end(struct storage_op *op);
 /* It was given up, or its term is over: what came of it must change nothing. */
 bool storage_ignored(const struct storage_op *op);
-/* f is about to be replaced; f was replaced, and is freed now or when its last call has ended. */
-void storage_leaving(struct formation *f);
-void storage_leave(struct formation *f);
+/* tc is about to be replaced; tc was replaced, and is freed now or when its last call has ended. */
+void storage_leaving(struct term_context *tc);
+void storage_leave(struct term_context *tc);
 /* Something that was given up (of this kind; NULL: anything) has not ended: what is begun now would only hang, too. */
 bool storage_hangs(const struct agent *agent, const char *what, struct error *err);
 void storage_tick(struct agent *agent);
@@ -638,54 +640,55 @@ void health_storage_failed(struct agent *agent, uint64_t step, const struct erro
 void health_storage_published(struct agent *agent);
 void health_storage_works(struct agent *agent);
 /* A term has formed: what the coordinator of the one before said is over, and the new one says its own. */
-void health_formed(struct agent *agent);
+void health_term_began(struct agent *agent);
 /* What the coordinator's beats say. */
-void health_heard(struct agent *agent, const struct trouble *trouble);
+void health_handle_beat(struct agent *agent, const struct trouble *trouble);
 /* Shows all of it to one trainer, to all of them. */
-void health_board(const struct client *client);
-void health_boards(struct agent *agent);
+void health_show(const struct client *client);
+void health_show_all(struct agent *agent);
 json_t *health_json(const struct agent *agent);
 
 /* ---- hearing.c ----------------------------------------------------------------------------------------------- */
 
 /* Ends the process, to be started again, if others cannot connect to it any more. */
-void hearing_tick(struct agent *agent);
+void listener_watchdog_tick(struct agent *agent);
 
 /* ---- trainers.c ---------------------------------------------------------------------------------------------- */
 
 /* A node of the world is down. If it stays so, that is told, or the trainers of this node are ended, as configured. */
-void trainers_node_down(struct formation *f, uint32_t node, const char *why);
-void trainers_node_up(struct formation *f, uint32_t node);
+void trainers_node_down(struct term_context *tc, uint32_t node, const char *why);
+void trainers_node_up(struct term_context *tc, uint32_t node);
 /* This agent took up its term again: a node that never answers it is as lost as one that falls silent now. */
-void trainers_nodes_awaited(struct formation *f);
+void trainers_nodes_awaited(struct term_context *tc);
 /* Acts on nodes that stay down; kills those trainers that were told to end and have not. */
 void trainers_tick(struct agent *agent);
-/* A trainer that comes back to a restarted agent learns on its new board what was decided meanwhile. */
-void trainers_greet(struct client *client);
+/* A trainer that comes back to a restarted agent learns on its new shared status what was decided meanwhile. */
+void trainers_show_decisions(struct client *client);
 /* Tells the trainers up to which step everything is decided. */
-void trainers_decided(const struct formation *f);
-/* Writes the settings in force to every trainer's board. */
-void trainers_boards(struct agent *agent);
+void trainers_decided(const struct term_context *tc);
+/* Writes the settings in force to every trainer's shared status. */
+void trainers_show_settings(struct agent *agent);
 /* Coordinator: targets of intervals in seconds. */
-void trainers_targets(struct formation *f);
+void trainers_targets(struct term_context *tc);
 /* Coordinator: changes a setting; it takes effect a few steps ahead of the fastest trainer. */
 must_check tck_status_t trainers_setting(struct agent *agent, const char *key, const char *value, struct error *err);
 
-/* ---- parking.c ----------------------------------------------------------------------------------------------- */
+/* ---- fd store.c ----------------------------------------------------------------------------------------------- */
 
-must_check tck_status_t parking_new(struct agent *agent, struct parking **out, struct error *err);
-void parking_free(struct parking *parking);
-/* May wait for a busy keeper; parking_park_now, for the event loop, does not. What could not be told is told later. */
-tck_status_t parking_park(void *ctx, const char *name, int fd, struct error *err);
-tck_status_t parking_park_now(void *ctx, const char *name, int fd, struct error *err);
-void parking_unpark(void *ctx, const char *name);
-must_check tck_status_t parking_ready(struct parking *parking, struct error *err);
-/* Notices a dead keeper, starts another and parks everything with it. */
-void parking_tick(struct parking *parking);
+must_check tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error *err);
+void fdstore_free(struct fdstore *fdstore);
+/* May wait for a busy supervisor; fdstore_put_now, for the event loop, does not. What could not be told is told later.
+ */
+tck_status_t fdstore_put(void *ctx, const char *name, int fd, struct error *err);
+tck_status_t fdstore_put_now(void *ctx, const char *name, int fd, struct error *err);
+void fdstore_remove(void *ctx, const char *name);
+must_check tck_status_t fdstore_ready(struct fdstore *fdstore, struct error *err);
+/* Notices a dead supervisor, starts another and stores everything with it. */
+void fdstore_tick(struct fdstore *fdstore);
 /* How many files are to outlive the agent, and how many of them nobody keeps. */
-json_t *parking_json(struct parking *parking);
+json_t *fdstore_json(struct fdstore *fdstore);
 /* Somebody keeps all that a successor needs, and would start one. */
-bool parking_has_all(struct parking *parking);
-void parking_stopping(struct parking *parking);
+bool fdstore_has_all(struct fdstore *fdstore);
+void fdstore_stopping(struct fdstore *fdstore);
 
 #endif

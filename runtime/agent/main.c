@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckptd: one agent for one job on one node. */
 #include "agent/agent.h"
-#include "agent/watchdog.h"
+#include "agent/lifecycle/loop_watchdog.h"
 #include "base/clock.h"
 
 #include <fcntl.h>
@@ -24,7 +24,8 @@ static void usage(FILE *to)
 {
     fputs("usage: tierckptd --config FILE [--set JSON]\n"
           "\n"
-          "The agent of one job on one node. Normally started by the first trainer, together with tierckpt-keeper; a\n"
+          "The agent of one job on one node. Normally started by the first trainer, together with tierckpt-supervisor; "
+          "a\n"
           "service manager that keeps file descriptors (systemd: FileDescriptorStoreMax=) can start it instead.\n"
           "\n"
           "  --config FILE  configuration (tierckpt config prints it with help)\n"
@@ -38,7 +39,7 @@ static void on_signal(void *ctx, uint32_t events)
     (void)events;
     struct agent *agent = ctx;
     log_info("told to end");
-    parking_stopping(agent->parking);
+    fdstore_stopping(agent->fdstore);
     loop_stop(agent->loop);
 }
 
@@ -64,7 +65,8 @@ static void be_private(void)
 }
 
 /* UCX reads its environment when it is loaded, so this program starts itself again with the safe one, once. It also
- * reads ucx.conf from the current directory: the keeper has gone to a safe one, started otherwise it is the root. */
+ * reads ucx.conf from the current directory: the supervisor has gone to a safe one, started otherwise it is the root.
+ */
 static void with_ucx_environment(const struct config *config, const char *file, const char *set)
 {
     char path[PATH_MAX];
@@ -84,7 +86,7 @@ static void with_ucx_environment(const struct config *config, const char *file, 
         argv[n++] = set;
     }
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): no thread was started yet */
-    if (setenv("TIERCKPT_UCX_READY", "1", 1) != 0 || (!getenv("TIERCKPT_KEEPER") && chdir("/") != 0)) {
+    if (setenv("TIERCKPT_UCX_READY", "1", 1) != 0 || (!getenv("TIERCKPT_SUPERVISOR") && chdir("/") != 0)) {
         return;
     }
     execv(self, (char *const *)(uintptr_t)argv); /* does not write to argv */
@@ -124,7 +126,7 @@ static bool is_of_trainers(const struct config *config, const char *file)
 {
     char own[3 * CONFIG_PATH];
     snprintf(own, sizeof own, "%s/%s/%s/config.json", config->runtime_dir, config->job, config->node);
-    return file && getenv("TIERCKPT_KEEPER") && strcmp(own, file) == 0;
+    return file && getenv("TIERCKPT_SUPERVISOR") && strcmp(own, file) == 0;
 }
 
 /* For those who wait for it, and for status; it goes on waiting. */

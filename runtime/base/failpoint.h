@@ -3,12 +3,12 @@
  * change. Builds without TCK_FAILPOINTS have none of it: the macros below are constants there. What is to happen stands
  * in the environment:
  *
- *   TIERCKPT_FAILPOINTS="publish.moved=kill@3;posix.read_back=EIO;saver.sealed=sleep:500"
+ *   TIERCKPT_FAILPOINTS="publish.moved=kill@3;posix.read_back=EIO;snapshot worker.sealed=sleep:500"
  *
  * An action comes at the n-th time (@n, default 1) that this process passes the point: kill (SIGKILL), EIO, ENOSPC (the
  * call there fails so, without being made), sleep:MS, corrupt (a bit of the data there changes). A process that its
- * keeper starts again would count anew and die again; in TIERCKPT_FAILPOINT_DIR each point that has come leaves a file
- * of its name, and does not come again while it is there. */
+ * supervisor starts again would count anew and die again; in TIERCKPT_FAILPOINT_DIR each point that has come leaves a
+ * file of its name, and does not come again while it is there. */
 #ifndef TCK_BASE_FAILPOINT_H
 #define TCK_BASE_FAILPOINT_H
 

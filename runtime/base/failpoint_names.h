@@ -31,10 +31,10 @@
     X(agent, found, STEP, "parked memory is taken back, storage not open") \
     X(agent, stored, STEP, "storage is open, the catalog not") \
     X(agent, listed, STEP, "the catalog is open, the network not") \
-    X(agent, listens, STEP, "trainers can connect, the keeper has not heard READY") \
-    X(agent, ready, STEP, "the keeper has heard READY, the loop does not run") \
+    X(agent, listens, STEP, "trainers can connect, the supervisor has not heard READY") \
+    X(agent, ready, STEP, "the supervisor has heard READY, the loop does not run") \
     X(resume, begun, STEP, "the kept term is read, its slots not") \
-    X(parking, told, STEP, "the keeper was given a descriptor, the agent has not noted it") \
+    X(fdstore, told, STEP, "the supervisor was given a descriptor, the agent has not noted it") \
     X(state, writing, STEP, "a page of the kept state is half written") \
     X(state, world, STEP, "the world's file is made, not parked") \
     /* a term is formed */ \
@@ -46,10 +46,10 @@
     X(term, reserved, STEP, "a term is reserved on storage, the agent has not kept that") \
     X(term, granted, STEP, "a reserved term is given away and that is kept, nobody has heard") \
     X(term, taken, STEP, "a reserved term was granted and that is kept, storage and the trainer have not heard") \
-    X(term, joining, STEP, "the older term is closed, the new one not kept") \
+    X(term, registration, STEP, "the older term is closed, the new one not kept") \
     X(term, joined, STEP, "the new term is kept, nobody has heard") \
-    X(segment, parking, STEP, "a segment is made, one of its two files to be parked") \
-    X(segment, parked, STEP, "a segment is parked and entered") \
+    X(segment, fdstore, STEP, "a segment is made, one of its two files to be parked") \
+    X(segment, stored, STEP, "a segment is parked and entered") \
     X(enrol, allocating, STEP, "one shard has its segment") \
     X(enrol, forming, STEP, "all memory is there, the machine not") \
     X(enrol, formed, STEP, "the machine is there and the world kept, the others not told") \
@@ -110,15 +110,15 @@
     X(prune, unpublished, STEP, "a version is in the trash, durably, and whole") \
     X(prune, deleting, STEP, "one file of a version in the trash is deleted") \
     X(prune, emptied, STEP, "a directory in the trash is empty") \
-    X(mend, intended, STEP, "the audit file tells of the mending of a published file, nothing is made") \
-    X(mend, opened, STEP, "the new file is made in the stage, empty") \
-    X(mend, read, BYTES, "a chunk of the damaged file or of the new one, before it is checked") \
-    X(mend, write, CALL, "a write of the new file") \
-    X(mend, fsync, CALL, "the sync of the new file") \
-    X(mend, written, STEP, "the new file is written and synced, not read back") \
-    X(mend, checked, STEP, "the new file is read back, not in its place") \
-    X(mend, moved, STEP, "the new file is in its place, the directory not synced") \
-    X(mend, done, STEP, "a file is mended or is not, the event loop does not know") \
+    X(repair, intended, STEP, "the audit file tells of the repairing of a published file, nothing is made") \
+    X(repair, opened, STEP, "the new file is made in the stage, empty") \
+    X(repair, read, BYTES, "a chunk of the damaged file or of the new one, before it is checked") \
+    X(repair, write, CALL, "a write of the new file") \
+    X(repair, fsync, CALL, "the sync of the new file") \
+    X(repair, written, STEP, "the new file is written and synced, not read back") \
+    X(repair, checked, STEP, "the new file is read back, not in its place") \
+    X(repair, moved, STEP, "the new file is in its place, the directory not synced") \
+    X(repair, done, STEP, "a file is repaired or is not, the event loop does not know") \
     X(file, write, CALL, "the write of a small file") \
     X(file, fsync, CALL, "the sync of a small file") \
     X(file, rename, CALL, "a part file gets its name") \
@@ -148,11 +148,11 @@
     X(restore, answering, STEP, "a trainer is about to hear where its shards are") \
     X(recovery, protected, STEP, "all copies are there again, the decision does not say so") \
     X(recovery, based, STEP, "the decision says so, older versions may go") \
-    /* the keeper */ \
-    X(keeper, starting, STEP, "about to start the agent") \
-    X(keeper, started, STEP, "the agent is started") \
-    X(keeper, took, STEP, "a message of the agent is taken, and with it a descriptor") \
-    X(keeper, agent_died, STEP, "the agent is dead, not started again")
+    /* the supervisor */ \
+    X(supervisor, starting, STEP, "about to start the agent") \
+    X(supervisor, started, STEP, "the agent is started") \
+    X(supervisor, took, STEP, "a message of the agent is taken, and with it a descriptor") \
+    X(supervisor, agent_died, STEP, "the agent is dead, not started again")
 /* clang-format on */
 
 #endif

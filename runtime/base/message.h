@@ -11,10 +11,10 @@
 #include "base/world.h"
 
 /* Beside the socket: */
-#define AGENT_ERROR_FILE  "agent.error"  /* while the agent does not start: why not */
-#define AGENT_LOCK_FILE   "agent.lock"   /* held by the agent */
-#define KEEPER_LOCK_FILE  "keeper.lock"  /* held by its keeper */
-#define KEEPER_WAITS_FILE "keeper.waits" /* while its keeper waits for it to start: JSON */
+#define AGENT_ERROR_FILE      "agent.error"      /* while the agent does not start: why not */
+#define AGENT_LOCK_FILE       "agent.lock"       /* held by the agent */
+#define SUPERVISOR_LOCK_FILE  "supervisor.lock"  /* held by its supervisor */
+#define SUPERVISOR_WAITS_FILE "supervisor.waits" /* while its supervisor waits for it to start: JSON */
 
 #define MESSAGE_FORMAT     7
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
@@ -59,7 +59,7 @@ struct claimer {
 
 /* Shared page between one client and its agent (fd in MSG_WELCOME): read and written without a system call, all fields
  * with atomic loads and stores (relaxed for counters, release/acquire for targets). */
-struct board {
+struct shared_status {
     /* written by the agent */
     _Atomic uint64_t mem_interval_steps; /* 0: not by steps */
     _Atomic uint64_t storage_interval_steps;
@@ -81,7 +81,7 @@ struct board {
     /* written by the agent, too */
     _Atomic uint64_t shards_short;   /* shards of this term with fewer copies in distinct domains than configured */
     _Atomic uint64_t copies_missing; /* of the committed version, on this node */
-    struct trouble_board storage_trouble;
+    struct shared_trouble storage_trouble;
     _Atomic uint64_t decided_below; /* every lower step of this term is decided; written after the steps above */
 };
 

@@ -55,31 +55,31 @@ struct trouble read_trouble(struct reader *r)
 
 /* ---- on a shared page ---------------------------------------------------------------------------------------- */
 
-#define WORDS (sizeof(((struct trouble_board *)0)->words) / sizeof(uint64_t))
+#define WORDS (sizeof(((struct shared_trouble *)0)->words) / sizeof(uint64_t))
 
-void trouble_show(struct trouble_board *board, const struct trouble *trouble)
+void trouble_show(struct shared_trouble *shared, const struct trouble *trouble)
 {
     uint64_t words[WORDS] = {0};
-    uint64_t sequence = atomic_load_explicit(&board->sequence, memory_order_relaxed);
+    uint64_t sequence = atomic_load_explicit(&shared->sequence, memory_order_relaxed);
     memcpy(words, trouble, sizeof *trouble);
-    atomic_store_explicit(&board->sequence, sequence + 1, memory_order_relaxed);
+    atomic_store_explicit(&shared->sequence, sequence + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     for (size_t i = 0; i < WORDS; i++) {
-        atomic_store_explicit(&board->words[i], words[i], memory_order_relaxed);
+        atomic_store_explicit(&shared->words[i], words[i], memory_order_relaxed);
     }
-    atomic_store_explicit(&board->sequence, sequence + 2, memory_order_release);
+    atomic_store_explicit(&shared->sequence, sequence + 2, memory_order_release);
 }
 
-bool trouble_look(struct trouble_board *board, struct trouble *out)
+bool trouble_look(struct shared_trouble *shared, struct trouble *out)
 {
     uint64_t words[WORDS];
     for (int i = 0; i < LOOK_TRIES; i++) {
-        uint64_t before = atomic_load_explicit(&board->sequence, memory_order_acquire);
+        uint64_t before = atomic_load_explicit(&shared->sequence, memory_order_acquire);
         for (size_t k = 0; k < WORDS; k++) {
-            words[k] = atomic_load_explicit(&board->words[k], memory_order_relaxed);
+            words[k] = atomic_load_explicit(&shared->words[k], memory_order_relaxed);
         }
         atomic_thread_fence(memory_order_acquire);
-        if (before % 2 == 0 && before == atomic_load_explicit(&board->sequence, memory_order_relaxed)) {
+        if (before % 2 == 0 && before == atomic_load_explicit(&shared->sequence, memory_order_relaxed)) {
             memcpy(out, words, sizeof *out);
             out->text[sizeof out->text - 1] = '\0';
             return true;

@@ -25,13 +25,13 @@ void write_trouble(struct writer *w, const struct trouble *trouble);
 struct trouble read_trouble(struct reader *r);
 
 /* A place in shared memory with one writer and any number of readers. */
-struct trouble_board {
+struct shared_trouble {
     _Atomic uint64_t sequence; /* odd while it is being written */
     _Atomic uint64_t words[(sizeof(struct trouble) + 7) / 8];
 };
 
-void trouble_show(struct trouble_board *board, const struct trouble *trouble);
+void trouble_show(struct shared_trouble *shared, const struct trouble *trouble);
 /* False if the writer died while writing: then nothing is known until its successor shows something. */
-must_check bool trouble_look(struct trouble_board *board, struct trouble *out);
+must_check bool trouble_look(struct shared_trouble *shared, struct trouble *out);
 
 #endif

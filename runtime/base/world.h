@@ -15,7 +15,7 @@
     F(str, name, CONFIG_NAME)     \
     F(str, domain, CONFIG_NAME)   \
     F(str, address, ADDRESS_TEXT) \
-    F(u64, agent_id) /* random per agent process group; survives an agent's restart, not a keeper's end */
+    F(u64, agent_id) /* random per agent process group; survives an agent's restart, not a supervisor's end */
 SCHEMA_STRUCT(node_info, NODE_INFO_FIELDS)
 SCHEMA_DECLARE_PART(node_info, NODE_INFO_FIELDS)
 

@@ -40,7 +40,7 @@ static void print_scrub(const json_t *scrub)
     if (number_of(scrub, "slots_bad") > 0) {
         printf(
             "WARNING: %llu copies in memory were damaged and given up, %llu were fetched again (see the agent's log)\n",
-            (unsigned long long)number_of(scrub, "slots_bad"), (unsigned long long)number_of(scrub, "copies_mended"));
+            (unsigned long long)number_of(scrub, "slots_bad"), (unsigned long long)number_of(scrub, "copies_repaired"));
     }
     if (number_of(scrub, "copies_missing") > 0) {
         printf("WARNING: %llu copies of the committed version are missing here\n",
@@ -50,7 +50,7 @@ static void print_scrub(const json_t *scrub)
         printf(
             "WARNING: %llu published files were found damaged, %llu were made anew (see the agent's log, or tierckpt "
             "verify)\n",
-            (unsigned long long)number_of(scrub, "files_bad"), (unsigned long long)number_of(scrub, "files_mended"));
+            (unsigned long long)number_of(scrub, "files_bad"), (unsigned long long)number_of(scrub, "files_repaired"));
     }
 }
 
@@ -115,14 +115,15 @@ static void print_copies(const json_t *answer)
     }
 }
 
-static void print_parked(const json_t *parked)
+static void print_parked(const json_t *stored)
 {
-    if (number_of(parked, "not_parked") > 0) {
+    if (number_of(stored, "not_parked") > 0) {
         printf("WARNING: %llu of the %llu files of this node's memory are held by the agent alone (%s): they are "
                "lost if it dies\n",
-               (unsigned long long)number_of(parked, "not_parked"), (unsigned long long)number_of(parked, "files"),
-               strcmp(text_of(parked, "keeper"), "none") == 0 ? "it was started without a keeper"
-                                                              : "the keeper has not taken them: see the agent's log");
+               (unsigned long long)number_of(stored, "not_parked"), (unsigned long long)number_of(stored, "files"),
+               strcmp(text_of(stored, "supervisor"), "none") == 0
+                   ? "it was started without a supervisor"
+                   : "the supervisor has not taken them: see the agent's log");
     }
 }
 
@@ -185,13 +186,13 @@ static bool read_beside(const struct cli *cli, const char *name, char *out, size
     return n > 0;
 }
 
-/* No agent answers: what keeps it from starting, and for how long its keeper holds the memory that it had. */
+/* No agent answers: what keeps it from starting, and for how long its supervisor holds the memory that it had. */
 static void print_waiting(const struct cli *cli)
 {
     char why[1024], waits[256];
     json_t *json = NULL;
     struct error ignored;
-    if (cli->json || !read_beside(cli, KEEPER_WAITS_FILE, waits, sizeof waits) ||
+    if (cli->json || !read_beside(cli, SUPERVISOR_WAITS_FILE, waits, sizeof waits) ||
         json_parse(waits, strlen(waits), &json, &ignored) != TCK_OK) {
         return;
     }
@@ -200,9 +201,9 @@ static void print_waiting(const struct cli *cli)
         snprintf(why, sizeof why, "see its log, %.900s", cli->config.log_file_path);
     }
     printf("the agent cannot start (%llu times so far): %s\n", (unsigned long long)number_of(json, "deaths"), why);
-    printf(
-        "its keeper holds the memory of %llu segments for %llu s more (linger_s), and tries again every few seconds\n",
-        (unsigned long long)number_of(json, "segments"), (unsigned long long)(until > now ? until - now : 0) / 1000);
+    printf("its supervisor holds the memory of %llu segments for %llu s more (linger_s), and tries again every few "
+           "seconds\n",
+           (unsigned long long)number_of(json, "segments"), (unsigned long long)(until > now ? until - now : 0) / 1000);
     json_free(json);
 }
 

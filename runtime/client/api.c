@@ -2,8 +2,8 @@
  * The functions of tierckpt.h that do not save (save.c has those that do): they check the caller's arguments. */
 #include "base/log.h"
 #include "client/api_check.h"
-#include "client/lines.h"
-#include "client/say.h"
+#include "client/log_sink.h"
+#include "client/notices.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -46,20 +46,20 @@ tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client
     if (params == NULL || client_out == NULL) {
         return error_set(&attach_error, TCK_ERR_INVAL, "no parameters or no place for the client");
     }
-    lines_begin();
+    log_sink_begin();
     client = calloc(1, sizeof(*client));
     if (client == NULL) {
         return error_set(&attach_error, TCK_ERR_NOMEM, "no memory for a client");
     }
     client->pid = getpid();
     client->forks = forks_count();
-    saver_init(&client->saver);
+    worker_init(&client->worker);
     status = forks_watch(&attach_error);
     if (status == TCK_OK) {
         status = client_attach(client, params, &attach_error);
     }
     if (status != TCK_OK) {
-        saver_free(&client->saver);
+        worker_free(&client->worker);
         free(client);
         return status;
     }
@@ -103,9 +103,9 @@ void tck_detach(tck_client_t *client, int job_done)
     if (client == NULL || client->forks != forks_count()) { /* of a fork: nothing here is its own */
         return;
     }
-    saver_stop(&client->saver);
+    worker_stop(&client->worker);
     if (job_done != 0) {
-        say_done(client);
+        notice_done(client);
     }
     say_goodbye(client, job_done != 0);
     copier_free(client->copier);
@@ -115,7 +115,7 @@ void tck_detach(tck_client_t *client, int job_done)
     cuda_free(client->cuda);
     session_close(&client->session);
     layout_free(&client->layout);
-    saver_free(&client->saver);
+    worker_free(&client->worker);
     free(client);
 }
 
@@ -273,9 +273,9 @@ tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr)
         return error_set(&client->error, TCK_ERR_INVAL, "record \"%.200s\": no address", moved->key);
     }
     if (client->state == CLIENT_REGISTERED && !client->stall_open) {
-        saver_wait(&client->saver); /* a fence does not wait for copies from devices */
+        worker_wait(&client->worker); /* a fence does not wait for copies from devices */
     }
-    if (client->state == CLIENT_REGISTERED && !saver_idle(&client->saver)) {
+    if (client->state == CLIENT_REGISTERED && !worker_idle(&client->worker)) {
         return error_set(&client->error, TCK_ERR_BUSY,
                          "record \"%.200s\" is being copied: call tck_fence before it is moved", moved->key);
     }
@@ -422,7 +422,7 @@ tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *re
         return error_set(&client->error, TCK_ERR_INVAL, "struct_size of the result is %zu, %zu is needed",
                          restored_out->struct_size, sizeof(*restored_out));
     }
-    saver_wait(&client->saver); /* a forgotten tck_fence */
+    worker_wait(&client->worker); /* a forgotten tck_fence */
     return client_restore(client, step, restored_out, &client->error);
 }
 
@@ -437,9 +437,9 @@ static void fill_stats(const struct tck_client *client, const struct save_counts
     out->stall_ns_last = client->stall_last_ns;
     out->stall_ns_max = client->stall_max_ns;
     out->stall_ns_total = client->stall_total_ns;
-    if (client->session.board != NULL) { /* there is none after a restore that failed to begin a term */
-        out->committed_step = atomic_load(&client->session.board->committed_step);
-        out->published_step = atomic_load(&client->session.board->published_step);
+    if (client->session.shared != NULL) { /* there is none after a restore that failed to begin a term */
+        out->committed_step = atomic_load(&client->session.shared->committed_step);
+        out->published_step = atomic_load(&client->session.shared->published_step);
     }
     out->segment_bytes = client->segment_bytes;
     out->page_bytes = client->page_bytes;
@@ -460,10 +460,10 @@ tck_status_t tck_stats(tck_client_t *client, tck_stats_t *stats_out)
         return error_set(&client->error, TCK_ERR_INVAL, "struct_size of the statistics is %zu, %zu is needed",
                          stats_out->struct_size, sizeof(*stats_out));
     }
-    if (client->saver.running) {
-        pthread_mutex_lock(&client->saver.lock);
-        counts = client->saver.counts;
-        pthread_mutex_unlock(&client->saver.lock);
+    if (client->worker.running) {
+        pthread_mutex_lock(&client->worker.lock);
+        counts = client->worker.counts;
+        pthread_mutex_unlock(&client->worker.lock);
     }
     fill_stats(client, &counts, stats_out);
     return TCK_OK;

@@ -6,7 +6,7 @@
 #include "client/forks.h"
 #include "client/interval.h"
 #include "client/oob.h"
-#include "client/saver.h"
+#include "client/snapshot_worker.h"
 
 enum client_state { CLIENT_ATTACHED, CLIENT_REGISTERED, CLIENT_FAILED /* to register; can only detach */ };
 
@@ -23,7 +23,7 @@ struct tck_client {
     struct slots slots;
     struct save_plan plan;
     struct copier *copier;
-    struct saver saver;
+    struct snapshot_worker worker;
     /* once a record lies on a device: */
     struct cuda *cuda;       /* NULL: none does */
     const char *cuda_module; /* of tests: loaded in place of the real one; NULL: none */

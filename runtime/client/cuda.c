@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
-#include "client/programs.h"
+#include "client/install_paths.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 struct cuda {
     const struct cuda_calls *calls;
     int device_count;
-    struct lane *lanes; /* one for each device of the machine; those that are open have a stream */
+    struct cuda_device *lanes; /* one for each device of the machine; those that are open have a stream */
     bool unpinned_told, wants_digests;
 };
 
@@ -97,7 +97,7 @@ tck_status_t cuda_new_with(const struct cuda_calls *calls, struct cuda **out, st
     return TCK_OK;
 }
 
-static struct lane *lane_of(const struct cuda *cuda, int device)
+static struct cuda_device *lane_of(const struct cuda *cuda, int device)
 {
     bool open = device >= 0 && device < cuda->device_count && cuda->lanes[device].calls != NULL;
 
@@ -105,7 +105,7 @@ static struct lane *lane_of(const struct cuda *cuda, int device)
 }
 
 /* The first that is open, or the next one behind this. */
-static struct lane *next_lane(const struct cuda *cuda, const struct lane *behind)
+static struct cuda_device *next_lane(const struct cuda *cuda, const struct cuda_device *behind)
 {
     for (int i = behind == NULL ? 0 : (int)(behind - cuda->lanes) + 1; i < cuda->device_count; i++) {
         if (cuda->lanes[i].calls != NULL) {
@@ -117,8 +117,9 @@ static struct lane *next_lane(const struct cuda *cuda, const struct lane *behind
 
 void cuda_rest(const struct cuda *cuda)
 {
-    for (struct lane *lane = cuda == NULL ? NULL : next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        lane_rest(lane);
+    for (struct cuda_device *dev = cuda == NULL ? NULL : next_lane(cuda, NULL); dev != NULL;
+         dev = next_lane(cuda, dev)) {
+        cuda_device_rest(dev);
     }
 }
 
@@ -127,8 +128,8 @@ void cuda_free(struct cuda *cuda)
     if (cuda == NULL) {
         return;
     }
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        lane_close(lane);
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        cuda_device_close(dev);
     }
     free(cuda->lanes);
     free(cuda);
@@ -139,12 +140,12 @@ void cuda_free(struct cuda *cuda)
 static bool pin(void *ctx, void *base, size_t bytes, uint32_t page_bytes)
 {
     struct cuda *cuda = ctx;
-    const struct lane *lane = next_lane(cuda, NULL); /* any will do: pinned is pinned for all */
+    const struct cuda_device *dev = next_lane(cuda, NULL); /* any will do: pinned is pinned for all */
     struct cuda_place before;
     uint64_t begin_ns = clock_ns();
     int rc;
 
-    if (lane == NULL || cuda->calls->enter(lane->device, &before) != 0) {
+    if (dev == NULL || cuda->calls->enter(dev->device, &before) != 0) {
         return false;
     }
     rc = cuda->calls->pin(base, bytes);
@@ -165,10 +166,10 @@ static bool pin(void *ctx, void *base, size_t bytes, uint32_t page_bytes)
 static void unpin(void *ctx, void *base)
 {
     const struct cuda *cuda = ctx;
-    const struct lane *lane = next_lane(cuda, NULL);
+    const struct cuda_device *dev = next_lane(cuda, NULL);
     struct cuda_place before;
 
-    if (lane != NULL && cuda->calls->enter(lane->device, &before) == 0) {
+    if (dev != NULL && cuda->calls->enter(dev->device, &before) == 0) {
         cuda->calls->unpin(base);
         cuda->calls->leave(&before);
     }
@@ -186,21 +187,21 @@ void cuda_want_digests(struct cuda *cuda)
 
 /* ---- what lies where ----------------------------------------------------------------------------------------- */
 
-static tck_status_t check_address(const struct lane *lane, const void *addr, struct error *err)
+static tck_status_t check_address(const struct cuda_device *dev, const void *addr, struct error *err)
 {
     struct cuda_place before;
     bool is_there = false;
-    int rc = lane->calls->enter(lane->device, &before);
+    int rc = dev->calls->enter(dev->device, &before);
 
     if (rc == 0) {
-        rc = lane->calls->is_on(lane->device, addr, &is_there);
-        lane->calls->leave(&before);
+        rc = dev->calls->is_on(dev->device, addr, &is_there);
+        dev->calls->leave(&before);
     }
     if (rc != 0) {
-        return error_set(err, TCK_ERR_INVAL, "address %p: %s", addr, lane->calls->error_text(rc));
+        return error_set(err, TCK_ERR_INVAL, "address %p: %s", addr, dev->calls->error_text(rc));
     }
     return is_there ? TCK_OK
-                    : error_set(err, TCK_ERR_INVAL, "address %p is not memory of CUDA device %d", addr, lane->device);
+                    : error_set(err, TCK_ERR_INVAL, "address %p is not memory of CUDA device %d", addr, dev->device);
 }
 
 tck_status_t cuda_place_record(struct cuda *cuda, int device, const void *addr, struct error *err)
@@ -211,15 +212,15 @@ tck_status_t cuda_place_record(struct cuda *cuda, int device, const void *addr, 
         return error_set(err, TCK_ERR_INVAL, "there is no CUDA device %d; this process sees %d", device,
                          cuda->device_count);
     }
-    struct lane *lane = &cuda->lanes[device];
+    struct cuda_device *dev = &cuda->lanes[device];
     bool is_first = lane_of(cuda, device) == NULL;
     if (is_first) {
-        status = lane_open(lane, cuda->calls, device, err);
+        status = cuda_device_open(dev, cuda->calls, device, err);
     }
     if (status == TCK_OK && addr != NULL) {
-        status = check_address(lane, addr, err);
+        status = check_address(dev, addr, err);
         if (status != TCK_OK && is_first) { /* or fences would wait for a stream that nobody has a reason to tell */
-            lane_close(lane);
+            cuda_device_close(dev);
         }
     }
     return status;
@@ -229,10 +230,10 @@ tck_status_t cuda_prepare(struct cuda *cuda, const struct layout *layout, struct
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        lane->wants_digests = cuda->wants_digests;
-        if (status == TCK_OK && lane->lists == NULL) {
-            status = lane_prepare(lane, layout, err);
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        dev->wants_digests = cuda->wants_digests;
+        if (status == TCK_OK && dev->lists == NULL) {
+            status = cuda_device_prepare(dev, layout, err);
         }
     }
     return status;
@@ -240,22 +241,22 @@ tck_status_t cuda_prepare(struct cuda *cuda, const struct layout *layout, struct
 
 void cuda_relocate(struct cuda *cuda, const struct layout *layout, uint32_t record)
 {
-    struct lane *lane = lane_of(cuda, layout->records[record].device);
+    struct cuda_device *dev = lane_of(cuda, layout->records[record].device);
 
-    if (lane != NULL) {
-        lane_relocate(lane, layout, record);
+    if (dev != NULL) {
+        cuda_device_relocate(dev, layout, record);
     }
 }
 
 tck_status_t cuda_set_stream(struct cuda *cuda, int device, void *stream, struct error *err)
 {
-    struct lane *lane = lane_of(cuda, device);
+    struct cuda_device *dev = lane_of(cuda, device);
 
-    if (lane == NULL) {
+    if (dev == NULL) {
         return error_set(err, TCK_ERR_INVAL, "no record lies on CUDA device %d", device);
     }
-    lane->stream = stream;
-    lane->told = true;
+    dev->stream = stream;
+    dev->told = true;
     return TCK_OK;
 }
 
@@ -265,16 +266,16 @@ tck_status_t cuda_mark(struct cuda *cuda, bool eager, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        status = status == TCK_OK ? lane_mark(lane, eager, err) : status;
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_mark(dev, eager, err) : status;
     }
     return status;
 }
 
 bool cuda_can_hold(const struct cuda *cuda)
 {
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        if (!lane->told) {
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        if (!dev->told) {
             return false;
         }
     }
@@ -285,8 +286,8 @@ tck_status_t cuda_hold(struct cuda *cuda, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        status = status == TCK_OK ? lane_hold(lane, err) : status;
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_hold(dev, err) : status;
     }
     return status;
 }
@@ -297,8 +298,8 @@ tck_status_t cuda_start(struct cuda *cuda, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        status = status == TCK_OK ? lane_start(lane, err) : status;
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_start(dev, err) : status;
     }
     return status;
 }
@@ -307,8 +308,8 @@ tck_status_t cuda_digest(struct cuda *cuda, uint32_t shard, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        status = status == TCK_OK ? lane_digest(lane, shard, err) : status;
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_digest(dev, shard, err) : status;
     }
     return status;
 }
@@ -317,8 +318,8 @@ tck_status_t cuda_digested(struct cuda *cuda, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        status = status == TCK_OK ? lane_digested(lane, err) : status;
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_digested(dev, err) : status;
     }
     return status;
 }
@@ -327,8 +328,8 @@ tck_status_t cuda_await_digests(struct cuda *cuda, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        status = status == TCK_OK ? lane_await_digests(lane, err) : status;
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_await_digests(dev, err) : status;
     }
     return status;
 }
@@ -338,9 +339,9 @@ tck_status_t cuda_save(struct cuda *cuda, uint32_t shard, const struct shard_slo
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
         if (status == TCK_OK) {
-            status = lane_copy(lane, &lane->lists[shard], TO_IMAGE, slots->pinned, image, err);
+            status = cuda_device_copy(dev, &dev->lists[shard], TO_IMAGE, slots->pinned, image, err);
         }
     }
     return status;
@@ -350,8 +351,8 @@ tck_status_t cuda_end(struct cuda *cuda, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        status = status == TCK_OK ? lane_end(lane, err) : status;
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_end(dev, err) : status;
     }
     return status;
 }
@@ -361,8 +362,8 @@ tck_status_t cuda_finish(struct cuda *cuda, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        tck_status_t mine = lane_finish(lane, status == TCK_OK ? err : NULL);
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        tck_status_t mine = cuda_device_finish(dev, status == TCK_OK ? err : NULL);
 
         status = status == TCK_OK ? mine : status;
     }
@@ -374,8 +375,8 @@ static bool add_sums(const struct cuda *cuda, uint32_t shard, uint32_t chunks, u
 {
     bool any = false;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        const struct device_digest *digest = lane->digests == NULL ? NULL : &lane->digests[shard];
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        const struct device_digest *digest = dev->digests == NULL ? NULL : &dev->digests[shard];
 
         for (uint32_t i = 0; digest != NULL && digest->count > 0 && i < chunks; i++) {
             sums[i] ^= digest->sums[i];
@@ -407,8 +408,8 @@ tck_status_t cuda_restore_prepare(struct cuda *cuda, const struct layout *layout
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        status = status == TCK_OK ? lane_restore_prepare(lane, layout, err) : status;
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_restore_prepare(dev, layout, err) : status;
     }
     return status;
 }
@@ -417,9 +418,9 @@ tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, bool pinned, uint8_
 {
     tck_status_t status = TCK_OK;
 
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
         if (status == TCK_OK) {
-            status = lane_copy(lane, &lane->restores[shard], FROM_IMAGE, pinned, image, err);
+            status = cuda_device_copy(dev, &dev->restores[shard], FROM_IMAGE, pinned, image, err);
         }
     }
     return status;
@@ -427,15 +428,15 @@ tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, bool pinned, uint8_
 
 void cuda_restore_over(struct cuda *cuda)
 {
-    for (struct lane *lane = next_lane(cuda, NULL); lane != NULL; lane = next_lane(cuda, lane)) {
-        lane_restore_over(lane);
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        cuda_device_restore_over(dev);
     }
 }
 
 tck_status_t cuda_write(struct cuda *cuda, int device, void *to, const void *from, uint64_t bytes, struct error *err)
 {
-    struct lane *lane = lane_of(cuda, device);
+    struct cuda_device *dev = lane_of(cuda, device);
 
-    return lane == NULL ? error_set(err, TCK_ERR_INTERNAL, "CUDA device %d is not open", device)
-                        : lane_write(lane, to, from, bytes, err);
+    return dev == NULL ? error_set(err, TCK_ERR_INTERNAL, "CUDA device %d is not open", device)
+                       : cuda_device_write(dev, to, from, bytes, err);
 }

@@ -4,7 +4,7 @@
 #ifndef TCK_CLIENT_CUDA_H
 #define TCK_CLIENT_CUDA_H
 
-#include "client/cuda_lane.h"
+#include "client/cuda_device.h"
 #include "client/slots.h"
 
 struct cuda;
@@ -37,7 +37,7 @@ must_check tck_status_t cuda_mark(struct cuda *cuda, bool eager, struct error *e
 bool cuda_can_hold(const struct cuda *cuda);
 must_check tck_status_t cuda_hold(struct cuda *cuda, struct error *err);
 
-/* Copies, by the saver's thread, or by the trainer's in a restore; as in cuda_lane.h. */
+/* Copies, by the snapshot worker's thread, or by the trainer's in a restore; as in cuda_lane.h. */
 must_check tck_status_t cuda_start(struct cuda *cuda, struct error *err);
 must_check tck_status_t cuda_digest(struct cuda *cuda, uint32_t shard, struct error *err);
 must_check tck_status_t cuda_digested(struct cuda *cuda, struct error *err);

@@ -4,7 +4,7 @@
  * faulted in, or the slots, which may hold a version that is still needed. */
 #include "base/clock.h"
 #include "client/device.h"
-#include "client/kernel.h"
+#include "client/memcpy_nt.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 struct host {
     struct device base;
-    struct kernel kernels[KERNELS_MAX];
+    struct memcpy_nt kernels[KERNELS_MAX];
     unsigned kernel_count;
     _Atomic unsigned trial;                  /* the next one; ROUNDS * kernel_count: done */
     _Atomic uint64_t best_time[KERNELS_MAX]; /* ns per MiB */
@@ -49,7 +49,7 @@ static void copy_batch(kernel_fn kernel, const struct piece *pieces, uint32_t co
         }
         copy_one(kernel, image + pieces[i].offset, pieces[i].addr, pieces[i].bytes);
     }
-    kernel_fence();
+    memcpy_nt_fence();
 }
 
 static uint64_t batch_bytes(const struct piece *pieces, uint32_t count)
@@ -120,7 +120,7 @@ static void host_from_slot(struct device *device, const struct piece *pieces, ui
     for (uint32_t i = 0; i < count; i++) {
         copy_one(kernel, pieces[i].addr, image + pieces[i].offset, pieces[i].bytes);
     }
-    kernel_fence();
+    memcpy_nt_fence();
 }
 
 static void host_free(struct device *device)
@@ -143,7 +143,7 @@ tck_status_t device_host_new(struct device **out, struct error *err)
         return error_set(err, TCK_ERR_NOMEM, "no memory for the copy engine");
     }
     host->base.ops = &host_ops;
-    host->kernel_count = kernels_list(host->kernels);
+    host->kernel_count = memcpy_nt_list(host->kernels);
     for (unsigned i = 0; i < host->kernel_count; i++) {
         atomic_init(&host->best_time[i], UINT64_MAX);
     }

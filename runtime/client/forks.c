@@ -3,7 +3,7 @@
  * process number would cost a system call at each step. */
 #include "client/forks.h"
 #include "base/log.h"
-#include "client/lines.h"
+#include "client/log_sink.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@ static void in_child(void)
 {
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
     log_after_fork();
-    lines_after_fork();
+    log_sink_after_fork();
 }
 
 static void watch(void)

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What this rank knows of the state of its job: from the board and from its saver, without asking the agent. */
+ * What this rank knows of the state of its job: from the shared status and from its snapshot worker, without asking the
+ * agent. */
 #include "client/client.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Board and saver are there from attach and register on; without them there is nothing to tell. */
+/* Board and snapshot worker are there from attach and register on; without them there is nothing to tell. */
 static void fill_agent(struct tck_client *client, tck_health_t *out)
 {
-    struct saver *saver = &client->saver;
+    struct snapshot_worker *worker = &client->worker;
     const struct error *forsaken = NULL;
 
-    if (saver->running) {
-        pthread_mutex_lock(&saver->lock);
-        out->agent_connected = atomic_load(&saver->session->connected);
-        forsaken = saver_forsaken(saver);
-        pthread_mutex_unlock(&saver->lock);
+    if (worker->running) {
+        pthread_mutex_lock(&worker->lock);
+        out->agent_connected = atomic_load(&worker->session->connected);
+        forsaken = worker_abandoned(worker);
+        pthread_mutex_unlock(&worker->lock);
     } else { /* no other thread writes `cut` */
-        out->agent_connected = client->session.board != NULL && !client->session.cut;
+        out->agent_connected = client->session.shared != NULL && !client->session.cut;
     }
     if (!out->agent_connected) {
         snprintf(out->agent_text, sizeof(out->agent_text), "%s",
@@ -26,11 +27,11 @@ static void fill_agent(struct tck_client *client, tck_health_t *out)
     }
 }
 
-static void fill_storage(struct board *board, tck_health_t *out)
+static void fill_storage(struct shared_status *shared, tck_health_t *out)
 {
     struct trouble trouble;
 
-    if (!trouble_look(&board->storage_trouble, &trouble) || trouble.code == TCK_OK) {
+    if (!trouble_look(&shared->storage_trouble, &trouble) || trouble.code == TCK_OK) {
         return;
     }
     out->storage = (tck_status_t)trouble.code;
@@ -44,12 +45,12 @@ static void fill_storage(struct board *board, tck_health_t *out)
 /* The text of the gravest. */
 static void fill_protection(const struct tck_client *client, tck_health_t *out)
 {
-    const struct board *board = client->session.board;
+    const struct shared_status *shared = client->session.shared;
     const struct world *world = &client->session.world;
-    uint64_t lost = atomic_load(&board->lost_node);
+    uint64_t lost = atomic_load(&shared->lost_node);
 
-    out->shards_short = atomic_load(&board->shards_short);
-    out->copies_missing = atomic_load(&board->copies_missing);
+    out->shards_short = atomic_load(&shared->shards_short);
+    out->copies_missing = atomic_load(&shared->copies_missing);
     if (lost > 0 && lost <= world->node_count) {
         out->node_lost = 1;
         snprintf(out->protection_text, sizeof(out->protection_text),
@@ -70,8 +71,8 @@ void client_health(struct tck_client *client, tck_health_t *out)
 {
     *out = (tck_health_t){.struct_size = out->struct_size};
     fill_agent(client, out);
-    if (client->session.board != NULL) {
-        fill_storage(client->session.board, out);
+    if (client->session.shared != NULL) {
+        fill_storage(client->session.shared, out);
         fill_protection(client, out);
     }
 }
@@ -80,8 +81,8 @@ const char *client_storage_text(const struct tck_client *client, char text[TCK_H
 {
     tck_health_t health = {.struct_size = sizeof(health)};
 
-    if (client->session.board != NULL) {
-        fill_storage(client->session.board, &health);
+    if (client->session.shared != NULL) {
+        fill_storage(client->session.shared, &health);
     }
     snprintf(text, TCK_HEALTH_TEXT, "%s", health.storage_text);
     return text;

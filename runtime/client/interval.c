@@ -16,42 +16,42 @@ static uint64_t load(const _Atomic uint64_t *value)
     return atomic_load_explicit(value, memory_order_acquire);
 }
 
-static void adopt_intervals(struct pacer *pacer, const struct board *board, uint64_t step)
+static void adopt_intervals(struct pacer *pacer, const struct shared_status *shared, uint64_t step)
 {
     /* In this order: who sees the new intervals also sees the step from which they count. */
-    uint64_t mem_steps = load(&board->mem_interval_steps);
-    uint64_t storage_steps = load(&board->storage_interval_steps);
+    uint64_t mem_steps = load(&shared->mem_interval_steps);
+    uint64_t storage_steps = load(&shared->storage_interval_steps);
 
-    if (step >= load(&board->interval_from_step)) {
+    if (step >= load(&shared->interval_from_step)) {
         pacer->mem_steps = mem_steps;
         pacer->storage_steps = storage_steps;
     }
 }
 
-enum due pacer_due(struct pacer *pacer, const struct board *board, uint64_t step)
+enum due pacer_due(struct pacer *pacer, const struct shared_status *shared, uint64_t step)
 {
     if (step == 0) {
         return DUE_NOTHING;
     }
-    adopt_intervals(pacer, board, step);
-    if (divides(pacer->storage_steps, step) || step == load(&board->storage_target_step)) {
+    adopt_intervals(pacer, shared, step);
+    if (divides(pacer->storage_steps, step) || step == load(&shared->storage_target_step)) {
         return DUE_STORAGE;
     }
-    if (divides(pacer->mem_steps, step) || step == load(&board->mem_target_step)) {
+    if (divides(pacer->mem_steps, step) || step == load(&shared->mem_target_step)) {
         return DUE_MEMORY;
     }
     return DUE_NOTHING;
 }
 
-void pacer_tick(struct pacer *pacer, struct board *board, uint64_t step, uint64_t now_ns)
+void pacer_tick(struct pacer *pacer, struct shared_status *shared, uint64_t step, uint64_t now_ns)
 {
     uint64_t took_ns = now_ns - pacer->last_call_ns;
 
     if (pacer->last_call_ns != 0) {
         pacer->step_ns =
             pacer->step_ns == 0 ? took_ns : pacer->step_ns - pacer->step_ns / SMOOTHING + took_ns / SMOOTHING;
-        atomic_store_explicit(&board->step_ns, pacer->step_ns, memory_order_relaxed);
+        atomic_store_explicit(&shared->step_ns, pacer->step_ns, memory_order_relaxed);
     }
     pacer->last_call_ns = now_ns;
-    atomic_store_explicit(&board->current_step, step, memory_order_release);
+    atomic_store_explicit(&shared->current_step, step, memory_order_release);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which steps are saved: read from the board, where the agent may change it while training runs. */
+ * Which steps are saved: read from the shared status, where the agent may change it while training runs. */
 #ifndef TCK_CLIENT_INTERVAL_H
 #define TCK_CLIENT_INTERVAL_H
 
@@ -14,12 +14,12 @@ struct pacer {
     uint64_t step_ns;                  /* smoothed */
 };
 
-/* What is to be saved at this step. A change of the intervals holds from board->interval_from_step on, the same step on
- * all ranks; for that the agent writes interval_from_step before it writes (release) the intervals. Step 0 is never
- * due: 0 stands for "none" on the board. */
-enum due pacer_due(struct pacer *pacer, const struct board *board, uint64_t step);
+/* What is to be saved at this step. A change of the intervals holds from shared->interval_from_step on, the same step
+ * on all ranks; for that the agent writes interval_from_step before it writes (release) the intervals. Step 0 is never
+ * due: 0 stands for "none" on the shared status. */
+enum due pacer_due(struct pacer *pacer, const struct shared_status *shared, uint64_t step);
 
 /* Tells the agent of the step and of the time that steps take. */
-void pacer_tick(struct pacer *pacer, struct board *board, uint64_t step, uint64_t now_ns);
+void pacer_tick(struct pacer *pacer, struct shared_status *shared, uint64_t step, uint64_t now_ns);
 
 #endif

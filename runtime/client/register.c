@@ -2,7 +2,7 @@
  * Registration: the record table becomes shards, all ranks learn of all shards, the agent gives the memory, and
  * everything that a step needs is made ready. */
 #include "client/client.h"
-#include "client/say.h"
+#include "client/notices.h"
 
 #include "base/failpoint.h"
 
@@ -215,9 +215,9 @@ static tck_status_t make_ready(struct tck_client *client, struct error *err)
     }
     if (status == TCK_OK) {
         atomic_store(&client->session.connected, true);
-        status = saver_start(&client->saver, &client->session, &client->layout, &client->slots, &client->plan,
-                             client->copier, err);
-        client->saver.confirms = client->confirms;
+        status = worker_start(&client->worker, &client->session, &client->layout, &client->slots, &client->plan,
+                              client->copier, err);
+        client->worker.confirms = client->confirms;
     }
     return status;
 }
@@ -243,7 +243,7 @@ tck_status_t client_register(struct tck_client *client, struct error *err)
     tck_status_t status = register_with_all(client, build_layout(client, err), err);
 
     if (status == TCK_OK) {
-        say_attached(client);
+        notice_attached(client);
     }
     return status;
 }
@@ -253,8 +253,8 @@ tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struc
     struct save_counts counts;
     tck_status_t status;
 
-    saver_stop(&client->saver);
-    counts = client->saver.counts;
+    worker_stop(&client->worker);
+    counts = client->worker.counts;
     client->state = CLIENT_FAILED;
     client->asked = false;
     client->refused = (struct refused_steps){0};
@@ -263,6 +263,6 @@ tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struc
     if (status == TCK_OK) {
         status = register_with_all(client, TCK_OK, err);
     }
-    client->saver.counts = counts;
+    client->worker.counts = counts;
     return status;
 }

@@ -4,8 +4,8 @@
 #include "client/reshard.h"
 
 #include "base/log.h"
-#include "reader/published.h"
-#include "reader/slabs.h"
+#include "published/published.h"
+#include "published/tiles.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -177,14 +177,14 @@ static tck_box_t part_of(const struct record *record, const struct origin *origi
 
 static tck_status_t check_box(const struct resharding *r, const struct record *record, const struct origin *origin)
 {
-    struct slabs slabs = slabs_of(record->local_shape, record->ndim, SCRATCH_BYTES / WIDEST);
+    struct tiles slabs = tiles_of(record->local_shape, record->ndim, SCRATCH_BYTES / WIDEST);
     tck_box_t part = part_of(record, origin);
     struct box box;
     tck_status_t status = TCK_OK;
     if (record->bytes == 0) {
         return tck_read_box(r->published, &part, r->scratch); /* that it is the same tensor */
     }
-    while (status == TCK_OK && slabs_next(&slabs, &box)) {
+    while (status == TCK_OK && tiles_next(&slabs, &box)) {
         for (uint32_t d = 0; d < box.ndim; d++) {
             part.offset[d] = record->offset[d] + box.at[d];
             part.local_shape[d] = box.size[d];
@@ -257,13 +257,13 @@ static tck_status_t write_device(const struct resharding *r, const struct record
 static tck_status_t place_box_there(const struct resharding *r, const struct record *record,
                                     const struct origin *origin)
 {
-    struct slabs slabs = slabs_of(record->local_shape, record->ndim, SCRATCH_BYTES / WIDEST);
+    struct tiles slabs = tiles_of(record->local_shape, record->ndim, SCRATCH_BYTES / WIDEST);
     tck_box_t part = part_of(record, origin);
     tck_status_t status = TCK_OK;
     uint64_t at = 0;
     struct box box;
 
-    while (status == TCK_OK && slabs_next(&slabs, &box)) {
+    while (status == TCK_OK && tiles_next(&slabs, &box)) {
         uint64_t bytes = box_count(&box) * dtype_bytes(record->dtype);
 
         for (uint32_t d = 0; d < box.ndim; d++) {

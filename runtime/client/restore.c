@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "client/gather.h"
+#include "client/notices.h"
 #include "client/reshard.h"
-#include "client/say.h"
+#include "client/restore_sources.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -78,7 +78,7 @@ static void tell_done(struct tck_client *client, const struct msg_restored *offe
     struct error err;
 
     msg_step_encode(&done, &w);
-    if (session_tell(&client->session, MSG_RESTORE_DONE, &w, &err) != TCK_OK) {
+    if (session_send(&client->session, MSG_RESTORE_DONE, &w, &err) != TCK_OK) {
         log_debug("the agent could not be told that step %" PRIu64 " was restored", offer->version.step);
     }
 }
@@ -138,7 +138,8 @@ static tck_status_t check_images(struct tck_client *client, const struct msg_res
 
 /* ---- asking, as often as it takes ------------------------------------------------------------------------------ */
 
-/* The saver's thread comes back to an agent that its keeper has started again; it needs the lock for that. */
+/* The snapshot worker's thread comes back to an agent that its supervisor has started again; it needs the lock for
+ * that. */
 static bool wait_for_return(struct session *session)
 {
     uint64_t give_up_ms = clock_ms() + session->config.session_wait_ms;
@@ -219,7 +220,7 @@ static void free_lists(const struct layout *layout, struct copy_list *lists)
 }
 
 /* The devices' part, which they begin to copy by themselves. */
-static tck_status_t start_devices(struct tck_client *client, const struct gather *gather, struct error *err)
+static tck_status_t start_devices(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
     tck_status_t status = cuda_mark(client->cuda, false, err);
 
@@ -235,7 +236,7 @@ static tck_status_t start_devices(struct tck_client *client, const struct gather
 }
 
 /* The agent has checked them, but that may be a while ago: memory that went bad since must not reach the trainer. */
-static tck_status_t check_bytes(struct tck_client *client, const struct gather *gather, struct error *err)
+static tck_status_t check_bytes(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
     for (uint32_t i = 0; i < gather->own.count; i++) {
         const struct shard *shard = &client->layout.shards[i];
@@ -268,7 +269,7 @@ static void place_blobs(const struct layout *layout, const struct shard *shard, 
 }
 
 /* All ranks go on with what they have, or none does, and nothing of the trainers' was changed. */
-static tck_status_t consult(struct tck_client *client, const struct gather *gather, struct error *err)
+static tck_status_t consult(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
     tck_status_t status = check_bytes(client, gather, err);
 
@@ -281,8 +282,8 @@ static tck_status_t consult(struct tck_client *client, const struct gather *gath
     return oob_agree(&client->oob, status, err);
 }
 
-static tck_status_t copy_images(struct tck_client *client, const struct gather *gather, const struct copy_list *lists,
-                                struct error *err)
+static tck_status_t copy_images(struct tck_client *client, const struct restore_sources *gather,
+                                const struct copy_list *lists, struct error *err)
 {
     tck_status_t status = TCK_OK, finished = TCK_OK;
 
@@ -315,7 +316,7 @@ struct attempt {
     enum restore_spread spread; /* how this rank would get what its node lacks */
     bool mixed;                 /* the ranks are not configured alike */
     struct msg_restored *offer;
-    struct gather gather;
+    struct restore_sources gather;
 };
 
 /* Also that all were offered the same version, and whether all want the same means. */
@@ -346,14 +347,14 @@ static tck_status_t agree_on_version(const struct tck_client *client, tck_status
 static tck_status_t get_offer(struct tck_client *client, tck_status_t status, const struct question *question,
                               struct attempt *attempt, struct error *err)
 {
-    gather_free(client, &attempt->gather);
+    restore_sources_free(client, &attempt->gather);
     free(attempt->offer->shards);
     *attempt->offer = (struct msg_restored){0};
     if (status == TCK_OK) {
         status = ask_until_answered(client, question, attempt->offer, err);
     }
     if (status == TCK_OK) {
-        status = gather_begin(client, attempt->offer, &attempt->gather, err);
+        status = restore_sources_begin(client, attempt->offer, &attempt->gather, err);
     }
     return agree_on_version(client, status, attempt, err);
 }
@@ -370,7 +371,7 @@ static tck_status_t gather_images(struct tck_client *client, struct attempt *att
         return TCK_OK;
     }
     status = attempt->mixed ? error_set(&failed, TCK_ERR_CONFIG, "restore_spread is not the same on all ranks")
-                            : gather_spread(client, attempt->spread, &attempt->gather, &failed);
+                            : restore_sources_spread(client, attempt->spread, &attempt->gather, &failed);
     if (status == TCK_OK) {
         return TCK_OK;
     }
@@ -416,7 +417,7 @@ static void unmap_foreign(struct tck_client *client)
 static tck_status_t restore_locked(struct tck_client *client, uint64_t step, struct msg_restored *offer,
                                    struct error *err)
 {
-    struct attempt attempt = {.spread = gather_wanted(client), .offer = offer};
+    struct attempt attempt = {.spread = restore_sources_wanted(client), .offer = offer};
     struct question question = {.step = step, .may_lack = attempt.spread != SPREAD_AGENTS};
     struct copy_list *lists = NULL;
     tck_status_t status = build_lists(&client->layout, &lists, err);
@@ -439,7 +440,7 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
     if (client->cuda != NULL) {
         cuda_restore_over(client->cuda);
     }
-    gather_free(client, &attempt.gather);
+    restore_sources_free(client, &attempt.gather);
     unmap_foreign(client);
     free_lists(&client->layout, lists);
     return status;
@@ -454,16 +455,16 @@ struct intent {
     uint64_t step;
     uint64_t new_term; /* this term was used: has restored something else, or saved */
     uint64_t accepts;  /* a fresh start, if what was saved is lost */
-    uint64_t ends;     /* the try before failed in a way that another term does not mend */
+    uint64_t ends;     /* the try before failed in a way that another term does not repair */
 };
 
 static bool term_is_used(struct tck_client *client, uint64_t step)
 {
     bool saved;
 
-    pthread_mutex_lock(&client->saver.lock);
-    saved = client->saver.begun_step != 0;
-    pthread_mutex_unlock(&client->saver.lock);
+    pthread_mutex_lock(&client->worker.lock);
+    saved = client->worker.begun_step != 0;
+    pthread_mutex_unlock(&client->worker.lock);
     return saved || (client->asked && client->restore_step != step);
 }
 
@@ -609,7 +610,7 @@ tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restor
     }
     if (status == TCK_OK) {
         restored.seconds = (double)(clock_ns() - begin_ns) / 1e9;
-        say_restored(client, &restored);
+        notice_restored(client, &restored);
         tell_passed_over(client, &offer, &restored);
     }
     if (status == TCK_OK && out != NULL) {

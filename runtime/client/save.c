@@ -25,7 +25,7 @@ static tck_status_t finish_copy(struct tck_client *client)
     uint32_t wait_ms = client->session.config.block_time_ms;
     uint64_t begin_ns = clock_ns();
 
-    if (!saver_wait_for(&client->saver, wait_ms)) {
+    if (!worker_wait_for(&client->worker, wait_ms)) {
         return error_set(&client->error, TCK_ERR_BUSY,
                          "the snapshot before this one is still being copied after block_time_ms (%u)", wait_ms);
     }
@@ -50,7 +50,7 @@ static void note_refused(struct refused_steps *refused, uint64_t step, uint64_t 
 static tck_status_t check_order(struct tck_client *client, uint64_t step, bool to_storage)
 {
     uint64_t newest = 0;
-    enum save_order order = saver_order(&client->saver, step, &newest);
+    enum save_order order = worker_order(&client->worker, step, &newest);
 
     if (order == ORDER_OLDER) {
         note_refused(&client->refused, step, newest);
@@ -64,7 +64,7 @@ static tck_status_t check_order(struct tck_client *client, uint64_t step, bool t
         }
         return TCK_ERR_INVAL;
     }
-    if (order == ORDER_SAVED && (!to_storage || client->saver.storage_step == step)) {
+    if (order == ORDER_SAVED && (!to_storage || client->worker.storage_step == step)) {
         return error_set(&client->error, TCK_ERR_EXIST, "step %" PRIu64 " is saved already", step);
     }
     return TCK_OK;
@@ -76,7 +76,7 @@ static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to
     tck_status_t status = finish_copy(client);
 
     if (status != TCK_OK) {
-        saver_note_skipped(&client->saver, step, &client->error);
+        worker_note_skipped(&client->worker, step, &client->error);
         return status;
     }
     status = check_order(client, step, to_storage);
@@ -84,7 +84,7 @@ static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to
         return status;
     }
     begin_ns = clock_ns();
-    status = saver_begin(&client->saver, step, to_storage, started_out, &client->error);
+    status = worker_begin(&client->worker, step, to_storage, started_out, &client->error);
     if (*started_out) {
         client->stall_ns = clock_ns() - begin_ns;
         client->stall_open = true;
@@ -112,18 +112,18 @@ tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out)
         return status;
     }
     client->asked_step = step;
-    client->asked_due = pacer_due(&client->pacer, client->session.board, step);
+    client->asked_due = pacer_due(&client->pacer, client->session.shared, step);
     *due_out = (int)client->asked_due;
     return TCK_OK;
 }
 
-/* The answer that the caller was given, if it asked: the board may say something else by now. */
+/* The answer that the caller was given, if it asked: the shared status may say something else by now. */
 static enum due decide(struct tck_client *client, uint64_t step)
 {
     bool asked = step != 0 && client->asked_step == step;
 
     client->asked_step = 0;
-    return asked ? client->asked_due : pacer_due(&client->pacer, client->session.board, step);
+    return asked ? client->asked_due : pacer_due(&client->pacer, client->session.shared, step);
 }
 
 tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out)
@@ -134,7 +134,7 @@ tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *starte
     if (status == TCK_OK) {
         enum due due = decide(client, step);
 
-        pacer_tick(&client->pacer, client->session.board, step, clock_ns());
+        pacer_tick(&client->pacer, client->session.shared, step, clock_ns());
         if (due != DUE_NOTHING) {
             status = skipped_or(begin_save(client, step, due == DUE_STORAGE, &started), client, step);
         }
@@ -177,14 +177,14 @@ tck_status_t tck_skip(tck_client_t *client, uint64_t step, const char *why)
                          step);
     }
     client->asked_step = 0;
-    pacer_tick(&client->pacer, client->session.board, step, clock_ns());
+    pacer_tick(&client->pacer, client->session.shared, step, clock_ns());
     (void)error_set(&reason, TCK_ERR_CANCELED, "%s", why);
     status = finish_copy(client);
     if (status == TCK_OK && check_order(client, step, false) == TCK_OK) {
-        saver_give_up(&client->saver, step, &reason);
+        worker_give_up(&client->worker, step, &reason);
         client->error = reason;
     } else if (status != TCK_OK) {
-        saver_note_skipped(&client->saver, step, &reason);
+        worker_note_skipped(&client->worker, step, &reason);
     }
     return TCK_OK;
 }
@@ -211,7 +211,7 @@ tck_status_t tck_fence(tck_client_t *client)
         return status;
     }
     begin_ns = clock_ns();
-    status = saver_fence(&client->saver, &client->error);
+    status = worker_fence(&client->worker, &client->error);
     if (status == TCK_OK) {
         close_stall(client, clock_ns() - begin_ns);
     }
@@ -223,8 +223,8 @@ tck_status_t tck_set_confirm(tck_client_t *client, int on)
     tck_status_t status = check_state(client, CLIENT_REGISTERED);
 
     if (status == TCK_OK) {
-        saver_wait(&client->saver);
-        client->confirms = client->saver.confirms = on != 0;
+        worker_wait(&client->worker);
+        client->confirms = client->worker.confirms = on != 0;
     }
     return status;
 }
@@ -240,7 +240,7 @@ tck_status_t tck_confirm(tck_client_t *client, uint64_t step, const char *why_no
     if (!takes_words(client)) {
         return TCK_ERR_INVAL;
     }
-    saver_confirm(&client->saver, step, why_not);
+    worker_confirm(&client->worker, step, why_not);
     return TCK_OK;
 }
 
@@ -249,5 +249,5 @@ tck_status_t tck_await_copied(tck_client_t *client, int timeout_ms, uint64_t *st
     if (!takes_words(client) || timeout_ms < 0 || step_out == NULL) {
         return TCK_ERR_INVAL;
     }
-    return saver_await_copied(&client->saver, timeout_ms, step_out);
+    return worker_await_copied(&client->worker, timeout_ms, step_out);
 }

@@ -3,8 +3,8 @@
 #ifndef TCK_CLIENT_SAVE_PLAN_H
 #define TCK_CLIENT_SAVE_PLAN_H
 
-#include "client/copy.h"
 #include "client/cuda.h"
+#include "client/slot_copy.h"
 
 /* Made at registration; the step path only reads it and fills the staging area. */
 struct save_plan {

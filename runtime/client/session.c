@@ -22,7 +22,8 @@
 
 /* ---- requests ------------------------------------------------------------------------------------------------ */
 
-/* The descriptor stays open: the saver's thread may be polling it, sees the hang-up, and closes it when it returns. */
+/* The descriptor stays open: the snapshot worker's thread may be polling it, sees the hang-up, and closes it when it
+ * returns. */
 void session_disconnect(struct session *session)
 {
     atomic_store(&session->connected, false);
@@ -66,31 +67,31 @@ static tck_status_t send_payload(struct session *session, enum message_type type
     return status;
 }
 
-tck_status_t session_tell(struct session *session, enum message_type type, struct writer *payload, struct error *err)
+tck_status_t session_send(struct session *session, enum message_type type, struct writer *payload, struct error *err)
 {
     return send_payload(session, type, payload, (int)session->config.block_time_ms, err);
 }
 
 /* A wait for an answer; of a patient one, whether the agent's loop still turns. */
-struct patience {
+struct restore_timeout {
     uint64_t deadline_ms; /* 0: patient */
     uint64_t beat, beat_ms;
 };
 
-static struct patience patience_begin(const struct session *session, int timeout_ms)
+static struct restore_timeout patience_begin(const struct session *session, int timeout_ms)
 {
-    struct patience p = {.beat_ms = clock_ms()};
+    struct restore_timeout p = {.beat_ms = clock_ms()};
 
     if (timeout_ms != PATIENT) {
         p.deadline_ms = clock_ms() + (uint64_t)timeout_ms;
-    } else if (session->board != NULL) {
-        p.beat = atomic_load(&session->board->agent_beat);
+    } else if (session->shared != NULL) {
+        p.beat = atomic_load(&session->shared->agent_beat);
     }
     return p;
 }
 
 /* How long to wait next; 0: no longer. */
-static int patience_slice(struct patience *p, const struct session *session)
+static int patience_slice(struct restore_timeout *p, const struct session *session)
 {
     uint64_t now_ms = clock_ms(), beat;
 
@@ -102,7 +103,7 @@ static int patience_slice(struct patience *p, const struct session *session)
 
         return left < SLICE_MS ? (int)left : SLICE_MS;
     }
-    beat = session->board == NULL ? 0 : atomic_load(&session->board->agent_beat);
+    beat = session->shared == NULL ? 0 : atomic_load(&session->shared->agent_beat);
     if (beat != p->beat) {
         p->beat = beat;
         p->beat_ms = now_ms;
@@ -111,7 +112,8 @@ static int patience_slice(struct patience *p, const struct session *session)
 }
 
 /* The next frame, whatever it is. */
-static tck_status_t receive(struct session *session, struct patience *p, struct ipc_frame *out, struct error *err)
+static tck_status_t receive(struct session *session, struct restore_timeout *p, struct ipc_frame *out,
+                            struct error *err)
 {
     for (;;) {
         int slice_ms = patience_slice(p, session);
@@ -145,7 +147,7 @@ static tck_status_t answer_error(struct session *session, const struct ipc_frame
 }
 
 /* Answers to requests that were given up come late; they are skipped. */
-static tck_status_t receive_answer(struct session *session, enum message_type answer, struct patience *p,
+static tck_status_t receive_answer(struct session *session, enum message_type answer, struct restore_timeout *p,
                                    struct ipc_frame *out, struct error *err)
 {
     for (;;) {
@@ -176,7 +178,7 @@ static tck_status_t receive_answer(struct session *session, enum message_type an
 tck_status_t session_ask(struct session *session, enum message_type type, struct writer *payload,
                          enum message_type answer, int timeout_ms, struct ipc_frame *out, struct error *err)
 {
-    struct patience patience = patience_begin(session, timeout_ms);
+    struct restore_timeout restore_timeout = patience_begin(session, timeout_ms);
     struct error local;
     struct error *text = err == NULL ? &local : err;
     int send_ms = timeout_ms == PATIENT ? ANSWER_MS : timeout_ms;
@@ -185,27 +187,27 @@ tck_status_t session_ask(struct session *session, enum message_type type, struct
     if (status != TCK_OK) {
         return status;
     }
-    return receive_answer(session, answer, &patience, out, text);
+    return receive_answer(session, answer, &restore_timeout, out, text);
 }
 
 /* ---- hello --------------------------------------------------------------------------------------------------- */
 
-/* A later board replaces the first one at its address, which the trainer reads without a lock. */
+/* A later shared status replaces the first one at its address, which the trainer reads without a lock. */
 static tck_status_t map_board(struct session *session, int fd, struct error *err)
 {
-    int fixed = session->board == NULL ? 0 : MAP_FIXED;
+    int fixed = session->shared == NULL ? 0 : MAP_FIXED;
     struct stat st;
-    void *board;
+    void *shared;
 
-    if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof(struct board)) {
-        return error_set(err, TCK_ERR_PROTO, "the agent's board is too small");
+    if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof(struct shared_status)) {
+        return error_set(err, TCK_ERR_PROTO, "the agent's shared status is too small");
     }
-    board = mmap(session->board, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED | fixed, fd, 0);
-    if (board == MAP_FAILED) {
-        return error_set(err, status_of_errno(errno), "map the agent's board: %m");
+    shared = mmap(session->shared, sizeof(struct shared_status), PROT_READ | PROT_WRITE, MAP_SHARED | fixed, fd, 0);
+    if (shared == MAP_FAILED) {
+        return error_set(err, status_of_errno(errno), "map the agent's shared status: %m");
     }
-    if (session->board == NULL) {
-        session->board = board;
+    if (session->shared == NULL) {
+        session->shared = shared;
     }
     return TCK_OK;
 }
@@ -301,7 +303,7 @@ static void pause_a_little(void)
     nanosleep(&(struct timespec){.tv_nsec = HELLO_PAUSE_NS}, NULL);
 }
 
-/* An agent that dies between connect and welcome is started again by its keeper: worth another try. So is one that
+/* An agent that dies between connect and welcome is started again by its supervisor: worth another try. So is one that
  * other trainers still use with another configuration, for they may be ending. One that cannot be started is not. */
 tck_status_t session_open(struct session *session, const struct config *config, uint32_t rank, uint32_t world_size,
                           struct error *err)
@@ -333,9 +335,9 @@ tck_status_t session_open(struct session *session, const struct config *config, 
 void session_close(struct session *session)
 {
     close_socket(session);
-    if (session->board != NULL) {
-        munmap(session->board, sizeof(*session->board));
-        session->board = NULL;
+    if (session->shared != NULL) {
+        munmap(session->shared, sizeof(*session->shared));
+        session->shared = NULL;
     }
     world_free(&session->world);
     pthread_mutex_destroy(&session->lock);

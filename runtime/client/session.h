@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One rank's connection to its agent: requests and their answers, the board, and coming back after the agent restarted.
+ * One rank's connection to its agent: requests and their answers, the shared status, and coming back after the agent
+ * restarted.
  *
  * Rule: the socket, the sequence number and the mapped slots belong to the thread that holds session.lock. There are
- * two threads: the trainer's, in a call of tierckpt.h, and the saver's (saver.h). Each locks for a whole conversation:
- * a snapshot from BEGIN to SEAL, a restore, a query, a return. Free of the lock are only the board (atomics, and its
- * address never changes) and the two flags. Nothing on the trainer's step path takes the lock.
+ * two threads: the trainer's, in a call of tierckpt.h, and the snapshot worker's (snapshot worker.h). Each locks for a
+ * whole conversation: a snapshot from BEGIN to SEAL, a restore, a query, a return. Free of the lock are only the shared
+ * status (atomics, and its address never changes) and the two flags. Nothing on the trainer's step path takes the lock.
  * A child made by fork must not use the session. */
 #ifndef TCK_CLIENT_SESSION_H
 #define TCK_CLIENT_SESSION_H
@@ -21,7 +22,7 @@ struct session {
     int fd;   /* -1: no connection */
     bool cut; /* it is over, by the agent's end or ours; nothing more can be asked */
     uint32_t seq;
-    struct board *board;
+    struct shared_status *shared;
     struct rank_hello hello; /* as the agent gave it */
     struct world world;      /* after session_join; kept, to come back with */
     bool will_ask;           /* for a given step, as soon as it is registered */
@@ -45,14 +46,14 @@ uint32_t session_seq(struct session *session);
 must_check tck_status_t session_ask(struct session *session, enum message_type type, struct writer *payload,
                                     enum message_type answer, int timeout_ms, struct ipc_frame *out, struct error *err);
 /* Sends what has no answer. */
-must_check tck_status_t session_tell(struct session *session, enum message_type type, struct writer *payload,
+must_check tck_status_t session_send(struct session *session, enum message_type type, struct writer *payload,
                                      struct error *err);
 
 /* One step of the way into a term. */
 typedef tck_status_t session_step_fn(void *ctx, struct error *err);
-/* Takes it. An agent that dies meanwhile is started again by its keeper with all that it had kept: for session_wait_ms
- * its successor is looked for, and greeted, and with joined also told of the world (session->world); then the step is
- * taken again, which must do no harm. Not once there is a saver's thread. */
+/* Takes it. An agent that dies meanwhile is started again by its supervisor with all that it had kept: for
+ * session_wait_ms its successor is looked for, and greeted, and with joined also told of the world (session->world);
+ * then the step is taken again, which must do no harm. Not once there is a snapshot worker's thread. */
 must_check tck_status_t session_take_step(struct session *session, bool joined, session_step_fn *step, void *ctx,
                                           struct error *err);
 
@@ -68,11 +69,11 @@ must_check tck_status_t session_register(struct session *session, struct msg_seg
 must_check tck_status_t session_segment_fds(struct session *session, struct hash128 shard, int fds_out[2],
                                             struct error *err);
 /* After the connection was lost: connects to the restarted agent, joins and registers again with the world as it was.
- * Starts no agent: that is the keeper's part. Only the saver's thread calls it, once there is one. */
+ * Starts no agent: that is the supervisor's part. Only the snapshot worker's thread calls it, once there is one. */
 must_check tck_status_t session_return(struct session *session, struct msg_segments *out, struct error *err);
 /* The agent that has greeted last is not the one that the world was made with: what that one had is lost. */
 bool session_began_anew(const struct session *session);
-/* Gives the connection up; the saver's thread notices. */
+/* Gives the connection up; the snapshot worker's thread notices. */
 void session_disconnect(struct session *session);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/ipc.h"
 #include "base/lock.h"
 #include "base/message.h"
-#include "client/programs.h"
+#include "client/install_paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,12 +21,12 @@
 #include <unistd.h>
 
 #define START_DEADLINE_MS 15000
-#define ERROR_AFTER_MS    3000 /* the keeper tries again meanwhile; an agent that still fails then does not start */
+#define ERROR_AFTER_MS    3000 /* the supervisor tries again meanwhile; an agent that still fails then does not start */
 #define RETRY_MS          20
 #define CONFIG_FILE       "config.json"
 #define LOCK_FILE         "spawn.lock"
-#define OUTPUT_FILE       "spawn.log" /* what keeper and agent print before they have a log */
-#define LIVES_ALREADY     3 /* exit status of the keeper: there is one, it is about to start its agent again */
+#define OUTPUT_FILE       "spawn.log" /* what supervisor and agent print before they have a log */
+#define LIVES_ALREADY     3 /* exit status of the supervisor: there is one, it is about to start its agent again */
 
 static void sleep_ms(long ms)
 {
@@ -72,7 +72,7 @@ static tck_status_t write_text(int fd, const char *text, struct error *err)
     return TCK_OK;
 }
 
-/* By rename, because an agent of before may read the file when its keeper starts it again. */
+/* By rename, because an agent of before may read the file when its supervisor starts it again. */
 static tck_status_t replace_config(int dir_fd, const char *text, struct error *err)
 {
     static const char temporary[] = CONFIG_FILE ".new";
@@ -102,7 +102,7 @@ static tck_status_t write_config(const struct config *config, int dir_fd, struct
     return status;
 }
 
-/* ---- the keeper's process ------------------------------------------------------------------------------------ */
+/* ---- the supervisor's process ------------------------------------------------------------------------------------ */
 
 struct command {
     struct programs programs;
@@ -117,7 +117,7 @@ static void build_command(struct command *c, const struct config *config, const 
 
     snprintf(c->config_file, sizeof(c->config_file), "%s/%s", dir, CONFIG_FILE);
     snprintf(c->output_file, sizeof(c->output_file), "%s/%s", dir, OUTPUT_FILE);
-    c->argv[n++] = c->programs.keeper;
+    c->argv[n++] = c->programs.supervisor;
     c->argv[n++] = "--runtime-dir";
     c->argv[n++] = dir;
     if (config->net_device[0] != '\0') {
@@ -193,8 +193,8 @@ destroy_attributes:
     return rc;
 }
 
-/* The keeper leaves us at once: the process that we started ends with 0 when the real one is on its way. *pid is 0 once
- * it has ended. */
+/* The supervisor leaves us at once: the process that we started ends with 0 when the real one is on its way. *pid is 0
+ * once it has ended. */
 static tck_status_t check_child(pid_t *pid, const struct command *c, struct error *err)
 {
     int result = 0;
@@ -215,7 +215,7 @@ static tck_status_t check_child(pid_t *pid, const struct command *c, struct erro
 }
 
 /* Whether what an agent said of its start still counts: that attempt began since begin_ms, or its process is there and
- * waits. What failed before may be mended by now, and the keeper will try again. */
+ * waits. What failed before may be repaired by now, and the supervisor will try again. */
 static bool is_current(const char *attempt, uint64_t begin_ms)
 {
     unsigned long long began_ms = 0;
@@ -263,8 +263,8 @@ static bool not_yet(tck_status_t status)
     return nobody_there(status) || status == TCK_ERR_BUSY;
 }
 
-/* Starts a keeper, which starts the agent. */
-static tck_status_t start_keeper(const struct command *c, pid_t *pid_out, struct error *err)
+/* Starts a supervisor, which starts the agent. */
+static tck_status_t start_supervisor(const struct command *c, pid_t *pid_out, struct error *err)
 {
     int rc = spawn(c, pid_out);
 
@@ -275,19 +275,19 @@ static tck_status_t start_keeper(const struct command *c, pid_t *pid_out, struct
     return TCK_OK;
 }
 
-/* The keeper that we started, or that was there, is gone, and no agent lives that would find itself another one. */
+/* The supervisor that we started, or that was there, is gone, and no agent lives that would find itself another one. */
 static bool nobody_lives(int dir_fd)
 {
-    return !lock_is_held(dir_fd, KEEPER_LOCK_FILE) && !lock_is_held(dir_fd, AGENT_LOCK_FILE);
+    return !lock_is_held(dir_fd, SUPERVISOR_LOCK_FILE) && !lock_is_held(dir_fd, AGENT_LOCK_FILE);
 }
 
-/* What becomes of the process that we started; once it has ended, whether there is a keeper at all. */
-static tck_status_t look_after_keeper(const struct command *c, int dir_fd, pid_t *pid, struct error *err)
+/* What becomes of the process that we started; once it has ended, whether there is a supervisor at all. */
+static tck_status_t look_after_supervisor(const struct command *c, int dir_fd, pid_t *pid, struct error *err)
 {
     tck_status_t status = check_child(pid, c, err);
 
     if (status == TCK_OK && *pid == 0 && nobody_lives(dir_fd)) {
-        status = start_keeper(c, pid, err);
+        status = start_supervisor(c, pid, err);
     }
     return status;
 }
@@ -297,7 +297,7 @@ static tck_status_t wait_for_agent(const struct config *config, const struct com
 {
     uint64_t begin_ms = clock_ms();
     pid_t pid = 0;
-    tck_status_t started = start_keeper(c, &pid, err);
+    tck_status_t started = start_supervisor(c, &pid, err);
 
     if (started != TCK_OK) {
         return started;
@@ -315,7 +315,7 @@ static tck_status_t wait_for_agent(const struct config *config, const struct com
             return error_prefix(err, "%s did not come up in %d s, see %s and %s", c->programs.agent,
                                 START_DEADLINE_MS / 1000, config->log_file_path, c->output_file);
         }
-        status = look_after_keeper(c, dir_fd, &pid, err);
+        status = look_after_supervisor(c, dir_fd, &pid, err);
         if (status != TCK_OK) {
             return status;
         }
@@ -327,7 +327,7 @@ static tck_status_t start_agent(const struct config *config, const char *dir, in
                                 struct error *err)
 {
     struct command command;
-    tck_status_t status = programs_find(&command.programs, err);
+    tck_status_t status = install_paths_find(&command.programs, err);
 
     if (status != TCK_OK) {
         return status;

@@ -13,10 +13,10 @@ must_check tck_status_t agent_dir(const struct config *config, char out[CONFIG_P
 /* Connects to a running agent; TCK_ERR_NOENT or TCK_ERR_UNREACHABLE if there is none. */
 must_check tck_status_t agent_connect(const struct config *config, int *fd_out, struct error *err);
 
-/* The same, but starts keeper and agent if none answers. Of several ranks that do so at once, one starts them. */
+/* The same, but starts supervisor and agent if none answers. Of several ranks that do so at once, one starts them. */
 must_check tck_status_t agent_connect_or_start(const struct config *config, int *fd_out, struct error *err);
 
-/* Neither an agent of this node lives nor the keeper that would start one. */
+/* Neither an agent of this node lives nor the supervisor that would start one. */
 bool agent_is_nowhere(const struct config *config);
 
 #endif

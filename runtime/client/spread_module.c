@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Loading libtierckpt_nccl.so, which lies beside this library. */
-#include "client/programs.h"
+#include "client/install_paths.h"
 #include "client/spread_ops.h"
 
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Waiting for a stage of a snapshot: looks at the board now and then, which costs the agent nothing. */
+ * Waiting for a stage of a snapshot: looks at the shared status now and then, which costs the agent nothing. */
 #include "base/clock.h"
 #include "client/client.h"
-#include "client/over.h"
+#include "client/term_over.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,39 +22,39 @@ struct progress {
 
 static struct progress look(struct tck_client *client)
 {
-    struct saver *saver = &client->saver;
+    struct snapshot_worker *worker = &client->worker;
     struct progress p;
     bool copying;
 
-    pthread_mutex_lock(&saver->lock);
-    copying = saver->state == SAVE_COPYING;
-    p = (struct progress){.begun = saver->begun_step,
-                          .copied = saver->copied_step,
-                          .failed = saver->failed_step,
-                          .copying = copying ? saver->step : 0,
-                          .giving_up = copying && saver->verdict == VERDICT_GIVE_UP,
-                          .failure = saver->failure,
-                          .forsaken = saver_forsaken(saver)};
+    pthread_mutex_lock(&worker->lock);
+    copying = worker->state == SAVE_COPYING;
+    p = (struct progress){.begun = worker->begun_step,
+                          .copied = worker->copied_step,
+                          .failed = worker->failed_step,
+                          .copying = copying ? worker->step : 0,
+                          .giving_up = copying && worker->verdict == VERDICT_GIVE_UP,
+                          .failure = worker->failure,
+                          .forsaken = worker_abandoned(worker)};
     if (p.giving_up) {
-        (void)error_set(&p.failure, TCK_ERR_CANCELED, "%s", saver->verdict_why);
+        (void)error_set(&p.failure, TCK_ERR_CANCELED, "%s", worker->verdict_why);
     }
-    pthread_mutex_unlock(&saver->lock);
+    pthread_mutex_unlock(&worker->lock);
     return p;
 }
 
 static uint64_t reached(const struct tck_client *client, const struct progress *p, tck_stage_t stage)
 {
-    const struct board *board = client->session.board;
+    const struct shared_status *shared = client->session.shared;
 
     switch (stage) {
     case TCK_STAGE_COPIED:
         return p->copied;
     case TCK_STAGE_PROTECTED:
-        return atomic_load(&board->protected_step);
+        return atomic_load(&shared->protected_step);
     case TCK_STAGE_COMMITTED:
-        return atomic_load(&board->committed_step);
+        return atomic_load(&shared->committed_step);
     case TCK_STAGE_DRAINED:
-        return atomic_load(&board->published_step);
+        return atomic_load(&shared->published_step);
     }
     return 0;
 }
@@ -70,7 +70,7 @@ static const char *stage_text(tck_stage_t stage)
 static const char *lost_text(const struct tck_client *client, char text[CONFIG_NAME + 96])
 {
     const struct world *world = &client->session.world;
-    uint64_t lost = atomic_load(&client->session.board->lost_node);
+    uint64_t lost = atomic_load(&client->session.shared->lost_node);
 
     text[0] = '\0';
     if (lost > 0 && lost <= world->node_count) {
@@ -84,11 +84,11 @@ static const char *lost_text(const struct tck_client *client, char text[CONFIG_N
 /* Said of the newest step that failed; of one before it follows from what came after it. */
 static bool was_aborted(const struct tck_client *client, uint64_t step)
 {
-    const struct board *board = client->session.board;
-    uint64_t decided_below = atomic_load(&board->decided_below); /* before what it is compared with */
+    const struct shared_status *shared = client->session.shared;
+    uint64_t decided_below = atomic_load(&shared->decided_below); /* before what it is compared with */
 
-    return atomic_load(&board->failed_step) == step ||
-           (step < decided_below && atomic_load(&board->committed_step) < step);
+    return atomic_load(&shared->failed_step) == step ||
+           (step < decided_below && atomic_load(&shared->committed_step) < step);
 }
 
 /* TCK_ERR_BUSY: not yet. */
@@ -108,7 +108,7 @@ static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t st
     if (reached(client, &p, stage) >= step && p.copied >= step) { /* the agent may know of the copy before us */
         return TCK_OK;
     }
-    if (session_over(&client->session, err) != TCK_OK) {
+    if (session_term_over(&client->session, err) != TCK_OK) {
         return TCK_ERR_DENIED;
     }
     if (p.failed == step || (p.giving_up && p.copying == step)) {
@@ -138,7 +138,7 @@ static tck_status_t too_late(struct tck_client *client, uint64_t step, tck_stage
     struct trouble trouble;
     char lost[CONFIG_NAME + 96];
 
-    if (stage == TCK_STAGE_DRAINED && trouble_look(&client->session.board->storage_trouble, &trouble) &&
+    if (stage == TCK_STAGE_DRAINED && trouble_look(&client->session.shared->storage_trouble, &trouble) &&
         trouble.code != TCK_OK) {
         return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is not in storage after %d ms: %s", step, timeout_ms,
                          trouble.text);

@@ -61,14 +61,14 @@ static void drain_follow(struct node *n, struct actions *out)
 static void tell_progress(const struct decision *before, const struct decision *now, struct actions *out)
 {
     if (now->watermark.term == now->term && !version_is(now->watermark, before->watermark)) {
-        struct action *a = action_add(out, ACTION_TELL);
+        struct action *a = action_add(out, ACTION_NOTIFY);
         a->version = now->watermark;
-        a->told = TOLD_COMMITTED;
+        a->stage = STAGE_COMMITTED;
     }
     if (!version_none(now->published) && !version_is(now->published, before->published)) {
-        struct action *a = action_add(out, ACTION_TELL);
+        struct action *a = action_add(out, ACTION_NOTIFY);
         a->version = now->published;
-        a->told = TOLD_PUBLISHED;
+        a->stage = STAGE_PUBLISHED;
     }
 }
 

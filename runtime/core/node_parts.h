@@ -28,10 +28,10 @@ void save_settle(struct node *n, struct actions *out);
 void resume(struct node *n, const struct slot *found);
 
 /* node_hold.c */
-void hold_offer(struct node *n, const struct event *e, struct actions *out);
-void hold_received(struct node *n, const struct event *e, struct actions *out);
-void hold_fetch(struct node *n, const struct event *e, struct actions *out);
-void hold_corrupt(struct node *n, const struct event *e, struct actions *out);
+void receive_offer(struct node *n, const struct event *e, struct actions *out);
+void receive_done(struct node *n, const struct event *e, struct actions *out);
+void receive_fetch(struct node *n, const struct event *e, struct actions *out);
+void receive_corrupt(struct node *n, const struct event *e, struct actions *out);
 
 /* node_decide.c */
 void decide_learn(struct node *n, const struct decision *d, struct actions *out);

@@ -28,11 +28,11 @@ struct save *save_open(struct node *n, struct version v)
     return s;
 }
 
-static void tell(struct version v, enum told told, struct actions *out)
+static void tell(struct version v, enum stage stage, struct actions *out)
 {
-    struct action *a = action_add(out, ACTION_TELL);
+    struct action *a = action_add(out, ACTION_NOTIFY);
     a->version = v;
-    a->told = told;
+    a->stage = stage;
 }
 
 /* Says READY or REFUSED, whichever holds. */
@@ -212,7 +212,7 @@ static void ready_if_protected(struct node *n, struct save *s, struct actions *o
         }
     }
     s->ready = true;
-    tell(s->version, TOLD_PROTECTED, out);
+    tell(s->version, STAGE_PROTECTED, out);
     send_state(n, s, out);
 }
 
@@ -264,9 +264,9 @@ static void tell_again(const struct node *n, const struct save *s, struct versio
     const struct version w = n->decision.watermark;
     bool aborted = node_fate(n, v) == FATE_OVER && (w.term != v.term || v.step > w.step);
     if (aborted) {
-        tell(v, TOLD_FAILED, out);
+        tell(v, STAGE_FAILED, out);
     } else if (s != NULL && s->ready) {
-        tell(v, TOLD_PROTECTED, out);
+        tell(v, STAGE_PROTECTED, out);
     }
 }
 
@@ -469,7 +469,7 @@ void save_settle(struct node *n, struct actions *out)
         }
         bool drained = version_is(s->version, n->decision.drain); /* its commit was heard of together with the next */
         if (node_fate(n, s->version) == FATE_OVER && !drained) {
-            tell(s->version, TOLD_FAILED, out);
+            tell(s->version, STAGE_FAILED, out);
         }
         s->version = VERSION_NONE;
     }

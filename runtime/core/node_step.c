@@ -80,7 +80,7 @@ static void verified(struct node *n, const struct event *e, struct actions *out)
     if (s->state == SLOT_SEALED) {
         save_verified(n, e, out);
     } else if (s->state == SLOT_RECEIVING) {
-        hold_received(n, e, out);
+        receive_done(n, e, out);
     }
 }
 
@@ -114,7 +114,7 @@ static void slot_event(struct node *n, const struct event *e, struct actions *ou
     } else if (e->type == EVENT_WRITER_GONE) {
         writer_gone(n, e, out);
     } else {
-        hold_corrupt(n, e, out);
+        receive_corrupt(n, e, out);
     }
 }
 
@@ -140,7 +140,7 @@ static void peer_event(struct node *n, const struct event *e, struct actions *ou
         return;
     }
     if (e->type == EVENT_OFFER) {
-        hold_offer(n, e, out);
+        receive_offer(n, e, out);
     } else if (e->type == EVENT_REPLICA) {
         save_replica(n, e, out);
     } else if (e->type == EVENT_NODE_DOWN) {
@@ -178,7 +178,7 @@ void node_step(struct node *n, const struct event *e, struct actions *out)
         peer_event(n, e, out);
         break;
     case EVENT_FETCH:
-        hold_fetch(n, e, out);
+        receive_fetch(n, e, out);
         break;
     case EVENT_DECISION:
         decide_learn(n, &e->decision, out);

@@ -152,14 +152,14 @@ enum action_type {
     ACTION_SEND_REFUSED, /* version, refusal: to the coordinator */
     ACTION_DRAIN,        /* version, attempt: write this node's part to storage, then EVENT_DRAINED_HERE */
     ACTION_SEND_DRAINED, /* version, attempt, ok: to the coordinator */
-    ACTION_TELL,         /* version, stage: to the trainers of this node: protected, committed, published or failed */
+    ACTION_NOTIFY,       /* version, stage: to the trainers of this node: protected, committed, published or failed */
     /* coordinator machine */
     ACTION_ANNOUNCE, /* the decision changed: keep it (agent state), then send it to every node */
     ACTION_PUBLISH,  /* version, attempt: write the manifest and publish, then EVENT_PUBLISHED. Comes again after a
                         restart of the agent: a version that is published already is a success */
 };
 
-enum told { TOLD_PROTECTED, TOLD_COMMITTED, TOLD_PUBLISHED, TOLD_FAILED };
+enum stage { STAGE_PROTECTED, STAGE_COMMITTED, STAGE_PUBLISHED, STAGE_FAILED };
 
 struct action {
     enum action_type type;
@@ -170,7 +170,7 @@ struct action {
     uint64_t attempt;
     bool ok, to_storage;
     enum refusal refusal;
-    enum told told;
+    enum stage stage;
 };
 
 /* The caller provides items; a machine never emits more than <machine>_actions_max of its setup per event. */

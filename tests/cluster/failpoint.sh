@@ -17,8 +17,8 @@ newest=0 published=0 steps=0
 # Points that an agent passes only after another one has died, or when something published is damaged.
 case $name in
 restore.spread*) settings=$settings',"restore_spread":"oob"' ;;
-mend.*) settings=$settings',"scrub_storage_interval_s":1' ;;
-comeback.* | resume.* | keeper.agent_died) TIERCKPT_FAILPOINTS="copy.acked=kill@2;$spec" ;;
+repair.*) settings=$settings',"scrub_storage_interval_s":1' ;;
+comeback.* | resume.* | supervisor.agent_died) TIERCKPT_FAILPOINTS="copy.acked=kill@2;$spec" ;;
 esac
 fired() { [ -s "$work/fired/$name" ]; } # an empty one holds it back
 come() { find "$work/fired" -type f -size +0 -printf '%f\n'; }
@@ -110,12 +110,12 @@ survives() { # WHAT-CAME
 lose() { local node; for node in "$@"; do kill_node "$node"; done; }
 settle() { wait_for 2 fired || true; } # what comes after the trainers have ended
 # Of the newest published version, which is in memory, too. It is made anew whatever comes in between.
-damage_and_mend() {
+damage_and_repair() {
     local file
     file=$(find "$work"/save/test/v* -name '*.safetensors' | sort | tail -1)
     printf 'X' | dd of="$file" bs=1 seek=200001 conv=notrunc status=none
     wait_for 60 fired || die "$name: never hit: $(tail -n 3 "$(agent_log a)" "$(agent_log b)")"
-    wait_for 60 ask a verify published >"$work/verify" || die "$name: $file is not mended: $(cat "$work/verify")"
+    wait_for 60 ask a verify published >"$work/verify" || die "$name: $file is not repaired: $(cat "$work/verify")"
 }
 
 mapfile -t names < <(tr ';' '\n' <<<"$spec" | sed 's/=.*//')
@@ -129,7 +129,7 @@ elif [[ $case = header.page=corrupt* ]]; then # nobody looks at it but the next 
     kill -9 $(agent_pid a) $(agent_pid b)
 fi
 case $name in
-mend.*) damage_and_mend ;;
+repair.*) damage_and_repair ;;
 esac
 fired || settle
 if ! fired; then

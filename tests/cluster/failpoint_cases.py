@@ -8,15 +8,15 @@ import sys
 
 ACTIONS = {"step": ["kill", "sleep:300"], "call": ["kill", "EIO", "ENOSPC"], "bytes": ["kill", "corrupt"]}
 # Of a save the second, so that something is committed that could be lost; the first headers are those of free slots;
-# what is read second to mend a file is the new one.
-HITS = {"mend.read": 2, "save.copying": 3, "save.sealing": 3, "header.unsealing": 3, "save": 2, "header": 30}
-# Points on an agent's way back. A keeper that starts it again is the same process as before.
+# what is read second to repair a file is the new one.
+HITS = {"repair.read": 2, "save.copying": 3, "save.sealing": 3, "header.unsealing": 3, "save": 2, "header": 30}
+# Points on an agent's way back. A supervisor that starts it again is the same process as before.
 AGAIN = ("agent.", "parking.", "state.writing", "enrol.allocating", "enrol.form", "header.writ", "catalog.", "file.",
-         "keeper.agent_died")
-AGAIN_SECOND = ("keeper.start",)
-# Not hit for certain, or more than is promised: a node is lost with its keeper, and what is mended from memory may be
+         "supervisor.agent_died")
+AGAIN_SECOND = ("supervisor.start",)
+# Not hit for certain, or more than is promised: a node is lost with its supervisor, and what is repaired from memory may be
 # nowhere else.
-NOT_WITH_OTHERS = ("keeper.", "comeback.", "mend.")
+NOT_WITH_OTHERS = ("supervisor.", "comeback.", "repair.")
 TRIPLES = 100
 
 

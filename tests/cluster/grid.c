@@ -26,7 +26,7 @@ struct job {
     int rank, world, grid[2];
     uint64_t steps, restore_step;
     int to_storage, with_own;
-    struct meeting meeting;
+    struct connectivity connectivity;
     tck_client_t *client;
     struct tensor tensors[3];
     uint64_t own; /* this rank's */
@@ -95,8 +95,8 @@ static int setup(struct job *j)
                              .config_json = j->json,
                              .rank = j->rank,
                              .world_size = j->world,
-                             .oob = {.allgather = meeting_allgather, .ctx = &j->meeting}};
-    j->meeting = (struct meeting){.dir = j->oob, .rank = j->rank, .world = j->world};
+                             .oob = {.allgather = meeting_allgather, .ctx = &j->connectivity}};
+    j->connectivity = (struct connectivity){.dir = j->oob, .rank = j->rank, .world = j->world};
     if (tck_attach(&p, &j->client) != TCK_OK) {
         return fail(j, "attach");
     }

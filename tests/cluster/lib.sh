@@ -1,4 +1,4 @@
-# Shared by the cluster tests: real trainers, agents and keepers, several "nodes" on this machine. Sourced with the build
+# Shared by the cluster tests: real trainers, agents and supervisors, several "nodes" on this machine. Sourced with the build
 # directory as $1 (none: the newer one of build and build/release). Every process started has the work directory in its
 # command line and is ended by pid at the exit.
 # shellcheck shell=bash
@@ -9,13 +9,13 @@ build=$(find_build tests/cluster/cluster_trainer "${1:-}") || exit 1
 work=$(mktemp -d "$build/cluster.XXXXXX")
 bin=$work/bin
 mkdir -p "$bin" "$work/save" "$work/run"
-# Reports of a sanitized build, also those of agents and keepers, whose output nobody sees.
+# Reports of a sanitized build, also those of agents and supervisors, whose output nobody sees.
 reports=$work/sanitizer
 export ASAN_OPTIONS="log_path='$reports'" UBSAN_OPTIONS="log_path='$reports':print_stacktrace=1"
 export LSAN_OPTIONS="suppressions='$suppressions/lsan.supp':print_suppressions=0"
 export UCX_MEM_EVENTS=n # its hooks call what ThreadSanitizer has taken over from threads that it no longer knows
 export TSAN_OPTIONS="log_path='$reports':suppressions='$suppressions/tsan.supp':print_suppressions=0"
-for program in "$build"/runtime/agent/tierckptd "$build"/runtime/agent/tierckpt-keeper "$build"/runtime/cli/tierckpt; do
+for program in "$build"/runtime/agent/tierckptd "$build"/runtime/agent/tierckpt-supervisor "$build"/runtime/cli/tierckpt; do
     ln -s "$program" "$bin/"
 done
 export TIERCKPT_BIN_DIR=$bin
@@ -38,7 +38,7 @@ finish() {
     remove_net
     if [ $status -ne 0 ] && [ $status -ne 77 ]; then
         echo "seed $seed"
-        tail -n 30 "$work"/out.* "$work"/run/*/*/agent.log "$work"/run/*/*/keeper.log 2>/dev/null
+        tail -n 30 "$work"/out.* "$work"/run/*/*/agent.log "$work"/run/*/*/supervisor.log 2>/dev/null
     fi
     no_reports || status=1
     head -n 10 "$work/failure" 2>/dev/null # again, below all that: of a long log only the end is shown
@@ -159,7 +159,7 @@ twin_used() {
 }
 
 agent_pid() { pids_of "$work/run/$job/$1/config.json" | while read -r p; do ! grep -qsa 'tierckptd' "/proc/$p/comm" || echo "$p"; done; }
-keeper_pid() { pids_of "--runtime-dir $work/run/$job/$1 " | while read -r p; do ! grep -qsa 'tierckpt-keeper' "/proc/$p/comm" || echo "$p"; done; }
+supervisor_pid() { pids_of "--runtime-dir $work/run/$job/$1 " | while read -r p; do ! grep -qsa 'tierckpt-superv' "/proc/$p/comm" || echo "$p"; done; }
 # newest_commit: newest step whose commit a trainer with --wait-commit has printed in this launch.
 newest_commit() { told "$(sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' "$work"/out."$launch".* | sort -n | tail -1)"; }
 # stall_ms RANK: the longest, without what the machine itself was late by meanwhile, as pauses of that rank show.
@@ -184,16 +184,16 @@ more_commits() { wait_for "$3" has_commits "$1" $(($(commits "$1") + $2)); }
 is_json() { python3 -c 'import json,sys; json.load(sys.stdin)'; }
 # same_agent NODE PID: it was not restarted.
 same_agent() { [ "$(agent_pid "$1")" = "$2" ]; }
-# kill_node NODE: agent, keeper, and with them the node's memory. First both are stopped, or one starts the other again.
+# kill_node NODE: agent, supervisor, and with them the node's memory. First both are stopped, or one starts the other again.
 kill_node() {
     fault "node lost"
     wait_for 60 node_dies "$1" || die "node $1 does not die"
 }
 node_dies() {
     local pid pids
-    pids=$(keeper_pid "$1"; agent_pid "$1")
+    pids=$(supervisor_pid "$1"; agent_pid "$1")
     for pid in $pids; do builtin kill -STOP "$pid" 2>/dev/null; done
-    [ "$pids" = "$(keeper_pid "$1"; agent_pid "$1")" ] || return 1 # one was just starting the other
+    [ "$pids" = "$(supervisor_pid "$1"; agent_pid "$1")" ] || return 1 # one was just starting the other
     for pid in $pids; do builtin kill -9 "$pid" 2>/dev/null; done
     for pid in $pids; do while grep -qsa . "/proc/$pid/cmdline"; do sleep 0.01; done; done
 }

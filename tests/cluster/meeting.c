@@ -36,7 +36,7 @@ static int get_file(const char *path, void *data, size_t len)
 
 int meeting_allgather(void *ctx, const void *in, void *out, size_t len)
 {
-    struct meeting *m = ctx;
+    struct connectivity *m = ctx;
     char path[512];
     unsigned round = m->round++;
     snprintf(path, sizeof path, "%s/%u.%d", m->dir, round, m->rank);

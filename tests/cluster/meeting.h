@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-struct meeting {
+struct connectivity {
     const char *dir;
     int rank, world;
     unsigned round;

@@ -51,13 +51,13 @@ static int fail(const tck_client_t *client, const char *what)
     return 2;
 }
 
-static int setup(const struct options *o, struct meeting *meeting, uint8_t *tensor, tck_client_t **out)
+static int setup(const struct options *o, struct connectivity *connectivity, uint8_t *tensor, tck_client_t **out)
 {
     tck_attach_params_t params = {.struct_size = sizeof(params),
                                   .config_json = o->json,
                                   .rank = o->rank,
                                   .world_size = o->world,
-                                  .oob = {.allgather = meeting_allgather, .ctx = meeting}};
+                                  .oob = {.allgather = meeting_allgather, .ctx = connectivity}};
     tck_record_t record = {.struct_size = sizeof(record),
                            .key = "w",
                            .dtype = TCK_U8,
@@ -115,11 +115,11 @@ int main(int argc, char **argv)
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    struct meeting meeting = {.dir = o.oob, .rank = o.rank, .world = o.world};
+    struct connectivity connectivity = {.dir = o.oob, .rank = o.rank, .world = o.world};
     uint8_t *tensor = standin_alloc(0, BYTES);
     tck_client_t *client = NULL;
     standin_gate_from(BYTES / 2); /* not what brings the digests to the host */
-    int status = setup(&o, &meeting, tensor, &client);
+    int status = setup(&o, &connectivity, tensor, &client);
     for (unsigned long step = 1; step <= o.steps && status == 0; step++) {
         status = one_step(&o, client, tensor, step);
     }

@@ -1,7 +1,7 @@
 # A link between two nodes that fails in some way while both train. Sourced by tests that have said what the nodes are.
 # shellcheck shell=bash
 
-# survives_break BREAK MEND: both agents notice, none commits until it is mended, then both do, in the same term and
+# survives_break BREAK REPAIR: both agents notice, none commits until it is repaired, then both do, in the same term and
 # without any restart; and nothing that was committed is lost.
 survives_break() {
     local agents downs before newest

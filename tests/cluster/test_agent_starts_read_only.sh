@@ -15,12 +15,12 @@ run_on a 0 --steps 100000 --step-ms 20
 log_must_say a 60 'is published'
 fault "the agent dies, and storage is read-only"
 moment
-keeper=$(keeper_pid a)
-builtin kill -STOP "$keeper" # until storage is read-only: the agent has its audit file open
+supervisor=$(supervisor_pid a)
+builtin kill -STOP "$supervisor" # until storage is read-only: the agent has its audit file open
 kill -9 "$(agent_pid a)"
 wait_for 60 no_agent a
 wait_for 30 remount ro || die "it cannot be made read-only"
-builtin kill -CONT "$keeper"
+builtin kill -CONT "$supervisor"
 log_must_say a 60 'audit file .*Read-only file system: until it can be opened nothing is saved to storage'
 more_commits a 20 60 || die "no commits to memory while storage is read-only: $(tail -5 "$(agent_log a)")"
 [ "$(grep -c 'until it can be opened' "$(agent_log a)")" = 1 ] || die "more than one warning"

@@ -14,9 +14,9 @@ for round in 1 2 3 4; do
     done
     for node in a b; do
         wait_for 60 no_agent "$node" || die "round $round: the agent of node $node does not leave"
-        wait_for 60 grep -q 'exited with status 0' "$work/run/test/$node/keeper.log" || die "round $round: $node did not end well"
+        wait_for 60 grep -q 'exited with status 0' "$work/run/test/$node/supervisor.log" || die "round $round: $node did not end well"
         mv "$work/run/test/$node/agent.log" "$work/run/test/$node/agent.log.$round"
-        rm "$work/run/test/$node/keeper.log"
+        rm "$work/run/test/$node/supervisor.log"
     done
     kill_trainers
 done

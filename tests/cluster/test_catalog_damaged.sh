@@ -52,14 +52,14 @@ all_over() { [ -z "${locker:-}" ] || builtin kill "$locker"; locker=''; rm -f "$
 
 # damaged HOW PATTERN: the agent's log must say that; empty: it need not say anything.
 damaged() {
-    local how=$1 keeper from
+    local how=$1 supervisor from
     fault "catalog $how"
-    keeper=$(keeper_pid a)
-    kill -STOP "$keeper" # it would start the agent again before the catalog is damaged
+    supervisor=$(supervisor_pid a)
+    kill -STOP "$supervisor" # it would start the agent again before the catalog is damaged
     kill -9 "$(agent_pid a)"
     $how
     from=$(wc -l <"$(agent_log a)")
-    kill -CONT "$keeper"
+    kill -CONT "$supervisor"
     begin 2
     run_on a "0 1" --steps $((steps + 4)) --wait-commit
     all_end

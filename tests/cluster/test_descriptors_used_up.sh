@@ -56,6 +56,6 @@ prlimit --pid "$agent" --nofile="$limit": || die "the limit cannot be put back"
 wait_for 60 ask a status >/dev/null || die "a command is not served after the flood"
 more_commits a 3 60 || die "commits do not go on after the flood"
 same_agent a "$agent" || die "the agent was restarted"
-bytes=$(cat "$work/run/test/a/"{agent,keeper}.log | wc -c)
+bytes=$(cat "$work/run/test/a/"{agent,supervisor}.log | wc -c)
 [ "$bytes" -lt 1000000 ] || die "$bytes bytes of log for it"
 logged a 'UCX, .*accept' || die "what UCX says of it is lost"

@@ -3,13 +3,13 @@
 # the other one; with both the slots are lost, and their copies are fetched again from the other node.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
-settings=',"scrub_interval_s":0' # else it mends them first
+settings=',"scrub_interval_s":0' # else it repairs them first
 begin 2
 run_on a "0" --steps 20 --wait-commit
 run_on b "1" --steps 20 --wait-commit
 all_end
 
-# damage PID PAGES: flips a byte of these header pages ("newest" or "both") of every slot, through the keeper's own
+# damage PID PAGES: flips a byte of these header pages ("newest" or "both") of every slot, through the supervisor's own
 # descriptors; says how many slots that were.
 damage() {
     python3 - "$1" "$2" <<'PY'

@@ -31,7 +31,7 @@ kill -9 "$(agent_pid a)"
 ended 12 10
 train 14 --step-ms 300
 wait_for 60 said 0 '^STEP 13' || die "no step 13: $(out 0)"
-kill_node b # with its keeper: what is left is what the trainers have
+kill_node b # with its supervisor: what is left is what the trainers have
 ended 14 12
 train 16 --step-ms 300
 wait_for 60 said 0 '^STEP 15' || die "no step 15: $(out 0)"

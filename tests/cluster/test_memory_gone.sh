@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Agent and keeper of a node die at once while its trainer lives on, and with them the node's memory: the restart finds
+# Agent and supervisor of a node die at once while its trainer lives on, and with them the node's memory: the restart finds
 # everything with the other node, has both copies again, and then that one may go.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2

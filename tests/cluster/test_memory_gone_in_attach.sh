@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Agent and keeper of a node die, and its memory with them, while its trainer is on its way into a term: the trainers of
+# Agent and supervisor of a node die, and its memory with them, while its trainer is on its way into a term: the trainers of
 # all nodes are told at once, not after session_wait_ms, and the next launch goes on.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"session_wait_ms":600000'

@@ -32,8 +32,8 @@ nothing_lost "$newest" "without b"
 wait_for 60 protected_since a "$before" || die "the copies that b held are not made again"
 kill -TERM "$(agent_pid b)"
 wait_for 60 no_agent b || die "the agent of b does not leave"
-no_keeper() { [ -z "$(keeper_pid b)" ]; }
-wait_for 60 no_keeper || die "the keeper of b stays"
+no_supervisor() { [ -z "$(supervisor_pid b)" ]; }
+wait_for 60 no_supervisor || die "the supervisor of b stays"
 more_commits a 3 60 || die "no commits after b has left"
 kill_trainers
 newest=$(newest_committed a)

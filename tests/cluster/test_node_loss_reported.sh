@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# on_node_loss "report": a node whose agent and keeper are gone leaves its trainers running, without commits. That is told
+# on_node_loss "report": a node whose agent and supervisor are gone leaves its trainers running, without commits. That is told
 # to the trainers of that node, to those whose agent notices, and to whoever looks with the command.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":1500,"version_timeout_ms":3000'
-forsaken='agent and keeper of this node are gone, and its memory with them: nothing is saved here'
+forsaken='agent and supervisor of this node are gone, and its memory with them: nothing is saved here'
 lost() { echo "node $1 (of term [0-9]+ )?is lost.*nothing commits before it is back or the job is started again"; }
 status_tells() { ! ask "$1" status >"$work/status" && grep -qE "^WARNING: $(lost "$2")" "$work/status"; }
 train() {

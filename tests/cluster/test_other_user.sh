@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Another user of the machine gets nowhere: neither into the agent's directory nor, were that open, through its socket,
-# and not into the parked memory of the keeper.
+# and not into the parked memory of the supervisor.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 command -v setpriv >/dev/null || skip "no setpriv here"
 begin 1
 run_on a "0" --steps 100000 --step-ms 20
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
-agent=$(agent_pid a) keeper=$(keeper_pid a)
+agent=$(agent_pid a) supervisor=$(supervisor_pid a)
 as_other() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
 dir=$work/run/test/a
 as_other true || skip "no other user can be had here"
@@ -54,14 +54,14 @@ try:
 except OSError as error:
     print(error)
 PY
-for pid in "$agent" "$keeper"; do
+for pid in "$agent" "$supervisor"; do
     as_other ls "/proc/$pid/fd" >/dev/null 2>&1 && die "another user lists the descriptors of $pid"
 done
 kill -9 "$agent"
-log_must_say a 60 'socket directory .* is open to others' # it does not serve there, and its keeper keeps the memory
+log_must_say a 60 'socket directory .* is open to others' # it does not serve there, and its supervisor keeps the memory
 close_doors
 new_agent() { local p; p=$(agent_pid a); [ -n "$p" ] && [ "$p" != "$agent" ]; }
-wait_for 60 grep -q 'taking up term' "$(agent_log a)" && wait_for 60 new_agent || die "the keeper listened to another user: the agent does not come back"
+wait_for 60 grep -q 'taking up term' "$(agent_log a)" && wait_for 60 new_agent || die "the supervisor listened to another user: the agent does not come back"
 more_commits a 3 60 || die "commits do not go on once the directory is closed again"
 [ "$(grep -c 'claimed term' "$(agent_log a)")" = 1 ] || die "the agent lost its state"
 as_other "$bin/tierckpt" --config "$dir/config.json" status >/dev/null 2>&1 && die "the command serves another user"

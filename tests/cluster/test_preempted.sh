@@ -20,7 +20,7 @@ all_end
 [ "$(restored_from 1 storage)" = 0 ] || die "storage was used though one node only left: $(out 1 | grep RESTORED)"
 ask c drain --wait >"$work/drained" || die "drain: $(cat "$work/drained")"
 for node in a c; do moment 300 && kill -TERM "$(agent_pid $node)"; done
-for node in a c; do kill -9 "$(keeper_pid $node)" "$(agent_pid $node)" 2>/dev/null; done # no grace at all
+for node in a c; do kill -9 "$(supervisor_pid $node)" "$(agent_pid $node)" 2>/dev/null; done # no grace at all
 for node in a c; do kill_node $node; done
 begin 2
 run_on d "0" --steps 44 --done

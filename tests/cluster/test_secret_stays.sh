@@ -42,7 +42,7 @@ kill -ABRT "$old"
 new_agent() { local p; p=$(agent_pid a); [ -n "$p" ] && [ "$p" != "$old" ]; }
 wait_for 60 new_agent || die "the agent does not come back"
 more_commits b 3 60 || die "no commits after the abort"
-for pid in $(agent_pid a) $(keeper_pid a) $(agent_pid b) $(keeper_pid b); do
+for pid in $(agent_pid a) $(supervisor_pid a) $(agent_pid b) $(supervisor_pid b); do
     nowhere "the command line of process $pid" <"/proc/$pid/cmdline"
     nowhere "the environment of process $pid" < <(cat "/proc/$pid/environ" 2>/dev/null)
 done
@@ -54,7 +54,7 @@ while IFS= read -r file; do
 done < <(find "$work" -type f ! -path "$work/token" ! -path "$bin/forms")
 cores=$(find "$work" "$PWD" -maxdepth 6 -newer "$work/token" \( -name 'core' -o -name 'core.[0-9]*' \) -type f)
 [ -z "$cores" ] || die "a core was left: $cores"
-for fd in /proc/"$(keeper_pid a)"/fd/*; do
+for fd in /proc/"$(supervisor_pid a)"/fd/*; do
     [[ $(readlink "$fd") != /memfd:* ]] || nowhere "what is parked as $(readlink "$fd")" < <(head -c 64M "$fd" 2>/dev/null)
 done
 

@@ -15,22 +15,22 @@ new_node() { # INDEX: takes the place of one that is gone
     fresh=$((fresh + 1))
     nodes[$1]=fresh$fresh
 }
-parked_again() { [ "$(grep -c 'parked with the new keeper' "$(agent_log "$1")")" -gt "$2" ]; }
-# hit KINDS: sets what. A keeper, or a node, that is lost while the one before it is not made good yet is more than is
-# promised; so a new keeper is waited for, and nodes are lost only once there are commits.
+parked_again() { [ "$(grep -c 'parked with the new supervisor' "$(agent_log "$1")")" -gt "$2" ]; }
+# hit KINDS: sets what. A supervisor, or a node, that is lost while the one before it is not made good yet is more than is
+# promised; so a new supervisor is waited for, and nodes are lost only once there are commits.
 hit() {
     local victim=$((RANDOM % 2)) parked
     local node=${nodes[victim]}
-    parked=$(grep -c 'parked with the new keeper' "$(agent_log "$node")" 2>/dev/null)
+    parked=$(grep -c 'parked with the new supervisor' "$(agent_log "$node")" 2>/dev/null)
     case $((RANDOM % $1)) in
     0) what="the trainers" ;;
     1) what="the agent of $node" && kill -9 $(agent_pid "$node") ;;
     2) what="both agents" && kill -9 $(agent_pid "${nodes[0]}") $(agent_pid "${nodes[1]}") ;;
     3) what="rank $((RANDOM % 4))" && kill -9 "${trainers[${what#rank }]}" && sleep 0.0$((RANDOM % 10)) ;;
     4)
-        what="the keeper of $node"
-        kill -9 $(keeper_pid "$node")
-        wait_for 60 parked_again "$node" "${parked:-0}" || die "seed $seed: no new keeper on $node"
+        what="the supervisor of $node"
+        kill -9 $(supervisor_pid "$node")
+        wait_for 60 parked_again "$node" "${parked:-0}" || die "seed $seed: no new supervisor on $node"
         ;;
     5) what="node $node" && kill_node "$node" && new_node $victim ;;
     esac

@@ -59,7 +59,7 @@ struct trainer {
     uint64_t committed, published;
     int trouble;          /* storage has some */
     uint64_t late_max_us; /* by which the machine let a pause last longer than it should */
-    struct meeting meeting;
+    struct connectivity connectivity;
 };
 
 /* ---- contents ------------------------------------------------------------------------------------------------ */
@@ -116,8 +116,8 @@ static void hold_meet(const struct trainer *t)
 static int allgather(void *ctx, const void *in, void *out, size_t len)
 {
     struct trainer *t = ctx;
-    int status = meeting_allgather(&t->meeting, in, out, len);
-    if (status == 0 && t->meeting.round == t->o.hold_meet) {
+    int status = meeting_allgather(&t->connectivity, in, out, len);
+    if (status == 0 && t->connectivity.round == t->o.hold_meet) {
         hold_meet(t);
     }
     return status;
@@ -448,7 +448,7 @@ int main(int argc, char **argv)
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    t.meeting = (struct meeting){.dir = t.o.oob, .rank = (int)t.o.rank, .world = (int)t.o.world};
+    t.connectivity = (struct connectivity){.dir = t.o.oob, .rank = (int)t.o.rank, .world = (int)t.o.world};
     t.params = calloc(t.o.count, sizeof *t.params);
     t.moments = calloc(t.o.count, sizeof *t.moments);
     if (!t.params || !t.moments || journal_open(t.o.journal, (int)t.o.rank, t.o.launch) != 0) {

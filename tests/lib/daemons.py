@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents and keepers whose runtime directories lie below one directory, and the programs that they are started from."""
+"""Agents and supervisors whose runtime directories lie below one directory, and the programs that they are started from."""
 
 import os
 import signal
 import time
 from pathlib import Path
 
-_PROGRAMS = ("runtime/agent/tierckptd", "runtime/agent/tierckpt-keeper", "runtime/cli/tierckpt")
+_PROGRAMS = ("runtime/agent/tierckptd", "runtime/agent/tierckpt-supervisor", "runtime/cli/tierckpt")
 
 
 def programs(build, work):

@@ -103,9 +103,9 @@ static void on_hello(struct fake_agent *agent, struct fake_client *client, const
     struct writer w = writer_new(0);
     client->rank = hello.rank;
     MUST(client->rank < FAKE_CLIENTS);
-    client->board = make_memory("fake-board", sizeof(struct board), &client->board_fd);
-    atomic_store(&client->board->mem_interval_steps, atomic_load(&agent->interval));
-    atomic_store(&client->board->storage_interval_steps, atomic_load(&agent->storage_interval));
+    client->shared = make_memory("fake-status", sizeof(struct shared_status), &client->board_fd);
+    atomic_store(&client->shared->mem_interval_steps, atomic_load(&agent->interval));
+    atomic_store(&client->shared->storage_interval_steps, atomic_load(&agent->storage_interval));
     agent->returns += hello.returning;
     msg_welcome_encode(&welcome, &w);
     answer(client, MSG_WELCOME, &w, &client->board_fd);
@@ -200,8 +200,8 @@ static void close_client(struct fake_client *client)
     if (client->fd >= 0) {
         close(client->fd);
     }
-    if (client->board != NULL) {
-        munmap(client->board, sizeof(*client->board));
+    if (client->shared != NULL) {
+        munmap(client->shared, sizeof(*client->shared));
         close(client->board_fd);
     }
     *client = (struct fake_client){.fd = -1};
@@ -214,13 +214,13 @@ static void on_begin(struct fake_agent *agent, struct fake_client *client, const
     MUST(msg_begin_decode(frame->payload, frame->len, &begin) == TCK_OK);
     agent->begins++;
     if (atomic_load(&agent->hasty)) {
-        atomic_store(&client->board->committed_step, begin.step);
+        atomic_store(&client->shared->committed_step, begin.step);
     }
     if (mode == FAKE_REFUSES) {
-        atomic_store(&client->board->failed_step, begin.step);
+        atomic_store(&client->shared->failed_step, begin.step);
         answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_BUSY, "the step before is undecided");
     } else if (mode == FAKE_GRANTS && begin.step == agent->sealed_by[client->rank]) {
-        atomic_store(&client->board->published_step, begin.to_storage ? begin.step : 0);
+        atomic_store(&client->shared->published_step, begin.to_storage ? begin.step : 0);
         answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_BUSY, "that step is saved already");
     } else if (mode == FAKE_HOLDS) {
         client->held = (struct ipc_held){begin.seq, begin.step, true};
@@ -247,12 +247,12 @@ static void on_seal(struct fake_agent *agent, struct fake_client *client, const 
     agent->sealed = (struct version){agent->term, seal.step};
     agent->sealed_by[client->rank] = seal.step;
     if (atomic_load(&agent->aborts)) {
-        atomic_store(&client->board->failed_step, seal.step);
+        atomic_store(&client->shared->failed_step, seal.step);
     } else {
-        atomic_store(&client->board->protected_step, seal.step);
-        atomic_store(&client->board->committed_step, seal.step);
+        atomic_store(&client->shared->protected_step, seal.step);
+        atomic_store(&client->shared->committed_step, seal.step);
     }
-    atomic_store(&client->board->decided_below, seal.step + 1);
+    atomic_store(&client->shared->decided_below, seal.step + 1);
     agent->seals++;
 }
 
@@ -408,10 +408,10 @@ static void serve(struct fake_agent *agent, struct fake_client *client)
 
 static void turn(struct fake_agent *agent, struct fake_client *client)
 {
-    if (client->fd < 0 || client->board == NULL) {
+    if (client->fd < 0 || client->shared == NULL) {
         return;
     }
-    atomic_fetch_add(&client->board->agent_beat, 1);
+    atomic_fetch_add(&client->shared->agent_beat, 1);
     if (client->held.waiting && atomic_load(&agent->mode) == FAKE_GRANTS) {
         client->held.waiting = false;
         grant(agent, client, client->held.seq, client->held.step, false);

@@ -37,7 +37,7 @@ struct fake_shard {
 struct fake_client {
     int fd; /* -1: none */
     int board_fd;
-    struct board *board;
+    struct shared_status *shared;
     uint32_t rank;
     struct hash128 shards[FAKE_SHARDS_MAX]; /* of this rank, sorted */
     bool stored[FAKE_SHARDS_MAX];
@@ -63,7 +63,7 @@ struct fake_agent {
     _Atomic uint64_t abandoned_step; /* of the newest ABANDON */
     _Atomic uint64_t roots_step;     /* of the newest ROOTS, */
     int roots_seals;                 /* and how many SEALs had come before it */
-    _Atomic uint64_t interval;       /* put on the boards, */
+    _Atomic uint64_t interval;       /* put on the shared status pages, */
     _Atomic uint64_t storage_interval;
     struct fake_client clients[FAKE_CLIENTS];
     /* the memory tier: outlives stop and start */

@@ -37,14 +37,14 @@ struct mail {
 };
 
 /* The ranks of one communicator. */
-static struct meeting {
+static struct connectivity {
     int size, joined;
     struct mail mail[RANKS_MAX][RANKS_MAX]; /* from, to */
 } meetings[WORLDS_MAX];
 static int meeting_count;
 
 struct ncclComm {
-    struct meeting *meeting;
+    struct connectivity *connectivity;
     int rank;
     bool aborted, finalizing;
     ncclResult_t error;
@@ -87,7 +87,8 @@ struct CUevent_st {
 /* With the lock held. */
 static void try_transfer(struct ncclComm *comm, struct transfer *t)
 {
-    struct mail *mail = t->send ? &comm->meeting->mail[comm->rank][t->peer] : &comm->meeting->mail[t->peer][comm->rank];
+    struct mail *mail =
+        t->send ? &comm->connectivity->mail[comm->rank][t->peer] : &comm->connectivity->mail[t->peer][comm->rank];
 
     if (t->send && !t->begun && mail->data == NULL && comm->rank != state.silent) {
         *mail = (struct mail){t->data, t->bytes};
@@ -294,7 +295,7 @@ FAKE_NCCL_API ncclResult_t ncclGetUniqueId(ncclUniqueId *out)
     pthread_mutex_lock(&lock);
     int number = meeting_count++ % WORLDS_MAX;
     state.ids++;
-    meetings[number] = (struct meeting){0};
+    meetings[number] = (struct connectivity){0};
     pthread_mutex_unlock(&lock);
     memset(out, 0, sizeof(*out));
     memcpy(out, &number, sizeof(number));
@@ -311,12 +312,12 @@ FAKE_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncc
     if (comm == NULL || config->blocking != 0 || size > RANKS_MAX) {
         abort();
     }
-    comm->meeting = &meetings[number];
+    comm->connectivity = &meetings[number];
     comm->rank = rank;
     comm->polls = POLLS;
     pthread_mutex_lock(&lock);
-    comm->meeting->size = size;
-    comm->meeting->joined += rank != state.absent;
+    comm->connectivity->size = size;
+    comm->connectivity->joined += rank != state.absent;
     pthread_mutex_unlock(&lock);
     state.comms++;
     *out = comm;
@@ -326,13 +327,13 @@ FAKE_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncc
 FAKE_NCCL_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
     pthread_mutex_lock(&lock);
-    bool joining = comm->meeting->joined < comm->meeting->size;
+    bool registration = comm->connectivity->joined < comm->connectivity->size;
     bool polled = comm->polls > 0;
     comm->polls -= polled;
-    *out = comm->error != ncclSuccess                                     ? comm->error
-           : state.one_gpu && comm->meeting->size > 1                     ? ncclInvalidUsage
-           : polled || joining || (comm->finalizing && comm->pending > 0) ? ncclInProgress
-                                                                          : ncclSuccess;
+    *out = comm->error != ncclSuccess                                          ? comm->error
+           : state.one_gpu && comm->connectivity->size > 1                     ? ncclInvalidUsage
+           : polled || registration || (comm->finalizing && comm->pending > 0) ? ncclInProgress
+                                                                               : ncclSuccess;
     pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
@@ -375,7 +376,7 @@ FAKE_NCCL_API ncclResult_t ncclCommAbort(ncclComm_t comm)
     comm->aborted = true;
     pthread_cond_broadcast(&changed);
     for (int r = 0; r < RANKS_MAX; r++) { /* nobody may take what this rank has offered */
-        comm->meeting->mail[comm->rank][r].data = NULL;
+        comm->connectivity->mail[comm->rank][r].data = NULL;
     }
     while (comm->pending > 0) {
         pthread_cond_wait(&changed, &lock);

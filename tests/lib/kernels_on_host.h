@@ -11,8 +11,8 @@ _Static_assert(DIGEST_CHUNK == CHUNK_BYTES, "the device and the host cut an imag
 
 static inline void on_host_copy(void *to, const void *from, uint64_t bytes)
 {
-    for (uint32_t lane = 0; lane < COPY_LANES; lane++) {
-        copy_core_lane(to, from, bytes, lane);
+    for (uint32_t dev = 0; dev < COPY_LANES; dev++) {
+        copy_core_lane(to, from, bytes, dev);
     }
 }
 
@@ -41,8 +41,8 @@ static inline uint32_t on_host_contribution(const void *data, uint64_t bytes, ui
 {
     uint32_t sum = 0;
 
-    for (uint32_t lane = 0; lane < DIGEST_LANES; lane++) {
-        sum ^= digest_core_lane(data, bytes, after, lane, table);
+    for (uint32_t dev = 0; dev < DIGEST_LANES; dev++) {
+        sum ^= digest_core_lane(data, bytes, after, dev, table);
     }
     return sum;
 }

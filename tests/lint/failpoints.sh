@@ -19,7 +19,7 @@ grep -q '^TCK_FAILPOINTS:BOOL=ON$' "$build/CMakeCache.txt" && { echo "$build is 
 checked=0
 stripped=$(mktemp) || exit 1
 trap 'rm -f "$stripped"' EXIT
-for program in runtime/client/libtierckpt.so runtime/agent/tierckptd runtime/agent/tierckpt-keeper runtime/cli/tierckpt; do
+for program in runtime/client/libtierckpt.so runtime/agent/tierckptd runtime/agent/tierckpt-supervisor runtime/cli/tierckpt; do
     [ -e "$build/$program" ] || continue
     checked=$((checked + 1))
     strip -d -o "$stripped" "$build/$program" || complain "$program cannot be looked at"

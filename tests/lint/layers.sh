@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Includes go one way, and each library has one door. base <- core <- agent; tiers and recovery see base and core, never
-# each other; reader sees base and what it is built of in tiers and recovery (which see base alone); client sees base and
-# reader; nothing includes agent. A library's header is included by one file of the product.
+# each other; published sees base and what it is built of in tiers and recovery (which see base alone); client sees base and
+# published; nothing includes agent. A library's header is included by one file of the product.
 set -u
 cd "${1:-$(dirname "$0")/../..}" || exit 1
 bad=0
@@ -16,11 +16,11 @@ allowed() {
 }
 allowed runtime/base 'base'
 allowed runtime/core 'base|core'
-read_files='tiers/(manifest|beneath|names|standing|forgotten|version_files).h'
-allowed runtime/reader "base|reader|$read_files|recovery/reshard.h"
-for file in manifest beneath names version_files; do allowed tiers "base|$read_files" "$file.[ch]"; done
+read_files='tiers/(manifest|safe_fs|names|version_standing|forgotten|version_files).h'
+allowed runtime/published "base|published|$read_files|recovery/reshard.h"
+for file in manifest safe_fs names version_files; do allowed tiers "base|$read_files" "$file.[ch]"; done
 allowed recovery 'base|recovery/reshard.h' 'reshard.[ch]'
-allowed runtime/client 'base|client|reader|cuda/(calls|kernels_core).h'
+allowed runtime/client 'base|client|published|cuda/(calls|kernels_core).h'
 allowed runtime/nccl 'base|client'
 allowed runtime/cuda 'cuda' 'kernels*' # nvcc's, and tests' on the host
 allowed runtime/cuda 'cuda' 'calls*'

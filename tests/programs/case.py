@@ -108,7 +108,7 @@ class Case:
     def _refused_rightly(self, start: Start) -> bool:
         """Memory was killed with all that it had, before anything was on storage: that is no fresh start by itself, and
         the error says how one is begun, for instance with another job name."""
-        lost = any(one.victim == "agent and keeper" for one in self._kills)
+        lost = any(one.victim == "agent and supervisor" for one in self._kills)
         published = list((self.directory / "save" / self._site.config["job"]).glob("v*/manifest.json"))
         return lost and not published and self._site.config["job"] != "afresh" and \
             "To begin afresh take another job name" in start.text()
@@ -131,14 +131,14 @@ class Case:
         return any(step >= one.step for step, _ in losses(start.text()))
 
     def _choose(self, start: Start, one: Kill) -> list[int]:
-        if one.victim in ("agent", "keeper", "agent and keeper"):
+        if one.victim in ("agent", "supervisor", "agent and supervisor"):
             return agents(self.directory / "run", one.victim)
         pids = start.victims(one.victim)
         return [pids[int(one.draw * len(pids))]] if one.victim == "trainer" and pids else pids
 
     def _committed(self) -> int:
         """The step that the agent answers for, if it is there; what is then restored may not be older."""
-        if any("keeper" in one.victim or "agent" in one.victim for one in self._kills):
+        if any("supervisor" in one.victim or "agent" in one.victim for one in self._kills):
             return 0  # its memory may be gone, or it may still be coming back
         try:
             return control.version_of(control.ask(self._site.config, None, "status"), "committed")[1]

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 
 _TRAINING = ("trainer", "launcher", "all")  # what has to be started again
-_MEMORY = ("agent", "keeper", "agent and keeper")  # what goes on without it, so a trainer dies later
+_MEMORY = ("agent", "supervisor", "agent and supervisor")  # what goes on without it, so a trainer dies later
 
 
 @dataclass(frozen=True)

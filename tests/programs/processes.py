@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 _MARK = "TCK_PROGRAM_START"
-_OURS = (b"tierckptd", b"tierckpt-keeper")
+_OURS = (b"tierckptd", b"tierckpt-supervisor")
 
 
 def _read(pid: str, what: str) -> bytes:
@@ -25,14 +25,14 @@ def _all() -> list[str]:
 
 
 def agents(runtime_dir: Path, victim: str) -> list[int]:
-    """Of a job's directory: "agent", "keeper", or both."""
+    """Of a job's directory: "agent", "supervisor", or both."""
     found = []
     for pid in _all():
         command = _read(pid, "cmdline")
         if str(runtime_dir).encode() not in command:
             continue
         program = os.path.basename(command.split(b"\0")[0])
-        if (program == b"tierckptd" and "agent" in victim) or (program == b"tierckpt-keeper" and "keeper" in victim):
+        if (program == b"tierckptd" and "agent" in victim) or (program == b"tierckpt-supervisor" and "supervisor" in victim):
             found.append(int(pid))
     return found
 
@@ -46,7 +46,7 @@ def kill(pids):
 
 
 class Start:
-    """Use it in a with-statement: nothing but agents and keepers is left behind."""
+    """Use it in a with-statement: nothing but agents and supervisors is left behind."""
 
     def __init__(self, command: str, script: Path, directory: Path, number: int, paths):
         self.log = directory / f"run.{number}.log"

@@ -40,7 +40,7 @@ class Site:
         }
 
     def _pids(self, node=""):
-        """Keepers and agents: processes that were told a path below our directory."""
+        """Supervisors and agents: processes that were told a path below our directory."""
         path = str(self.dir / "run" / self.config["job"] / node).encode()
         for entry in Path("/proc").iterdir():
             try:

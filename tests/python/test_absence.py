@@ -79,7 +79,7 @@ def test_a_fresh_start_can_be_accepted(tmp_path, site, published):
 
 
 def agent_of(config):
-    """The process id of the only agent, not of its keeper."""
+    """The process id of the only agent, not of its supervisor."""
     place = str(Path(config["runtime_dir"], config["job"])).encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -91,7 +91,7 @@ def agent_of(config):
 
 
 def load_twice(rank, world, config):
-    """The second time after the agent was killed and started again by its keeper."""
+    """The second time after the agent was killed and started again by its supervisor."""
     checkpoint = tierckpt.init(model=torch.nn.Linear(16, 16), config=config)
     first = checkpoint.load_checkpoint()
     os.kill(agent_of(config), signal.SIGKILL)

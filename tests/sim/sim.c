@@ -30,7 +30,7 @@ static void choose_shape(struct sim *s)
     s->mem_every = s->overloaded ? 1 : s->mem_every;
     s->twins_differ = sim_trait(s, TRAIT_TWINS_DIFFER, 300);
     s->spreads = sim_trait(s, TRAIT_SPREADS, 500);
-    s->mends = sim_trait(s, TRAIT_MENDS, 200);
+    s->repairs = sim_trait(s, TRAIT_REPAIRS, 200);
     s->freezes = sim_trait(s, TRAIT_FREEZES, 250);
     s->tears = sim_trait(s, TRAIT_TEARS, 150);
     s->doubts = sim_trait(s, TRAIT_DOUBTS, 250);
@@ -231,7 +231,7 @@ static bool is_over(struct sim *s)
     if (sim_trait(s, TRAIT_DRAIN_WAITS, 500)) {
         fault_ask_and_crash(s);
     }
-    if (s->mends) {
+    if (s->repairs) {
         fault_damage_found(s);
     }
     return false;

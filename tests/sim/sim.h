@@ -48,7 +48,7 @@ enum trait {
     TRAIT_DRAIN_WAITS,
     TRAIT_LONG_CUTS,
     TRAIT_TEARS,
-    TRAIT_MENDS,
+    TRAIT_REPAIRS,
     TRAIT_NAMESAKES,
     TRAIT_TWINS_DIFFER,
     TRAIT_BASE_GOES_BAD,
@@ -118,7 +118,7 @@ struct machine {
     struct recovery_clock recovery_clock;
     struct recovery_context context;
     const struct task *fetching; /* the request that the node machine is answering */
-    bool mending;                /* a copy that is missing here is on its way */
+    bool repairing;              /* a copy that is missing here is on its way */
 };
 
 /* What storage listed. */
@@ -179,7 +179,7 @@ struct stored_file {
     struct hash128 root; /* as the manifest will have it */
 };
 
-struct stage {
+struct staged {
     bool used;
     struct version version;
     struct stored_file files[SIM_SHARDS];
@@ -276,7 +276,7 @@ struct sim {
     bool long_cuts;             /* a machine stays cut off through several terms, and comes back alone */
     bool spreads;               /* trainers get what their node lacks from each other: one owner of a shard suffices */
     bool twins_differ;          /* what data-parallel copies should be equal is not, in some versions */
-    bool mends;                 /* copies that go bad are found, and fetched again from others */
+    bool repairs;               /* copies that go bad are found, and fetched again from others */
     bool tears;                 /* storage loses parts of what it said was safe */
     bool freezes;               /* trainers that lose their term may be frozen while they copy, and wake up later */
     bool doubts;                /* storage cannot always tell what it has */
@@ -294,7 +294,7 @@ struct sim {
     struct sim_term *terms[SIM_TERMS]; /* by term; [0] unused */
     uint64_t claimed;
     bool form_pending;
-    struct stage stages[SIM_PUBLISHED];
+    struct staged stages[SIM_PUBLISHED];
     struct anchor anchor;
     struct version newest_published; /* and whole */
     struct version owed; /* to storage: a storage version, or what the user asked for, and no drain has failed since */
@@ -403,7 +403,7 @@ void recover_stored(struct sim *s, const struct task *t);
 void recover_fetch(struct sim *s, const struct task *t);
 void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a);
 /* Fetches a copy of the newest commit that should be here and is not. */
-void recover_mend(struct sim *s, uint32_t machine);
+void recover_repair(struct sim *s, uint32_t machine);
 void recover_pulled(struct sim *s, const struct task *t);
 void recover_fetched(struct sim *s, const struct task *t);
 void sim_term_free(struct sim_term *term);
@@ -427,17 +427,17 @@ bool storage_has_all(const struct sim *s, struct version version);
 void storage_sweep_soon(struct sim *s, uint32_t machine);
 void storage_sweep(struct sim *s, const struct task *t);
 uint64_t storage_delay(struct sim *s, uint64_t low, uint64_t high);
-const struct stage *storage_find(const struct sim *s, struct version version);
+const struct staged *storage_find(const struct sim *s, struct version version);
 
 /* All that is visible, newest first; out has SIM_PUBLISHED places. */
-uint32_t storage_versions(const struct sim *s, const struct stage **out);
+uint32_t storage_versions(const struct sim *s, const struct staged **out);
 /* Whether `version` is of the history that led to `head`. */
 bool storage_is_ancestor(const struct sim *s, struct version version, struct version head);
 
 /* sim_listing.c */
 /* Something that storage has cannot be read for a while, or storage does not say what it has. */
 void listing_doubt(struct sim *s);
-bool listing_is_unreadable(const struct sim *s, const struct stage *stage);
+bool listing_is_unreadable(const struct sim *s, const struct staged *stage);
 void listing_take(const struct sim *s, const struct sim_term *term, struct listing *out);
 /* The answer to the recovery of this term; it points into the term. */
 struct storage_view listing_answer(struct sim *s, struct sim_term *term);
@@ -471,7 +471,7 @@ void fault_lose_machine(struct sim *s, uint32_t machine);
 void check_decision(struct sim *s, uint32_t machine);
 void check_memory(struct sim *s);
 /* A copy that was missing is here again: as good as promised. */
-void check_mended(struct sim *s, uint32_t machine, uint32_t shard, struct version version);
+void check_repaired(struct sim *s, uint32_t machine, uint32_t shard, struct version version);
 void check_restore(struct sim *s, uint32_t machine, struct version version);
 /* A recovery that began again in a term whose trainers run. */
 void check_same_base(struct sim *s, const struct sim_term *term, struct version version);

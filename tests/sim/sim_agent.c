@@ -190,7 +190,7 @@ static void act(struct sim *s, uint32_t machine, const struct action *a)
         break;
     case ACTION_REFUSE:
         break; /* nothing that a simulated trainer minds */
-    case ACTION_TELL:
+    case ACTION_NOTIFY:
         check_told(s, machine, a);
         break;
     case ACTION_WRITE_HEADER:
@@ -289,7 +289,7 @@ void agent_tick(struct sim *s, uint32_t machine)
         save_release_slots(s, machine);
         agent_feed(s, machine, (struct event){.type = EVENT_TICK, .term = m->term->term});
         check_sealed(s, machine);
-        recover_mend(s, machine);
+        recover_repair(s, machine);
     }
     if (m->coordinator != NULL) {
         struct event tick = {.type = EVENT_TICK, .term = m->term->term, .now_ms = sim_clock(s, machine)};
@@ -311,27 +311,27 @@ static struct node_shard duty_of(struct sim *s, const struct machine *m, uint32_
     const struct sim_term *term = m->term;
     uint32_t w = term->world_of_shard[shard];
     const struct shard_placement *p = &term->placement.shards[w];
-    struct node_shard duty = {.world_shard = NONE32, .slot_count = s->slots, .storing_rank = NONE32};
-    duty.held = placement_is_holder(&term->placement, w, m->self);
+    struct node_shard local_shard = {.world_shard = NONE32, .slot_count = s->slots, .storing_rank = NONE32};
+    local_shard.held = placement_is_holder(&term->placement, w, m->self);
     if (placement_is_owner(&term->placement, w, m->self)) {
         uint32_t local = 0;
         for (uint32_t r = 0; r < s->ranks; r++) {
             bool mine = term->world.node_of_rank[r] == m->self;
             for (uint32_t i = 0; mine && i < s->rank_shard_count[r]; i++) {
-                if (s->rank_shards[r][i] == shard && duty.storing_rank == NONE32) {
-                    duty.storing_rank = local;
+                if (s->rank_shards[r][i] == shard && local_shard.storing_rank == NONE32) {
+                    local_shard.storing_rank = local;
                 }
             }
             local += mine;
         }
-        duty.drains_here = p->drainer == m->self;
-        duty.holder_count = p->source == m->self ? p->holder_count : 0;
-        memcpy(duty.holders, p->holders, sizeof(duty.holders));
+        local_shard.drains_here = p->drainer == m->self;
+        local_shard.holder_count = p->source == m->self ? p->holder_count : 0;
+        memcpy(local_shard.holders, p->holders, sizeof(local_shard.holders));
     }
-    if (duty.held || duty.storing_rank != NONE32) {
-        duty.world_shard = w;
+    if (local_shard.held || local_shard.storing_rank != NONE32) {
+        local_shard.world_shard = w;
     }
-    return duty;
+    return local_shard;
 }
 
 /* What the agent makes of a slot that it finds. */
@@ -356,14 +356,14 @@ static void collect_slots(struct sim *s, struct machine *m, struct slot *slots)
 {
     struct node_setup *setup = &m->node_setup;
     for (uint32_t shard = 0; shard < s->shards; shard++) {
-        struct node_shard duty = duty_of(s, m, shard);
+        struct node_shard local_shard = duty_of(s, m, shard);
         struct segment *segment = &m->segments[shard];
-        segment->exists |= duty.world_shard != NONE32;
+        segment->exists |= local_shard.world_shard != NONE32;
         if (!segment->exists) {
             continue;
         }
         uint32_t local = setup->shard_count++;
-        m->node_shards[local] = duty;
+        m->node_shards[local] = local_shard;
         m->shard_of_local[local] = shard;
         for (uint32_t i = 0; i < s->slots; i++) {
             struct memory_slot *memory = &segment->slots[i];
@@ -410,7 +410,7 @@ void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term)
 void agent_stop(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
-    m->agent_up = m->mending = false;
+    m->agent_up = m->repairing = false;
     m->agent++;
     m->node = NULL;
     m->coordinator = NULL;

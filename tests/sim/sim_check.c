@@ -92,7 +92,7 @@ void check_memory(struct sim *s)
     }
 }
 
-void check_mended(struct sim *s, uint32_t machine, uint32_t shard, struct version version)
+void check_repaired(struct sim *s, uint32_t machine, uint32_t shard, struct version version)
 {
     bool of_anchor = s->anchor.in_memory && version_is(version, s->anchor.version);
     if (of_anchor && !has_good_copy(s, machine, shard, version)) {
@@ -327,13 +327,14 @@ void check_told(struct sim *s, uint32_t machine, const struct action *a)
     struct sim_term *term = s->terms[m->term->term];
     enum fate fate = a->version.term == term->term ? (enum fate)term->fates[a->version.step] : FATE_OVER;
     bool published = storage_find(s, a->version) != NULL || version_cmp(a->version, s->newest_published) <= 0;
-    bool wrong = (a->told == TOLD_COMMITTED && fate == FATE_UNDECIDED) || (a->told == TOLD_PUBLISHED && !published) ||
-                 (a->told == TOLD_FAILED && (fate == FATE_COMMITTED || version_is(a->version, m->kept.drain)));
+    bool wrong = (a->stage == STAGE_COMMITTED && fate == FATE_UNDECIDED) ||
+                 (a->stage == STAGE_PUBLISHED && !published) ||
+                 (a->stage == STAGE_FAILED && (fate == FATE_COMMITTED || version_is(a->version, m->kept.drain)));
     if (wrong) {
         static const char *const names[] = {"protected", "committed", "published", "failed"};
-        sim_fail(s, "told: trainers of m%u hear that " V_FMT " is %s", machine, V_ARG(a->version), names[a->told]);
+        sim_fail(s, "told: trainers of m%u hear that " V_FMT " is %s", machine, V_ARG(a->version), names[a->stage]);
     }
-    if (a->told == TOLD_FAILED && a->version.term == term->term) {
+    if (a->stage == STAGE_FAILED && a->version.term == term->term) {
         term->told_failed[a->version.step] = true;
     }
 }
@@ -408,7 +409,7 @@ static void check_absence(struct sim *s, const struct sim_term *term, const stru
 /* What is not taken and is newer is damaged, and the plan says so. */
 static void check_passed(struct sim *s, const struct sim_term *term, const struct plan *plan, struct version version)
 {
-    const struct stage *stage = storage_find(s, version);
+    const struct staged *stage = storage_find(s, version);
     if (version_cmp(version, plan->version) <= 0 || stage == NULL) {
         return;
     }
@@ -480,7 +481,7 @@ void check_same_base(struct sim *s, const struct sim_term *term, struct version 
 void check_storage(struct sim *s)
 {
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-        const struct stage *stage = &s->stages[i];
+        const struct staged *stage = &s->stages[i];
         bool whole = stage->used && stage->visible && !stage->torn;
         for (uint32_t shard = 0; whole && shard < s->shards; shard++) {
             const struct stored_file *file = &stage->files[shard];
@@ -498,7 +499,7 @@ void check_storage(struct sim *s)
 /* Good versions of this line of history that are newer. */
 static uint32_t count_newer(const struct sim *s, struct version version, struct version head)
 {
-    const struct stage *visible[SIM_PUBLISHED];
+    const struct staged *visible[SIM_PUBLISHED];
     uint32_t total = storage_versions(s, visible), newer = 0;
     for (uint32_t i = 0; i < total; i++) {
         bool counts = !visible[i]->unread && version_cmp(visible[i]->version, version) > 0;
@@ -593,9 +594,9 @@ static void check_settled_slots(struct sim *s, uint32_t machine)
 static void check_nothing_missing(struct sim *s, uint32_t machine)
 {
     const struct machine *m = &s->machines[machine];
-    for (uint32_t i = 0; s->mends && i < m->node_setup.shard_count; i++) {
-        bool duty = m->node_shards[i].world_shard != NONE32;
-        if (duty && !has_good_copy(s, machine, m->shard_of_local[i], s->anchor.version)) {
+    for (uint32_t i = 0; s->repairs && i < m->node_setup.shard_count; i++) {
+        bool local_shard = m->node_shards[i].world_shard != NONE32;
+        if (local_shard && !has_good_copy(s, machine, m->shard_of_local[i], s->anchor.version)) {
             sim_fail(s, "repair: m%u has no good copy of shard %u of " V_FMT, machine, m->shard_of_local[i],
                      V_ARG(s->anchor.version));
         }

@@ -9,7 +9,7 @@ static bool lasts(const struct sim *s, uint64_t until)
     return !s->calm && until > s->now;
 }
 
-bool listing_is_unreadable(const struct sim *s, const struct stage *stage)
+bool listing_is_unreadable(const struct sim *s, const struct staged *stage)
 {
     return lasts(s, stage->unreadable_until);
 }
@@ -18,7 +18,7 @@ bool listing_is_unreadable(const struct sim *s, const struct stage *stage)
 
 void listing_take(const struct sim *s, const struct sim_term *term, struct listing *out)
 {
-    const struct stage *visible[SIM_PUBLISHED];
+    const struct staged *visible[SIM_PUBLISHED];
     uint32_t total = storage_versions(s, visible);
     out->stored_count = out->unfit_count = 0;
     for (uint32_t i = 0; i < total; i++) {
@@ -37,7 +37,7 @@ void listing_take(const struct sim *s, const struct sim_term *term, struct listi
     }
 }
 
-/* From the newest term down to one that has noted a commit, as tiers/persistent_term.c does. */
+/* From the newest term down to one that has noted a commit, as tiers/term_claim.c does. */
 static void read_notes(const struct sim *s, uint64_t term, struct storage_view *view)
 {
     if (lasts(s, s->notes_unread_until)) {
@@ -94,9 +94,9 @@ void listing_note_restored(struct sim *s, struct sim_term *term)
 /* ---- doubts ----------------------------------------------------------------------------------------------------- */
 
 /* The newest one mostly: it is the one that counts. */
-static struct stage *choose_stage(struct sim *s)
+static struct staged *choose_stage(struct sim *s)
 {
-    const struct stage *visible[SIM_PUBLISHED];
+    const struct staged *visible[SIM_PUBLISHED];
     uint32_t total = storage_versions(s, visible);
     if (total == 0) {
         return NULL;
@@ -107,7 +107,7 @@ static struct stage *choose_stage(struct sim *s)
 void listing_doubt(struct sim *s)
 {
     uint64_t until = s->now + sim_between(s, 50, 3000), kind = sim_random(s, 4);
-    struct stage *stage = kind < 2 ? choose_stage(s) : NULL;
+    struct staged *stage = kind < 2 ? choose_stage(s) : NULL;
     if (stage != NULL) {
         sim_log(s, "published %" PRIu64 ".%" PRIu64 " cannot be read until %" PRIu64, stage->version.term,
                 stage->version.step, until);

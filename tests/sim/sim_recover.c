@@ -447,11 +447,11 @@ void recover_refused(struct sim *s, uint32_t machine, const struct event *refuse
     if (refused->type != EVENT_REFUSED || refused->refusal != REFUSAL_NO_SLOT) {
         return;
     }
-    switch (recovery_relief(m->recovery, &m->kept)) {
+    switch (recovery_free_slots(m->recovery, &m->kept)) {
     case RELIEF_NONE:
         break;
     case RELIEF_PRESS:
-        recovery_pressed(m->recovery, recovery_now(s, machine));
+        recovery_slots_needed(m->recovery, recovery_now(s, machine));
         break;
     case RELIEF_BASE_LOST:
         lose_base(s, machine, m->kept.base);
@@ -706,7 +706,7 @@ static void answer(struct sim *s, const struct task *request, tck_status_t outco
 {
     bool pulled = request->type == TASK_PULLED;
     if ((pulled ? request->asker : request->machine) == NONE32) {
-        return; /* mended: nobody asked */
+        return; /* repaired: nobody asked */
     }
     struct task *t = sim_after(s, sim_between(s, 1, 10), TASK_FETCHED, pulled ? request->asker : request->machine);
     t->agent = pulled ? request->asker_agent : request->agent;
@@ -731,7 +731,7 @@ static tck_status_t read_source(const struct sim *s, const struct task *t, uint3
 {
     uint32_t shard = s->terms[t->term]->shard_of_world[t->shard];
     if (t->source == SOURCE_STORAGE) {
-        const struct stage *stage = storage_find(s, t->version);
+        const struct staged *stage = storage_find(s, t->version);
         if (stage == NULL || stage->unread) {
             return TCK_ERR_NOENT;
         }
@@ -777,8 +777,8 @@ void recover_pulled(struct sim *s, const struct task *t)
     }
     memory->value = value;
     memory->writers--;
-    bool mended = t->asker == NONE32;
-    s->machines[machine].mending &= !mended;
+    bool repaired = t->asker == NONE32;
+    s->machines[machine].repairing &= !repaired;
     agent_feed(s, machine,
                (struct event){.type = EVENT_VERIFIED,
                               .term = t->term,
@@ -786,8 +786,8 @@ void recover_pulled(struct sim *s, const struct task *t)
                               .version = t->version,
                               .root = root,
                               .ok = outcome == TCK_OK});
-    if (mended && outcome == TCK_OK) {
-        check_mended(s, machine, s->terms[t->term]->shard_of_world[t->shard], t->version);
+    if (repaired && outcome == TCK_OK) {
+        check_repaired(s, machine, s->terms[t->term]->shard_of_world[t->shard], t->version);
     }
     answer(s, t, outcome);
 }
@@ -842,12 +842,12 @@ static void choose_source(struct sim *s, const struct sim_term *term, struct tas
     }
 }
 
-void recover_mend(struct sim *s, uint32_t machine)
+void recover_repair(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];
     const struct decision *d = node_decision(m->node);
     bool known = d->based || d->watermark.term == d->term;
-    for (uint32_t i = 0; s->mends && known && !m->mending && i < m->node_setup.shard_count; i++) {
+    for (uint32_t i = 0; s->repairs && known && !m->repairing && i < m->node_setup.shard_count; i++) {
         struct task ask = {.type = TASK_FETCH, .machine = NONE32, .agent = NONE32, .term = d->term};
         ask.rank = m->self;
         ask.shard = m->node_shards[i].world_shard;
@@ -916,7 +916,7 @@ void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a)
     pull->asker_agent = request->agent;
     pin_source(s, request, slow + 60);
     if (request->machine == NONE32) {
-        m->mending = true;
+        m->repairing = true;
         return;
     }
     struct task again = *request;

@@ -9,11 +9,11 @@
 #include <string.h>
 
 /* The version's stage, made if it is not there. Once renamed into place the directory is no stage any more. */
-static struct stage *stage_of(struct sim *s, struct version version, bool make)
+static struct staged *stage_of(struct sim *s, struct version version, bool make)
 {
-    struct stage *empty = NULL;
+    struct staged *empty = NULL;
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-        struct stage *stage = &s->stages[i];
+        struct staged *stage = &s->stages[i];
         if (stage->used && version_is(stage->version, version) && !stage->visible) {
             return stage;
         }
@@ -28,7 +28,7 @@ static struct stage *stage_of(struct sim *s, struct version version, bool make)
         sim_fail(s, "more than %d stages: nobody sweeps", SIM_PUBLISHED);
         return &s->stages[0];
     }
-    *empty = (struct stage){.used = true, .version = version};
+    *empty = (struct staged){.used = true, .version = version};
     return empty;
 }
 
@@ -43,7 +43,7 @@ static uint32_t find_visible(const struct sim *s, struct version version)
     return NONE32;
 }
 
-const struct stage *storage_find(const struct sim *s, struct version version)
+const struct staged *storage_find(const struct sim *s, struct version version)
 {
     uint32_t i = find_visible(s, version);
     return i == NONE32 ? NULL : &s->stages[i];
@@ -123,7 +123,7 @@ void storage_drained(struct sim *s, const struct task *t)
             .type = EVENT_DRAINED_HERE, .term = m->term->term, .version = t->version, .attempt = t->number, .ok = ok});
 }
 
-static bool all_files_synced(const struct sim *s, const struct stage *stage)
+static bool all_files_synced(const struct sim *s, const struct staged *stage)
 {
     for (uint32_t shard = 0; shard < s->shards; shard++) {
         if (!stage->files[shard].synced) {
@@ -136,7 +136,7 @@ static bool all_files_synced(const struct sim *s, const struct stage *stage)
 bool storage_has_all(const struct sim *s, struct version version)
 {
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-        const struct stage *stage = &s->stages[i];
+        const struct staged *stage = &s->stages[i];
         if (stage->used && version_is(stage->version, version) && all_files_synced(s, stage)) {
             return true;
         }
@@ -176,11 +176,11 @@ static void published(struct sim *s, const struct task *t, bool ok)
                    .type = EVENT_PUBLISHED, .term = t->term, .version = t->version, .attempt = t->number, .ok = ok});
 }
 
-uint32_t storage_versions(const struct sim *s, const struct stage **out)
+uint32_t storage_versions(const struct sim *s, const struct staged **out)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-        const struct stage *stage = &s->stages[i];
+        const struct staged *stage = &s->stages[i];
         if (!stage->used || !stage->visible) {
             continue;
         }
@@ -201,7 +201,7 @@ bool storage_is_ancestor(const struct sim *s, struct version version, struct ver
     return head.term == version.term && version.step <= head.step;
 }
 
-/* As tiers/persistent_term.c reads it from the notes. */
+/* As tiers/term_claim.c reads it from the notes. */
 static struct history history_of(const struct sim *s, struct version head)
 {
     struct history history = {0};
@@ -214,7 +214,7 @@ static struct history history_of(const struct sim *s, struct version head)
 /* Un-publishes what the version supersedes. */
 static void prune(struct sim *s, struct version newest)
 {
-    const struct stage *visible[SIM_PUBLISHED];
+    const struct staged *visible[SIM_PUBLISHED];
     struct version versions[SIM_PUBLISHED];
     bool surplus[SIM_PUBLISHED];
     uint32_t total = storage_versions(s, visible), count = 0;
@@ -254,7 +254,7 @@ static void sync_directory(struct sim *s, const struct task *t)
 /* What is published is checked when its name appears: later it can only go as a whole. */
 static void rename_into_place(struct sim *s, const struct task *t)
 {
-    struct stage *stage = stage_of(s, t->version, false);
+    struct staged *stage = stage_of(s, t->version, false);
     if (stage == NULL ||
         !stage->manifest) { /* swept meanwhile, and perhaps made anew: no version without its manifest */
         published(s, t, false);
@@ -267,7 +267,7 @@ static void rename_into_place(struct sim *s, const struct task *t)
 
 static void before_rename(struct sim *s, const struct task *t)
 {
-    struct stage *stage = stage_of(s, t->version, false);
+    struct staged *stage = stage_of(s, t->version, false);
     bool fits = t->phase == PUBLISH_CHECK ? stage != NULL && all_files_synced(s, stage) : t->term == s->claimed;
     if (t->phase == PUBLISH_CHECK && fits) {
         stage->manifest = true;
@@ -309,7 +309,7 @@ void storage_sweep_soon(struct sim *s, uint32_t machine)
 void storage_sweep(struct sim *s, const struct task *t)
 {
     for (uint32_t i = 0; i < SIM_PUBLISHED && s->machines[t->machine].process == t->slot; i++) {
-        struct stage *stage = &s->stages[i];
+        struct staged *stage = &s->stages[i];
         if (stage->used && !stage->visible && stage->version.term < t->term) {
             s->storage_lost_ms = s->now;
             memset(stage, 0, sizeof(*stage));
@@ -325,7 +325,7 @@ void storage_power_loss(struct sim *s)
     sim_log(s, "storage loses power");
     s->storage_lost_ms = s->now;
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-        struct stage *stage = &s->stages[i];
+        struct staged *stage = &s->stages[i];
         if (!stage->used || stage->durable) {
             continue;
         }
@@ -346,7 +346,7 @@ static struct version newest_whole(const struct sim *s)
 {
     struct version newest = VERSION_NONE;
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
-        const struct stage *stage = &s->stages[i];
+        const struct staged *stage = &s->stages[i];
         if (stage->used && stage->durable && !stage->torn && version_cmp(stage->version, newest) > 0) {
             newest = stage->version;
         }
@@ -357,7 +357,7 @@ static struct version newest_whole(const struct sim *s)
 /* One at a time, and not while storage alone has what was decided. */
 void storage_tear(struct sim *s)
 {
-    struct stage *stage = NULL;
+    struct staged *stage = NULL;
     for (uint32_t i = 0; i < SIM_PUBLISHED; i++) {
         if (s->stages[i].used && s->stages[i].torn) {
             return;

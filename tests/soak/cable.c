@@ -3,7 +3,7 @@
  * Makes an Ethernet interface in each of two network namespaces (files below /run/netns) and carries frames between
  * them. Prints "ready", then takes lines from standard input,
  *     LOSS DOUBLE REORDER CORRUPT (in 1/100000 of the frames) DELAY (in ms) SEED
- * until that ends. A corrupted frame has its TCP checksum mended, so that the damage arrives; only full frames are
+ * until that ends. A corrupted frame has its TCP checksum repaired, so that the damage arrives; only full frames are
  * corrupted, which carry bulk data. */
 #include <fcntl.h>
 #include <linux/if_tun.h>

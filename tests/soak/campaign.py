@@ -19,7 +19,7 @@ EMPTY_S = 5.0  # a node that trains has lost its memory: whoever watches the job
 
 
 # These may cost a node its memory, while its trainers live.
-LEAVES_TRAINERS = {"agent_killed", "agents_killed", "keeper_killed", "agent_then_keeper", "keeper_then_agent",
+LEAVES_TRAINERS = {"agent_killed", "agents_killed", "supervisor_killed", "agent_then_supervisor", "supervisor_then_agent",
                    "catalog_damaged", "noise_on_ports"}
 
 
@@ -37,11 +37,11 @@ class Campaign:
         self.damaged = set()  # names of published versions that we damaged
         self.checked = set()
         self.heals = []  # (when, what)
-        self.killed = set()  # pids of agents and keepers that we killed
+        self.killed = set()  # pids of agents and supervisors that we killed
         self.failing = set()  # pids of agents some of whose system calls failed
         self.agents, self.looked = {}, 0.0
-        self.empty = {}  # node name -> since when it has neither agent nor keeper
-        self.reparked = {}  # node name -> number of "parked with the new keeper" to wait for after its keeper died
+        self.empty = {}  # node name -> since when it has neither agent nor supervisor
+        self.reparked = {}  # node name -> number of "parked with the new supervisor" to wait for after its supervisor died
         self.frozen = False
         self.excused = 0.0  # until then an agent may die of bytes changed on the wire
 
@@ -135,7 +135,7 @@ class Campaign:
 
     def _last_words(self, node):
         """What a library printed when it ended the agent."""
-        path = self.cluster.work / "run" / JOB / node / "keeper.log"
+        path = self.cluster.work / "run" / JOB / node / "supervisor.log"
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:] if path.exists() else []
         return ([line for line in lines if "Assertion" in line or "Fatal: " in line] or [""])[-1]
 
@@ -144,7 +144,7 @@ class Campaign:
         return path.exists() and f"(pid {pid})" in path.read_text(encoding="utf-8", errors="replace")
 
     def _look_for_empty(self, kept):
-        """Agent and keeper died at the same time. What the node had is gone, and nobody but the launcher brings an agent
+        """Agent and supervisor died at the same time. What the node had is gone, and nobody but the launcher brings an agent
         back."""
         now = time.monotonic()
         self.empty = {node.name: self.empty.get(node.name, now) for node in self.homes if node.name not in kept}
@@ -299,7 +299,7 @@ class Campaign:
         return self.cluster.missing.get(needs.get(kind))
 
     def _destroys(self, fault):
-        return "lost" in fault["kind"] or "left" in fault["kind"] or "keeper" in fault["kind"]
+        return "lost" in fault["kind"] or "left" in fault["kind"] or "supervisor" in fault["kind"]
 
     def node(self, fault, which=0):
         return self.cluster.nodes[fault["nodes"][which]]
@@ -331,7 +331,7 @@ class Campaign:
         self.heal(seconds, lambda: send(pid, signal.SIGCONT))
 
     def _kill_agent(self, node):
-        """Whether its memory goes with it: nobody else has it while a new keeper has not got it yet."""
+        """Whether its memory goes with it: nobody else has it while a new supervisor has not got it yet."""
         pid = self.cluster.pid("agent", node)
         destroyed = self._is_unparked(node)
         if pid is not None:
@@ -341,17 +341,17 @@ class Campaign:
 
     def _is_unparked(self, node):
         wanted = self.reparked.get(node.name)
-        if wanted is not None and self._parked_count(node) >= wanted and self.cluster.pid("keeper", node):
+        if wanted is not None and self._parked_count(node) >= wanted and self.cluster.pid("supervisor", node):
             del self.reparked[node.name]
             return False
         return wanted is not None
 
     def _parked_count(self, node):
-        return self.cluster.log(node).count("parked with the new keeper")
+        return self.cluster.log(node).count("parked with the new supervisor")
 
-    def _kill_keeper(self, node):
+    def _kill_supervisor(self, node):
         """Whether memory goes with it: an agent that is just being started again has got nothing yet."""
-        pid, agent = self.cluster.pid("keeper", node), self.cluster.pid("agent", node)
+        pid, agent = self.cluster.pid("supervisor", node), self.cluster.pid("agent", node)
         destroyed = agent is None or f"(pid {agent})" not in self.cluster.log(node) or self._is_unparked(node)
         if pid is not None:
             self.reparked[node.name] = self._parked_count(node) + 1
@@ -367,20 +367,20 @@ class Campaign:
         destroyed = [name for node in self.cluster.nodes for name in self._kill_agent(node)]
         return {"nodes": [node.name for node in self.cluster.nodes], "destroys": destroyed}
 
-    def _keeper_killed(self, fault):
+    def _supervisor_killed(self, fault):
         node = self.node(fault)
-        return {"nodes": [node.name], "destroys": self._kill_keeper(node)}
+        return {"nodes": [node.name], "destroys": self._kill_supervisor(node)}
 
-    def _agent_then_keeper(self, fault):
+    def _agent_then_supervisor(self, fault):
         node = self.node(fault)
         destroyed = self._kill_agent(node)
         self.wait(fault["gap_s"])
-        destroyed += self._kill_keeper(node)
+        destroyed += self._kill_supervisor(node)
         return {"nodes": [node.name], "destroys": destroyed}
 
-    def _keeper_then_agent(self, fault):
+    def _supervisor_then_agent(self, fault):
         node = self.node(fault)
-        destroyed = self._kill_keeper(node)
+        destroyed = self._kill_supervisor(node)
         self.wait(fault["gap_s"])
         destroyed += self._kill_agent(node)
         return {"nodes": [node.name], "destroys": destroyed}
@@ -392,25 +392,25 @@ class Campaign:
             self._stop(pid, fault["seconds"])
         return {"nodes": [node.name], "seconds": fault["seconds"]}
 
-    def _keeper_stopped(self, fault):
+    def _supervisor_stopped(self, fault):
         node = self.node(fault)
-        pid = self.cluster.pid("keeper", node)
+        pid = self.cluster.pid("supervisor", node)
         if pid is not None:
             self._stop(pid, 2 * fault["seconds"])
         return {"nodes": [node.name], "seconds": 2 * fault["seconds"]}
 
     def _catalog_damaged(self, fault):
         node = self.node(fault)
-        keeper = self.cluster.pid("keeper", node)
-        if keeper is not None:
-            send(keeper, signal.SIGSTOP)  # it would start the agent again before the damage is done
+        supervisor = self.cluster.pid("supervisor", node)
+        if supervisor is not None:
+            send(supervisor, signal.SIGSTOP)  # it would start the agent again before the damage is done
         destroyed = self._kill_agent(node)
         rng = random.Random(fault["how"])
         for path in sorted((self.cluster.home(node) / "catalog").glob("*")):
             if path.name.startswith(("MANIFEST", "CURRENT")) or path.suffix in (".log", ".sst"):
                 path.write_bytes(rng.randbytes(4096))
-        if keeper is not None:
-            send(keeper, signal.SIGCONT)
+        if supervisor is not None:
+            send(supervisor, signal.SIGCONT)
         return {"nodes": [node.name], "destroys": destroyed}
 
     # ---- faults: nodes --------------------------------------------------------------------------------------------
@@ -520,7 +520,7 @@ class Campaign:
         return {"nodes": [node.name], "seconds": 2 * fault["seconds"]}
 
     def _noisy_link(self, fault):
-        """What TCP sees and mends, and bits changed behind its back: these may end an agent in UCX, and its keeper starts
+        """What TCP sees and repairs, and bits changed behind its back: these may end an agent in UCX, and its supervisor starts
         it again."""
         node, rng = self.node(fault), random.Random(fault["how"])
         knobs = [rng.choice((0, most // 4, most)) for most in (5000, 5000, 10000, 4, 10)]
@@ -531,7 +531,7 @@ class Campaign:
         return {"nodes": [node.name], "seconds": 2 * fault["seconds"], "how": knobs}
 
     def _noise_on_ports(self, fault):
-        """Bytes from strangers. UCX may end its process over them; then the keeper starts the agent again."""
+        """Bytes from strangers. UCX may end its process over them; then the supervisor starts the agent again."""
         node = self.node(fault)
         line = [text for text in self.cluster.log(node).splitlines() if " is ready at " in text][-1:]
         pid = self.cluster.pid("agent", node)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 JOB = "soak"
 SAVE_DIR_BYTES = 256 << 20
-PROGRAMS = ("runtime/agent/tierckptd", "runtime/agent/tierckpt-keeper", "runtime/cli/tierckpt",
+PROGRAMS = ("runtime/agent/tierckptd", "runtime/agent/tierckpt-supervisor", "runtime/cli/tierckpt",
             "tests/cluster/cluster_trainer")  # below the build directory
 
 
@@ -196,7 +196,7 @@ class Cluster:
                 continue
             home = line.split(os.fsencode(self.work / "run" / JOB) + b"/", 1)
             node = os.fsdecode(home[1].split(b"\0")[0].split(b"/")[0]) if len(home) == 2 else ""
-            found.append(({"tierckptd": "agent", "tierckpt-keeper": "keeper"}.get(kind, "trainer"), node, int(entry)))
+            found.append(({"tierckptd": "agent", "tierckpt-superv": "supervisor"}.get(kind, "trainer"), node, int(entry)))
             parents[int(entry)] = int(parent)
         kinds = {pid: (kind, node) for kind, node, pid in found}
         return [one for one in found if forked or kinds.get(parents[one[2]]) != one[:2]]

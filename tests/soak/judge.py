@@ -17,7 +17,7 @@ A version is (launch that computed it, step): launches have ascending terms, so 
 import re
 from collections import defaultdict
 
-# UCX 1.13 ends its process in some failures of a peer, below anything that an agent can check; the keeper has the memory
+# UCX 1.13 ends its process in some failures of a peer, below anything that an agent can check; the supervisor has the memory
 # and starts the agent again.
 UCX_ENDS = re.compile(r"\bu[cs][tps]_\w+\.[ch]:\d+ +Assertion|\btcp_\w+\.[ch]:\d+ +Assertion")
 # Where a system call of UCX fails for want of descriptors or by an error, it ends its process too.
@@ -152,7 +152,7 @@ class Judge:
         if event["excused"] or UCX_ENDS.search(event["said"]):
             return  # the table tells of those that UCX ended
         if event.get("failing") and (not event["ready"] or UCX_GIVES_UP.search(event["said"])):
-            return  # what fails when an agent starts ends it, and its keeper tries again
+            return  # what fails when an agent starts ends it, and its supervisor tries again
         self.find("processes", event, f"the agent of {event['node']} (pid {event['pid']}) died of itself {event['said']}")
 
     def on_stuck(self, event):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Random faults against real trainers, agents and keepers: soak.py BUILD [--seed S] [--count N] [--plan] [--json FILE]
+"""Random faults against real trainers, agents and supervisors: soak.py BUILD [--seed S] [--count N] [--plan] [--json FILE]
 
 Exit status 0: no promise was broken, 1: one was (the directory stays), 2: it could not be run."""
 

@@ -110,7 +110,7 @@ class Job:
         return text.startswith("{") and "first" in json.loads(text)["reserved"]
 
     def lose_nodes(self):
-        """Agents and keepers of all nodes at once, and so their memory."""
+        """Agents and supervisors of all nodes at once, and so their memory."""
         kill_all(self.work)
 
     def events(self, name):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Stands for the agent in the keeper's tests: fake_agent park|exit|fail|environment. Works in the keeper's runtime
- * directory, which is its current one, and tells by files there what it found. */
-#include "tiers/park.h"
+ * Stands for the agent in the supervisor's tests: fake_agent park|exit|fail|environment. Works in the supervisor's
+ * runtime directory, which is its current one, and tells by files there what it found. */
+#include "tiers/sd_notify.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #define FOREVER_S  20 /* ends by itself if a failed test does not end it */
 #define TICK_US    10000
 #define PARKED     "d.0123"
-#define NOT_PARKED "d.4567" /* parked and removed again */
+#define NOT_PARKED "d.4567" /* stored and removed again */
 
 static void tell(const char *name, const char *text)
 {
@@ -45,27 +45,27 @@ static void found(void *ctx, const char *name, int fd)
     tell("content", text);
 }
 
-static bool park(const char *notify_socket, int fd)
+static bool store_fd(const char *notify_socket, int fd)
 {
-    return park_store(notify_socket, PARK_WAIT_MS, NOT_PARKED, fd, NULL) == TCK_OK &&
-           park_store(notify_socket, PARK_WAIT_MS, PARKED, fd, NULL) == TCK_OK &&
-           park_remove(notify_socket, PARK_WAIT_MS, NOT_PARKED, NULL) == TCK_OK &&
-           park_notify(notify_socket, PARK_WAIT_MS, "READY=1", NULL) == TCK_OK;
+    return sd_notify_store(notify_socket, PARK_WAIT_MS, NOT_PARKED, fd, NULL) == TCK_OK &&
+           sd_notify_store(notify_socket, PARK_WAIT_MS, PARKED, fd, NULL) == TCK_OK &&
+           sd_notify_remove(notify_socket, PARK_WAIT_MS, NOT_PARKED, NULL) == TCK_OK &&
+           sd_notify_send(notify_socket, PARK_WAIT_MS, "READY=1", NULL) == TCK_OK;
 }
 
-/* Cleanly, so that the keeper goes too. */
+/* Cleanly, so that the supervisor goes too. */
 static void leave(int signal_number)
 {
     (void)signal_number;
     _exit(0);
 }
 
-/* Parks a file, again whenever a new keeper answers, and lives until it is killed. */
+/* Parks a file, again whenever a new supervisor answers, and lives until it is killed. */
 static int stay(const char *notify_socket)
 {
     int fd = -1;
-    bool parked = false;
-    park_take_back(found, &fd);
+    bool stored = false;
+    sd_notify_take_back(found, &fd);
     if (fd < 0) {
         fd = memfd_create("fake", MFD_CLOEXEC);
         if (fd < 0 || write(fd, CONTENT, strlen(CONTENT)) < 0) {
@@ -76,13 +76,13 @@ static int stay(const char *notify_socket)
     alarm(FOREVER_S);
     for (;;) {
         char pid[32];
-        bool answers = park_notify(notify_socket, PARK_WAIT_MS, "STATUS=running", NULL) == TCK_OK;
-        if (answers && !parked) {
-            parked = park(notify_socket, fd);
+        bool answers = sd_notify_send(notify_socket, PARK_WAIT_MS, "STATUS=running", NULL) == TCK_OK;
+        if (answers && !stored) {
+            stored = store_fd(notify_socket, fd);
             snprintf(pid, sizeof(pid), "%d", (int)getpid());
-            tell(parked ? "parked" : "not-parked", pid);
-        } else if (!answers && parked) {
-            parked = false;
+            tell(stored ? "parked" : "not-parked", pid);
+        } else if (!answers && stored) {
+            stored = false;
             unlink("parked");
         }
         usleep(TICK_US);

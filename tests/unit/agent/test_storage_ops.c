@@ -34,9 +34,9 @@ void health_storage_works(struct agent *of)
     (void)of;
 }
 
-void formation_free(struct formation *f)
+void term_context_free(struct term_context *tc)
 {
-    (void)f;
+    (void)tc;
 }
 
 /* ---- */

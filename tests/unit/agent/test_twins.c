@@ -11,7 +11,7 @@ static struct node_info nodes[NODES] = {{.name = "a"}, {.name = "b"}, {.name = "
 static struct world_shard shards[SHARDS] = {{.id = {1, 1}}, {.id = {2, 1}}};
 static uint32_t owners[] = {0, 1, 2, 0, 1, 2};
 static struct shard_placement placed[SHARDS] = {{.owner_count = NODES}, {.owner_count = NODES, .first_owner = NODES}};
-static struct formation f;
+static struct term_context f;
 
 static void begin(void)
 {

@@ -42,23 +42,23 @@ Test(trouble, what_kept_no_step_from_storage_counts_none)
 
 Test(trouble, is_shown_and_looked_at)
 {
-    static struct trouble_board board;
+    static struct shared_trouble shared;
     struct trouble t = {0}, seen;
-    cr_assert(trouble_look(&board, &seen));
+    cr_assert(trouble_look(&shared, &seen));
     cr_expect_eq(seen.code, TCK_OK);
     trouble_add(&t, 10, &full, 1000);
-    trouble_show(&board, &t);
-    cr_assert(trouble_look(&board, &seen));
+    trouble_show(&shared, &t);
+    cr_assert(trouble_look(&shared, &seen));
     cr_expect_eq(seen.steps, 1);
     cr_expect_str_eq(seen.text, full.text);
 }
 
 Test(trouble, of_a_writer_that_died_while_writing_nothing_is_believed)
 {
-    static struct trouble_board board;
+    static struct shared_trouble shared;
     struct trouble seen;
-    atomic_store(&board.sequence, 7);
-    cr_expect_not(trouble_look(&board, &seen));
+    atomic_store(&shared.sequence, 7);
+    cr_expect_not(trouble_look(&shared, &seen));
 }
 
 Test(trouble, a_code_that_is_none_is_refused)

@@ -374,7 +374,7 @@ static uint32_t wrong_calls(struct trainer *t)
     return wrong;
 }
 
-/* At the moment of the fork the saver's thread copies, with locks that nobody in the child gives back. */
+/* At the moment of the fork the snapshot worker's thread copies, with locks that nobody in the child gives back. */
 Test(client, of_a_forked_child_is_refused_at_once_and_stays_the_parents, .timeout = 60)
 {
     struct trainer t;
@@ -486,7 +486,7 @@ Test(client, a_wait_for_an_aborted_step_ends_though_a_later_one_was_aborted_too)
     tck_detach(t.client, 0);
 }
 
-Test(client, a_wait_ends_when_agent_and_keeper_are_gone)
+Test(client, a_wait_ends_when_agent_and_supervisor_are_gone)
 {
     struct trainer t;
     begin(&t);
@@ -494,7 +494,7 @@ Test(client, a_wait_ends_when_agent_and_keeper_are_gone)
     ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, PATIENCE_MS));
     fake_agent_stop(&agent);
     cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_DRAINED, PATIENCE_MS), TCK_ERR_CANCELED);
-    cr_assert_not_null(strstr(tck_errmsg(t.client), "agent and keeper of this node are gone"), "%s",
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "agent and supervisor of this node are gone"), "%s",
                        tck_errmsg(t.client));
     ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, 0)); /* what was known is not forgotten */
     tck_detach(t.client, 0);
@@ -743,7 +743,7 @@ Test(client, a_step_that_is_asked_for_again_while_it_is_copied_is_not_skipped)
     cr_assert_eq(tck_snapshot(t.client, 8, TCK_SAVE_MEMORY), TCK_ERR_BUSY);
     cr_assert_eq(tck_wait(t.client, 8, TCK_STAGE_COPIED, 0), TCK_ERR_TIMEDOUT, "%s", tck_errmsg(t.client));
     atomic_store(&agent.mode, FAKE_GRANTS);
-    t.client->saver.deadline_ms += PATIENCE_MS;
+    t.client->worker.deadline_ms += PATIENCE_MS;
     pthread_mutex_unlock(&t.client->session.lock);
     ok(&t, tck_wait(t.client, 8, TCK_STAGE_COMMITTED, PATIENCE_MS));
     tck_detach(t.client, 0);
@@ -1193,13 +1193,13 @@ Test(client, names_where_it_looked_for_the_programs)
     cr_assert_not_null(strstr(tck_errmsg(NULL), "/no/such/directory"), "%s", tck_errmsg(NULL));
 }
 
-Test(client, says_how_the_keeper_ended)
+Test(client, says_how_the_supervisor_ended)
 {
     tck_attach_params_t params = params_of(0, 1);
     tck_client_t *client;
     fake_agent_stop(&agent);
     write_program(runtime_dir, "tierckptd", "");
-    write_program(runtime_dir, "tierckpt-keeper", "#!/bin/sh\nexit 7\n");
+    write_program(runtime_dir, "tierckpt-supervisor", "#!/bin/sh\nexit 7\n");
     setenv("TIERCKPT_BIN_DIR", runtime_dir, 1);
     cr_assert_eq(tck_attach(&params, &client), TCK_ERR_UNREACHABLE);
     cr_assert_not_null(strstr(tck_errmsg(NULL), "status 7"), "%s", tck_errmsg(NULL));
@@ -1220,7 +1220,7 @@ Test(client, greets_again_when_the_agent_dies_before_its_welcome)
     struct trainer t;
     pthread_t thread;
     write_program(runtime_dir, "tierckptd", "");
-    write_program(runtime_dir, "tierckpt-keeper", "#!/bin/sh\nexit 3\n"); /* one lives there already */
+    write_program(runtime_dir, "tierckpt-supervisor", "#!/bin/sh\nexit 3\n"); /* one lives there already */
     setenv("TIERCKPT_BIN_DIR", runtime_dir, 1);
     atomic_store(&agent.mode, FAKE_HANGS);
     cr_assert_eq(pthread_create(&thread, NULL, die_in_greeting, NULL), 0);
@@ -1229,7 +1229,7 @@ Test(client, greets_again_when_the_agent_dies_before_its_welcome)
     tck_detach(t.client, 0);
 }
 
-/* Becomes the agent when the keeper's script has run. */
+/* Becomes the agent when the supervisor's script has run. */
 static void *start_when_asked(void *arg)
 {
     char path[256];
@@ -1251,7 +1251,7 @@ static void read_file(const char *name, char *out, size_t cap)
     fclose(f);
 }
 
-Test(client, starts_the_keeper_with_the_configuration_and_waits_for_the_agent)
+Test(client, starts_the_supervisor_with_the_configuration_and_waits_for_the_agent)
 {
     struct trainer t;
     char text[8192], script[512];
@@ -1264,7 +1264,7 @@ Test(client, starts_the_keeper_with_the_configuration_and_waits_for_the_agent)
              "touch '%s/asked'\n",
              runtime_dir, leaked, runtime_dir, runtime_dir);
     write_program(runtime_dir, "tierckptd", "");
-    write_program(runtime_dir, "tierckpt-keeper", script);
+    write_program(runtime_dir, "tierckpt-supervisor", script);
     setenv("TIERCKPT_BIN_DIR", runtime_dir, 1);
     cr_assert_eq(pthread_create(&thread, NULL, start_when_asked, runtime_dir), 0);
     begin(&t);
@@ -1272,7 +1272,7 @@ Test(client, starts_the_keeper_with_the_configuration_and_waits_for_the_agent)
     read_file("arguments", text, sizeof(text));
     cr_assert_not_null(strstr(text, "--runtime-dir"));
     cr_assert_not_null(strstr(text, "tierckptd --config"));
-    cr_assert_null(strstr(text, "leak"), "the trainer's descriptors are open in the keeper");
+    cr_assert_null(strstr(text, "leak"), "the trainer's descriptors are open in the supervisor");
     read_file("job/node/config.json", text, sizeof(text));
     cr_assert_eq(config_load(NULL, text, &config, NULL), TCK_OK);
     cr_assert_eq(config.block_time_ms, 100);
@@ -1281,13 +1281,13 @@ Test(client, starts_the_keeper_with_the_configuration_and_waits_for_the_agent)
 
 /* ---- two ranks ---- */
 
-struct meeting {
+struct connectivity {
     pthread_barrier_t barrier;
     uint8_t buffer[1 << 16];
 };
 
 struct rank {
-    struct meeting *meeting;
+    struct connectivity *connectivity;
     int number;
     const char *config;
     struct trainer trainer;
@@ -1298,10 +1298,10 @@ struct rank {
 static int meet(void *ctx, const void *in, void *out, size_t len)
 {
     const struct rank *rank = ctx;
-    memcpy(rank->meeting->buffer + (size_t)rank->number * len, in, len);
-    pthread_barrier_wait(&rank->meeting->barrier);
-    memcpy(out, rank->meeting->buffer, 2 * len);
-    pthread_barrier_wait(&rank->meeting->barrier);
+    memcpy(rank->connectivity->buffer + (size_t)rank->number * len, in, len);
+    pthread_barrier_wait(&rank->connectivity->barrier);
+    memcpy(out, rank->connectivity->buffer, 2 * len);
+    pthread_barrier_wait(&rank->connectivity->barrier);
     return 0;
 }
 
@@ -1329,7 +1329,7 @@ static void *twin_main(void *arg)
     save(t, 2);
     fill(t, 0);
     ok(t, tck_wait(t->client, 2, TCK_STAGE_COMMITTED, PATIENCE_MS));
-    pthread_barrier_wait(&rank->meeting->barrier);
+    pthread_barrier_wait(&rank->connectivity->barrier);
     ok(t, tck_restore(t->client, TCK_NEWEST, &restored));
     expect(t, 6);
     cr_assert_eq(rank->number == 0 ? restored.bytes_twin : restored.bytes_local, 0);
@@ -1337,26 +1337,26 @@ static void *twin_main(void *arg)
     return NULL;
 }
 
-static void run_ranks(struct rank ranks[2], struct meeting *meeting, void *(*rank_main)(void *))
+static void run_ranks(struct rank ranks[2], struct connectivity *connectivity, void *(*rank_main)(void *))
 {
     pthread_t thread;
-    pthread_barrier_init(&meeting->barrier, NULL, 2);
+    pthread_barrier_init(&connectivity->barrier, NULL, 2);
     for (int i = 0; i < 2; i++) {
-        ranks[i].meeting = meeting;
+        ranks[i].connectivity = connectivity;
         ranks[i].number = i;
     }
     cr_assert_eq(pthread_create(&thread, NULL, rank_main, &ranks[1]), 0);
     rank_main(&ranks[0]);
     pthread_join(thread, NULL);
-    pthread_barrier_destroy(&meeting->barrier);
+    pthread_barrier_destroy(&connectivity->barrier);
 }
 
-static struct meeting meeting;
+static struct connectivity connectivity;
 static struct rank ranks[2];
 
 Test(client, twins_share_slots_and_both_restore)
 {
-    run_ranks(ranks, &meeting, twin_main);
+    run_ranks(ranks, &connectivity, twin_main);
     cr_assert_eq(agent.shard_count, 1);
     cr_assert_eq(agent.seals, 2);
 }
@@ -1370,7 +1370,7 @@ static void *attach_main(void *arg)
 Test(client, failure_of_one_rank_fails_all_and_names_it)
 {
     ranks[1].config = "{\"no_such_key\":1}";
-    run_ranks(ranks, &meeting, attach_main);
+    run_ranks(ranks, &connectivity, attach_main);
     cr_assert_eq(ranks[0].attached, TCK_ERR_CONFIG);
     cr_assert_eq(ranks[1].attached, TCK_ERR_CONFIG);
     cr_assert_not_null(strstr(ranks[0].text, "rank 1: "), "%s", ranks[0].text);
@@ -1395,6 +1395,6 @@ static void *register_main(void *arg)
 
 Test(client, bad_record_table_of_one_rank_fails_register_on_all)
 {
-    run_ranks(ranks, &meeting, register_main);
+    run_ranks(ranks, &connectivity, register_main);
     cr_assert_not_null(strstr(ranks[0].text, "rank 1: "), "%s", ranks[0].text);
 }

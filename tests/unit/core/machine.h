@@ -115,11 +115,11 @@ static inline uint32_t actions_of(const struct machine *m, enum action_type type
 }
 
 /* Whether the last event told the trainers this of the version. */
-static inline bool told(const struct machine *m, struct version version, enum told what)
+static inline bool told(const struct machine *m, struct version version, enum stage what)
 {
     for (uint32_t i = 0; i < m->out.count; i++) {
         const struct action *a = &m->items[i];
-        if (a->type == ACTION_TELL && version_is(a->version, version) && a->told == what) {
+        if (a->type == ACTION_NOTIFY && version_is(a->version, version) && a->stage == what) {
             return true;
         }
     }

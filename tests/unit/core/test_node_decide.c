@@ -50,7 +50,7 @@ Test(node_decide, frees_an_aborted_version_and_says_it_failed)
     save_until_ready(&m, 7);
     decide(&m, (struct decision){.seq = 1, .horizon = 8});
     cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FREE);
-    cr_assert(told(&m, v(7), TOLD_FAILED));
+    cr_assert(told(&m, v(7), STAGE_FAILED));
 }
 
 Test(node_decide, leaves_a_slot_to_the_trainer_that_still_writes)
@@ -176,5 +176,5 @@ Test(node_decide, tells_when_a_version_is_published)
     struct decision d = committed(1, 7);
     d.published = v(7);
     decide(&m, d);
-    cr_assert(told(&m, v(7), TOLD_PUBLISHED));
+    cr_assert(told(&m, v(7), STAGE_PUBLISHED));
 }

@@ -45,7 +45,7 @@ Test(node_resume, offers_copies_of_what_is_verified_again_and_reports_it)
     cr_assert_null(action_of(&m, ACTION_SEND_READY), "how far the copies had come is not known");
     acknowledge_all();
     cr_assert(version_is(action_of(&m, ACTION_SEND_READY)->version, v(7)));
-    cr_assert(told(&m, v(7), TOLD_PROTECTED));
+    cr_assert(told(&m, v(7), STAGE_PROTECTED));
 }
 
 Test(node_resume, reports_without_a_copy_if_there_are_no_holders)

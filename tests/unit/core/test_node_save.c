@@ -47,9 +47,9 @@ Test(node_save, refuses_without_a_slot_and_tells_the_coordinator)
     begin(&m, 0, 4);
     cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_NO_SLOT);
     cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_NO_SLOT);
-    cr_assert_not(told(&m, v(4), TOLD_FAILED));
+    cr_assert_not(told(&m, v(4), STAGE_FAILED));
     decide(&m, (struct decision){.seq = 1, .horizon = 5});
-    cr_assert(told(&m, v(4), TOLD_FAILED));
+    cr_assert(told(&m, v(4), STAGE_FAILED));
 }
 
 Test(node_save, begins_no_step_that_is_held_back)
@@ -83,18 +83,18 @@ Test(node_save, says_that_a_version_failed_only_when_it_is_decided)
     save_until_verified(&m, 7);
     machine_step(&m, (struct event){.type = EVENT_NODE_DOWN, .node = 2});
     cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_HOLDER_LOST);
-    cr_assert_not(told(&m, v(7), TOLD_FAILED), "this agent may die unheard, and the next one report it ready");
+    cr_assert_not(told(&m, v(7), STAGE_FAILED), "this agent may die unheard, and the next one report it ready");
     seal(&m, 0, 7);
-    cr_assert_not(told(&m, v(7), TOLD_FAILED));
+    cr_assert_not(told(&m, v(7), STAGE_FAILED));
     decide(&m, (struct decision){.seq = 1, .horizon = 8});
-    cr_assert(told(&m, v(7), TOLD_FAILED));
+    cr_assert(told(&m, v(7), STAGE_FAILED));
 }
 
 Test(node_save, does_not_say_that_a_version_failed_which_is_drained)
 {
     save_until_verified(&m, 7);
     decide(&m, (struct decision){.seq = 2, .watermark = v(8), .horizon = 9, .drain = v(7), .drain_attempt = 1});
-    cr_assert_not(told(&m, v(7), TOLD_FAILED), "it was committed, and superseded by 8, in decisions that were lost");
+    cr_assert_not(told(&m, v(7), STAGE_FAILED), "it was committed, and superseded by 8, in decisions that were lost");
 }
 
 Test(node_save, refuses_the_other_ranks_of_a_refused_version)
@@ -157,7 +157,7 @@ Test(node_save, is_ready_only_when_all_copies_are_acknowledged)
     cr_assert_null(action_of(&m, ACTION_SEND_READY));
     replica(&m, 0, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
     cr_assert_not_null(action_of(&m, ACTION_SEND_READY));
-    cr_assert(told(&m, v(7), TOLD_PROTECTED));
+    cr_assert(told(&m, v(7), STAGE_PROTECTED));
 }
 
 Test(node_save, does_not_count_a_copy_with_another_root)
@@ -320,10 +320,10 @@ Test(node_save, keeps_its_slots_when_a_ready_version_times_out)
     save_until_ready(&m, 7);
     machine_tick(&m, MACHINE_TIMEOUT);
     cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_TIMED_OUT);
-    cr_assert_not(told(&m, v(7), TOLD_FAILED), "it may have been committed");
+    cr_assert_not(told(&m, v(7), STAGE_FAILED), "it may have been committed");
     cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
     decide(&m, (struct decision){.seq = 1, .watermark = v(7), .horizon = 8});
-    cr_assert(told(&m, v(7), TOLD_COMMITTED));
+    cr_assert(told(&m, v(7), STAGE_COMMITTED));
     cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
 }
 
@@ -331,10 +331,10 @@ Test(node_save, tells_a_trainer_that_says_again_what_it_sealed)
 {
     save_until_ready(&m, 7);
     seal(&m, 0, 7);
-    cr_assert(told(&m, v(7), TOLD_PROTECTED));
+    cr_assert(told(&m, v(7), STAGE_PROTECTED));
     decide(&m, (struct decision){.seq = 1, .horizon = 8});
     seal(&m, 0, 7);
-    cr_assert(told(&m, v(7), TOLD_FAILED), "it was aborted");
+    cr_assert(told(&m, v(7), STAGE_FAILED), "it was aborted");
 }
 
 Test(node_save, says_nothing_of_a_step_that_was_never_begun)

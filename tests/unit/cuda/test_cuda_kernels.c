@@ -69,9 +69,9 @@ Test(cuda_kernels, no_byte_is_written_by_two_lanes)
         for (unsigned skews = 0; skews < 256; skews++) {
             size_t written = 0;
 
-            for (uint32_t lane = 0; lane < COPY_LANES; lane++) {
+            for (uint32_t dev = 0; dev < COPY_LANES; dev++) {
                 memset(to, 0, sizeof(to));
-                copy_core_lane(to + skews % 16, from + skews / 16, sizes[s], lane);
+                copy_core_lane(to + skews % 16, from + skews / 16, sizes[s], dev);
                 for (size_t i = 0; i < sizeof(to); i++) {
                     written += to[i];
                 }

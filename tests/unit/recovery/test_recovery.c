@@ -764,7 +764,7 @@ Test(recovery, base_is_lost_when_the_only_owner_that_had_it_lost_it_before_the_o
     course_init(&c);
     start_twins_from_memory(&c, 2);
     fetched(&c, 0, 2, V(2, 5), TCK_OK);
-    recovery_pressed(c.recovery, 0);
+    recovery_slots_needed(c.recovery, 0);
     for (uint32_t tries = 0; tries < 8 * NODES && emitted(&c, RECOVERY_BASE_LOST) == 0; tries++) {
         c.count = 0;
         for (uint32_t i = 0; i < NODES; i++) {
@@ -864,7 +864,7 @@ static bool asks_holder_again(struct course *c)
     return c->count == 1 && c->actions[0].node == holder_of(c, 1);
 }
 
-/* Until the inquest's first question, which is left in actions. */
+/* Until the base-loss check's first question, which is left in actions. */
 static void try_in_vain(struct course *c)
 {
     uint32_t tries = 0;
@@ -903,7 +903,7 @@ Test(recovery, base_is_lost_when_each_that_may_have_a_shard_says_it_has_none)
 {
     struct course c;
     ready_but_for_shard_1(&c);
-    recovery_pressed(c.recovery, 0);
+    recovery_slots_needed(c.recovery, 0);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_CORRUPT);
     cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0), "its holder was not heard");
@@ -921,7 +921,7 @@ Test(recovery, one_good_copy_ends_the_inquest_and_is_tried_for_again)
 {
     struct course c;
     ready_but_for_shard_1(&c);
-    recovery_pressed(c.recovery, 0);
+    recovery_slots_needed(c.recovery, 0);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_OK);
     cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0));
@@ -935,7 +935,7 @@ Test(recovery, a_holder_that_has_it_after_all_is_done)
 {
     struct course c;
     ready_but_for_shard_1(&c);
-    recovery_pressed(c.recovery, 0);
+    recovery_slots_needed(c.recovery, 0);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_CORRUPT);
     checked_by(&c, holder_of(&c, 1), TCK_OK);
@@ -947,7 +947,7 @@ Test(recovery, no_base_is_lost_while_a_witness_cannot_be_heard)
 {
     struct course c;
     ready_but_for_shard_1(&c);
-    recovery_pressed(c.recovery, 0);
+    recovery_slots_needed(c.recovery, 0);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_TIMEDOUT);
     cr_assert(asks_holder_again(&c), "nothing follows from silence");
@@ -992,7 +992,7 @@ Test(recovery, base_is_not_lost_while_storage_has_it)
 {
     struct course c;
     ready_with_a_stored_base(&c);
-    recovery_pressed(c.recovery, 0);
+    recovery_slots_needed(c.recovery, 0);
     (void)asks_holder_again(&c);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_CORRUPT);
@@ -1021,7 +1021,7 @@ static void press_with_a_stranger(struct course *c)
     for (uint32_t i = 0; i < NODES; i++) {
         fetched(c, i, holder_of(c, i), V(3, 20), i == 1 ? TCK_ERR_CORRUPT : TCK_OK);
     }
-    recovery_pressed(c->recovery, 0);
+    recovery_slots_needed(c->recovery, 0);
     (void)asks_holder_again(c);
     try_in_vain(c);
     checked_by(c, 1, TCK_ERR_CORRUPT);
@@ -1090,11 +1090,11 @@ Test(recovery, a_save_without_a_slot_presses_a_recovery_under_way)
 {
     struct course c;
     course_init(&c);
-    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_PRESS));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &without_base), RELIEF_PRESS));
     start_with_two_versions(&c, 0);
-    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_PRESS));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &without_base), RELIEF_PRESS));
     owners_fetch(&c, V(3, 20));
-    cr_assert(eq(int, recovery_relief(c.recovery, &with_base), RELIEF_PRESS));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &with_base), RELIEF_PRESS));
     course_free(&c);
 }
 
@@ -1106,12 +1106,12 @@ Test(recovery, a_save_without_a_slot_asks_nothing_of_a_recovery_that_is_over)
                                     {.term = 4, .readable = true, .base = V(3, 20), .base_lost = true},
                                     {.term = 4, .watermark = V(4, 22)}};
     for (uint32_t i = 0; i < sizeof over / sizeof *over; i++) {
-        cr_assert(eq(int, recovery_relief(c.recovery, &over[i]), RELIEF_NONE), "decision %u", i);
+        cr_assert(eq(int, recovery_free_slots(c.recovery, &over[i]), RELIEF_NONE), "decision %u", i);
     }
     fetched(&c, 1, holder_of(&c, 1), V(3, 20), TCK_OK);
     cr_assert(eq(int, phase(&c), RECOVERY_DONE));
-    cr_assert(eq(int, recovery_relief(c.recovery, &with_base), RELIEF_NONE), "said, and not kept yet");
-    cr_assert(eq(int, recovery_relief(NULL, &with_base), RELIEF_NONE));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &with_base), RELIEF_NONE), "said, and not kept yet");
+    cr_assert(eq(int, recovery_free_slots(NULL, &with_base), RELIEF_NONE));
     course_free(&c);
 }
 
@@ -1119,8 +1119,8 @@ Test(recovery, what_is_complete_nowhere_makes_room)
 {
     struct course c;
     fail_with(&c, TCK_ERR_CORRUPT);
-    cr_assert(eq(int, recovery_relief(c.recovery, &with_base), RELIEF_BASE_LOST));
-    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_NO_BASE));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &with_base), RELIEF_BASE_LOST));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &without_base), RELIEF_NO_BASE));
     course_free(&c);
 }
 
@@ -1128,8 +1128,8 @@ Test(recovery, what_failed_for_another_reason_is_tried_again_and_never_given_up)
 {
     struct course c;
     fail_with(&c, TCK_ERR_NOSPC);
-    cr_assert(eq(int, recovery_relief(c.recovery, &with_base), RELIEF_BEGIN_AGAIN));
-    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_BEGIN_AGAIN));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &with_base), RELIEF_BEGIN_AGAIN));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &without_base), RELIEF_BEGIN_AGAIN));
     course_free(&c);
 }
 
@@ -1143,7 +1143,7 @@ Test(recovery, a_fresh_start_was_said_already)
     }
     recovery_asked_all(c.recovery, 0);
     cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_NOENT));
-    cr_assert(eq(int, recovery_relief(c.recovery, &without_base), RELIEF_NONE));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &without_base), RELIEF_NONE));
     course_free(&c);
 }
 

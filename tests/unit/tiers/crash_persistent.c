@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Two stories with the process killed, the machine lost, or the call failing, at every single system call on files.
  * Drain: a drain, a publish, the removal of an older version and a sweep. A new process then finds the newest version
- * that was told published, or one more, whole and bit for bit. Mend: a damaged file of a published version is made
+ * that was told published, or one more, whole and bit for bit. Repair: a damaged file of a published version is made
  * anew. Then all versions are there, and the file is as damaged as it was, or whole; whole if that was told. After
  * either one what was left is cleaned up, life goes on, and nothing outside was touched.
  *
@@ -77,29 +77,29 @@ static struct error drain_act(int told_fd)
     return err;
 }
 
-static const struct published mended = {.version = {TERM, NEW_STEP}};
+static const struct published repaired = {.version = {TERM, NEW_STEP}};
 
 /* Its first file, of two chunks, of which the second is damaged. Memory has only that one. */
-static struct error mend_once(void)
+static struct error repair_once(void)
 {
     struct error err = {0};
     struct manifest manifest;
-    struct tier_item item = rig_item(mended.version, 0);
+    struct tier_item item = rig_item(repaired.version, 0);
     memset(item.image, 0, CHUNK_BYTES);
-    err.code = persistent_manifest(rig_tier, &mended, &manifest, &err);
+    err.code = persistent_manifest(rig_tier, &repaired, &manifest, &err);
     if (err.code == TCK_OK) {
-        err.code = persistent_mend(rig_tier, &mended, &manifest.files[0], item.image, &err);
+        err.code = persistent_repair(rig_tier, &repaired, &manifest.files[0], item.image, &err);
         manifest_free(&manifest);
     }
     rig_item_free(&item);
     return err;
 }
 
-static struct error mend_act(int told_fd)
+static struct error repair_act(int told_fd)
 {
     struct error err = open_or_try_again();
     for (int i = 0; i < RETRIES && rig_tier != NULL; i++) {
-        err = mend_once();
+        err = repair_once();
         if (err.code == TCK_OK) {
             tell_done(told_fd);
             break;
@@ -305,38 +305,38 @@ static bool is_whole(void)
 {
     struct manifest manifest;
     struct error err = {0};
-    if (persistent_manifest(rig_tier, &mended, &manifest, &err) != TCK_OK) {
+    if (persistent_manifest(rig_tier, &repaired, &manifest, &err) != TCK_OK) {
         rig_die("the damaged version has no manifest", err.text);
     }
-    err = rig_get(&mended, &manifest.files[0]);
+    err = rig_get(&repaired, &manifest.files[0]);
     if (err.code != TCK_OK && err.code != TCK_ERR_CORRUPT) {
         rig_die("the damaged file is neither whole nor damaged", err.text);
     }
     char what[sizeof(NEW_DIR "/") + MANIFEST_FILE_NAME];
     snprintf(what, sizeof(what), NEW_DIR "/%s", manifest.files[0].name);
-    if (err.code == TCK_OK && !audited("mend", "intent", what)) {
-        rig_die("audit", "a file was mended and no line announces it");
+    if (err.code == TCK_OK && !audited("repair", "intent", what)) {
+        rig_die("audit", "a file was repaired and no line announces it");
     }
     manifest_free(&manifest);
     return err.code == TCK_OK;
 }
 
-/* Where it is not mended yet it still can be. */
-static void mend_check(bool done)
+/* Where it is not repaired yet it still can be. */
+static void repair_check(bool done)
 {
     uint32_t count;
     open_again();
     check_no_invalid();
     bool whole = is_whole();
     if (done && !whole) {
-        rig_die("mend", "told as done, and the file is damaged");
+        rig_die("repair", "told as done, and the file is damaged");
     }
-    struct error err = whole ? (struct error){0} : mend_once();
+    struct error err = whole ? (struct error){0} : repair_once();
     if (err.code != TCK_OK) {
-        rig_die("mend once more", err.text);
+        rig_die("repair once more", err.text);
     }
     if (check_listed(&count) != NEW_STEP || count != RIG_KEEP) {
-        rig_die("mend", "versions are gone");
+        rig_die("repair", "versions are gone");
     }
     check_life_goes_on(NEW_STEP);
     check_outside();
@@ -380,7 +380,7 @@ static void drain_prepare(void)
 }
 
 /* Its last byte. By streams, which are no calls that count. */
-static void mend_prepare(void)
+static void repair_prepare(void)
 {
     char below[512], name[MANIFEST_FILE_NAME];
     prepare_steps(OLD_STEP, NEW_STEP);
@@ -395,7 +395,7 @@ static void mend_prepare(void)
 }
 
 static const struct story stories[] = {{"drain", drain_prepare, drain_act, drain_check},
-                                       {"mend", mend_prepare, mend_act, mend_check}};
+                                       {"repair", repair_prepare, repair_act, repair_check}};
 
 struct one {
     const struct story *story;
@@ -427,7 +427,7 @@ static void child_act(void *ctx)
         rig_die("tell", strerror(errno));
     }
     if (err.code != TCK_OK) {
-        rig_die("one failed call is not mended by trying again", err.text);
+        rig_die("one failed call is not repaired by trying again", err.text);
     }
     rig_stop();
 }

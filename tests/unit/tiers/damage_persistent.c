@@ -423,7 +423,7 @@ static void damage_once(void *ctx)
     rig_stop();
 }
 
-/* Flips one bit after the other at these places, reads, and mends it again. */
+/* Flips one bit after the other at these places, reads, and repairs it again. */
 static void flip_all(void *ctx)
 {
     const struct one *one = ctx;
@@ -447,7 +447,7 @@ static void flip_all(void *ctx)
     }
     struct error err = {0};
     if (rig_open(&err) != TCK_OK || newest_good(&err) != RIG_BIG_STEP) {
-        rig_die("all mended again", err.text);
+        rig_die("all repaired again", err.text);
     }
     rig_stop();
 }

@@ -10,7 +10,7 @@
 
 struct loop *rig_loop;
 static struct pool *pool;
-static struct loop_timer *patience, *nap;
+static struct loop_timer *restore_timeout, *nap;
 static bool napping;
 
 static void on_patience(void *ctx)
@@ -31,25 +31,25 @@ void rig_open(void)
     link_environment("lo");
     cr_assert_eq(loop_new(&rig_loop, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(pool_new(rig_loop, 1, &pool, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(loop_timer_add(rig_loop, on_patience, NULL, &patience), TCK_OK);
+    cr_assert_eq(loop_timer_add(rig_loop, on_patience, NULL, &restore_timeout), TCK_OK);
     cr_assert_eq(loop_timer_add(rig_loop, on_nap, rig_loop, &nap), TCK_OK);
 }
 
 void rig_close(void)
 {
     loop_timer_remove(nap);
-    loop_timer_remove(patience);
+    loop_timer_remove(restore_timeout);
     pool_free(pool);
     loop_free(rig_loop);
 }
 
 void rig_run_until(const size_t *counter, size_t value)
 {
-    loop_timer_set(patience, PATIENCE_MS, false);
+    loop_timer_set(restore_timeout, PATIENCE_MS, false);
     while (*counter < value) {
         loop_run(rig_loop);
     }
-    loop_timer_stop(patience);
+    loop_timer_stop(restore_timeout);
 }
 
 void rig_run_ms(uint64_t ms)

@@ -26,7 +26,7 @@ struct end {
 };
 
 static struct loop *loop;
-static struct loop_timer *patience;
+static struct loop_timer *restore_timeout;
 static struct end server, client;
 static size_t pushes, pushes_ok;
 
@@ -113,8 +113,8 @@ static void set_up(void)
     struct error err;
     link_environment("lo");
     cr_assert_eq(loop_new(&loop, &err), TCK_OK);
-    cr_assert_eq(loop_timer_add(loop, on_patience, NULL, &patience), TCK_OK);
-    loop_timer_set(patience, PATIENCE, false);
+    cr_assert_eq(loop_timer_add(loop, on_patience, NULL, &restore_timeout), TCK_OK);
+    loop_timer_set(restore_timeout, PATIENCE, false);
     open_end(&server);
     open_end(&client);
 }
@@ -129,7 +129,7 @@ static void tear_down(void)
 {
     free_end(&client);
     free_end(&server);
-    loop_timer_remove(patience);
+    loop_timer_remove(restore_timeout);
     loop_free(loop);
 }
 

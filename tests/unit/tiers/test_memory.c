@@ -21,66 +21,66 @@
 
 static const struct hash128 SHARD = {7, 1}, OTHER = {7, 2};
 
-/* Stands for the service manager: holds duplicates, as a keeper does. */
-struct parked {
+/* Stands for the service manager: holds duplicates, as a supervisor does. */
+struct stored {
     char names[PARKED_MAX][NAME_BYTES];
     int fds[PARKED_MAX];
     int count;
     int refuse_from; /* number of the call that fails, -1 none */
 };
 
-static tck_status_t park(void *ctx, const char *name, int fd, struct error *err)
+static tck_status_t store_fd(void *ctx, const char *name, int fd, struct error *err)
 {
-    struct parked *parked = ctx;
-    if (parked->count == parked->refuse_from) {
+    struct stored *stored = ctx;
+    if (stored->count == stored->refuse_from) {
         return error_set(err, TCK_ERR_UNREACHABLE, "nobody keeps %s", name);
     }
-    snprintf(parked->names[parked->count], NAME_BYTES, "%s", name);
-    parked->fds[parked->count++] = dup(fd);
+    snprintf(stored->names[stored->count], NAME_BYTES, "%s", name);
+    stored->fds[stored->count++] = dup(fd);
     return TCK_OK;
 }
 
-static void unpark(void *ctx, const char *name)
+static void drop_fd(void *ctx, const char *name)
 {
-    struct parked *parked = ctx;
-    for (int i = 0; i < parked->count; i++) {
-        if (strcmp(parked->names[i], name) == 0) {
-            close(parked->fds[i]);
-            parked->count--;
-            memcpy(parked->names[i], parked->names[parked->count], NAME_BYTES);
-            parked->fds[i] = parked->fds[parked->count];
+    struct stored *stored = ctx;
+    for (int i = 0; i < stored->count; i++) {
+        if (strcmp(stored->names[i], name) == 0) {
+            close(stored->fds[i]);
+            stored->count--;
+            memcpy(stored->names[i], stored->names[stored->count], NAME_BYTES);
+            stored->fds[i] = stored->fds[stored->count];
             return;
         }
     }
 }
 
-static void parked_free(struct parked *parked)
+static void parked_free(struct stored *stored)
 {
-    while (parked->count > 0) {
-        close(parked->fds[--parked->count]);
+    while (stored->count > 0) {
+        close(stored->fds[--stored->count]);
     }
 }
 
-static int parked_fd(const struct parked *parked, char letter)
+static int parked_fd(const struct stored *stored, char letter)
 {
-    for (int i = 0; i < parked->count; i++) {
-        if (parked->names[i][0] == letter) {
-            return parked->fds[i];
+    for (int i = 0; i < stored->count; i++) {
+        if (stored->names[i][0] == letter) {
+            return stored->fds[i];
         }
     }
     cr_assert_fail("no parked file of kind %c", letter);
     return -1;
 }
 
-static struct memory *memory_of(const char *job, uint64_t cap, struct parked *parked)
+static struct memory *memory_of(const char *job, uint64_t cap, struct stored *stored)
 {
     struct memory *memory;
     struct error err = {0};
     struct memory_setup setup = {.job = job, .cap_bytes = cap, .hugetlb_mount = "", .threads = 2};
-    if (parked != NULL) {
-        setup.park = park;
-        setup.unpark = unpark;
-        setup.ctx = parked;
+    if (stored != NULL) {
+        setup.store_fd = store_fd;
+        setup.drop_fd = drop_fd;
+        setup.ctx = stored;
     }
     cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
     return memory;
@@ -95,11 +95,11 @@ static struct segment *add(struct memory *memory, struct hash128 shard, uint64_t
 }
 
 /* What a restarted agent does. */
-static struct memory *back_from(struct parked *parked, const char *job)
+static struct memory *back_from(struct stored *stored, const char *job)
 {
-    struct memory *memory = memory_of(job, CAP_BYTES, parked);
-    for (int i = 0; i < parked->count; i++) {
-        memory_adopt(memory, parked->names[i], dup(parked->fds[i]));
+    struct memory *memory = memory_of(job, CAP_BYTES, stored);
+    for (int i = 0; i < stored->count; i++) {
+        memory_adopt(memory, stored->names[i], dup(stored->fds[i]));
     }
     memory_adopted(memory);
     return memory;
@@ -117,10 +117,10 @@ static void save(struct segment *segment, uint32_t slot, struct version version)
     segment_write_header(segment, slot, &header);
 }
 
-/* The two header pages of a slot in a mapping of the parked meta file. */
-static uint8_t *map_meta(const struct parked *parked)
+/* The two header pages of a slot in a mapping of the stored meta file. */
+static uint8_t *map_meta(const struct stored *stored)
 {
-    uint8_t *meta = mmap(NULL, 2 * SLOT_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, parked_fd(parked, 'm'), 0);
+    uint8_t *meta = mmap(NULL, 2 * SLOT_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, parked_fd(stored, 'm'), 0);
     cr_assert_neq(meta, MAP_FAILED);
     return meta;
 }
@@ -248,39 +248,39 @@ Test(memory, finds_segments_and_lists_them_by_shard)
 
 Test(memory, gives_the_bytes_back_when_a_segment_is_removed)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
 
     memory_remove(memory, add(memory, SHARD, SMALL_BYTES));
     cr_assert_eq(memory_used_bytes(memory), 0);
     cr_assert_eq(memory_count(memory), 0);
-    cr_assert_eq(parked.count, 0);
+    cr_assert_eq(stored.count, 0);
     memory_free(memory);
 }
 
 Test(memory, leaves_nothing_behind_when_parking_fails)
 {
-    struct parked parked = {.refuse_from = 1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = 1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment;
 
     cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS, &segment, NULL), TCK_ERR_UNREACHABLE);
-    cr_assert_eq(parked.count, 0);
+    cr_assert_eq(stored.count, 0);
     cr_assert_eq(memory_used_bytes(memory), 0);
     memory_free(memory);
 }
 
 Test(memory, cannot_be_shrunk_or_grown_by_who_holds_the_file)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     int data_fd = segment_info(add(memory, SHARD, SMALL_BYTES)).data_fd;
 
     cr_assert_eq(ftruncate(data_fd, 0), -1);
     cr_assert_eq(ftruncate(data_fd, 1 << 30), -1);
-    cr_assert_eq(ftruncate(parked_fd(&parked, 'm'), 0), -1);
+    cr_assert_eq(ftruncate(parked_fd(&stored, 'm'), 0), -1);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 Test(memory, refuses_a_mount_that_is_not_there)
@@ -297,10 +297,10 @@ Test(memory, refuses_a_mount_that_is_not_there)
 
 Test(memory, writes_headers_to_the_two_pages_in_turn)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment = add(memory, SHARD, SMALL_BYTES);
-    uint8_t *meta = map_meta(&parked);
+    uint8_t *meta = map_meta(&stored);
 
     for (int i = 0; i < 4; i++) {
         uint8_t *before = newest_page(meta);
@@ -311,35 +311,35 @@ Test(memory, writes_headers_to_the_two_pages_in_turn)
     }
     munmap(meta, 2 * SLOT_HEADER_BYTES);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 /* Nobody reads the pages while the agent lives, so damage there would come to light when it has died. */
-Test(memory, mends_a_header_that_was_damaged_where_it_lies)
+Test(memory, repairs_a_header_that_was_damaged_where_it_lies)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment = add(memory, SHARD, SMALL_BYTES);
-    uint8_t *meta = map_meta(&parked);
+    uint8_t *meta = map_meta(&stored);
     save(segment, 0, (struct version){1, 10});
-    cr_assert_not(segment_mend_header(segment, 0));
+    cr_assert_not(segment_repair_header(segment, 0));
     for (int at = 0; at < SLOT_HEADER_BYTES; at += 37) {
         newest_page(meta)[at] ^= 4;
-        cr_assert(segment_mend_header(segment, 0), "byte %d", at);
-        cr_assert_not(segment_mend_header(segment, 0));
+        cr_assert(segment_repair_header(segment, 0), "byte %d", at);
+        cr_assert_not(segment_repair_header(segment, 0));
     }
     newest_page(meta)[50] ^= 4;
-    cr_assert(segment_mend_header(segment, 0));
+    cr_assert(segment_repair_header(segment, 0));
     munmap(meta, 2 * SLOT_HEADER_BYTES);
     memory_free(memory);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     segment = memory_find(memory, SHARD);
     cr_assert_not_null(segment);
     cr_assert_eq(segment_header(segment, 0)->state, SLOT_VERIFIED);
     cr_assert(version_is(segment_header(segment, 0)->version, (struct version){1, 10}));
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 Test(memory, verifies_what_was_saved)
@@ -393,15 +393,15 @@ Test(memory, does_not_verify_a_slot_without_digests)
 
 Test(memory, comes_back_from_the_parked_files_alone)
 {
-    struct parked parked = {.refuse_from = -1};
+    struct stored stored = {.refuse_from = -1};
     struct error err = {0};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     save(add(memory, SHARD, IMAGE_BYTES), 1, (struct version){2, 300});
     add(memory, OTHER, SMALL_BYTES);
     uint64_t used = memory_used_bytes(memory);
     memory_free(memory);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     struct segment *segment = memory_find(memory, SHARD);
     cr_assert_not_null(segment);
     cr_assert_not_null(memory_find(memory, OTHER));
@@ -412,32 +412,32 @@ Test(memory, comes_back_from_the_parked_files_alone)
     cr_assert_eq(segment_header(segment, 0)->state, SLOT_FREE);
     cr_assert_eq(segment_verify(segment, 1, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(add(memory, SHARD, IMAGE_BYTES), segment);
-    cr_assert_eq(parked.count, 4);
+    cr_assert_eq(stored.count, 4);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 Test(memory, goes_on_writing_headers_after_it_came_back)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     save(add(memory, SHARD, SMALL_BYTES), 0, (struct version){2, 300});
     memory_free(memory);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     save(memory_find(memory, SHARD), 0, (struct version){2, 400});
     memory_free(memory);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     cr_assert(version_is(segment_header(memory_find(memory, SHARD), 0)->version, (struct version){2, 400}));
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 /* The seals as a trainer maps them. */
-static struct seal *map_seals(const struct parked *parked)
+static struct seal *map_seals(const struct stored *stored)
 {
-    int fd = parked_fd(parked, 'm');
+    int fd = parked_fd(stored, 'm');
     struct stat st;
     cr_assert_eq(fstat(fd, &st), 0);
     struct seal *seals = mmap(NULL, SEALS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, st.st_size - SEALS_BYTES);
@@ -448,31 +448,31 @@ static struct seal *map_seals(const struct parked *parked)
 Test(memory, seals_outlive_the_agent)
 {
     const struct version version = {2, 300};
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment = add(memory, SHARD, SMALL_BYTES);
     segment_write_header(segment, 1, &(struct slot_header){.state = SLOT_FILLING, .version = version});
     memory_free(memory);
-    struct seal *seals = map_seals(&parked);
+    struct seal *seals = map_seals(&stored);
     seal_set(&seals[1], version, NULL);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     segment = memory_find(memory, SHARD);
     cr_assert_eq(segment_header(segment, 1)->state, SLOT_FILLING);
     cr_assert(version_is(segment_seal(segment, 1).version, version));
     cr_assert(version_none(segment_seal(segment, 0).version));
     munmap(seals, SEALS_BYTES);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 Test(memory, takes_the_seal_away_when_the_slot_is_filled_anew)
 {
     const struct version version = {2, 300};
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment = add(memory, SHARD, SMALL_BYTES);
-    struct seal *seals = map_seals(&parked);
+    struct seal *seals = map_seals(&stored);
     seal_set(&seals[0], version, NULL);
     save(segment, 0, version);
     cr_assert(version_is(segment_seal(segment, 0).version, version));
@@ -480,17 +480,17 @@ Test(memory, takes_the_seal_away_when_the_slot_is_filled_anew)
     cr_assert(version_none(segment_seal(segment, 0).version), "the same version, but not these bytes");
     munmap(seals, SEALS_BYTES);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 /* It would say that the bytes are complete while they are still arriving. */
 Test(memory, takes_the_seal_away_when_the_slot_receives_the_same_version)
 {
     const struct version version = {2, 300};
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment = add(memory, SHARD, SMALL_BYTES);
-    struct seal *seals = map_seals(&parked);
+    struct seal *seals = map_seals(&stored);
     seal_set(&seals[0], version, NULL);
     save(segment, 0, version);
     segment_write_header(segment, 0, &(struct slot_header){.state = SLOT_FREE});
@@ -498,119 +498,119 @@ Test(memory, takes_the_seal_away_when_the_slot_receives_the_same_version)
     cr_assert(version_none(segment_seal(segment, 0).version));
     munmap(seals, SEALS_BYTES);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 Test(memory, believes_the_older_header_page_if_the_newer_one_is_torn)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment = add(memory, SHARD, SMALL_BYTES);
     save(segment, 0, (struct version){2, 300});
     save(segment, 0, (struct version){2, 400});
     memory_free(memory);
-    uint8_t *meta = map_meta(&parked);
+    uint8_t *meta = map_meta(&stored);
     memset(newest_page(meta) + 100, 0, 8);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     cr_assert(version_is(segment_header(memory_find(memory, SHARD), 0)->version, (struct version){2, 300}));
     munmap(meta, 2 * SLOT_HEADER_BYTES);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 Test(memory, frees_a_slot_that_lost_both_header_pages_and_keeps_the_others)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment = add(memory, SHARD, SMALL_BYTES);
     save(segment, 0, (struct version){2, 300});
     save(segment, 1, (struct version){2, 400});
     memory_free(memory);
-    uint8_t *meta = map_meta(&parked);
+    uint8_t *meta = map_meta(&stored);
     memset(meta, 0, 2 * SLOT_HEADER_BYTES);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     segment = memory_find(memory, SHARD);
     cr_assert_not_null(segment);
     cr_assert_eq(segment_header(segment, 0)->state, SLOT_FREE);
     cr_assert_eq(segment_header(segment, 1)->state, SLOT_VERIFIED);
     munmap(meta, 2 * SLOT_HEADER_BYTES);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 Test(memory, drops_and_unparks_a_segment_with_no_whole_header)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment;
     struct error err = {0};
     cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 1, &segment, &err), TCK_OK, "%s", err.text);
     memory_free(memory);
-    uint8_t *meta = map_meta(&parked);
+    uint8_t *meta = map_meta(&stored);
     memset(meta, 0xff, 2 * SLOT_HEADER_BYTES);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     cr_assert_eq(memory_count(memory), 0);
-    cr_assert_eq(parked.count, 0);
+    cr_assert_eq(stored.count, 0);
     munmap(meta, 2 * SLOT_HEADER_BYTES);
     memory_free(memory);
 }
 
 Test(memory, drops_and_unparks_half_a_segment)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     add(memory, SHARD, SMALL_BYTES);
     memory_free(memory);
-    unpark(&parked, parked.names[0]);
+    drop_fd(&stored, stored.names[0]);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     cr_assert_eq(memory_count(memory), 0);
-    cr_assert_eq(parked.count, 0);
+    cr_assert_eq(stored.count, 0);
     memory_free(memory);
 }
 
 Test(memory, drops_a_pair_whose_data_file_has_another_size)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     add(memory, SHARD, SMALL_BYTES);
     memory_free(memory);
     int other_fd = memfd_create("other", MFD_CLOEXEC);
     cr_assert_eq(ftruncate(other_fd, SMALL_BYTES), 0);
-    cr_assert_eq(dup2(other_fd, parked_fd(&parked, 'd')), parked_fd(&parked, 'd'));
+    cr_assert_eq(dup2(other_fd, parked_fd(&stored, 'd')), parked_fd(&stored, 'd'));
     close(other_fd);
 
-    memory = back_from(&parked, "job");
+    memory = back_from(&stored, "job");
     cr_assert_eq(memory_count(memory), 0);
-    cr_assert_eq(parked.count, 0);
+    cr_assert_eq(stored.count, 0);
     memory_free(memory);
 }
 
 Test(memory, drops_the_segments_of_another_job)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     add(memory, SHARD, SMALL_BYTES);
     memory_free(memory);
 
-    memory = back_from(&parked, "other");
+    memory = back_from(&stored, "other");
     cr_assert_eq(memory_count(memory), 0);
     memory_free(memory);
-    parked_free(&parked);
+    parked_free(&stored);
 }
 
 Test(memory, unparks_files_that_are_no_segment_at_all)
 {
-    struct parked parked = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &parked);
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     int fd = memfd_create("other", MFD_CLOEXEC);
-    cr_assert_eq(park(&parked, "x.0123456789abcdef0123456789abcdef", fd, NULL), TCK_OK);
+    cr_assert_eq(store_fd(&stored, "x.0123456789abcdef0123456789abcdef", fd, NULL), TCK_OK);
 
-    memory_adopt(memory, parked.names[0], fd);
+    memory_adopt(memory, stored.names[0], fd);
     memory_adopted(memory);
-    cr_assert_eq(parked.count, 0);
+    cr_assert_eq(stored.count, 0);
     memory_free(memory);
 }

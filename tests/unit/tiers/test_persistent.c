@@ -3,7 +3,7 @@
  * nothing that is not ours is touched. */
 #include "tiers/persistent.h"
 
-#include "tiers/beneath.h"
+#include "tiers/safe_fs.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -37,27 +37,27 @@ static uint64_t claimed; /* as the agent's memory has it */
 static void (*after_list)(void);
 static tck_status_t (*before_read)(const char *name);
 
-tck_status_t __real_beneath_list(int dir_fd, struct names *out, struct error *err);
-tck_status_t __wrap_beneath_list(int dir_fd, struct names *out, struct error *err);
-tck_status_t __real_beneath_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
+tck_status_t __real_safe_fs_list(int dir_fd, struct names *out, struct error *err);
+tck_status_t __wrap_safe_fs_list(int dir_fd, struct names *out, struct error *err);
+tck_status_t __real_safe_fs_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
                                  struct error *err);
-tck_status_t __wrap_beneath_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
+tck_status_t __wrap_safe_fs_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
                                  struct error *err);
 
-tck_status_t __wrap_beneath_list(int dir_fd, struct names *out, struct error *err)
+tck_status_t __wrap_safe_fs_list(int dir_fd, struct names *out, struct error *err)
 {
-    tck_status_t status = __real_beneath_list(dir_fd, out, err);
+    tck_status_t status = __real_safe_fs_list(dir_fd, out, err);
     if (after_list != NULL) {
         after_list();
     }
     return status;
 }
 
-tck_status_t __wrap_beneath_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
+tck_status_t __wrap_safe_fs_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out,
                                  struct error *err)
 {
     tck_status_t status = before_read != NULL ? before_read(name) : TCK_OK;
-    return status == TCK_OK ? __real_beneath_read(dir_fd, name, max, text_out, len_out, err)
+    return status == TCK_OK ? __real_safe_fs_read(dir_fd, name, max, text_out, len_out, err)
                             : error_set(err, status, "read %s: failed by the test", name);
 }
 
@@ -588,17 +588,17 @@ static struct tier_item damaged_version(struct published *which, struct manifest
 }
 
 /* Of the image only what the file lacks is used: the rest of the slot may be something else by then. */
-Test(persistent, damaged_file_is_mended_with_the_chunk_that_it_lacks)
+Test(persistent, damaged_file_is_repaired_with_the_chunk_that_it_lacks)
 {
     struct published which = {.version = {1, 100}};
     struct manifest manifest;
     struct error err = {0};
     struct tier_item item = damaged_version(&which, &manifest);
     memset(item.image, 0, CHUNK_BYTES);
-    cr_assert_eq(persistent_mend(tier, &which, &manifest.files[0], item.image, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_repair(tier, &which, &manifest.files[0], item.image, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(persistent_verify(tier, &which, &err), TCK_OK, "%s", err.text);
     cr_assert_not(exists(path_of("a/b/save/" JOB "/stage/1-100")));
-    cr_assert_eq(count_lines(config.audit_file_path, "\"mend\"", "v000000000100.t1/shard-"), 2);
+    cr_assert_eq(count_lines(config.audit_file_path, "\"repair\"", "v000000000100.t1/shard-"), 2);
     manifest_free(&manifest);
     free_item(&item);
 }
@@ -610,7 +610,7 @@ Test(persistent, damaged_file_stays_as_it_is_if_memory_lacks_the_chunk_too)
     struct error err = {0};
     struct tier_item item = damaged_version(&which, &manifest);
     item.image[IMAGE_BYTES - 2] ^= 1;
-    cr_assert_eq(persistent_mend(tier, &which, &manifest.files[0], item.image, &err), TCK_ERR_CORRUPT);
+    cr_assert_eq(persistent_repair(tier, &which, &manifest.files[0], item.image, &err), TCK_ERR_CORRUPT);
     cr_assert(text_has(&err, "v000000000100.t1/shard-") && text_has(&err, "memory does not have chunk 2"), "%s",
               err.text);
     flip_byte(shard_path(which.version), (off_t)IMAGE_BYTES - 1);
@@ -620,11 +620,11 @@ Test(persistent, damaged_file_stays_as_it_is_if_memory_lacks_the_chunk_too)
     free_item(&item);
 }
 
-Test(persistent, nothing_is_mended_in_load_dir)
+Test(persistent, nothing_is_repaired_in_load_dir)
 {
     struct published which = {.version = {1, 100}, .from_load_dir = true};
     struct manifest_file file = {.bytes = 4096};
-    cr_assert_eq(persistent_mend(tier, &which, &file, NULL, NULL), TCK_ERR_DENIED);
+    cr_assert_eq(persistent_repair(tier, &which, &file, NULL, NULL), TCK_ERR_DENIED);
 }
 
 Test(persistent, does_not_list_a_version_without_its_file)
@@ -1566,7 +1566,7 @@ Test(persistent_open, says_what_is_in_the_way_of_save_dir)
     expect_no_save_dir("file", TCK_ERR_IO, "it, or what it lies in, is not a directory: name another one");
     expect_no_save_dir("file/save", TCK_ERR_IO, "it, or what it lies in, is not a directory: name another one");
     expect_no_save_dir("link", TCK_ERR_NOENT,
-                       "it is a symbolic link to what is not there: make that, or mend the link");
+                       "it is a symbolic link to what is not there: make that, or repair the link");
 }
 
 Test(persistent_open, says_that_it_may_not_write)

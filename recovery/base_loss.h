@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Whether the base of a recovery is lost: base-loss check.c says when that is asked, and whom. */
+#ifndef TCK_RECOVERY_INQUEST_H
+#define TCK_RECOVERY_INQUEST_H
+
+#include "recovery/recovery_state.h"
+
+/* Begins one that is due. */
+void base_loss_tick(struct recovery *r);
+/* Without a verdict. */
+void base_loss_end(struct recovery *r);
+/* Whether this fetch is the base-loss check's. */
+bool base_loss_asked(const struct recovery *r, uint32_t node, uint32_t shard);
+void base_loss_answered(struct recovery *r, tck_status_t outcome, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Drains: each node writes its part of a committed version into the stage, the coordinator gathers what was written,
+ * writes the manifest and publishes. The slots stay pinned by the decision until then. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- this node's part ---------------------------------------------------------------------------------------- */
+
+struct drain_op {
+    struct storage_op storage;
+    struct term_context *tc;
+    struct version version;
+    uint64_t attempt;
+    uint32_t next; /* duty to write next: one file at a time keeps the device busy, and memory traffic low */
+    struct tier_item item;
+};
+
+static void drain_next(struct drain_op *op);
+
+static void drain_end(struct drain_op *op, bool ok)
+{
+    struct term_context *tc = op->tc;
+    struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = ok};
+    if (!storage_ignored(&op->storage)) {
+        driver_step_node(tc, &event);
+    }
+    storage_end(&op->storage);
+    free(op);
+}
+
+/* Storage has hung: the slots are released, and what is still being written gets no name. */
+static void drain_give_up(void *ctx, const struct error *why)
+{
+    struct drain_op *op = ctx;
+    struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = false};
+    persistent_give_up(op->tc->agent->persistent);
+    health_storage_failed(op->tc->agent, op->version.step, why);
+    driver_step_node(op->tc, &event);
+}
+
+/* What was to be written no longer matches its digests: this copy is lost. */
+static void copy_is_bad(struct drain_op *op, const struct error *outcome)
+{
+    uint32_t slot = node_slot_of(op->tc->node, op->next, op->version);
+    if (slot != NONE32) {
+        uint32_t k;
+        struct local_shard *d = term_context_slot(op->tc, slot, &k);
+        scrub_condemn(op->tc->agent, d->segment, k, outcome->text);
+    }
+}
+
+static void file_done(void *ctx, const struct error *outcome)
+{
+    struct drain_op *op = ctx;
+    if (storage_ignored(&op->storage)) {
+        drain_end(op, false);
+        return;
+    }
+    if (outcome->code != TCK_OK) {
+        if (outcome->code == TCK_ERR_CORRUPT) {
+            copy_is_bad(op, outcome);
+        }
+        log_error("drain of version %llu.%llu failed: %s", (unsigned long long)op->version.term,
+                  (unsigned long long)op->version.step, outcome->text);
+        health_storage_failed(op->tc->agent, op->version.step, outcome);
+        drain_end(op, false);
+        return;
+    }
+    failpoint(drain, file_done);
+    op->next++;
+    drain_next(op);
+}
+
+static void drain_next(struct drain_op *op)
+{
+    struct term_context *tc = op->tc;
+    while (op->next < tc->setup.shard_count && !tc->shards[op->next].drains_here) {
+        op->next++;
+    }
+    if (op->next == tc->setup.shard_count || tc->closed) {
+        drain_end(op, !tc->closed);
+        return;
+    }
+    uint32_t slot = node_slot_of(tc->node, op->next, op->version);
+    struct error err;
+    if (slot == NONE32) {
+        (void)error_set(&err, TCK_ERR_NOENT, "this node has lost its copy");
+        file_done(op, &err);
+        return;
+    }
+    uint32_t k;
+    struct local_shard *d = term_context_slot(tc, slot, &k);
+    op->item = (struct tier_item){.version = op->version,
+                                  .shard = tc->shards[op->next].id,
+                                  .image_bytes = segment_info(d->segment).image_bytes,
+                                  .image = segment_image(d->segment, k),
+                                  .crcs = segment_crcs(d->segment, k),
+                                  .root = node_slot(tc->node, slot)->root,
+                                  .progress = &op->storage.progress};
+    if (persistent_put(tc->agent->persistent, &op->item, file_done, op, &err) != TCK_OK) {
+        file_done(op, &err);
+    }
+}
+
+void drain_begin(struct term_context *tc, const struct action *a)
+{
+    struct version version = a->version;
+    struct error err;
+    bool hangs = storage_hangs(tc->agent, NULL, &err);
+    struct drain_op *op = hangs ? NULL : calloc(1, sizeof *op);
+    if (hangs) {
+        health_storage_failed(tc->agent, version.step, &err);
+    }
+    if (!op) {
+        struct event event = {.type = EVENT_DRAINED_HERE, .version = version, .attempt = a->attempt, .ok = false};
+        driver_step_node(tc, &event);
+        return;
+    }
+    log_info("draining version %llu.%llu", (unsigned long long)version.term, (unsigned long long)version.step);
+    *op = (struct drain_op){.tc = tc, .version = version, .attempt = a->attempt};
+    op->storage = (struct storage_op){.what = "a drain", .give_up = drain_give_up, .ctx = op};
+    storage_begin(&op->storage, tc->agent, tc);
+    failpoint(drain, begun);
+    drain_next(op);
+}
+
+void drain_notify(struct term_context *tc, const struct action *a)
+{
+    struct version version = a->version;
+    struct manifest_file *files = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *files);
+    struct wire_drained m = {
+        .term = tc->world.term, .version = version, .attempt = a->attempt, .ok = a->ok && files, .files = files};
+    if (!m.ok) {
+        memcpy(m.why, tc->agent->trouble.text, sizeof m.why);
+    }
+    for (uint32_t i = 0; m.ok && i < tc->setup.shard_count; i++) {
+        uint32_t slot = tc->shards[i].drains_here ? node_slot_of(tc->node, i, version) : NONE32;
+        if (slot == NONE32) {
+            continue;
+        }
+        uint32_t k;
+        struct local_shard *d = term_context_slot(tc, slot, &k);
+        files[m.count++] = (struct manifest_file){.shard = tc->shards[i].id,
+                                                  .bytes = segment_info(d->segment).image_bytes,
+                                                  .root = node_slot(tc->node, slot)->root,
+                                                  .crcs = segment_crcs(d->segment, k)};
+    }
+    struct writer w = writer_new(0);
+    wire_drained_encode(&m, &w);
+    failpoint(drain, telling);
+    rpc_send_coordinator(tc, WIRE_DRAINED, &w);
+    failpoint(drain, told);
+    writer_free(&w);
+    free(files);
+}
+
+/* ---- the coordinator's part ---------------------------------------------------------------------------------- */
+
+/* Manifest being gathered: one per agent, of the version drained now. */
+struct gathering {
+    struct storage_op storage; /* while it is being published */
+    struct term_context *tc;
+    struct manifest manifest;
+    uint64_t attempt;
+    bool publishing;
+};
+
+/* The gathering of this version, begun anew if another version was being gathered. NULL if out of memory. */
+static struct gathering *gathering_of(struct term_context *tc, struct version version)
+{
+    struct gathering *g = tc->agent->gathering;
+    if (g && g->tc == tc && version_is(g->manifest.version, version)) {
+        return g;
+    }
+    if (g && g->publishing && g->tc == tc) {
+        return NULL;
+    }
+    drain_reset(tc->agent);
+    g = calloc(1, sizeof *g);
+    if (g) {
+        g->tc = tc;
+        g->manifest.version = version;
+    }
+    tc->agent->gathering = g;
+    return g;
+}
+
+static void gathering_free(struct gathering *g)
+{
+    manifest_free(&g->manifest);
+    free(g);
+}
+
+/* One that is being published stays until that has ended, but is in nobody's way. */
+void drain_reset(struct agent *agent)
+{
+    if (agent->gathering && !agent->gathering->publishing) {
+        gathering_free(agent->gathering);
+    }
+    agent->gathering = NULL;
+}
+
+static int file_cmp(const void *a, const void *b)
+{
+    const struct manifest_file *x = a;
+    const struct manifest_file *y = b;
+    return hash128_cmp(x->shard, y->shard);
+}
+
+/* Is this a shard of the world, of its size? */
+static bool belongs(const struct term_context *tc, const struct manifest_file *file)
+{
+    int64_t shard = world_find_shard(&tc->world, file->shard);
+    return shard >= 0 && tc->world.shards[shard].image_bytes == file->bytes;
+}
+
+/* Moves files of m into the manifest that it does not have yet. */
+static void gather(const struct term_context *tc, struct manifest *to, struct wire_drained *m)
+{
+    struct manifest_file *grown = realloc(to->files, (to->file_count + m->count + 1) * sizeof *grown);
+    if (!grown) {
+        return; /* the report comes again */
+    }
+    to->files = grown;
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (belongs(tc, &m->files[i]) && !manifest_find(to, m->files[i].shard)) {
+            to->files[to->file_count++] = m->files[i];
+            m->files[i].crcs = NULL;
+            qsort(to->files, to->file_count, sizeof *to->files, file_cmp);
+        }
+    }
+}
+
+void drain_handle_drained(struct term_context *tc, uint32_t node, const void *data, size_t len)
+{
+    struct wire_drained m;
+    if (wire_drained_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed DRAINED of node %s", tc->world.nodes[node].name);
+        return;
+    }
+    const struct decision *now = coordinator_decision(tc->coordinator);
+    bool asked = version_is(m.version, now->drain) && m.attempt == now->drain_attempt; /* not a late report */
+    struct gathering *g = m.ok && asked ? gathering_of(tc, m.version) : NULL;
+    if (asked && !m.ok && node != tc->self) {
+        struct error why;
+        (void)error_set(&why, TCK_ERR_IO, "node %s: %.*s", tc->world.nodes[node].name, TROUBLE_TEXT,
+                        m.why[0] ? m.why : "it has lost its copy");
+        health_storage_failed(tc->agent, m.version.step, &why);
+    }
+    if (g && !g->publishing) {
+        gather(tc, &g->manifest, &m);
+        failpoint(drain, gathered);
+    }
+    struct event event = {.type = EVENT_DRAINED, .node = node, .version = m.version, .attempt = m.attempt, .ok = m.ok};
+    driver_step_coordinator(tc, &event);
+    wire_drained_free(&m);
+}
+
+static void tell_not_published(const struct gathering *g, const struct error *why)
+{
+    struct version version = g->manifest.version;
+    log_error("version %llu.%llu could not be published: %s", (unsigned long long)version.term,
+              (unsigned long long)version.step, why->text);
+    health_storage_failed(g->tc->agent, version.step, why);
+}
+
+static void published(void *ctx, const struct error *outcome)
+{
+    struct gathering *g = ctx;
+    struct term_context *tc = g->tc;
+    struct agent *agent = tc->agent;
+    struct event event = {
+        .type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = outcome->code == TCK_OK};
+    bool ignored = storage_ignored(&g->storage);
+    if (!event.ok && !ignored) {
+        tell_not_published(g, outcome);
+    }
+    failpoint(publish, hearing);
+    if (agent->gathering == g) {
+        agent->gathering = NULL;
+    }
+    storage_end(&g->storage);
+    gathering_free(g);
+    if (!ignored) {
+        driver_step_coordinator(tc, &event);
+    }
+}
+
+static void publish_give_up(void *ctx, const struct error *why)
+{
+    struct gathering *g = ctx;
+    struct event event = {.type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = false};
+    tell_not_published(g, why);
+    drain_reset(g->tc->agent);
+    driver_step_coordinator(g->tc, &event);
+}
+
+static tck_status_t publish(struct gathering *g, struct error *err)
+{
+    struct term_context *tc = g->tc;
+    struct manifest *m = &g->manifest;
+    strcpy(m->job, tc->agent->config.job);
+    m->world_size = tc->world.world_size;
+    m->layout = tc->world.layout;
+    m->wall_ms = clock_wall_ms();
+    if (m->file_count != tc->world.shard_count) {
+        return error_set(err, TCK_ERR_INTERNAL, "%u of %u shards were reported as drained", m->file_count,
+                         tc->world.shard_count);
+    }
+    const struct publish_ask ask = {.manifest = m, .term = tc->world.term, .progress = &g->storage.progress};
+    return persistent_publish(tc->agent->persistent, &ask, published, g, err);
+}
+
+void drain_publish(struct term_context *tc, const struct action *a)
+{
+    struct gathering *g = gathering_of(tc, a->version);
+    struct error err;
+    if (!g) {
+        struct event event = {.type = EVENT_PUBLISHED, .version = a->version, .attempt = a->attempt, .ok = false};
+        driver_step_coordinator(tc, &event);
+        return;
+    }
+    g->attempt = a->attempt;
+    g->publishing = true;
+    g->storage = (struct storage_op){.what = "a publish", .give_up = publish_give_up, .ctx = g};
+    storage_begin(&g->storage, tc->agent, tc);
+    if (publish(g, &err) != TCK_OK) {
+        published(g, &err);
+    }
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What this agent writes down outside of memory: rows of the catalog, and notes beside the term's claim. All of it in a
+ * pool thread, one after the other, because a slow device must not hold up the event loop; none of it is ever waited
+ * for. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PUBLISHED_KEPT 16 /* rows, if retention keeps all */
+#define ENTRIES_MAX                                                                                                \
+    256               /* waiting; more are dropped: the catalog is a hint, and a commit is noted until it is there \
+                       */
+#define AGAIN_MS 1000 /* between tries to note a commit */
+
+enum entry_kind {
+    ENTRY_ROW,
+    ENTRY_DROP,
+    ENTRY_NODES,
+    ENTRY_WORLD,
+    ENTRY_RESTORED,
+    ENTRY_COMMITTED,
+    ENTRY_ENDED,
+    ENTRY_SWEEP
+};
+
+struct entry {
+    struct entry *next;
+    struct storage_op storage;
+    struct agent *agent;
+    enum entry_kind kind;
+    struct catalog_version row;
+    uint32_t published_kept; /* rows */
+    uint32_t shard_count;
+    struct catalog_shard *shards;
+    uint64_t term;
+    struct version version;
+    uint32_t node_count;
+    struct node_info *nodes;
+    char run_id[CONFIG_RUN];
+    uint32_t pid;
+    bool written;
+};
+
+/* In the loop's thread. Two notes are written again if they could not be written: without the one a commit could later
+ * be taken for one that never was, and without the other a second start does not know whom to ask. */
+static void entry_free(struct entry *e)
+{
+    if (e->kind == ENTRY_WORLD && !e->written && e->agent->world_noted == e->term) {
+        e->agent->world_noted = 0;
+        e->agent->world_again_ms = clock_ms() + AGAIN_MS;
+    }
+    if (e->kind == ENTRY_COMMITTED) {
+        e->agent->commit_noting = 0;
+        e->agent->commit_noted = e->written ? e->term : e->agent->commit_noted;
+        e->agent->commit_again_ms = clock_ms() + AGAIN_MS;
+    }
+    free(e->shards);
+    free(e->nodes);
+    free(e);
+}
+
+/* ---- in a pool thread ---------------------------------------------------------------------------------------- */
+
+static tck_status_t write_nodes(struct entry *e, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    for (uint32_t n = 0; status == TCK_OK && n < e->node_count; n++) {
+        status = catalog_remember_node(e->agent->catalog, &e->nodes[n], e->term, err);
+    }
+    return status;
+}
+
+/* The claim has named its claimer; this adds the agents of all ranks. */
+static tck_status_t write_world(struct entry *e, struct error *err)
+{
+    struct term_holder holder = {.pid = e->pid, .joined = true, .agent_count = e->node_count, .agents = e->nodes};
+    memcpy(holder.node, e->agent->config.node, sizeof holder.node);
+    memcpy(holder.run_id, e->run_id, sizeof holder.run_id);
+    return persistent_note_holder(e->agent->persistent, e->term, &holder, err);
+}
+
+/* What stood in the row before: a version is published when its slots may be gone, and its row still tells what it was.
+ */
+static void keep_counts(struct catalog_version *row, const struct catalog_version *rows, size_t count)
+{
+    for (size_t i = 0; i < count && row->shard_count == 0; i++) {
+        if (version_is(rows[i].version, row->version)) {
+            row->shard_count = rows[i].shard_count;
+            row->bytes = rows[i].bytes;
+        }
+    }
+}
+
+/* Rows of superseded versions go; of the published ones as many stay as retention keeps. */
+static tck_status_t forget_old(struct entry *e, const struct catalog_version *rows, size_t count, struct error *err)
+{
+    uint32_t published = 0;
+    tck_status_t status = TCK_OK;
+    for (size_t i = 0; status == TCK_OK && i < count; i++) { /* newest first */
+        bool kept = rows[i].state == CATALOG_PUBLISHED && published++ < e->published_kept;
+        if (!kept && version_cmp(rows[i].version, e->row.version) < 0) {
+            status = catalog_drop(e->agent->catalog, rows[i].version, err);
+        }
+    }
+    return status;
+}
+
+static tck_status_t write_row(struct entry *e, struct error *err)
+{
+    struct catalog *catalog = e->agent->catalog;
+    struct catalog_version *rows = NULL;
+    size_t count = 0;
+    tck_status_t status = catalog_versions(catalog, &rows, &count, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    keep_counts(&e->row, rows, count);
+    failpoint(catalog, writing);
+    status = catalog_put(catalog, &e->row, e->shards, e->shard_count, e->row.state == CATALOG_COMMITTED, err);
+    if (status == TCK_OK && e->row.state == CATALOG_COMMITTED) {
+        status = forget_old(e, rows, count, err);
+    }
+    free(rows);
+    return status;
+}
+
+static tck_status_t write_entry(struct entry *e, struct error *err)
+{
+    struct agent *agent = e->agent;
+    switch (e->kind) {
+    case ENTRY_ROW:
+        return write_row(e, err);
+    case ENTRY_DROP:
+        return catalog_drop(agent->catalog, e->version, err);
+    case ENTRY_NODES:
+        return write_nodes(e, err);
+    case ENTRY_WORLD:
+        return write_world(e, err);
+    case ENTRY_RESTORED:
+        return persistent_note_restore(agent->persistent, e->term, e->version, err);
+    case ENTRY_COMMITTED:
+        return persistent_note_commit(agent->persistent, e->term, err);
+    case ENTRY_ENDED:
+        return persistent_note_end(agent->persistent, e->term, err);
+    case ENTRY_SWEEP:
+        return persistent_sweep(agent->persistent, e->term, VERSION_NONE, err);
+    }
+    return TCK_ERR_INTERNAL;
+}
+
+static void work(void *ctx)
+{
+    struct entry *e = ctx;
+    struct error err;
+    progress_begin(&e->storage.progress);
+    e->written = write_entry(e, &err) == TCK_OK;
+    progress_end(&e->storage.progress);
+    if (!e->written) {
+        static const char *const what[] = {[ENTRY_ROW] = "catalog",
+                                           [ENTRY_DROP] = "catalog",
+                                           [ENTRY_NODES] = "catalog",
+                                           [ENTRY_WORLD] = "note of the term",
+                                           [ENTRY_RESTORED] = "note of the term",
+                                           [ENTRY_COMMITTED] = "note of the term",
+                                           [ENTRY_ENDED] = "note of the term",
+                                           [ENTRY_SWEEP] = "stages of older terms"};
+        log_warn("%s: %s", what[e->kind], err.text);
+    }
+}
+
+/* ---- in the loop's thread ------------------------------------------------------------------------------------ */
+
+static void start_next(struct agent *agent);
+
+static void done(void *ctx, bool canceled)
+{
+    (void)canceled;
+    struct entry *e = ctx;
+    struct agent *agent = e->agent;
+    agent->metadata_busy = false;
+    storage_end(&e->storage);
+    entry_free(e);
+    start_next(agent);
+}
+
+static void start_next(struct agent *agent)
+{
+    struct entry *e = agent->ledger;
+    if (!e || agent->metadata_busy) {
+        return;
+    }
+    agent->ledger = e->next;
+    agent->metadata_count--;
+    agent->metadata_busy = true;
+    e->storage = (struct storage_op){.what = "a note", .ctx = e};
+    storage_begin(&e->storage, agent, NULL);
+    if (pool_submit(agent->io, work, done, e) != TCK_OK) {
+        agent->metadata_busy = false;
+        storage_end(&e->storage);
+        entry_free(e);
+    }
+}
+
+/* Takes over the entry. */
+static void append(struct agent *agent, struct entry *e)
+{
+    if (agent->metadata_count >= ENTRIES_MAX) {
+        if (log_limit_pass(&agent->metadata_dropped)) {
+            log_warn("storage is too slow for the catalog's rows and the notes of the term: %" PRIu64
+                     " of them have been dropped so far",
+                     agent->metadata_dropped.count);
+        }
+        entry_free(e);
+        return;
+    }
+    struct entry **at = &agent->ledger;
+    while (*at) {
+        at = &(*at)->next;
+    }
+    *at = e;
+    agent->metadata_count++;
+    start_next(agent);
+}
+
+static struct entry *entry_new(struct agent *agent, enum entry_kind kind)
+{
+    struct entry *e = calloc(1, sizeof *e);
+    if (e) {
+        e->agent = agent;
+        e->kind = kind;
+    }
+    return e;
+}
+
+static void add_holder(struct catalog_shard *row, const char *name)
+{
+    if (row->holder_count < CATALOG_HOLDERS_MAX) {
+        snprintf(row->holders[row->holder_count++], sizeof row->holders[0], "%s", name);
+    }
+}
+
+/* This node, the nodes of twins, and the nodes that were given copies. */
+static void add_holders(const struct term_context *tc, uint32_t local_shard, struct catalog_shard *row)
+{
+    const struct node_shard *s = &tc->shards[local_shard];
+    add_holder(row, tc->world.nodes[tc->self].name);
+    if (s->world_shard == NONE32) {
+        return;
+    }
+    const struct shard_placement *p = &tc->placement.shards[s->world_shard];
+    for (uint32_t o = 0; o < p->owner_count; o++) {
+        uint32_t owner = tc->placement.owners[p->first_owner + o];
+        if (owner != tc->self) {
+            add_holder(row, tc->world.nodes[owner].name);
+        }
+    }
+    for (uint32_t h = 0; h < p->holder_count; h++) {
+        if (p->holders[h] != tc->self) {
+            add_holder(row, tc->world.nodes[p->holders[h]].name);
+        }
+    }
+}
+
+static uint32_t shard_rows(const struct term_context *tc, struct version version, struct catalog_shard *rows,
+                           uint64_t *bytes)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+        uint32_t slot = node_slot_of(tc->node, i, version);
+        if (slot == NONE32) {
+            continue;
+        }
+        struct catalog_shard *row = &rows[count++];
+        *row = (struct catalog_shard){.version = version, .shard = tc->shards[i].id};
+        row->root = node_slot(tc->node, slot)->root;
+        row->bytes = segment_info(tc->local_shards[i].segment).image_bytes;
+        *bytes += row->bytes;
+        add_holders(tc, i, row);
+    }
+    return count;
+}
+
+void metadata_put_version(struct term_context *tc, struct version version, enum catalog_state state)
+{
+    struct agent *agent = tc->agent;
+    struct entry *e = agent->catalog ? entry_new(agent, state == CATALOG_ABORTED ? ENTRY_DROP : ENTRY_ROW) : NULL;
+    if (!e) {
+        return;
+    }
+    e->version = version;
+    e->published_kept = agent->config.max_ckpt_num ? agent->config.max_ckpt_num : PUBLISHED_KEPT;
+    e->shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *e->shards);
+    if (!e->shards) {
+        entry_free(e);
+        return;
+    }
+    e->row = (struct catalog_version){.version = version, .state = state, .wall_ms = clock_wall_ms()};
+    e->shard_count = e->row.shard_count = shard_rows(tc, version, e->shards, &e->row.bytes);
+    append(agent, e);
+}
+
+void metadata_put_nodes(struct term_context *tc)
+{
+    struct entry *e = tc->agent->catalog ? entry_new(tc->agent, ENTRY_NODES) : NULL;
+    if (!e) {
+        return;
+    }
+    e->term = tc->world.term;
+    e->node_count = tc->world.node_count;
+    e->nodes = calloc(e->node_count, sizeof *e->nodes);
+    if (!e->nodes) {
+        entry_free(e);
+        return;
+    }
+    memcpy(e->nodes, tc->world.nodes, e->node_count * sizeof *e->nodes);
+    append(tc->agent, e);
+}
+
+/* Also by an agent that was started again since the claim. */
+void metadata_note_world(struct agent *agent, const struct world *world)
+{
+    const struct client *first = client_of_rank(agent, world->term, 0);
+    if (!first || agent->world_noted == world->term || clock_ms() < agent->world_again_ms) {
+        return;
+    }
+    struct entry *e = entry_new(agent, ENTRY_WORLD);
+    struct node_info *nodes = e ? calloc(world->node_count, sizeof *nodes) : NULL;
+    if (!nodes) {
+        free(e);
+        return;
+    }
+    agent->world_noted = world->term;
+    memcpy(nodes, world->nodes, world->node_count * sizeof *nodes);
+    e->term = world->term;
+    e->nodes = nodes;
+    e->node_count = world->node_count;
+    e->pid = (uint32_t)first->process.pid;
+    memcpy(e->run_id, first->run_id, sizeof e->run_id);
+    append(agent, e);
+}
+
+static void note(struct agent *agent, enum entry_kind kind, uint64_t term, struct version version)
+{
+    struct entry *e = entry_new(agent, kind);
+    if (e) {
+        e->term = term;
+        e->version = version;
+        append(agent, e);
+    } else if (kind == ENTRY_COMMITTED) {
+        agent->commit_noting = 0;
+    }
+}
+
+void metadata_note_restored(struct term_context *tc, struct version version)
+{
+    if (tc->coordinator && !tc->restore_noted) {
+        tc->restore_noted = true;
+        note(tc->agent, ENTRY_RESTORED, tc->world.term, version);
+    }
+}
+
+void metadata_note_commit(struct term_context *tc)
+{
+    struct agent *agent = tc->agent;
+    uint64_t term = tc->world.term;
+    bool known = agent->commit_noted == term || agent->commit_noting == term;
+    if (!tc->coordinator || known || coordinator_decision(tc->coordinator)->watermark.term != term ||
+        clock_ms() < agent->commit_again_ms) {
+        return;
+    }
+    agent->commit_noting = term; /* first: an entry that is dropped takes it back */
+    note(agent, ENTRY_COMMITTED, term, VERSION_NONE);
+}
+
+void metadata_note_end(struct term_context *tc)
+{
+    if (tc->coordinator && !tc->end_noted) {
+        tc->end_noted = true;
+        note(tc->agent, ENTRY_ENDED, tc->world.term, VERSION_NONE);
+    }
+}
+
+void metadata_sweep_stage(struct term_context *tc)
+{
+    if (tc->coordinator) {
+        note(tc->agent, ENTRY_SWEEP, tc->world.term - 1, VERSION_NONE); /* this term may begin to drain meanwhile */
+    }
+}
+
+void metadata_free(struct agent *agent)
+{
+    while (agent->ledger) {
+        struct entry *e = agent->ledger;
+        agent->ledger = e->next;
+        entry_free(e);
+    }
+    agent->metadata_count = 0;
+}

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Requests of the command, as JSON: {"op": ..., ...} -> an object with "ok", or "error". */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void reply(struct client *client, json_t *json)
+{
+    char *text = json ? json_print(json, false) : NULL;
+    struct writer w = writer_new(0);
+    const char *out = text ? text : "{\"ok\":false,\"error\":\"out of memory\"}";
+    write_bytes(&w, out, strlen(out));
+    client_send(client, MSG_CONTROL_REPLY, &w);
+    writer_free(&w);
+    free(text);
+    json_free(json);
+}
+
+static void reply_error(struct client *client, const struct error *err)
+{
+    json_t *json = json_object();
+    json_add_bool(json, "ok", false);
+    json_add_str(json, "status", status_text(err->code));
+    json_add_str(json, "error", err->text);
+    reply(client, json);
+}
+
+static json_t *good(void)
+{
+    json_t *json = json_object();
+    json_add_bool(json, "ok", true);
+    return json;
+}
+
+static json_t *version_json(struct version v)
+{
+    if (version_none(v)) {
+        return json_object();
+    }
+    json_t *json = json_object();
+    json_add_u64(json, "term", v.term);
+    json_add_u64(json, "step", v.step);
+    return json;
+}
+
+/* ---- status -------------------------------------------------------------------------------------------------- */
+
+/* The coordinator has a session with every node; others only with those they serve. */
+static const char *node_state(const struct term_context *tc, uint32_t n)
+{
+    if (n == tc->self) {
+        return "self";
+    }
+    if (tc->peers[n] && peer_is_up(tc->peers[n])) {
+        return "up";
+    }
+    return tc->coordinator || tc->lost[n].acted ? "lost" : "not connected";
+}
+
+static json_t *nodes_json(const struct term_context *tc)
+{
+    json_t *nodes = json_array();
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        json_t *node = json_object();
+        json_add_str(node, "name", tc->world.nodes[n].name);
+        json_add_str(node, "domain", tc->world.nodes[n].domain);
+        json_add_str(node, "address", tc->world.nodes[n].address);
+        json_add_bool(node, "coordinator", n == 0);
+        const char *state = node_state(tc, n);
+        json_add_str(node, "state", state);
+        json_add(nodes, NULL, node);
+    }
+    return nodes;
+}
+
+static json_t *trainers_json(const struct agent *agent)
+{
+    json_t *trainers = json_array();
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        if (!c->trainer) {
+            continue;
+        }
+        json_t *t = json_object();
+        json_add_u64(t, "rank", c->rank);
+        json_add_u64(t, "pid", (uint64_t)c->process.pid);
+        json_add_u64(t, "term", c->term);
+        json_add_u64(t, "step", atomic_load_explicit(&c->shared->current_step, memory_order_relaxed));
+        json_add(trainers, NULL, t);
+    }
+    return trainers;
+}
+
+/* Of all shards: what a version takes on storage, but for its manifest. */
+static uint64_t version_bytes(const struct world *world)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < world->shard_count; i++) {
+        bytes += world->shards[i].image_bytes;
+    }
+    return bytes;
+}
+
+static void add_formation(json_t *json, const struct term_context *tc)
+{
+    const struct decision *d = node_decision(tc->node);
+    json_add(json, "committed", version_json(d->watermark));
+    json_add(json, "published", version_json(d->published));
+    json_add(json, "draining", version_json(d->drain));
+    json_add_u64(json, "undecided", d->open_count);
+    json_add_u64(json, "not_before", d->not_before);
+    json_add_bool(json, "recovered", d->based);
+    json_add_bool(json, "base_lost", d->base_lost && !d->based);
+    json_add_bool(json, "closed", tc->closed);
+    json_add_u64(json, "ranks", tc->world.world_size);
+    json_add_u64(json, "shards", tc->world.shard_count);
+    json_add_u64(json, "version_bytes", version_bytes(&tc->world));
+    json_add_u64(json, "shards_short_of_domains", tc->placement.domains_short);
+    json_add_u64(json, "twin_divergences", tc->divergences);
+    json_add_str(json, "passed_over", tc->readable_known ? tc->readable.passed_over : "");
+    json_add(json, "nodes", nodes_json(tc));
+}
+
+static json_t *memory_json(const struct agent *agent)
+{
+    json_t *json = json_object();
+    json_add_bool(json, "allocating", agent->registration != NULL);
+    if (agent->registration) {
+        return json; /* a pool thread is at it */
+    }
+    json_add_u64(json, "used_bytes", memory_used_bytes(agent->memory));
+    json_add_u64(json, "cap_bytes", memory_cap_bytes(agent->memory));
+    json_add_u64(json, "segments", memory_count(agent->memory));
+    if (memory_count(agent->memory) > 0) {
+        json_add_u64(json, "page_bytes", segment_info(memory_at(agent->memory, 0)).page_bytes);
+    }
+    return json;
+}
+
+/* The newest version that was committed and of which this node has a verified copy, of this world or another. */
+static struct version newest_held(const struct agent *agent)
+{
+    struct version newest = VERSION_NONE;
+    for (size_t i = 0; !agent->registration && i < memory_count(agent->memory); i++) {
+        struct segment *segment = memory_at(agent->memory, i);
+        for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
+            const struct slot_header *h = segment_header(segment, k);
+            if (h->state == SLOT_VERIFIED && h->committed && version_cmp(h->version, newest) > 0) {
+                newest = h->version;
+            }
+        }
+    }
+    return newest;
+}
+
+/* Terms for starts while storage is away. */
+static json_t *reserved_json(const struct agent *agent)
+{
+    const struct reserve *r = &hard_state_get(agent->state)->reserve;
+    json_t *json = json_object();
+    if (r->first != 0) {
+        json_add_u64(json, "first", r->first);
+        json_add_u64(json, "last", r->last);
+    }
+    return json;
+}
+
+static void do_status(struct client *client, const json_t *request)
+{
+    (void)request;
+    struct agent *agent = client->agent;
+    json_t *json = good();
+    json_add_str(json, "job", agent->config.job);
+    json_add_str(json, "node", agent->config.node);
+    json_add_u64(json, "pid", (uint64_t)getpid());
+    json_add_u64(json, "term", hard_state_get(agent->state)->term.adopted);
+    json_add(json, "reserved", reserved_json(agent));
+    json_add(json, "memory", memory_json(agent));
+    json_add(json, "held", version_json(newest_held(agent)));
+    json_add(json, "trainers", trainers_json(agent));
+    json_add_u64(json, "stale_messages", agent->stale_messages);
+    json_add(json, "scrub", scrub_json(agent));
+    json_add(json, "storage", health_json(agent));
+    json_add(json, "quarantined", writers_json(agent));
+    json_add(json, "parked", fdstore_json(agent->fdstore));
+    if (agent->term_context) {
+        add_formation(json, agent->term_context);
+    }
+    reply(client, json);
+}
+
+/* ---- versions ------------------------------------------------------------------------------------------------ */
+
+static json_t *slot_json(const struct slot_header *h)
+{
+    char root[HASH128_TEXT];
+    hash128_text(h->root, root);
+    json_t *json = json_object();
+    json_add(json, "version", version_json(h->version));
+    json_add_str(json, "state", slot_state_name(h->state));
+    json_add_bool(json, "committed", h->committed);
+    json_add_str(json, "root", root);
+    return json;
+}
+
+/* Everything this node's memory holds, from the headers. */
+static void do_ls(struct client *client, const json_t *request)
+{
+    (void)request;
+    struct agent *agent = client->agent;
+    json_t *json = good();
+    json_t *segments = json_array();
+    for (size_t i = 0; !agent->registration && i < memory_count(agent->memory); i++) {
+        struct segment *segment = memory_at(agent->memory, i);
+        struct segment_info info = segment_info(segment);
+        char id[HASH128_TEXT];
+        hash128_text(info.shard, id);
+        json_t *s = json_object();
+        json_add_str(s, "shard", id);
+        json_add_u64(s, "bytes", info.image_bytes);
+        json_t *slots = json_array();
+        for (uint32_t k = 0; k < info.slot_count; k++) {
+            json_add(slots, NULL, slot_json(segment_header(segment, k)));
+        }
+        json_add(s, "slots", slots);
+        contents_add_json(segment, s);
+        json_add(segments, NULL, s);
+    }
+    json_add(json, "segments", segments);
+    reply(client, json);
+}
+
+struct verify_request {
+    struct agent *agent;
+    uint64_t client; /* id: it may be gone when this ends */
+};
+
+static void verify_told(void *ctx, uint64_t checked, json_t *bad)
+{
+    struct verify_request *r = ctx;
+    struct client *client = bad ? client_by_id(r->agent, r->client) : NULL;
+    if (client) {
+        json_t *json = json_object();
+        json_add_bool(json, "ok", json_len(bad) == 0);
+        json_add_u64(json, "slots_checked", checked);
+        json_add(json, "bad", bad);
+        reply(client, json);
+    } else {
+        json_free(bad);
+    }
+    free(r);
+}
+
+/* Recomputes the digests of all verified slots; the damaged ones are copies lost. */
+static void do_verify(struct client *client, const json_t *request)
+{
+    (void)request;
+    struct error err;
+    struct verify_request *r = calloc(1, sizeof *r);
+    if (r) {
+        *r = (struct verify_request){.agent = client->agent, .client = client->id};
+        if (scrub_now(client->agent, verify_told, r, &err) == TCK_OK) {
+            return;
+        }
+        free(r);
+    }
+    (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
+    reply_error(client, &err);
+}
+
+static json_t *row_json(const struct catalog_version *row)
+{
+    json_t *json = json_object();
+    json_add(json, "version", version_json(row->version));
+    json_add_str(json, "state", catalog_state_name(row->state));
+    json_add_u64(json, "wall_ms", row->wall_ms);
+    json_add_u64(json, "shards", row->shard_count);
+    json_add_u64(json, "bytes", row->bytes);
+    return json;
+}
+
+/* The catalog's rows: what this node remembers of versions. */
+static void do_catalog(struct client *client, const json_t *request)
+{
+    (void)request;
+    struct catalog_version *rows = NULL;
+    size_t count = 0;
+    struct error err;
+    (void)error_set(&err, TCK_ERR_NOENT, "node %s has no catalog", client->agent->config.node);
+    if (!client->agent->catalog || catalog_versions(client->agent->catalog, &rows, &count, &err) != TCK_OK) {
+        reply_error(client, &err);
+        return;
+    }
+    json_t *json = good();
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_add(list, NULL, row_json(&rows[i]));
+    }
+    json_add(json, "versions", list);
+    free(rows);
+    reply(client, json);
+}
+
+static json_t *shard_row_json(const struct catalog_shard *row)
+{
+    char id[HASH128_TEXT];
+    char root[HASH128_TEXT];
+    hash128_text(row->shard, id);
+    hash128_text(row->root, root);
+    json_t *json = json_object();
+    json_add_str(json, "shard", id);
+    json_add_str(json, "root", root);
+    json_add_u64(json, "bytes", row->bytes);
+    json_t *holders = json_array();
+    for (uint32_t i = 0; i < row->holder_count; i++) {
+        json_add_str(holders, NULL, row->holders[i]);
+    }
+    json_add(json, "holders", holders);
+    return json;
+}
+
+static void do_show(struct client *client, const json_t *request)
+{
+    struct version v = {0};
+    struct error err;
+    struct catalog_shard *rows = NULL;
+    size_t count = 0;
+    if (!json_u64(json_get(request, "term"), &v.term) || !json_u64(json_get(request, "step"), &v.step)) {
+        (void)error_set(&err, TCK_ERR_INVAL, "show needs term and step");
+        reply_error(client, &err);
+        return;
+    }
+    (void)error_set(&err, TCK_ERR_NOENT, "node %s has no catalog", client->agent->config.node);
+    if (!client->agent->catalog || catalog_shards(client->agent->catalog, v, &rows, &count, &err) != TCK_OK) {
+        reply_error(client, &err);
+        return;
+    }
+    json_t *json = good();
+    json_add(json, "version", version_json(v));
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_add(list, NULL, shard_row_json(&rows[i]));
+    }
+    json_add(json, "shards", list);
+    free(rows);
+    reply(client, json);
+}
+
+void control_feed_catalog(struct agent *agent)
+{
+    for (size_t i = 0; i < memory_count(agent->memory); i++) {
+        struct segment *segment = memory_at(agent->memory, i);
+        for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
+            const struct slot_header *h = segment_header(segment, k);
+            struct catalog_version row = {.version = h->version, .state = CATALOG_COMMITTED, .shard_count = 1};
+            struct catalog_shard shard = {.version = h->version, .shard = h->shard, .root = h->root, .holder_count = 1};
+            struct error err;
+            row.bytes = shard.bytes = h->image_bytes;
+            snprintf(shard.holders[0], sizeof shard.holders[0], "%s", agent->config.node);
+            if (h->state == SLOT_VERIFIED && h->committed &&
+                catalog_put(agent->catalog, &row, &shard, 1, false, &err) != TCK_OK) {
+                log_warn("catalog: %s", err.text);
+            }
+        }
+    }
+}
+
+/* ---- plan ---------------------------------------------------------------------------------------------------- */
+
+struct plan_request {
+    struct agent *agent;
+    uint64_t client;
+};
+
+static void planned(void *ctx, json_t *plan, const struct error *err)
+{
+    struct plan_request *request = ctx;
+    struct client *client = client_by_id(request->agent, request->client);
+    free(request);
+    if (!client) {
+        json_free(plan);
+    } else if (!plan) {
+        reply_error(client, err);
+    } else {
+        json_t *json = good();
+        json_add(json, "plan", plan);
+        reply(client, json);
+    }
+}
+
+static void do_plan(struct client *client, const json_t *request)
+{
+    uint64_t step = TCK_NEWEST;
+    (void)json_u64(json_get(request, "step"), &step);
+    struct plan_request *r = calloc(1, sizeof *r);
+    if (!r) {
+        struct error err;
+        (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
+        reply_error(client, &err);
+        return;
+    }
+    *r = (struct plan_request){.agent = client->agent, .client = client->id};
+    recover_plan_dry(client->agent, step, planned, r);
+}
+
+/* ---- asking for something ------------------------------------------------------------------------------------ */
+
+/* The term context whose coordinator can be asked now, or NULL and a reply that says why not. */
+static struct term_context *open_formation(struct client *client)
+{
+    struct term_context *tc = client->agent->term_context;
+    struct error err;
+    if (!tc || tc->closed) {
+        (void)error_set(&err, TCK_ERR_NOENT, "node %s has joined no term", client->agent->config.node);
+    } else if (!tc->coordinator && (!tc->peers[0] || !peer_is_up(tc->peers[0]))) {
+        (void)error_set(&err, TCK_ERR_UNREACHABLE, "the coordinator, node %s, cannot be reached",
+                        tc->world.nodes[0].name);
+    } else {
+        return tc;
+    }
+    reply_error(client, &err);
+    return NULL;
+}
+
+static void do_drain(struct client *client, const json_t *request)
+{
+    (void)request;
+    struct term_context *tc = open_formation(client);
+    if (!tc) {
+        return;
+    }
+    struct error err;
+    if (version_none(node_decision(tc->node)->watermark)) {
+        (void)error_set(&err, TCK_ERR_NOENT, "no version is committed yet");
+        reply_error(client, &err);
+        return;
+    }
+    struct wire_note m = {.term = tc->world.term};
+    struct writer w = writer_new(0);
+    wire_note_encode(&m, &w);
+    rpc_send_coordinator(tc, WIRE_DRAIN_ASK, &w);
+    writer_free(&w);
+    json_t *json = good();
+    json_add(json, "draining", version_json(node_decision(tc->node)->watermark));
+    reply(client, json);
+}
+
+static void do_set(struct client *client, const json_t *request)
+{
+    struct term_context *tc = open_formation(client);
+    if (!tc) {
+        return;
+    }
+    const char *key = json_str(json_get(request, "key"));
+    const char *value = json_str(json_get(request, "value"));
+    struct config trial = client->agent->config;
+    struct error err;
+    (void)error_set(&err, TCK_ERR_INVAL, "set needs key and value");
+    if (!key || !value || config_change(&trial, key, value, &err) != TCK_OK) {
+        reply_error(client, &err);
+        return;
+    }
+    struct wire_change m = {.term = tc->world.term};
+    snprintf(m.key, sizeof m.key, "%s", key);
+    snprintf(m.value, sizeof m.value, "%s", value);
+    struct writer w = writer_new(0);
+    wire_change_encode(&m, &w);
+    rpc_send_coordinator(tc, WIRE_CHANGE, &w);
+    writer_free(&w);
+    reply(client, good());
+}
+
+static void do_stop(struct client *client, const json_t *request)
+{
+    struct agent *agent = client->agent;
+    struct version held = newest_held(agent);
+    struct error err;
+    bool force = false;
+    (void)json_bool(json_get(request, "force"), &force);
+    tck_status_t status = stop_check(agent, held, &err);
+    if (status != TCK_OK && !force) {
+        reply_error(client, &err);
+        return;
+    }
+    stop_request(agent, force);
+    json_t *json = good();
+    json_add_u64(json, "nodes",
+                 agent->term_context && !agent->term_context->closed ? agent->term_context->world.node_count : 1);
+    json_add(json, "held", version_json(held));
+    json_add_str(json, "lost", status == TCK_OK ? "" : err.text);
+    reply(client, json);
+}
+
+static void do_config(struct client *client, const json_t *request)
+{
+    (void)request;
+    json_t *json = good();
+    json_add(json, "config", config_json(&client->agent->config));
+    reply(client, json);
+}
+
+static const struct {
+    const char *op;
+    void (*fn)(struct client *client, const json_t *request);
+} operations[] = {
+    {"status", do_status}, {"ls", do_ls},       {"verify", do_verify}, {"catalog", do_catalog}, {"show", do_show},
+    {"plan", do_plan},     {"drain", do_drain}, {"set", do_set},       {"config", do_config},   {"stop", do_stop},
+};
+
+void control_request(struct client *client, const uint8_t *payload, size_t len)
+{
+    json_t *request = NULL;
+    struct error err;
+    if (json_parse((const char *)payload, len, &request, &err) != TCK_OK) {
+        reply_error(client, &err);
+        return;
+    }
+    const char *op = json_str(json_get(request, "op"));
+    for (size_t i = 0; op && i < sizeof operations / sizeof *operations; i++) {
+        if (strcmp(op, operations[i].op) == 0) {
+            operations[i].fn(client, request);
+            json_free(request);
+            return;
+        }
+    }
+    (void)error_set(&err, TCK_ERR_UNSUPPORTED, "unknown request %s", op ? op : "without op");
+    reply_error(client, &err);
+    json_free(request);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Trainers that may still write into slots that are no longer theirs. A trainer whose connection has ended, or whose
+ * term is over, may only be stopped or frozen in the middle of a copy, and goes on with it when it wakes up. Until it
+ * has ended, or has said that it copies no more, its slot stays in quarantine. The slot's header names its writer, so
+ * an agent that is started after this one knows it, too. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+
+#define TELL_AFTER_MS 2000
+#define TOLD          UINT64_MAX
+
+/* One slot in quarantine. */
+struct orphan {
+    struct local_shard *local_shard;
+    uint32_t slot;            /* in the node machine */
+    uint32_t k;               /* in its segment */
+    const struct slot *state; /* as the machine has it */
+    const struct slot_writer *writer;
+};
+
+/* From `slot` on the next one in quarantine; false if there is none. Not while memory is being allocated for a newer
+ * term: its term context looks again. */
+static bool next_orphan(const struct term_context *tc, uint32_t slot, struct orphan *out)
+{
+    for (; tc && !tc->closed && !tc->agent->registration && slot < node_slot_total(tc->node); slot++) {
+        const struct slot *state = node_slot(tc->node, slot);
+        if (state->state == SLOT_QUARANTINED && !tc->local_shards[state->shard].gone) {
+            *out = (struct orphan){.slot = slot, .state = state};
+            out->local_shard = term_context_slot(tc, slot, &out->k);
+            out->writer = &segment_header(out->local_shard->segment, out->k)->writer;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void let_go(struct term_context *tc, const struct orphan *o, const char *why)
+{
+    struct event event = {.type = EVENT_WRITER_GONE, .slot = o->slot, .version = o->state->version};
+    log_info("slot %u is free again: process %d (rank %u of term %" PRIu64 ") %s", o->slot, (int)o->writer->process.pid,
+             o->writer->rank, o->state->version.term, why);
+    o->local_shard->quarantined_ms[o->k] = 0;
+    driver_step_node(tc, &event);
+}
+
+/* One that cannot be seen from here (another PID namespace) counts as ended when its connection has: a process that
+ * ends gives up its memory before its sockets. */
+static bool writer_has_ended(const struct term_context *tc, const struct orphan *o)
+{
+    if (o->writer->process.pid > 0) {
+        return process_has_ended(o->writer->process);
+    }
+    return !client_of_rank(tc->agent, o->state->version.term, o->writer->rank);
+}
+
+/* Most are about to end: only one that stays alive is worth a warning, and one is enough. */
+static void tell_of(const struct orphan *o)
+{
+    uint64_t *since_ms = &o->local_shard->quarantined_ms[o->k];
+    if (*since_ms == 0) {
+        *since_ms = clock_ms();
+    } else if (*since_ms != TOLD && clock_ms() - *since_ms >= TELL_AFTER_MS) {
+        *since_ms = TOLD;
+        log_warn("slot %u is not used: process %d, which was rank %u of term %" PRIu64 ", had not finished writing "
+                 "there and is still alive; saves have one slot less until it has ended (kill -9 if need be)",
+                 o->slot, (int)o->writer->process.pid, o->writer->rank, o->state->version.term);
+    }
+}
+
+void writers_look(struct agent *agent)
+{
+    struct term_context *tc = agent->term_context;
+    struct orphan o;
+    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+        if (version_is(segment_seal(o.local_shard->segment, o.k).version, o.state->version)) {
+            let_go(tc, &o, "has copied everything");
+        } else if (writer_has_ended(tc, &o)) {
+            let_go(tc, &o, "has ended");
+        } else {
+            tell_of(&o);
+        }
+    }
+}
+
+static bool is_writer(const struct client *client, const struct orphan *o)
+{
+    const struct process *p = &o->writer->process;
+    return client->trainer && client->rank == o->writer->rank && client->process.pid == p->pid &&
+           client->process.start == p->start;
+}
+
+void writers_handle_step(struct client *client, uint64_t step)
+{
+    struct term_context *tc = client->agent->term_context;
+    struct orphan o;
+    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+        if (is_writer(client, &o) && version_is(o.state->version, (struct version){client->term, step})) {
+            let_go(tc, &o, "copies no more");
+        }
+    }
+}
+
+void writers_returned(struct client *client, uint64_t term)
+{
+    struct term_context *tc = client->agent->term_context;
+    struct orphan o;
+    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+        if (is_writer(client, &o) && o.state->version.term == term) {
+            let_go(tc, &o, "is back and copies nothing");
+        }
+    }
+}
+
+void writers_detached(struct client *client)
+{
+    writers_returned(client, client->term);
+}
+
+bool writers_of_rank(const struct term_context *tc, uint32_t rank, struct slot_writer *writer_out,
+                     struct version *version_out)
+{
+    struct orphan o;
+    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+        if (tc->shards[o.state->shard].storing_rank == rank) {
+            *writer_out = *o.writer;
+            *version_out = o.state->version;
+            return true;
+        }
+    }
+    return false;
+}
+
+json_t *writers_json(const struct agent *agent)
+{
+    const struct term_context *tc = agent->term_context;
+    json_t *list = json_array();
+    struct orphan o;
+    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+        char shard[HASH128_TEXT];
+        json_t *json = json_object();
+        hash128_text(segment_info(o.local_shard->segment).shard, shard);
+        json_add_str(json, "shard", shard);
+        json_add_u64(json, "slot", o.k);
+        json_add_u64(json, "pid", (uint64_t)o.writer->process.pid);
+        json_add_u64(json, "rank", o.writer->rank);
+        json_add_u64(json, "term", o.state->version.term);
+        json_add(list, NULL, json);
+    }
+    return list;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What this agent tells trainers without being asked: settings through their shared status pages, and, if so
+ * configured, that they must end because a node is lost and the launcher would otherwise wait for a collective's
+ * time-out. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define KILL_AFTER_MS 3000 /* from SIGTERM to SIGKILL */
+#define BACK_MS       2000 /* an agent that its supervisor starts again, or that leaves with its job, is no lost node */
+#define AHEAD_STEPS   2    /* a change of settings must not come too late for the fastest trainer */
+
+/* ---- shared status pages
+ * -------------------------------------------------------------------------------------------------- */
+
+/* As a shared status has it. */
+static uint64_t lost_node(const struct term_context *tc)
+{
+    for (uint32_t n = 0; tc && !tc->closed && n < tc->world.node_count; n++) {
+        if (tc->lost[n].acted) {
+            return n + 1ull;
+        }
+    }
+    return 0;
+}
+
+void trainers_show_settings(struct agent *agent)
+{
+    const struct settings *s = &agent->settings;
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (!c->shared) {
+            continue;
+        }
+        /* In this order: a trainer that sees the new intervals sees from which step on they count. */
+        atomic_store_explicit(&c->shared->interval_from_step, s->from_step, memory_order_relaxed);
+        atomic_store_explicit(&c->shared->mem_interval_steps, s->mem_steps, memory_order_release);
+        atomic_store_explicit(&c->shared->storage_interval_steps, s->storage_steps, memory_order_release);
+        atomic_store_explicit(&c->shared->mem_target_step, s->mem_target, memory_order_release);
+        atomic_store_explicit(&c->shared->storage_target_step, s->storage_target, memory_order_release);
+        atomic_store_explicit(&c->shared->lost_node, lost_node(agent->term_context), memory_order_release);
+    }
+}
+
+/* Stored after what the shared status says of single steps, so that a trainer that reads this can read that, too. */
+static void tell_decided(const struct term_context *tc, struct shared_status *shared)
+{
+    const struct decision *d = node_decision(tc->node);
+    uint64_t below = d->open_count > 0 && d->open[0] < d->horizon ? d->open[0] : d->horizon;
+    atomic_store_explicit(&shared->decided_below, below, memory_order_release);
+}
+
+void trainers_show_decisions(struct client *client)
+{
+    const struct term_context *tc = client->agent->term_context;
+    health_show(client);
+    if (!tc || tc->closed || tc->world.term != client->term) {
+        return;
+    }
+    const struct decision *d = node_decision(tc->node);
+    if (d->watermark.term == client->term) {
+        atomic_store_explicit(&client->shared->protected_step, d->watermark.step, memory_order_release);
+        atomic_store_explicit(&client->shared->committed_step, d->watermark.step, memory_order_release);
+    }
+    if (d->published.term == client->term) {
+        atomic_store_explicit(&client->shared->published_step, d->published.step, memory_order_release);
+    }
+    tell_decided(tc, client->shared);
+}
+
+void trainers_decided(const struct term_context *tc)
+{
+    for (const struct client *c = tc->agent->clients; c; c = c->next) {
+        if (c->shared && c->term == tc->world.term) {
+            tell_decided(tc, c->shared);
+        }
+    }
+}
+
+/* The fastest local trainer's step, and how many steps pass in half a second of beats. */
+static uint64_t step_ahead(const struct agent *agent)
+{
+    uint64_t step = 0;
+    uint64_t step_ns = UINT64_MAX;
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        if (c->shared) {
+            uint64_t at = atomic_load_explicit(&c->shared->current_step, memory_order_relaxed);
+            uint64_t ns = atomic_load_explicit(&c->shared->step_ns, memory_order_relaxed);
+            step = at > step ? at : step;
+            step_ns = ns > 0 && ns < step_ns ? ns : step_ns;
+        }
+    }
+    uint64_t in_two_beats = step_ns == UINT64_MAX ? 0 : 2000000ull * agent->config.heartbeat_ms / step_ns;
+    return step + AHEAD_STEPS + in_two_beats;
+}
+
+/* ---- settings (coordinator) ---------------------------------------------------------------------------------- */
+
+/* An interval in seconds becomes a step that all ranks save at: told ahead of time, so that nobody has passed it. */
+static void aim(const struct interval *interval, uint64_t now, uint64_t *due_ms, uint64_t ahead, uint64_t *target)
+{
+    if (interval->seconds <= 0) {
+        *target = 0;
+        return;
+    }
+    if (*due_ms == 0) {
+        *due_ms = now + (uint64_t)(interval->seconds * 1000);
+    } else if (now >= *due_ms) {
+        *target = ahead;
+        *due_ms = now + (uint64_t)(interval->seconds * 1000);
+    }
+}
+
+void trainers_targets(struct term_context *tc)
+{
+    struct agent *agent = tc->agent;
+    if (!tc->coordinator || clients_trainers(agent) == 0) {
+        return;
+    }
+    uint64_t now = clock_ms();
+    uint64_t ahead = step_ahead(agent);
+    struct settings before = agent->settings;
+    aim(&agent->config.save_mem_interval, now, &agent->mem_due_ms, ahead, &agent->settings.mem_target);
+    aim(&agent->config.save_storage_interval, now, &agent->storage_due_ms, ahead, &agent->settings.storage_target);
+    if (memcmp(&before, &agent->settings, sizeof before) != 0) {
+        trainers_show_settings(agent);
+        rpc_announce(tc);
+    }
+}
+
+tck_status_t trainers_setting(struct agent *agent, const char *key, const char *value, struct error *err)
+{
+    tck_status_t status = config_change(&agent->config, key, value, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    agent->settings.mem_steps = agent->config.save_mem_interval.steps;
+    agent->settings.storage_steps = agent->config.save_storage_interval.steps;
+    agent->settings.from_step = step_ahead(agent);
+    log_info("%s is now %s, from step %llu on", key, value, (unsigned long long)agent->settings.from_step);
+    trainers_show_settings(agent);
+    if (agent->term_context && !agent->term_context->closed) {
+        rpc_announce(agent->term_context);
+    }
+    return TCK_OK;
+}
+
+/* ---- a node is lost ------------------------------------------------------------------------------------------ */
+
+static bool is_trainer_of(const struct client *c, const struct term_context *tc)
+{
+    return c->trainer && !c->done && c->term == tc->world.term && c->pidfd >= 0;
+}
+
+static void send_signal(const struct client *c, int signal)
+{
+    if (syscall(SYS_pidfd_send_signal, c->pidfd, signal, NULL, 0) != 0) {
+        log_debug("trainer %d could not be signalled", (int)c->process.pid);
+    }
+}
+
+static void act_on_loss(struct term_context *tc, uint32_t node, const char *why)
+{
+    if (tc->agent->config.on_node_loss != ON_NODE_LOSS_END_TRAINERS) {
+        log_error("node %s of term %llu is lost (%s): nothing commits before it is back or the job is started again "
+                  "(on_node_loss is \"report\": the launcher must do that)",
+                  tc->world.nodes[node].name, (unsigned long long)tc->world.term, why);
+        return;
+    }
+    for (struct client *c = tc->agent->clients; c; c = c->next) {
+        if (is_trainer_of(c, tc) && c->kill_ms == 0) {
+            log_error("node %s is lost (%s): ending the trainer of rank %u (pid %d) so that the launcher can restart",
+                      tc->world.nodes[node].name, why, c->rank, (int)c->process.pid);
+            send_signal(c, SIGTERM);
+            c->kill_ms = clock_ms() + KILL_AFTER_MS;
+        }
+    }
+}
+
+void trainers_node_down(struct term_context *tc, uint32_t node, const char *why)
+{
+    struct lost_node *lost = &tc->lost[node];
+    if (lost->since_ms == 0) {
+        *lost = (struct lost_node){.since_ms = clock_ms()};
+        snprintf(lost->why, sizeof lost->why, "%s", why);
+    }
+}
+
+void trainers_nodes_awaited(struct term_context *tc)
+{
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        if (n != tc->self && tc->peers[n] && !peer_is_up(tc->peers[n])) {
+            trainers_node_down(tc, n, "not heard of since this agent was started again");
+            tc->lost[n].since_ms = clock_ms() + tc->agent->config.peer_timeout_ms;
+        }
+    }
+}
+
+void trainers_node_up(struct term_context *tc, uint32_t node)
+{
+    bool acted = tc->lost[node].acted;
+    tc->lost[node] = (struct lost_node){0};
+    if (acted) {
+        log_info("node %s of term %llu is there again: commits go on", tc->world.nodes[node].name,
+                 (unsigned long long)tc->world.term);
+        trainers_show_settings(tc->agent);
+    }
+}
+
+/* Whoever is given longer to be heard of is also given longer to come back. */
+static uint64_t back_ms(const struct agent *agent)
+{
+    return agent->config.peer_timeout_ms > BACK_MS ? agent->config.peer_timeout_ms : BACK_MS;
+}
+
+static void act_on_losses(struct term_context *tc)
+{
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        struct lost_node *lost = &tc->lost[n];
+        if (lost->since_ms > 0 && !lost->acted && clock_ms() >= lost->since_ms + back_ms(tc->agent)) {
+            lost->acted = true;
+            /* Not sooner: versions that wait for a copy there are given up now, and they were to go on when its agent
+             * is killed and comes back. */
+            struct event event = {.type = EVENT_NODE_DOWN, .node = n};
+            trainers_show_settings(tc->agent); /* first: who sees that its version failed also sees why */
+            driver_step_node(tc, &event);
+            act_on_loss(tc, n, lost->why);
+        }
+    }
+}
+
+void trainers_tick(struct agent *agent)
+{
+    if (agent->term_context && !agent->term_context->closed) {
+        act_on_losses(agent->term_context);
+    }
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (c->kill_ms > 0 && clock_ms() >= c->kill_ms) {
+            log_error("trainer of rank %u (pid %d) did not end: killing it", c->rank, (int)c->process.pid);
+            send_signal(c, SIGKILL);
+            c->kill_ms = clock_ms() + KILL_AFTER_MS;
+        }
+    }
+}

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The agent's side of fd store: files go to whoever NOTIFY_SOCKET names (systemd or our supervisor). If that was our
+ * supervisor and it is gone, another one is started that adopts this process, and everything is stored again. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+#include "tiers/sd_notify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define SUPERVISOR_NAME       "tierckpt-supervisor"
+#define PROBE_MS              200 /* until a supervisor's death is noticed, and its successor, the agent's own is a second loss */
+#define SUPERVISOR_WAIT_TICKS 25
+#define TELL_MS               50 /* of the event loop, at most, for telling what is left to tell */
+#define ARGS_MAX              16 /* of this program: --config FILE --set JSON */
+#define ARG_BYTES             (64u << 10)
+
+struct stored {
+    struct stored *next;
+    char name[PARK_NAME_MAX];
+    int fd;    /* a duplicate: ours; -1: to be removed */
+    bool told; /* whoever keeps it knows */
+};
+
+/* Segments are stored by the thread that allocates them; the lock guards the list. Who keeps may be gone, or hang: what
+ * could not be told stays in the list and is told when it answers again. The event loop never waits for it. */
+struct fdstore {
+    struct agent *agent;
+    pthread_mutex_t lock;
+    atomic_bool hangs;   /* it does not read: nobody waits for it any more */
+    char *notify_socket; /* NULL: nobody to park with (started by hand) */
+    bool supervisor_is_ours;
+    bool ready_told;
+    char ready_text[64], status_text[64]; /* with how long to keep what is stored if this agent cannot start again */
+    bool moves;                           /* a new supervisor has not got everything yet */
+    uint32_t supervisor;                  /* grows with each new one */
+    struct stored *stored;
+    uint32_t count; /* of those */
+    pid_t spawned;  /* supervisor being started; it detaches and this child ends */
+    uint32_t wait_ticks;
+    uint64_t probe_at_ms;
+};
+
+tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error *err)
+{
+    struct fdstore *p = calloc(1, sizeof *p);
+    if (!p) {
+        return error_set(err, TCK_ERR_NOMEM, "parking: out of memory");
+    }
+    const char *socket = getenv("NOTIFY_SOCKET");
+    p->agent = agent;
+    pthread_mutex_init(&p->lock, NULL);
+    p->supervisor_is_ours = getenv("TIERCKPT_SUPERVISOR") != NULL;
+    snprintf(p->ready_text, sizeof p->ready_text, "READY=1\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
+    snprintf(p->status_text, sizeof p->status_text, "STATUS=running\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
+    if (socket && socket[0] != '\0') {
+        p->notify_socket = strdup(socket);
+        if (!p->notify_socket) {
+            free(p);
+            return error_set(err, TCK_ERR_NOMEM, "parking: out of memory");
+        }
+    }
+    *out = p;
+    return TCK_OK;
+}
+
+void fdstore_free(struct fdstore *p)
+{
+    if (!p) {
+        return;
+    }
+    while (p->stored) {
+        struct stored *x = p->stored;
+        p->stored = x->next;
+        close(x->fd);
+        free(x);
+    }
+    pthread_mutex_destroy(&p->lock);
+    free(p->notify_socket);
+    free(p);
+}
+
+static struct stored **find(struct fdstore *p, const char *name)
+{
+    struct stored **at = &p->stored;
+    while (*at && strcmp((*at)->name, name) != 0) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static void forget(struct fdstore *p, struct stored **at)
+{
+    struct stored *x = *at;
+    *at = x->next;
+    p->count--;
+    if (x->fd >= 0) {
+        close(x->fd);
+    }
+    free(x);
+}
+
+/* Remembered, so that it can be told later, and a new supervisor can be given everything again. */
+static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32_t *supervisor_out, struct error *err)
+{
+    struct stored *x = calloc(1, sizeof *x);
+    int copy = x ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    if (copy < 0) {
+        free(x);
+        return error_set(err, TCK_ERR_NOMEM, "parking %s: out of memory or descriptors", name);
+    }
+    snprintf(x->name, sizeof x->name, "%s", name);
+    x->fd = copy;
+    pthread_mutex_lock(&p->lock);
+    struct stored **old = find(p, name);
+    if (*old) {
+        forget(p, old);
+    }
+    if (p->count >= PARK_FILES_MAX) {
+        pthread_mutex_unlock(&p->lock);
+        close(copy);
+        free(x);
+        return error_set(err, TCK_ERR_NOSPC,
+                         "parking %s: the supervisor can hold no more than %d files; put fewer shards on a node", name,
+                         PARK_FILES_MAX);
+    }
+    x->next = p->stored;
+    p->stored = x;
+    p->count++;
+    *supervisor_out = p->supervisor;
+    pthread_mutex_unlock(&p->lock);
+    return TCK_OK;
+}
+
+/* That supervisor was told: if another one has come since, it does not know. */
+static void mark_told(struct fdstore *p, const char *name, uint32_t supervisor)
+{
+    pthread_mutex_lock(&p->lock);
+    struct stored **at = find(p, name);
+    if (*at && p->supervisor == supervisor) {
+        (*at)->told = true;
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Nobody answers there, or not in time: it is told later. */
+static bool is_for_later(struct fdstore *p, tck_status_t status)
+{
+    if (status == TCK_ERR_TIMEDOUT) {
+        atomic_store(&p->hangs, true);
+    }
+    return status == TCK_ERR_UNREACHABLE || status == TCK_ERR_TIMEDOUT;
+}
+
+static tck_status_t park_within(struct fdstore *p, int wait_ms, const char *name, int fd, struct error *err)
+{
+    uint32_t supervisor = 0;
+    tck_status_t status = remember(p, name, fd, &supervisor, err);
+    if (status != TCK_OK || !p->notify_socket) {
+        return status;
+    }
+    status = sd_notify_store(p->notify_socket, atomic_load(&p->hangs) ? 0 : wait_ms, name, fd, err);
+    failpoint(fdstore, told);
+    if (status == TCK_OK) {
+        mark_told(p, name, supervisor);
+    } else if (is_for_later(p, status)) {
+        log_warn("the supervisor does not answer: %s is parked when it is back", name);
+        return TCK_OK;
+    }
+    return status;
+}
+
+tck_status_t fdstore_put(void *ctx, const char *name, int fd, struct error *err)
+{
+    return park_within(ctx, PARK_WAIT_MS, name, fd, err);
+}
+
+tck_status_t fdstore_put_now(void *ctx, const char *name, int fd, struct error *err)
+{
+    return park_within(ctx, TELL_MS, name, fd, err);
+}
+
+void fdstore_remove(void *ctx, const char *name)
+{
+    struct fdstore *p = ctx;
+    struct error err;
+    tck_status_t status = p->notify_socket ? sd_notify_remove(p->notify_socket, 0, name, &err) : TCK_OK;
+    bool later = is_for_later(p, status);
+    if (status != TCK_OK) {
+        log_debug("%s could not be unparked%s: %s", name, later ? " yet" : "", err.text);
+    }
+    pthread_mutex_lock(&p->lock);
+    struct stored **at = find(p, name);
+    if (*at && !later) {
+        forget(p, at);
+    } else if (*at && (*at)->fd >= 0) {
+        close((*at)->fd);
+        (*at)->fd = -1;
+        (*at)->told = false;
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+tck_status_t fdstore_ready(struct fdstore *p, struct error *err)
+{
+    if (!p->notify_socket) {
+        log_warn("no service manager and no supervisor: the memory tier ends with this process");
+        return TCK_OK;
+    }
+    tck_status_t status = sd_notify_send(p->notify_socket, PARK_WAIT_MS, p->ready_text, err);
+    p->ready_told = status == TCK_OK;
+    if (is_for_later(p, status) && p->supervisor_is_ours) {
+        /* It died or hangs since it started this process: all that it kept is here, and may be nowhere else. */
+        log_warn("the supervisor does not hear that this agent is ready: %s", err->text);
+        return TCK_OK;
+    }
+    return status;
+}
+
+void fdstore_stopping(struct fdstore *p)
+{
+    struct error err;
+    if (p->notify_socket && sd_notify_send(p->notify_socket, PARK_WAIT_MS, "STOPPING=1", &err) != TCK_OK) {
+        log_debug("the supervisor was not told: %s", err.text);
+    }
+}
+
+/* ---- a new supervisor -------------------------------------------------------------------------------------------- */
+
+static bool self_dir(char *out, size_t cap)
+{
+    ssize_t n = readlink("/proc/self/exe", out, cap - 1);
+    if (n <= 0) {
+        return false;
+    }
+    out[n] = '\0';
+    char *slash = strrchr(out, '/');
+    if (!slash) {
+        return false;
+    }
+    *slash = '\0';
+    return true;
+}
+
+/* This program's arguments, so that a new supervisor starts it again as it was started. text holds them. */
+static size_t own_arguments(char *text, size_t cap, const char **out, size_t max)
+{
+    FILE *file = fopen("/proc/self/cmdline", "re");
+    size_t len = file ? fread(text, 1, cap - 1, file) : 0;
+    size_t count = 0;
+    if (file) {
+        fclose(file);
+    }
+    text[len] = '\0';
+    for (size_t at = strlen(text) + 1; at < len && count < max; at += strlen(text + at) + 1) {
+        out[count++] = text + at;
+    }
+    return count;
+}
+
+static void spawn_supervisor(struct fdstore *p)
+{
+    const struct config *c = &p->agent->config;
+    char args[ARG_BYTES];
+    char bin[CONFIG_PATH];
+    char supervisor[CONFIG_PATH + 32];
+    char agent[CONFIG_PATH + 32];
+    char dir[2 * CONFIG_PATH];
+    char pid[24];
+    if (!self_dir(bin, sizeof bin)) {
+        log_error("the supervisor is gone and this program's directory is unknown");
+        return;
+    }
+    snprintf(supervisor, sizeof supervisor, "%s/" SUPERVISOR_NAME, bin);
+    if (access(supervisor, X_OK) != 0) {
+        snprintf(supervisor, sizeof supervisor, "%s/../agent/" SUPERVISOR_NAME, bin);
+    }
+    snprintf(agent, sizeof agent, "%s/tierckptd", bin);
+    snprintf(dir, sizeof dir, "%s/%s/%s", c->runtime_dir, c->job, c->node);
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    const char *argv[8 + ARGS_MAX] = {supervisor, "--runtime-dir", dir, "--adopt", pid, "--", agent};
+    (void)own_arguments(args, sizeof args, argv + 7, ARGS_MAX);
+    /* posix_spawn does not write to argv; its type is older than const. */
+    errno = posix_spawn(&p->spawned, supervisor, NULL, NULL, (char *const *)(uintptr_t)argv, environ);
+    if (errno != 0) {
+        log_error("the supervisor is gone and %s could not be started: %m", supervisor);
+        p->spawned = 0;
+        return;
+    }
+    log_warn("the supervisor is gone: started another (%s)", supervisor);
+    p->wait_ticks = SUPERVISOR_WAIT_TICKS;
+}
+
+/* What a new supervisor has to be told: everything that is there. */
+static void forget_what_was_told(struct fdstore *p)
+{
+    pthread_mutex_lock(&p->lock);
+    for (struct stored **at = &p->stored; *at;) {
+        if ((*at)->fd < 0) {
+            forget(p, at);
+        } else {
+            (*at)->told = false;
+            at = &(*at)->next;
+        }
+    }
+    p->supervisor++;
+    pthread_mutex_unlock(&p->lock);
+    p->moves = true;
+}
+
+static tck_status_t tell(struct fdstore *p, struct stored **at, struct error *err)
+{
+    struct stored *x = *at;
+    tck_status_t status = x->fd >= 0 ? sd_notify_store(p->notify_socket, TELL_MS, x->name, x->fd, err)
+                                     : sd_notify_remove(p->notify_socket, TELL_MS, x->name, err);
+    if (status == TCK_OK && x->fd < 0) {
+        forget(p, at);
+    } else {
+        x->told = status == TCK_OK;
+    }
+    return status;
+}
+
+/* As much as can be told in TELL_MS; is anything left? */
+static bool tell_some(struct fdstore *p, tck_status_t *status_out, struct error *err)
+{
+    uint64_t end_ms = clock_ms() + TELL_MS;
+    bool left = false;
+    pthread_mutex_lock(&p->lock);
+    for (struct stored **at = &p->stored; *at && !left;) {
+        struct stored *x = *at;
+        if (!x->told) {
+            *status_out = tell(p, at, err);
+            left = *status_out != TCK_OK || clock_ms() > end_ms;
+        }
+        if (*at == x) {
+            at = &x->next;
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return left;
+}
+
+/* Whoever keeps has just answered; if it stops doing so the rest waits. */
+static void tell_what_is_left(struct fdstore *p)
+{
+    struct error err;
+    tck_status_t status = TCK_OK;
+    bool left = tell_some(p, &status, &err);
+    if (status != TCK_OK && !is_for_later(p, status)) {
+        log_error("not everything could be parked again: %s", err.text);
+    } else if (!left && p->moves) {
+        p->moves = false;
+        log_info("everything is parked with the new supervisor");
+    }
+}
+
+static bool is_anything_left(struct fdstore *p)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct stored *x = p->stored;
+    while (x && x->told) {
+        x = x->next;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return x != NULL;
+}
+
+json_t *fdstore_json(struct fdstore *p)
+{
+    json_t *json = json_object();
+    uint32_t told = 0;
+    pthread_mutex_lock(&p->lock);
+    for (const struct stored *x = p->stored; x; x = x->next) {
+        told += x->told;
+    }
+    json_add_u64(json, "files", p->count);
+    json_add_u64(json, "not_parked", p->count - told);
+    pthread_mutex_unlock(&p->lock);
+    json_add_str(json, "supervisor",
+                 !p->notify_socket       ? "none"
+                 : p->supervisor_is_ours ? "supervisor"
+                                         : "service manager");
+    return json;
+}
+
+bool fdstore_has_all(struct fdstore *p)
+{
+    return p->notify_socket && p->ready_told && !p->moves && !atomic_load(&p->hangs) && !is_anything_left(p);
+}
+
+/* A child that ended well leaves a supervisor that answers from then on. One that does not answer has died since: the
+ * agent alone has the memory, so its successor must not wait for as long as a slow start may take. */
+static void reap(struct fdstore *p)
+{
+    int status;
+    if (p->spawned > 0 && waitpid(p->spawned, &status, WNOHANG) == p->spawned) {
+        p->spawned = 0;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && p->wait_ticks > 1) {
+            p->wait_ticks = 1;
+        }
+    }
+}
+
+/* What the supervisor was found to do. */
+static void heed(struct fdstore *p, tck_status_t status)
+{
+    if (status == TCK_OK) {
+        p->wait_ticks = 0;
+        p->ready_told = true;
+        atomic_store(&p->hangs, false);
+        tell_what_is_left(p);
+    } else if (status == TCK_ERR_TIMEDOUT) {
+        if (!atomic_exchange(&p->hangs, true)) {
+            log_warn("the supervisor hangs: it lives and does not read");
+        }
+    } else if (p->wait_ticks > 0) {
+        p->wait_ticks--;
+    } else if (p->supervisor_is_ours) {
+        forget_what_was_told(p);
+        spawn_supervisor(p);
+    }
+}
+
+void fdstore_tick(struct fdstore *p)
+{
+    struct error err;
+    uint64_t now = clock_ms();
+    if (!p->notify_socket || now < p->probe_at_ms) {
+        return;
+    }
+    p->probe_at_ms = now + PROBE_MS;
+    if (!p->supervisor_is_ours && !is_anything_left(p)) {
+        return; /* a service manager needs no watching */
+    }
+    reap(p);
+    heed(p, sd_notify_send(p->notify_socket, 0, p->ready_told ? p->status_text : p->ready_text, &err));
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What an agent must know after its own death: who it is, its term, that term's world, the newest decision. Kept in
+ * stored memory files, so it lives exactly as long as the slots do: a head of two alternating pages, and the world. */
+#ifndef TCK_AGENT_STATE_H
+#define TCK_AGENT_STATE_H
+
+#include "base/world.h"
+#include "core/reserve.h"
+#include "core/term.h"
+
+struct hard_state;
+
+struct hard_state_setup {
+    tck_status_t (*store_fd)(void *ctx, const char *name, int fd, struct error *err);
+    void (*drop_fd)(void *ctx, const char *name);
+    void *ctx;
+};
+
+/* What is in the head. */
+struct kept {
+    uint64_t agent_id;
+    struct term_state term;
+    struct decision decision; /* newest seen (or, on the coordinator, made) in term.joined */
+    struct version watermark; /* what the newest decision of the terms before it said */
+    uint64_t save_dir;        /* hard_state_save_dir of the directory in which term.joined was claimed; 0: not known */
+    struct reserve reserve;   /* terms for successors */
+    uint64_t claimed;         /* the newest reserved term that a trainer of this node was granted; 0: none */
+    uint32_t claimed_pid;     /* and its process */
+    uint16_t port;            /* under which this agent told others that it can be reached; 0: not known */
+};
+
+must_check tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out,
+                                       struct error *err);
+void hard_state_free(struct hard_state *state);
+
+/* Offers a file found at start. True: it was one of the state's and now belongs to it. */
+bool hard_state_adopt(struct hard_state *state, const char *name, int fd);
+/* After all files were offered: the newest head that checks, or a fresh one with a random agent_id (and stores it). */
+must_check tck_status_t hard_state_ready(struct hard_state *state, struct error *err);
+
+const struct kept *hard_state_get(const struct hard_state *state);
+/* A digest that tells the job's directory on storage from another one. */
+uint64_t hard_state_save_dir(const struct config *config);
+/* The newest commit this agent has heard of, whatever it holds of it. */
+struct version hard_state_watermark(const struct hard_state *state);
+/* Replaces the head. Cheap: one page of memory and a CRC. */
+void hard_state_put(struct hard_state *state, const struct kept *kept);
+
+/* Keeps the world of the term being joined, in a file of its own; the one before goes. */
+must_check tck_status_t hard_state_put_world(struct hard_state *state, const struct world *world, struct error *err);
+/* The kept world of the newest term that had its memory here, which may be older than term.joined; TCK_ERR_NOENT if
+ * there is none. The caller frees it with world_free. */
+must_check tck_status_t hard_state_last_world(const struct hard_state *state, struct world *out, struct error *err);
+/* The same, if it is that of term.joined. */
+must_check tck_status_t hard_state_world(const struct hard_state *state, struct world *out, struct error *err);
+
+/* Parks all files again, for a new supervisor. */
+must_check tck_status_t hard_state_store_all(struct hard_state *state, struct error *err);
+
+#endif

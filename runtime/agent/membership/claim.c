@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Claiming a term for a trainer: storage says to whom the terms before belong, the agents of those say whether their
+ * trainers live, and core/holder.h decides. The term is then one that an agent has reserved, or else the next that is
+ * free on storage. If storage does not answer, what the agents have in memory has to do: the world of the last term,
+ * and the terms that were reserved for its successors. */
+#include "agent/membership/claim_internal.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ASK_AGAIN_MS 250
+#define OFFER_MS     250 /* an agent whose trainers are of this run is asked for a term only, and not waited for */
+#define TIME_TEXT    32
+
+/* ---- end ----------------------------------------------------------------------------------------------------- */
+
+static void claim_free(struct claim *c)
+{
+    if (c->granted && c->agent->granting == c->term) {
+        c->agent->granting = 0;
+    }
+    claim_leave_call(c);
+    term_holders_free(&c->holders);
+    term_holder_free(&c->own);
+    free(c->asked);
+    free(c->wanted.agents);
+    free(c);
+}
+
+static void claim_unlink(struct claim *c)
+{
+    struct claim **at = &c->agent->claims;
+    while (*at != c) {
+        at = &(*at)->next;
+    }
+    *at = c->next;
+}
+
+void claims_free(struct agent *agent)
+{
+    while (agent->claims) {
+        struct claim *c = agent->claims;
+        agent->claims = c->next;
+        claim_free(c);
+    }
+}
+
+static void answer(struct client *client, const struct claim *c)
+{
+    if (c->status != TCK_OK) {
+        client_error(client, MSG_ERROR, c->wanted.seq, &c->err);
+        return;
+    }
+    struct msg_term m = {.seq = c->wanted.seq, .term = c->term};
+    struct writer w = writer_new(0);
+    client->claimed = c->term;
+    msg_term_encode(&m, &w);
+    client_send(client, MSG_TERM, &w);
+    writer_free(&w);
+}
+
+void claim_finish(struct claim *c)
+{
+    struct client *client = client_by_id(c->agent, c->client);
+    if (c->status == TCK_OK) {
+        log_info("claimed term %" PRIu64, c->term);
+    } else {
+        log_error("a term could not be claimed: %s", c->err.text);
+    }
+    if (client) {
+        answer(client, c);
+    }
+    claim_unlink(c);
+    claim_free(c);
+}
+
+void claim_fail(struct claim *c, tck_status_t status)
+{
+    c->status = status;
+    claim_finish(c);
+}
+
+/* ---- who is in the way ----------------------------------------------------------------------------------------- */
+
+static const char *time_text(uint64_t wall_ms, char out[TIME_TEXT])
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm tm;
+    if (wall_ms == 0 || !gmtime_r(&seconds, &tm) || strftime(out, TIME_TEXT, "%Y-%m-%d %H:%M:%S UTC", &tm) == 0) {
+        snprintf(out, TIME_TEXT, "an unknown time");
+    }
+    return out;
+}
+
+const struct held_term *claim_in_use(const struct claim *c)
+{
+    return c->holders.count > 0 ? &c->holders.terms[c->holders.count - 1] : NULL;
+}
+
+static tck_status_t held_error(struct claim *c)
+{
+    const struct asked_agent *a = c->asked;
+    char since[TIME_TEXT];
+    while (!claim_is_held_by(c, a)) {
+        a++;
+    }
+    const struct held_term *term = claim_in_use(c);
+    return error_set(
+        &c->err, TCK_ERR_EXIST,
+        "job %s is held by a start whose trainers are alive: rank %u of %u is pid %u on node %s, since %s. "
+        "End it first; or, if this start is to take the job over, set \"takeover\" to \"on\"",
+        c->agent->config.job, a->answer.rank, a->answer.world_size, a->answer.pid, a->node.name,
+        time_text(term ? term->wall_ms : 0, since));
+}
+
+static tck_status_t superseded_error(struct claim *c)
+{
+    const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
+    char since[TIME_TEXT];
+    bool known = newest && newest->holder.node[0] != '\0';
+    return error_set(&c->err, TCK_ERR_DENIED,
+                     "term %" PRIu64 " of job %s is over: another start took the job over with term %" PRIu64
+                     " (pid %u on node %s, %s)",
+                     c->wanted.after, c->agent->config.job, c->facts.newest, known ? newest->holder.pid : 0,
+                     known ? newest->holder.node : "unknown", time_text(newest ? newest->wall_ms : 0, since));
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------- */
+
+/* Before its trainer hears of it, and after storage has: then the trainers of the term before can be told who has it.
+ */
+static void take_term(struct claim *c)
+{
+    c->status = TCK_OK;
+    agent_adopt(c->agent, c->term);
+    claim_finish(c);
+}
+
+/* Another start has claimed a higher one on storage, past the reservation. */
+static void lose_grant(struct claim *c)
+{
+    c->agent->granting = 0;
+    c->granted = false;
+    c->term = 0;
+}
+
+/* Whoever was granted a term has it, also if that cannot be noted beside it now: metadata_note_world does it later. */
+void claim_was_written(struct claim *c)
+{
+    if (c->granted && c->status == TCK_ERR_EXIST) {
+        lose_grant(c);
+    }
+    if (c->granted && c->status != TCK_OK) {
+        log_warn("to whom term %" PRIu64 " belongs is not on storage yet: %s", c->term, c->err.text);
+    }
+    if (c->granted) {
+        take_term(c);
+    } else if (c->status == TCK_ERR_EXIST) {
+        c->phase = CLAIM_READ_AGAIN; /* another start has claimed a term, and may be in the way. Listings may be older
+                                        than its claim: a pause keeps this from becoming a busy loop */
+    } else {
+        claim_finish(c);
+    }
+}
+
+static tck_status_t no_term_error(struct claim *c)
+{
+    c->err = c->why_blind;
+    return error_set(&c->err, c->why_blind.code,
+                     "%s; nor can a term be had without storage, because none of the agents that answer can grant one",
+                     c->why_blind.text);
+}
+
+static void write_or_give_up(struct claim *c)
+{
+    if (c->blind) {
+        claim_fail(c, no_term_error(c));
+    } else {
+        claim_write(c);
+    }
+}
+
+/* ---- granting ------------------------------------------------------------------------------------------------ */
+
+static void was_granted(struct claim *c, const struct grant *grant)
+{
+    reservation_handle_grant(c->agent, grant, c->own.pid);
+    c->term = grant->term;
+    c->granted = true;
+    if (c->blind) {
+        log_warn("term %" PRIu64 " was granted by the agent of node %s without storage: %s", c->term,
+                 c->asked[c->granter].node.name, c->why_blind.text);
+        take_term(c);
+    } else {
+        claim_write(c);
+    }
+}
+
+static struct reserve_ask grant_ask(const struct claim *c)
+{
+    return (struct reserve_ask){.to = peers_self(c->agent->peers)->agent_id,
+                                .at_least = c->wanted.at_least,
+                                .adopted = c->asked[c->granter].answer.adopted};
+}
+
+static void ask_for_term(struct claim *c)
+{
+    struct reserve_ask ask = grant_ask(c);
+    struct wire_term_ask m = {.at_least = ask.at_least, .asking = c->ask.asking, .adopted = ask.adopted};
+    struct writer w = writer_new(0);
+    wire_term_ask_encode(&m, &w);
+    claim_send(c, &c->asked[c->granter], WIRE_TERM_ASK, &w);
+    writer_free(&w);
+    c->grant_asked_ms = clock_ms();
+}
+
+/* Another start was granted one meanwhile, and may be in the way. */
+static void was_not_granted(struct claim *c)
+{
+    c->phase = CLAIM_READ_AGAIN;
+    c->again_ms = clock_ms() + ASK_AGAIN_MS;
+}
+
+static void start_granting(struct claim *c, uint32_t granter)
+{
+    c->granter = granter;
+    c->granting_ms = clock_ms();
+    c->phase = CLAIM_GRANTING;
+    if (!c->asked[granter].self) {
+        ask_for_term(c);
+        return;
+    }
+    struct reserve_ask ask = grant_ask(c);
+    struct grant grant = reservation_grant(c->agent, &ask);
+    if (grant.term != 0) {
+        was_granted(c, &grant);
+    } else {
+        was_not_granted(c);
+    }
+}
+
+static void granting_tick(struct claim *c)
+{
+    if (clock_ms() - c->granting_ms >= HOLDER_ANSWER_MS) {
+        write_or_give_up(c);
+    } else if (clock_ms() - c->grant_asked_ms >= ASK_AGAIN_MS) {
+        ask_for_term(c);
+    }
+}
+
+/* What a granter gives once more to this agent may belong to another claim here, and what comes late may be over. */
+static bool may_take(const struct claim *c, uint64_t term)
+{
+    const struct kept *kept = hard_state_get(c->agent->state);
+    bool again = term == kept->claimed && c->own.pid != 0 && kept->claimed_pid == c->own.pid;
+    return term >= c->wanted.at_least && term >= kept->term.adopted && (term > kept->claimed || again) &&
+           c->agent->granting <= kept->term.adopted;
+}
+
+void claim_handle_grant(struct agent *agent, const struct peer *from, const void *data, size_t len)
+{
+    struct wire_term_grant m;
+    if (wire_term_grant_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed TERM_GRANT of node %s", peer_node(from)->name);
+        return;
+    }
+    for (struct claim *c = agent->claims, *next; c; c = next) {
+        next = c->next;
+        if (c->phase != CLAIM_GRANTING || c->ask.asking != m.asking ||
+            c->asked[c->granter].node.agent_id != peer_node(from)->agent_id) {
+            continue;
+        }
+        if (m.term != 0 && may_take(c, m.term)) {
+            was_granted(c, &(struct grant){.term = m.term, .last = m.last, .follows = m.follows});
+        } else {
+            was_not_granted(c);
+        }
+    }
+}
+
+/* ---- deciding ------------------------------------------------------------------------------------------------ */
+
+/* Nobody is in the way. Without storage it takes the agents' answers to find a term. */
+static void find_term(struct claim *c)
+{
+    uint32_t granter = claim_granter(c);
+    uint64_t wait_ms = c->blind ? HOLDER_ANSWER_MS : c->others_offer ? OFFER_MS : 0;
+    if (granter != UINT32_MAX) {
+        start_granting(c, granter);
+    } else if (!claim_all_answered(c) && c->facts.since_ms < wait_ms) {
+        return;
+    } else {
+        write_or_give_up(c);
+    }
+}
+
+/* The claimer has the newest term, and may not have received the answer. */
+static bool newest_is_ours(const struct claim *c)
+{
+    const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
+    const struct kept *kept = hard_state_get(c->agent->state);
+    bool granted = kept->claimed == c->facts.newest && kept->claimed_pid == c->own.pid;
+    bool noted = newest && newest->term == c->facts.newest && strcmp(newest->holder.node, c->own.node) == 0 &&
+                 newest->holder.pid == c->own.pid;
+    return c->own.pid != 0 && c->facts.newest != 0 && (granted || noted);
+}
+
+static void judge(struct claim *c)
+{
+    claim_count_answers(c);
+    c->facts.newest_ours = newest_is_ours(c);
+    switch (holder_judge(&c->facts)) {
+    case HOLDER_FREE:
+        find_term(c);
+        break;
+    case HOLDER_WAIT:
+        break;
+    case HOLDER_HELD:
+        claim_fail(c, held_error(c));
+        break;
+    case HOLDER_SUPERSEDED:
+        claim_fail(c, superseded_error(c));
+        break;
+    }
+}
+
+static void trainer_is_gone(struct claim *c)
+{
+    claim_fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the trainer that asked is gone"));
+}
+
+static void start_asking(struct claim *c)
+{
+    const struct client *client = client_by_id(c->agent, c->client);
+    const struct held_term *oldest = claim_in_use(c);
+    if (!client) {
+        trainer_is_gone(c);
+        return;
+    }
+    c->phase = CLAIM_ASKING;
+    c->asking_ms = c->asking_ms ? c->asking_ms : clock_ms();
+    c->ask.term = oldest ? oldest->term : c->holders.newest;
+    c->ask.asking = ++c->agent->last_asking;
+    c->facts.newest = c->holders.newest;
+    if (claim_list_agents(c) != TCK_OK) {
+        claim_fail(c, c->err.code);
+        return;
+    }
+    claim_ask_agents(c, client);
+    judge(c);
+}
+
+void claim_handle_holder(struct agent *agent, const struct peer *from, const void *data, size_t len)
+{
+    struct wire_holder m;
+    if (wire_holder_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed HOLDER of node %s", peer_node(from)->name);
+        return;
+    }
+    for (struct claim *c = agent->claims, *next; c; c = next) {
+        next = c->next;
+        for (uint32_t i = 0; c->phase == CLAIM_ASKING && c->ask.asking == m.asking && i < c->asked_count; i++) {
+            if (c->asked[i].node.agent_id == peer_node(from)->agent_id) {
+                c->asked[i].answered = true;
+                c->asked[i].answer = m;
+                judge(c);
+                break;
+            }
+        }
+    }
+}
+
+/* ---- what is known of the terms before ----------------------------------------------------------------------- */
+
+static bool may_be_written(struct claim *c)
+{
+    const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
+    return newest && holder_may_be_written(&c->unnamed, newest->term, newest->holder.node[0] != '\0', clock_ms());
+}
+
+void claim_was_read(struct claim *c)
+{
+    c->blind = false;
+    if (may_be_written(c)) {
+        c->phase = CLAIM_READ_AGAIN;
+    } else {
+        start_asking(c);
+    }
+}
+
+static tck_status_t add_term_in_memory(struct claim *c, uint64_t term, const struct node_info *nodes, size_t count)
+{
+    struct held_term *held = &c->holders.terms[c->holders.count];
+    held->holder.agents = calloc(count, sizeof *nodes);
+    if (!held->holder.agents) {
+        return error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");
+    }
+    memcpy(held->holder.agents, nodes, count * sizeof *nodes);
+    held->holder.agent_count = (uint32_t)count;
+    held->holder.joined = true;
+    held->term = term;
+    c->holders.count++;
+    return TCK_OK;
+}
+
+/* What this agent knows of the terms before, as if storage had said it: the nodes of the last one that had its memory
+ * here, and of a later one that came no further than its trainers. */
+static tck_status_t holders_in_memory(struct claim *c)
+{
+    const struct connectivity *m = &c->agent->connectivity;
+    struct world world = {0};
+    tck_status_t status = hard_state_last_world(c->agent->state, &world, &c->err);
+    c->holders = (struct term_holders){.newest = hard_state_get(c->agent->state)->term.adopted,
+                                       .terms = calloc(2, sizeof *c->holders.terms)};
+    if (!c->holders.terms) {
+        status = error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");
+    }
+    if (status == TCK_OK && m->term > world.term && m->count > 0) {
+        status = add_term_in_memory(c, m->term, m->nodes, m->count);
+    }
+    if (status == TCK_OK) {
+        status = add_term_in_memory(c, world.term, world.nodes, world.node_count);
+    }
+    world_free(&world);
+    return status;
+}
+
+void claim_is_blind(struct claim *c)
+{
+    c->blind = true;
+    c->why_blind = c->err;
+    term_holders_free(&c->holders);
+    if (holders_in_memory(c) == TCK_OK) {
+        start_asking(c);
+    } else {
+        c->err = c->why_blind;
+        claim_fail(c, c->why_blind.code);
+    }
+}
+
+/* ---- from outside -------------------------------------------------------------------------------------------- */
+
+static void tick(struct claim *c)
+{
+    const struct client *client = client_by_id(c->agent, c->client);
+    if (c->call) {
+        return;
+    }
+    if (!client) {
+        trainer_is_gone(c);
+    } else if (c->phase == CLAIM_READ_AGAIN && clock_ms() >= c->again_ms) {
+        claim_read(c);
+    } else if (c->phase == CLAIM_ASKING) {
+        claim_ask_agents(c, client);
+        judge(c);
+    } else if (c->phase == CLAIM_GRANTING) {
+        granting_tick(c);
+    }
+}
+
+void claim_tick(struct agent *agent)
+{
+    for (struct claim *c = agent->claims, *next; c; c = next) {
+        next = c->next;
+        tick(c);
+    }
+}
+
+/* Takes over m's agents. */
+static struct claim *claim_new(const struct client *client, const struct msg_claim *m)
+{
+    struct agent *agent = client->agent;
+    uint64_t adopted = hard_state_get(agent->state)->term.adopted;
+    struct claim *c = calloc(1, sizeof *c);
+    struct node_info *self = c ? calloc(1, sizeof *self) : NULL;
+    if (!self) {
+        free(c);
+        return NULL;
+    }
+    *c = (struct claim){.agent = agent, .client = client->id, .wanted = *m};
+    c->wanted.at_least = m->at_least > adopted ? m->at_least : adopted + 1;
+    c->facts = (struct holder_claim){.after = m->after, .takeover = client->takeover};
+    *self = *peers_self(agent->peers);
+    c->own = (struct term_holder){.pid = (uint32_t)client->process.pid, .agent_count = 1, .agents = self};
+    memcpy(c->own.node, agent->config.node, sizeof c->own.node);
+    memcpy(c->own.run_id, client->run_id, sizeof c->own.run_id);
+    memcpy(c->ask.run_id, client->run_id, sizeof c->ask.run_id);
+    c->ask.at_least = c->wanted.at_least;
+    return c;
+}
+
+void claim_handle_request(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct agent *agent = client->agent;
+    struct msg_claim m;
+    if (msg_claim_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed CLAIM_TERM");
+        return;
+    }
+    struct claim *c = client->trainer ? claim_new(client, &m) : NULL;
+    if (!c) {
+        free(m.agents);
+        client_cut(client, client->trainer ? "no memory to claim a term" : "CLAIM_TERM before HELLO");
+        return;
+    }
+    c->next = agent->claims;
+    agent->claims = c;
+    claim_read(c);
+}

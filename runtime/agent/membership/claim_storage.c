@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a claim reads on storage and writes there. Storage may hang, so each call is a thing of its own: it is left
+ * behind with the pool thread when it is given up, and the claim goes on or ends without it. */
+#include "agent/membership/claim_internal.h"
+
+#include <stdlib.h>
+
+struct claim_call {
+    struct storage_op storage;
+    struct claim *claim; /* NULL: it was left behind */
+    struct agent *agent;
+    struct term_claim wanted;
+    uint64_t granted;       /* term; 0: one is to be claimed */
+    struct term_holder own; /* the claim's, while it is written */
+    struct term_holders holders;
+    uint64_t term;
+    tck_status_t status;
+    struct error err;
+};
+
+static void call_free(struct claim_call *call)
+{
+    term_holders_free(&call->holders);
+    term_holder_free(&call->own);
+    free(call);
+}
+
+/* Takes the call's results; the claim is without a call now. */
+static struct claim *take_results(struct claim_call *call)
+{
+    struct claim *c = call->claim;
+    c->call = NULL;
+    c->status = call->status;
+    c->err = call->err;
+    if (call->own.agents) {
+        c->own = call->own;
+        call->own = (struct term_holder){0};
+    }
+    return c;
+}
+
+/* NULL: it was left behind, or the agent is leaving, and the call is gone. */
+static struct claim *end_call(struct claim_call *call, bool canceled)
+{
+    storage_end(&call->storage);
+    struct claim *c = call->claim ? take_results(call) : NULL;
+    if (c && canceled) {
+        claim_fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the agent is leaving"));
+        c = NULL;
+    }
+    if (!c) {
+        call_free(call);
+    }
+    return c;
+}
+
+void claim_leave_call(struct claim *c)
+{
+    if (c->call) {
+        c->call->claim = NULL;
+        c->call = NULL;
+    }
+}
+
+static void submit(struct claim *c, struct claim_call *call, pool_work_fn *work, pool_done_fn *done,
+                   void (*give_up)(void *ctx, const struct error *why))
+{
+    call->claim = c;
+    call->agent = c->agent;
+    call->storage =
+        (struct storage_op){.pool = c->agent->claiming, .what = "the claim of a term", .give_up = give_up, .ctx = call};
+    storage_begin(&call->storage, c->agent, NULL);
+    c->call = call;
+    if (pool_submit(c->agent->claiming, work, done, call) != TCK_OK) {
+        c->call = NULL;
+        storage_end(&call->storage);
+        call_free(call);
+        claim_fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
+    }
+}
+
+static struct claim_call *call_new(struct claim *c)
+{
+    struct claim_call *call = calloc(1, sizeof *call);
+    if (!call) {
+        claim_fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
+    }
+    return call;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------- */
+
+static void read_work(void *ctx)
+{
+    struct claim_call *call = ctx;
+    progress_begin(&call->storage.progress);
+    call->status = persistent_term_holders(call->agent->persistent, &call->holders, &call->err);
+    progress_end(&call->storage.progress);
+}
+
+static void read_done(void *ctx, bool canceled)
+{
+    struct claim_call *call = ctx;
+    struct claim *c = end_call(call, canceled);
+    if (!c) {
+        return;
+    }
+    c->holders = call->holders;
+    call->holders = (struct term_holders){0};
+    call_free(call);
+    if (c->status == TCK_OK) {
+        claim_was_read(c);
+    } else {
+        claim_is_blind(c);
+    }
+}
+
+static void read_given_up(void *ctx, const struct error *why)
+{
+    struct claim *c = ((struct claim_call *)ctx)->claim;
+    if (c) {
+        claim_leave_call(c);
+        health_storage_failed(c->agent, 0, why);
+        c->err = *why;
+        claim_is_blind(c);
+    }
+}
+
+void claim_read(struct claim *c)
+{
+    struct claim_call *call = call_new(c);
+    if (call) {
+        c->phase = CLAIM_READING;
+        term_holders_free(&c->holders);
+        submit(c, call, read_work, read_done, read_given_up);
+    }
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------- */
+
+static void write_work(void *ctx)
+{
+    struct claim_call *call = ctx;
+    struct persistent *p = call->agent->persistent;
+    progress_begin(&call->storage.progress);
+    if (call->granted != 0) {
+        call->term = call->granted;
+        call->status = persistent_claim_reserved(p, call->granted, &call->own, &call->err);
+    } else {
+        call->wanted.holder = &call->own;
+        call->status = persistent_claim(p, &call->wanted, &call->term, &call->err);
+    }
+    progress_end(&call->storage.progress);
+    failpoint(term, claimed);
+}
+
+static void write_done(void *ctx, bool canceled)
+{
+    struct claim_call *call = ctx;
+    if (!call->claim && call->granted != 0) { /* it may have written over what was noted of the term since */
+        call->agent->world_noted = call->agent->commit_noted = 0;
+    }
+    struct claim *c = end_call(call, canceled);
+    if (!c) {
+        return;
+    }
+    c->term = call->term;
+    call_free(call);
+    claim_was_written(c);
+}
+
+/* A term that it may still claim stays unused. */
+static void write_given_up(void *ctx, const struct error *why)
+{
+    struct claim *c = ((struct claim_call *)ctx)->claim;
+    if (c) {
+        claim_leave_call(c);
+        health_storage_failed(c->agent, 0, why);
+        c->err = *why;
+        c->status = why->code;
+        claim_was_written(c);
+    }
+}
+
+void claim_write(struct claim *c)
+{
+    struct claim_call *call = call_new(c);
+    if (call) {
+        c->phase = CLAIM_WRITING;
+        call->granted = c->term;
+        call->wanted = (struct term_claim){.at_least = c->wanted.at_least, .follows = true, .seen = c->holders.seen};
+        call->own = c->own;
+        c->own.agents = NULL;
+        c->own.agent_count = 0;
+        submit(c, call, write_work, write_done, write_given_up);
+    }
+}

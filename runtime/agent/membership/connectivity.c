@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The sessions that a term cannot do without: with its coordinator, and with those that copies go to and come from; for
+ * the coordinator with all. JOIN and REGISTER of a trainer are answered when they stand, or with the names and
+ * addresses of who could not be reached: at the start of a job, where somebody looks, and not when its state is needed.
+ */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NODE_TEXT_BYTES 192 /* ", <name> at <address>" fits */
+
+/* ---- who is missing ------------------------------------------------------------------------------------------ */
+
+static const struct peer *peer_of(const struct agent *agent, uint64_t agent_id)
+{
+    for (size_t i = 0; i < peers_count(agent->peers); i++) {
+        const struct peer *peer = peers_at(agent->peers, i);
+        if (peer_node(peer)->agent_id == agent_id) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+static bool is_up(const struct agent *agent, uint64_t agent_id)
+{
+    const struct peer *peer = peer_of(agent, agent_id);
+    return peer && peer_is_up(peer);
+}
+
+/* One that answers, and is not of this job by what it says: the network is not to blame. */
+static const char *refusal(const struct agent *agent, uint64_t agent_id)
+{
+    const struct peer *peer = peer_of(agent, agent_id);
+    const char *why = peer ? peer_trouble(peer) : "";
+    return strstr(why, "secret") ? why : "";
+}
+
+bool connectivity_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err)
+{
+    char text[ERROR_TEXT_BYTES - 128] = "";
+    const char *why = "";
+    size_t used = 0;
+    for (size_t i = 0; i < count && sizeof text - used > NODE_TEXT_BYTES; i++) {
+        if (nodes[i].agent_id != peers_self(agent->peers)->agent_id && !is_up(agent, nodes[i].agent_id)) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s at %s", used ? ", " : "", nodes[i].name,
+                                     nodes[i].address);
+            why = why[0] ? why : refusal(agent, nodes[i].agent_id);
+        }
+    }
+    if (used > 0 && why[0]) {
+        (void)error_set(err, TCK_ERR_UNREACHABLE, "node %s has no session with node %.100s: %s (%s here: %.200s)",
+                        agent->config.node, text, why, agent->config.token_file[0] ? "token_file" : "save_dir",
+                        agent->config.token_file[0] ? agent->config.token_file : agent->config.save_dir);
+    } else if (used > 0) {
+        (void)error_set(err, TCK_ERR_UNREACHABLE,
+                        "no session with node %s: is net_device or net_address right on all nodes?", text);
+    }
+    return used > 0;
+}
+
+/* ---- who is needed ------------------------------------------------------------------------------------------- */
+
+static void need(struct connectivity *m, const struct node_info *node)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        if (m->nodes[i].agent_id == node->agent_id) {
+            return;
+        }
+    }
+    struct node_info *grown = realloc(m->nodes, (m->count + 1) * sizeof *grown);
+    if (!grown) {
+        log_error("out of memory: node %s is not waited for", node->name);
+        return;
+    }
+    m->nodes = grown;
+    m->nodes[m->count++] = *node;
+}
+
+void connectivity_want_node(struct agent *agent, uint64_t term, const struct node_info *node)
+{
+    struct connectivity *m = &agent->connectivity;
+    struct peer *peer;
+    struct error err;
+    if (m->term != term) {
+        m->term = term;
+        m->anew_term = 0;
+        m->count = 0;
+    }
+    if (node->agent_id == peers_self(agent->peers)->agent_id) {
+        return;
+    }
+    need(m, node);
+    if (peers_want(agent->peers, node, &peer, &err) != TCK_OK) {
+        log_warn("node %s: %s", node->name, err.text);
+    }
+}
+
+void connectivity_want_world(struct agent *agent, const struct world *world)
+{
+    save_dir_check_begin(agent, world);
+    bool leads = world->nodes[0].agent_id == peers_self(agent->peers)->agent_id;
+    for (uint32_t n = 0; n < (leads ? world->node_count : 1); n++) {
+        connectivity_want_node(agent, world->term, &world->nodes[n]);
+    }
+}
+
+void connectivity_free(struct agent *agent)
+{
+    free(agent->connectivity.nodes);
+    agent->connectivity = (struct connectivity){0};
+}
+
+/* ---- an agent that is gone with its memory ----------------------------------------------------------------------- */
+
+void connectivity_memory_lost(struct agent *agent, const struct world *world)
+{
+    struct peer *peer;
+    struct error err;
+    agent->connectivity.anew_term = world->term;
+    for (uint32_t n = 0; n < world->node_count; n++) {
+        if (strcmp(world->nodes[n].name, agent->config.node) == 0) {
+            continue;
+        }
+        if (peers_want(agent->peers, &world->nodes[n], &peer, &err) != TCK_OK) {
+            log_warn("node %s: %s", world->nodes[n].name, err.text);
+        } else if (peer_is_up(peer)) {
+            connectivity_notify(agent, peer);
+        }
+    }
+}
+
+void connectivity_notify(struct agent *agent, struct peer *peer)
+{
+    if (agent->connectivity.anew_term != 0) {
+        rpc_send_gone(peer, agent->connectivity.anew_term);
+    }
+}
+
+void connectivity_handle_gone(struct agent *agent, uint64_t term, const struct node_info *successor)
+{
+    struct connectivity *m = &agent->connectivity;
+    m->gone_term = term;
+    snprintf(m->gone, sizeof m->gone, "%s", successor->name);
+    connectivity_tick(agent);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------------- */
+
+/* One who comes back to an agent that was started again had met them before, and must not wait for another restart. */
+static bool waits(const struct client *c)
+{
+    return c->term != 0 && c->term == c->agent->connectivity.term && membership_may_reply(c);
+}
+
+void connectivity_tick(struct agent *agent)
+{
+    struct error err;
+    bool any = false;
+    for (const struct client *c = agent->clients; c && !any; c = c->next) {
+        any = waits(c);
+    }
+    bool missing = any && connectivity_missing(agent, agent->connectivity.nodes, agent->connectivity.count, &err);
+    bool gone = missing && agent->connectivity.gone_term == agent->connectivity.term;
+    if (gone) {
+        (void)error_set(&err, TCK_ERR_DENIED,
+                        "node %s has lost its agent and its memory since term %llu was formed: attach anew",
+                        agent->connectivity.gone, (unsigned long long)agent->connectivity.term);
+    }
+    bool unshared = any && save_dir_is_not_shared(agent, &err);
+    bool good = !missing && !unshared && !save_dir_check_is_open(agent);
+    for (struct client *c = agent->clients; any && c; c = c->next) {
+        if (!waits(c)) {
+            continue;
+        }
+        if (good || c->returning) {
+            membership_reply(c, NULL);
+        } else if (gone || unshared || (missing && clock_ms() - c->meet_since_ms >= agent->config.session_wait_ms)) {
+            log_error("rank %u cannot join: %s", c->rank, err.text);
+            membership_reply(c, &err);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Trainers whose term is over can save nothing any more. They are told so on their shared status pages, at once; who
+ * has taken the job over is read from storage, in a pool thread and under the time limit of all calls to storage. */
+#include "agent/agent.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct reading {
+    struct storage_op storage;
+    struct agent *agent;
+    uint64_t term;
+    tck_status_t status;
+    struct error err;
+    struct term_holders holders;
+};
+
+static void read_work(void *ctx)
+{
+    struct reading *r = ctx;
+    progress_begin(&r->storage.progress);
+    r->status = persistent_term_holders(r->agent->persistent, &r->holders, &r->err);
+    progress_end(&r->storage.progress);
+}
+
+static const struct held_term *find(const struct term_holders *holders, uint64_t term)
+{
+    for (uint32_t i = 0; i < holders->count; i++) {
+        if (holders->terms[i].term == term && holders->terms[i].holder.node[0] != '\0') {
+            return &holders->terms[i];
+        }
+    }
+    return NULL;
+}
+
+static void tell(struct client *c, const struct held_term *held)
+{
+    memcpy(c->shared->over_by.node, held->holder.node, sizeof c->shared->over_by.node);
+    c->shared->over_by.pid = held->holder.pid;
+    c->shared->over_by.wall_ms = held->wall_ms;
+    atomic_store_explicit(&c->shared->over_told, 1, memory_order_release);
+}
+
+/* Late or not, what was read is told to those who still wait for it. */
+static void read_done(void *ctx, bool canceled)
+{
+    struct reading *r = ctx;
+    storage_end(&r->storage);
+    const struct held_term *held = !canceled && r->status == TCK_OK ? find(&r->holders, r->term) : NULL;
+    for (struct client *c = r->agent->clients; held && c; c = c->next) {
+        if (c->shared && atomic_load(&c->shared->over_term) == r->term && atomic_load(&c->shared->over_told) == 0) {
+            tell(c, held);
+        }
+    }
+    term_holders_free(&r->holders);
+    free(r);
+}
+
+static void read_who(struct agent *agent, uint64_t term)
+{
+    struct error err;
+    if (storage_hangs(agent, NULL, &err)) {
+        log_warn("who has claimed term %llu is not known: %s", (unsigned long long)term, err.text);
+        return;
+    }
+    struct reading *r = calloc(1, sizeof *r);
+    if (r) {
+        *r = (struct reading){.agent = agent, .term = term};
+    }
+    if (!r) {
+        log_warn("no memory to read who has claimed term %llu", (unsigned long long)term);
+        return;
+    }
+    r->storage = (struct storage_op){.what = "the reading of a claim", .ctx = r};
+    storage_begin(&r->storage, agent, NULL);
+    if (pool_submit(agent->io, read_work, read_done, r) != TCK_OK) {
+        log_warn("no memory to read who has claimed term %llu", (unsigned long long)term);
+        storage_end(&r->storage);
+        free(r);
+    }
+}
+
+/* The same process may be on its way into the new term over another connection: this one it has given up. */
+void fence_older(struct agent *agent, uint64_t term)
+{
+    bool any = false;
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (c->trainer && c->shared && c->term != 0 && c->term < term && atomic_load(&c->shared->over_term) == 0) {
+            atomic_store_explicit(&c->shared->over_term, term, memory_order_release);
+            log_warn("trainer of rank %u (pid %d) is of term %llu, which is over: nothing of it is saved any more",
+                     c->rank, (int)c->process.pid, (unsigned long long)c->term);
+            any = true;
+        }
+    }
+    if (any) {
+        read_who(agent, term);
+    }
+}

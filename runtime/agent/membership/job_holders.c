@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which trainers of this node hold the job, at the moment of the question: the kernel is asked, because the event
+ * loop may not have seen the end of a process yet. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANCESTORS_MAX 64
+#define STAT_BYTES    512
+
+/* A zombie counts as dead: its pidfd is readable. Of a process that cannot be seen the connection is all that is known.
+ */
+bool holders_alive(const struct client *c)
+{
+    struct pollfd fd = {.fd = c->pidfd, .events = POLLIN};
+    return c->pidfd < 0 || poll(&fd, 1, 0) == 0;
+}
+
+/* The same process has greeted once more and is in no term yet. */
+static bool arrives(const struct agent *agent, const struct client *held)
+{
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        if (c != held && c->trainer && c->process.pid == held->process.pid && c->process.pid > 0 && c->term == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* 0: not to be found out. The name in it may hold any bytes, so what comes after its end is taken. */
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[STAT_BYTES];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    size_t len = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    int parent = 0;
+    if (file) {
+        fclose(file);
+    }
+    text[len] = '\0';
+    const char *end = strrchr(text, ')');
+    return end && sscanf(end, ") %*c %d", &parent) == 1 ? (pid_t)parent : 0;
+}
+
+static bool is_ancestor(pid_t ancestor, pid_t pid)
+{
+    for (int i = 0; i < ANCESTORS_MAX && pid > 1; i++) {
+        pid = parent_of(pid);
+        if (pid == ancestor) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool holds(const struct agent *agent, const struct client *c, const struct wire_holder_ask *ask,
+                  const struct client *asker)
+{
+    struct holder_trainer t = {
+        .term = c->term > c->claimed ? c->term : c->claimed,
+        .alive = holders_alive(c),
+        .done = c->done,
+        .arrives = arrives(agent, c),
+        .same_run = ask->run_id[0] != '\0' && strcmp(ask->run_id, c->run_id) == 0,
+    };
+    t.ancestor = t.same_run && asker && is_ancestor(c->process.pid, asker->process.pid);
+    return holder_counts(&t, ask->term);
+}
+
+/* This agent was started again a moment ago, and does not know yet which trainers live. */
+static bool awaits_trainers(const struct agent *agent, const struct wire_holder_ask *ask)
+{
+    const struct awaited *a = &agent->awaited;
+    uint32_t back = 0;
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        back += c->trainer && c->term == a->term;
+    }
+    return a->term != 0 && a->term >= ask->term && a->term == hard_state_get(agent->state)->term.adopted &&
+           clock_ms() < a->until_ms && back < a->count;
+}
+
+/* Of several trainers the one of the lowest rank. */
+struct wire_holder holders_find(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
+                                const struct client *asker)
+{
+    const struct kept *kept = hard_state_get(agent->state);
+    struct wire_holder found = {.term = ask->term,
+                                .asking = ask->asking,
+                                .adopted = kept->term.adopted,
+                                .offer = reserve_offer(&kept->reserve, to, ask->at_least)};
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        if (!c->trainer || c == asker || (found.held && c->rank >= found.rank) || !holds(agent, c, ask, asker)) {
+            continue;
+        }
+        found.held = true;
+        found.rank = c->rank;
+        found.world_size = c->world_size;
+        found.pid = (uint32_t)c->process.pid;
+    }
+    if (!found.held && awaits_trainers(agent, ask)) {
+        found.held = true;
+        found.rank = agent->awaited.first_rank;
+        found.world_size = agent->awaited.world_size;
+    }
+    return found;
+}
+
+void holders_answer(struct agent *agent, struct peer *peer, const void *data, size_t len)
+{
+    struct wire_holder_ask ask;
+    if (wire_holder_ask_decode(data, len, &ask) != TCK_OK) {
+        log_warn("malformed HOLDER_ASK of node %s", peer_node(peer)->name);
+        return;
+    }
+    struct wire_holder answer = holders_find(agent, &ask, peer_node(peer)->agent_id, NULL);
+    struct writer w = writer_new(0);
+    wire_holder_encode(&answer, &w);
+    if (!w.failed && peer_send(peer, WIRE_HOLDER, w.data, w.len) != TCK_OK) {
+        log_debug("node %s could not be told who holds the job: it asks again", peer_node(peer)->name);
+    }
+    writer_free(&w);
+}

@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How trainers and agents come together: hello, the claim of a term, joining its world, registering shards. Memory is
+ * allocated and touched in a pool thread: it may take long, and heartbeats must go on. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define RETURN_MS           3000 /* trainers try to come back to a new agent several times a second */
+#define SHARED_STATUS_BYTES 4096
+
+/* ---- hello --------------------------------------------------------------------------------------------------- */
+
+static tck_status_t make_board(struct client *client, int *fd_out, struct error *err)
+{
+    _Static_assert(sizeof(struct shared_status) <= SHARED_STATUS_BYTES, "the shared status is one page");
+    int fd = memfd_create("tierckpt-status", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, SHARED_STATUS_BYTES) != 0) {
+        tck_status_t status = error_set(err, status_of_errno(errno), "shared status: memfd: %m");
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    void *p = mmap(NULL, SHARED_STATUS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+        close(fd);
+        return error_set(err, status_of_errno(errno), "shared status: mmap: %m");
+    }
+    client->shared = p;
+    *fd_out = fd;
+    return TCK_OK;
+}
+
+static tck_status_t check_hello(const struct agent *agent, const struct msg_hello *m, struct error *err)
+{
+    if (strcmp(m->job, agent->config.job) != 0) {
+        return error_set(err, TCK_ERR_DENIED, "agent of node %s serves job %s, not %s", agent->config.node,
+                         agent->config.job, m->job);
+    }
+    if (m->world_size == 0 || m->rank >= m->world_size) {
+        return error_set(err, TCK_ERR_INVAL, "rank %u of a world of %u", m->rank, m->world_size);
+    }
+    uint8_t proof[MAC_BYTES];
+    secret_mac(&agent->secret, "client", m->job, strlen(m->job), proof);
+    if (agent->config.token_file[0] != '\0' && !mac_equal(proof, m->proof)) {
+        return error_set(err, TCK_ERR_DENIED, "the token of rank %u is not the one of job %s", m->rank, m->job);
+    }
+    return TCK_OK;
+}
+
+static void send_welcome(struct client *client, uint32_t seq, int board_fd)
+{
+    struct agent *agent = client->agent;
+    struct msg_welcome welcome = {.seq = seq, .format = MESSAGE_FORMAT};
+    welcome.hello.node = *peers_self(agent->peers);
+    welcome.hello.term_seen = hard_state_get(agent->state)->term.adopted;
+    struct writer w = writer_new(0);
+    msg_welcome_encode(&welcome, &w);
+    client_send_fds(client, MSG_WELCOME, &w, &board_fd, 1);
+    writer_free(&w);
+}
+
+static void refuse_hello(struct client *client, uint32_t seq, const struct error *err)
+{
+    struct log_limit *limit = &client->agent->refused_hellos;
+    if (log_limit_pass(limit)) {
+        log_warn("HELLO of pid %d refused: %s (%llu refused so far)", (int)client->process.pid, err->text,
+                 (unsigned long long)limit->count);
+    }
+    client_error(client, MSG_ERROR, seq, err);
+}
+
+/* False: this client is of another format, and has been told. */
+static bool speaks_our_format(struct client *client, const uint8_t *payload, size_t len)
+{
+    uint32_t seq, format;
+    struct error err;
+    if (!msg_hello_format(payload, len, &seq, &format) || format == MESSAGE_FORMAT) {
+        return true;
+    }
+    (void)error_set(&err, TCK_ERR_PROTO, "agent of node %s speaks message format %d, the client %u",
+                    client->agent->config.node, MESSAGE_FORMAT, format);
+    refuse_hello(client, seq, &err);
+    return false;
+}
+
+void membership_handle_hello(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_hello m;
+    struct error err;
+    int board_fd = -1;
+    if (!speaks_our_format(client, payload, len)) {
+        return;
+    }
+    if (msg_hello_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed HELLO");
+        return;
+    }
+    tck_status_t status = check_hello(client->agent, &m, &err);
+    if (status == TCK_OK && client->trainer) {
+        status = error_set(&err, TCK_ERR_PROTO, "a second HELLO on one connection");
+    }
+    if (status == TCK_OK) {
+        status = start_config_compare(client, &m, &err);
+    }
+    if (status == TCK_OK) {
+        status = make_board(client, &board_fd, &err);
+    }
+    if (status != TCK_OK) {
+        refuse_hello(client, m.seq, &err);
+        return;
+    }
+    client->trainer = true;
+    client->returning = m.returning;
+    client->rank = m.rank;
+    client->world_size = m.world_size;
+    memcpy(client->run_id, m.run_id, sizeof client->run_id);
+    client->takeover = m.takeover;
+    client_watch_process(client);
+    client->agent->job_done = false;
+    client->agent->idle_since_ms = 0;
+    trainers_show_settings(client->agent);
+    health_show(client);
+    log_info("trainer of rank %u of %u says hello (pid %d)%s", m.rank, m.world_size, (int)client->process.pid,
+             m.returning ? ", back again" : "");
+    if (m.returning) {
+        writers_returned(client, m.term);
+    }
+    send_welcome(client, m.seq, board_fd);
+    close(board_fd);
+}
+
+/* ---- term ---------------------------------------------------------------------------------------------------- */
+
+/* Peers of older terms that are not in the new world are let go: transfers with them must not hold up the new term. */
+static void unwant_strangers(struct agent *agent, const struct world *world)
+{
+    for (size_t i = peers_count(agent->peers); i-- > 0;) {
+        struct peer *peer = peers_at(agent->peers, i);
+        int64_t node = world_find_node(world, peer_node(peer)->name);
+        if (node < 0 || world->nodes[node].agent_id != peer_node(peer)->agent_id) {
+            peers_unwant(agent->peers, peer);
+        }
+    }
+}
+
+static tck_status_t join_term(struct agent *agent, const struct world *world, struct error *err)
+{
+    struct kept kept = *hard_state_get(agent->state);
+    uint64_t before = kept.term.joined;
+    if (!term_join(&kept.term, world->term)) {
+        return error_set(err, TCK_ERR_DENIED, "term %llu is over: node %s has adopted term %llu",
+                         (unsigned long long)world->term, agent->config.node, (unsigned long long)kept.term.adopted);
+    }
+    if (kept.term.joined == before) {
+        connectivity_want_world(agent, world); /* again, if this agent was started again since */
+        return TCK_OK;
+    }
+    agent_adopt(agent, world->term);
+    kept.reserve = hard_state_get(agent->state)->reserve;
+    kept.watermark = hard_state_watermark(agent->state);
+    kept.decision = (struct decision){0};
+    kept.save_dir = hard_state_save_dir(&agent->config);
+    failpoint(term, registration);
+    hard_state_put(agent->state, &kept);
+    failpoint(term, joined);
+    unwant_strangers(agent, world);
+    connectivity_want_world(agent, world);
+    log_info("joined term %llu: %u ranks on %u nodes", (unsigned long long)world->term, world->world_size,
+             world->node_count);
+    return TCK_OK;
+}
+
+static bool began_anew(const struct agent *agent, const struct world *world)
+{
+    int64_t self = world_find_node(world, agent->config.node);
+    return self >= 0 && world->nodes[self].agent_id != hard_state_get(agent->state)->agent_id;
+}
+
+/* The world must name this rank, this node and this very agent: one that began anew since HELLO is not the one that
+ * the others look for. */
+static tck_status_t check_world(const struct client *client, const struct msg_world *m, struct error *err)
+{
+    const struct agent *agent = client->agent;
+    int64_t self = world_find_node(&m->world, agent->config.node);
+    if (!client->trainer || m->rank != client->rank || m->rank >= m->world.world_size || self < 0 ||
+        m->world.node_of_rank[m->rank] != (uint32_t)self) {
+        return error_set(err, TCK_ERR_PROTO, "the world does not have rank %u on node %s", m->rank, agent->config.node);
+    }
+    if (began_anew(agent, &m->world)) {
+        return error_set(err, TCK_ERR_DENIED,
+                         "term %llu was formed with another agent of node %s, whose memory is lost: attach anew",
+                         (unsigned long long)m->world.term, agent->config.node);
+    }
+    const struct client *other = client_of_rank(agent, m->world.term, m->rank);
+    if (other && other != client) {
+        return error_set(err, TCK_ERR_EXIST, "rank %u is here already (pid %d)", m->rank, (int)other->process.pid);
+    }
+    return TCK_OK;
+}
+
+void membership_handle_join(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_world m;
+    struct error err;
+    if (msg_world_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed JOIN");
+        return;
+    }
+    tck_status_t status = check_world(client, &m, &err);
+    if (status == TCK_OK) {
+        status = join_term(client->agent, &m.world, &err);
+    }
+    if (status == TCK_OK) {
+        client->term = m.world.term;
+        metadata_note_world(client->agent, &m.world);
+        start_config_apply(client);
+        trainers_show_decisions(client);
+        client->join_seq = m.seq;
+        client->meet_since_ms = clock_ms();
+        connectivity_tick(client->agent);
+    } else {
+        log_warn("JOIN refused: %s", err.text);
+        if (client->trainer && began_anew(client->agent, &m.world)) {
+            connectivity_memory_lost(client->agent, &m.world);
+        }
+        client_error(client, MSG_ERROR, m.seq, &err);
+    }
+    world_free(&m.world);
+}
+
+/* ---- register ------------------------------------------------------------------------------------------------ */
+
+/* A registration under way: waits until no operation touches slots, then allocates in a pool thread. */
+struct registration {
+    struct agent *agent;
+    struct registration *then; /* of a newer term: begins when this one's memory is there */
+    struct world world;
+    struct placement placement;
+    bool allocating;
+    bool resumed; /* after this agent's restart: no client asked */
+    struct decision decision;
+    tck_status_t status;
+    struct error err;
+};
+
+static void joining_free(struct registration *j)
+{
+    if (j->then) {
+        joining_free(j->then);
+    }
+    placement_free(&j->placement);
+    world_free(&j->world);
+    free(j);
+}
+
+static void answer_segments(struct client *client, struct term_context *tc)
+{
+    struct msg_segments m = {.seq = client->register_seq};
+    client->register_seq = 0;
+    trainers_show_decisions(client);
+    m.segments = calloc(tc->world.shard_count ? tc->world.shard_count : 1, sizeof *m.segments);
+    for (uint32_t s = 0; m.segments && s < tc->world.shard_count; s++) {
+        uint32_t local_shard =
+            world_rank_has(&tc->world, s, client->rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
+        if (local_shard == NONE32) {
+            continue;
+        }
+        struct segment_info info = segment_info(tc->local_shards[local_shard].segment);
+        m.segments[m.count++] = (struct msg_segment){
+            .shard = info.shard,
+            .slot_stride = info.slot_stride,
+            .slot_count = info.slot_count,
+            .page_bytes = info.page_bytes,
+            .stored_here = tc->shards[local_shard].storing_rank == (uint32_t)term_context_local_rank(tc, client->rank),
+        };
+    }
+    struct writer w = writer_new(0);
+    msg_segments_encode(&m, &w);
+    client_send(client, MSG_SEGMENTS, &w);
+    writer_free(&w);
+    free(m.segments);
+}
+
+static void answer_all(struct agent *agent, uint64_t term, const struct error *err)
+{
+    for (struct client *c = agent->clients; c; c = c->next) {
+        if (c->register_seq == 0 || c->term != term) {
+            continue;
+        }
+        c->meet_since_ms = clock_ms();
+        if (err) {
+            membership_reply(c, err);
+        }
+    }
+    connectivity_tick(agent);
+}
+
+bool membership_may_reply(const struct client *client)
+{
+    const struct term_context *tc = client->agent->term_context;
+    bool formed = tc && !tc->closed && tc->world.term == client->term;
+    return client->join_seq != 0 || (client->register_seq != 0 && formed);
+}
+
+void membership_reply(struct client *client, const struct error *err)
+{
+    uint32_t seq = client->join_seq ? client->join_seq : client->register_seq;
+    bool joins = client->join_seq != 0;
+    client->join_seq = 0;
+    if (err) {
+        client->register_seq = 0;
+        client_error(client, MSG_ERROR, seq, err);
+    } else if (joins) {
+        client_ok(client, seq);
+    } else {
+        answer_segments(client, client->agent->term_context);
+    }
+}
+
+/* In a pool thread: nothing else touches the memory tier meanwhile. */
+static void allocate(void *ctx)
+{
+    struct registration *j = ctx;
+    int64_t self = world_find_node(&j->world, j->agent->config.node);
+    for (uint32_t s = 0; self >= 0 && j->status == TCK_OK && s < j->world.shard_count; s++) {
+        if (placement_is_owner(&j->placement, s, (uint32_t)self) ||
+            placement_is_holder(&j->placement, s, (uint32_t)self)) {
+            struct segment *segment;
+            j->status = memory_add(j->agent->memory, j->world.shards[s].id, j->world.shards[s].image_bytes,
+                                   j->agent->config.slots, &segment, &j->err);
+            failpoint(enrol, allocating);
+        }
+    }
+}
+
+static void warn_of_domains(const struct registration *j)
+{
+    if (j->placement.domains_short > 0) {
+        log_warn("%u of %u shards have fewer than %u copies in distinct domains: there are too few domains",
+                 j->placement.domains_short, j->world.shard_count, j->agent->config.copies);
+    }
+}
+
+static tck_status_t form(struct registration *j)
+{
+    struct agent *agent = j->agent;
+    struct term_context *tc;
+    const struct decision *decision = j->resumed && j->decision.term != 0 ? &j->decision : NULL;
+    failpoint(enrol, forming);
+    storage_leaving(agent->term_context);
+    tck_status_t status = term_context_new(agent, &j->world, &j->placement, decision, &tc, &j->err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    memset(&j->world, 0, sizeof j->world);
+    memset(&j->placement, 0, sizeof j->placement);
+    recover_free(agent);
+    if (agent->term_context) {
+        storage_leave(agent->term_context);
+    }
+    agent->term_context = tc;
+    health_term_began(agent);
+    writers_look(agent);
+    if (!j->resumed) {
+        status = hard_state_put_world(agent->state, &tc->world, &j->err);
+    }
+    if (!j->resumed) {
+        metadata_sweep_stage(tc);
+    }
+    log_info("term %llu has its memory on this node: %llu of %llu MiB", (unsigned long long)tc->world.term,
+             (unsigned long long)(memory_used_bytes(agent->memory) >> 20),
+             (unsigned long long)(memory_cap_bytes(agent->memory) >> 20));
+    failpoint(enrol, formed);
+    metadata_put_nodes(tc);
+    rpc_connect(tc);
+    if (j->resumed) {
+        trainers_nodes_awaited(tc);
+    }
+    rpc_send_registered(tc);
+    return status;
+}
+
+static void finish(struct registration *j)
+{
+    struct agent *agent = j->agent;
+    uint64_t term = j->world.term;
+    warn_of_domains(j);
+    if (j->status == TCK_OK && term != hard_state_get(agent->state)->term.adopted) {
+        j->status = error_set(&j->err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
+    }
+    if (j->status == TCK_OK) {
+        j->status = form(j);
+    }
+    if (j->status != TCK_OK) {
+        log_error("registration of term %llu failed: %s", (unsigned long long)term, j->err.text);
+    }
+    answer_all(agent, term, j->status == TCK_OK ? NULL : &j->err);
+}
+
+static void allocated(void *ctx, bool canceled)
+{
+    struct registration *j = ctx;
+    struct agent *agent = j->agent;
+    agent->registration = NULL;
+    if (!canceled && !agent->leaving) {
+        finish(j);
+        agent->registration = j->then;
+        j->then = NULL;
+    }
+    joining_free(j);
+    membership_ops_idle(agent);
+}
+
+void membership_ops_idle(struct agent *agent)
+{
+    struct registration *j = agent->registration;
+    if (!j || j->allocating || agent->ops > 0) {
+        return;
+    }
+    j->allocating = true;
+    if (pool_submit(agent->pool, allocate, allocated, j) != TCK_OK) {
+        j->status = error_set(&j->err, TCK_ERR_NOMEM, "registration: out of memory");
+        allocated(j, false);
+    }
+}
+
+/* Takes over the world. */
+static tck_status_t joining_start(struct agent *agent, struct world *world, const struct decision *decision,
+                                  struct error *err)
+{
+    struct registration *j = calloc(1, sizeof *j);
+    if (!j) {
+        return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
+    }
+    j->agent = agent;
+    tck_status_t status = placement_build(world, agent->config.copies, &j->placement, err);
+    if (status != TCK_OK) {
+        free(j);
+        return status;
+    }
+    j->world = *world;
+    memset(world, 0, sizeof *world);
+    j->resumed = decision != NULL;
+    j->decision = decision ? *decision : (struct decision){0};
+    struct registration **at =
+        agent->registration && agent->registration->allocating ? &agent->registration->then : &agent->registration;
+    if (*at) {
+        joining_free(*at); /* of an older term, and nobody waits for it any more */
+    }
+    *at = j;
+    membership_ops_idle(agent);
+    return TCK_OK;
+}
+
+/* The registration of this term that is under way or waits, NULL if none. */
+static const struct registration *joining_of(const struct agent *agent, uint64_t term)
+{
+    const struct registration *j = agent->registration;
+    while (j && j->world.term != term) {
+        j = j->then;
+    }
+    return j;
+}
+
+/* Decides what a REGISTER needs: an answer at once, to wait for the one under way, or a new registration. */
+static tck_status_t register_world(struct client *client, struct world *world, struct error *err)
+{
+    struct agent *agent = client->agent;
+    if (client->term == 0) {
+        return error_set(err, TCK_ERR_PROTO, "pid %d registers without having joined a term", (int)client->process.pid);
+    }
+    if (client->term != world->term || world->term != hard_state_get(agent->state)->term.adopted) {
+        return error_set(err, TCK_ERR_DENIED, "term %llu is over", (unsigned long long)world->term);
+    }
+    const struct registration *j = joining_of(agent, world->term);
+    if (j) {
+        return hash128_is(j->world.layout, world->layout)
+                   ? TCK_OK
+                   : error_set(err, TCK_ERR_LAYOUT, "ranks of one term register different layouts");
+    }
+    struct term_context *tc = agent->term_context;
+    if (tc && tc->world.term == world->term) {
+        if (!hash128_is(tc->world.layout, world->layout)) {
+            return error_set(err, TCK_ERR_LAYOUT, "ranks of one term register different layouts");
+        }
+        client->meet_since_ms = clock_ms();
+        connectivity_tick(client->agent);
+        return TCK_OK;
+    }
+    return joining_start(agent, world, NULL, err);
+}
+
+void membership_handle_register(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_world m;
+    struct error err;
+    if (msg_world_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed REGISTER");
+        return;
+    }
+    client->register_seq = m.seq;
+    client->will_ask = m.will_ask;
+    tck_status_t status = register_world(client, &m.world, &err);
+    if (status != TCK_OK) {
+        client->register_seq = 0;
+        client_error(client, MSG_ERROR, m.seq, &err);
+    }
+    world_free(&m.world);
+}
+
+static void await_trainers(struct agent *agent, const struct world *world)
+{
+    struct awaited *a = &agent->awaited;
+    *a = (struct awaited){.term = world->term, .until_ms = clock_ms() + RETURN_MS, .world_size = world->world_size};
+    for (uint32_t r = world->world_size; r-- > 0;) {
+        if (strcmp(world->nodes[world->node_of_rank[r]].name, agent->config.node) == 0) {
+            a->first_rank = r;
+            a->count++;
+        }
+    }
+}
+
+void membership_resume(struct agent *agent)
+{
+    const struct kept *kept = hard_state_get(agent->state);
+    struct world world;
+    struct error err;
+    if (kept->term.joined == 0 || kept->term.joined != kept->term.adopted ||
+        hard_state_world(agent->state, &world, &err) != TCK_OK) {
+        return;
+    }
+    log_info("taking up term %llu again", (unsigned long long)kept->term.joined);
+    struct decision decision = kept->decision;
+    await_trainers(agent, &world);
+    failpoint(resume, begun);
+    if (joining_start(agent, &world, &decision, &err) != TCK_OK) {
+        log_error("term %llu cannot be taken up again: %s", (unsigned long long)kept->term.joined, err.text);
+        world_free(&world);
+    }
+}
+
+bool membership_is_allocating(const struct agent *agent)
+{
+    return agent->registration && agent->registration->allocating;
+}
+
+void membership_abandon(struct agent *agent)
+{
+    if (agent->registration && !agent->registration->allocating) {
+        joining_free(agent->registration);
+        agent->registration = NULL;
+    }
+}
+
+void membership_handle_segment_get(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_segment_get m;
+    struct error err;
+    if (msg_segment_get_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed SEGMENT_GET");
+        return;
+    }
+    struct term_context *tc = client->agent->term_context;
+    uint32_t local_shard =
+        tc && client->term != 0 && client->term == tc->world.term ? term_context_shard(tc, m.shard) : NONE32;
+    int64_t shard = local_shard == NONE32 ? -1 : world_find_shard(&tc->world, m.shard);
+    if (shard < 0 || !world_rank_has(&tc->world, (uint32_t)shard, client->rank)) {
+        (void)error_set(&err, TCK_ERR_DENIED, "rank %u does not hold that shard", client->rank);
+        client_error(client, MSG_ERROR, m.seq, &err);
+        return;
+    }
+    struct segment_info info = segment_info(tc->local_shards[local_shard].segment);
+    struct writer w = writer_new(0);
+    msg_segment_get_encode(&m, &w);
+    client_send_fds(client, MSG_SEGMENT, &w, (const int[]){info.data_fd, info.meta_fd}, 2);
+    writer_free(&w);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A start whose configuration differs from the one that this agent was started with. What may change while a job runs
+ * is applied when the start has joined its term; for the rest the agent is started again with the new configuration,
+ * and keeps its memory. If it cannot be, the start is refused: nothing is passed over. */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONFIG_FILE  "config.json"
+#define EXIT_CHANGED 1 /* the supervisor starts it again */
+
+/* Read by trainers alone, or what this agent was found by. */
+static const char *const of_trainers[] = {"job",      "node",          "runtime_dir",  "run_id",
+                                          "takeover", "block_time_ms", "copy_threads", "digest"};
+/* Of an agent that was started with a file of its own, which says the rest. */
+static const char *const of_both[] = {"save_dir", "load_dir"};
+
+static bool is_among(const char *key, const char *const *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(key, keys[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+#define AMONG(key, keys) is_among(key, keys, sizeof(keys) / sizeof *(keys))
+
+static bool is_changeable(const char *key)
+{
+    struct config_help field;
+    for (size_t i = 0; config_field(i, &field); i++) {
+        if (strcmp(field.name, key) == 0) {
+            return field.changeable;
+        }
+    }
+    return false;
+}
+
+/* As a user would write it. The caller frees. */
+static char *value_text(const json_t *value)
+{
+    const char *text = json_str(value);
+    return text ? strdup(text) : json_print(value, false);
+}
+
+/* Called for each key that differs and that matters to this agent. */
+typedef void differs_fn(void *ctx, const char *key, const char *old, const char *new);
+
+static void compare(const struct agent *agent, const struct config *wanted, differs_fn *fn, void *ctx)
+{
+    json_t *old = config_json(&agent->given), *new = config_json(wanted);
+    for (const json_t *member = old && new ? json_first(new) : NULL; member; member = json_next(member)) {
+        const char *key = json_key(member);
+        char *was = value_text(json_get(old, key)), *is = value_text(member);
+        bool matters = !AMONG(key, of_trainers) && (agent->spawned || is_changeable(key) || AMONG(key, of_both));
+        if (was && is && matters && strcmp(was, is) != 0) {
+            fn(ctx, key, was, is);
+        }
+        free(was);
+        free(is);
+    }
+    json_free(old);
+    json_free(new);
+}
+
+/* ---- keys that need another agent ------------------------------------------------------------------------------ */
+
+struct fixed_keys {
+    uint32_t count;
+    char text[ERROR_TEXT_BYTES / 2]; /* of the first */
+};
+
+static void note_fixed(void *ctx, const char *key, const char *old, const char *new)
+{
+    struct fixed_keys *fixed = ctx;
+    if (!is_changeable(key) && fixed->count++ == 0) {
+        snprintf(fixed->text, sizeof fixed->text,
+                 "%s: the agent of this node was started with \"%s\", this start says \"%s\"", key, old, new);
+    }
+}
+
+static const struct client *other_trainer(const struct agent *agent, const struct client *self)
+{
+    for (const struct client *c = agent->clients; c; c = c->next) {
+        if (c != self && c->trainer && !c->done && c->process.pid != self->process.pid && holders_alive(c)) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static tck_status_t write_config(const struct config *config, struct error *err)
+{
+    static const char temporary[] = CONFIG_FILE ".agent";
+    char dir[2 * CONFIG_PATH];
+    int dir_fd = -1;
+    json_t *json = config_json(config);
+    char *text = json ? json_print(json, true) : NULL;
+    json_free(json);
+    if (!text) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory to print the configuration");
+    }
+    snprintf(dir, sizeof dir, "%s/%s/%s", config->runtime_dir, config->job, config->node);
+    tck_status_t status = ipc_open_dir(dir, &dir_fd, err);
+    int fd =
+        status == TCK_OK ? openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+    bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (status == TCK_OK && (!written || renameat(dir_fd, temporary, dir_fd, CONFIG_FILE) != 0)) {
+        status = error_set(err, status_of_errno(errno), "%s/" CONFIG_FILE ": %m", dir);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (dir_fd >= 0) {
+        close(dir_fd);
+    }
+    free(text);
+    return status;
+}
+
+/* Ends this process, or says why it cannot. */
+static tck_status_t begin_again(const struct client *client, const struct config *wanted,
+                                const struct fixed_keys *fixed, struct error *err)
+{
+    const struct agent *agent = client->agent;
+    const struct client *other = other_trainer(agent, client);
+    if (!agent->spawned) {
+        return error_set(err, TCK_ERR_CONFIG, "%s. Start the agent with that configuration, or say the same here",
+                         fixed->text);
+    }
+    if (other) {
+        return error_set(
+            err, TCK_ERR_BUSY,
+            "%s, and the trainer of rank %u (pid %d) is using that agent: end it first, or say the same here",
+            fixed->text, other->rank, (int)other->process.pid);
+    }
+    if (!fdstore_has_all(agent->fdstore)) {
+        return error_set(err, TCK_ERR_BUSY, "%s, and nobody else keeps what it has in memory just now", fixed->text);
+    }
+    tck_status_t status = write_config(wanted, err);
+    if (status == TCK_OK) {
+        log_info("%s: the agent starts itself again with the new value, and keeps its memory", fixed->text);
+        _exit(EXIT_CHANGED);
+    }
+    return status;
+}
+
+/* ---- a start says what it was given ---------------------------------------------------------------------------- */
+
+static tck_status_t read_wanted(const char *text, struct config *out, struct error *err)
+{
+    tck_status_t status = config_load(NULL, text, out, err);
+    return status == TCK_OK ? status : error_prefix(err, "the trainer's configuration");
+}
+
+tck_status_t start_config_compare(struct client *client, const struct msg_hello *m, struct error *err)
+{
+    struct config wanted;
+    struct fixed_keys fixed = {0};
+    if (m->settings_len == 0 || m->returning) {
+        return TCK_OK;
+    }
+    free(client->settings); /* of a HELLO that was refused */
+    client->settings = strndup(m->settings, m->settings_len);
+    if (!client->settings) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the trainer's configuration");
+    }
+    tck_status_t status = read_wanted(client->settings, &wanted, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    compare(client->agent, &wanted, note_fixed, &fixed);
+    return fixed.count > 0 ? begin_again(client, &wanted, &fixed, err) : TCK_OK;
+}
+
+/* ---- keys that may change --------------------------------------------------------------------------------------- */
+
+struct applied {
+    struct agent *agent;
+    uint32_t count;
+};
+
+static void apply(void *ctx, const char *key, const char *old, const char *new)
+{
+    struct applied *applied = ctx;
+    struct error err;
+    if (!is_changeable(key)) {
+        return;
+    }
+    if (config_change(&applied->agent->config, key, new, &err) != TCK_OK) {
+        log_warn("%s", err.text);
+        return;
+    }
+    log_info("%s changes from %s to %s with this start", key, old, new);
+    applied->count++;
+}
+
+void start_config_apply(struct client *client)
+{
+    struct agent *agent = client->agent;
+    struct config wanted;
+    struct error err;
+    struct applied applied = {.agent = agent};
+    if (!client->settings || read_wanted(client->settings, &wanted, &err) != TCK_OK) {
+        return;
+    }
+    compare(agent, &wanted, apply, &applied);
+    free(client->settings);
+    client->settings = NULL;
+    if (applied.count == 0) {
+        return;
+    }
+    agent->given = wanted;
+    agent->settings = (struct settings){.mem_steps = agent->config.save_mem_interval.steps,
+                                        .storage_steps = agent->config.save_storage_interval.steps};
+    if (agent->spawned && write_config(&wanted, &err) != TCK_OK) {
+        log_warn("the next agent of this node will not know of this change: %s", err.text);
+    }
+    trainers_show_settings(agent);
+}

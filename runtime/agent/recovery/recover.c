@@ -1,0 +1,663 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Recovery as the coordinator leads it: which node fetches what, and what is said when it is done. The decisions are
+ * made by recovery/recovery_machine.c; this file carries them out. */
+#include "agent/recovery/recover_internal.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FETCH_TRIES     4
+#define GRACE_MS        1500  /* for trainers that ask for a given step; after it the newest is recovered unasked */
+#define STORAGE_WAIT_MS 4000  /* for what cannot be read to be readable again */
+#define STORAGE_HANG_MS 60000 /* for an answer of storage, if nothing can be decided without */
+#define ASK_AGAIN_MS    1000  /* fetches without an outcome, members without an inventory */
+
+/* ---- what the machine says ----------------------------------------------------------------------------------- */
+
+static uint64_t newest_step_seen(const struct recover *r)
+{
+    const struct plan *plan = recovery_plan(r->machine);
+    return plan ? plan->newest_seen.step : 0;
+}
+
+static void tell_all(struct term_context *tc, const struct wire_readable *m)
+{
+    struct writer w = writer_new(0);
+    wire_readable_encode(m, &w);
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        if (n != tc->self) {
+            rpc_send(tc, n, WIRE_READABLE, &w);
+        }
+    }
+    writer_free(&w);
+    restore_readable(tc, m);
+}
+
+static void say_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
+{
+    struct term_context *tc = r->tc;
+    struct wire_readable m = {.term = tc->world.term,
+                              .asked_step = r->step,
+                              .outcome = outcome,
+                              .version = version,
+                              .newest_step = newest_step_seen(r)};
+    snprintf(m.reason, sizeof m.reason, "%s", reason);
+    if (recovery_plan(r->machine)) {
+        snprintf(m.passed_over, sizeof m.passed_over, "%s", recovery_plan(r->machine)->passed_text);
+    }
+    tell_all(tc, &m);
+}
+
+/* Newest commit that any agent knew of: a node may give up what is newer, never that. */
+static struct version newest_commit_known(const struct recover *r)
+{
+    const struct plan_input *input = recovery_input(r->machine);
+    struct version floor = VERSION_NONE;
+    for (uint32_t i = 0; input && i < input->inventory_count; i++) {
+        if (version_cmp(input->inventories[i].watermark, floor) > 0) {
+            floor = input->inventories[i].watermark;
+        }
+    }
+    return floor;
+}
+
+static void say_fetch(struct recover *r, const struct recovery_action *a)
+{
+    const struct plan *plan = recovery_plan(r->machine);
+    struct wire_fetch m = {.term = r->tc->world.term,
+                           .shard = a->shard,
+                           .version = a->version,
+                           .floor = newest_commit_known(r),
+                           .fallback = plan ? plan->fallback : VERSION_NONE,
+                           .source = a->source};
+    if (a->source == SOURCE_TWIN || a->source == SOURCE_PEER) {
+        m.from = a->from;
+    }
+    if (a->node == r->tc->self) {
+        fetch_handle_ask(r->tc, &m);
+        return;
+    }
+    struct writer w = writer_new(0);
+    wire_fetch_encode(&m, &w);
+    rpc_send(r->tc, a->node, WIRE_FETCH, &w);
+    writer_free(&w);
+}
+
+/* Asked again until there is an outcome: a message may be lost, and asking twice does no harm. */
+static void send_fetch(struct recover *r, const struct recovery_action *a)
+{
+    struct asked_fetch *x = calloc(1, sizeof *x);
+    if (x) {
+        *x = (struct asked_fetch){.next = r->asked, .action = *a};
+        r->asked = x;
+    }
+    say_fetch(r, a);
+}
+
+/* Fetches without an outcome; members without an inventory, which may still have been allocating. */
+static void ask_again(struct recover *r)
+{
+    if (clock_ms() < r->ask_again_ms) {
+        return;
+    }
+    r->ask_again_ms = clock_ms() + ASK_AGAIN_MS;
+    if (recovery_phase(r->machine) == RECOVERY_ASKING) {
+        recover_ask_silent(r);
+    }
+    for (const struct asked_fetch *x = r->asked; x; x = x->next) {
+        if (x->action.node != r->tc->self) {
+            say_fetch(r, &x->action);
+        }
+    }
+}
+
+/* True if that fetch was still without an outcome. */
+static bool take_asked(struct recover *r, uint32_t node, const struct wire_fetched *m)
+{
+    for (struct asked_fetch **at = &r->asked; *at; at = &(*at)->next) {
+        const struct recovery_action *a = &(*at)->action;
+        if (a->node == node && a->shard == m->shard && version_is(a->version, m->version)) {
+            struct asked_fetch *x = *at;
+            *at = x->next;
+            free(x);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void forget_asked(struct recover *r)
+{
+    while (r->asked) {
+        struct asked_fetch *x = r->asked;
+        r->asked = x->next;
+        free(x);
+    }
+}
+
+/* ---- what is said when it can be read, and when it is over ----------------------------------------------------------
+ */
+
+static void feed_coordinator(struct term_context *tc, enum event_type type, struct version version)
+{
+    struct event event = {.type = type, .version = version};
+    driver_step_coordinator(tc, &event);
+}
+
+static void say_passed_over(const struct plan *plan, struct version version)
+{
+    if (plan->passed_text[0] != '\0') {
+        log_warn("an older version, %llu.%llu, is restored: %s", (unsigned long long)version.term,
+                 (unsigned long long)version.step, plan->passed_text);
+    }
+}
+
+/* Trainers hear of the base only when the kept decision has it: this agent may die right after, and must then go on
+ * with the same one. */
+static void say_ready_if_kept(struct recover *r)
+{
+    const struct plan *plan = recovery_plan(r->machine);
+    const struct decision *d = coordinator_decision(r->tc->coordinator);
+    struct version version = plan->version;
+    if (!d->readable) {
+        feed_coordinator(r->tc, EVENT_READABLE, version);
+    }
+    if (!d->readable || !version_is(d->base, version)) {
+        return; /* the event waits in the queue: tried again on the next tick */
+    }
+    failpoint(recovery, readable);
+    r->unsaid = false;
+    log_info("version %llu.%llu can be read by all ranks (%llu ms)%s%s", (unsigned long long)version.term,
+             (unsigned long long)version.step, (unsigned long long)(clock_ms() - r->started_ms),
+             plan->passed_count ? "; newer ones were passed over: " : "", plan->passed_count ? plan->reason : "");
+    say_passed_over(plan, version);
+    say_readable(r, TCK_OK, version, plan->reason);
+    failpoint(recovery, told);
+}
+
+static void based(struct recover *r, struct version version)
+{
+    feed_coordinator(r->tc, EVENT_BASED, version);
+}
+
+static void nothing(struct recover *r)
+{
+    const struct plan *plan = recovery_plan(r->machine);
+    char reason[ERROR_TEXT_BYTES];
+    tck_status_t failure = recovery_failure(r->machine);
+    bool unread = failure == TCK_ERR_IO && r->fetch_error[0] != '\0';
+    snprintf(reason, sizeof reason, "%.*s%s%.200s", unread ? 300 : (int)sizeof reason - 1,
+             plan ? plan->reason : "no plan could be made", unread ? ": " : "", unread ? r->fetch_error : "");
+    r->ended = true;
+    bool resharded = failure == TCK_ERR_LAYOUT && plan && !version_none(plan->reshard);
+    if (failure == TCK_ERR_NOENT || resharded) {
+        log_info("nothing to restore: %s", reason);
+    } else {
+        log_error("nothing can be restored: %s", reason);
+    }
+    if (failure == TCK_ERR_NOENT) {
+        based(r, VERSION_NONE);
+    }
+    say_readable(r, failure, plan && failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
+}
+
+/* Older versions stay: they are what is left to be restored until this term commits. */
+static void base_is_lost(struct recover *r, struct version base)
+{
+    log_warn("version %llu.%llu, which this term went on from, is lost: no good copy of a part of it is left; it makes "
+             "room, and a loss before the next commit falls back to an older version",
+             (unsigned long long)base.term, (unsigned long long)base.step);
+    feed_coordinator(r->tc, EVENT_BASE_LOST, base);
+}
+
+static void recover_start(struct term_context *tc, uint64_t step);
+
+/* What failed it may have passed: a member that was gone for too long may be back. */
+static void begin_again(struct recover *r)
+{
+    struct term_context *tc = r->tc;
+    uint64_t step = r->step;
+    recover_free(tc->agent);
+    recover_start(tc, step);
+}
+
+void recover_refused(struct term_context *tc, enum refusal refusal)
+{
+    struct recover *r = tc->agent->recover;
+    const struct decision *d = coordinator_decision(tc->coordinator);
+    if (refusal != REFUSAL_NO_SLOT || !r || r->running) {
+        return; /* another one will come */
+    }
+    switch (recovery_free_slots(r->machine, d)) {
+    case RELIEF_NONE:
+        break;
+    case RELIEF_PRESS:
+        recovery_slots_needed(r->machine, recover_now(r));
+        break;
+    case RELIEF_BASE_LOST:
+        base_is_lost(r, d->base);
+        break;
+    case RELIEF_BEGIN_AGAIN:
+        begin_again(r);
+        break;
+    case RELIEF_NO_BASE:
+        log_warn("the trainers save though nothing could be restored: what is left of older terms makes room");
+        based(r, VERSION_NONE);
+        break;
+    }
+}
+
+static void let_strangers_go(struct recover *r)
+{
+    struct agent *agent = r->tc->agent;
+    for (size_t i = peers_count(agent->peers); i-- > 0;) {
+        struct peer *peer = peers_at(agent->peers, i);
+        for (uint32_t s = 0; s < r->stranger_count; s++) {
+            if (peer_node(peer)->agent_id == r->strangers[s].agent_id) {
+                peers_unwant(agent->peers, peer);
+                break;
+            }
+        }
+    }
+    r->stranger_count = 0;
+}
+
+static void carry_out(struct recover *r, const struct recovery_action *a)
+{
+    switch (a->type) {
+    case RECOVERY_ASK:
+        recover_ask_all(r);
+        break;
+    case RECOVERY_LIST:
+        recover_list_storage(r);
+        break;
+    case RECOVERY_FETCH:
+        failpoint(recovery, planned);
+        send_fetch(r, a);
+        break;
+    case RECOVERY_READY:
+        r->unsaid = true;
+        say_ready_if_kept(r);
+        break;
+    case RECOVERY_PROTECTED:
+        r->ended = true;
+        log_info("version %llu.%llu has its copies again", (unsigned long long)a->version.term,
+                 (unsigned long long)a->version.step);
+        failpoint(recovery, protected);
+        based(r, a->version);
+        failpoint(recovery, based);
+        break;
+    case RECOVERY_BASE_LOST:
+        r->ended = true;
+        base_is_lost(r, a->version);
+        break;
+    case RECOVERY_NOTHING:
+        r->ended = true;
+        nothing(r);
+        break;
+    }
+}
+
+/* The machine must not be called from its own emit: actions wait until it has returned. */
+static void emit(void *ctx, const struct recovery_action *a)
+{
+    struct recover *r = ctx;
+    if (r->queue_count == r->queue_cap) {
+        uint32_t cap = r->queue_cap ? 2 * r->queue_cap : 64;
+        struct recovery_action *grown = realloc(r->queue, cap * sizeof *grown);
+        if (!grown) {
+            log_error("out of memory: a step of the recovery is lost");
+            return;
+        }
+        r->queue = grown;
+        r->queue_cap = cap;
+    }
+    r->queue[r->queue_count++] = *a;
+}
+
+static void run_queue(struct recover *r)
+{
+    for (uint32_t i = 0; i < r->queue_count; i++) {
+        struct recovery_action action = r->queue[i];
+        if (!r->ended) {
+            carry_out(r, &action);
+        }
+    }
+    r->queue_count = 0;
+}
+
+/* Of all that only a recovery under way needs. */
+static void let_go(struct recover *r)
+{
+    forget_asked(r);
+    let_strangers_go(r);
+}
+
+uint64_t recover_now(struct recover *r)
+{
+    return recovery_clock_at(&r->clock, clock_ms());
+}
+
+void recover_run(struct recover *r)
+{
+    if (r->running) {
+        return;
+    }
+    r->running = true;
+    while (r->queue_count > 0) {
+        run_queue(r);
+    }
+    r->running = false;
+    if (r->ended) {
+        let_go(r);
+    }
+}
+
+void recover_destroy(struct recover *r)
+{
+    recover_drop_listing(r);
+    if (r->machine) {
+        recovery_free(r->machine);
+    }
+    for (uint32_t i = 0; i < r->inventory_count; i++) {
+        inventory_free(&r->inventories[i]);
+    }
+    free(r->inventories);
+    recover_free_look(r);
+    forget_asked(r);
+    free(r->queue);
+    free(r->strangers);
+    free(r->answered);
+    free(r);
+}
+
+void recover_free(struct agent *agent)
+{
+    if (agent->recover) {
+        recover_destroy(agent->recover);
+        agent->recover = NULL;
+    }
+    recover_dry_free(agent);
+}
+
+/* ---- beginning ----------------------------------------------------------------------------------------------- */
+
+static struct recover *recover_make(struct term_context *tc, uint64_t step)
+{
+    struct recover *r = calloc(1, sizeof *r);
+    if (!r) {
+        return NULL;
+    }
+    r->tc = tc;
+    r->step = step;
+    r->started_ms = clock_ms();
+    r->answered = calloc(tc->world.node_count, sizeof *r->answered);
+    struct recovery_setup setup = {.world = &tc->world,
+                                   .unused_terms = reservation_unused(tc->agent, tc->world.term),
+                                   .placement = &tc->placement,
+                                   .wait_ms = tc->agent->config.restore_wait_ms,
+                                   .max_tries = FETCH_TRIES,
+                                   .storage_wait_ms = STORAGE_WAIT_MS,
+                                   .storage_hang_ms = STORAGE_HANG_MS,
+                                   .first_owner_suffices = tc->agent->config.restore_spread != SPREAD_AGENTS};
+    if (!r->answered || recovery_new(&setup, emit, r, &r->machine) != TCK_OK) {
+        free(r->answered);
+        free(r);
+        return NULL;
+    }
+    return r;
+}
+
+/* A base that was chosen before this agent's restart is the term's only one: trainers may have read it. */
+static void recover_start(struct term_context *tc, uint64_t step)
+{
+    const struct decision *d = coordinator_decision(tc->coordinator);
+    log_info("recovery of term %llu begins: %s", (unsigned long long)tc->world.term,
+             d->readable          ? "again, with the version that was chosen before"
+             : step == TCK_NEWEST ? "the newest version is wanted"
+                                  : "a given step is wanted");
+    struct recover *r = tc->agent->recover = recover_make(tc, step);
+    failpoint(recovery, begins);
+    if (r && d->readable) {
+        recovery_resume(r->machine, d->base, recover_now(r));
+    } else if (r) {
+        recovery_begin(r->machine, step, recover_now(r));
+    }
+    if (r) {
+        recover_run(r);
+    }
+}
+
+static void answer_otherwise(struct term_context *tc, uint64_t step, tck_status_t outcome, const char *reason)
+{
+    struct wire_readable m = {.term = tc->world.term, .asked_step = step, .outcome = outcome};
+    snprintf(m.reason, sizeof m.reason, "%s", reason);
+    tell_all(tc, &m);
+}
+
+static bool all_registered(const struct term_context *tc)
+{
+    return tc->registered_count == tc->world.node_count;
+}
+
+static void say_again(struct term_context *tc, uint32_t node)
+{
+    struct writer w = writer_new(0);
+    wire_readable_encode(&tc->readable, &w);
+    if (node == tc->self) {
+        restore_readable(tc, &tc->readable);
+    } else {
+        rpc_send(tc, node, WIRE_READABLE, &w);
+    }
+    writer_free(&w);
+}
+
+/* A rank of this node has formed the term to restore a given step in it, and has only not come to say which. */
+static bool will_be_asked(const struct term_context *tc)
+{
+    for (const struct client *c = tc->agent->clients; c; c = c->next) {
+        if (c->trainer && c->will_ask && c->term == tc->world.term) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Trainers may also save without a restore, or end before they ask. A base that was chosen is gone on with. */
+static bool may_start_unasked(const struct term_context *tc)
+{
+    return clock_ms() - tc->all_registered_ms >= GRACE_MS &&
+           (coordinator_decision(tc->coordinator)->readable || !will_be_asked(tc));
+}
+
+/* As soon as all is known that it needs, not at the next tick: a restore from memory takes less than a tick. */
+static void start_if_due(struct term_context *tc)
+{
+    const struct decision *d = coordinator_decision(tc->coordinator);
+    bool over = tc->agent->recover || decision_is_recovered(d);
+    if (!over && all_registered(tc) && (tc->asked || may_start_unasked(tc))) {
+        recover_start(tc, tc->asked ? tc->asked_step : TCK_NEWEST);
+    }
+}
+
+void recover_registered(struct term_context *tc, uint32_t node)
+{
+    if (!tc->registered[node]) {
+        tc->registered[node] = true;
+        tc->registered_count++;
+        if (all_registered(tc)) {
+            tc->all_registered_ms = clock_ms();
+            start_if_due(tc);
+        }
+    }
+    if (tc->readable_known) {
+        say_again(tc, node);
+    }
+}
+
+/* The answer that a restart of this agent made it forget, if the kept decision has it. A base of none does not say why
+ * there is none, so only a recovery in a new term can tell whether nothing was ever saved. */
+static bool remember_readable(struct term_context *tc, uint64_t step)
+{
+    const struct decision *d = coordinator_decision(tc->coordinator);
+    bool kept = d->based && !version_none(d->base) && d->watermark.term < tc->world.term;
+    if (tc->readable_known || tc->agent->recover || !kept) {
+        return tc->readable_known;
+    }
+    tc->readable = (struct wire_readable){
+        .term = tc->world.term, .asked_step = step, .version = d->base, .newest_step = d->base.step};
+    tc->readable_known = true;
+    return true;
+}
+
+/* Does the answer to the term's one recovery, if there is one by now, answer this question too? */
+static bool fits_base(const struct term_context *tc, uint64_t step)
+{
+    const struct decision *d = coordinator_decision(tc->coordinator);
+    return d->readable && (step == d->base.step || (step == TCK_NEWEST && !tc->readable_known));
+}
+
+/* False if another version was recovered. */
+static bool answer_again(struct term_context *tc, uint64_t step)
+{
+    bool fits = fits_base(tc, step);
+    if (!remember_readable(tc, step) || (!fits && tc->readable.asked_step != step)) {
+        return false;
+    }
+    tc->readable.asked_step = step;
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        say_again(tc, n);
+    }
+    return true;
+}
+
+void recover_restore_ask(struct term_context *tc, uint64_t step)
+{
+    const struct recover *r = tc->agent->recover;
+    const struct decision *d = coordinator_decision(tc->coordinator);
+    if (d->base_lost) {
+        answer_otherwise(tc, step, TCK_ERR_BUSY, "the version that this term went on from is lost: attach again");
+        return;
+    }
+    bool begun = r || d->readable || d->based;
+    if (!begun || (!r && !d->based && fits_base(tc, step))) {
+        tc->asked_step = step;
+        tc->asked = true;
+        start_if_due(tc);
+        return;
+    }
+    if (r && !r->ended && !tc->readable_known && (r->step == step || fits_base(tc, step))) {
+        return; /* under way */
+    }
+    if (!answer_again(tc, step)) {
+        answer_otherwise(tc, step, TCK_ERR_BUSY,
+                         d->watermark.term == tc->world.term ? "this term has saved since it began: attach again"
+                         : version_none(d->base)             ? "this term began without a version: attach again"
+                                                             : "this term has recovered another version: attach again");
+    }
+}
+
+/* ---- as time goes on ----------------------------------------------------------------------------------------- */
+
+/* What this term has committed itself needs no older version under it. */
+static void end_if_committed(struct term_context *tc)
+{
+    const struct decision *d = coordinator_decision(tc->coordinator);
+    struct recover *r = tc->agent->recover;
+    if (d->based || d->watermark.term != tc->world.term) {
+        return;
+    }
+    log_info("term %llu has committed: its recovery is over", (unsigned long long)tc->world.term);
+    feed_coordinator(tc, EVENT_BASED, VERSION_NONE);
+    if (r && !r->ended) {
+        r->ended = true;
+        let_go(r);
+    }
+}
+
+void recover_tick(struct term_context *tc)
+{
+    if (tc->coordinator) {
+        end_if_committed(tc);
+        start_if_due(tc);
+    }
+    struct recover *r = tc->agent->recover;
+    if (r && !r->ended) {
+        ask_again(r);
+        recovery_tick(r->machine, recover_now(r));
+        if (r->unsaid) {
+            say_ready_if_kept(r);
+        }
+        recover_run(r);
+    }
+    recover_dry_tick(tc->agent);
+}
+
+static void recover_heard(struct recover *r, struct peer *from, const struct wire_inventory *m)
+{
+    struct inventory inv;
+    struct error err;
+    if (inventory_decode(m->inventory, m->inventory_len, &inv, &err) != TCK_OK) {
+        log_warn("malformed inventory of node %s: %s", peer_node(from)->name, err.text);
+        return;
+    }
+    recover_add_outsiders(r, m->known, m->known_count);
+    recover_take_inventory(r, rpc_node_of(r->tc, from), &inv);
+}
+
+void recover_inventory(struct term_context *tc, struct peer *from, const struct wire_inventory *m)
+{
+    struct recover *r = tc->agent->recover;
+    struct recover *dry = tc->agent->dry;
+    if (r && r->asking == m->asking && !r->ended) {
+        recover_heard(r, from, m);
+        recover_run(r);
+    } else if (dry && dry->asking == m->asking && !dry->ended) {
+        recover_heard(dry, from, m);
+    }
+}
+
+void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_fetched *m)
+{
+    struct recover *r = tc->agent->recover;
+    if (r && !r->ended && take_asked(r, node, m)) {
+        if (m->outcome == TCK_ERR_IO) {
+            snprintf(r->fetch_error, sizeof r->fetch_error, "%s", m->reason);
+        }
+        recovery_fetched(r->machine, node, m->shard, m->version, (tck_status_t)m->outcome, recover_now(r));
+        recover_run(r);
+    }
+}
+
+void recover_node(struct term_context *tc, uint32_t node, bool up)
+{
+    struct recover *r = tc->agent->recover;
+    if (!r || r->ended) {
+        return;
+    }
+    if (up) {
+        recovery_node_up(r->machine, node);
+    } else {
+        recovery_node_down(r->machine, node, recover_now(r));
+        recover_run(r);
+    }
+}
+
+static void ask_if_wanted(struct recover *r, struct peer *peer)
+{
+    if (!r || r->ended || (r->machine && recovery_phase(r->machine) != RECOVERY_ASKING)) {
+        return;
+    }
+    uint32_t node = rpc_node_of(r->tc, peer);
+    if (node == NONE32 ? !recover_is_outsider(r, peer_node(peer)) : !r->answered[node]) {
+        recover_ask_peer(r, peer);
+    }
+}
+
+void recover_peer_up(struct agent *agent, struct peer *peer)
+{
+    ask_if_wanted(agent->recover, peer);
+    ask_if_wanted(agent->dry, peer);
+}

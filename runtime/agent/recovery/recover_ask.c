@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What exists in memory, for a recovery: inventories of this and other agents. */
+#include "agent/recovery/recover_internal.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- inventories --------------------------------------------------------------------------------------------- */
+
+/* What the asking term itself has not committed may be freed at any moment: no recovery of it may count on that. */
+static void add_holdings(const struct segment *segment, uint64_t term, struct inventory *inv)
+{
+    struct segment_info info = segment_info(segment);
+    for (uint32_t k = 0; k < info.slot_count; k++) {
+        const struct slot_header *h = segment_header(segment, k);
+        if (h->state != SLOT_FREE && h->version.step > inv->newest_step) {
+            inv->newest_step = h->version.step;
+        }
+        if (h->state != SLOT_VERIFIED || (h->version.term == term && !h->committed)) {
+            continue;
+        }
+        inv->holdings[inv->count++] = (struct holding){.shard = info.shard,
+                                                       .layout = h->layout,
+                                                       .version = h->version,
+                                                       .root = h->root,
+                                                       .image_bytes = info.image_bytes,
+                                                       .committed = h->committed};
+        if (h->committed && version_cmp(h->version, inv->watermark) > 0) {
+            inv->watermark = h->version;
+        }
+    }
+}
+
+static int holding_cmp(const void *a, const void *b)
+{
+    const struct holding *x = a;
+    const struct holding *y = b;
+    int c = hash128_cmp(x->shard, y->shard);
+    return c ? c : version_cmp(x->version, y->version);
+}
+
+/* For a recovery of this term, from the headers; the newest commit also from the kept decision, which may know of one
+ * that this node has nothing of. TCK_ERR_BUSY: not now, the segments are being changed. */
+static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inventory *inv)
+{
+    if (membership_is_allocating(agent)) {
+        return TCK_ERR_BUSY;
+    }
+    *inv = (struct inventory){.node = *peers_self(agent->peers), .watermark = hard_state_watermark(agent->state)};
+    size_t count = memory_count(agent->memory);
+    inv->holdings = calloc(count * CORE_SLOTS_MAX + 1, sizeof *inv->holdings);
+    if (!inv->holdings) {
+        return TCK_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < count; i++) {
+        add_holdings(memory_at(agent->memory, i), term, inv);
+    }
+    qsort(inv->holdings, inv->count, sizeof *inv->holdings, holding_cmp);
+    return TCK_OK;
+}
+
+tck_status_t recover_make_inventory(struct agent *agent, const struct wire_ask *ask, struct writer *w)
+{
+    struct inventory inv;
+    tck_status_t status = own_inventory(agent, ask->term + ask->dry, &inv);
+    if (status != TCK_OK) {
+        return status;
+    }
+    failpoint(recovery, answering);
+    struct writer body = writer_new(0);
+    inventory_encode(&inv, &body);
+    struct wire_inventory m = {
+        .term = ask->term, .asking = ask->asking, .inventory = body.data, .inventory_len = body.len};
+    size_t known = 0;
+    struct error ignored; /* the catalog is a hint */
+    if (agent->catalog && catalog_nodes(agent->catalog, &m.known, &known, &ignored) != TCK_OK) {
+        known = 0;
+    }
+    m.known_count = (uint32_t)known;
+    wire_inventory_encode(&m, w);
+    free(m.known);
+    status = body.failed ? TCK_ERR_NOMEM : TCK_OK;
+    writer_free(&body);
+    inventory_free(&inv);
+    return status;
+}
+
+void recover_ask_peer(struct recover *r, struct peer *peer)
+{
+    struct wire_ask m = {.term = r->tc->world.term, .asking = r->asking, .dry = !r->machine};
+    struct writer w = writer_new(0);
+    wire_ask_encode(&m, &w);
+    if (!w.failed && peer_send(peer, WIRE_INVENTORY_ASK, w.data, w.len) != TCK_OK) {
+        log_debug("node %s could not be asked for its inventory", peer_node(peer)->name);
+    }
+    writer_free(&w);
+}
+
+static void want_and_ask(struct recover *r, const struct node_info *node)
+{
+    struct peer *peer;
+    struct error err;
+    if (peers_want(r->tc->agent->peers, node, &peer, &err) != TCK_OK) {
+        log_debug("node %s: %s", node->name, err.text);
+    } else if (peer_is_up(peer)) {
+        recover_ask_peer(r, peer);
+    }
+}
+
+bool recover_is_outsider(const struct recover *r, const struct node_info *node)
+{
+    for (uint32_t n = 0; n < r->tc->world.node_count; n++) {
+        if (r->tc->world.nodes[n].agent_id == node->agent_id) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < r->stranger_count; i++) {
+        if (r->strangers[i].agent_id == node->agent_id) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void recover_add_outsiders(struct recover *r, const struct known_node *known, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct node_info *node = &known[i].node;
+        if (r->machine) {
+            recovery_known(r->machine, &known[i]);
+        }
+        if (!recover_is_outsider(r, node)) {
+            continue;
+        }
+        struct node_info *grown = realloc(r->strangers, (r->stranger_count + 1) * sizeof *grown);
+        if (!grown) {
+            return;
+        }
+        r->strangers = grown;
+        r->strangers[r->stranger_count++] = *node;
+        want_and_ask(r, node);
+    }
+}
+
+static void add_known(struct recover *r)
+{
+    struct known_node *known = NULL;
+    size_t count = 0;
+    struct error ignored;
+    if (r->tc->agent->catalog && catalog_nodes(r->tc->agent->catalog, &known, &count, &ignored) == TCK_OK) {
+        recover_add_outsiders(r, known, count);
+        free(known);
+    }
+}
+
+bool recover_all_answered(const struct recover *r)
+{
+    for (uint32_t n = 0; n < r->tc->world.node_count; n++) {
+        if (!r->answered[n]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void keep_inventory(struct recover *r, struct inventory *inv)
+{
+    struct inventory *grown = realloc(r->inventories, (r->inventory_count + 1) * sizeof *grown);
+    if (!grown) {
+        inventory_free(inv);
+        return;
+    }
+    r->inventories = grown;
+    r->inventories[r->inventory_count++] = *inv;
+}
+
+void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inv)
+{
+    if (r->machine) {
+        recovery_inventory(r->machine, inv, recover_now(r));
+    } else {
+        keep_inventory(r, inv);
+    }
+    if (node != NONE32) {
+        r->answered[node] = true;
+    }
+    if (r->machine && recover_all_answered(r)) {
+        recovery_asked_all(r->machine, recover_now(r));
+    }
+}
+
+void recover_ask_silent(struct recover *r)
+{
+    const struct term_context *tc = r->tc;
+    struct inventory inv;
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        if (n != tc->self && !r->answered[n]) {
+            want_and_ask(r, &tc->world.nodes[n]);
+        }
+    }
+    bool self = !r->answered[tc->self];
+    if (self && own_inventory(tc->agent, tc->world.term + !r->machine, &inv) == TCK_OK) {
+        recover_take_inventory(r, tc->self, &inv);
+    }
+}
+
+void recover_ask_all(struct recover *r)
+{
+    r->asking++;
+    memset(r->answered, 0, r->tc->world.node_count * sizeof *r->answered);
+    recover_ask_silent(r);
+    add_known(r);
+}

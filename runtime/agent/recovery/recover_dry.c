@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a recovery would do now, for people: inventories of whoever answers in time, the same planner, nothing carried
+ * out. Nodes that are lost are planned for as if they were replaced. */
+#include "agent/recovery/recover_internal.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+void recover_dry_free(struct agent *agent)
+{
+    struct recover *r = agent->dry;
+    if (!r) {
+        return;
+    }
+    struct error err;
+    agent->dry = NULL;
+    (void)error_set(&err, TCK_ERR_CANCELED, "a newer term has begun: ask again");
+    r->dry_fn(r->dry_ctx, NULL, &err);
+    recover_destroy(r);
+}
+
+static json_t *make_plan(const struct recover *r, struct error *err)
+{
+    struct plan_input input = {.world = &r->tc->world,
+                               .unused_terms = reservation_unused(r->tc->agent, r->tc->world.term),
+                               .placement = &r->tc->placement,
+                               .inventory_count = r->inventory_count,
+                               .inventories = r->inventories,
+                               .storage = r->look.view,
+                               .step = r->step};
+    struct plan plan;
+    if (plan_build(&input, &plan, err) != TCK_OK) {
+        return NULL;
+    }
+    json_t *json = plan_json(&plan, &input);
+    plan_free(&plan);
+    if (!json) {
+        (void)error_set(err, TCK_ERR_NOMEM, "the plan could not be made: out of memory");
+    }
+    return json;
+}
+
+void recover_dry_tick(struct agent *agent)
+{
+    struct recover *r = agent->dry;
+    bool waited = r && clock_ms() - r->started_ms >= agent->config.restore_wait_ms;
+    if (!r || !r->listed || (!waited && !recover_all_answered(r))) {
+        return;
+    }
+    struct error err;
+    json_t *json = make_plan(r, &err);
+    agent->dry = NULL;
+    r->dry_fn(r->dry_ctx, json, json ? NULL : &err);
+    recover_destroy(r);
+}
+
+static struct recover *dry_make(struct term_context *tc, uint64_t step, recover_plan_fn *fn, void *ctx)
+{
+    struct recover *r = calloc(1, sizeof *r);
+    bool *answered = calloc(tc->world.node_count, sizeof *answered);
+    if (!r || !answered) {
+        free(r);
+        free(answered);
+        return NULL;
+    }
+    r->tc = tc;
+    r->step = step;
+    r->answered = answered;
+    r->dry_fn = fn;
+    r->dry_ctx = ctx;
+    r->asking = clock_ns(); /* never the number of a real recovery's question */
+    r->started_ms = clock_ms();
+    return r;
+}
+
+void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, void *ctx)
+{
+    struct term_context *tc = agent->term_context;
+    struct error err;
+    if (!tc || tc->closed) {
+        (void)error_set(&err, TCK_ERR_NOENT, "node %s has joined no term: nothing can be planned", agent->config.node);
+    } else if (agent->dry) {
+        (void)error_set(&err, TCK_ERR_BUSY, "another plan is being made");
+    } else {
+        agent->dry = dry_make(tc, step, fn, ctx);
+        if (agent->dry) {
+            recover_ask_all(agent->dry);
+            recover_list_storage(agent->dry);
+            return;
+        }
+        (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
+    }
+    fn(ctx, NULL, &err);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One recovery on the coordinator, shared by recover.c (its course), recover_ask.c (what memory has), recover_storage.c
+ * (what storage has) and recover_dry.c (a plan for the command). */
+#ifndef TCK_AGENT_RECOVER_INTERNAL_H
+#define TCK_AGENT_RECOVER_INTERNAL_H
+
+#include "agent/agent.h"
+
+struct asked_fetch {
+    struct asked_fetch *next;
+    struct recovery_action action;
+};
+
+/* What storage has, as it was when it was listed. A pool thread fills it in. */
+struct stored_look {
+    struct storage_view view; /* of what is below */
+    struct stored_version *stored;
+    struct unfit_version *unfit;
+    uint32_t tries; /* how often the version that is given up was restored with no commit after it */
+    struct error list_err, unsure;
+};
+
+struct listing;
+
+struct recover {
+    struct term_context *tc;
+    struct recovery *machine; /* NULL: a dry run */
+    struct recovery_clock clock;
+    uint64_t asking; /* number of the question; answers to older ones are ignored */
+    uint64_t step;
+    bool *answered;              /* by world node */
+    struct node_info *strangers; /* agents outside the world that are asked too */
+    uint32_t stranger_count;
+    struct stored_look look;
+    uint32_t listings;
+    char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source; "" */
+    struct listing *listing;            /* under way, NULL: none */
+    bool ended, running;
+    bool unsaid;                   /* all owners have the base, and the trainers are not told yet */
+    struct recovery_action *queue; /* what the machine wants done: carried out after it returned */
+    uint32_t queue_count, queue_cap;
+    struct asked_fetch *asked; /* fetches without an outcome yet */
+    uint64_t ask_again_ms;
+    uint64_t started_ms;
+    /* A dry run has no machine: it gathers, plans once, and tells the plan. */
+    recover_plan_fn *dry_fn;
+    void *dry_ctx;
+    struct inventory *inventories;
+    uint32_t inventory_count;
+    bool listed;
+};
+
+/* The time for calls into the machine. */
+uint64_t recover_now(struct recover *r);
+/* Carries out what the machine wants after each call into it. r may be gone when it returns. */
+void recover_run(struct recover *r);
+void recover_destroy(struct recover *r);
+
+/* recover_dry.c */
+void recover_dry_tick(struct agent *agent);
+void recover_dry_free(struct agent *agent);
+
+/* recover_ask.c */
+bool recover_all_answered(const struct recover *r);
+void recover_ask_all(struct recover *r);
+void recover_ask_peer(struct recover *r, struct peer *peer);
+/* Members that have not answered. */
+void recover_ask_silent(struct recover *r);
+bool recover_is_outsider(const struct recover *r, const struct node_info *node);
+/* Agents of earlier terms may still live, and hold what the world has lost. */
+void recover_add_outsiders(struct recover *r, const struct known_node *known, size_t count);
+void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inventory);
+
+/* recover_storage.c */
+void recover_list_storage(struct recover *r);
+void recover_free_look(struct recover *r);
+/* What comes of the one under way is ignored. */
+void recover_drop_listing(struct recover *r);
+
+#endif

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What storage has, for a recovery: which versions are published, which are damaged or cannot be read, and what is
+ * noted of commits. What could not be read is reported as such, and never left out. */
+#include "agent/recovery/recover_internal.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- in a pool thread ------------------------------------------------------------------------------------------ */
+
+static bool add_unfit(struct stored_look *look, struct version version, enum standing standing, const char *why)
+{
+    char *text = strdup(why);
+    if (text) {
+        look->unfit[look->view.unfit_count++] =
+            (struct unfit_version){.version = version, .standing = standing, .why = text};
+    }
+    return text != NULL;
+}
+
+static bool add_good(struct stored_look *look, struct manifest *m)
+{
+    struct hash128 *shards = calloc(m->file_count ? m->file_count : 1, sizeof *shards);
+    for (uint32_t i = 0; shards && i < m->file_count; i++) {
+        shards[i] = m->files[i].shard;
+    }
+    if (shards) {
+        look->stored[look->view.stored_count++] = (struct stored_version){
+            .version = m->version, .layout = m->layout, .shard_count = m->file_count, .shards = shards};
+    }
+    return shards != NULL;
+}
+
+/* It was good when it was listed. False: out of memory. */
+static bool read_good(struct persistent *p, struct stored_look *look, const struct candidate *c)
+{
+    struct manifest m = {0};
+    struct error err;
+    tck_status_t status = persistent_manifest(p, &c->which, &m, &err);
+    if (status == TCK_OK) {
+        bool added = add_good(look, &m);
+        manifest_free(&m);
+        return added;
+    }
+    bool damaged = status == TCK_ERR_CORRUPT;
+    return add_unfit(look, c->which.version, damaged ? STANDING_DAMAGED : STANDING_UNREADABLE, err.text);
+}
+
+static void take_survey(struct persistent *p, struct stored_look *look, const struct survey *survey)
+{
+    look->stored = calloc(survey->count + 1, sizeof *look->stored);
+    look->unfit = calloc(survey->count + 1, sizeof *look->unfit);
+    bool all = look->stored && look->unfit;
+    for (size_t i = 0; all && i < survey->count; i++) {
+        const struct candidate *c = &survey->candidates[i];
+        all = c->standing == STANDING_GOOD ? read_good(p, look, c)
+                                           : add_unfit(look, c->which.version, c->standing, c->why);
+    }
+    look->view.complete = all;
+    look->view.stored = look->stored;
+    look->view.unfit = look->unfit;
+    if (!all) {
+        look->view.why = "out of memory";
+    }
+}
+
+static void list_versions(struct persistent *p, struct stored_look *look)
+{
+    struct survey survey = {0};
+    if (persistent_survey(p, &survey, &look->list_err) != TCK_OK) {
+        look->view.why = look->list_err.text;
+        return;
+    }
+    look->view.forgotten = survey.forgotten;
+    take_survey(p, look, &survey);
+    survey_free(&survey);
+}
+
+/* The version that killed the job again and again is not tried for ever. */
+static void find_poisoned(struct agent *agent, uint64_t term, struct stored_look *look)
+{
+    struct version restored;
+    struct error err;
+    if (persistent_restore_tries(agent->persistent, term, &restored, &look->tries, &err) != TCK_OK) {
+        log_warn("how often the last version was restored cannot be read: %s", err.text);
+    } else if (look->tries >= agent->config.max_restore_tries) {
+        look->view.give_up = restored;
+    }
+}
+
+/* A row of a higher term than this one is of another history: save_dir was emptied since. */
+static void find_catalogued(struct catalog *catalog, uint64_t term, struct stored_look *look)
+{
+    struct catalog_version *rows = NULL;
+    size_t count = 0;
+    struct error ignored; /* the catalog is a hint */
+    if (!catalog || catalog_versions(catalog, &rows, &count, &ignored) != TCK_OK) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool committed = rows[i].state == CATALOG_COMMITTED || rows[i].state == CATALOG_PUBLISHED;
+        bool newer = version_cmp(rows[i].version, look->view.noted) > 0;
+        if (committed && newer && rows[i].version.term < term) {
+            look->view.noted = rows[i].version;
+        }
+    }
+    free(rows);
+}
+
+static void find_commits(struct agent *agent, uint64_t term, struct stored_look *look)
+{
+    struct commit_notes notes;
+    tck_status_t status = persistent_commit_notes(agent->persistent, term, &notes, &look->unsure);
+    if (status == TCK_OK) {
+        look->view.noted = (struct version){.term = notes.newest};
+        look->unsure = notes.unsure;
+    }
+    if (look->unsure.code != TCK_OK) {
+        look->view.unsure = look->unsure.text;
+        look->view.unsure_passes = look->unsure.code != TCK_ERR_CORRUPT && look->unsure.code != TCK_ERR_EXIST;
+    }
+    find_catalogued(agent->catalog, term, look);
+}
+
+#define LISTING "a listing"
+
+/* One listing. It has nothing of the recovery that it is for, which may be over before storage has answered. */
+struct listing {
+    struct storage_op storage;
+    struct agent *agent;
+    struct recover *r; /* NULL: it is over, or goes on without this listing, which hangs */
+    uint64_t term;
+    struct stored_look look;
+};
+
+static void look_at_storage(void *ctx)
+{
+    struct listing *l = ctx;
+    failpoint(recovery, listing);
+    progress_begin(&l->storage.progress);
+    find_poisoned(l->agent, l->term, &l->look);
+    find_commits(l->agent, l->term, &l->look);
+    list_versions(l->agent->persistent, &l->look);
+    progress_end(&l->storage.progress);
+}
+
+/* ---- in the loop's thread -------------------------------------------------------------------------------------- */
+
+static void free_text(const char *text)
+{
+    void *owned;
+    memcpy(&owned, &text, sizeof owned); /* ours; the planner sees it const */
+    free(owned);
+}
+
+static void free_look(struct stored_look *look)
+{
+    for (uint32_t i = 0; i < look->view.stored_count; i++) {
+        void *shards;
+        memcpy(&shards, &look->stored[i].shards, sizeof shards);
+        free(shards);
+    }
+    for (uint32_t i = 0; i < look->view.unfit_count; i++) {
+        free_text(look->unfit[i].why);
+    }
+    free(look->stored);
+    free(look->unfit);
+    *look = (struct stored_look){0};
+}
+
+void recover_free_look(struct recover *r)
+{
+    free_look(&r->look);
+}
+
+/* Texts of the view may lie beside it. */
+static void move_look(struct stored_look *to, struct stored_look *from)
+{
+    *to = *from;
+    if (from->view.why == from->list_err.text) {
+        to->view.why = to->list_err.text;
+    }
+    if (from->view.unsure == from->unsure.text) {
+        to->view.unsure = to->unsure.text;
+    }
+    *from = (struct stored_look){0};
+}
+
+static void say_poisoned(const struct recover *r)
+{
+    struct version v = r->look.view.give_up;
+    if (!version_none(v) && r->step == TCK_NEWEST) {
+        log_error("version %llu.%llu was restored %u times and nothing was committed after it: it is given up, the one "
+                  "before is used",
+                  (unsigned long long)v.term, (unsigned long long)v.step, r->look.tries);
+    }
+}
+
+/* Once: storage may be listed several times until all of it can be read. */
+static void say_what_is_wrong(struct recover *r)
+{
+    static const char *const texts[] = {[STANDING_GOOD] = "is good",
+                                        [STANDING_UNREADABLE] = "cannot be read now",
+                                        [STANDING_FOREIGN] = "is of another format",
+                                        [STANDING_DAMAGED] = "is damaged"};
+    const struct storage_view *view = &r->look.view;
+    if (r->listings++ > 0) {
+        return;
+    }
+    if (!view->complete) {
+        log_error("storage cannot be listed: %s", view->why);
+    }
+    if (view->unsure) {
+        log_warn("whether an older term has committed is not known: %s", view->unsure);
+    }
+    for (uint32_t i = 0; i < view->unfit_count; i++) {
+        const struct unfit_version *u = &view->unfit[i];
+        log_warn("version %llu.%llu on storage %s: %s", (unsigned long long)u->version.term,
+                 (unsigned long long)u->version.step, texts[u->standing], u->why);
+    }
+    say_poisoned(r);
+}
+
+static void has_listed(struct recover *r)
+{
+    r->listing = NULL;
+    r->listed = true;
+    if (r->machine) {
+        say_what_is_wrong(r);
+        recovery_stored(r->machine, &r->look.view, recover_now(r));
+        recover_run(r);
+    }
+}
+
+static void listed(void *ctx, bool canceled)
+{
+    struct listing *l = ctx;
+    struct recover *r = l->r;
+    if (r) {
+        r->listing = NULL;
+    }
+    if (r && !canceled) {
+        move_look(&r->look, &l->look);
+    }
+    storage_end(&l->storage);
+    free_look(&l->look);
+    free(l);
+    if (r && !canceled) {
+        has_listed(r);
+    }
+}
+
+/* What memory has may be enough all the same. */
+static void not_listed(struct recover *r, const struct error *why)
+{
+    r->look.list_err = *why;
+    r->look.view.why = r->look.list_err.text;
+    has_listed(r);
+}
+
+static void listing_give_up(void *ctx, const struct error *why)
+{
+    struct listing *l = ctx;
+    struct recover *r = l->r;
+    health_storage_failed(l->agent, 0, why);
+    l->r = NULL;
+    if (r) {
+        not_listed(r, why);
+    }
+}
+
+void recover_drop_listing(struct recover *r)
+{
+    if (r->listing) {
+        r->listing->r = NULL;
+        r->listing = NULL;
+    }
+}
+
+static bool start_listing(struct listing *l, struct recover *r)
+{
+    struct agent *agent = r->tc->agent;
+    *l = (struct listing){.agent = agent, .r = r, .term = r->tc->world.term};
+    l->storage = (struct storage_op){.what = LISTING, .give_up = listing_give_up, .ctx = l};
+    storage_begin(&l->storage, agent, NULL);
+    if (pool_submit(agent->io, look_at_storage, listed, l) != TCK_OK) {
+        storage_end(&l->storage);
+        return false;
+    }
+    return true;
+}
+
+void recover_list_storage(struct recover *r)
+{
+    struct agent *agent = r->tc->agent;
+    struct error err;
+    if (r->listing) {
+        return; /* its answer is still to come */
+    }
+    recover_free_look(r);
+    if (storage_hangs(agent, LISTING, &err)) {
+        not_listed(r, &err);
+        return;
+    }
+    struct listing *l = calloc(1, sizeof *l);
+    if (!l || !start_listing(l, r)) {
+        free(l);
+        (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
+        not_listed(r, &err);
+        return;
+    }
+    r->listing = l;
+}

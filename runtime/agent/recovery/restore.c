@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Restores as trainers ask for them: the question goes to the coordinator, its answer back to those who wait. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t turn_ms(const struct term_context *tc, uint32_t shard)
+{
+    bool comes_late = tc->agent->config.restore_spread != SPREAD_AGENTS;
+    uint32_t turn = comes_late ? placement_turn(&tc->placement, shard, tc->self) : 0;
+    return restore_timeout_turn_ms(turn, tc->world.shards[shard].image_bytes);
+}
+
+/* The slot of each shard of the rank, in the order of MSG_SEGMENTS. How many are not here; *turn_out: for how
+ * long that is no wonder. */
+static uint32_t restored_shards(const struct term_context *tc, uint32_t rank, struct msg_restored *m,
+                                uint64_t *turn_out)
+{
+    uint32_t lacking = 0;
+    for (uint32_t s = 0; s < tc->world.shard_count; s++) {
+        uint32_t local_shard =
+            world_rank_has(&tc->world, s, rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
+        if (local_shard == NONE32) {
+            continue;
+        }
+        uint32_t slot = node_slot_of(tc->node, local_shard, m->version);
+        if (slot == NONE32 || node_slot(tc->node, slot)->state != SLOT_VERIFIED) {
+            m->shards[m->count++] = (struct restored_shard){.slot = NONE32, .source = SOURCE_TWIN};
+            *turn_out = turn_ms(tc, s) > *turn_out ? turn_ms(tc, s) : *turn_out;
+            lacking++;
+            continue;
+        }
+        m->shards[m->count++] = (struct restored_shard){.slot = slot - tc->local_shards[local_shard].first_slot,
+                                                        .source = tc->local_shards[local_shard].restored_from,
+                                                        .root = node_slot(tc->node, slot)->root};
+    }
+    return lacking;
+}
+
+/* One owner may have sufficed to let the trainers read: then what this node lacks is still on its way. A copy that went
+ * bad here after that is not, and nobody brings it again in this term. */
+static bool may_still_come(struct client *client, const struct term_context *tc, uint64_t turn)
+{
+    const struct decision *d = node_decision(tc->node);
+    struct fetch_tally tally = fetch_tally(tc, tc->readable.version);
+    uint64_t limit_ms = turn + tc->agent->config.restore_spread_timeout_ms;
+    bool lasts = restore_timeout_lasts(&client->restore_timeout, &tally, restore_timeout_tries(tc->setup.shard_count),
+                                       limit_ms, clock_ms());
+    return lasts && !decision_is_recovered(d);
+}
+
+/* Published with another layout: each rank reads what it needs. */
+static bool is_resharded(const struct wire_readable *m)
+{
+    return m->outcome == TCK_ERR_LAYOUT && !version_none(m->version);
+}
+
+/* False: what it lacks is waited for. */
+static bool answer_restored(struct client *client, struct term_context *tc)
+{
+    uint32_t lacking = 0;
+    uint64_t turn = 0;
+    struct msg_restored m = {
+        .seq = client->restore_seq, .version = tc->readable.version, .newest_step = tc->readable.newest_step};
+    m.other_layout = is_resharded(&tc->readable);
+    snprintf(m.passed_over, sizeof m.passed_over, "%s", tc->readable.passed_over);
+    m.shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *m.shards);
+    if (m.shards && !m.other_layout) {
+        lacking = restored_shards(tc, client->rank, &m, &turn);
+    }
+    if (lacking > 0 && !client->restore_may_lack && may_still_come(client, tc, turn)) {
+        free(m.shards);
+        return false;
+    }
+    if (!m.shards || (lacking > 0 && !client->restore_may_lack)) {
+        struct error err;
+        /* BUSY: the ranks try again in a new term, whose recovery looks for other copies. */
+        (void)error_set(&err, m.shards ? TCK_ERR_BUSY : TCK_ERR_NOMEM,
+                        "a shard of version %llu.%llu is not in this node's memory", (unsigned long long)m.version.term,
+                        (unsigned long long)m.version.step);
+        client_error(client, MSG_ERROR, client->restore_seq, &err);
+    } else {
+        struct writer w = writer_new(0);
+        if (lacking > 0) {
+            log_info("rank %u gets %u of %u shards of version %llu.%llu from other ranks, this node lacks them",
+                     client->rank, lacking, m.count, (unsigned long long)m.version.term,
+                     (unsigned long long)m.version.step);
+        }
+        msg_restored_encode(&m, &w);
+        failpoint(restore, answering);
+        client_send(client, MSG_RESTORED, &w);
+        writer_free(&w);
+    }
+    free(m.shards);
+    return true;
+}
+
+static void answer_if_known(struct client *client, struct term_context *tc)
+{
+    if (!client->restoring || !tc->readable_known || tc->readable.asked_step != client->restore_step) {
+        return;
+    }
+    if (tc->readable.outcome == TCK_OK || is_resharded(&tc->readable)) {
+        client->restoring = !answer_restored(client, tc);
+        return;
+    }
+    client->restoring = false;
+    struct error err;
+    (void)error_set(&err, (tck_status_t)tc->readable.outcome, "%s", tc->readable.reason);
+    client_error(client, MSG_ERROR, client->restore_seq, &err);
+}
+
+static void refuse_askers(struct term_context *tc, const struct wire_readable *m)
+{
+    struct error err;
+    (void)error_set(&err, (tck_status_t)m->outcome, "%s", m->reason);
+    for (struct client *c = tc->agent->clients; c; c = c->next) {
+        if (c->restoring && c->term == tc->world.term && c->restore_step == m->asked_step) {
+            c->restoring = false;
+            client_error(c, MSG_ERROR, c->restore_seq, &err);
+        }
+    }
+}
+
+void restore_arrived(struct term_context *tc)
+{
+    for (struct client *c = tc->agent->clients; c; c = c->next) {
+        if (c->term == tc->world.term) {
+            answer_if_known(c, tc);
+        }
+    }
+}
+
+void restore_readable(struct term_context *tc, const struct wire_readable *m)
+{
+    if (m->outcome == TCK_ERR_BUSY || (tc->readable_known && tc->readable.outcome == TCK_OK && m->outcome != TCK_OK)) {
+        refuse_askers(tc, m); /* an answer to a second, other question: the first's is kept, or what it will be */
+        return;
+    }
+    tc->readable = *m;
+    tc->readable_known = true;
+    restore_arrived(tc);
+}
+
+static void ask(struct term_context *tc, uint64_t step)
+{
+    struct wire_ask m = {.term = tc->world.term, .step = step};
+    struct writer w = writer_new(0);
+    wire_ask_encode(&m, &w);
+    rpc_send_coordinator(tc, WIRE_RESTORE_ASK, &w);
+    writer_free(&w);
+}
+
+static void give_up(struct client *client, const struct error *missing)
+{
+    client->restoring = false;
+    log_error("rank %u cannot restore: %s", client->rank, missing->text);
+    client_error(client, MSG_ERROR, client->restore_seq, missing);
+}
+
+/* The coordinator must hear of all, others only of it. */
+void restore_tick(struct term_context *tc)
+{
+    struct error err;
+    bool missing = connectivity_missing(tc->agent, tc->world.nodes, tc->coordinator ? tc->world.node_count : 1, &err);
+    for (struct client *c = tc->agent->clients; c; c = c->next) {
+        if (!c->restoring || c->term != tc->world.term) {
+            continue;
+        }
+        if (!missing) {
+            c->restore_since_ms = clock_ms();
+        }
+        if (clock_ms() - c->restore_since_ms >= tc->agent->config.session_wait_ms) {
+            give_up(c, &err);
+        } else if (tc->readable_known && tc->readable.asked_step == c->restore_step) {
+            answer_if_known(c, tc); /* it waits for shards */
+        } else {
+            ask(tc, c->restore_step);
+        }
+    }
+}
+
+static struct term_context *formation_of(struct client *client, uint32_t seq)
+{
+    struct term_context *tc = client->agent->term_context;
+    if (client->trainer && tc && !tc->closed && tc->world.term == client->term) {
+        return tc;
+    }
+    struct error err;
+    (void)error_set(&err, TCK_ERR_DENIED, "rank %u has not registered, or its term is over", client->rank);
+    client_error(client, MSG_ERROR, seq, &err);
+    return NULL;
+}
+
+void restore_client(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_restore m;
+    struct error err;
+    if (msg_restore_decode(payload, len, &m) != TCK_OK) {
+        client_cut(client, "malformed RESTORE");
+        return;
+    }
+    struct term_context *tc = formation_of(client, m.seq);
+    if (!tc) {
+        return;
+    }
+    if (client->restoring) {
+        (void)error_set(&err, TCK_ERR_CANCELED, "another restore was asked for");
+        client_error(client, MSG_ERROR, client->restore_seq, &err);
+    }
+    client->restoring = true;
+    client->restore_seq = m.seq;
+    client->restore_step = m.step;
+    client->restore_may_lack = m.may_lack;
+    client->restore_timeout = (struct restore_timeout){0};
+    if (m.failed[0] != '\0') {
+        log_warn("the ranks could not pass shards to each other, the agents bring them: %s", m.failed);
+    }
+    client->restore_since_ms = clock_ms();
+    answer_if_known(client, tc);
+    if (client->restoring) {
+        ask(tc, m.step);
+    }
+}
+
+void restore_query(struct client *client, const uint8_t *payload, size_t len)
+{
+    struct msg_seq query;
+    if (msg_seq_decode(payload, len, &query) != TCK_OK) {
+        client_cut(client, "malformed QUERY");
+        return;
+    }
+    struct term_context *tc = formation_of(client, query.seq);
+    if (!tc) {
+        return;
+    }
+    struct msg_version m = {.seq = query.seq, .version = node_decision(tc->node)->watermark};
+    if (version_none(m.version) && tc->readable_known &&
+        (tc->readable.outcome == TCK_OK || is_resharded(&tc->readable))) {
+        m.version = tc->readable.version;
+    }
+    if (version_none(m.version)) {
+        struct error err;
+        if (tc->readable_known) {
+            (void)error_set(&err, TCK_ERR_NOENT, "nothing can be restored");
+        } else {
+            (void)error_set(&err, TCK_ERR_BUSY, "what can be restored is not known yet");
+            ask(tc, TCK_NEWEST);
+        }
+        client_error(client, MSG_ERROR, query.seq, &err);
+        return;
+    }
+    struct writer w = writer_new(0);
+    msg_version_encode(&m, &w);
+    client_send(client, MSG_VERSION, &w);
+    writer_free(&w);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How long a trainer waits for shards that are on their way to its node: while they come. Pure. */
+#ifndef TCK_AGENT_PATIENCE_H
+#define TCK_AGENT_PATIENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The node's fetches: how many have ended so far, and whether one is under way. */
+struct fetch_tally {
+    uint64_t came, failed;
+    bool under_way;
+};
+
+/* Zeros at first. */
+struct restore_timeout {
+    uint64_t moved_ms; /* when it was last seen that something moves */
+    struct fetch_tally then;
+};
+
+/* False: nothing has moved for limit_ms. What is under way moves, until `tries` fetches have failed and none has come:
+ * those that fail one after the other are tried again for ever. */
+bool restore_timeout_lasts(struct restore_timeout *p, const struct fetch_tally *now, uint64_t tries, uint64_t limit_ms,
+                           uint64_t now_ms);
+
+/* Of a node with so many shards. */
+uint64_t restore_timeout_tries(uint32_t shards);
+/* For how long it is no wonder that nothing of a shard comes here, if so many owners pass it on, one after the other,
+ * until this one has it (placement_turn): each of them sends to two at once, no slower than 100 MB/s. */
+uint64_t restore_timeout_turn_ms(uint32_t turn, uint64_t image_bytes);
+
+#endif

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Getting one shard of one version into a slot of this node, as the coordinator's recovery asks: from this node's
+ * memory (verified), another agent's, or storage. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMPLAINTS        16 /* lines in the log about fetches of one shard that failed; then one each */
+#define COMPLAIN_AGAIN_MS 10000
+
+/* A fetch under way. Waiting for a peer's session it may be dropped with the term; after that it counts as an
+ * operation. */
+struct fetch {
+    struct fetch *next;
+    struct storage_op storage;
+    bool on_storage;
+    struct segment *segment; /* from which storage's bytes must be kept out once the term is over: slot k of it */
+    uint32_t k;
+    struct term_context *tc;
+    struct wire_fetch ask;
+    uint32_t local_shard;
+    uint32_t slot; /* NONE32 until the machine gave one */
+    bool here;     /* the machine says that the version is in that slot already */
+    bool waiting;  /* for the peer's session */
+    bool repairs;  /* a copy that is missing here: nobody else has asked for it */
+    bool again;    /* storage gave it with other bytes once */
+    uint64_t give_up_ms;
+    struct peer *peer;
+    struct tier_item item;
+    struct published published;
+    struct manifest manifest; /* storage */
+    struct error outcome;
+};
+
+static void fetch_unlink(struct fetch *x)
+{
+    struct fetch **at = &x->tc->agent->fetches;
+    while (*at && *at != x) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        *at = x->next;
+    }
+}
+
+static void tell(struct term_context *tc, const struct wire_fetch *ask, const struct error *outcome)
+{
+    struct wire_fetched m = {
+        .term = tc->world.term, .shard = ask->shard, .version = ask->version, .outcome = outcome->code};
+    if (outcome->code != TCK_OK) {
+        snprintf(m.reason, sizeof m.reason, "node %s: %.400s", tc->agent->config.node, outcome->text);
+    }
+    struct writer w = writer_new(0);
+    wire_fetched_encode(&m, &w);
+    rpc_send_coordinator(tc, WIRE_FETCHED, &w);
+    writer_free(&w);
+}
+
+static const char *const source_names[] = {[SOURCE_LOCAL] = "this node's memory",
+                                           [SOURCE_TWIN] = "a twin",
+                                           [SOURCE_PEER] = "a peer",
+                                           [SOURCE_STORAGE] = "storage"};
+
+/* A copy that nobody has any more is asked for again at each tick, until a save needs its slot. */
+static bool is_worth_a_line(struct local_shard *local_shard)
+{
+    uint64_t now = clock_ms();
+    if (++local_shard->failed_fetches > COMPLAINTS && now - local_shard->complained_ms < COMPLAIN_AGAIN_MS) {
+        return false;
+    }
+    local_shard->complained_ms = now;
+    return true;
+}
+
+static void say_outcome(const struct fetch *x, const struct error *outcome)
+{
+    struct local_shard *local_shard = &x->tc->local_shards[x->local_shard];
+    char id[HASH128_TEXT];
+    hash128_text(x->tc->shards[x->local_shard].id, id);
+    if (outcome->code == TCK_OK) {
+        local_shard->failed_fetches = 0;
+        log_info("shard %s of version %llu.%llu is here from %s%s%s", id, (unsigned long long)x->ask.version.term,
+                 (unsigned long long)x->ask.version.step, source_names[x->ask.source], x->ask.from.name[0] ? " " : "",
+                 x->ask.from.name);
+    } else if (is_worth_a_line(local_shard)) {
+        log_warn("shard %s of version %llu.%llu could not be had from %s %s: %s", id,
+                 (unsigned long long)x->ask.version.term, (unsigned long long)x->ask.version.step,
+                 source_names[x->ask.source], x->ask.from.name, outcome->text);
+    }
+}
+
+static void fetch_end(struct fetch *x, const struct error *outcome)
+{
+    x->outcome = *outcome;
+    say_outcome(x, outcome);
+    x->tc->fetches_came += outcome->code == TCK_OK;
+    x->tc->fetches_failed += outcome->code != TCK_OK;
+    if (outcome->code == TCK_OK) {
+        if (!x->repairs) {
+            x->tc->local_shards[x->local_shard].restored_from = x->ask.source;
+        }
+        restore_arrived(x->tc);
+    }
+    fetch_unlink(x); /* before it is told: the recovery may ask for the same shard from elsewhere at once */
+    if (x->repairs) {
+        scrub_repaired(x->tc, x->local_shard, outcome->code == TCK_OK);
+    } else {
+        tell(x->tc, &x->ask, outcome);
+    }
+    manifest_free(&x->manifest);
+    free(x);
+}
+
+/* ---- storage that hangs -------------------------------------------------------------------------------------- */
+
+/* Storage may still write into its slot, so the machine gets the event that frees it only when the read has ended. */
+static void load_give_up(void *ctx, const struct error *why)
+{
+    struct fetch *x = ctx;
+    fetch_unlink(x);
+    say_outcome(x, why);
+    x->tc->fetches_failed++;
+    if (x->repairs) {
+        scrub_repaired(x->tc, x->local_shard, false);
+    } else {
+        tell(x->tc, &x->ask, why);
+    }
+}
+
+/* The same for the machine of the next term: the header names this process as the writer. */
+static void load_left_behind(void *ctx)
+{
+    struct fetch *x = ctx;
+    struct slot_header header = *segment_header(x->segment, x->k);
+    header.state = SLOT_QUARANTINED;
+    header.version = x->ask.version;
+    header.writer = (struct slot_writer){.process = process_of(getpid())};
+    segment_write_header(x->segment, x->k, &header);
+}
+
+/* Its slot is free again. In the term that follows it is that of the same segment, if that is still there. */
+static void release(struct agent *agent, struct hash128 shard, uint32_t k, struct version version)
+{
+    struct term_context *tc = agent->term_context;
+    uint32_t local_shard = tc && !tc->closed ? term_context_shard(tc, shard) : NONE32;
+    if (local_shard == NONE32 || tc->local_shards[local_shard].gone || k >= tc->shards[local_shard].slot_count) {
+        return;
+    }
+    struct event event = {
+        .type = EVENT_WRITER_GONE, .slot = tc->local_shards[local_shard].first_slot + k, .version = version};
+    if (node_slot(tc->node, event.slot)->state == SLOT_QUARANTINED) {
+        driver_step_node(tc, &event);
+    }
+}
+
+static void ended_late(struct fetch *x)
+{
+    struct agent *agent = x->tc->agent;
+    if (!x->storage.late) {
+        fetch_unlink(x);
+    }
+    if (!x->tc->closed) {
+        struct event event = {.type = EVENT_VERIFIED, .slot = x->slot, .version = x->ask.version, .ok = false};
+        driver_step_node(x->tc, &event);
+    } else {
+        release(agent, segment_info(x->segment).shard, x->k, x->ask.version);
+    }
+    storage_end(&x->storage);
+    manifest_free(&x->manifest);
+    free(x);
+}
+
+/* The bytes are in the slot, or are not: the machine first, then the coordinator. */
+static void fetched(void *ctx, const struct error *outcome)
+{
+    struct fetch *x = ctx;
+    struct agent *agent = x->tc->agent;
+    if (x->on_storage && storage_ignored(&x->storage)) {
+        ended_late(x);
+        return;
+    }
+    struct error result = *outcome;
+    struct event event = {.type = EVENT_VERIFIED,
+                          .slot = x->slot,
+                          .version = x->ask.version,
+                          .root = x->item.root,
+                          .ok = outcome->code == TCK_OK};
+    failpoint(fetch, arrived);
+    driver_step_node(x->tc, &event);
+    failpoint(fetch, verified);
+    if (x->on_storage) {
+        storage_end(&x->storage);
+        fetch_end(x, &result);
+    } else {
+        fetch_end(x, &result);
+        agent_op_end(agent);
+    }
+}
+
+/* ---- what is already here ------------------------------------------------------------------------------------ */
+
+static void checked(void *ctx, const struct error *outcome)
+{
+    struct fetch *x = ctx;
+    struct error result = *outcome;
+    failpoint(fetch, checked);
+    struct event unpin = {.type = EVENT_UNPIN, .slot = x->slot};
+    driver_step_node(x->tc, &unpin);
+    if (result.code == TCK_ERR_CORRUPT) {
+        struct event corrupt = {.type = EVENT_CORRUPT, .slot = x->slot};
+        driver_step_node(x->tc, &corrupt);
+    }
+    fetch_end(x, &result);
+}
+
+static void check_local(struct fetch *x)
+{
+    uint32_t k;
+    struct local_shard *d = term_context_slot(x->tc, x->slot, &k);
+    struct event pin = {.type = EVENT_PIN, .slot = x->slot};
+    driver_step_node(x->tc, &pin);
+    x->ask.source = SOURCE_LOCAL;
+    memset(&x->ask.from, 0, sizeof x->ask.from);
+    check_slot(x->tc->agent, d->segment, k, checked, x);
+}
+
+/* ---- from other agents and storage --------------------------------------------------------------------------- */
+
+static void fill_item(struct fetch *x)
+{
+    uint32_t k;
+    struct local_shard *d = term_context_slot(x->tc, x->slot, &k);
+    x->item = (struct tier_item){.version = x->ask.version,
+                                 .shard = x->tc->shards[x->local_shard].id,
+                                 .image_bytes = segment_info(d->segment).image_bytes,
+                                 .image = segment_image(d->segment, k),
+                                 .crcs = segment_crcs(d->segment, k),
+                                 .progress = &x->storage.progress};
+}
+
+static void pull(struct fetch *x)
+{
+    struct error err;
+    x->waiting = false;
+    fill_item(x);
+    agent_op_begin(x->tc->agent);
+    if (peer_get(x->peer, x->tc->world.term, &x->item, fetched, x, &err) != TCK_OK) {
+        fetched(x, &err);
+    }
+}
+
+static void start_pull(struct fetch *x)
+{
+    struct error err;
+    if (peers_want(x->tc->agent->peers, &x->ask.from, &x->peer, &err) != TCK_OK) {
+        agent_op_begin(x->tc->agent);
+        fetched(x, &err);
+        return;
+    }
+    if (peer_is_up(x->peer)) {
+        pull(x);
+    } else {
+        x->waiting = true;
+        x->give_up_ms = clock_ms() + x->tc->agent->config.peer_timeout_ms;
+    }
+}
+
+static void find_published(void *ctx)
+{
+    struct fetch *x = ctx;
+    manifest_free(&x->manifest);
+    progress_begin(&x->storage.progress);
+    x->outcome.code = persistent_find(x->tc->agent->persistent, x->ask.version, x->tc->shards[x->local_shard].id,
+                                      &x->published, &x->manifest, &x->outcome);
+    progress_end(&x->storage.progress);
+}
+
+static void load(struct fetch *x, struct error *err);
+
+/* One bad read may be the way's fault and not the file's. It is not given up for that: it may be the only copy. */
+static void loaded(void *ctx, const struct error *outcome)
+{
+    struct fetch *x = ctx;
+    struct error err = *outcome;
+    if (err.code != TCK_ERR_CORRUPT || x->again || storage_ignored(&x->storage) || x->tc->agent->leaving) {
+        fetched(x, &err);
+        return;
+    }
+    x->again = true;
+    log_warn("%s: it is read once more", err.text);
+    err.code = TCK_OK;
+    load(x, &err);
+}
+
+/* err: what came of looking for it. */
+static void load(struct fetch *x, struct error *err)
+{
+    fill_item(x);
+    const struct manifest_file *file =
+        err->code == TCK_OK ? manifest_find(&x->manifest, x->tc->shards[x->local_shard].id) : NULL;
+    if (err->code == TCK_OK && !file) {
+        (void)error_set(err, TCK_ERR_NOENT, "the published version does not have that shard");
+    }
+    if (err->code != TCK_OK ||
+        persistent_get(x->tc->agent->persistent, &x->published, file, &x->item, loaded, x, err) != TCK_OK) {
+        fetched(x, err);
+    }
+}
+
+static void found_published(void *ctx, bool canceled)
+{
+    struct fetch *x = ctx;
+    struct error err = x->outcome;
+    if (storage_ignored(&x->storage)) { /* nothing is read into its slot any more */
+        (void)error_set(&err, TCK_ERR_TIMEDOUT, "given up");
+    }
+    if (canceled) {
+        (void)error_set(&err, TCK_ERR_CANCELED, "the agent is leaving");
+    }
+    load(x, &err);
+}
+
+static void start_load(struct fetch *x)
+{
+    x->on_storage = true;
+    x->segment = term_context_slot(x->tc, x->slot, &x->k)->segment;
+    x->storage = (struct storage_op){
+        .what = "a restore from there", .give_up = load_give_up, .left_behind = load_left_behind, .ctx = x};
+    storage_begin(&x->storage, x->tc->agent, x->tc);
+    if (pool_submit(x->tc->agent->io, find_published, found_published, x) != TCK_OK) {
+        struct error err;
+        (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
+        fetched(x, &err);
+    }
+}
+
+/* ---- asked --------------------------------------------------------------------------------------------------- */
+
+void fetch_slot_answer(struct term_context *tc, const struct action *a)
+{
+    struct fetch *x = tc->agent->fetch_asking;
+    if (x) {
+        x->slot = a->slot;
+        x->here = a->ok;
+        if (a->slot == NONE32) {
+            (void)error_set(&x->outcome, TCK_ERR_NOSPC, "%s", refusal_text(a->refusal));
+        }
+    }
+}
+
+static void fetch_start(struct fetch *x)
+{
+    struct event event = {.type = EVENT_FETCH,
+                          .shard = x->ask.shard,
+                          .version = x->ask.version,
+                          .floor = x->ask.floor,
+                          .fallback = x->ask.fallback};
+    (void)error_set(&x->outcome, TCK_ERR_BUSY, "no slot was given");
+    x->tc->agent->fetch_asking = x;
+    driver_step_node(x->tc, &event);
+    x->tc->agent->fetch_asking = NULL;
+    failpoint(fetch, slot_given);
+    if (x->slot == NONE32) {
+        struct error err = x->outcome;
+        fetch_end(x, &err);
+    } else if (x->here) {
+        check_local(x);
+    } else if (x->ask.source == SOURCE_STORAGE) {
+        start_load(x);
+    } else if (x->ask.source == SOURCE_LOCAL) {
+        struct error err;
+        (void)error_set(&err, TCK_ERR_NOENT, "the copy is no longer here");
+        agent_op_begin(x->tc->agent);
+        fetched(x, &err);
+    } else {
+        start_pull(x);
+    }
+}
+
+/* The coordinator asked twice, and one answer will do; or for what is being repaired here, and it must be told. */
+static bool already(const struct term_context *tc, const struct wire_fetch *ask, bool repairs)
+{
+    for (struct fetch *x = tc->agent->fetches; x; x = x->next) {
+        if (x->tc == tc && x->ask.shard == ask->shard && version_is(x->ask.version, ask->version)) {
+            x->repairs = x->repairs && repairs;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void fetch_begin(struct term_context *tc, const struct wire_fetch *ask, bool repairs)
+{
+    uint32_t local_shard =
+        ask->shard < tc->world.shard_count ? term_context_shard(tc, tc->world.shards[ask->shard].id) : NONE32;
+    if (local_shard == NONE32) {
+        struct error err;
+        (void)error_set(&err, TCK_ERR_INTERNAL, "shard %u of the world has no slots here", ask->shard);
+        log_error("asked to fetch: %s", err.text);
+        tell(tc, ask, &err);
+        return;
+    }
+    struct fetch *x = already(tc, ask, repairs) ? NULL : calloc(1, sizeof *x);
+    if (!x) {
+        return; /* asked again if this was for want of memory */
+    }
+    *x = (struct fetch){.next = tc->agent->fetches,
+                        .tc = tc,
+                        .ask = *ask,
+                        .local_shard = local_shard,
+                        .slot = NONE32,
+                        .repairs = repairs};
+    tc->agent->fetches = x;
+    fetch_start(x);
+}
+
+void fetch_handle_ask(struct term_context *tc, const struct wire_fetch *ask)
+{
+    fetch_begin(tc, ask, false);
+}
+
+void fetch_repair(struct term_context *tc, const struct wire_fetch *ask)
+{
+    fetch_begin(tc, ask, true);
+}
+
+struct fetch_tally fetch_tally(const struct term_context *tc, struct version version)
+{
+    struct fetch_tally tally = {.came = tc->fetches_came, .failed = tc->fetches_failed};
+    for (const struct fetch *x = tc->agent->fetches; x; x = x->next) {
+        tally.under_way |= x->tc == tc && version_is(x->ask.version, version);
+    }
+    return tally;
+}
+
+void fetch_peer_changed(struct agent *agent, struct peer *peer)
+{
+    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+        next = x->next;
+        if (x->waiting && x->ask.from.agent_id == peer_node(peer)->agent_id && peer_is_up(peer)) {
+            x->peer = peer; /* not always the one that was wanted: that may have been let go since */
+            pull(x);
+        }
+    }
+}
+
+void fetch_tick(struct agent *agent)
+{
+    uint64_t now = clock_ms();
+    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+        next = x->next;
+        if (x->waiting && now >= x->give_up_ms) {
+            struct error err;
+            (void)error_set(&err, TCK_ERR_UNREACHABLE, "its agent does not answer");
+            x->waiting = false;
+            agent_op_begin(agent);
+            fetched(x, &err);
+        }
+    }
+}
+
+void fetch_reset(struct agent *agent)
+{
+    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+        next = x->next;
+        if (x->waiting) {
+            fetch_unlink(x);
+            manifest_free(&x->manifest);
+            free(x);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies that other agents bring into this node's slots or fetch from them: the protocol's machine says whether, the
+ * peer tier moves the bytes. */
+#include "agent/agent.h"
+
+#include <string.h>
+
+void replica_answer_offer(struct term_context *tc, const struct action *a)
+{
+    if (tc->agent->offer_pending) {
+        *tc->agent->offer_pending =
+            (struct offer_answer){.answered = true, .action = a->type, .slot = a->slot, .refusal = a->refusal};
+    }
+}
+
+static struct offer_answer ask_machine(struct term_context *tc, const struct event *event)
+{
+    struct offer_answer answer = {0};
+    tc->agent->offer_pending = &answer;
+    driver_step_node(tc, event);
+    tc->agent->offer_pending = NULL;
+    return answer;
+}
+
+tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item,
+                                  struct error *err)
+{
+    struct agent *agent = ctx;
+    struct term_context *tc = rpc_term_context(agent, from, offer->term);
+    if (!tc && offer->term < hard_state_get(agent->state)->term.adopted) {
+        return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
+    }
+    if (!tc || agent->registration) { /* an agent that has just started again has its term in a moment */
+        return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(REFUSAL_NOT_JOINED));
+    }
+    uint32_t local_shard = term_context_shard(tc, offer->shard);
+    if (local_shard == NONE32 ||
+        segment_info(tc->local_shards[local_shard].segment).image_bytes != offer->image_bytes) {
+        return error_set(err, TCK_ERR_NOENT, "%s", refusal_text(REFUSAL_NOT_A_HOLDER));
+    }
+    struct event event = {.type = EVENT_OFFER,
+                          .node = rpc_node_of(tc, from),
+                          .shard = tc->shards[local_shard].world_shard,
+                          .version = offer->version,
+                          .root = offer->root};
+    struct offer_answer answer = ask_machine(tc, &event);
+    if (answer.answered && answer.action == ACTION_ACK_OFFER) {
+        return TCK_ERR_EXIST;
+    }
+    if (!answer.answered || answer.action != ACTION_STORE) {
+        return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(answer.refusal));
+    }
+    uint32_t k;
+    struct local_shard *d = term_context_slot(tc, answer.slot, &k);
+    *item = (struct tier_item){.version = offer->version,
+                               .shard = offer->shard,
+                               .image_bytes = offer->image_bytes,
+                               .image = segment_image(d->segment, k),
+                               .crcs = segment_crcs(d->segment, k),
+                               .root = offer->root};
+    agent_op_begin(agent);
+    return TCK_OK;
+}
+
+tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct peer_offer *offer,
+                                   const struct error *outcome)
+{
+    (void)from;
+    struct agent *agent = ctx;
+    struct term_context *tc = agent->term_context;
+    uint32_t local_shard = tc ? term_context_shard(tc, offer->shard) : NONE32;
+    uint32_t slot = local_shard == NONE32 ? NONE32 : node_slot_of(tc->node, local_shard, offer->version);
+    struct offer_answer answer = {0};
+    failpoint(copy, whole);
+    if (slot != NONE32) {
+        struct event event = {.type = EVENT_VERIFIED,
+                              .slot = slot,
+                              .version = offer->version,
+                              .root = offer->root,
+                              .ok = outcome->code == TCK_OK,
+                              .refusal = outcome->code == TCK_ERR_CORRUPT ? REFUSAL_CORRUPT : REFUSAL_HOLDER_LOST};
+        answer = ask_machine(tc, &event);
+    }
+    if (outcome->code != TCK_OK) {
+        log_warn("copy of version %llu.%llu from node %s did not arrive whole: %s",
+                 (unsigned long long)offer->version.term, (unsigned long long)offer->version.step,
+                 peer_node(from)->name, outcome->text);
+    }
+    agent_op_end(agent);
+    if (answer.answered && answer.action == ACTION_ACK_OFFER) {
+        return TCK_OK;
+    }
+    return answer.refusal == REFUSAL_CORRUPT ? TCK_ERR_CORRUPT : TCK_ERR_CANCELED; /* or its version is over by now */
+}
+
+/* The slot of a segment whose header says that it holds this version; NONE32 if none. */
+static uint32_t slot_with(const struct segment *segment, struct version version)
+{
+    for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
+        const struct slot_header *h = segment_header(segment, k);
+        if (h->state == SLOT_VERIFIED && version_is(h->version, version)) {
+            return k;
+        }
+    }
+    return NONE32;
+}
+
+/* By where its bytes lie: the version may be condemned meanwhile, and even come back into another slot. */
+static void pin(struct agent *agent, const struct tier_item *item, enum event_type type)
+{
+    struct term_context *tc = agent->term_context;
+    uint32_t local_shard = tc ? term_context_shard(tc, item->shard) : NONE32;
+    for (uint32_t k = 0; local_shard != NONE32 && k < tc->shards[local_shard].slot_count; k++) {
+        if (segment_image(tc->local_shards[local_shard].segment, k) == item->image) {
+            struct event event = {.type = type, .slot = tc->local_shards[local_shard].first_slot + k};
+            driver_step_node(tc, &event);
+        }
+    }
+}
+
+tck_status_t replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item,
+                                 struct error *err)
+{
+    struct agent *agent = ctx;
+    if (want->term < hard_state_get(agent->state)->term.adopted) {
+        rpc_send_stale(agent, from);
+        return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
+    }
+    struct segment *segment = agent->registration ? NULL : memory_find(agent->memory, want->shard);
+    uint32_t k = segment ? slot_with(segment, want->version) : NONE32;
+    if (k == NONE32) {
+        return error_set(err, TCK_ERR_NOENT, "node %s does not hold that copy", agent->config.node);
+    }
+    *item = (struct tier_item){.version = want->version,
+                               .shard = want->shard,
+                               .image_bytes = segment_info(segment).image_bytes,
+                               .image = segment_image(segment, k),
+                               .crcs = segment_crcs(segment, k),
+                               .root = segment_header(segment, k)->root};
+    failpoint(copy, pulled);
+    pin(agent, item, EVENT_PIN);
+    agent_op_begin(agent);
+    return TCK_OK;
+}
+
+void replica_pull_done(void *ctx, struct peer *from, const struct tier_item *item)
+{
+    (void)from;
+    pin(ctx, item, EVENT_UNPIN);
+    agent_op_end(ctx);
+}

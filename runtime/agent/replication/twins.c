@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Twins are data-parallel copies that training keeps equal. Their roots come with every READY, and ahead of it where
+ * devices make them: if two differ, memory or arithmetic went wrong somewhere, or ranks that were declared replicas are
+ * none. */
+#include "agent/agent.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Who reported which root first, of one version. */
+struct roll {
+    struct version version;
+    struct hash128 *roots; /* by world shard */
+    uint32_t *nodes;       /* who said so; NONE32: nobody yet */
+    bool *heard;           /* by owner of a shard, as in placement.owners: what comes again says nothing new */
+};
+
+/* Nodes may be as many versions apart as can be undecided. */
+struct twins {
+    struct roll rolls[CORE_OPEN_MAX];
+};
+
+void twins_free(struct term_context *tc)
+{
+    for (uint32_t i = 0; tc->twins && i < CORE_OPEN_MAX; i++) {
+        free(tc->twins->rolls[i].roots);
+        free(tc->twins->rolls[i].nodes);
+        free(tc->twins->rolls[i].heard);
+    }
+    free(tc->twins);
+    tc->twins = NULL;
+}
+
+static uint32_t owners_total(const struct placement *p)
+{
+    uint32_t total = 0;
+    for (uint32_t s = 0; s < p->shard_count; s++) {
+        total += p->shards[s].owner_count;
+    }
+    return total;
+}
+
+static struct twins *twins_make(struct term_context *tc)
+{
+    bool made = (tc->twins = calloc(1, sizeof *tc->twins)) != NULL;
+    for (uint32_t i = 0; made && i < CORE_OPEN_MAX; i++) {
+        struct roll *roll = &tc->twins->rolls[i];
+        roll->roots = calloc(tc->world.shard_count, sizeof *roll->roots);
+        roll->nodes = calloc(tc->world.shard_count, sizeof *roll->nodes);
+        roll->heard = calloc(owners_total(&tc->placement) + (size_t)1, sizeof *roll->heard);
+        made = roll->roots && roll->nodes && roll->heard;
+    }
+    if (!made) {
+        twins_free(tc);
+    }
+    return tc->twins;
+}
+
+/* The version's, in place of the oldest if it is new; NULL for one that is older still or without memory. */
+static struct roll *roll_of(struct term_context *tc, struct version version)
+{
+    struct twins *t = tc->twins ? tc->twins : twins_make(tc);
+    struct roll *oldest = t ? &t->rolls[0] : NULL;
+    for (uint32_t i = 0; t && i < CORE_OPEN_MAX; i++) {
+        if (version_is(t->rolls[i].version, version)) {
+            return &t->rolls[i];
+        }
+        oldest = version_cmp(t->rolls[i].version, oldest->version) < 0 ? &t->rolls[i] : oldest;
+    }
+    if (!oldest || version_cmp(version, oldest->version) < 0) {
+        return NULL;
+    }
+    oldest->version = version;
+    memset(oldest->heard, 0, owners_total(&tc->placement) * sizeof *oldest->heard);
+    for (uint32_t s = 0; s < tc->world.shard_count; s++) {
+        oldest->nodes[s] = NONE32;
+    }
+    return oldest;
+}
+
+static void say(struct term_context *tc, uint32_t shard, struct version version, uint32_t a, uint32_t b)
+{
+    char id[HASH128_TEXT];
+    hash128_text(tc->world.shards[shard].id, id);
+    tc->divergences++;
+    log_error(
+        "twins differ: shard %s of version %llu.%llu on node %s is not what node %s has (silent corruption, or ranks "
+        "that should be replicas are not)",
+        id, (unsigned long long)version.term, (unsigned long long)version.step, tc->world.nodes[a].name,
+        tc->world.nodes[b].name);
+}
+
+/* The node's place among all owners of all shards; NONE32: it owns none of this. */
+static uint32_t owner_place(const struct placement *p, uint32_t shard, uint32_t node)
+{
+    const struct shard_placement *s = &p->shards[shard];
+    for (uint32_t i = 0; i < s->owner_count; i++) {
+        if (p->owners[s->first_owner + i] == node) {
+            return s->first_owner + i;
+        }
+    }
+    return NONE32;
+}
+
+void twins_compare(struct term_context *tc, uint32_t node, const struct wire_roots *m)
+{
+    struct roll *roll = m->count > 0 ? roll_of(tc, m->version) : NULL;
+    for (uint32_t i = 0; i < m->count && roll; i++) {
+        uint32_t shard = m->roots[i].shard;
+        uint32_t place = shard < tc->world.shard_count ? owner_place(&tc->placement, shard, node) : NONE32;
+        if (place == NONE32 || roll->heard[place]) {
+            continue;
+        }
+        roll->heard[place] = true;
+        if (roll->nodes[shard] == NONE32) {
+            roll->nodes[shard] = node;
+            roll->roots[shard] = m->roots[i].root;
+        } else if (!hash128_is(roll->roots[shard], m->roots[i].root)) {
+            say(tc, shard, m->version, node, roll->nodes[shard]);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Looking after what lies in memory for long: every snapshot is checked against its digests again and again, in small
+ * parts with pauses between them, or at once when the command asks. A copy that no longer matches is given up, and a
+ * copy of the committed version that should be here and is not, is fetched again from where there is one. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+#define PART_CHUNKS     16u   /* checked in one job: a registration waits for no more than that */
+#define PAUSE_MAX_MS    5000u /* so that a pass notices soon what has come since it was planned */
+#define REPAIR_PAUSE_MS 10000u
+
+/* One pass over all slots. */
+struct sweep {
+    struct sweep *next;
+    struct agent *agent;
+    size_t segment;
+    uint32_t slot, chunk;
+    struct hash128 shard; /* of the slot being checked, and its header's number: else it begins anew */
+    uint64_t sequence;
+    struct segment *at;
+    bool busy;
+    struct error outcome;
+    uint64_t checked;
+    json_t *bad;
+    scrub_told_fn *told; /* NULL: the one that never ends */
+    void *ctx;
+};
+
+struct scrub {
+    struct agent *agent;
+    struct sweep *sweeps; /* asked for */
+    struct sweep slow;
+    struct loop_timer *timer;
+    uint64_t bad, repaired, headers_repaired;
+};
+
+/* ---- a copy that is lost ------------------------------------------------------------------------------------- */
+
+void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, const char *why)
+{
+    struct term_context *tc = agent->term_context;
+    struct slot_header header = *segment_header(segment, k);
+    uint32_t local_shard = tc ? term_context_shard(tc, header.shard) : NONE32;
+    agent->scrub->bad++;
+    log_error("a copy in memory is damaged and not used any more: %s", why);
+    if (local_shard != NONE32) {
+        uint32_t slot = tc->local_shards[local_shard].first_slot + k;
+        struct event event = {.type = EVENT_CORRUPT, .slot = slot};
+        driver_step_node(tc, &event);
+        return;
+    }
+    header.state = SLOT_FREE;
+    header.version = VERSION_NONE;
+    header.committed = false;
+    segment_write_header(segment, k, &header);
+}
+
+/* ---- one pass ------------------------------------------------------------------------------------------------ */
+
+static void repair_header(struct sweep *s, struct segment *segment, uint32_t k)
+{
+    if (s->chunk == 0 && segment_repair_header(segment, k)) {
+        s->agent->scrub->headers_repaired++;
+        log_warn("the header of a slot was damaged in memory and is written again");
+    }
+}
+
+/* The segment of the next slot that has digests, from the sweep's place on; NULL at the end. */
+static struct segment *find_slot(struct sweep *s)
+{
+    for (; s->segment < memory_count(s->agent->memory); s->segment++, s->slot = 0, s->chunk = 0) {
+        struct segment *segment = memory_at(s->agent->memory, s->segment);
+        for (; s->slot < segment_info(segment).slot_count; s->slot++, s->chunk = 0) {
+            repair_header(s, segment, s->slot);
+            const struct slot_header *h = segment_header(segment, s->slot);
+            if (h->state != SLOT_VERIFIED) {
+                continue;
+            }
+            if (h->sequence != s->sequence || !hash128_is(h->shard, s->shard)) {
+                s->chunk = 0;
+                s->sequence = h->sequence;
+                s->shard = h->shard;
+            }
+            return segment;
+        }
+    }
+    return NULL;
+}
+
+static void part_work(void *ctx)
+{
+    struct sweep *s = ctx;
+    uint32_t count = chunk_count(segment_info(s->at).image_bytes);
+    s->outcome.code = segment_verify_root(s->at, s->slot, &s->outcome);
+    for (uint32_t i = s->chunk; i < s->chunk + PART_CHUNKS && i < count && s->outcome.code == TCK_OK; i++) {
+        s->outcome.code = segment_verify_chunk(s->at, s->slot, i, &s->outcome);
+    }
+}
+
+/* Only what nobody has written into since counts. */
+static void part_checked(struct sweep *s)
+{
+    const struct slot_header *h = segment_header(s->at, s->slot);
+    if (h->state != SLOT_VERIFIED || h->sequence != s->sequence) {
+        return;
+    }
+    s->chunk += PART_CHUNKS;
+    if (s->outcome.code == TCK_ERR_CORRUPT) {
+        if (s->bad) {
+            json_add_str(s->bad, NULL, s->outcome.text);
+        }
+        scrub_condemn(s->agent, s->at, s->slot, s->outcome.text);
+    } else if (s->chunk < chunk_count(segment_info(s->at).image_bytes)) {
+        return;
+    } else {
+        s->checked++;
+    }
+    s->slot++;
+    s->chunk = 0;
+}
+
+static void go_on(struct sweep *s);
+
+static void part_done(void *ctx, bool canceled)
+{
+    struct sweep *s = ctx;
+    struct agent *agent = s->agent;
+    s->busy = false;
+    if (!canceled) {
+        part_checked(s);
+    }
+    agent_op_end(agent);
+    if (!agent->leaving) {
+        go_on(s);
+    }
+}
+
+static void sweep_forget(struct scrub *scrub, struct sweep *s)
+{
+    struct sweep **at = &scrub->sweeps;
+    while (*at != s) {
+        at = &(*at)->next;
+    }
+    *at = s->next;
+}
+
+/* Of one that was asked for. */
+static void sweep_end(struct sweep *s)
+{
+    sweep_forget(s->agent->scrub, s);
+    s->told(s->ctx, s->checked, s->bad);
+    free(s);
+}
+
+/* The next part, unless memory is being allocated: then the next tick tries again. False: all was looked at. */
+static bool sweep_step(struct sweep *s)
+{
+    struct agent *agent = s->agent;
+    if (s->busy || agent->registration || agent->leaving) {
+        return true;
+    }
+    s->at = find_slot(s);
+    if (!s->at) {
+        return false;
+    }
+    agent_op_begin(agent);
+    s->busy = true;
+    if (pool_submit(agent->pool, part_work, part_done, s) != TCK_OK) {
+        s->busy = false;
+        agent_op_end(agent);
+    }
+    return true;
+}
+
+static void asked_step(struct sweep *s)
+{
+    if (!sweep_step(s)) {
+        sweep_end(s);
+    }
+}
+
+/* ---- how fast ------------------------------------------------------------------------------------------------ */
+
+/* Parts are spread over the interval. */
+static uint64_t pause_ms(const struct agent *agent)
+{
+    uint64_t parts = 0;
+    for (size_t i = 0; !agent->registration && i < memory_count(agent->memory); i++) {
+        struct segment_info info = segment_info(memory_at(agent->memory, i));
+        parts += (uint64_t)info.slot_count * ((chunk_count(info.image_bytes) + PART_CHUNKS - 1) / PART_CHUNKS);
+    }
+    uint64_t pause = agent->config.scrub_interval_s * 1000ull / (parts ? parts : 1);
+    return pause < 1 ? 1 : pause > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause;
+}
+
+static void go_on(struct sweep *s)
+{
+    if (s->told) {
+        asked_step(s);
+    } else {
+        loop_timer_set(s->agent->scrub->timer, pause_ms(s->agent), false);
+    }
+}
+
+static void on_timer(void *ctx)
+{
+    struct scrub *scrub = ctx;
+    if (!sweep_step(&scrub->slow)) {
+        scrub->slow.segment = 0;
+        scrub->slow.slot = 0;
+        scrub->slow.chunk = 0;
+    }
+    if (!scrub->slow.busy) { /* nothing to check now */
+        loop_timer_set(scrub->timer, pause_ms(scrub->agent), false);
+    }
+}
+
+tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, struct error *err)
+{
+    struct sweep *s = calloc(1, sizeof *s);
+    json_t *bad = json_array();
+    if (!s || !bad) {
+        free(s);
+        json_free(bad);
+        return error_set(err, TCK_ERR_NOMEM, "out of memory");
+    }
+    *s = (struct sweep){.next = agent->scrub->sweeps, .agent = agent, .bad = bad, .told = told, .ctx = ctx};
+    agent->scrub->sweeps = s;
+    asked_step(s);
+    return TCK_OK;
+}
+
+/* ---- copies that are missing --------------------------------------------------------------------------------- */
+
+/* Should this node have a copy of the newest committed version here? Every node that owns or holds the shard has one
+ * when a version is committed, and when a recovery is over. */
+static bool has_duty(const struct term_context *tc, uint32_t local_shard)
+{
+    const struct node_shard *s = &tc->shards[local_shard];
+    return s->world_shard != NONE32 && !tc->local_shards[local_shard].gone && (s->storing_rank != NONE32 || s->held);
+}
+
+static bool is_here(const struct term_context *tc, uint32_t local_shard, struct version version)
+{
+    uint32_t slot = node_slot_of(tc->node, local_shard, version);
+    return slot != NONE32 && node_slot(tc->node, slot)->state == SLOT_VERIFIED;
+}
+
+static struct version must_be_here(const struct term_context *tc)
+{
+    const struct decision *d = node_decision(tc->node);
+    return d->based || d->watermark.term == d->term ? d->watermark : VERSION_NONE;
+}
+
+static uint32_t missing(const struct term_context *tc)
+{
+    struct version version = must_be_here(tc);
+    uint32_t count = 0;
+    for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count; i++) {
+        count += has_duty(tc, i) && !is_here(tc, i, version);
+    }
+    return count;
+}
+
+/* The n-th place where a copy of this shard should be; past the last node it is storage. False past that. */
+static bool source_at(const struct term_context *tc, uint32_t local_shard, uint32_t n, struct wire_fetch *ask)
+{
+    const struct shard_placement *p = &tc->placement.shards[tc->shards[local_shard].world_shard];
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < p->owner_count + p->holder_count; i++) {
+        bool owner = i < p->owner_count;
+        uint32_t node = owner ? tc->placement.owners[p->first_owner + i] : p->holders[i - p->owner_count];
+        if (node != tc->self && seen++ == n) {
+            ask->source = owner ? SOURCE_TWIN : SOURCE_PEER;
+            ask->from = tc->world.nodes[node];
+            return true;
+        }
+    }
+    ask->source = SOURCE_STORAGE;
+    return seen == n;
+}
+
+/* Asks one place after the other, with a pause after the last. */
+static void repair(struct term_context *tc, uint32_t local_shard, struct version version)
+{
+    struct local_shard *d = &tc->local_shards[local_shard];
+    struct wire_fetch ask = {
+        .term = tc->world.term, .shard = tc->shards[local_shard].world_shard, .version = version, .floor = version};
+    if (clock_ms() < d->repair_after_ms) {
+        return;
+    }
+    if (!source_at(tc, local_shard, d->repair_tries, &ask)) {
+        d->repair_tries = 0;
+        d->repair_after_ms = clock_ms() + REPAIR_PAUSE_MS;
+        return;
+    }
+    d->repair_tries++;
+    fetch_repair(tc, &ask);
+}
+
+void scrub_repaired(struct term_context *tc, uint32_t local_shard, bool ok)
+{
+    if (ok) {
+        tc->local_shards[local_shard].repair_tries = 0;
+        tc->agent->scrub->repaired++;
+    }
+}
+
+/* One at a time, and none while a recovery fetches. */
+static void repair_missing(struct agent *agent)
+{
+    struct term_context *tc = agent->term_context;
+    struct version version = must_be_here(tc);
+    for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count && !agent->fetches; i++) {
+        if (has_duty(tc, i) && node_slot_of(tc->node, i, version) == NONE32) {
+            repair(tc, i, version);
+        }
+    }
+}
+
+void scrub_tick(struct agent *agent)
+{
+    for (struct sweep *s = agent->scrub->sweeps, *next; s; s = next) {
+        next = s->next;
+        asked_step(s);
+    }
+    if (agent->term_context && !agent->term_context->closed && !agent->registration) {
+        repair_missing(agent);
+    }
+}
+
+uint64_t scrub_copies_missing(const struct agent *agent)
+{
+    const struct term_context *tc = agent->term_context;
+    return tc && !tc->closed && !agent->registration ? missing(tc) : 0;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+json_t *scrub_json(const struct agent *agent)
+{
+    const struct scrub *scrub = agent->scrub;
+    json_t *json = json_object();
+    json_add_u64(json, "slots_checked", scrub->slow.checked);
+    json_add_u64(json, "slots_bad", scrub->bad);
+    json_add_u64(json, "headers_repaired", scrub->headers_repaired);
+    json_add_u64(json, "copies_repaired", scrub->repaired);
+    json_add_u64(json, "copies_missing", scrub_copies_missing(agent));
+    storage_scrub_json(agent, json);
+    return json;
+}
+
+tck_status_t scrub_new(struct agent *agent, struct error *err)
+{
+    struct scrub *scrub = calloc(1, sizeof *scrub);
+    if (!scrub || loop_timer_add(agent->loop, on_timer, scrub, &scrub->timer) != TCK_OK) {
+        free(scrub);
+        return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");
+    }
+    scrub->agent = agent;
+    scrub->slow.agent = agent;
+    agent->scrub = scrub;
+    if (agent->config.scrub_interval_s > 0) {
+        loop_timer_set(scrub->timer, pause_ms(agent), false);
+    }
+    return TCK_OK;
+}
+
+void scrub_free(struct agent *agent)
+{
+    struct scrub *scrub = agent->scrub;
+    if (!scrub) {
+        return;
+    }
+    while (scrub->sweeps) {
+        struct sweep *s = scrub->sweeps;
+        scrub->sweeps = s->next;
+        json_free(s->bad);
+        s->told(s->ctx, s->checked, NULL);
+        free(s);
+    }
+    loop_timer_remove(scrub->timer);
+    free(scrub);
+    agent->scrub = NULL;
+}

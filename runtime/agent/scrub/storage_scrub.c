@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Looking after what is published: each node reads the files again that it writes itself, of one version after the
+ * other, in small parts spread over a long time. A damaged file is made anew if the same version still lies in memory.
+ * Else the damage is told; the version stays where it is, and a recovery passes over what it cannot use of it. */
+#include "agent/agent.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PART_CHUNKS  4u
+#define PAUSE_MAX_MS 60000u
+
+struct storage_scrub {
+    struct storage_op storage; /* while a pool thread works for it */
+    struct agent *agent;
+    struct loop_timer *timer;
+    struct published which; /* being read; term 0: none */
+    struct manifest manifest;
+    struct version last;  /* read before it */
+    struct version other; /* newest published one but this; step 0: none */
+    const uint8_t *image; /* what a file is repaired from */
+    uint32_t file, chunk;
+    struct error outcome;
+    struct error trouble; /* the newest that was told: storage could not be read, */
+    struct version unread_of;
+    char unread[MANIFEST_FILE_NAME]; /* in this file; "": in the listing */
+    uint64_t checked, bad, repaired;
+};
+
+static void next_version(struct storage_scrub *look)
+{
+    manifest_free(&look->manifest);
+    look->last = look->which.version;
+    look->which = (struct published){0};
+    look->file = 0;
+    look->chunk = 0;
+}
+
+static bool is_mine(const struct storage_scrub *look, uint32_t file)
+{
+    const struct term_context *tc = look->agent->term_context;
+    uint32_t local_shard = tc ? term_context_shard(tc, look->manifest.files[file].shard) : NONE32;
+    return local_shard != NONE32 && tc->shards[local_shard].drains_here;
+}
+
+/* Moves on to a file of this node; false if the version has none left. */
+static bool find_file(struct storage_scrub *look)
+{
+    while (look->file < look->manifest.file_count && !is_mine(look, look->file)) {
+        look->file++;
+        look->chunk = 0;
+    }
+    return look->file < look->manifest.file_count;
+}
+
+static uint64_t pause_ms(const struct storage_scrub *look)
+{
+    uint64_t parts = 1;
+    for (uint32_t i = 0; i < look->manifest.file_count; i++) {
+        parts += is_mine(look, i) ? chunk_count(look->manifest.files[i].bytes) / PART_CHUNKS + 1 : 0;
+    }
+    uint64_t pause = look->agent->config.scrub_storage_interval_s * 1000ull / parts;
+    return pause < 1 ? 1 : pause > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause;
+}
+
+/* ---- in a pool thread ---------------------------------------------------------------------------------------- */
+
+/* The newest one older than the last; after the oldest the newest of all. */
+static struct published choose(struct storage_scrub *look, const struct published *list, size_t count)
+{
+    size_t at = 0;
+    while (at < count && !version_none(look->last) && version_cmp(list[at].version, look->last) >= 0) {
+        at++;
+    }
+    bool newest = at == 0 || at >= count;
+    look->other = !newest ? list[0].version : count > 1 ? list[1].version : VERSION_NONE;
+    return list[at < count ? at : 0];
+}
+
+static void pick_work(void *ctx)
+{
+    struct storage_scrub *look = ctx;
+    struct persistent *p = look->agent->persistent;
+    struct published *list = NULL;
+    size_t count = 0;
+    progress_begin(&look->storage.progress);
+    look->outcome.code = persistent_list(p, &list, &count, &look->outcome);
+    if (look->outcome.code == TCK_OK && count > 0) {
+        struct published which = choose(look, list, count);
+        look->outcome.code = persistent_manifest(p, &which, &look->manifest, &look->outcome);
+        if (look->outcome.code == TCK_OK) {
+            look->which = which;
+        }
+    }
+    progress_end(&look->storage.progress);
+    free(list);
+}
+
+static void part_work(void *ctx)
+{
+    struct storage_scrub *look = ctx;
+    progress_begin(&look->storage.progress);
+    look->outcome.code =
+        persistent_verify_part(look->agent->persistent, &look->which, &look->manifest.files[look->file], look->chunk,
+                               look->chunk + PART_CHUNKS, &look->outcome);
+    progress_end(&look->storage.progress);
+}
+
+/* ---- in the loop's thread ------------------------------------------------------------------------------------ */
+
+static void go_on(struct storage_scrub *look)
+{
+    if (!look->agent->leaving) {
+        loop_timer_set(look->timer, pause_ms(look), false);
+    }
+}
+
+static bool start(struct storage_scrub *look, const char *what, pool_work_fn *work, pool_done_fn *done)
+{
+    look->storage = (struct storage_op){.what = what, .ctx = look};
+    look->outcome = (struct error){0};
+    storage_begin(&look->storage, look->agent, NULL);
+    if (pool_submit(look->agent->io, work, done, look) != TCK_OK) {
+        storage_end(&look->storage);
+        return false;
+    }
+    return true;
+}
+
+/* Storage, or a file on it, cannot be read. That is no damage. The log has the first file of each kind of error, as
+ * there may be many; status and trainers are told the newest. It is over when that one can be read. */
+static void tell_unread(struct storage_scrub *look, const char *file)
+{
+    struct agent *agent = look->agent;
+    struct error why = look->outcome;
+    error_prefix(&why, "%s/%s", agent->config.save_dir, agent->config.job);
+    if (why.code != look->trouble.code) {
+        log_error("a published version cannot be checked: %s", why.text);
+    }
+    look->trouble = why;
+    look->unread_of = look->which.version;
+    snprintf(look->unread, sizeof look->unread, "%s", file);
+    health_storage_failed(agent, 0, &why);
+}
+
+static void tell_read(struct storage_scrub *look, const char *file)
+{
+    bool same = file[0] == '\0' || version_is(look->unread_of, look->which.version);
+    if (look->trouble.code != TCK_OK && same && strcmp(look->unread, file) == 0) {
+        log_info("what could not be checked on storage can be read again");
+        look->trouble = (struct error){0};
+        health_storage_works(look->agent);
+    }
+}
+
+/* What retention has taken meanwhile is no trouble. */
+static void pick_done(void *ctx, bool canceled)
+{
+    struct storage_scrub *look = ctx;
+    storage_end(&look->storage);
+    if (!canceled && look->outcome.code == TCK_OK) {
+        tell_read(look, "");
+    } else if (!canceled && look->outcome.code != TCK_ERR_NOENT) {
+        tell_unread(look, "");
+    }
+    go_on(look);
+}
+
+/* ---- repairing --------------------------------------------------------------------------------------------------- */
+
+/* The slot in which the same bytes lie, NULL if none does any more. */
+static const uint8_t *same_in_memory(const struct storage_scrub *look)
+{
+    const struct term_context *tc = look->agent->term_context;
+    const struct manifest_file *file = &look->manifest.files[look->file];
+    uint32_t local_shard = tc && !tc->closed ? term_context_shard(tc, file->shard) : NONE32;
+    uint32_t slot = local_shard == NONE32 ? NONE32 : node_slot_of(tc->node, local_shard, look->which.version);
+    if (slot == NONE32 || node_slot(tc->node, slot)->state != SLOT_VERIFIED ||
+        !hash128_is(node_slot(tc->node, slot)->root, file->root)) {
+        return NULL;
+    }
+    return segment_image(tc->local_shards[local_shard].segment, slot - tc->local_shards[local_shard].first_slot);
+}
+
+static void repair_work(void *ctx)
+{
+    struct storage_scrub *look = ctx;
+    progress_begin(&look->storage.progress);
+    look->outcome.code = persistent_repair(look->agent->persistent, &look->which, &look->manifest.files[look->file],
+                                           look->image, &look->outcome);
+    progress_end(&look->storage.progress);
+}
+
+static void tell_damage_stays(const struct storage_scrub *look, const char *why)
+{
+    char other[64] = "there is no other";
+    if (!version_none(look->other)) {
+        snprintf(other, sizeof other, "the newest other one is %llu.%llu", (unsigned long long)look->other.term,
+                 (unsigned long long)look->other.step);
+    }
+    log_error("that file stays damaged (%s): a restore that needs it takes another published version, %s", why, other);
+}
+
+static void next_file(struct storage_scrub *look)
+{
+    look->file++;
+    look->chunk = 0;
+}
+
+static void repair_done(void *ctx, bool canceled)
+{
+    struct storage_scrub *look = ctx;
+    const struct manifest_file *file = &look->manifest.files[look->file];
+    storage_end(&look->storage);
+    if (!canceled && look->outcome.code == TCK_OK) {
+        look->repaired++;
+        log_info("the published file %s of version %llu.%llu is made anew, with the bytes that it had", file->name,
+                 (unsigned long long)look->which.version.term, (unsigned long long)look->which.version.step);
+    } else if (!canceled) {
+        tell_damage_stays(look, look->outcome.text);
+    }
+    next_file(look);
+    go_on(look);
+}
+
+/* True if the file is being repaired; what is done next comes after that. Memory stays where it is meanwhile. */
+static bool repair(struct storage_scrub *look)
+{
+    look->image = look->which.from_load_dir ? NULL : same_in_memory(look);
+    if (!look->image) {
+        tell_damage_stays(look, look->which.from_load_dir ? "nothing in load_dir is changed"
+                                                          : "this version is no longer in this node's memory");
+        return false;
+    }
+    return start(look, "the repairing of a file", repair_work, repair_done);
+}
+
+/* True if what is done next comes later. */
+static bool tell_part(struct storage_scrub *look)
+{
+    const char *file = look->manifest.files[look->file].name;
+    switch ((int)look->outcome.code) {
+    case TCK_OK:
+        tell_read(look, file);
+        return false;
+    case TCK_ERR_NOENT:
+        return false; /* retention has taken it */
+    case TCK_ERR_CORRUPT:
+        look->bad++;
+        log_error("a published file is damaged: %s", look->outcome.text);
+        return repair(look);
+    default:
+        tell_unread(look, file);
+        return false;
+    }
+}
+
+static void part_done(void *ctx, bool canceled)
+{
+    struct storage_scrub *look = ctx;
+    storage_end(&look->storage);
+    look->chunk += PART_CHUNKS;
+    if (!canceled && tell_part(look)) {
+        return;
+    }
+    bool whole = look->outcome.code == TCK_OK;
+    if (look->outcome.code == TCK_ERR_NOENT) {
+        next_version(look);
+    } else if (!whole || look->chunk >= chunk_count(look->manifest.files[look->file].bytes)) {
+        look->checked += whole;
+        next_file(look);
+    }
+    go_on(look);
+}
+
+static void on_timer(void *ctx)
+{
+    struct storage_scrub *look = ctx;
+    bool reading = !version_none(look->which.version);
+    if (reading && !find_file(look)) {
+        next_version(look);
+        reading = false;
+    }
+    if (!(reading ? start(look, "the check of a published file", part_work, part_done)
+                  : start(look, "the listing of what is to be checked", pick_work, pick_done))) {
+        go_on(look);
+    }
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t storage_scrub_new(struct agent *agent, struct error *err)
+{
+    struct storage_scrub *look = calloc(1, sizeof *look);
+    if (!look || loop_timer_add(agent->loop, on_timer, look, &look->timer) != TCK_OK) {
+        free(look);
+        return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");
+    }
+    look->agent = agent;
+    agent->storage_scrub = look;
+    if (agent->config.scrub_storage_interval_s > 0) {
+        loop_timer_set(look->timer, pause_ms(look), false);
+    }
+    return TCK_OK;
+}
+
+void storage_scrub_free(struct agent *agent)
+{
+    if (agent->storage_scrub) {
+        manifest_free(&agent->storage_scrub->manifest);
+        loop_timer_remove(agent->storage_scrub->timer);
+        free(agent->storage_scrub);
+        agent->storage_scrub = NULL;
+    }
+}
+
+void storage_scrub_json(const struct agent *agent, json_t *json)
+{
+    json_add_u64(json, "files_checked", agent->storage_scrub->checked);
+    json_add_u64(json, "files_bad", agent->storage_scrub->bad);
+    json_add_u64(json, "files_repaired", agent->storage_scrub->repaired);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One device: the training's stream on it, our own streams beside that, and what is copied to and from which shard.
+ *
+ *     training's stream   ... step n | eager | ready ...  forward, backward of step n+1 ... | wait done | step n+1
+ *     our streams                            wait ready | gather, copy | gather, copy ... | done
+ *
+ * Of a lane there is one user at a time: the trainer's thread, and from worker_begin until the copy is over the
+ * snapshot worker's thread. Meanwhile the trainer's thread touches only the two events and its own stream
+ * (cuda_device_hold). */
+#ifndef TCK_CLIENT_CUDA_LANE_H
+#define TCK_CLIENT_CUDA_LANE_H
+
+#include "client/cuda_bounce.h"
+#include "client/cuda_copy_plan.h"
+#include "client/cuda_digest.h"
+
+#define LANE_SIDES 2 /* streams of ours: one gathers while the other one copies */
+
+struct side {
+    void *stream;
+    void *passed; /* event */
+    void *buffer; /* on the device, of MOVE_GATHERED_MOST bytes; NULL: nothing is gathered */
+};
+
+struct cuda_device {
+    const struct cuda_calls *calls;
+    int device;
+    bool broken;  /* it failed in a way that does not pass: no call is made any more */
+    bool told;    /* which stream is the training's */
+    void *stream; /* the training's; NULL: the default stream */
+    void *ready;  /* event: the training has come to the save */
+    void *known;  /* event: the digests of the snapshot are on the host */
+    void *done;   /* event: all copies of the snapshot are over, */
+    bool ended;   /* and it has been recorded */
+    struct side sides[LANE_SIDES];
+    unsigned next_side;
+    struct bounce ring;
+    struct copy_plan *lists, *restores; /* one per shard; the second only during a restore */
+    uint32_t list_count;
+    bool wants_digests;            /* set before cuda_device_prepare */
+    struct device_digest *digests; /* one per shard; NULL: not wanted */
+    /* eager records are copied aside on the training's stream */
+    struct copy_plan eager; /* of one move, in our buffer instead of an image; or none */
+    void *aside;
+};
+
+enum way { TO_IMAGE, FROM_IMAGE };
+
+/* Zeros and these two before cuda_device_open. */
+must_check tck_status_t cuda_device_open(struct cuda_device *dev, const struct cuda_calls *calls, int device,
+                                         struct error *err);
+/* Waits for its streams, one that cuda_device_finish could not wait for among them. */
+void cuda_device_rest(const struct cuda_device *dev);
+/* Frees all that it has, when its streams are at rest. */
+void cuda_device_close(struct cuda_device *dev);
+
+/* Works out what is copied, and allocates all that it takes. */
+must_check tck_status_t cuda_device_prepare(struct cuda_device *dev, const struct layout *layout, struct error *err);
+/* Record r of the layout has moved. */
+void cuda_device_relocate(struct cuda_device *dev, const struct layout *layout, uint32_t r);
+
+/* The training's side. cuda_device_mark: what the training's stream has been given so far comes before the copies;
+ * eager also copies the eager records. cuda_device_hold: what it is given from now on comes after them. TCK_ERR_INVAL
+ * if the stream is being captured, which is left as it is. */
+must_check tck_status_t cuda_device_mark(struct cuda_device *dev, bool eager, struct error *err);
+must_check tck_status_t cuda_device_hold(struct cuda_device *dev, struct error *err);
+
+/* Copies, in this order: start, digests, copy for each shard, end, finish, which waits. finish comes also after one
+ * that failed: then no copy is under way any more. The image of a shard is pinned or not. */
+must_check tck_status_t cuda_device_start(struct cuda_device *dev, struct error *err);
+must_check tck_status_t cuda_device_copy(struct cuda_device *dev, const struct copy_plan *list, enum way way,
+                                         bool pinned, uint8_t *image, struct error *err);
+/* Before the copies, so that they are known while those go on: has the digests of a shard made; cuda_device_digested
+ * comes behind the last. They are there when cuda_device_await_digests or cuda_device_finish has returned. */
+must_check tck_status_t cuda_device_digest(struct cuda_device *dev, uint32_t shard, struct error *err);
+must_check tck_status_t cuda_device_digested(struct cuda_device *dev, struct error *err);
+must_check tck_status_t cuda_device_await_digests(struct cuda_device *dev, struct error *err);
+must_check tck_status_t cuda_device_end(struct cuda_device *dev, struct error *err);
+must_check tck_status_t cuda_device_finish(struct cuda_device *dev, struct error *err);
+
+/* Lists for a restore, of the records' own memory. */
+must_check tck_status_t cuda_device_restore_prepare(struct cuda_device *dev, const struct layout *layout,
+                                                    struct error *err);
+void cuda_device_restore_over(struct cuda_device *dev);
+/* Some bytes of the caller's to the device, after all that the training's stream has been given; when it returns they
+ * are there. */
+must_check tck_status_t cuda_device_write(struct cuda_device *dev, void *to, const void *from, uint64_t bytes,
+                                          struct error *err);
+
+#endif

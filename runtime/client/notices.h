@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Lines for the user of a training: that it is attached, and what was restored from where. */
+#ifndef TCK_CLIENT_SAY_H
+#define TCK_CLIENT_SAY_H
+
+#include "client/client.h"
+
+/* Rank 0 speaks for all. */
+void notice_attached(const struct tck_client *client);
+/* Each rank has its own sources. */
+void notice_restored(const struct tck_client *client, const tck_restored_t *restored);
+/* What becomes of what only memory has, now that the job is done. */
+void notice_done(const struct tck_client *client);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Images of one restore: slots, and what comes from other ranks. */
+#include "client/restore_sources.h"
+
+#include <stdlib.h>
+
+#define SLOW_BYTES 100000 /* in a ms: of a rank that passes shards on over 1 Gbit/s */
+
+enum restore_spread restore_sources_wanted(const struct tck_client *client)
+{
+    return client->oob.world_size > 1 ? client->session.config.restore_spread : SPREAD_AGENTS;
+}
+
+static struct spread_run run_of(const struct tck_client *client, const struct spread_ops *ops)
+{
+    return (struct spread_run){.oob = &client->oob,
+                               .world = &client->session.world,
+                               .ops = ops,
+                               .timeout_ms = client->session.config.restore_spread_timeout_ms,
+                               .slow_bytes = SLOW_BYTES};
+}
+
+tck_status_t restore_sources_begin(const struct tck_client *client, const struct msg_restored *offer,
+                                   struct restore_sources *out, struct error *err)
+{
+    size_t room = offer->count + (size_t)1;
+    struct restore_sources gather = {.own = {.count = offer->count,
+                                             .roots = calloc(room, sizeof(*gather.own.roots)),
+                                             .images = calloc(room, sizeof(*gather.own.images)),
+                                             .came = calloc(room, sizeof(*gather.own.came))}};
+
+    if (gather.own.roots == NULL || gather.own.images == NULL || gather.own.came == NULL) {
+        free(gather.own.roots);
+        free(gather.own.images);
+        free(gather.own.came);
+        return error_set(err, TCK_ERR_NOMEM, "no memory to restore %u shards", offer->count);
+    }
+    for (uint32_t i = 0; i < offer->count; i++) {
+        if (offer->shards[i].slot != NONE32) {
+            gather.own.roots[i] = offer->shards[i].root;
+            gather.own.images[i] = slot_image(&client->slots.shards[i], offer->shards[i].slot);
+        }
+    }
+    *out = gather;
+    return TCK_OK;
+}
+
+/* On every rank or on none. */
+static tck_status_t find_way(const struct tck_client *client, enum restore_spread spread, const struct spread_ops **out,
+                             struct error *err)
+{
+    if (spread == SPREAD_OOB) {
+        *out = &spread_oob;
+        return TCK_OK;
+    }
+    return oob_agree(&client->oob, spread_nccl(out, err), err);
+}
+
+tck_status_t restore_sources_spread(struct tck_client *client, enum restore_spread spread,
+                                    struct restore_sources *gather, struct error *err)
+{
+    const struct spread_ops *ops = NULL;
+    tck_status_t status = find_way(client, spread, &ops, err);
+    struct spread_run run;
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    run = run_of(client, ops);
+    return spread_run(&run, &gather->own, err);
+}
+
+void restore_sources_free(struct tck_client *client, struct restore_sources *gather)
+{
+    struct spread_run run = run_of(client, NULL);
+
+    spread_forget(&run, &gather->own);
+    free(gather->own.roots);
+    free(gather->own.images);
+    free(gather->own.came);
+    *gather = (struct restore_sources){0};
+}

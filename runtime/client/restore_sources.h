@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Where each image that this rank restores lies: in a slot of its node, or, of what its node lacks and a twin has, in
+ * memory that the ranks have filled from each other. */
+#ifndef TCK_CLIENT_GATHER_H
+#define TCK_CLIENT_GATHER_H
+
+#include "client/client.h"
+#include "client/spread_run.h"
+
+struct restore_sources {
+    struct spread_own own; /* images in the order of the layout's shards */
+};
+
+/* The way that this rank is configured for, if it has anybody to pass shards to. */
+enum restore_spread restore_sources_wanted(const struct tck_client *client);
+/* Takes the slots of the offer; on success freed by restore_sources_free. */
+must_check tck_status_t restore_sources_begin(const struct tck_client *client, const struct msg_restored *offer,
+                                              struct restore_sources *out, struct error *err);
+/* Collective, and not with SPREAD_AGENTS: what is not here comes from other ranks, checked. Or all ranks fail. */
+must_check tck_status_t restore_sources_spread(struct tck_client *client, enum restore_spread spread,
+                                               struct restore_sources *gather, struct error *err);
+void restore_sources_free(struct tck_client *client, struct restore_sources *gather);
+
+#endif

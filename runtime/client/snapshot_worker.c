@@ -1,0 +1,943 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The snapshot worker thread: sleeps until the trainer begins a snapshot or the agent is gone. */
+#include "client/snapshot_worker.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "client/device_digests.h"
+#include "client/spawn.h"
+#include "client/term_over.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETURN_FIRST_MS 50 /* pause before trying to come back to the agent, doubled each time up to */
+#define RETURN_LAST_MS  2000
+#define FORSAKEN_MS     5000 /* nobody there for so long: nobody will start the agent again */
+
+static const char UNCONFIRMED[] = "it was not confirmed that its records stayed as they were while they were copied";
+
+/* ---- the end of a snapshot ----------------------------------------------------------------------------------- */
+
+static void finish_copied(struct snapshot_worker *worker, uint64_t bytes)
+{
+    pthread_mutex_lock(&worker->lock);
+    worker->copied_step = worker->step;
+    worker->agent_hung = false;
+    worker->counts.copied++;
+    worker->counts.bytes += bytes;
+    if (worker->told.code != TCK_OK) {
+        log_warn("saves go on with step %" PRIu64, worker->step);
+        worker->told = (struct error){0};
+    }
+    worker->state = SAVE_IDLE;
+    pthread_cond_broadcast(&worker->idle);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+/* Once for each cause. What agents refuse is for want of room as a rule: it may come and go with every step. */
+static void tell_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
+{
+    if (why->code == TCK_ERR_BUSY) {
+        if (log_limit_pass(&worker->refusals)) {
+            log_info("step %" PRIu64 " is not saved: %s", step, why->text);
+        }
+    } else if (why->code == TCK_ERR_DENIED && worker->told.code != TCK_ERR_DENIED) {
+        log_error("step %" PRIu64 " and all after it are not saved: %s", step, why->text);
+        worker->told = *why;
+    } else if (why->code != TCK_ERR_DENIED && strcmp(why->text, worker->told.text) != 0) {
+        log_warn("saves are skipped, the first is step %" PRIu64 ": %s", step, why->text);
+        worker->told = *why;
+    }
+}
+
+/* With the lock held. */
+static void note_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
+{
+    tell_skipped(worker, step, why);
+    worker->failed_step = step;
+    worker->failure = *why;
+    worker->counts.skipped++;
+}
+
+static void finish_skipped(struct snapshot_worker *worker, const struct error *why)
+{
+    pthread_mutex_lock(&worker->lock);
+    note_skipped(worker, worker->step, why);
+    worker->agent_hung = why->code == TCK_ERR_TIMEDOUT;
+    worker->hung_beat = atomic_load(&worker->session->shared->agent_beat);
+    worker->state = SAVE_IDLE;
+    pthread_cond_broadcast(&worker->idle);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+/* ---- one snapshot (session locked) --------------------------------------------------------------------------- */
+
+static void tell_step(struct snapshot_worker *worker, enum message_type type, uint64_t number)
+{
+    struct msg_step step = {.seq = session_seq(worker->session), .step = number};
+    struct writer w = writer_new(0);
+
+    msg_step_encode(&step, &w);
+    if (session_send(worker->session, type, &w, NULL) != TCK_OK) {
+        log_debug("the agent could not be told of step %" PRIu64 ": it will be when it is back", number);
+    }
+}
+
+static uint32_t stored_count(const struct slots *slots)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < slots->count; i++) {
+        count += slots->shards[i].segment.stored_here;
+    }
+    return count;
+}
+
+/* One slot for each shard stored here, in their order. */
+static bool grant_fits(const struct snapshot_worker *worker, const struct msg_grant *grant)
+{
+    uint32_t n = 0;
+
+    if (grant->step != worker->step || grant->count != stored_count(worker->slots)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < worker->slots->count; i++) {
+        const struct msg_segment *segment = &worker->slots->shards[i].segment;
+
+        if (segment->stored_here && grant->slots[n++] >= segment->slot_count) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static tck_status_t take_grant(struct snapshot_worker *worker, const struct ipc_frame *frame, struct msg_grant *out,
+                               struct error *err)
+{
+    if (msg_grant_decode(frame->payload, frame->len, out) != TCK_OK) {
+        return error_set(err, TCK_ERR_PROTO, "malformed grant from the agent");
+    }
+    if (!grant_fits(worker, out)) {
+        free(out->slots);
+        return error_set(err, TCK_ERR_PROTO, "the agent granted other slots than there are");
+    }
+    return TCK_OK;
+}
+
+static tck_status_t ask_for_slots(struct snapshot_worker *worker, struct msg_grant *out, struct error *err)
+{
+    struct msg_begin begin = {
+        .seq = session_seq(worker->session), .step = worker->step, .to_storage = worker->to_storage};
+    uint64_t now_ms = clock_ms();
+    int left_ms = worker->deadline_ms > now_ms ? (int)(worker->deadline_ms - now_ms) : 0;
+    struct writer w = writer_new(0);
+    struct ipc_frame frame;
+    tck_status_t status;
+
+    msg_begin_encode(&begin, &w);
+    status = session_ask(worker->session, MSG_BEGIN, &w, MSG_GRANT, left_ms, &frame, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = take_grant(worker, &frame, out, err);
+    ipc_frame_free(&frame);
+    return status;
+}
+
+/* All of them before the first copy: their roots are known while that goes on. */
+static tck_status_t start_digests(struct snapshot_worker *worker, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (uint32_t i = 0; i < worker->slots->count && status == TCK_OK; i++) {
+        if (worker->slots->shards[i].segment.stored_here) {
+            status = cuda_digest(worker->plan->cuda, i, err);
+        }
+    }
+    return status == TCK_OK ? cuda_digested(worker->plan->cuda, err) : status;
+}
+
+/* Has the devices copy to the slots, which they do by themselves unless slots are not pinned. */
+static tck_status_t start_devices(struct snapshot_worker *worker, const struct msg_grant *grant, struct error *err)
+{
+    struct cuda *cuda = worker->plan->cuda;
+    tck_status_t status = cuda_start(cuda, err);
+    uint32_t n = 0;
+
+    if (status == TCK_OK) {
+        status = start_digests(worker, err);
+    }
+    for (uint32_t i = 0; i < worker->slots->count && status == TCK_OK; i++) {
+        struct shard_slots *shard = &worker->slots->shards[i];
+
+        if (shard->segment.stored_here) {
+            status = cuda_save(cuda, i, shard, slot_image(shard, grant->slots[n++]), err);
+        }
+    }
+    return status == TCK_OK ? cuda_end(cuda, err) : status;
+}
+
+static uint64_t shard_bytes(const struct layout *layout, const struct shard *shard)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        bytes += layout->records[shard->records[i]].bytes;
+    }
+    return bytes;
+}
+
+static void prepare_slots(struct snapshot_worker *worker, const struct msg_grant *grant)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < worker->slots->count; i++) {
+        if (worker->slots->shards[i].segment.stored_here) {
+            slot_prepare(&worker->slots->shards[i], grant->slots[n++], worker->layout, &worker->layout->shards[i]);
+        }
+    }
+}
+
+static uint64_t copy_host_memory(struct snapshot_worker *worker, const struct msg_grant *grant)
+{
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < worker->slots->count; i++) {
+        struct shard_slots *shard = &worker->slots->shards[i];
+
+        if (shard->segment.stored_here) {
+            copy_to_slot(worker->copier, &worker->plan->lists[i], slot_image(shard, grant->slots[n++]));
+            bytes += shard_bytes(worker->layout, &worker->layout->shards[i]);
+            failpoint(save, copying);
+        }
+    }
+    return bytes;
+}
+
+/* The fence may let the trainer go on. */
+static void release(struct snapshot_worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    worker->released = true;
+    pthread_cond_broadcast(&worker->idle);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+/* Goes on even if the agent dies meanwhile: the slots outlive it, and its successor finds them sealed. Also on failure
+ * nothing writes into the slots any more when it returns. */
+static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg_grant *grant, uint64_t *bytes_out,
+                                struct error *err)
+{
+    struct cuda *cuda = worker->plan->cuda;
+    tck_status_t status = TCK_OK, finished = TCK_OK;
+
+    prepare_slots(worker, grant);
+    if (cuda != NULL) {
+        status = start_devices(worker, grant, err);
+    }
+    if (status == TCK_OK) {
+        *bytes_out = copy_host_memory(worker, grant);
+        release(worker);
+    }
+    if (cuda != NULL && status == TCK_OK) {
+        status = device_digests_make(worker->plan, worker->slots, worker->layout, grant, err);
+    }
+    if (cuda != NULL && status == TCK_OK) {
+        device_digests_send(worker->session, worker->plan, worker->slots, worker->step);
+    }
+    if (cuda != NULL) {
+        finished = cuda_finish(cuda, status == TCK_OK ? err : NULL);
+    }
+    return status == TCK_OK ? finished : status;
+}
+
+/* With the root of the device's digests, if they were made: the agent compares it with that of its own. */
+static void seal_slot(struct snapshot_worker *worker, uint32_t i, uint32_t slot, struct version version)
+{
+    const struct made_root *mine = &worker->plan->roots[i];
+
+    seal_set(&worker->slots->shards[i].seals[slot], version, mine->made ? &mine->root : NULL);
+}
+
+/* Only when all is copied: part of a snapshot is worth nothing. */
+static void seal_slots(struct snapshot_worker *worker, const struct msg_grant *grant)
+{
+    const struct version version = {worker->session->world.term, worker->step};
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < worker->slots->count; i++) {
+        const struct shard_slots *shard = &worker->slots->shards[i];
+
+        if (shard->segment.stored_here) {
+            seal_slot(worker, i, grant->slots[n++], version);
+            failpoint(save, sealing);
+        }
+    }
+    worker->sealed_step = worker->step;
+}
+
+/* Until the trainer has said whether the records stayed as they were while they were copied. The session is not needed
+ * meanwhile, and others may use it. */
+static tck_status_t await_verdict(struct snapshot_worker *worker, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    pthread_mutex_lock(&worker->lock);
+    worker->copied = true;
+    pthread_cond_broadcast(&worker->idle);
+    if (worker->verdict == VERDICT_PENDING) {
+        pthread_mutex_unlock(&worker->session->lock);
+        while (worker->verdict == VERDICT_PENDING) {
+            pthread_cond_wait(&worker->idle, &worker->lock);
+        }
+        pthread_mutex_unlock(&worker->lock); /* the session's lock comes first */
+        pthread_mutex_lock(&worker->session->lock);
+        pthread_mutex_lock(&worker->lock);
+    }
+    if (worker->verdict == VERDICT_GIVE_UP) {
+        status = error_set(err, TCK_ERR_CANCELED, "%s", worker->verdict_why);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return status;
+}
+
+static tck_status_t snapshot_locked(struct snapshot_worker *worker, uint64_t *bytes_out, struct error *err)
+{
+    struct msg_grant grant;
+    tck_status_t status;
+
+    worker->asked_step = worker->step;
+    failpoint(save, asking);
+    status = ask_for_slots(worker, &grant, err);
+    if (status == TCK_ERR_TIMEDOUT || status == TCK_ERR_PROTO) {
+        tell_step(worker, MSG_ABANDON, worker->step); /* a grant may still come; nobody will use it */
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    failpoint(save, granted);
+    status = copy_shards(worker, &grant, bytes_out, err);
+    failpoint(save, copied);
+    if (status == TCK_OK) {
+        status = await_verdict(worker, err);
+    }
+    if (status == TCK_OK) {
+        seal_slots(worker, &grant);
+        failpoint(save, sealed);
+    }
+    free(grant.slots);
+    tell_step(worker, status == TCK_OK ? MSG_SEAL : MSG_ABANDON, worker->step);
+    failpoint(save, told);
+    return status;
+}
+
+static void take_snapshot(struct snapshot_worker *worker)
+{
+    struct error err = {0};
+    uint64_t bytes = 0;
+    tck_status_t status;
+
+    pthread_mutex_lock(&worker->session->lock);
+    status = snapshot_locked(worker, &bytes, &err);
+    pthread_mutex_unlock(&worker->session->lock);
+    if (status == TCK_ERR_DENIED) {
+        (void)!session_term_over(worker->session, &err); /* says more than the agent's refusal */
+    }
+    if (status == TCK_OK) {
+        finish_copied(worker, bytes);
+    } else {
+        finish_skipped(worker, &err);
+    }
+}
+
+/* ---- what else is said of a step ------------------------------------------------------------------------------- */
+
+/* Begun and given up, a version is refused by this node at once. */
+static void give_up(struct snapshot_worker *worker)
+{
+    struct msg_grant grant;
+    struct error ignored;
+
+    pthread_mutex_lock(&worker->session->lock);
+    worker->asked_step = worker->step;
+    if (ask_for_slots(worker, &grant, &ignored) == TCK_OK) {
+        free(grant.slots);
+    }
+    tell_step(worker, MSG_ABANDON, worker->step);
+    pthread_mutex_unlock(&worker->session->lock);
+    finish_skipped(worker, &worker->given_up);
+}
+
+/* The agent refuses to save a step once more, but the coordinator notes that it is to go to storage. With an agent that
+ * is away this waits for its return: the step lies in memory, and is not lost for it. */
+static void send_to_storage(struct snapshot_worker *worker)
+{
+    struct msg_grant grant;
+    struct error err = {0};
+    tck_status_t status;
+
+    pthread_mutex_lock(&worker->session->lock);
+    status = ask_for_slots(worker, &grant, &err);
+    pthread_mutex_unlock(&worker->session->lock);
+    if (status == TCK_OK) {
+        free(grant.slots);
+        status = error_set(&err, TCK_ERR_PROTO, "the agent granted slots for a step that was saved before");
+    }
+    if (status == TCK_ERR_PROTO || status == TCK_ERR_DENIED) {
+        finish_skipped(worker, &err);
+        return;
+    }
+    pthread_mutex_lock(&worker->lock);
+    worker->owed_step = status == TCK_ERR_BUSY ? 0 : worker->step;
+    worker->state = SAVE_IDLE;
+    pthread_cond_broadcast(&worker->idle);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+static void work(struct snapshot_worker *worker)
+{
+    switch (worker->work) {
+    case WORK_SAVE:
+        take_snapshot(worker);
+        return;
+    case WORK_GIVE_UP:
+        give_up(worker);
+        return;
+    case WORK_TO_STORAGE:
+        send_to_storage(worker);
+        return;
+    }
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------- */
+
+static bool should_stop(struct snapshot_worker *worker)
+{
+    bool stop;
+
+    pthread_mutex_lock(&worker->lock);
+    stop = worker->stop && worker->state == SAVE_IDLE;
+    pthread_mutex_unlock(&worker->lock);
+    return stop;
+}
+
+/* What the agent that died may not have heard. Said twice it does no harm. */
+static void say_again(struct snapshot_worker *worker)
+{
+    if (worker->sealed_step > 0) {
+        tell_step(worker, MSG_SEAL, worker->sealed_step);
+    }
+    if (worker->asked_step > worker->sealed_step) {
+        tell_step(worker, MSG_ABANDON, worker->asked_step); /* its slots, if it has any, are not being filled */
+    }
+}
+
+static void note_anew(struct snapshot_worker *worker, bool anew)
+{
+    pthread_mutex_lock(&worker->lock);
+    worker->anew = anew;
+    pthread_mutex_unlock(&worker->lock);
+}
+
+static tck_status_t come_back(struct snapshot_worker *worker, struct error *err)
+{
+    struct msg_segments segments;
+    tck_status_t status;
+
+    pthread_mutex_lock(&worker->session->lock);
+    status = session_return(worker->session, &segments, err);
+    if (status == TCK_OK) {
+        status = slots_adopt(worker->slots, worker->session, worker->layout, &segments, err);
+    }
+    failpoint(comeback, greeted);
+    if (status == TCK_OK) {
+        say_again(worker);
+        failpoint(comeback, told);
+        atomic_store(&worker->session->connected, true);
+    } else {
+        session_disconnect(worker->session);
+    }
+    note_anew(worker, session_began_anew(worker->session));
+    pthread_mutex_unlock(&worker->session->lock);
+    return status;
+}
+
+/* Whether the other end hung up. The answers to a request of the trainer's thread do not wake us. */
+static bool wait_for_work(struct snapshot_worker *worker, int timeout_ms)
+{
+    bool connected = atomic_load(&worker->session->connected);
+    struct pollfd fds[2] = {{.fd = worker->wake_fd, .events = POLLIN},
+                            {.fd = connected ? worker->session->fd : -1, .events = POLLRDHUP}};
+    uint64_t count;
+
+    if (poll(fds, 2, timeout_ms) > 0 && fds[0].revents != 0 && read(worker->wake_fd, &count, sizeof(count)) < 0) {
+        log_debug("eventfd: %m"); /* another read was faster: no harm */
+    }
+    return fds[1].revents != 0;
+}
+
+static void lose_agent(struct snapshot_worker *worker)
+{
+    log_warn("rank %u: the agent is gone", worker->session->rank);
+    pthread_mutex_lock(&worker->session->lock);
+    session_disconnect(worker->session);
+    pthread_mutex_unlock(&worker->session->lock);
+}
+
+static bool has_snapshot(struct snapshot_worker *worker)
+{
+    bool copying;
+
+    pthread_mutex_lock(&worker->lock);
+    copying = worker->state == SAVE_COPYING;
+    pthread_mutex_unlock(&worker->lock);
+    return copying;
+}
+
+static void note_forsaken(struct snapshot_worker *worker, bool forsaken)
+{
+    pthread_mutex_lock(&worker->lock);
+    worker->forsaken = forsaken;
+    pthread_mutex_unlock(&worker->lock);
+}
+
+/* Without a supervisor somebody else may look after the agent, systemd say, and need a moment to start it again. */
+static bool is_forsaken(struct snapshot_worker *worker)
+{
+    uint64_t now_ms = clock_ms();
+
+    if (!agent_is_nowhere(&worker->session->config)) {
+        worker->nowhere_ms = 0;
+        return false;
+    }
+    worker->nowhere_ms = worker->nowhere_ms == 0 ? now_ms : worker->nowhere_ms;
+    return now_ms - worker->nowhere_ms >= FORSAKEN_MS;
+}
+
+/* With the lock held. */
+static void hand_over(struct snapshot_worker *worker, uint64_t step, bool to_storage)
+{
+    worker->step = step;
+    worker->to_storage = to_storage;
+    worker->storage_step = to_storage ? step : worker->storage_step;
+    worker->deadline_ms = clock_ms() + worker->session->config.block_time_ms;
+    worker->released = worker->copied = false;
+    worker->verdict = worker->confirms && worker->work == WORK_SAVE ? VERDICT_PENDING : VERDICT_SEAL;
+    worker->state = SAVE_COPYING;
+}
+
+/* What was to go to storage while the agent was away. */
+static void send_owed(struct snapshot_worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    if (worker->owed_step > 0 && worker->state != SAVE_COPYING) {
+        worker->work = WORK_TO_STORAGE;
+        hand_over(worker, worker->owed_step, true);
+        worker->owed_step = 0;
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
+/* One try to come back; how long to wait before the next. */
+static int try_return(struct snapshot_worker *worker, int pause_ms)
+{
+    struct error err = {0};
+
+    if (come_back(worker, &err) == TCK_OK) {
+        worker->nowhere_ms = 0;
+        note_forsaken(worker, false);
+        send_owed(worker);
+        return RETURN_FIRST_MS;
+    }
+    note_forsaken(worker, is_forsaken(worker));
+    log_debug("rank %u: the agent is not back: %s", worker->session->rank, err.text);
+    return pause_ms * 2 > RETURN_LAST_MS ? RETURN_LAST_MS : pause_ms * 2;
+}
+
+static void *saver_main(void *arg)
+{
+    struct snapshot_worker *worker = arg;
+    int pause_ms = RETURN_FIRST_MS;
+
+    while (!should_stop(worker)) {
+        bool connected = atomic_load(&worker->session->connected);
+
+        if (has_snapshot(worker)) {
+            work(worker);
+            continue;
+        }
+        if (wait_for_work(worker, connected ? -1 : pause_ms)) {
+            lose_agent(worker);
+        } else if (!connected && !has_snapshot(worker)) {
+            pause_ms = try_return(worker, pause_ms);
+        }
+    }
+    return NULL;
+}
+
+static int start_thread(struct snapshot_worker *worker)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the trainer's own threads */
+    rc = pthread_create(&worker->thread, NULL, saver_main, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+void worker_init(struct snapshot_worker *worker)
+{
+    pthread_mutex_init(&worker->lock, NULL);
+    pthread_cond_init(&worker->idle, NULL);
+}
+
+void worker_free(struct snapshot_worker *worker)
+{
+    pthread_cond_destroy(&worker->idle);
+    pthread_mutex_destroy(&worker->lock);
+}
+
+tck_status_t worker_start(struct snapshot_worker *worker, struct session *session, const struct layout *layout,
+                          struct slots *slots, struct save_plan *plan, struct copier *copier, struct error *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&worker->lock);
+    memset(worker, 0, offsetof(struct snapshot_worker, lock));
+    worker->session = session;
+    worker->layout = layout;
+    worker->slots = slots;
+    worker->plan = plan;
+    worker->copier = copier;
+    pthread_mutex_unlock(&worker->lock);
+    worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (worker->wake_fd < 0) {
+        return error_set(err, status_of_errno(errno), "create an eventfd: %m");
+    }
+    rc = start_thread(worker);
+    if (rc != 0) {
+        close(worker->wake_fd);
+        errno = rc;
+        return error_set(err, status_of_errno(rc), "start the saver thread: %m");
+    }
+    worker->running = true;
+    return TCK_OK;
+}
+
+static void wake(struct snapshot_worker *worker)
+{
+    uint64_t one = 1;
+
+    if (write(worker->wake_fd, &one, sizeof(one)) < 0) {
+        log_debug("eventfd: %m"); /* full: the thread is awake */
+    }
+}
+
+void worker_stop(struct snapshot_worker *worker)
+{
+    if (!worker->running) {
+        return;
+    }
+    worker_wait(worker);
+    atomic_store(&worker->session->stopping, true);
+    pthread_mutex_lock(&worker->lock);
+    worker->stop = true;
+    pthread_mutex_unlock(&worker->lock);
+    wake(worker);
+    pthread_join(worker->thread, NULL);
+    atomic_store(&worker->session->stopping, false);
+    close(worker->wake_fd);
+    worker->running = false;
+}
+
+/* ---- the trainer's side -------------------------------------------------------------------------------------- */
+
+static void copy_eager(const struct snapshot_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->plan->eager_count; i++) {
+        uint32_t r = worker->plan->eager[i];
+        const struct record *record = &worker->layout->records[r];
+
+        if (record->bytes > 0) {
+            memcpy(worker->plan->addrs[r], record->addr, record->bytes);
+        }
+    }
+}
+
+const struct error *worker_abandoned(const struct snapshot_worker *worker)
+{
+    static const struct error forsaken = {
+        TCK_ERR_UNREACHABLE, "agent and supervisor of this node are gone, and its memory with them: nothing is "
+                             "saved here, and nothing commits, until the job is started again"};
+    static const struct error anew = {
+        TCK_ERR_UNREACHABLE, "the agent of this node began anew, and what it had in memory is lost: nothing is "
+                             "saved here, and nothing commits, until the job is started again"};
+
+    if (atomic_load(&worker->session->connected)) {
+        return NULL;
+    }
+    return worker->anew ? &anew : worker->forsaken ? &forsaken : NULL;
+}
+
+/* Why no snapshot can be begun now, NULL if it can. A hung agent costs the block time once, not at every save. */
+static const struct error *obstacle(const struct snapshot_worker *worker)
+{
+    static const struct error gone = {TCK_ERR_UNREACHABLE, "the agent of this node has ended; saves go on as soon as "
+                                                           "its supervisor has started it again"};
+    static const struct error hung = {TCK_ERR_TIMEDOUT, "the agent of this node does not answer"};
+
+    if (!atomic_load(&worker->session->connected)) {
+        const struct error *forsaken = worker_abandoned(worker);
+
+        return forsaken != NULL ? forsaken : &gone;
+    }
+    return worker->agent_hung && atomic_load(&worker->session->shared->agent_beat) == worker->hung_beat ? &hung : NULL;
+}
+
+/* Why not; with the lock held. */
+static tck_status_t may_begin(const struct snapshot_worker *worker, struct error *why_out)
+{
+    const struct error *why = obstacle(worker);
+
+    if (session_term_over(worker->session, why_out) != TCK_OK) {
+        return TCK_ERR_DENIED;
+    }
+    if (why != NULL) {
+        *why_out = *why;
+        return why->code;
+    }
+    return worker->plan->cuda == NULL || worker->work != WORK_SAVE ? TCK_OK
+                                                                   : cuda_mark(worker->plan->cuda, true, why_out);
+}
+
+/* Marks the snapshot as begun, or as skipped; with the lock held. */
+static tck_status_t enter(struct snapshot_worker *worker, uint64_t step, bool to_storage, bool *started_out,
+                          struct error *why_out)
+{
+    bool saved = worker->begun_step == step && worker->failed_step != step;
+    tck_status_t status;
+
+    worker->work = saved ? WORK_TO_STORAGE : WORK_SAVE;
+    status = may_begin(worker, why_out);
+    if (status == TCK_ERR_INVAL) {
+        return status;
+    }
+    worker->begun_step = step > worker->begun_step ? step : worker->begun_step;
+    if (saved && status != TCK_OK && status != TCK_ERR_DENIED) {
+        worker->owed_step = worker->storage_step = step;
+        *started_out = true;
+        return TCK_OK;
+    }
+    if (status != TCK_OK) {
+        note_skipped(worker, step, why_out);
+        *started_out = false;
+        return TCK_OK;
+    }
+    worker->failed_step = worker->failed_step == step ? 0 : worker->failed_step; /* this time it was not skipped */
+    worker->counts.started++;
+    if (worker->work == WORK_SAVE) {
+        copy_eager(worker);
+    }
+    hand_over(worker, step, to_storage);
+    *started_out = true;
+    return TCK_OK;
+}
+
+tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, bool to_storage, bool *started_out,
+                          struct error *why)
+{
+    tck_status_t status = TCK_ERR_BUSY;
+    bool started = false;
+
+    pthread_mutex_lock(&worker->lock);
+    if (worker->state != SAVE_COPYING) {
+        status = enter(worker, step, to_storage, &started, why);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    if (started) {
+        wake(worker);
+    }
+    if (status == TCK_OK) {
+        *started_out = started;
+    }
+    return status;
+}
+
+void worker_note_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
+{
+    pthread_mutex_lock(&worker->lock);
+    bool under_way = worker->state == SAVE_COPYING && worker->step == step; /* it was asked for twice */
+
+    if (step >= worker->begun_step && !under_way) {
+        worker->begun_step = step;
+        note_skipped(worker, step, why);
+    } else {
+        worker->counts.skipped++;
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
+void worker_give_up(struct snapshot_worker *worker, uint64_t step, const struct error *why)
+{
+    bool handed_over;
+
+    pthread_mutex_lock(&worker->lock);
+    handed_over = worker->state != SAVE_COPYING && obstacle(worker) == NULL;
+    if (handed_over) {
+        worker->begun_step = step;
+        worker->given_up = *why;
+        worker->work = WORK_GIVE_UP;
+        hand_over(worker, step, false);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    if (handed_over) {
+        wake(worker);
+    } else {
+        worker_note_skipped(worker, step, why);
+    }
+}
+
+enum save_order worker_order(struct snapshot_worker *worker, uint64_t step, uint64_t *newest_out)
+{
+    enum save_order order = ORDER_NEWER;
+
+    pthread_mutex_lock(&worker->lock);
+    *newest_out = worker->begun_step;
+    if (step < worker->begun_step) {
+        order = ORDER_OLDER;
+    } else if (step == worker->begun_step && worker->failed_step != step) {
+        order = ORDER_SAVED;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return order;
+}
+
+/* With the lock held. */
+static void settle(struct snapshot_worker *worker, const char *why_not)
+{
+    if (worker->state != SAVE_COPYING || worker->verdict != VERDICT_PENDING) {
+        return;
+    }
+    worker->verdict = why_not == NULL ? VERDICT_SEAL : VERDICT_GIVE_UP;
+    snprintf(worker->verdict_why, sizeof(worker->verdict_why), "%s", why_not == NULL ? "" : why_not);
+    pthread_cond_broadcast(&worker->idle);
+}
+
+static struct timespec in_ms(uint32_t ms)
+{
+    struct timespec then;
+
+    clock_gettime(CLOCK_MONOTONIC, &then);
+    then.tv_sec += ms / 1000;
+    then.tv_nsec += (long)(ms % 1000) * 1000000;
+    then.tv_sec += then.tv_nsec / 1000000000;
+    then.tv_nsec %= 1000000000;
+    return then;
+}
+
+bool worker_wait_for(struct snapshot_worker *worker, uint32_t timeout_ms)
+{
+    struct timespec deadline = in_ms(timeout_ms);
+    int rc = 0;
+    bool idle;
+
+    pthread_mutex_lock(&worker->lock);
+    while (worker->state == SAVE_COPYING && rc == 0) {
+        if (worker->copied) {
+            settle(worker, UNCONFIRMED);
+        }
+        rc = pthread_cond_clockwait(&worker->idle, &worker->lock, CLOCK_MONOTONIC, &deadline);
+    }
+    idle = worker->state != SAVE_COPYING;
+    pthread_mutex_unlock(&worker->lock);
+    return idle;
+}
+
+void worker_confirm(struct snapshot_worker *worker, uint64_t step, const char *why_not)
+{
+    pthread_mutex_lock(&worker->lock);
+    if (worker->step == step) { /* a word that comes late is not for the snapshot that was begun meanwhile */
+        settle(worker, why_not);
+    }
+    while (worker->state == SAVE_COPYING && worker->copied && worker->step == step) {
+        pthread_cond_wait(&worker->idle, &worker->lock);
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
+tck_status_t worker_await_copied(struct snapshot_worker *worker, int timeout_ms, uint64_t *step_out)
+{
+    struct timespec until = in_ms((uint32_t)timeout_ms);
+    tck_status_t status;
+    int rc = 0;
+
+    pthread_mutex_lock(&worker->lock);
+    while (worker->state == SAVE_COPYING && !worker->copied && worker->verdict == VERDICT_PENDING && rc == 0) {
+        rc = pthread_cond_clockwait(&worker->idle, &worker->lock, CLOCK_MONOTONIC, &until);
+    }
+    if (worker->state != SAVE_COPYING || worker->verdict != VERDICT_PENDING) {
+        status = TCK_ERR_NOENT;
+    } else {
+        status = worker->copied ? TCK_OK : TCK_ERR_TIMEDOUT;
+        *step_out = worker->step;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return status;
+}
+
+void worker_wait(struct snapshot_worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    while (worker->state == SAVE_COPYING) {
+        if (worker->copied) {
+            settle(worker, UNCONFIRMED);
+        }
+        pthread_cond_wait(&worker->idle, &worker->lock);
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
+tck_status_t worker_fence(struct snapshot_worker *worker, struct error *err)
+{
+    struct cuda *cuda = worker->plan->cuda;
+    bool under_way;
+
+    pthread_mutex_lock(&worker->lock);
+    while (worker->state == SAVE_COPYING && !worker->released) {
+        pthread_cond_wait(&worker->idle, &worker->lock);
+    }
+    under_way = worker->state == SAVE_COPYING && !worker->copied;
+    pthread_mutex_unlock(&worker->lock);
+    if (under_way && cuda != NULL && cuda_can_hold(cuda)) {
+        tck_status_t status = cuda_hold(cuda, err);
+
+        if (status == TCK_OK || status == TCK_ERR_INVAL) {
+            return status;
+        }
+    }
+    pthread_mutex_lock(&worker->lock);
+    while (worker->state == SAVE_COPYING && !(worker->copied && worker->verdict == VERDICT_PENDING)) {
+        pthread_cond_wait(&worker->idle,
+                          &worker->lock); /* also for a device that fails, of which it hears soon enough */
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return TCK_OK;
+}
+
+bool worker_idle(struct snapshot_worker *worker)
+{
+    return !has_snapshot(worker);
+}

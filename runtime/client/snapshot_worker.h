@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The background thread of a client: carries one snapshot at a time from the trainer's memory into the slots, and
+ * brings the session back after the agent restarted. It never keeps the trainer waiting longer than the configured
+ * block time and the copying itself. */
+#ifndef TCK_CLIENT_SAVER_H
+#define TCK_CLIENT_SAVER_H
+
+#include "client/save_plan.h"
+
+#include "base/log.h"
+
+struct save_counts {
+    uint64_t started, copied, skipped, bytes;
+};
+
+enum save_state { SAVE_IDLE, SAVE_COPYING };
+enum verdict { VERDICT_PENDING, VERDICT_SEAL, VERDICT_GIVE_UP };
+
+/* What the thread does with the step that it was given. */
+enum saver_work {
+    WORK_SAVE,
+    WORK_GIVE_UP,    /* says that this rank cannot save it, so that nobody waits for that */
+    WORK_TO_STORAGE, /* says that the step, which was saved before, is to go to storage */
+};
+
+struct snapshot_worker {
+    struct session *session;
+    const struct layout *layout;
+    struct slots *slots;
+    struct save_plan *plan;
+    struct copier *copier;
+    pthread_t thread;
+    bool running;
+    int wake_fd;          /* eventfd: there is a snapshot, or stop */
+    uint64_t asked_step;  /* newest that slots were asked for, */
+    uint64_t sealed_step; /* newest whose slots were filled and sealed; 0: none */
+    uint64_t
+        nowhere_ms; /* since when there is neither agent nor supervisor, 0: there is; all three of the thread alone */
+
+    enum save_state state; /* this and all below but the last two: under lock */
+    bool released;         /* of the snapshot under way nothing is left to do that uses the trainer's host memory */
+    bool confirms;         /* the trainer says of each snapshot whether its records stayed as they were; */
+    bool copied;           /* all records of the one under way are copied, which needs its word now; */
+    enum verdict verdict;  /* its word, */
+    char verdict_why[128]; /* and if it is to be given up, why */
+    uint64_t step, deadline_ms; /* of the snapshot under way: when the agent must have granted slots */
+    enum saver_work work;
+    struct error given_up; /* why, if that is the work */
+    bool to_storage, stop;
+    uint64_t storage_step;                         /* newest that is to go to storage */
+    uint64_t owed_step;                            /* saved, to go to storage as soon as the agent is back; 0: none */
+    bool forsaken;                                 /* the agent is gone, and nobody is there to start it again; */
+    bool anew;                                     /* or there is another one, which has nothing of this term */
+    bool agent_hung;                               /* it let the last snapshot wait in vain, */
+    uint64_t hung_beat;                            /* and its loop has not turned since if the beat is still this one */
+    uint64_t begun_step, copied_step, failed_step; /* newest of each kind, 0: none */
+    struct error failure;                          /* why failed_step was skipped */
+    struct error told;                             /* why saves are skipped, as was logged last; TCK_OK: they are not */
+    struct log_limit refusals;                     /* of the lines about what agents refuse */
+    struct save_counts counts;
+
+    pthread_mutex_t
+        lock; /* never held while waiting for anything but idle; these two last as long as the client, since */
+    pthread_cond_t idle; /* a thread that asks for a word may come while the trainer begins a new term */
+};
+
+void worker_init(struct snapshot_worker *worker);
+/* After worker_stop. */
+void worker_free(struct snapshot_worker *worker);
+
+/* The parts are the caller's and outlive the snapshot worker. */
+must_check tck_status_t worker_start(struct snapshot_worker *worker, struct session *session,
+                                     const struct layout *layout, struct slots *slots, struct save_plan *plan,
+                                     struct copier *copier, struct error *err);
+/* Waits for the copy under way, ends the thread. Also for one that was never started (zeros). */
+void worker_stop(struct snapshot_worker *worker);
+
+/* Copies the eager records and has the thread do the rest. Without an agent, or with a device that fails, the snapshot
+ * is skipped at once, *started_out is false and *why says why. TCK_ERR_BUSY if one is under way, TCK_ERR_INVAL if a
+ * device's stream is being captured. */
+must_check tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, bool to_storage, bool *started_out,
+                                     struct error *why);
+/* Has the thread say that this rank cannot save the step, which counts as skipped for that reason. Not while a snapshot
+ * is under way. */
+void worker_give_up(struct snapshot_worker *worker, uint64_t step, const struct error *why);
+/* A step that was not begun counts as skipped; one before the newest does not become the newest. */
+void worker_note_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why);
+/* How a step stands to those before it. */
+enum save_order { ORDER_NEWER, ORDER_SAVED /* this very step is saved */, ORDER_OLDER };
+enum save_order worker_order(struct snapshot_worker *worker, uint64_t step, uint64_t *newest_out);
+/* Until no snapshot is being copied. One that is not confirmed by then is given up. */
+void worker_wait(struct snapshot_worker *worker);
+/* The trainer's word on the snapshot of this step; why_not: it is to be given up, for this reason. The first word
+ * counts. When all is copied it returns only after the seal. */
+void worker_confirm(struct snapshot_worker *worker, uint64_t step, const char *why_not);
+/* TCK_OK once the snapshot under way needs a word, TCK_ERR_NOENT if none does, TCK_ERR_TIMEDOUT. */
+must_check tck_status_t worker_await_copied(struct snapshot_worker *worker, int timeout_ms, uint64_t *step_out);
+/* As worker_wait, for so long at most. */
+must_check bool worker_wait_for(struct snapshot_worker *worker, uint32_t timeout_ms);
+/* Until records in host memory may change, and those on devices by what their streams are given from now on. */
+must_check tck_status_t worker_fence(struct snapshot_worker *worker, struct error *err);
+bool worker_idle(struct snapshot_worker *worker);
+/* Why nothing comes of what was saved: the agent, as it was, does not come back. NULL as long as there is hope. With
+ * the lock held. */
+const struct error *worker_abandoned(const struct snapshot_worker *worker);
+
+#endif

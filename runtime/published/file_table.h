@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the files of a published version hold, by their own headers. */
+#ifndef TCK_READER_TABLE_H
+#define TCK_READER_TABLE_H
+
+#include "base/layout.h"
+#include "published/checked_chunks.h"
+#include "recovery/reshard.h"
+
+struct entry {
+    uint64_t key;   /* where it stands in the table's text */
+    uint64_t dims;  /* index into the table's numbers: global shape, offset, local shape, ndim of each */
+    uint64_t begin; /* from the start of the file */
+    uint64_t bytes; /* in the file, a blob's with its length and all its capacity */
+    uint32_t file;
+    uint32_t rank; /* whose alone the shard was, NONE32: a replica group's */
+    uint8_t dtype, ndim;
+    bool blob;
+};
+
+struct table {
+    size_t count, cap;
+    struct entry *entries; /* by key, place in the tensor, shared ones first, rank; equal shared tensors once */
+    size_t text_len, text_cap;
+    char *text;
+    size_t dim_count, dim_cap;
+    uint64_t *dims;
+    uint32_t *ranks; /* of each file */
+};
+
+/* Reads and checks the header of each file. */
+must_check tck_status_t table_read(struct table *table, struct chunks *chunks, struct error *err);
+void table_free(struct table *table);
+
+/* The entries of a key, NULL if there is none. */
+const struct entry *table_find(const struct table *table, const char *key, size_t *count_out);
+const char *entry_key(const struct table *table, const struct entry *entry);
+struct box entry_box(const struct table *table, const struct entry *entry);
+const uint64_t *entry_global(const struct table *table, const struct entry *entry);
+
+#endif

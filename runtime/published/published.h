@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What tck_published_t points to. */
+#ifndef TCK_READER_PUBLISHED_H
+#define TCK_READER_PUBLISHED_H
+
+#include "published/checked_chunks.h"
+#include "published/file_table.h"
+#include "published/find_version.h"
+
+struct tck_published {
+    struct found found;
+    struct chunks chunks;
+    struct table table;
+    struct error error;
+};
+
+/* This version and no other. */
+must_check tck_status_t published_open(const struct config *config, struct version version, struct tck_published **out,
+                                       struct error *err);
+/* How many ranks have saved this very box of the tensor as their own; and the entry of this rank among them, if it has
+ * one. */
+bool published_own(const struct tck_published *published, const char *key, const struct box *box, uint32_t rank,
+                   uint64_t *index_out, uint32_t *owners_out);
+
+/* Sets what tck_published_errmsg(NULL) says in this thread. */
+void published_set_error(const struct error *err);
+
+#endif

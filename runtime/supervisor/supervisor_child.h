@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The agent's process as the supervisor sees it: started, watched by a pidfd, started again when it crashed, given up
+ * when it crashes at once again and again for as long as its memory is to be kept. */
+#ifndef TCK_AGENT_SUPERVISOR_CHILD_H
+#define TCK_AGENT_SUPERVISOR_CHILD_H
+
+#include "supervisor/supervisor_store.h"
+#include <sys/types.h>
+
+struct child {
+    char *const *argv;
+    const char *notify_path; /* for its NOTIFY_SOCKET */
+    pid_t pid;               /* 0: not running */
+    int pidfd;               /* readable when it has ended; -1: not running */
+    bool adopted;            /* not our child: only the kernel and its STOPPING=1 tell of its end */
+    bool stopping;           /* it said STOPPING=1 */
+    uint64_t started_ms;
+    bool ready;            /* this one said so */
+    uint64_t linger_ms;    /* for so long deaths in a row do not let its memory go; 0: not known, it has none */
+    uint32_t quick_deaths; /* in a row */
+    uint64_t failing_ms;   /* when the first of them was */
+    uint64_t restart_ms;   /* when to start it; 0: it runs */
+};
+
+enum child_end { CHILD_DONE, CHILD_RESTARTS, CHILD_GIVEN_UP };
+
+/* Starts it with all stored descriptors, which stay the store's. A program that cannot be executed ends at once. */
+must_check tck_status_t child_start(struct child *child, struct store *store, struct error *err);
+/* Watches a process of this user that was started by somebody else. TCK_ERR_NOENT if it does not live. */
+must_check tck_status_t child_adopt(struct child *child, pid_t pid, struct error *err);
+/* When it is given up if it goes on dying. */
+uint64_t child_given_up_ms(const struct child *child);
+/* To be called when pidfd is readable. CHILD_RESTARTS: restart_ms is set. */
+enum child_end child_ended(struct child *child);
+void child_terminate(const struct child *child);
+
+#endif

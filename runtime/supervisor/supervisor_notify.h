@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The receiving side of sd_notify, as much of it as the agent uses. */
+#ifndef TCK_AGENT_SUPERVISOR_NOTIFY_H
+#define TCK_AGENT_SUPERVISOR_NOTIFY_H
+
+#include "tiers/sd_notify.h"
+
+#define NOTIFY_SOCKET_NAME "notify.sock"
+
+struct notify_message {
+    bool store, remove, ready, stopping;
+    uint32_t linger_s;        /* how long memory is kept without an agent that serves; 0: nothing was said of it */
+    char name[PARK_NAME_MAX]; /* "" unless a well-formed FDNAME was there */
+    int fd;                   /* the caller's; -1 if there was none, or more than one */
+};
+
+/* A non-blocking socket in the directory, for this user only; replaces one that was left there. */
+must_check tck_status_t notify_bind(int dir_fd, int *fd_out, struct error *err);
+
+/* The next message of this user's processes; false if none waits. */
+bool notify_receive(int fd, struct notify_message *out);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/lifecycle/hard_state.h"
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* A supervisor that keeps in this process. */
+struct shelf {
+    char names[8][64];
+    int fds[8];
+    int count;
+};
+
+static void shelf_remove(void *ctx, const char *name)
+{
+    struct shelf *s = ctx;
+    for (int i = 0; i < s->count; i++) {
+        if (strcmp(s->names[i], name) == 0) {
+            close(s->fds[i]);
+            s->count--;
+            memcpy(s->names[i], s->names[s->count], sizeof s->names[i]);
+            s->fds[i] = s->fds[s->count];
+        }
+    }
+}
+
+static tck_status_t shelf_park(void *ctx, const char *name, int fd, struct error *err)
+{
+    (void)err;
+    struct shelf *s = ctx;
+    shelf_remove(s, name);
+    snprintf(s->names[s->count], sizeof s->names[0], "%s", name);
+    s->fds[s->count++] = dup(fd);
+    return TCK_OK;
+}
+
+static struct hard_state *open_state(struct shelf *s)
+{
+    struct hard_state_setup setup = {.store_fd = shelf_park, .drop_fd = shelf_remove, .ctx = s};
+    struct hard_state *state = NULL;
+    struct error err;
+    cr_assert_eq(hard_state_new(&setup, &state, &err), TCK_OK);
+    for (int i = 0; i < s->count; i++) {
+        cr_assert(hard_state_adopt(state, s->names[i], dup(s->fds[i])));
+    }
+    cr_assert_eq(hard_state_ready(state, &err), TCK_OK, "%s", err.text);
+    return state;
+}
+
+static struct world small_world(uint64_t term)
+{
+    struct rank_hello hello = {.term_seen = 0};
+    strcpy(hello.node.name, "a");
+    strcpy(hello.node.domain, "a");
+    strcpy(hello.node.address, "127.0.0.1:1");
+    hello.node.agent_id = 5;
+    struct world world;
+    struct error err;
+    cr_assert_eq(world_build(term, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
+    return world;
+}
+
+Test(state, survives_the_agent_with_identity_term_and_decision)
+{
+    struct shelf shelf = {0};
+    struct hard_state *first = open_state(&shelf);
+    struct kept kept = *hard_state_get(first);
+    cr_assert_neq(kept.agent_id, 0);
+    kept.term = (struct term_state){.adopted = 4, .joined = 4};
+    kept.port = 40123;
+    kept.save_dir = 0x1234567890abcdef;
+    kept.reserve = (struct reserve){.first = 8, .last = 11, .given = {.to = 99, .term = 7, .last = 11}};
+    kept.claimed = 7;
+    kept.claimed_pid = 4711;
+    kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
+    hard_state_put(first, &kept);
+    hard_state_free(first);
+    struct hard_state *second = open_state(&shelf);
+    cr_assert_eq(hard_state_get(second)->agent_id, kept.agent_id);
+    cr_assert_eq(hard_state_get(second)->term.joined, 4);
+    cr_assert_eq(hard_state_get(second)->decision.watermark.step, 20);
+    cr_assert_eq(hard_state_get(second)->port, 40123);
+    cr_assert_eq(hard_state_get(second)->save_dir, 0x1234567890abcdef);
+    cr_assert(reserve_has(&hard_state_get(second)->reserve, 11));
+    cr_assert_eq(hard_state_get(second)->reserve.given.to, 99);
+    cr_assert_eq(hard_state_get(second)->reserve.given.last, 11);
+    cr_assert_eq(hard_state_get(second)->claimed, 7);
+    cr_assert_eq(hard_state_get(second)->claimed_pid, 4711);
+    hard_state_free(second);
+}
+
+Test(state, knows_the_newest_commit_of_former_terms_too)
+{
+    struct shelf shelf = {0};
+    struct hard_state *first = open_state(&shelf);
+    struct kept kept = *hard_state_get(first);
+    kept.term = (struct term_state){.adopted = 4, .joined = 4};
+    kept.watermark = (struct version){3, 50};
+    hard_state_put(first, &kept);
+    hard_state_free(first);
+    struct hard_state *second = open_state(&shelf);
+    cr_assert(version_is(hard_state_watermark(second), (struct version){3, 50}));
+    kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {3, 40}};
+    hard_state_put(second, &kept);
+    cr_assert(version_is(hard_state_watermark(second), (struct version){3, 40}), "an older step was restored since");
+    hard_state_free(second);
+}
+
+Test(state, a_torn_head_falls_back_to_the_one_before)
+{
+    struct shelf shelf = {0};
+    struct hard_state *first = open_state(&shelf);
+    struct kept kept = *hard_state_get(first);
+    kept.term.adopted = 1;
+    hard_state_put(first, &kept);
+    kept.term.adopted = 2;
+    hard_state_put(first, &kept);
+    hard_state_free(first);
+    uint8_t page[4096];
+    for (off_t at = 0; at < 8192; at += 4096) { /* the page that says 2 is torn */
+        cr_assert_eq(pread(shelf.fds[0], page, sizeof page, at), (ssize_t)sizeof page);
+        uint64_t adopted;
+        memcpy(&adopted, page + 28, sizeof adopted);
+        if (adopted == 2) {
+            page[100] ^= 1;
+            cr_assert_eq(pwrite(shelf.fds[0], page, sizeof page, at), (ssize_t)sizeof page);
+        }
+    }
+    struct hard_state *second = open_state(&shelf);
+    cr_assert_eq(hard_state_get(second)->term.adopted, 1);
+    hard_state_free(second);
+}
+
+Test(state, keeps_the_world_of_the_newest_term_only)
+{
+    struct shelf shelf = {0};
+    struct hard_state *first = open_state(&shelf);
+    struct error err;
+    for (uint64_t term = 1; term <= 2; term++) {
+        struct world world = small_world(term);
+        cr_assert_eq(hard_state_put_world(first, &world, &err), TCK_OK, "%s", err.text);
+        world_free(&world);
+    }
+    struct kept kept = *hard_state_get(first);
+    kept.term = (struct term_state){.adopted = 2, .joined = 2};
+    hard_state_put(first, &kept);
+    hard_state_free(first);
+    cr_assert_eq(shelf.count, 2, "head and one world, not %d files", shelf.count);
+    struct hard_state *second = open_state(&shelf);
+    struct world world;
+    cr_assert_eq(hard_state_world(second, &world, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(world.term, 2);
+    world_free(&world);
+    hard_state_free(second);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies that other agents pull: their slot is not used again while that lasts, and is afterwards, whatever becomes of
+ * the version meanwhile. One node, one shard that it owns. */
+#include "agent/agent.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TERM        5
+#define SLOTS       2
+#define IMAGE_BYTES 4096
+#define CAP_BYTES   ((uint64_t)64 << 20)
+
+static const struct hash128 shard = {1, 1}, root = {7, 7};
+static const struct version before = {TERM - 1, 10};
+
+static struct agent agent;
+static struct term_context *tc;
+static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
+
+/* ---- what copies.c needs of the rest of the agent ------------------------------------------------------------- */
+
+void driver_step_node(struct term_context *term_context, const struct event *event)
+{
+    struct event e = *event;
+    e.term = TERM;
+    term_context->actions.count = 0;
+    node_step(term_context->node, &e, &term_context->actions);
+}
+
+const struct kept *hard_state_get(const struct hard_state *state)
+{
+    (void)state;
+    return &kept;
+}
+
+struct client *client_of_rank(const struct agent *a, uint64_t term, uint32_t rank)
+{
+    (void)a;
+    (void)term;
+    (void)rank;
+    return NULL;
+}
+
+void twins_free(struct term_context *term_context)
+{
+    (void)term_context;
+}
+
+void agent_op_begin(struct agent *a)
+{
+    a->ops++;
+}
+
+void agent_op_end(struct agent *a)
+{
+    a->ops--;
+}
+
+struct term_context *rpc_term_context(struct agent *a, struct peer *from, uint64_t term)
+{
+    (void)from;
+    (void)term;
+    return a->term_context;
+}
+
+uint32_t rpc_node_of(const struct term_context *term_context, const struct peer *from)
+{
+    (void)term_context;
+    (void)from;
+    return 0;
+}
+
+void rpc_send_stale(struct agent *a, struct peer *peer)
+{
+    (void)a;
+    (void)peer;
+}
+
+/* ---- one node -------------------------------------------------------------------------------------------------- */
+
+static void form(void)
+{
+    struct rank_hello hello = {.node = {.name = "a", .domain = "a", .agent_id = 1}};
+    struct shard_info info = {.id = shard, .image_bytes = IMAGE_BYTES};
+    const uint32_t count = 1;
+    struct world world;
+    struct placement placement;
+    struct error err = {0};
+    cr_assert_eq(world_build(TERM, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(world_add_shards(&world, &info, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(placement_build(&world, 1, &placement, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(term_context_new(&agent, &world, &placement, NULL, &tc, &err), TCK_OK, "%s", err.text);
+    agent.term_context = tc;
+}
+
+static void set_up(void)
+{
+    struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
+    struct slot_header header = {.state = SLOT_VERIFIED, .version = before, .root = root};
+    struct segment *segment;
+    struct error err = {0};
+    strcpy(agent.config.node, "a");
+    cr_assert_eq(memory_new(&setup, &agent.memory, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(agent.memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    segment_write_header(segment, 0, &header);
+    form();
+}
+
+static void tear_down(void)
+{
+    term_context_free(tc);
+    memory_free(agent.memory);
+}
+
+TestSuite(copies, .init = set_up, .fini = tear_down);
+
+static struct tier_item pull(void)
+{
+    struct peer_offer want = {.term = TERM, .shard = shard, .version = before};
+    struct tier_item item = {0};
+    struct error err = {0};
+    cr_assert_eq(replica_handle_pull(&agent, NULL, &want, &item, &err), TCK_OK, "%s", err.text);
+    return item;
+}
+
+static void condemn(void)
+{
+    struct event corrupt = {.type = EVENT_CORRUPT, .slot = 0};
+    driver_step_node(tc, &corrupt);
+    cr_assert_eq(node_slot(tc->node, 0)->state, SLOT_FREE);
+}
+
+Test(copies, are_pinned_while_they_are_pulled)
+{
+    struct tier_item item = pull();
+    cr_assert_eq(node_slot(tc->node, 0)->pins, 1);
+    cr_assert_eq(agent.ops, 1);
+    replica_pull_done(&agent, NULL, &item);
+    cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
+    cr_assert_eq(agent.ops, 0);
+}
+
+Test(copies, that_are_condemned_during_a_pull_leave_no_pin)
+{
+    struct tier_item item = pull();
+    condemn();
+    cr_assert_eq(node_slot(tc->node, 0)->pins, 1, "it is still read");
+    replica_pull_done(&agent, NULL, &item);
+    cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
+}
+
+Test(copies, that_come_back_into_another_slot_keep_the_pins_of_that_one)
+{
+    struct tier_item item = pull();
+    condemn();
+    struct event fetch = {.type = EVENT_FETCH, .shard = 0, .version = before};
+    driver_step_node(tc, &fetch);
+    cr_assert_eq(node_slot_of(tc->node, 0, before), 1, "slot 0 is still read");
+    struct event reader = {.type = EVENT_PIN, .slot = 1};
+    driver_step_node(tc, &reader);
+    replica_pull_done(&agent, NULL, &item);
+    cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
+    cr_assert_eq(node_slot(tc->node, 1)->pins, 1);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How long a trainer waits for what is on its way to its node. */
+#include "agent/recovery/restore_timeout.h"
+
+#include <criterion/criterion.h>
+
+#define TRIES 4
+#define LIMIT 100
+
+static struct restore_timeout restore_timeout;
+
+static bool lasts(uint64_t now_ms, struct fetch_tally now)
+{
+    return restore_timeout_lasts(&restore_timeout, &now, TRIES, LIMIT, now_ms);
+}
+
+Test(restore_timeout, ends_when_nothing_is_on_its_way)
+{
+    cr_assert(lasts(1000, (struct fetch_tally){0}));
+    cr_assert(lasts(1099, (struct fetch_tally){0}));
+    cr_assert_not(lasts(1100, (struct fetch_tally){0}));
+}
+
+Test(restore_timeout, lasts_as_long_as_a_fetch_takes)
+{
+    for (uint64_t ms = 1000; ms < 9000; ms += 50) {
+        cr_assert(lasts(ms, (struct fetch_tally){.failed = 1, .under_way = true}));
+    }
+    cr_assert(lasts(9049, (struct fetch_tally){.failed = 1}));
+    cr_assert_not(lasts(9050, (struct fetch_tally){.failed = 1}));
+}
+
+Test(restore_timeout, begins_anew_with_each_that_comes)
+{
+    for (uint64_t ms = 1000, came = 0; ms < 9000; ms += 99) {
+        cr_assert(lasts(ms, (struct fetch_tally){.came = came++, .failed = 3 * came}));
+    }
+}
+
+Test(restore_timeout, ends_when_fetches_fail_one_after_the_other_for_ever)
+{
+    uint64_t ms = 1000, failed = 7;
+    while (ms < 9000 && lasts(ms, (struct fetch_tally){.came = 5, .failed = failed++, .under_way = true})) {
+        ms += 50;
+    }
+    cr_assert_eq(ms, 1000 + (TRIES - 1) * 50 + LIMIT, "%lu", (unsigned long)ms);
+}
+
+Test(restore_timeout, waits_for_those_who_have_it_before)
+{
+    cr_assert_eq(restore_timeout_turn_ms(0, 1ull << 40), 0, "it reads the shard itself");
+    cr_assert_eq(restore_timeout_turn_ms(1, 1ull << 40), 0, "the one before it has it at once");
+    cr_assert_eq(restore_timeout_turn_ms(2, 100000000), 2000);
+    cr_assert_eq(restore_timeout_turn_ms(4, 100000000), 6000);
+    cr_assert_eq(restore_timeout_turn_ms(2, 99999), 0);
+}
+
+Test(restore_timeout, allows_each_shard_some_tries)
+{
+    cr_assert_eq(restore_timeout_tries(3), 3 * restore_timeout_tries(1));
+    cr_assert_gt(restore_timeout_tries(1), 1);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The copy engine: every kernel copies exactly, lists cover every byte once, threads share the work, guards stop it. */
+#include "base/digest.h"
+#include "client/memcpy_nt.h"
+#include "client/slot_copy.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BIG (20u << 20)
+
+static uint8_t pattern(uint64_t i)
+{
+    return (uint8_t)(i * 131 + i / 251);
+}
+
+/* Exactly bytes from a source at any alignment to a destination at any alignment, and nothing beside them. */
+static void check_kernel(const struct memcpy_nt *kernel, size_t bytes, size_t to, size_t from)
+{
+    static uint8_t src[(1 << 20) + 1000], dst[(1 << 20) + 1000];
+    memset(dst, 0xaa, sizeof(dst));
+    for (size_t i = 0; i < bytes; i++) {
+        src[from + i] = pattern(i);
+    }
+    kernel->copy(dst + to, src + from, bytes);
+    memcpy_nt_fence();
+    for (size_t i = 0; i < to; i++) {
+        cr_assert_eq(dst[i], 0xaa, "%s wrote before the destination", kernel->name);
+    }
+    cr_assert_arr_eq(dst + to, src + from, bytes, "%s: %zu bytes, %zu from %zu", kernel->name, bytes, to, from);
+    cr_assert_eq(dst[to + bytes], 0xaa, "%s wrote behind the destination", kernel->name);
+}
+
+Test(copy, kernels_copy_any_size_at_any_alignment)
+{
+    static const size_t sizes[] = {0,
+                                   1,
+                                   63,
+                                   64,
+                                   65,
+                                   127,
+                                   128,
+                                   4095,
+                                   4096,
+                                   65536 + 17,
+                                   (256 << 10) - 1,
+                                   (256 << 10) + 63,
+                                   1 << 20,
+                                   (1 << 20) + 191};
+    struct memcpy_nt kernels[KERNELS_MAX];
+    unsigned count = memcpy_nt_list(kernels);
+    cr_assert_geq(count, 1);
+    for (unsigned k = 0; k < count; k++) {
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+            for (size_t shift = 0; shift < 70; shift += 23) {
+                check_kernel(&kernels[k], sizes[s], 64 + shift, (shift * 7) % 64);
+            }
+        }
+    }
+}
+
+struct fixture {
+    struct layout layout;
+    struct copy_list list;
+    struct copier *copier;
+    uint8_t *src[4], *image, *addrs[4];
+    uint64_t bytes[4];
+};
+
+static struct fixture make_with(struct copy_threads threads)
+{
+    struct fixture f = {.bytes = {5, BIG + 3, 100000, 0}};
+    struct device *device;
+    struct error err;
+    char key[8];
+    for (int i = 0; i < 4; i++) {
+        f.src[i] = f.addrs[i] = malloc(f.bytes[i] + 1);
+        for (uint64_t b = 0; b < f.bytes[i]; b++) {
+            f.src[i][b] = pattern(b + (uint64_t)i);
+        }
+        snprintf(key, sizeof(key), "t%d", i);
+        tck_record_t record = {.struct_size = sizeof(record),
+                               .key = key,
+                               .dtype = TCK_U8,
+                               .ndim = 1,
+                               .global_shape = {f.bytes[i]},
+                               .local_shape = {f.bytes[i]},
+                               .addr = f.src[i]};
+        cr_assert_eq(layout_add(&f.layout, &record, NULL, &err), TCK_OK, "%s", err.text);
+    }
+    cr_assert_eq(layout_build(&f.layout, 0, 1, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(copy_list_build(&f.layout, &f.layout.shards[0], f.addrs, &f.list, &err), TCK_OK);
+    cr_assert_eq(device_host_new(&device, &err), TCK_OK);
+    cr_assert_eq(copier_new(threads, device, &f.copier, &err), TCK_OK, "%s", err.text);
+    f.image = aligned_alloc(4096, f.layout.shards[0].image_bytes);
+    return f;
+}
+
+static struct fixture make(uint32_t threads)
+{
+    return make_with((struct copy_threads){.save = threads, .restore = threads});
+}
+
+static void release(struct fixture *f)
+{
+    copier_free(f->copier);
+    copy_list_free(&f->list);
+    layout_free(&f->layout);
+    free(f->image);
+    for (int i = 0; i < 4; i++) {
+        free(f->src[i]);
+    }
+}
+
+static void check_image(const struct fixture *f)
+{
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(memcmp(f->image + f->layout.records[i].image_offset, f->addrs[i], f->bytes[i]), 0, "record %d", i);
+    }
+}
+
+Test(copy, list_covers_every_byte_once_in_image_order)
+{
+    struct fixture f = make(1);
+    uint64_t bytes = 0, last_end = 0;
+    uint32_t pieces = 0;
+    for (uint32_t i = 0; i < f.list.piece_count; i++) {
+        cr_assert_geq(f.list.pieces[i].offset, last_end);
+        cr_assert_leq(f.list.pieces[i].bytes, COPY_BATCH_BYTES);
+        last_end = f.list.pieces[i].offset + f.list.pieces[i].bytes;
+        bytes += f.list.pieces[i].bytes;
+    }
+    for (uint32_t i = 0; i < f.list.batch_count; i++) {
+        cr_assert_eq(f.list.batches[i].first, pieces);
+        pieces += f.list.batches[i].count;
+    }
+    cr_assert_eq(pieces, f.list.piece_count);
+    cr_assert_eq(bytes, f.list.bytes);
+    cr_assert_eq(bytes, f.bytes[0] + f.bytes[1] + f.bytes[2]);
+    release(&f);
+}
+
+static void copies_with(struct copy_threads threads)
+{
+    struct fixture f = make_with(threads);
+    for (int round = 0; round < 10; round++) { /* through all kernels */
+        memset(f.image, 0, f.layout.shards[0].image_bytes);
+        copy_to_slot(f.copier, &f.list, f.image);
+        check_image(&f);
+    }
+    for (int i = 0; i < 4; i++) {
+        memset(f.src[i], 0, f.bytes[i]);
+    }
+    copy_from_slot(f.copier, &f.list, f.image);
+    check_image(&f);
+    cr_assert_eq(f.src[1][1000], pattern(1001));
+    release(&f);
+}
+
+Test(copy, one_thread_copies_everything_there_and_back)
+{
+    copies_with((struct copy_threads){1, 1});
+}
+
+Test(copy, threads_digest_an_image_as_one_would)
+{
+    const uint64_t sizes[] = {1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * (uint64_t)CHUNK_BYTES + 4097};
+    uint8_t *image = malloc(sizes[3]);
+    uint32_t crcs[6];
+    struct error err;
+    for (uint64_t i = 0; i < sizes[3]; i++) {
+        image[i] = (uint8_t)(i * 2654435761u >> 13);
+    }
+    for (uint32_t threads = 1; threads <= 4; threads += 3) {
+        struct fixture f = make(threads);
+        for (uint32_t i = 0; i < 4; i++) {
+            struct hash128 root;
+            cr_assert_eq(copy_digest(f.copier, image, sizes[i], &root, &err), TCK_OK);
+            cr_assert(hash128_is(root, digest_image(image, sizes[i], crcs)), "%u threads, size %u", threads, i);
+        }
+        release(&f);
+    }
+    free(image);
+}
+
+Test(copy, three_threads_copy_everything_there_and_back)
+{
+    copies_with((struct copy_threads){3, 3});
+}
+
+Test(copy, more_threads_restore_than_save)
+{
+    copies_with((struct copy_threads){.save = 2, .restore = 4});
+}
+
+/* A device that notes which threads saved. */
+struct witness {
+    struct device base;
+    pthread_t self;
+    atomic_bool others_saved;
+};
+
+static void witness_save(struct device *device, const struct piece *pieces, uint32_t count, uint8_t *image)
+{
+    struct witness *w = (struct witness *)device;
+    (void)pieces, (void)count, (void)image;
+    if (!pthread_equal(w->self, pthread_self())) {
+        atomic_store(&w->others_saved, true);
+    }
+}
+
+static void witness_restore(struct device *device, const struct piece *pieces, uint32_t count, const uint8_t *image)
+{
+    (void)device, (void)pieces, (void)count, (void)image;
+}
+
+static void witness_free(struct device *device)
+{
+    (void)device;
+}
+
+Test(copy, threads_for_restores_keep_out_of_saves)
+{
+    static const struct device_ops ops = {
+        .name = "witness", .to_slot = witness_save, .from_slot = witness_restore, .free = witness_free};
+    struct witness w = {.base = {.ops = &ops}, .self = pthread_self()};
+    struct copy_threads threads = {.save = 1, .restore = 4};
+    struct fixture f = make(1);
+    struct copier *copier;
+    struct error err;
+    cr_assert_eq(copier_new(threads, &w.base, &copier, &err), TCK_OK, "%s", err.text);
+    for (int round = 0; round < 100; round++) {
+        copy_from_slot(copier, &f.list, f.image);
+        copy_to_slot(copier, &f.list, f.image);
+    }
+    copier_free(copier);
+    cr_assert_not(w.others_saved);
+    release(&f);
+}
+
+Test(copy, moved_record_is_read_from_its_new_place)
+{
+    struct fixture f = make(1);
+    uint8_t *moved = malloc(f.bytes[1]);
+    for (uint64_t b = 0; b < f.bytes[1]; b++) {
+        moved[b] = (uint8_t)~f.src[1][b];
+    }
+    copy_list_move(&f.list, &f.layout.records[1], moved);
+    f.addrs[1] = moved;
+    copy_to_slot(f.copier, &f.list, f.image);
+    check_image(&f);
+    free(moved);
+    release(&f);
+}

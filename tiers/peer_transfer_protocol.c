@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The messages about transfers that come from the other side. */
+#include "base/failpoint.h"
+#include "tiers/peer_transfer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- requests of the other side ---- */
+
+/* True if the table belongs to the announced root. */
+static bool table_is_right(const uint32_t *crcs, const struct peer_offer *offer)
+{
+    return hash128_is(digest_root(crcs, offer->image_bytes), offer->root);
+}
+
+/* The owner has filled in the item. */
+static bool start_served(struct transfer *transfer)
+{
+    struct peer *peer = transfer->peer;
+    const struct tier_item *item = &transfer->item;
+
+    transfer_link(peer->peers, transfer);
+    if (peer->up == NULL) {
+        transfer_fail(transfer, TCK_ERR_UNREACHABLE, "the session ended");
+    } else if (item->image == NULL || item->crcs == NULL || item->image_bytes != transfer->offer.image_bytes) {
+        transfer_give_up(transfer, TCK_ERR_LAYOUT, "the slot has another size");
+    }
+    return transfer->state != ENDED;
+}
+
+static void accept_offer(struct transfer *transfer, const uint32_t *crcs)
+{
+    const struct peers_setup *setup = &transfer->peer->peers->setup;
+    struct peer *peer = transfer->peer;
+    struct error err = {.code = TCK_OK};
+    tck_status_t status = setup->offered(setup->ctx, peer, &transfer->offer, &transfer->item, &err);
+
+    if (status == TCK_OK) {
+        if (start_served(transfer)) {
+            memcpy(transfer->item.crcs, crcs, transfer->count * sizeof(*crcs));
+            transfer->state = MOVING;
+            failpoint(copy, granting);
+            transfer_send_grant(transfer);
+        }
+        return;
+    }
+    if (status == TCK_ERR_EXIST) {
+        transfer_send_ack(peer, transfer->remote_token, transfer->offer.root);
+    } else {
+        transfer_send_end(peer, WIRE_REFUSE, transfer->remote_token, status, err.text);
+    }
+    transfer_free(transfer);
+}
+
+static tck_status_t take_offer(struct peer *peer, const void *data, size_t len)
+{
+    struct wire_copy copy;
+    struct transfer *transfer;
+    uint32_t *crcs;
+
+    if (wire_copy_decode(data, len, true, &copy) != TCK_OK || copy.to_token != 0) {
+        return TCK_ERR_PROTO;
+    }
+    if (peer->transfer_count >= TRANSFERS_MAX) {
+        transfer_send_end(peer, WIRE_REFUSE, copy.from_token, TCK_ERR_BUSY, "too many transfers at once");
+        return TCK_OK;
+    }
+    crcs = wire_copy_crcs(&copy);
+    transfer = crcs == NULL ? NULL : transfer_new(peer, &copy.offer, false);
+    if (transfer == NULL) {
+        transfer_send_end(peer, WIRE_REFUSE, copy.from_token, TCK_ERR_NOMEM, "no memory for a transfer");
+    } else if (!table_is_right(crcs, &copy.offer)) {
+        transfer_send_end(peer, WIRE_REFUSE, copy.from_token, TCK_ERR_CORRUPT, "the chunk CRCs do not match the root");
+        transfer_free(transfer);
+    } else {
+        transfer->remote_token = copy.from_token;
+        accept_offer(transfer, crcs);
+    }
+    free(crcs);
+    return TCK_OK;
+}
+
+static void answer_pull(struct transfer *transfer)
+{
+    const struct peers_setup *setup = &transfer->peer->peers->setup;
+    struct peer *peer = transfer->peer;
+    struct error err = {.code = TCK_OK};
+    tck_status_t status = setup->pulled(setup->ctx, peer, &transfer->offer, &transfer->item, &err);
+
+    if (status != TCK_OK) {
+        transfer_send_end(peer, WIRE_CANCEL, transfer->remote_token, status, err.text);
+        transfer_free(transfer);
+        return;
+    }
+    if (start_served(transfer)) {
+        transfer->offer.root = transfer->item.root;
+        transfer_send_copy(transfer, WIRE_READY);
+    }
+}
+
+static tck_status_t take_pull(struct peer *peer, const void *data, size_t len)
+{
+    struct wire_copy copy;
+    struct transfer *transfer;
+
+    if (wire_copy_decode(data, len, false, &copy) != TCK_OK || copy.to_token != 0) {
+        return TCK_ERR_PROTO;
+    }
+    if (peer->transfer_count >= TRANSFERS_MAX) {
+        transfer_send_end(peer, WIRE_CANCEL, copy.from_token, TCK_ERR_BUSY, "too many transfers at once");
+        return TCK_OK;
+    }
+    transfer = transfer_new(peer, &copy.offer, true);
+    if (transfer == NULL) {
+        transfer_send_end(peer, WIRE_CANCEL, copy.from_token, TCK_ERR_NOMEM, "no memory for a transfer");
+        return TCK_OK;
+    }
+    transfer->remote_token = copy.from_token;
+    answer_pull(transfer);
+    return TCK_OK;
+}
+
+/* ---- answers of the other side ---- */
+
+static bool is_zero(struct hash128 root)
+{
+    return root.hi == 0 && root.lo == 0;
+}
+
+static void take_table(struct transfer *transfer, const struct wire_copy *copy)
+{
+    uint32_t *crcs = wire_copy_crcs(copy);
+
+    transfer->remote_token = copy->from_token;
+    if (crcs == NULL) {
+        transfer_give_up(transfer, TCK_ERR_NOMEM, "no memory for the chunk CRCs");
+        return;
+    }
+    if (!table_is_right(crcs, &copy->offer)) {
+        transfer_give_up(transfer, TCK_ERR_CORRUPT, "the chunk CRCs do not match the root");
+    } else if (!is_zero(transfer->item.root) && !hash128_is(transfer->item.root, copy->offer.root)) {
+        transfer_give_up(transfer, TCK_ERR_CORRUPT, "the copy there has another root digest than expected");
+    } else {
+        memcpy(transfer->item.crcs, crcs, transfer->count * sizeof(*crcs));
+        transfer->offer.root = copy->offer.root;
+        transfer->state = MOVING;
+        transfer_send_grant(transfer);
+    }
+    free(crcs);
+}
+
+static tck_status_t take_ready(struct peer *peer, const void *data, size_t len)
+{
+    struct transfer *transfer;
+    struct wire_copy copy;
+
+    if (wire_copy_decode(data, len, true, &copy) != TCK_OK) {
+        return TCK_ERR_PROTO;
+    }
+    transfer = transfer_find_live(peer, copy.to_token, false);
+    if (transfer == NULL) {
+        transfer_send_end(peer, WIRE_REFUSE, copy.from_token, TCK_ERR_CANCELED, "nobody waits for it any more");
+        return TCK_OK;
+    }
+    if (transfer->state != ASKED || copy.offer.image_bytes != transfer->offer.image_bytes) {
+        return TCK_ERR_PROTO;
+    }
+    transfer_note_progress(transfer);
+    take_table(transfer, &copy);
+    return TCK_OK;
+}
+
+static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
+{
+    struct transfer *transfer;
+    struct wire_grant grant;
+
+    if (wire_grant_decode(data, len, &grant) != TCK_OK) {
+        return TCK_ERR_PROTO;
+    }
+    transfer = transfer_find_live(peer, grant.to_token, true);
+    if (transfer == NULL) {
+        transfer_send_end(peer, WIRE_CANCEL, grant.from_token, TCK_ERR_CANCELED, "it was given up meanwhile");
+        return TCK_OK;
+    }
+    if (transfer->state != ASKED) {
+        return TCK_ERR_PROTO;
+    }
+    transfer->remote_token = grant.from_token;
+    transfer->state = MOVING;
+    failpoint(copy, granted);
+    transfer_note_progress(transfer);
+    transfers_pump(peer);
+    return TCK_OK;
+}
+
+/* Before any chunk (it had the copy already) or after all of them. */
+static tck_status_t take_ack(struct peer *peer, const void *data, size_t len)
+{
+    struct transfer *transfer;
+    struct wire_ack ack;
+
+    if (wire_ack_decode(data, len, &ack) != TCK_OK) {
+        return TCK_ERR_PROTO;
+    }
+    transfer = transfer_find_live(peer, ack.to_token, true);
+    if (transfer == NULL) {
+        return TCK_OK;
+    }
+    if (transfer->state == MOVING && transfer->next_chunk < transfer->count) {
+        return TCK_ERR_PROTO;
+    }
+    if (hash128_is(ack.root, transfer->offer.root)) {
+        transfer_succeed(transfer);
+    } else {
+        transfer_fail(transfer, TCK_ERR_CORRUPT, "it was acknowledged with another root digest");
+    }
+    return TCK_OK;
+}
+
+/* REFUSE speaks to the sender, CANCEL to the receiver. */
+static tck_status_t take_end(struct peer *peer, bool to_sender, const void *data, size_t len)
+{
+    struct transfer *transfer;
+    struct wire_end end;
+
+    if (wire_end_decode(data, len, &end) != TCK_OK) {
+        return TCK_ERR_PROTO;
+    }
+    transfer = transfer_find_live(peer, end.to_token, to_sender);
+    if (transfer != NULL) {
+        transfer_fail(transfer, end.code, end.text);
+    }
+    return TCK_OK;
+}
+
+tck_status_t transfer_handle_message(struct peer *peer, enum wire_kind kind, const void *data, size_t len)
+{
+    switch ((int)kind) {
+    case WIRE_OFFER:
+        return take_offer(peer, data, len);
+    case WIRE_PULL:
+        return take_pull(peer, data, len);
+    case WIRE_READY:
+        return take_ready(peer, data, len);
+    case WIRE_GRANT:
+        return take_grant(peer, data, len);
+    case WIRE_ACK:
+        return take_ack(peer, data, len);
+    case WIRE_REFUSE:
+    case WIRE_CANCEL:
+        return take_end(peer, kind == WIRE_REFUSE, data, len);
+    default:
+        return TCK_ERR_PROTO;
+    }
+}

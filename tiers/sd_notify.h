@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Parking file descriptors with the service manager, by systemd's protocol (sd_notify: FDSTORE=1, FDNAME=; given back
+ * as LISTEN_FDS, LISTEN_FDNAMES, LISTEN_PID). systemd speaks it, and so does our supervisor. */
+#ifndef TCK_TIERS_PARK_H
+#define TCK_TIERS_PARK_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <string.h>
+
+#define PARK_NAME_MAX   128
+#define PARK_NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
+/* Here and not in park.c because the supervisor, which links none of the tiers, checks names too. */
+static inline bool park_name_ok(const char *name)
+{
+    size_t len = strspn(name, PARK_NAME_CHARS);
+    return len > 0 && len < PARK_NAME_MAX && name[len] == '\0';
+}
+
+/* Files that are stored at most, by whatever keeps them: two for each segment, and some of the agent's own. */
+#define PARK_FILES_MAX (16384 + 64)
+/* Names a descriptor that has the names of the others, if they are too long for LISTEN_FDNAMES. */
+#define PARK_NAMES_FD "TIERCKPT_FDNAMES_FD"
+/* Beside READY=1, of our own: for how many seconds the supervisor is to keep what it has when the agent cannot start.
+ */
+#define PARK_LINGER_KEY "X_TIERCKPT_LINGER_S="
+
+#define PARK_WAIT_MS 5000 /* for a receiver that is busy */
+
+/* Sends to the socket that NOTIFY_SOCKET names (path, or '@' for abstract), and waits at most wait_ms for room in its
+ * queue (0: not at all). TCK_ERR_UNREACHABLE if nobody listens, TCK_ERR_TIMEDOUT if there is no room: somebody listens
+ * who does not read. */
+must_check tck_status_t sd_notify_store(const char *notify_socket, int wait_ms, const char *name, int fd,
+                                        struct error *err);
+must_check tck_status_t sd_notify_remove(const char *notify_socket, int wait_ms, const char *name, struct error *err);
+/* state: "READY=1" and other assignments, one a line */
+must_check tck_status_t sd_notify_send(const char *notify_socket, int wait_ms, const char *state, struct error *err);
+
+/* Calls found for each descriptor passed to this process (close-on-exec set), then forgets the environment variables. A
+ * descriptor without a name gets the name "". */
+void sd_notify_take_back(void (*found)(void *ctx, const char *name, int fd), void *ctx);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * See link_ears.h. A descriptor may be given anew to something else, its inode is not. */
+#include "tiers/ucx_listeners.h"
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+static int option(int fd, int name)
+{
+    int value = 0;
+    socklen_t len = sizeof(value);
+
+    return getsockopt(fd, SOL_SOCKET, name, &value, &len) == 0 ? value : 0;
+}
+
+static ino_t inode_of(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
+}
+
+static void consider(struct ears *ears, int fd)
+{
+    ino_t inode = inode_of(fd);
+
+    if (inode != 0 && ears->count < EARS_MAX && option(fd, SO_DOMAIN) == AF_INET && option(fd, SO_ACCEPTCONN) != 0) {
+        ears->of[ears->count].fd = fd;
+        ears->of[ears->count].inode = inode;
+        ears->count++;
+    }
+}
+
+void listeners_find(struct ears *out)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    const struct dirent *entry;
+
+    out->count = 0;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe): a stream of our own */
+        char *end;
+        long fd = strtol(entry->d_name, &end, 10);
+
+        if (*end == '\0') {
+            consider(out, (int)fd);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}
+
+static bool has(const struct ears *ears, ino_t inode)
+{
+    for (size_t i = 0; i < ears->count; i++) {
+        if (ears->of[i].inode == inode) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void listeners_missing(struct ears *ears, const struct ears *before)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < ears->count; i++) {
+        if (!has(before, ears->of[i].inode)) {
+            ears->of[kept++] = ears->of[i];
+        }
+    }
+    ears->count = kept;
+}
+
+bool listeners_restore(const struct ears *ears)
+{
+    for (size_t i = 0; i < ears->count; i++) {
+        if (inode_of(ears->of[i].fd) != ears->of[i].inode) {
+            return false;
+        }
+    }
+    return true;
+}
