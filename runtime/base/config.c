@@ -70,14 +70,14 @@ static const struct field fields[] = {
      .help = "how often to save to memory: every so many steps (20), at an interval (\"30s\", \"1.5m\"), or never "
              "(\"off\", 0)"},
     {INTERVAL(save_storage_interval), .default_text = "100", .changeable = true,
-     .help = "how often a save goes on to storage: every so many steps, at an interval, or never"},
+     .help = "how often a save is also written to storage: every so many steps, at an interval, or never"},
     {NUMBER(max_ckpt_num, 0, 1000000), .default_text = "3", .changeable = true,
      .help = "published versions kept on storage; 0: all"},
     {AT(memory_cap_bytes), .type = FIELD_BYTES, .default_text = "0",
      .help =
          "most memory that this agent may take for snapshots: bytes, or \"64GiB\"; 0: half of the machine's memory"},
     {NUMBER(slots, 2, 3), .default_text = "3",
-     .help = "snapshots held per shard; with 2 a save is refused while the one before is undecided"},
+     .help = "snapshots held per shard; with 2, a save is refused while the previous one is undecided"},
     {NUMBER(copies, 1, CONFIG_COPIES_MAX), .default_text = "2",
      .help = "copies of each shard in distinct domains, the node's own included; 1: no replicas"},
     {NUMBER(block_time_ms, 1, DAY_MS), .default_text = "2000", .help = "how long a save may wait for the agent"},
@@ -93,24 +93,24 @@ static const struct field fields[] = {
     {NUMBER(session_wait_ms, 1, DAY_MS), .default_text = "30000",
      .help = "attach, register and restore wait this long for nodes that cannot be reached, then name them"},
     {NUMBER(max_restore_tries, 1, 1000000), .default_text = "3",
-     .help =
-         "how often a version is restored by runs that neither commit nor end well before the one before it is used"},
+     .help = "how many runs may restore a version and then fail without a new commit before an older version is used "
+             "instead"},
     {NUMBER(copy_threads, 0, 256), .default_text = "0",
-     .help = "threads that copy, per rank; 0: one for every four processors that the rank has, at most 4, and for a "
-             "restore one for each, at most 8"},
+     .help = "threads that copy, per rank; 0: for a save one per four processors of the rank, at most 4; for a restore "
+             "one per processor, at most 8"},
     {WORD(digest, digest_words), .default_text = "host",
      .help =
-         "where digests of records on a CUDA device are made: host, or device (there too, before the copy, so that a "
-         "copy that is damaged on its way is noticed)"},
+         "where digests of records on a CUDA device are made: host, or device (on the device too, before the copy, so "
+         "that damage on the way to the host is detected)"},
     {WORD(on_node_loss, loss_words), .default_text = "report", .changeable = true,
      .help = "what the other agents do when a node is lost: report, or end_trainers (so that the launcher restarts at "
              "once)"},
     {WORD(restore_spread, spread_words), .default_text = "agents",
-     .help =
-         "who brings a restored node what it lacks and a twin has: agents; nccl or oob (the ranks themselves, with oob "
-         "over their own allgather, which is slow), and the agents if that fails"},
+     .help = "who sends a restored node the shards that it lacks and a twin has: agents; nccl or oob (the ranks "
+             "themselves, "
+             "by NCCL or by their own allgather, which is slow; if that fails, the agents)"},
     {NUMBER(restore_spread_timeout_ms, 1, DAY_MS), .default_text = "30000",
-     .help = "how long ranks that pass shards to each other wait without progress before they give up"},
+     .help = "how long ranks that send each other shards wait without progress before they give up"},
     {NUMBER(storage_timeout_ms, 100, DAY_MS), .default_text = "20000",
      .help =
          "how long an operation on storage may make no progress before it is given up; saves to memory and restores "
@@ -123,9 +123,9 @@ static const struct field fields[] = {
      .help = "how long this node takes to check its files of one published version, before it goes on to the next; 0: "
              "never"},
     {WORD(accept_fresh_start, switch_words), .default_text = "off",
-     .help =
-         "on: a job whose saved versions are all lost for good starts from scratch instead of failing; versions that "
-         "merely cannot be read at the moment are an error all the same"},
+     .help = "on: if every saved version is permanently lost, the job starts from the beginning instead of failing; "
+             "versions "
+             "that cannot be read at the moment are still an error"},
     {TEXT(run_id),
      .help = "identifies the launcher's run, so that its relaunches are not taken for a second start of the job; "
              "default: $TORCHELASTIC_RUN_ID, else $SLURM_JOB_ID and $SLURM_STEP_ID, else none"},
