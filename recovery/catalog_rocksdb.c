@@ -327,8 +327,7 @@ static bool rows_add(struct rows *rows, const struct catalog *catalog, const roc
         memcmp(belongs.bytes, key, key_len) == 0) {
         rows->count++;
     } else {
-        log_warn("catalog %s: a row of kind '%c' with %zu bytes is malformed and passed over", catalog->dir, key[0],
-                 len);
+        log_warn("catalog %s: a row of kind '%c' with %zu bytes is malformed and skipped", catalog->dir, key[0], len);
     }
     return true;
 }

@@ -332,7 +332,10 @@ static int describe_passed(const struct passed_over *passed, const struct plan_i
         return snprintf(out, cap, V_FMT " has another layout", V_ARG(v));
     }
     if (passed->poisoned) {
-        return snprintf(out, cap, V_FMT " is given up: the job failed on it again and again", V_ARG(v));
+        return snprintf(out, cap,
+                        V_FMT
+                        " is no longer restored: too many starts have failed after restoring it (max_restore_tries)",
+                        V_ARG(v));
     }
     char example[HASH128_TEXT];
     hash128_text(passed->example, example);
@@ -390,7 +393,7 @@ static void explain_block(const struct plan_input *input, struct plan *plan)
     if (plan->passed_count > 0 && plan->passed[plan->passed_count - 1].unfit != NULL) {
         int used = describe_unfit(plan->passed[plan->passed_count - 1].unfit, text, cap);
         size_t at = used < 0 || (size_t)used >= cap ? cap - 1 : (size_t)used;
-        snprintf(text + at, cap - at, "; an older one is not taken in its place. Try again when it can be read, %s",
+        snprintf(text + at, cap - at, "; an older one is not restored instead. Try again when it can be read, %s",
                  plan->blocked == BLOCK_FOREIGN ? "by the build that wrote it, or ask for an older step"
                                                 : "or ask for an older step");
     } else if (!storage->complete) {
@@ -401,7 +404,7 @@ static void explain_block(const struct plan_input *input, struct plan *plan)
     }
 }
 
-static const char advice[] = ". To begin afresh take another job name, run `tierckpt forget`, or set "
+static const char advice[] = ". To start from the beginning, use another job name, run `tierckpt forget`, or set "
                              "accept_fresh_start";
 
 /* Something was saved, and nothing can be restored. */
@@ -412,11 +415,11 @@ static void explain_loss(const struct plan_input *input, struct plan *plan)
     if (plan->passed_count > 0) {
         char what[DESCRIBED_BYTES];
         describe_all_passed(input, plan, what, sizeof(what));
-        snprintf(text, cap, "%s; no other version can be taken", what);
+        snprintf(text, cap, "%s; no other version can be restored", what);
     } else if (input->storage.unsure != NULL) {
         snprintf(text, cap, "no version was found, and something may have been saved: %s", input->storage.unsure);
     } else {
-        snprintf(text, cap, "something was saved, and no version can be taken");
+        snprintf(text, cap, "something was saved, and no version can be restored");
     }
     if (input->step == TCK_NEWEST && version_none(input->only)) {
         size_t used = strlen(text);

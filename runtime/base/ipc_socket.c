@@ -115,7 +115,7 @@ static tck_status_t clear_name(int dir_fd, const char *name, const struct sockad
         return remove_dead_socket(dir_fd, name, err);
     case 0:
     case EAGAIN: /* its backlog is full */
-        return error_set(err, TCK_ERR_EXIST, "somebody listens on socket %s already", name);
+        return error_set(err, TCK_ERR_EXIST, "another process is already listening on socket %s", name);
     default:
         errno = errnum;
         return error_set(err, status_of_errno(errnum), "probe socket %s: %m", name);

@@ -58,7 +58,7 @@ static tck_status_t refuse_duplicates(const cJSON *root, struct error *err)
             return error_set(err, TCK_ERR_NOMEM, "out of memory while reading JSON");
         }
         if (duplicate != NULL) {
-            return error_set(err, TCK_ERR_PROTO, "key \"%s\" stands twice in one JSON object: keep one of them",
+            return error_set(err, TCK_ERR_PROTO, "key \"%s\" appears twice in one JSON object: keep one of them",
                              duplicate);
         }
         if (item->child != NULL) {
@@ -99,19 +99,19 @@ static const char *syntax_hint(const char *text, const char *at)
     case ']':
         return last == ',' ? ": there is a comma before the closing bracket" : "";
     case '\'':
-        return ": texts stand in double quotes";
+        return ": strings need double quotes";
     case '#':
     case '/':
         return ": JSON has no comments";
     case '"':
         return strchr(",{[:", last) == NULL ? ": a comma or a colon is missing before it"
-                                            : ": the text that begins there is not closed";
+                                            : ": the string that begins there is not closed";
     case 'T':
     case 'F':
     case 'N':
-        return ": JSON knows true, false and null";
+        return ": JSON has true, false and null";
     default:
-        return last == '{' || last == ',' ? ": a key stands in double quotes" : "";
+        return last == '{' || last == ',' ? ": keys need double quotes" : "";
     }
 }
 

@@ -140,7 +140,7 @@ tck_status_t path_of_dir(const char *file, char *out, size_t cap, struct error *
     const char *base = file[0] == '/' ? "" : getcwd(here, sizeof(here));
     int len = base == NULL ? -1 : snprintf(joined, sizeof(joined), "%s/%s", base, file);
     if (len < 0 || (size_t)len >= sizeof(joined)) {
-        return error_set(err, TCK_ERR_CONFIG, "the directory of the file cannot be told: %m");
+        return error_set(err, TCK_ERR_CONFIG, "the directory of the file cannot be determined: %m");
     }
     *strrchr(joined, '/') = '\0';
     tidy(joined);

@@ -12,7 +12,7 @@
 
 #define DIR_MODE  0700
 #define LINKS_MAX 40 /* as Linux has it */
-#define REMEDY    "have runtime_dir (or TIERCKPT_RUNTIME_DIR) name a directory that you alone can write to"
+#define REMEDY    "set runtime_dir (or TIERCKPT_RUNTIME_DIR) to a directory that only you can write to"
 
 /* Where the walk is: dir_fd has been looked at, rest is still to be walked. */
 struct walk {
@@ -63,7 +63,7 @@ static tck_status_t check(struct walk *w, int fd, const char *name, struct error
         return error_set(err, status_of_errno(errno), "stat %s of %s: %m", name, w->path);
     }
     if (!S_ISDIR(st.st_mode)) {
-        return error_set(err, TCK_ERR_DENIED, "%s: \"%s\" is no directory: " REMEDY, w->path, name);
+        return error_set(err, TCK_ERR_DENIED, "%s: \"%s\" is not a directory: " REMEDY, w->path, name);
     }
     if (!is_trusted(st.st_uid)) {
         return error_set(err, TCK_ERR_DENIED,
@@ -74,7 +74,7 @@ static tck_status_t check(struct walk *w, int fd, const char *name, struct error
     if (w->others_write && (st.st_mode & S_ISVTX) == 0) {
         return error_set(
             err, TCK_ERR_DENIED,
-            "%s: \"%s\" of user %u can be written to by others (mode %04o): take that right from them, or " REMEDY,
+            "%s: \"%s\" of user %u can be written to by others (mode %04o): take that permission away, or " REMEDY,
             w->path, name, st.st_uid, st.st_mode & 07777);
     }
     return TCK_OK;

@@ -157,7 +157,7 @@ static tck_status_t check_twins(const struct claim *a, const struct claim *b, st
     char id[HASH128_TEXT];
     hash128_text(a->info->id, id);
     if (a->rank == b->rank) {
-        return error_set(err, TCK_ERR_LAYOUT, "shard %s stands twice in the list of rank %u", id, a->rank);
+        return error_set(err, TCK_ERR_LAYOUT, "shard %s is listed twice by rank %u", id, a->rank);
     }
     if (a->info->image_bytes != b->info->image_bytes) {
         return error_set(err, TCK_ERR_LAYOUT, "shard %s has %" PRIu64 " bytes on rank %u and %" PRIu64 " on rank %u",

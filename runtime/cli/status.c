@@ -81,7 +81,7 @@ static bool storage_good(const json_t *answer)
 static void print_held_back(const json_t *answer)
 {
     if (number_of(answer, "not_before") > 0) {
-        printf("WARNING: saves come faster than their copies can follow: most are let by, the next is that of step "
+        printf("WARNING: saves come faster than their copies can follow: most are skipped, the next is that of step "
                "%llu or later. Raise save_mem_interval, or have slots = 3\n",
                (unsigned long long)number_of(answer, "not_before"));
     }

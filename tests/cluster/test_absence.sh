@@ -50,7 +50,7 @@ truncate -s -1 "$shard"
 ask a ls >"$work/said" && die "ls has a damaged version and ends with 0"
 grep -q "damaged: " "$work/said" || die "ls does not say what is damaged: $(cat "$work/said")"
 start --steps 6
-all_fail 'version 1\.4 is damaged on storage: .*bytes, its manifest says.*no other version can be taken.*tierckpt forget'
+all_fail 'version 1\.4 is damaged on storage: .*bytes, its manifest says.*no other version can be restored.*tierckpt forget'
 
 fault "its manifest is of a newer format"
 cp "$work/whole" "$shard"
@@ -72,7 +72,7 @@ if [ -n "$in_node" ] || [ "$(id -u)" != 0 ]; then
     [ "$(restored_step 0)" = 4 ] || die "memory has it, and rank 0 restored $(restored_step 0) instead of 4"
     nodes_lost
     start --steps 5
-    all_fail 'version 1\.4 cannot be read now: .*manifest.json: Permission denied; an older one is not taken'
+    all_fail 'version 1\.4 cannot be read now: .*manifest.json: Permission denied; an older one is not restored'
     chmod 644 "$version/manifest.json"
     start --steps 5
     all_end

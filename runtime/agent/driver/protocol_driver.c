@@ -468,7 +468,7 @@ static void tell_held_back(const struct decision *before, const struct decision 
     if (!was && now->not_before > 0) {
         log_warn(
             "saves come faster than their copies can follow: several versions in a row found no slot on some node or "
-            "were not copied in time. Most saves are let by now (the next is that of step %llu or later) until "
+            "were not copied in time. Most saves are skipped now (the next is that of step %llu or later) until "
             "versions are committed again. Raise save_mem_interval, or have slots = 3",
             (unsigned long long)now->not_before);
     } else if (was && now->not_before == 0) {

@@ -65,13 +65,13 @@ Test(json, says_what_is_wrong_with_what_people_write)
 {
     expect_refused("{\"a\":1,}", "line 1, column 8: there is a comma before the closing bracket");
     expect_refused("{\"a\":1,\n\"b\":[2,]\n}", "line 2, column 8: there is a comma before the closing bracket");
-    expect_refused("{'a':1}", "line 1, column 2: texts stand in double quotes");
-    expect_refused("{a:1}", "line 1, column 2: a key stands in double quotes");
+    expect_refused("{'a':1}", "line 1, column 2: strings need double quotes");
+    expect_refused("{a:1}", "line 1, column 2: keys need double quotes");
     expect_refused("{\"a\":1 \"b\":2}", "column 8: a comma or a colon is missing before it");
-    expect_refused("{\"a\":True}", "column 6: JSON knows true, false and null");
+    expect_refused("{\"a\":True}", "column 6: JSON has true, false and null");
     expect_refused("{\"a\":1} // it", "column 9: JSON has no comments");
     expect_refused("{\"a\":1, # it\n\"b\":2}", "column 9: JSON has no comments");
-    expect_refused("{\"a\":\"b}", "column 6: the text that begins there is not closed");
+    expect_refused("{\"a\":\"b}", "column 6: the string that begins there is not closed");
     expect_refused("{\"a\":1", "column 7: the text ends before it is complete");
     expect_refused("", "is empty");
 }

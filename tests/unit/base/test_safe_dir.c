@@ -64,7 +64,7 @@ static void assert_denied(const char *rest, const char *component, const char *w
     cr_assert_eq(open_dir(rest, true), TCK_ERR_DENIED, "%s", rest);
     cr_assert_not_null(strstr(err.text, quoted), "%s", err.text);
     cr_assert_not_null(strstr(err.text, why), "%s", err.text);
-    cr_assert_not_null(strstr(err.text, "have runtime_dir"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "set runtime_dir"), "%s", err.text);
 }
 
 Test(safe_dir, makes_what_is_missing_for_this_user_alone)
@@ -152,7 +152,7 @@ Test(safe_dir, ends_where_links_lead_in_a_circle)
 Test(safe_dir, refuses_a_file_in_its_way)
 {
     close(open(below("file"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    assert_denied("file/job", "file", "is no directory");
+    assert_denied("file/job", "file", "is not a directory");
 }
 
 Test(safe_dir, a_log_is_no_link)

@@ -131,7 +131,7 @@ Test(world, refuses_a_shard_twice_on_one_rank)
 {
     const uint32_t counts[] = {0, 2, 0, 0};
     const struct shard_info infos[] = {info(1, 4096), info(1, 4096)};
-    expect_layout_error(infos, counts, "twice in the list of rank 1");
+    expect_layout_error(infos, counts, "is listed twice by rank 1");
 }
 
 Test(world, refuses_images_too_large_to_number_their_chunks)
