@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One node's part of the protocol: which slot may be filled, replicated, kept, freed (docs/architecture.md,
- * "protocol").
+ * One node's part of the protocol: which slot may be filled, replicated, kept, freed (docs/protocol.md).
  *
  * A slot is freed only when the newest decision says its version is over (decision_fate), when the trainer or transfer
  * that was filling it is gone, or when its content is corrupt. Never by age, count or space. One exception, used by

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which slot may be freed when, and what the coordinator may decide (docs/architecture.md, "protocol").
+ * Which slot may be freed when, and what the coordinator may decide (docs/protocol.md).
  *
  * N nodes, each owns one shard and holds a copy of its left neighbour's. The coordinator, on node 0, keeps one decision
  * state: the watermark, and what is aborted above it (the code writes that as a horizon and the open versions below it).

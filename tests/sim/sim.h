@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A deterministic simulator: the real protocol machines (runtime/core), placement, planner and recovery on simulated
  * machines, network, memory, storage and clock, all from one seed. After every event the promises of
- * docs/architecture.md are checked (sim_check.c). One schedule is one seed; `sim --seed S --verbose` shows its story.
+ * docs/reliability.md are checked (sim_check.c). One schedule is one seed; `sim --seed S --verbose` shows its story.
  *
  *   sim_main.c     arguments, many schedules, in several processes if wanted
  *   sim.c          one schedule from start to end
