@@ -49,4 +49,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    print("resumed at step %s, %s batches, loss %s" % tuple(main()))
+    step, batches, loss = main()
+    print(f"resumed at step {step}, {batches} batches, loss {loss}")

@@ -10,52 +10,98 @@
     ckpt.save_last(step)
     ckpt.close()
 
-Names are looked up on first use, so that the command `tierckpt` starts without importing torch.
+The modules directly in this package are its interface: this one, `errors`, and one for each framework. The folders are
+private: runtime/ (the library, the agent, the other ranks), state/ (what is trained, as records and blobs), core/ (the
+checkpoint) and adapters/ (the frameworks).
+
+Names whose modules import torch are looked up on first use, so that the command `tierckpt` starts without it.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .errors import (
+    Busy,
+    Canceled,
+    ConfigError,
+    Corrupt,
+    Denied,
+    Error,
+    Exists,
+    InternalError,
+    InvalidArgument,
+    IoError,
+    LayoutError,
+    NoMemory,
+    NoSpace,
+    NotFound,
+    ProtocolError,
+    TimedOut,
+    Unreachable,
+    Unrecoverable,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from .core.checkpoint import Checkpoint, init
+    from .core.loading import Loaded, load
+    from .core.published import Published, export, open_published
+    from .core.saving import SaveResult
+    from .runtime.native import Health
+    from .state.groups import PRIVATE
 
 _HOME = {
-    "init": "checkpoint",
-    "Checkpoint": "checkpoint",
-    "SaveResult": "saving",
-    "load": "loading",
-    "Loaded": "loading",
-    "Health": "_native",
-    "PRIVATE": "groups",
-    "open_published": "published",
-    "export": "published",
-    "Published": "published",
-    "Error": "errors",
-    "InvalidArgument": "errors",
-    "NoMemory": "errors",
-    "IoError": "errors",
-    "NotFound": "errors",
-    "Busy": "errors",
-    "TimedOut": "errors",
-    "Canceled": "errors",
-    "Corrupt": "errors",
-    "NoSpace": "errors",
-    "Unreachable": "errors",
-    "Unsupported": "errors",
-    "ProtocolError": "errors",
-    "LayoutError": "errors",
-    "Unrecoverable": "errors",
-    "ConfigError": "errors",
-    "Denied": "errors",
-    "Exists": "errors",
-    "InternalError": "errors",
+    "Checkpoint": "core.checkpoint",
+    "init": "core.checkpoint",
+    "Loaded": "core.loading",
+    "load": "core.loading",
+    "Published": "core.published",
+    "export": "core.published",
+    "open_published": "core.published",
+    "SaveResult": "core.saving",
+    "Health": "runtime.native",
+    "PRIVATE": "state.groups",
 }
 
-__all__ = sorted(_HOME)
+__all__ = [
+    "Busy",
+    "Canceled",
+    "Checkpoint",
+    "ConfigError",
+    "Corrupt",
+    "Denied",
+    "Error",
+    "Exists",
+    "Health",
+    "InternalError",
+    "InvalidArgument",
+    "IoError",
+    "LayoutError",
+    "Loaded",
+    "NoMemory",
+    "NoSpace",
+    "NotFound",
+    "PRIVATE",
+    "ProtocolError",
+    "Published",
+    "SaveResult",
+    "TimedOut",
+    "Unreachable",
+    "Unrecoverable",
+    "Unsupported",
+    "export",
+    "init",
+    "load",
+    "open_published",
+]
 __version__ = "0.1.0"
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(set(globals()) | set(__all__))

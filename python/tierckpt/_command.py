@@ -3,11 +3,12 @@
 
 import os
 import sys
-from pathlib import Path
+
+from .runtime.installation import PROGRAMS
 
 
 def main():
-    programs = os.environ.setdefault("TIERCKPT_BIN_DIR", str(Path(__file__).parent / "bin"))
+    programs = os.environ.setdefault("TIERCKPT_BIN_DIR", str(PROGRAMS))
     command = os.path.join(programs, "tierckpt")
     try:
         os.execv(command, [command, *sys.argv[1:]])

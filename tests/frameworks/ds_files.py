@@ -7,9 +7,9 @@ import threading
 
 import torch
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-from ds_training import Training, digest_of
 
 import tierckpt.deepspeed
+from ds_training import Training, digest_of
 
 
 class _Gate:

@@ -11,15 +11,15 @@ import deepspeed
 import numpy
 import torch
 import torch._inductor.compile_fx  # noqa: F401 - and more that a first initialize would import in each rank
-from counted import count
 from deepspeed.module_inject import auto_ep_layer  # noqa: F401
 from deepspeed.runtime.superoffload import superoffload_stage3  # noqa: F401
 from deepspeed.runtime.zero.muon import original_muon  # noqa: F401
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-from harness import die
 from torch import nn
 
 import tierckpt.deepspeed
+from counted import count
+from harness import die
 
 # Its shared memory collectives are a C++ extension, built at the first use on a CPU; gloo does as well.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None

@@ -8,9 +8,9 @@ import traceback
 import torch
 import torch.distributed as dist
 from deepspeed.runtime.engine import DeepSpeedEngine
-from ds_training import Training
 
 import tierckpt
+from ds_training import Training
 from tierckpt import deepspeed as adapter
 
 
@@ -70,7 +70,7 @@ def a_save_does_nothing_collective(rank, config):
             real = {name: getattr(dist, name) for name in dir(dist) if name.startswith(("all_", "reduce", "broadcast",
                                                                                         "barrier", "gather", "send"))}
             for name in real:
-                setattr(dist, name, lambda *_, name=name, **__: calls.append(name))
+                setattr(dist, name, lambda *_, name=name, calls=calls, **__: calls.append(name))
             try:
                 assert checkpoint.save_checkpoint_if_needed()
                 checkpoint.fence()

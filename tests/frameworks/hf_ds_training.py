@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy
 import torch
-from ds_training import digest_of
-from hf_training import Death, Heard, Seen, losses, make
 from transformers import TrainerCallback
 
+import tierckpt.adapters.deepspeed
 import tierckpt.deepspeed
-from tierckpt.seams import Seam
+from ds_training import digest_of
+from hf_training import Death, Heard, Seen, losses, make
+from tierckpt.adapters.api_compat import RequiredApi
 from tierckpt.transformers import TrainerWrapper
 
 
@@ -103,7 +104,7 @@ def train(rank, world, output_dir, steps, stage, config=None, own_nodes=False, d
     """Without config: the plain Trainer. gather: of ZeRO 3 the model is saved whole, too. unknown: a DeepSpeed that is
     not known. notes: a directory for what is held before each step."""
     if unknown:
-        tierckpt.deepspeed.SEAMS = (Seam("deepspeed:something_else", ()),)
+        tierckpt.adapters.deepspeed.REQUIRED_API = (RequiredApi("deepspeed:something_else", ()),)
     if world == 1:
         _alone()
     trainer = make(rank, world, output_dir, steps, deepspeed=_ds_config(stage, gather), bf16=True, **arguments)

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import numpy
 import torch
-from counted import count
-from harness import die
-from observers import Heard, settle, WeightWriter
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 import tierckpt
-from tierckpt.hf_layout import PlainCheckpoints
-from tierckpt.transformers import TrainerWrapper, _History
+from counted import count
+from harness import die
+from observers import Heard, WeightWriter, settle
+from tierckpt.adapters.hf_layout import PlainCheckpoints
+from tierckpt.adapters.transformers import _History
+from tierckpt.transformers import TrainerWrapper
 
 VOCABULARY, LENGTH, SAMPLES = 64, 12, 24
 

@@ -8,15 +8,15 @@ import warnings
 from pathlib import Path
 
 import torch
-from counted import count
-from harness import die
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
-from observers import settle, WeightWriter
 
 import tierckpt
+from counted import count
+from harness import die
+from observers import WeightWriter, settle
 from tierckpt.lightning import TierCheckpoint, TierCheckpointIO
 
 SAMPLES, BATCH = 24, 4  # six batches in an epoch
@@ -57,7 +57,8 @@ class Model(LightningModule):
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.7),
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.7)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler,
                                                          "interval": "step"}}
 
 
@@ -82,9 +83,9 @@ class Two(Model):
         self.critic = torch.nn.Linear(8, 1)
 
     def training_step(self, batch, batch_idx):
-        for optimizer, loss in zip(self.optimizers(), (
-                lambda: super(Two, self).training_step(batch, batch_idx),
-                lambda: (self.critic(self.layers(batch).detach()) - 1).square().mean())):
+        losses = (lambda: super(Two, self).training_step(batch, batch_idx),
+                  lambda: (self.critic(self.layers(batch).detach()) - 1).square().mean())
+        for optimizer, loss in zip(self.optimizers(), losses, strict=True):
             optimizer.zero_grad()
             self.manual_backward(loss())
             optimizer.step()
@@ -104,7 +105,8 @@ class Data(LightningDataModule):
         kind = torch.utils.data.DataLoader
         if self._stateful and shuffle:
             from torchdata.stateful_dataloader import StatefulDataLoader as kind
-        return kind(Samples(seed, 0 if self._stateful else 0.1), batch_size=BATCH, shuffle=shuffle, num_workers=self._workers if shuffle else 0)
+        return kind(Samples(seed, 0 if self._stateful else 0.1), batch_size=BATCH, shuffle=shuffle,
+                    num_workers=self._workers if shuffle else 0)
 
     def train_dataloader(self):
         return self._loader(0, True)
@@ -208,7 +210,8 @@ def train(rank, world, directory, config=None, kind="Model", die_at=None, raise_
     model, data, counter = globals()[kind](directory), Data(stateful, workers), Counter()
     callbacks, tier, seen = [counter], None, None
     if best is not None:
-        callbacks += [ModelCheckpoint(directory, monitor="val_loss", save_top_k=2), EarlyStopping("val_loss", patience=9)]
+        callbacks += [ModelCheckpoint(directory, monitor="val_loss", save_top_k=2),
+                      EarlyStopping("val_loss", patience=9)]
         arguments["enable_checkpointing"] = True
     if config is not None:
         tier = TierCheckpoint(config)
@@ -260,7 +263,8 @@ def files(rank, world, directory, config):
     written = sorted(path.name for path in Path(directory).glob("*.ckpt*"))
     trainer.save_checkpoint(Path(directory, "after.ckpt"))
     loaded = Model.load_from_checkpoint(Path(directory, "after.ckpt"), weights_only=False)
-    same = all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))
+    same = all(torch.equal(a, b) for a, b in zip(
+        loaded.state_dict().values(), model.state_dict().values(), strict=True))
     plain = trainer_of(directory, [Counter()], max_epochs=2)
     plain.fit(Model(directory), datamodule=Data(), ckpt_path=Path(directory, "after.ckpt"), weights_only=False)
     return {"written": written, "same": same, "steps": plain.global_step}

@@ -14,11 +14,12 @@ import types
 import torch
 import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel
-from megatron_training import Training
 
 import tierckpt
+from megatron_training import Training
 from tierckpt import megatron
-from tierckpt.checkpoint import Checkpoint
+from tierckpt.adapters.megatron import easyckpt
+from tierckpt.core.checkpoint import Checkpoint
 
 
 def _started(rank, config, kind="plain", **model):
@@ -91,13 +92,13 @@ def load_of_others(rank, world, kind, config, concat=True):
 
 
 def _difference(config):
-    records = megatron._current_job().attached._mapping.contents.records
+    records = easyckpt._current_job().attached._mapping.contents.records
     with tierckpt.open_published(config) as version:
         steps = {record.current().item() for record in records if record.key.endswith(".step")}
         assert steps == {4.0}
         lazy = [record for record in records if not record.eager]
-        return sum(int((version.read(record.key)[tuple(map(slice, record.offset, map(
-            sum, zip(record.offset, record.current().shape))))] != record.current()).sum()) for record in lazy)
+        return sum(int((version.read_box(record.key, record.offset, record.current().shape) != record.current()).sum())
+                   for record in lazy)
 
 
 def load_of_others_fails(rank, world, kind, config, concat):
@@ -125,7 +126,7 @@ def fence_comes_first(rank, world, kind, config):
     job = _started(rank, config, kind)
     job.step(1)
     megatron.save_checkpoint(1, *job.state)
-    records = megatron._current_job().attached._mapping.contents.records
+    records = easyckpt._current_job().attached._mapping.contents.records
 
     def contents():
         return [record.current().clone() for record in records if not record.eager]

@@ -10,18 +10,19 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from harness import die, Job, run
-from test_published import assert_loads, load
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import distribute_tensor, DTensor, Replicate, Shard
-from training import Training
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import tierckpt.dcp
+from harness import Job, die, run
+from test_published import assert_loads, load
+from tierckpt.adapters.dcp import flatten
+from training import Training
 
 NURSERY = "test_dcp"
 STEPS = 6
@@ -112,7 +113,7 @@ def killed(tmp_path, **arguments):
 
 
 def assert_same(resumed, reference):
-    for (step, _, losses, digest), (_, _, all_losses, all_digest) in zip(resumed, reference):
+    for (step, _, losses, digest), (_, _, all_losses, all_digest) in zip(resumed, reference, strict=True):
         assert losses == all_losses[step:]
         assert digest == all_digest
 
@@ -158,7 +159,7 @@ def test_a_tensor_that_is_written_to_while_it_is_copied_makes_no_version(site):
     with tierckpt.dcp.attach(state, config=site.config) as tiers:
         dcp.save(state, checkpoint_id=1, storage_writer=tiers.writer())
         with tiers._checkpoint._client.watch._lock:  # no snapshot gets its word meanwhile
-            tiers.snapshot(*tierckpt.dcp.flatten(state), 2, to_storage=False)
+            tiers.snapshot(*flatten(state), 2, to_storage=False)
             state["model"]["weight"].fill_(7)
         with pytest.raises(tierckpt.Canceled, match="weight changed while it was being copied"):
             tiers.wait(2, to_storage=False)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import Job, run
 
 import tierckpt
+from harness import Job, run
 
 if importlib.util.find_spec("deepspeed") is None:
     pytest.skip("deepspeed is not installed", allow_module_level=True)
@@ -57,7 +57,7 @@ class Case:
     def resume(self, expected):
         """Returns [step resumed at, bytes by source] of each rank, after the comparison of everything else."""
         ranks = run(self.tmp_path, "ds_training:train", **self.arguments)
-        for (resumed, _, losses, digest), (whole, last) in zip(ranks, expected):
+        for (resumed, _, losses, digest), (whole, last) in zip(ranks, expected, strict=True):
             assert losses == whole[resumed:]
             assert digest == last
         return [rank[:2] for rank in ranks]

@@ -4,6 +4,7 @@
 import json
 
 import pytest
+
 from harness import run
 
 torch = pytest.importorskip("torch")

@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 
-import place
 import pytest
+
+import place
 from harness import Job, run
 
 pytest.importorskip("lightning", reason="lightning is not installed")
@@ -51,7 +52,7 @@ def assert_equal(result, reference):
     assert result["digest"] == reference["digest"]
 
 
-# What a batch that begins has before it: inside the first epoch, at the first of the second and inside it, and the last.
+# What comes before a batch: inside the first epoch, at the start of the second and inside it, and the last batch.
 @pytest.mark.parametrize("batch", [1, 4, 6, 9, 17])
 def test_killed_in_any_batch_ends_with_equal_bits(job, uninterrupted, batch):
     job.killed(die_at=batch)

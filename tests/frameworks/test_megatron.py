@@ -7,6 +7,7 @@ import json
 import random
 
 import pytest
+
 from harness import Job, run
 
 if importlib.util.find_spec("megatron") is None:  # an import takes seconds, and the nursery does it

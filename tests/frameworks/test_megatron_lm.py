@@ -10,6 +10,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from harness import Job, run
 
 if importlib.util.find_spec("megatron") is None:
@@ -54,7 +55,7 @@ def pretrain(tmp_path, site, nursery):
 
 
 def assert_goes_on_from(step, ranks, expected):
-    for (first, ends), (_, expected_ends) in zip(ranks, expected):
+    for (first, ends), (_, expected_ends) in zip(ranks, expected, strict=True):
         assert first == step + 1
         assert ends == {iteration: expected_ends[iteration] for iteration in ends}
         assert str(STEPS) in ends
@@ -79,7 +80,7 @@ def test_own_checkpoint_of_megatron_wins_if_it_is_later(pretrain, tmp_path, site
     own = ["--save", str(tmp_path / "own"), "--load", str(tmp_path / "own"), "--save-interval", "4"]
     site.config["save_mem_interval"] = 3
     pretrain("TP2", *own, die_at=4)
-    for (first, ends), (_, expected) in zip(pretrain("TP2", *own), uninterrupted("TP2")):
+    for (first, ends), (_, expected) in zip(pretrain("TP2", *own), uninterrupted("TP2"), strict=True):
         assert first == 5
         for iteration in ends:  # its own load is not equal to the bit: what comes after it draws from the generators
             assert ends[iteration][2:] == expected[iteration][2:]

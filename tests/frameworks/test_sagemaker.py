@@ -8,16 +8,17 @@ import random
 import subprocess
 import sys
 
-import models
 import pytest
 import torch
 import torch.distributed as dist
-from harness import die, Job, run
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
+import models
 import tierckpt
 import tierckpt.dcp
 import tierckpt.sagemaker as sm
+from harness import Job, die, run
+from tierckpt.adapters.sagemaker import _step_of
 
 NURSERY = "test_sagemaker"
 STEPS = 6
@@ -104,7 +105,7 @@ def uninterrupted(tmp_path_factory, nursery):
 
 
 def assert_same(resumed, reference):
-    for (step, losses, digest, _), (_, all_losses, all_digest, _) in zip(resumed, reference):
+    for (step, losses, digest, _), (_, all_losses, all_digest, _) in zip(resumed, reference, strict=True):
         assert losses == all_losses[step:]
         assert digest == all_digest
 
@@ -208,7 +209,7 @@ def test_accepted_keywords_change_nothing(configured):
     ("/a/step-120/tp0_fsdp3", 120), ("/a/global_step120/tp1", 120), ("/run7/checkpoint-5", 5), ("/a/9/tp0_ep0", 9),
     ("/opt/ml/checkpoints/tp0_ep0_fsdp3", 0), ("", 0)])
 def test_step_in_a_path(checkpoint_id, step):
-    assert sm._step_of(checkpoint_id) == step
+    assert _step_of(checkpoint_id) == step
 
 
 # ---- examples
@@ -229,6 +230,6 @@ def test_example_goes_on_where_it_was(site, top, name, ranks):
     """What is done leaves nothing in memory, so the second start loads from storage."""
     path = site.dir / "tierckpt.json"
     path.write_text(json.dumps({**site.config, "save_storage_interval": 10}))
-    for number, (first, last) in zip(ranks, ((0, 10), (10, 20))):
+    for number, (first, last) in zip(ranks, ((0, 10), (10, 20)), strict=True):
         said = launch(top / "python/examples" / name, number, path, last)
         assert said.count(f"trained from step {first} to {last}") == number

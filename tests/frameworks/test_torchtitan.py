@@ -6,6 +6,7 @@ import json
 import random
 
 import pytest
+
 from harness import Job, run
 
 pytest.importorskip("torchtitan", reason="torchtitan is not installed")

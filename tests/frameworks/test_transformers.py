@@ -6,6 +6,7 @@ import random
 import shutil
 
 import pytest
+
 from harness import Job, run
 
 pytest.importorskip("transformers", reason="transformers is not installed")

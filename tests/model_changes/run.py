@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
 from daemons import kill_all, programs, send  # noqa: E402
-from seeded import arguments, Broken, Suite  # noqa: E402
+from seeded import Broken, Suite, arguments  # noqa: E402
 
 BOUND_S = 120
 LAYOUT, WRONG = 5, 6
@@ -138,7 +138,7 @@ class Story:
         """The digests of what this launch may have saved as this step. A save that was refused is no version; of the
         last one before a kill nobody knows."""
         mine = [event for event in self.events() if event["launch"] == launch]
-        return [event["digest"] for event, after in zip(mine, [*mine[1:], {"event": "end"}])
+        return [event["digest"] for event, after in zip(mine, [*mine[1:], {"event": "end"}], strict=True)
                 if event["event"] == "save" and event["step"] == step and after["event"] != "refused"]
 
     def known(self):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training whose author does everything to the model that people do: replaces parameters, adds groups, skips optimizer
-steps, changes weights beside the optimizer, saves twice, goes back in its steps, and leaves in all ways.
+"""A training whose author does everything to the model that people do: replaces parameters, adds groups, skips
+optimizer steps, changes weights beside the optimizer, saves twice, goes back in its steps, and leaves in all ways.
 
-Before each save the digest of all that is to be saved goes to the journal, so that whatever a later launch gets back can
-be compared with what it was. What is done follows from the seed and the number of the launch."""
+Before each save the digest of all that is to be saved goes to the journal, so that whatever a later launch gets back
+can be compared with what it was. What is done follows from the seed and the number of the launch."""
 
 import gc
 import hashlib
@@ -66,8 +66,8 @@ class Training:
         os.write(self.journal_fd, line.encode())
 
     def digest(self):
-        """Of all tensors of the model by name, of the optimizer's by the place of their parameter (the model may have got
-        another one under its name meanwhile), and of the optimizer's numbers."""
+        """Of all tensors of the model by name, of the optimizer's by the place of their parameter (the model may have
+        got         another one under its name meanwhile), and of the optimizer's numbers."""
         digest = hashlib.sha256()
         tensors = dict(self.net.state_dict())
         for number, group in enumerate(self.optimizer.param_groups):

@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 
 import torch
+
 from kills import Kill
 from place import Site
 from processes import Start, agents, kill
 from program import Program
-
-from tierckpt import control, errors
+from tierckpt import errors
+from tierckpt.runtime import control
 
 STEP = re.compile(r"^step (\d+) loss (\S+)\s*$", re.MULTILINE)
 _RUN_S, _END_S = 420, 20
@@ -152,7 +153,8 @@ class Case:
         expected, seen = dict(losses((self._reference / "run.0.log").read_text())), losses(start.text())
         for step, loss in seen if self._program.bits else ():
             if expected[step] != loss:
-                raise Wrong(f"{start.log.name}: the loss of step {step} is {loss}, without interruption {expected[step]}")
+                raise Wrong(f"{start.log.name}: the loss of step {step} is {loss}, without interruption "
+                            f"{expected[step]}")
         if seen:
             self._resumed.append(seen[0][0] - 1)
             if seen[0][0] - 1 < floor:
@@ -174,7 +176,8 @@ class Case:
         died = " and ".join(map(str, self._kills))
         after = self._resumed[1:] if len(self._resumed) > 1 else []
         if self._site.config["job"] == "afresh":
-            return f"killed: {died}; refused, since nothing was on storage; started afresh as the error says; equal bits"
+            return (f"killed: {died}; refused, since nothing was on storage; started afresh as the error says; equal "
+                    "bits")
         back = f"resumed after step {' and '.join(map(str, after))}" if after else "it went on by itself"
         return f"killed: {died}; {back}; {'equal bits' if self._program.bits else self._program.head['equal']}"
 
@@ -192,7 +195,8 @@ def difference(ours, theirs, where: str) -> str | None:
     if isinstance(theirs, (list, tuple)):
         if len(ours) != len(theirs):
             return f"{where} has {len(ours)} entries instead of {len(theirs)}"
-        return next(filter(None, (difference(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(ours, theirs)))), None)
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return next(filter(None, (difference(a, b, f"{where}[{i}]") for i, (a, b) in pairs)), None)
     return None if ours == theirs else f"{where} is {ours!r}, in the uninterrupted run {theirs!r}"
 
 

@@ -33,7 +33,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="only those of the default run")
     parser.add_argument("--jobs", type=int, default=1, help="cases at the same time (1)")
     parser.add_argument("--list", action="store_true", help="names the programs")
-    parser.add_argument("--table", action="store_true", help="the sections of the documentation: the lines that were added")
+    parser.add_argument("--table", action="store_true", help="the sections of the documentation: lines that were added")
     return parser.parse_args()
 
 
@@ -145,5 +145,6 @@ def main():
 
 if __name__ == "__main__":
     if not place.INSTALLED:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(place.TOP / "python"), os.environ.get("PYTHONPATH")]))
+        paths = [str(place.TOP / "python"), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     sys.exit(main())

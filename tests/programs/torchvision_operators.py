@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """To be imported before torchvision. The one of PyPI is built for PyTorch with CUDA; beside the PyTorch for the CPU its
-compiled operators cannot be loaded, and then it cannot be imported, though models need none of them. So they are declared."""
+compiled operators cannot be loaded, and then it cannot be imported, though models need none of them. So they are
+declared here."""
 
 import torch
 

@@ -11,17 +11,14 @@ import multiprocessing
 import os
 import re
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
-
-import place
 
 import torch
 from torch import nn
 
+import place
 import tierckpt
-from tierckpt import _native
+from tierckpt.runtime import native
 
 PAGE = place.TOP / "docs/errors.md"
 _TEXT_MAX = 420
@@ -46,7 +43,7 @@ def case(section, what):
     return add
 
 
-# ---- how a mistake is made, and what is said --------------------------------------------------------------------------
+# ---- how a mistake is made, and what is said -------------------------------------------------------------------------
 
 
 def init(site, model=None, optimizer=None, config=None, **more):
@@ -117,7 +114,7 @@ def row(what, said, status):
     return f"- {shown(what)}\n  - {label}{shown(said)}\n"
 
 
-# ---- configuration ----------------------------------------------------------------------------------------------------
+# ---- configuration ---------------------------------------------------------------------------------------------------
 
 
 def bad_file(what, text):
@@ -159,7 +156,7 @@ def _(site, _closer):
     tierckpt.init(model=nn.Linear(1, 1), config=site.dir)
 
 
-# ---- paths ------------------------------------------------------------------------------------------------------------
+# ---- paths -----------------------------------------------------------------------------------------------------------
 
 
 def bad_path(what, **values):
@@ -219,7 +216,7 @@ def _(site, closer):
     closer(init(site, config={"runtime_dir": str(site.dir / "file/run")}))
 
 
-# ---- tensors ----------------------------------------------------------------------------------------------------------
+# ---- tensors ---------------------------------------------------------------------------------------------------------
 
 
 def tensor(what, make):
@@ -262,7 +259,7 @@ tensor("complex128", lambda: torch.ones(4, dtype=torch.complex128))
 tensor("of nine dimensions", lambda: torch.ones([1] * 9))
 
 
-# ---- calls ------------------------------------------------------------------------------------------------------------
+# ---- calls -----------------------------------------------------------------------------------------------------------
 
 
 def call(what, **values):
@@ -345,7 +342,7 @@ def _(site, closer):
     closer(init(site, capacity={"optimiser": 1}))
 
 
-# ---- calls of the C library -------------------------------------------------------------------------------------------
+# ---- calls of the C library ------------------------------------------------------------------------------------------
 
 
 class _NoOthers:
@@ -360,7 +357,7 @@ class _Attached:
     """A client as a C program has it after tck_attach, with one blob to save."""
 
     def __init__(self, site):
-        self.native = _native.Client(config_file=None, config_json=json.dumps(site.config), rank=0, world_size=1,
+        self.native = native.Client(config_file=None, config_json=json.dumps(site.config), rank=0, world_size=1,
                                      oob=_NoOthers())
         self.native.add_blob("position", 8)
 
@@ -377,7 +374,7 @@ def c_call(what, mistake):
 def without_client(name, *arguments):
     @case("Calls from C", f"`{name}(NULL, ...)`, as before `tck_attach`")
     def _(_site, _closer):
-        library = _native._load_library()
+        library = native._load_library()
         status = getattr(library, name)(None, *arguments)
         raise tierckpt.errors.from_status(status, library.tck_errmsg(None).decode())
 
@@ -400,18 +397,18 @@ without_client("tck_register")
 without_client("tck_save_if_needed", 1, None)
 without_client("tck_restore", 1, None)
 c_call("`tck_save_if_needed` before `tck_register`", lambda client: client.save_if_needed(1))
-c_call("`tck_restore` before `tck_register`", lambda client: client.restore(_native.NEWEST))
+c_call("`tck_restore` before `tck_register`", lambda client: client.restore(native.NEWEST))
 c_call("`tck_wait` before `tck_register`", lambda client: client.wait(1, 0, 0))
 c_call("`tck_save_last` before `tck_register`", lambda client: client.save_last(1, 0))
 c_call("`tck_register` twice", lambda client: client.register() or client.register())
 c_call("`tck_add_blob` after `tck_register`", lambda client: client.register() or client.add_blob("late", 8))
 c_call("`tck_set_blob` of one that was not added", lambda client: client.set_blob("late", b"1"))
 c_call("`tck_wait` for a step that was not saved", lambda client: client.register() or client.wait(3, 0, 0))
-c_call("`tck_snapshot` of step 0", lambda client: client.register() or client.snapshot(0, _native.SAVE_MEMORY))
+c_call("`tck_snapshot` of step 0", lambda client: client.register() or client.snapshot(0, native.SAVE_MEMORY))
 c_call("`tck_fence` in a forked child", _in_child)
 
 
-# ---- the command ------------------------------------------------------------------------------------------------------
+# ---- the command -----------------------------------------------------------------------------------------------------
 
 
 def shell(line, what=None):
@@ -461,7 +458,7 @@ def _(site, _closer):
         del os.environ["TIERCKPT_RUNTIME_DIR"]
 
 
-# ---- the page ---------------------------------------------------------------------------------------------------------
+# ---- the page --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -482,7 +479,7 @@ def made(index):
 
 def page(rows):
     parts, last = [_HEAD], None
-    for (section, _what, _function), line in zip(CASES, rows):
+    for (section, _what, _function), line in zip(CASES, rows, strict=True):
         if section != last:
             parts.append(f"\n## {section}\n\n")
         last = section

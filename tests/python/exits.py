@@ -12,10 +12,10 @@ import threading
 import time
 from pathlib import Path
 
-import place  # noqa: F401 - sets the paths
 import torch
 from torch import nn
 
+import place  # noqa: F401 - sets the paths
 import tierckpt
 
 AGENT_STOPPED_S = 1.5

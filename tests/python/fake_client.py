@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for _native.Client where a test needs no library: remembers what it is told."""
+"""Stands for native.Client where a test needs no library: remembers what it is told."""
 
 
 class FakeClient:

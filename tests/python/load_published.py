@@ -15,7 +15,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 from torch.distributed.checkpoint import HuggingFaceStorageReader  # noqa: E402
-from torch.distributed.tensor import DTensor, distribute_tensor, init_device_mesh, Shard  # noqa: E402
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor, init_device_mesh  # noqa: E402
 
 
 def blank(value, mesh):
@@ -50,7 +50,8 @@ def main():
     mesh = None
     if store:
         world = int(os.environ["WORLD_SIZE"])
-        dist.init_process_group("gloo", init_method=f"file://{store[0]}", rank=int(os.environ["RANK"]), world_size=world)
+        dist.init_process_group("gloo", init_method=f"file://{store[0]}", rank=int(os.environ["RANK"]),
+                                world_size=world)
         mesh = init_device_mesh("cpu", (world,))
     for name in sorted(os.listdir(directory)):
         if name.endswith(".safetensors"):
@@ -64,8 +65,8 @@ def main():
     if store:
         dist.barrier()
         dist.destroy_process_group()
-    # Not by the interpreter's end: a gloo thread may still hold tensors of the last collective, needs the interpreter to
-    # let go of them, and ends the process by std::terminate() if that is being torn down.
+    # Not by the interpreter's end: a gloo thread may still hold tensors of the last collective, needs the interpreter
+    # to     # let go of them, and ends the process by std::terminate() if that is being torn down.
     os._exit(0)
 
 

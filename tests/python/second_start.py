@@ -4,10 +4,10 @@
 import json
 import sys
 
-import place  # noqa: F401  (finds the package)
 import torch
 from torch import nn
 
+import place  # noqa: F401  (finds the package)
 import tierckpt
 
 
@@ -20,15 +20,15 @@ def main():
     except tierckpt.errors.Error as error:
         print(f"{type(error).__name__}: {error}", flush=True)
         return
-    step = checkpoint.load_checkpoint() or 0
-    print(f"loaded {step}", flush=True)
-    for step in range(step + 1, step + steps + 1):
+    loaded = checkpoint.load_checkpoint() or 0
+    print(f"loaded {loaded}", flush=True)
+    for step in range(loaded + 1, loaded + steps + 1):
         optimizer.zero_grad()
         model(torch.ones(1, 64)).square().sum().backward()
         optimizer.step()
         checkpoint.save_checkpoint(step)
         checkpoint.wait("committed")
-    print(f"at {step}", flush=True)
+    print(f"at {loaded + steps}", flush=True)
     sys.stdin.readline()
     checkpoint.close(job_done=False)
 

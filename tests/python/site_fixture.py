@@ -4,6 +4,7 @@
 import shutil
 
 import pytest
+
 from place import TOP, Site
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import run
 
 import tierckpt
+from harness import run
 
 
 def train(rank, world, config, steps):

@@ -4,13 +4,14 @@ import random
 import numpy
 import pytest
 import torch
-from fake_client import FakeClient
 
-from tierckpt import InvalidArgument, NoSpace, groups
-from tierckpt.blobs import Blob, BlobTable
-from tierckpt.extra import Extra
-from tierckpt.placer import Placer
-from tierckpt.rng import Rng
+from fake_client import FakeClient
+from tierckpt import InvalidArgument, NoSpace
+from tierckpt.state import groups
+from tierckpt.state.blobs import Blob, BlobTable
+from tierckpt.state.rng import Rng
+from tierckpt.state.sharding import Placer
+from tierckpt.state.user_state import UserState
 
 PLACER = Placer(3, groups.of_ranks([3]))
 
@@ -66,7 +67,7 @@ def test_given_capacity_holds():
 def test_extra_dict_is_restored_in_place():
     inner = torch.arange(3)
     state = {"epoch": 1, "ema": {"w": inner}, "seen": (1, 2)}
-    table, client = registered(Extra(state).blob(None))
+    table, client = registered(UserState(state).blob(None))
     table.take(client)
     state.update(epoch=9, more=1)
     inner.zero_()
@@ -89,7 +90,7 @@ class Position:
 
 def test_extra_object_is_asked_at_each_save():
     position = Position()
-    extra = Extra(position)
+    extra = UserState(position)
     table, client = registered(extra.blob(None))
     position.i, position.order = 5, position.order.flip(0)
     table.take(client)
@@ -102,7 +103,7 @@ LARGE = 100_000
 
 
 def test_large_extra_tensors_are_private_eager_records_and_small_ones_are_none():
-    record, = Extra({"ema": torch.ones(LARGE), "best": torch.ones(2)}).records(PLACER)
+    record, = UserState({"ema": torch.ones(LARGE), "best": torch.ones(2)}).records(PLACER)
     assert (record.key, record.group, record.eager) == ("rank3/extra.ema", None, True)
 
 
@@ -111,7 +112,7 @@ def test_large_extra_tensors_are_private_eager_records_and_small_ones_are_none()
     (torch.ones(LARGE), None), (torch.ones(LARGE), torch.ones(3)), (torch.ones(2), [torch.ones(1), 2])])
 def test_an_extra_value_may_become_one_of_another_kind(before, after):
     state = {"best": before}
-    table, client = registered(Extra(state).blob(None))
+    table, client = registered(UserState(state).blob(None))
     state["best"] = after
     table.take(client)
     state["best"] = before
@@ -121,17 +122,17 @@ def test_an_extra_value_may_become_one_of_another_kind(before, after):
 
 def test_a_large_extra_tensor_that_comes_later_needs_more_room_and_gets_it_at_a_refresh():
     state = {}
-    table, client = registered(Extra(state).blob(None))
+    table, client = registered(UserState(state).blob(None))
     state["ema"] = torch.ones(LARGE)
     with pytest.raises(NoSpace, match="call ckpt.refresh"):
         table.take(client)
-    table, client = registered(Extra(state).blob(None))
+    table, client = registered(UserState(state).blob(None))
     table.take(client)
 
 
 def test_after_a_load_new_keys_are_still_there_and_the_next_save_has_them():
     state = {"a": 1}
-    table, client = registered(Extra(state).blob(None))
+    table, client = registered(UserState(state).blob(None))
     table.take(client)
     state["new"] = torch.ones(2)
     table.put_back(client)
@@ -144,7 +145,7 @@ def test_after_a_load_new_keys_are_still_there_and_the_next_save_has_them():
 def test_large_extra_tensors_come_back_in_place():
     tensor = torch.arange(float(LARGE))
     state = {"ema": tensor}
-    extra = Extra(state)
+    extra = UserState(state)
     table, client = registered(extra.blob(None))
     table.take(client)
     tensor.zero_()
@@ -154,4 +155,4 @@ def test_large_extra_tensors_come_back_in_place():
 
 def test_extra_of_another_kind_is_refused():
     with pytest.raises(InvalidArgument, match="this is of type list"):
-        Extra([1])
+        UserState([1])

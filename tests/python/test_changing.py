@@ -8,15 +8,16 @@ import subprocess
 
 import pytest
 import torch
-from harness import run
-from models import Secretive
 from torch import nn
 
 import tierckpt
-from tierckpt import control, watch
-from tierckpt.checkpoint import attach, Contents
-from tierckpt.oob import join_world
-from tierckpt.records import whole
+from harness import run
+from models import Secretive
+from tierckpt.core import watch
+from tierckpt.core.checkpoint import Contents, attach
+from tierckpt.runtime import control
+from tierckpt.runtime.world import join_world
+from tierckpt.state.records import whole
 
 
 class Job:
@@ -595,7 +596,7 @@ def test_a_load_into_other_groups_of_parameters_is_refused_and_nothing_changed(s
 def test_parameters_moved_between_groups_are_refused_and_nothing_changed(site):
     def made(order):
         model = nn.Linear(2, 2)
-        groups = [{"params": [getattr(model, name)], "lr": lr} for name, lr in zip(order, (0.1, 0.5))]
+        groups = [{"params": [getattr(model, name)], "lr": lr} for name, lr in zip(order, (0.1, 0.5), strict=True)]
         return Job(site, model, torch.optim.AdamW(groups))
 
     first = made(["weight", "bias"])

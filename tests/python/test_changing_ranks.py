@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of a model that fully_shard has cut are replaced after init: what the model has then is saved on each rank."""
+"""Tensors of a model that fully_shard has cut are replaced after init: each rank saves what the model has then."""
 
 import functools
 
 import pytest
 import torch
-from harness import Nursery, run
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import distribute_tensor
 
 import tierckpt
+from harness import Nursery, run
 
 MESH = functools.partial(torch.distributed.device_mesh.init_device_mesh, "cpu", (2,))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tierckpt
-from tierckpt import control
+from tierckpt.runtime import control
 
 
 @pytest.fixture

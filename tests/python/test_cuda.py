@@ -7,14 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_client import FakeClient
-from harness import run
 
 import tierckpt
-from tierckpt import InvalidArgument, LayoutError, Unsupported, records
-from tierckpt.blobs import Blob, BlobTable
-from tierckpt.checkpoint import Checkpoint, Contents
-from tierckpt.records import RecordTable, whole
+from fake_client import FakeClient
+from harness import run
+from tierckpt import InvalidArgument, LayoutError, Unsupported
+from tierckpt.core.checkpoint import Checkpoint, Contents
+from tierckpt.state import records
+from tierckpt.state.blobs import Blob, BlobTable
+from tierckpt.state.records import RecordTable, whole
 
 
 @pytest.fixture

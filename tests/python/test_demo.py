@@ -21,6 +21,7 @@ def demo(top, monkeypatch):
     import events
     import network
     import parts
+
     import processes
 
     return SimpleNamespace(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each everyday mistake says what its entry in docs/errors.md says, in one line that is not a fault of ours."""
 
-import errors_page
 import pytest
+
+import errors_page
 
 _STATUSES = {"", "0", "1", "2", *(kind.__name__ for kind in errors_page.tierckpt.Error.__subclasses__())}
 

@@ -7,7 +7,8 @@ import numpy
 import pytest
 import torch
 
-from tierckpt import Unsupported, jsonstate
+from tierckpt import Unsupported
+from tierckpt.state import jsonstate
 
 
 def round_trip(value):

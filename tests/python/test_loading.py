@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import run
 from torch import nn
 
 import tierckpt
-from tierckpt import control
+from harness import run
+from tierckpt.runtime import control
 
 
 def layers(count=2, width=4, seed=0):
@@ -170,7 +170,8 @@ def test_a_strict_load_that_is_refused_leaves_model_and_optimizer_as_they_were(s
     model = layers(3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.7)
     before = states(model, optimizer)
-    with pytest.raises(tierckpt.LayoutError, match="not saved: 2.weight, 2.bias, optimizer.2.weight.exp_avg and 5 more"):
+    with pytest.raises(tierckpt.LayoutError, match="not saved: 2.weight, 2.bias, optimizer.2.weight.exp_avg and 5 "
+                                                      "more"):
         tierckpt.load(model, optimizer, config=site.config)
     assert_equal(states(model, optimizer), before)
 
@@ -181,7 +182,7 @@ def test_the_optimizer_of_a_model_with_a_layer_more_gets_the_states_of_the_other
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.7)
     result = tierckpt.load(model, optimizer, config=site.config, strict=False)
     assert optimizer.param_groups[0]["lr"] == training.optimizer.param_groups[0]["lr"] == 0.05
-    for mine, saved in zip(model[:2].parameters(), training.model.parameters()):
+    for mine, saved in zip(model[:2].parameters(), training.model.parameters(), strict=True):
         assert_equal(optimizer.state[mine], training.optimizer.state[saved])
     assert all(not state.any() for state in optimizer.state[model[2].weight].values())
     assert [name for name in result.missing if "exp_avg_sq" in name] == ["optimizer.2.weight.exp_avg_sq",
@@ -227,7 +228,8 @@ def test_a_training_goes_on_with_a_layer_more(site):
 def in_groups(order):
     model = nn.Linear(3, 3)
     parameters = [getattr(model, name) for name in order]
-    return model, torch.optim.AdamW([{"params": [parameter], "lr": lr} for parameter, lr in zip(parameters, (1, 2))])
+    groups = [{"params": [parameter], "lr": lr} for parameter, lr in zip(parameters, (1, 2), strict=True)]
+    return model, torch.optim.AdamW(groups)
 
 
 def test_a_training_goes_on_from_memory_with_parameters_in_other_groups(site):

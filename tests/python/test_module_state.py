@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import tierckpt
-from tierckpt.module_state import blobs_of
+from tierckpt.state.module_state import blobs_of
 
 
 class Counting(nn.Linear):
@@ -58,7 +58,8 @@ def test_of_other_modules_it_is_refused_and_nothing_changed(site):
     save_after(site, 3)
     model, checkpoint = make(site, Counting(3, 3), nn.Linear(3, 3))
     before = model[0].weight.clone()
-    with pytest.raises(tierckpt.LayoutError, match="the extra state of the model, module '0', is here and was not saved"):
+    with pytest.raises(tierckpt.LayoutError, match="the extra state of the model, module '0', is here and was not "
+                                                      "saved"):
         checkpoint.load_checkpoint()
     checkpoint.close()
     assert model[0].count == 0 and torch.equal(model[0].weight, before)
@@ -109,7 +110,8 @@ def test_there_is_nothing_to_save_of_modules_that_have_tensors_alone():
 
 def test_a_rank_chooses_what_it_has_from_what_others_saved():
     blob, = blobs_of(chunks())
-    mine = blob.choose(iter([{"vpp1.1": {"count": 1}, "another": {}}, {"vpp1.1": {"count": 2}, "vpp0.0": {"count": 3}}]))
+    saved = [{"vpp1.1": {"count": 1}, "another": {}}, {"vpp1.1": {"count": 2}, "vpp0.0": {"count": 3}}]
+    mine = blob.choose(iter(saved))
     assert mine == {"vpp0.0": {"count": 3}, "vpp1.1": {"count": 1}}
     with pytest.raises(tierckpt.LayoutError, match="module 'vpp0.0', is here and was not saved"):
         blob.fits(blob.choose(iter([{"vpp1.1": {}}])))

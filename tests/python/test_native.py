@@ -6,10 +6,12 @@ import subprocess
 
 import pytest
 
-from tierckpt import _native, errors
+from tierckpt import errors
+from tierckpt.runtime import native
 
-STRUCTS = {"tck_attach_params_t": _native._AttachParams, "tck_record_t": _native._Record,
-           "tck_restored_t": _native._Restored, "tck_stats_t": _native._Stats, "tck_health_t": _native._Health, "tck_version_t": _native._Version}
+STRUCTS = {"tck_attach_params_t": native._AttachParams, "tck_record_t": native._Record,
+           "tck_restored_t": native._Restored, "tck_stats_t": native._Stats, "tck_health_t": native._Health,
+           "tck_version_t": native._Version}
 
 
 def compiled(top, tmp_path, lines):
@@ -32,7 +34,7 @@ def test_struct_has_the_offsets_of_the_header(top, tmp_path, name):
 
 def test_dtypes_have_the_order_of_the_header(top, tmp_path):
     lines = ["#define X(id, size, name) printf(\"%s \", name);", "TCK_DTYPE_MAP(X)"]
-    assert tuple(compiled(top, tmp_path, lines)) == _native.DTYPES
+    assert tuple(compiled(top, tmp_path, lines)) == native.DTYPES
 
 
 def test_every_status_has_an_exception(top, tmp_path):
@@ -45,5 +47,5 @@ def test_every_status_has_an_exception(top, tmp_path):
 def test_stages_and_flags_have_the_values_of_the_header(top, tmp_path):
     lines = ['printf("%d %d %d %d ", TCK_STAGE_COPIED, TCK_STAGE_PROTECTED, TCK_STAGE_COMMITTED, TCK_STAGE_DRAINED);',
              'printf("%d %d %d %d", TCK_LAZY, TCK_EAGER, TCK_SAVE_MEMORY, TCK_SAVE_STORAGE);']
-    assert list(map(int, compiled(top, tmp_path, lines))) == [*_native.STAGES.values(), _native.LAZY, _native.EAGER,
-                                                              _native.SAVE_MEMORY, _native.SAVE_STORAGE]
+    assert list(map(int, compiled(top, tmp_path, lines))) == [*native.STAGES.values(), native.LAZY, native.EAGER,
+                                                              native.SAVE_MEMORY, native.SAVE_STORAGE]

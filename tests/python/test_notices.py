@@ -6,12 +6,12 @@ import time
 
 import pytest
 import torch
-from fake_client import FakeClient
 from torch import nn
 
 import tierckpt
-from tierckpt import _native
-from tierckpt.notices import Notices
+from fake_client import FakeClient
+from tierckpt.runtime import native
+from tierckpt.runtime.notices import Notices
 
 
 @pytest.fixture(autouse=True)
@@ -86,12 +86,12 @@ class Sick(FakeClient):
 
     def health(self):
         good = not self.text
-        return _native.Health(True, False, good, None if good else 0.0, None if good else 8, None if good else 40,
+        return native.Health(True, False, good, None if good else 0.0, None if good else 8, None if good else 40,
                               0 if good else 5, 0, 0, "", self.text, "")
 
 
 def test_storage_trouble_is_told_once_per_cause_and_its_end(caplog):
-    _native.log_lines(logging.getLogger("somebody else"))  # of other tests
+    native.log_lines(logging.getLogger("somebody else"))  # of other tests
     client = Sick()
     notices = Notices(client)
     for text in ("", "/save: No space left on device", "/save: No space left on device", "/save: stale", ""):

@@ -3,10 +3,10 @@
 
 import pytest
 import torch
-from harness import run
 
 import tierckpt
-import tierckpt.checkpoint
+import tierckpt.core.checkpoint
+from harness import run
 
 
 def _whole(tensor):
@@ -75,7 +75,7 @@ def load(rank, world, kind, config, reference):
 
 
 def refused(rank, world, kind, config):
-    tierckpt.checkpoint.publish_for = lambda *_: None
+    tierckpt.core.checkpoint.publish_for = lambda *_: None
     model, optimizer, scheduler = _make(kind, 5)
     before = _state(model, optimizer)
     with tierckpt.init(model=model, optimizer=optimizer, scheduler=scheduler, config=config) as checkpoint:

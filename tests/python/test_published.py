@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import run
 
 import tierckpt
+from harness import run
 
 LOADER = Path(__file__).with_name("load_published.py")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from harness import run
-from place import TOP
 from torch.distributed.checkpoint import HuggingFaceStorageReader
 
 import tierckpt
+from harness import run
+from place import TOP
 
 KINDS = [("plain", 1), ("ddp", 2), ("fsdp", 2), ("hsdp", 4)]
 
@@ -140,10 +140,11 @@ def test_tied_weights_are_loaded_by_stock_pytorch_as_the_page_says(site):
     assert torch.equal(fresh.embed.weight, saved) and torch.equal(fresh.lm_head.weight, saved)
 
 
-@pytest.mark.parametrize("reads", [tierckpt.open_published, lambda path: tierckpt.load(torch.nn.Linear(1, 1), config=path)])
+@pytest.mark.parametrize("reads", [tierckpt.open_published,
+                                   lambda path: tierckpt.load(torch.nn.Linear(1, 1), config=path)])
 def test_a_directory_on_storage_that_hangs_is_an_error_that_names_it(tmp_path, monkeypatch, reads):
     answers = threading.Event()
-    monkeypatch.setattr(tierckpt.published, "_LIMIT_S", 0.05)
+    monkeypatch.setattr("tierckpt.core.published._LIMIT_S", 0.05)
     monkeypatch.setattr(os.path, "isdir", lambda path: answers.wait())
     try:
         with pytest.raises(tierckpt.errors.TimedOut, match=f"{tmp_path}: storage hangs"):

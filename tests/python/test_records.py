@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 import torch
-from fake_client import FakeClient
 
+from fake_client import FakeClient
 from tierckpt import LayoutError, Unsupported
-from tierckpt.records import RecordTable, whole
+from tierckpt.state.records import RecordTable, whole
 
 
 class Holder:
@@ -82,9 +82,13 @@ def test_tensors_that_do_not_lie_in_c_order_come_back(kind):
     assert held(table).is_contiguous() and client.records[0]["address"] == held(table).data_ptr()
     tensor[(0,) * tensor.dim()] = 0
     table.pour()
-    assert tensor.stride() == strides and torch.equal(tensor.to(before.dtype).view_as(before).contiguous().resolve_conj(
-        ).resolve_neg().reshape(-1).view(torch.uint8), before.contiguous().resolve_conj().resolve_neg().reshape(-1).view(
-            torch.uint8))
+    assert tensor.stride() == strides
+    assert torch.equal(bits(tensor.to(before.dtype).view_as(before)), bits(before))
+
+
+def bits(tensor):
+    """What the tensor holds, whatever its type, as bytes in C order."""
+    return tensor.contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
 
 
 @pytest.mark.parametrize("tensor, dtype, shape", [

@@ -3,16 +3,16 @@
 
 import pytest
 import torch
-from harness import run
 from torch import nn
 
 import tierckpt
-from tierckpt.blobs import Blob
-from tierckpt.checkpoint import Contents, attach
-from tierckpt.module_state import blobs_of
-from tierckpt.oob import join_world
-from tierckpt.records import Record, whole
-from tierckpt.reshard import load_any_layout
+from harness import run
+from tierckpt.adapters.reshard import load_any_layout
+from tierckpt.core.checkpoint import Contents, attach
+from tierckpt.runtime.world import join_world
+from tierckpt.state.blobs import Blob
+from tierckpt.state.module_state import blobs_of
+from tierckpt.state.records import Record, whole
 
 ROWS = 12
 

@@ -4,6 +4,7 @@
 import functools
 
 import pytest
+
 from harness import Job, run
 
 STEPS = 6

@@ -8,9 +8,10 @@ import tempfile
 
 import pytest
 
-from tierckpt import resume_dir
+from tierckpt.adapters import resume_dir
 
-HOLD = "from tierckpt.resume_dir import resume_directory\nwith resume_directory() as d: print(d, flush=True); input()\n"
+HOLD = "from tierckpt.adapters.resume_dir import resume_directory\n" \
+       "with resume_directory() as d: print(d, flush=True); input()\n"
 LONG_AGO = 1e9
 
 

@@ -8,10 +8,10 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from harness import run
 from torch import nn
 
 import tierckpt
+from harness import run
 
 
 class Position:

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import tierckpt
-from tierckpt import settings
+from tierckpt.runtime import settings
 
 
 def test_path_of_a_file_begins_where_the_file_lies(tmp_path, monkeypatch):

@@ -5,11 +5,11 @@ import copy
 
 import pytest
 import torch
-from harness import run
-from models import Secretive
 from torch import nn
 
 import tierckpt
+from harness import run
+from models import Secretive
 
 
 def mlp(seed=0):
@@ -234,7 +234,7 @@ def test_a_refresh_that_finds_no_agents_leaves_a_training_that_goes_on(site, mon
     def refuse(_place):
         raise tierckpt.Unreachable("no agent can be started")
 
-    monkeypatch.setattr("tierckpt.checkpoint.Place.client", refuse)
+    monkeypatch.setattr("tierckpt.core.checkpoint.Place.client", refuse)
     with pytest.raises(tierckpt.Unreachable):
         checkpoint.refresh()
     assert "no agent can be started" in checkpoint.save_checkpoint_if_needed(2).reason

@@ -3,11 +3,12 @@
 
 import pytest
 import torch
-from harness import run
 
-from tierckpt import InvalidArgument, twins
-from tierckpt.oob import World, join_world
-from tierckpt.records import whole
+from harness import run
+from tierckpt import InvalidArgument
+from tierckpt.runtime.world import World, join_world
+from tierckpt.state import twins
+from tierckpt.state.records import whole
 
 
 def compare(rank, world, differ_in):

@@ -3,8 +3,9 @@ import pytest
 import torch
 from torch import nn
 
-from tierckpt import PRIVATE, Unsupported, groups, walk_model
-from tierckpt.placer import Placer
+from tierckpt import PRIVATE, Unsupported
+from tierckpt.state import groups, walk_model
+from tierckpt.state.sharding import Placer
 
 ALONE = Placer(0, groups.of_ranks([0]))
 

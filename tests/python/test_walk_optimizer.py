@@ -5,17 +5,18 @@ import pytest
 import torch
 from torch import nn
 
-from tierckpt import InvalidArgument, LayoutError, Unsupported, groups, jsonstate
-from tierckpt.placer import Placer
-from tierckpt.statetree import tensors_in
-from tierckpt.walk_optimizer import OptimizerState
+from tierckpt import InvalidArgument, LayoutError, Unsupported
+from tierckpt.state import groups, jsonstate
+from tierckpt.state.sharding import Placer
+from tierckpt.state.statetree import tensors_in
+from tierckpt.state.walk_optimizer import OptimizerState
 
 ALONE = Placer(0, groups.of_ranks([0]))
 
 
 def trained(model, optimizer, steps=2):
     for step in range(steps):
-        def closure():
+        def closure(step=step):
             optimizer.zero_grad()
             loss = model(torch.full((1, 2), float(step + 1))).square().sum()
             loss.backward()

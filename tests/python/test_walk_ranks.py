@@ -3,16 +3,16 @@
 
 import functools
 
-import models
 import pytest
 import torch
-from harness import run
 
+import models
 import tierckpt
-from tierckpt import walk_model
-from tierckpt.oob import join_world
-from tierckpt.placer import Placer
-from tierckpt.walk_optimizer import OptimizerState
+from harness import run
+from tierckpt.runtime.world import join_world
+from tierckpt.state import walk_model
+from tierckpt.state.sharding import Placer
+from tierckpt.state.walk_optimizer import OptimizerState
 
 
 def walked(rank, world, kind):
@@ -48,7 +48,7 @@ def test_zero_state_is_on_one_rank_each(ranks_of):
     moments = [{key for key in rank if key.endswith("exp_avg")} for rank in ranks]
     assert moments[0] and moments[1] and not moments[0] & moments[1]
     assert len(moments[0] | moments[1]) == 6
-    assert all(rank[key][0] is None for rank, keys in zip(ranks, moments) for key in keys)
+    assert all(rank[key][0] is None for rank, keys in zip(ranks, moments, strict=True) for key in keys)
 
 
 def pieces(ranks, key):
@@ -118,7 +118,7 @@ def test_partial_placement_is_refused(tmp_path):
 
 
 def strided(rank, world, rows, split_factor):
-    """What a strided shard beside a plain one comes to: its place by us, and whether those are its rows; or an error."""
+    """Where we place a strided shard beside a plain one, and whether those are its rows; or an error."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.placement_types import _StridedShard

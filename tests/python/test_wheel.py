@@ -10,9 +10,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import place
 import pytest
 
+import place
 import tierckpt
 
 PROGRAM = """

@@ -4,13 +4,13 @@
 import hashlib
 import random
 
-import models
 import numpy
 import torch
-from harness import die
 from torch.nn.parallel import DistributedDataParallel
 
+import models
 import tierckpt
+from harness import die
 from tierckpt.torch import settle_ddp
 
 

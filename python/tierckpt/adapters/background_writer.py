@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that a thread writes while training goes on, each of them whole or not at all.
+
+A framework that has its own format of files hands over what is to be written and how; here it is copied aside, written
+under another name, synced, and moved into place. What says that the files are complete is written when those of every
+rank are.
+"""
+
+import copy
+import logging
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+log = logging.getLogger("tierckpt")
+
+
+def copy_to_cpu(value):
+    """The value with tensors of its own in CPU memory. Those that shared memory share it in the copy, too."""
+    return _copied(value, {})
+
+
+def _copied(value, storages: dict):
+    if torch.is_tensor(value):
+        return _copied_tensor(value.detach(), storages)
+    if isinstance(value, dict):
+        result = copy.copy(value)  # of its own type, with its attributes
+        for key, item in value.items():
+            result[key] = _copied(item, storages)
+        return result
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item, storages) for item in value)
+    return copy.deepcopy(value)
+
+
+def _copied_tensor(tensor: torch.Tensor, storages: dict) -> torch.Tensor:
+    if tensor.layout != torch.strided:
+        return tensor.to("cpu", copy=True)
+    storage = tensor.untyped_storage()
+    place = (storage.device, storage.data_ptr(), storage.nbytes())
+    if place not in storages:
+        storages[place] = storage.clone() if storage.device.type == "cpu" else storage.cpu()
+    return torch.empty(0, dtype=tensor.dtype).set_(storages[place], tensor.storage_offset(), tensor.size(),
+                                                   tensor.stride())
+
+
+def write_durably(path: str | os.PathLike, write: Callable[[str], None]):
+    """`write` fills a file under another name; then it is made durable and gets its own."""
+    partial = f"{path}.partial"
+    write(partial)
+    _sync(partial)
+    os.replace(partial, path)
+    _sync(Path(path).parent)
+
+
+def make_directory(path: str | os.PathLike, exist_ok: bool = False):
+    """With its entry in the directory above made durable."""
+    os.makedirs(path, exist_ok=exist_ok)
+    _sync(Path(path).absolute().parent)
+
+
+def _sync(path: str | os.PathLike):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class BackgroundWriter:
+    """One thread, which does one thing after the other. A failure is logged; what belongs together is not finished."""
+
+    def __init__(self, agree: Callable[[bool], bool]):
+        """`agree` is called in the thread, once per `finish` of all ranks or more: True on each if it is on all."""
+        self._agree = agree
+        self._pool = ThreadPoolExecutor(1, "tierckpt-files")
+        self._under_way: list[Future] = []
+        self._whole = True
+
+    def write(self, path: str, write: Callable[[str], None]):
+        """See write_durably."""
+        self.do(path, lambda: write_durably(path, write))
+
+    def do(self, what: str, act: Callable[[], None]):
+        """Something else that writes; a later `finish` makes it durable."""
+        self._under_way.append(self._pool.submit(self._do, what, act))
+
+    def finish(self, what: str, done: Callable[[], None], parts: Sequence[Future] = ()) -> Future:
+        """Collective. `done` is called after everything before it, if that is durable on every rank, and the `parts`,
+        finished before, are, too. The result is whether it was, and succeeded, on every rank."""
+        future = self._pool.submit(self._finish, what, done, parts)
+        self._under_way.append(future)
+        return future
+
+    def _do(self, what: str, act: Callable[[], None]):
+        try:
+            act()
+        except Exception as error:  # of whatever kind: training goes on
+            self._whole = False
+            log.error("%s was not written: %s", what, error)
+
+    def _finish(self, what: str, done: Callable[[], None], parts: Sequence[Future]) -> bool:
+        whole, self._whole = self._whole, True
+        try:
+            if not self._agree(whole and all(part.result() for part in parts)):
+                log.error("%s is not complete: not every rank has written its files", what)
+                return False
+            return self._agree(_succeeds(what, done))  # who waits for it finds it done by whichever rank does it
+        except Exception as error:
+            log.error("%s was not finished: %s", what, error)
+            return False
+
+    def wait(self):
+        """Until nothing is under way."""
+        while self._under_way:
+            self._under_way.pop(0).result()
+
+    def settle(self) -> bool:
+        """Waits. True if all that was written since the last finish or settle is durable."""
+        self.wait()
+        whole, self._whole = self._whole, True
+        return whole
+
+
+def _succeeds(what: str, done: Callable[[], None]) -> bool:
+    try:
+        done()
+        return True
+    except Exception as error:
+        log.error("%s was not finished: %s", what, error)
+        return False

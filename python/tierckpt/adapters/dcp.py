@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed.checkpoint through our tiers.
+
+    tiers = tierckpt.dcp.attach({"model": model, "optimizer": optimizer}, config="tierckpt.json")
+    if tiers.newest() is not None:
+        dcp.load(state, storage_reader=tiers.reader())
+    ...
+        dcp.save(state, storage_writer=tiers.writer(f"step-{step}"))
+        response = dcp.async_save(state, storage_writer=tiers.writer(f"step-{step}"), process_group=another_group)
+
+A checkpoint id is a step: a number, or a text or path whose last part ends with one. To load, "newest" will do.
+Every rank keeps what it holds, replicas too: the memory tier makes twins of them. So the planner's choice of one rank
+for each replica is not used, and saving needs nothing of a planner but its flattened state dict.
+"""
+
+import dataclasses
+import os
+import re
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+import torch.distributed as dist
+from torch.distributed import checkpoint as torch_dcp
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from .. import errors
+from ..core import checkpoint
+from ..runtime import control
+from ..runtime.world import join_world
+from ..state.walk_state_dict import Rules, StateDict, stateless
+from .api_compat import RequiredApi, usable
+from .dcp_sources import other_layout, source
+
+_DCP = "torch.distributed.checkpoint"
+_REQUIRED_API = (
+    RequiredApi(f"{_DCP}._nested_dict:flatten_state_dict", ("state_dict",)),
+    RequiredApi(f"{_DCP}._nested_dict:unflatten_state_dict", ("state_dict", "mapping")),
+    RequiredApi(f"{_DCP}:DefaultSavePlanner.set_up_planner",
+                ("self", "state_dict", "storage_meta", "is_coordinator")),
+    RequiredApi(f"{_DCP}:DefaultSavePlanner.lookup_object", ("self", "index")),
+    RequiredApi(f"{_DCP}:async_save", ("state_dict", "checkpoint_id", "storage_writer", "async_stager")),
+    RequiredApi(f"{_DCP}:StorageWriter.write_data", ("self", "plan", "planner")),
+    RequiredApi(f"{_DCP}:StorageReader.read_data", ("self", "plan", "planner")),
+    RequiredApi(f"{_DCP}:LoadPlanner.load_bytes", ("self", "read_item", "value")),
+    RequiredApi("torch.optim.optimizer:register_optimizer_step_pre_hook", ("hook",)),
+)
+_TRANSFORMS = ("resolve_data", "lookup_object", "transform_object")
+_NEWEST = (None, "newest")
+_ID = re.compile(r"(?:.*\D)?(\d{1,19})", re.DOTALL)
+
+
+def step_of(checkpoint_id) -> int:
+    """The step that a checkpoint id names: 120, "120", "step-120", "/anywhere/checkpoint_120"."""
+    text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.path.basename(os.fspath(checkpoint_id))
+    match = _ID.fullmatch(text)
+    step = int(match.group(1)) if match else 0
+    if not 0 < step < 2**63:
+        raise errors.InvalidArgument(f"checkpoint_id {checkpoint_id!r} names no step: its last part must end with a "
+                                     "number above 0, as step-120 does")
+    return step
+
+
+def _wanted(checkpoint_id) -> int | None:
+    return None if checkpoint_id in _NEWEST else step_of(checkpoint_id)
+
+
+def flatten(state_dict) -> tuple[dict, dict]:
+    """As DefaultSavePlanner does it: values and paths, by dotted key."""
+    from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+
+    return flatten_state_dict(stateless(state_dict))
+
+
+# ---- the tiers of a job
+
+
+def attach(state_dict=None, **arguments) -> "Tiers":
+    """Tiers(**arguments), registered with the layout of this state dict: with the tensors that training will have, so
+    after an optimizer has made its state (torch.distributed.checkpoint.state_dict.get_state_dict sees to it).
+    Collective over all ranks of the job. Without a state dict the first save registers; nothing can be loaded from
+    memory before that."""
+    tiers = Tiers(**arguments)
+    if state_dict is not None:
+        tiers.attach(state_dict)
+    return tiers
+
+
+class Tiers:
+    """One per process. As a context manager it closes itself, with job_done=False if the block raised.
+
+    config, overrides   as for tierckpt.init
+    group               process group over all ranks for the set-up collectives, as for tierckpt.init
+    replicate_group     process group whose ranks hold copies of the plain tensors (not DTensors), as under
+                        DistributedDataParallel; default: each rank keeps its own
+    private             patterns of keys ("model.*.running_*") that are each rank's own all the same
+    pickle_leaves       True: what is neither tensor nor JSON is pickled; default: it is refused
+    capacity            bytes for the values that are no tensors; default: at least four times their size now. It is a
+                        part of the layout
+    timeout_s           what a save waits for its commit, or its publishing, at most
+    """
+
+    def __init__(self, *, config=None, overrides=None, group=None, replicate_group=None, private=(),
+                 pickle_leaves=False, capacity=None, timeout_s=600, scope=""):
+        self.on = usable("tierckpt.dcp", "torch", _REQUIRED_API)
+        self._config, self._overrides = config, overrides
+        self._group, self._capacity, self._timeout_s = group, capacity, timeout_s
+        self._rules = Rules(replicate_group, tuple(private), pickle_leaves, scope)
+        self._lock = threading.RLock()  # the library is called from one thread at a time
+        self._copying = False
+        self._checkpoint: checkpoint.Checkpoint | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._unhook = None
+        self._plan: dict | None = None
+
+    # ---- attach
+
+    def attach(self, state_dict):
+        if self.on:
+            self._attach(*flatten(state_dict))
+
+    def _attach(self, flat: dict, paths: dict):
+        if self._checkpoint is not None:
+            raise errors.InvalidArgument("these tiers are attached already: close them first")
+        self.world = join_world(self._group)
+        self.walk = StateDict(flat, paths, self.world, self._rules)
+        contents = checkpoint.Contents(self.walk.records, self.walk.blobs(self._capacity))
+        self._checkpoint = checkpoint.attach(contents, world=self.world, config=self._config,
+                                             overrides=self._overrides)
+        self._unhook = register_optimizer_step_pre_hook(lambda *_: self.fence()).remove
+
+    @property
+    def attached(self) -> bool:
+        return self._checkpoint is not None
+
+    @property
+    def scope(self) -> str:
+        return self._rules.scope
+
+    def _attached(self) -> checkpoint.Checkpoint:
+        if self._checkpoint is None:
+            raise errors.InvalidArgument("nothing is registered yet: call tierckpt.dcp.attach with a state dict, or "
+                                         "save first")
+        return self._checkpoint
+
+    # ---- what torch.distributed.checkpoint is given
+
+    def writer(self, checkpoint_id=None, to_storage: bool | None = None) -> "StorageWriter":
+        """For dcp.save and dcp.async_save. to_storage: the save is done when it is published, not already when it is
+        committed in memory; default: where save_storage_interval falls on this step."""
+        return StorageWriter(self, checkpoint_id, to_storage)
+
+    def reader(self, checkpoint_id=None) -> "StorageReader":
+        """For dcp.load: from memory or storage, whichever is newer; by default the newest."""
+        return StorageReader(self._config, overrides=self._overrides, checkpoint_id=checkpoint_id, tiers=self)
+
+    # ---- save
+
+    def snapshot(self, flat: dict, paths: dict, step: int, to_storage: bool | None) -> bool:
+        """Returns whether it is to go to storage."""
+        with self._lock:
+            if self._checkpoint is None:
+                self._attach(flat, paths)
+            self._checkpoint.fence()
+            self.walk.take(flat)
+            storage = self._checkpoint.storage_due(step) if to_storage is None else to_storage
+            self._checkpoint.save_checkpoint(step, storage)
+            self._copying, self._plan = True, None
+        return storage
+
+    def copied(self, result) -> Future:
+        """Done, with this result, when the save under way is copied."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="tierckpt-dcp")
+        return self._pool.submit(lambda: (self.settle(), result)[1])
+
+    def fence(self):
+        """Waits until the save under way is copied; of CUDA devices the current streams wait. Every torch optimizer
+        calls it before its step; call it yourself (or wait for staging_completion) before changing tensors in any other
+        way."""
+        if self._copying:
+            with self._lock:
+                self._attached().fence()
+                self._copying = False
+
+    def settle(self):
+        """Waits until the save under way is copied, from devices too. For other threads than the training's, whose
+        current streams and fence it leaves alone."""
+        if not self._attached().on_devices:
+            self.fence()
+        while self._attached().on_devices and not self._is_copied():
+            time.sleep(0.0005)
+
+    def _is_copied(self) -> bool:
+        """Or given up."""
+        with self._lock:
+            try:
+                self._attached().wait("copied", timeout=0)
+            except errors.TimedOut:
+                return False
+            except errors.Canceled:
+                pass
+        return True
+
+    def wait(self, step: int, to_storage: bool):
+        """Until this step is committed, or published. Training may go on in another thread meanwhile."""
+        deadline, pause = time.monotonic() + self._timeout_s, 0.001
+        while not self.reached(step, to_storage):
+            if time.monotonic() >= deadline:
+                raise errors.TimedOut(f"step {step} is not {'published' if to_storage else 'committed'} after "
+                                      f"{self._timeout_s} s; it may still become so (tierckpt status)")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+    def reached(self, step: int, to_storage: bool) -> bool:
+        """Whether it is. Raises Canceled if the save was given up."""
+        try:
+            with self._lock:
+                self._attached().wait("drained" if to_storage else "committed", step, timeout=0)
+            return True
+        except errors.TimedOut:
+            return False
+
+    # ---- what there is
+
+    def newest(self) -> int | None:
+        """The newest step that was saved and can be loaded, None if there is none: a fresh start. Collective."""
+        if not self.on:
+            return None
+        self._plan = self._ask_plan(None)
+        plan = (self._plan or {}).get("plan")
+        return max(control.version_of(plan, "version"), other_layout(plan))[1] or None
+
+    def _ask_plan(self, step: int | None) -> dict | None:
+        """What a restore of this step would do, as the agent of rank 0 sees it."""
+        self._attached()
+        answer, fault = None, None
+        if self.world.rank == 0:
+            try:
+                answer = control.ask(self._config, self._overrides, "plan",
+                                     *([] if step is None else ["--step", str(step)]))
+            except Exception as error:
+                fault = error
+        answer, text = self.world.gather((answer, fault and str(fault)))[0]
+        if text is not None:
+            raise fault or errors.Error(text)
+        return answer
+
+    def take_plan(self, step: int | None) -> dict | None:
+        """The same; what newest() was told just before serves for the load after it."""
+        plan, self._plan = self._plan, None
+        return plan if plan is not None and step is None else self._ask_plan(step)
+
+    def restore(self, step: int | None) -> int | None:
+        """Into where walk.land has said. Collective."""
+        with self._lock:
+            return self._checkpoint.load_checkpoint(step)
+
+    @property
+    def restored(self):
+        """Of the last load: version, bytes by source, newest_step, seconds. None: it was not from these tiers' memory
+        or with their layout."""
+        return self._attached().restored
+
+    def stats(self):
+        with self._lock:
+            return self._attached().stats()
+
+    # ---- end
+
+    def close(self, job_done: bool = True):
+        """Leaves. job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
+        if self._unhook is not None:
+            self._unhook()
+        if self._pool is not None:
+            self._pool.shutdown()
+        with self._lock:
+            if self._checkpoint is not None:
+                self._checkpoint.close(job_done)
+        self._checkpoint = self._pool = self._unhook = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, _error, _traceback):
+        self.close(job_done=kind is None)
+
+
+# ---- save
+
+
+class StorageWriter(torch_dcp.StorageWriter):
+    """Also an AsyncStager: dcp.async_save returns when what may change at once is copied, with staging_completion for
+    the rest and upload_completion for the commit, or the publishing."""
+
+    _synchronize_after_execute = False
+
+    def __init__(self, tiers: Tiers, checkpoint_id=None, to_storage: bool | None = None):
+        self._tiers = tiers
+        self._to_storage = to_storage
+        self._step = None if checkpoint_id is None else step_of(checkpoint_id)
+        self._staged: tuple[int, bool] | None = None  # step, whether to storage
+        self._use_collectives = True
+
+    def __reduce__(self):
+        raise errors.Unsupported("the agents have the memory, so a process of its own has nothing to save: use "
+                                 "AsyncCheckpointerType.THREAD")
+
+    def reset(self, checkpoint_id=None):
+        step = self._step if checkpoint_id is None else step_of(checkpoint_id)
+        if self._staged is not None and step != self._staged[0]:
+            raise errors.InvalidArgument(f"step {self._staged[0]} was staged, and is to be saved as step {step}")
+        self._step = step
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id) -> bool:
+        try:
+            return step_of(checkpoint_id) > 0
+        except (errors.InvalidArgument, TypeError):
+            return False
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args, **kwargs):
+        self._use_collectives = kwargs.get("use_collectives", True)
+
+    def prepare_local_plan(self, plan):
+        return plan
+
+    def prepare_global_plan(self, plans):
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        if self._use_collectives and len(plans) != world:
+            raise errors.InvalidArgument(f"{len(plans)} of {world} ranks save: all ranks of the job must, those that "
+                                         "hold replicas too (a process_group must have them all)")
+        return plans
+
+    def write_data(self, plan, planner):
+        if self._tiers.on:
+            staged = self._staged or self._take(*_flattened_by(planner))
+            self._staged = None
+            self._tiers.settle()
+            self._tiers.wait(*staged)
+        done = torch.futures.Future()
+        done.set_result([WriteResult(item.index, 0, None) for item in plan.items] if self._tiers.on else [])
+        return done
+
+    def _take(self, flat: dict, paths: dict) -> tuple[int, bool]:
+        if self._step is None:
+            raise errors.InvalidArgument("which step is it? Give the writer a checkpoint id: tiers.writer('step-120'); "
+                                         "dcp.async_save's own comes after the state was taken")
+        return self._step, self._tiers.snapshot(flat, paths, self._step, self._to_storage)
+
+    def finish(self, metadata, results):
+        """Nothing is left to do: a version is committed by the agents, as a whole."""
+
+    # ---- AsyncStager
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        return self._synchronize_after_execute
+
+    def stage(self, state_dict):
+        if not self._tiers.on:
+            return state_dict
+        from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+
+        flat, paths = flatten(state_dict)
+        self._staged = self._take(flat, paths)
+        return self._tiers.copied(unflatten_state_dict(flat, paths))
+
+    def synchronize_staging(self):
+        self._tiers.settle()
+
+    def close(self):
+        """The tiers stay attached: Tiers.close ends them."""
+
+
+def _flattened_by(planner) -> tuple[dict, dict]:
+    """The state dict that a planner was given. It is taken from there, so the planner must not change it."""
+    base = torch_dcp.DefaultSavePlanner
+    known = isinstance(planner, base) and planner.flatten_state_dict
+    if not known or any(getattr(type(planner), name) is not getattr(base, name) for name in _TRANSFORMS):
+        raise errors.Unsupported(f"{type(planner).__name__} is not supported: only DefaultSavePlanner and planners "
+                                 "derived from it that flatten the state dict and do not transform what is saved")
+    return planner.state_dict, planner.mappings
+
+
+# ---- load
+
+
+class StorageReader(torch_dcp.StorageReader):
+    """Loads what these tiers have in memory or on storage (Tiers.reader), or, without tiers, what was published: from
+    any number of ranks, with or without a process group, without the job.
+
+    config, overrides   the job's; or its published version's directory as `config`
+    checkpoint_id       default: the newest. What is newer in memory than on storage is published first
+    """
+
+    def __init__(self, config=None, *, overrides=None, checkpoint_id=None, tiers: Tiers | None = None):
+        self._config, self._overrides, self._tiers = config, overrides, tiers
+        self.reset(checkpoint_id)
+
+    def reset(self, checkpoint_id=None):
+        self._step = _wanted(checkpoint_id)
+        self._source = None
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id) -> bool:
+        return checkpoint_id in _NEWEST or StorageWriter.validate_checkpoint_id(checkpoint_id)
+
+    @property
+    def step(self) -> int | None:
+        """That was loaded."""
+        return None if self._source is None else self._source.step
+
+    def read_metadata(self) -> Metadata:
+        if self._tiers is not None and not self._tiers.on:
+            raise errors.Unsupported("tierckpt.dcp is off (see its warning): there is nothing to load from")
+        self._source = source(self._tiers, self._config, self._overrides, self._step)
+        return self._source.metadata()
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args, **kwargs):
+        pass
+
+    def prepare_local_plan(self, plan):
+        return dataclasses.replace(plan, storage_data=self._source.version)
+
+    def prepare_global_plan(self, plans):
+        versions = {plan.storage_data for plan in plans}
+        if len(versions) > 1:
+            raise errors.Busy(f"the ranks found different newest versions, {sorted(versions)} (term, step): name the "
+                              "step to load")
+        return plans
+
+    def read_data(self, plan, planner):
+        self._source.read(plan, planner)
+        done = torch.futures.Future()
+        done.set_result(None)
+        return done

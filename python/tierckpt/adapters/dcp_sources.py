@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch.distributed.checkpoint loads from: the layout that is attached, or a published version in any sharding."""
+
+import re
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType
+
+from .. import errors
+from ..core.publish_first import newest_published, only_in_memory, published_or_none
+from ..runtime import control
+from ..state import jsonstate
+from ..state.sharding import rank_key
+from ..state.walk_state_dict import LEAVES, PATHS, Piece, leaf_bytes, paths_of
+
+_OWN = re.compile(r"rank\d+/")  # a rank's own value of what another rank has saved under the plain name
+
+
+def source(tiers, config, overrides, step: int | None):
+    """For a step, or the newest. `tiers` is a tierckpt.dcp.Tiers, or None: what is published."""
+    if tiers is None or not tiers.attached:
+        return _Published(newest_published(config, overrides, step))
+    plan = (tiers.take_plan(step) or {}).get("plan")
+    other = other_layout(plan)
+    if other <= control.version_of(plan, "version"):
+        return _Registered(tiers, step)
+    published = published_or_none(config, overrides, step)
+    if published is None or tuple(published.version) < other:
+        raise errors.LayoutError(only_in_memory(other))
+    return _Published(published, tiers.scope)
+
+
+def other_layout(plan: dict | None) -> tuple[int, int]:
+    """The version of another layout that a restore would take from storage, else the newest that it could not take."""
+    resharded = control.version_of(plan, "resharded")
+    return resharded if resharded > (0, 0) else max(
+        (control.version_of(passed, "version") for passed in (plan or {}).get("passed_over", ())
+         if passed.get("other_layout")), default=(0, 0))
+
+
+class _Registered:
+    """The layout that was attached: from memory, a twin, a peer or storage, each rank its own pieces."""
+
+    version = None  # the agents choose one for all ranks
+
+    def __init__(self, tiers, step: int | None):
+        self._tiers, self._asked = tiers, step
+        self._walk, self._world = tiers.walk, tiers.world
+        self.step: int | None = None
+
+    def metadata(self) -> Metadata:
+        table, mine = _Table(), (self._walk.pieces, self._walk.leaf_keys())
+        for pieces, leaves in [mine] if self._tiers.scope else self._world.gather(mine):
+            for key, piece in pieces.items():
+                table.add(key, piece)
+            table.add_leaves(leaves)
+        return table.metadata(self._walk.paths)
+
+    def read(self, plan, planner):
+        tensors, leaves = _split(plan)
+        resolved = self._agreed(lambda: [self._resolve(item, planner) for item in tensors])
+        targets = {item.storage_index.fqn: tensor.detach() for item, tensor in zip(tensors, resolved, strict=True)
+                   if self._is_whole(item, tensor)}
+        landing = self._walk.land(targets)
+        self.step = self._tiers.restore(self._asked)
+        if self.step is None:
+            raise errors.NotFound("nothing was saved yet: ask newest() before a load")
+        for item, tensor in zip(tensors, resolved, strict=True):
+            key = item.storage_index.fqn
+            if key not in targets:
+                tensor.detach().copy_(_part(landing[key], item))
+            planner.commit_tensor(item, tensor)
+        for item in leaves:
+            planner.load_bytes(item, self._walk.leaf(item.storage_index.fqn))
+
+    def _agreed(self, make):
+        """What `make` returns, if it fails on no rank: what follows is collective."""
+        made, fault = None, None
+        try:
+            made = make()
+        except Exception as error:
+            fault = error
+        faults = [text for text in self._world.gather(None if fault is None else str(fault)) if text is not None]
+        if faults:
+            raise fault or errors.LayoutError(f"another rank cannot load: {faults[0]}")
+        return made
+
+    def _resolve(self, item, planner) -> torch.Tensor:
+        """Where an item is to go. It asks for a part of one piece, which must be this rank's."""
+        piece = self._walk.pieces.get(item.storage_index.fqn)
+        if piece is None or piece.offset != tuple(item.storage_index.offset or piece.offset):
+            raise errors.LayoutError(
+                f"{item.storage_index.fqn} is asked for with another sharding than was attached: load with that one, "
+                "or what is published with tierckpt.dcp.StorageReader")
+        return planner.resolve_tensor(item)
+
+    def _is_whole(self, item, tensor: torch.Tensor) -> bool:
+        """The piece can be put there as it is."""
+        piece = self._walk.pieces[item.storage_index.fqn]
+        return (tuple(item.lengths) == piece.shape == tuple(tensor.shape) and tensor.dtype == piece.dtype
+                and tensor.device == self._walk.devices[item.storage_index.fqn] and tensor.is_contiguous())
+
+
+class _Published:
+    """A published version, in any sharding."""
+
+    def __init__(self, published, scope: str = ""):
+        self._published, self._scope = published, scope
+        self.version = tuple(published.version)
+        self.step = published.step
+        self._leaves = self._blobs(LEAVES)
+
+    def _blobs(self, name: str) -> list:
+        """Of this name, of all ranks that have saved one, the lowest rank first."""
+        found = [entry for entry in self._published.entries
+                 if entry.blob and entry.key == rank_key(entry.rank, f"tierckpt.{self._scope}{name}")]
+        return [jsonstate.loads(self._published.blob(entry.key, entry.rank))
+                for entry in sorted(found, key=lambda entry: entry.rank)]
+
+    def _tensors(self):
+        """(key, entry) of each piece; not what is a rank's own beside what another has saved under the plain name."""
+        for entry in self._published.entries:
+            if not entry.blob and entry.key.startswith(self._scope) and not _OWN.match(entry.key):
+                yield entry.key.removeprefix(self._scope), entry
+
+    def metadata(self) -> Metadata:
+        table, paths = _Table(), {}
+        for key, entry in self._tensors():
+            table.add(key, Piece(self._published.dtype(entry.key), entry.global_shape, entry.offset, entry.local_shape))
+        for leaves in self._leaves:
+            table.add_leaves((*leaves["plain"], *leaves["pickled"]))
+        for text in reversed(self._blobs(PATHS)):
+            paths.update(paths_of(text))
+        return table.metadata(paths)
+
+    def read(self, plan, planner):
+        tensors, leaves = _split(plan)
+        for item in tensors:
+            tensor = planner.resolve_tensor(item)
+            offset = [begin + at for begin, at in zip(item.storage_index.offset, item.storage_offsets, strict=True)]
+            key = self._scope + item.storage_index.fqn
+            tensor.detach().copy_(self._published.read_box(key, offset, tuple(item.lengths)))
+            planner.commit_tensor(item, tensor)
+        for item in leaves:
+            planner.load_bytes(item, self._leaf(item.storage_index.fqn))
+        self._published.close()
+
+    def _leaf(self, key: str):
+        """As the lowest rank that has it has saved it."""
+        return leaf_bytes(next(saved for saved in self._leaves if key in (*saved["plain"], *saved["pickled"])), key)
+
+
+def _split(plan) -> tuple[list, list]:
+    tensors = [item for item in plan.items if item.type != LoadItemType.BYTE_IO]
+    return tensors, [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
+
+
+def _part(piece: torch.Tensor, item) -> torch.Tensor:
+    for dim, (at, size) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+        piece = piece.narrow(dim, at, size)
+    return piece
+
+
+class _Table:
+    """What a Metadata says of each key."""
+
+    def __init__(self):
+        self._whole: dict[str, Piece] = {}
+        self._chunks: dict[str, dict[tuple, tuple]] = {}
+        self._leaves: set[str] = set()
+
+    def add(self, key: str, piece: Piece):
+        """Replicas have the same place, which is to be read once."""
+        self._whole[key] = piece
+        self._chunks.setdefault(key, {})[piece.offset] = piece.shape
+
+    def add_leaves(self, keys):
+        self._leaves.update(keys)
+
+    def metadata(self, paths: dict[str, tuple]) -> Metadata:
+        table = {key: BytesStorageMetadata() for key in self._leaves}
+        for key, piece in self._whole.items():
+            chunks = [ChunkStorageMetadata(torch.Size(offset), torch.Size(shape))
+                      for offset, shape in self._chunks[key].items()]
+            table[key] = TensorStorageMetadata(TensorProperties(dtype=piece.dtype), torch.Size(piece.global_shape),
+                                               chunks)
+        return Metadata(table, planner_data={key: paths.get(key, (key,)) for key in table})

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed: the state of an engine, ZeRO 0 to 3, and its own checkpoint files written aside.
+
+    engine, optimizer, _, scheduler = deepspeed.initialize(...)
+    checkpoint = tierckpt.deepspeed.attach(engine, config="tierckpt.json", client_state=position)
+    checkpoint.load_checkpoint()
+    ...
+        engine.backward(loss)
+        engine.step()
+        checkpoint.save_checkpoint_if_needed()
+
+A save reads the optimizer's own tensors, with no collective and no barrier.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from .. import errors
+from ..core.checkpoint import Checkpoint
+from ..core.checkpoint import attach as attach_contents
+from ..core.saving import NOT_DUE, SaveResult
+from ..runtime.world import World, join_world
+from ..state import groups, module_state, twins, walk_model
+from ..state.blobs import Blob
+from ..state.contents import Contents
+from ..state.rng import Rng
+from ..state.sharding import Placer
+from ..state.user_state import UserState
+from ..state.walk_zero import optimizer_of
+from .api_compat import RequiredApi, usable
+from .background_writer import BackgroundWriter, copy_to_cpu, make_directory, write_durably
+from .reshard import load_any_layout
+
+try:
+    from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine as _CheckpointEngine
+except ImportError:  # `usable` says so
+    _CheckpointEngine = object
+
+_WRITE_TIMEOUT = timedelta(hours=12)  # of the slowest rank's files behind the fastest's
+
+_ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
+_ZERO = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
+_ZERO3 = "deepspeed.runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
+_FILES = "deepspeed.runtime.checkpoint_engine.checkpoint_engine:CheckpointEngine"
+REQUIRED_API = (
+    RequiredApi(f"{_ENGINE}._take_model_step", ("self", "lr_kwargs")),
+    RequiredApi(f"{_ENGINE}.save_checkpoint", ("self", "save_dir", "tag", "client_state", "save_latest")),
+    RequiredApi(f"{_ENGINE}.load_checkpoint", ("self", "load_dir", "tag")),
+    RequiredApi(f"{_ENGINE}._commit_decoupled_checkpoint", ("self",)),
+    RequiredApi(f"{_ZERO}._link_all_hp_params", ("self",)),
+    RequiredApi(f"{_ZERO3}._set_fp32_optimizer_param_groups", ("self",)),
+    RequiredApi(f"{_ZERO3}._clear_fp32_optimizer_param_groups", ("self",)),
+    RequiredApi(f"{_ZERO3}.checkpoint_event_prologue", ("self",)),
+    RequiredApi(f"{_ZERO3}.checkpoint_event_epilogue", ("self",)),
+    RequiredApi("deepspeed.runtime.fp16.unfused_optimizer:FP16_UnfusedOptimizer.initialize_optimizer_states",
+                ("self",)),
+    RequiredApi("deepspeed.utils.tensor_fragment:tensor_fragment", ("lp_fragment_address", "hp_fragment_address",
+                                                             "param_group_index")),
+    RequiredApi("deepspeed.utils.tensor_fragment:fragment_address", ("numel", "start")),
+    RequiredApi(f"{_FILES}.create", ("self", "info")),
+    RequiredApi(f"{_FILES}.save", ("self", "state_dict", "path")),
+    RequiredApi(f"{_FILES}.load", ("self", "path", "map_location")),
+    RequiredApi(f"{_FILES}.commit", ("self", "info")),
+    RequiredApi(f"{_FILES}.get_commit_info", ("self",)),
+    RequiredApi(f"{_FILES}.is_decoupled", ("self",)),
+)
+
+
+def attach(engine, *, config=None, overrides=None, client_state=None, group=None, capacity=None):
+    """Registers the state of an engine, right after deepspeed.initialize. Collective. Returns an EngineCheckpoint.
+
+    config        path of a JSON file, or a dict with the same keys; default: "tierckpt" in DeepSpeed's
+    overrides     dict of keys that win over those of config
+    client_state  a dict of JSON values and tensors, or an object with state_dict() and load_state_dict(): what else is
+                  to come back, such as the data position. Private to each rank
+    group         process group over all ranks for the set-up collectives, see tierckpt.init
+    capacity      {"client_state": bytes, ...}: see tierckpt.init; "optimizer" and "rng", too, and "engine" for counts,
+                  loss scale and learning rate schedule
+
+    engine.save_checkpoint goes on to write DeepSpeed's own files, from now on aside: see CheckpointEngine.
+    If this DeepSpeed is not known, that is said once, nothing is saved, and training goes on.
+    """
+    if not usable("tierckpt.deepspeed", "deepspeed", REQUIRED_API):
+        return NoCheckpoint()
+    _refuse_unknown(engine)
+    world = join_world(group)
+    contents = _contents(engine, world, client_state, capacity or {})
+    twins.confirm(contents.records, world)
+    files = _Files(engine, world)
+    try:
+        return EngineCheckpoint(engine, contents, world, _configuration(engine, config), overrides, files)
+    except BaseException:
+        files.remove()
+        raise
+
+
+def _configuration(engine, config):
+    return engine._config._param_dict.get("tierckpt") if config is None else config
+
+
+def _refuse_unknown(engine):
+    """What is not saved is not said to be."""
+    from deepspeed.runtime.engine import DeepSpeedEngine
+
+    if not isinstance(engine, DeepSpeedEngine):
+        raise errors.InvalidArgument("attach needs the engine that deepspeed.initialize returns first, it got a "
+                                     f"{type(engine).__name__}")
+    if isinstance(engine.checkpoint_engine, CheckpointEngine):
+        raise errors.InvalidArgument("this engine has a checkpoint already: close that one first")
+    offload = engine.zero_offload_param()
+    present = {
+        "the pipeline engine": type(engine) is not DeepSpeedEngine,
+        "experts (MoE)": engine.has_moe_layers,
+        "model parallel ranks": engine.mp_world_size > 1,
+        "an engine without an optimizer": engine.optimizer is None or not hasattr(engine.optimizer, "param_groups"),
+        "offload to NVMe": engine.zero_nvme_offload_optimizer() or (offload is not None and offload.device == "nvme"),
+        "ZenFlow": bool(engine.zenflow),
+        "SuperOffload": engine.super_offload(),
+        "curriculum learning with a data sampler": engine.curriculum_learning_enabled(),
+        "quantized frozen weights": engine.zero_quantized_nontrainable_weights(),
+        "random-LTD": engine.random_ltd_enabled(),
+    }
+    for what, here in present.items():
+        if here:
+            raise errors.Unsupported(f"tierckpt.deepspeed does not know {what}: use engine.save_checkpoint for it")
+
+
+# ---- contents
+
+
+def _contents(engine, world: World, client_state, capacity: dict) -> Contents:
+    replicas = groups.of_process_group(engine.seq_data_parallel_group)
+    placer = Placer(world.rank, replicas)
+    model = walk_model.Model(engine.module, None)
+    names = walk_model.named_parameters(engine.module)
+    optimizer = optimizer_of(engine, names, placer)
+    rng, scalars = Rng(), _Scalars(engine)
+    extra = None if client_state is None else UserState(client_state)
+    records = optimizer.weights() + walk_model.buffer_records(model, placer) + optimizer.records()
+    records += (extra.records(placer) if extra else []) + [rng.record(placer)]
+    blobs = [Blob("engine", scalars.capture, scalars.apply, capacity.get("engine")),
+             Blob("optimizer", optimizer.capture, optimizer.apply, capacity.get("optimizer", optimizer.room()),
+                  structural="optimizer" not in capacity)]
+    blobs += [replace(extra.blob(capacity.get("client_state")), name="client_state")] if extra else []
+    blobs += module_state.blobs_of([("", engine.module)], capacity.get("model"))
+    blobs.append(rng.blob(capacity.get("rng")))
+    unknown = capacity.keys() - {blob.name for blob in blobs}
+    if unknown:
+        raise errors.InvalidArgument(f"capacity= has {sorted(unknown)}, it knows {[blob.name for blob in blobs]}")
+    return Contents(records, blobs, check=optimizer.check)
+
+
+class _Scalars:
+    """What the engine counts, the learning rate schedule, and the loss scale."""
+
+    _COUNTS = ("global_steps", "global_samples", "skipped_steps", "micro_steps")
+    _OF_OPTIMIZER = ("custom_loss_scaler", "external_loss_scale", "overflow")
+
+    def __init__(self, engine):
+        self._engine = engine
+
+    def _scalers(self) -> dict:
+        """The objects that keep a loss scale as attributes."""
+        found = {name: getattr(self._engine.optimizer, name, None) for name in ("loss_scaler", "loss_scale_config")}
+        return {name: scaler for name, scaler in found.items() if scaler is not None}
+
+    def _stateful(self) -> dict:
+        found = {
+            "lr_scheduler": self._engine.lr_scheduler,
+            "gradscaler": self._engine.torch_autocast_z0_gradscaler,
+            "zero_gradscaler": getattr(self._engine.optimizer, "torch_autocast_gradscaler", None),
+        }
+        return {name: thing for name, thing in found.items() if hasattr(thing, "state_dict")}
+
+    def capture(self) -> dict:
+        optimizer = self._engine.optimizer
+        return {
+            "counts": {name: getattr(self._engine, name) for name in self._COUNTS},
+            "optimizer": {name: getattr(optimizer, name) for name in self._OF_OPTIMIZER if hasattr(optimizer, name)},
+            "scalers": {name: {key: value for key, value in vars(scaler).items() if _is_plain(value)}
+                        for name, scaler in self._scalers().items()},
+            "state": {name: thing.state_dict() for name, thing in self._stateful().items()},
+        }
+
+    def apply(self, saved: dict):
+        for target, values in ((self._engine, saved["counts"]), (self._engine.optimizer, saved["optimizer"])):
+            for name, value in values.items():
+                setattr(target, name, value)
+        for name, scaler in self._scalers().items():
+            vars(scaler).update(saved["scalers"].get(name, {}))
+        for name, thing in self._stateful().items():
+            if name in saved["state"]:
+                thing.load_state_dict(saved["state"][name])
+
+
+def _is_plain(value) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+# ---- the checkpoint
+
+
+class EngineCheckpoint:
+    """Made by attach. What a Checkpoint can do (query, wait, stats, restored), with the engine's number of steps."""
+
+    def __init__(self, engine, contents: Contents, world: World, config, overrides, files: "_Files"):
+        self._engine = engine
+        self._files = files
+        self._saveable_at = engine.micro_steps
+        self._saved_at = None
+        self._load = partial(load_any_layout, contents=contents, world=world, config=config, overrides=overrides)
+        self._checkpoint: Checkpoint = attach_contents(contents, world=world, config=config, overrides=overrides,
+                                                       fences=[self._before_step])
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._checkpoint, name)
+
+    def _before_step(self, fence: Callable[[], None]) -> Callable[[], None]:
+        engine, step = self._engine, self._engine._take_model_step
+
+        def fenced(*arguments, **named):
+            fence()
+            step(*arguments, **named)
+            self._saveable_at = engine.micro_steps + 1  # engine.step() adds it at its end
+
+        engine._take_model_step = fenced
+        return lambda: setattr(engine, "_take_model_step", step)
+
+    def _between_steps(self) -> bool:
+        """False while gradients of a part of a batch are there: they are not saved."""
+        return self._engine.micro_steps == self._saveable_at
+
+    # ---- load
+
+    def load_checkpoint(self, step: int | None = None) -> int | None:
+        """Puts the newest restorable version, or the one of a step, into the engine, client_state and generators.
+        Collective. Returns its step (engine.global_steps), or None if nothing was ever saved. What another number of
+        ranks has saved is read from storage; `restored` is None then."""
+        partitioned = self._engine.zero_optimization_partition_weights()
+        if partitioned:
+            self._engine.optimizer.checkpoint_event_prologue()
+        try:
+            loaded = self._load(self._checkpoint, step=step)
+        finally:
+            if partitioned:
+                self._engine.optimizer.checkpoint_event_epilogue()
+        self._saveable_at, self._saved_at = self._engine.micro_steps, self._engine.global_steps
+        return loaded
+
+    # ---- save
+
+    def save_checkpoint_if_needed(self, step: int | None = None) -> SaveResult:
+        """After each engine.step(), also within an accumulation, where it does nothing. `step` is engine.global_steps
+        by default. True if a save was started."""
+        if not self._between_steps() or self._engine.global_steps in (0, self._saved_at):
+            return NOT_DUE
+        self._saved_at = self._engine.global_steps
+        return self._checkpoint.save_checkpoint_if_needed(self._engine.global_steps if step is None else step)
+
+    def save_checkpoint(self, step: int | None = None, to_storage: bool = False) -> SaveResult:
+        """The same without asking the intervals. Every rank must save the same steps."""
+        self._refuse_half_a_step()
+        return self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
+
+    def save_last(self, step: int | None = None, timeout: float = 600):
+        """The end of a training: when it returns, this step is in storage. See Checkpoint.save_last."""
+        self._refuse_half_a_step()
+        self._checkpoint.save_last(self._engine.global_steps if step is None else step, timeout)
+
+    def _refuse_half_a_step(self):
+        if not self._between_steps():
+            raise errors.InvalidArgument("there are gradients of a part of a batch, which are not saved: call this "
+                                         "after the engine.step() that ends the accumulation")
+        self._saved_at = self._engine.global_steps
+
+    # ---- end
+
+    def close(self, job_done: bool = True):
+        """Leaves, after what engine.save_checkpoint has handed over is written. See Checkpoint.close."""
+        self._files.remove()
+        self._checkpoint.close(job_done)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, _error, _traceback):
+        self.close(job_done=kind is None)
+
+
+class NoCheckpoint:
+    """In the place of an EngineCheckpoint when this DeepSpeed is not known: nothing is saved, nothing found."""
+
+    restored = None
+
+    def load_checkpoint(self, step=None):
+        return None
+
+    def save_checkpoint_if_needed(self, step=None):
+        return NOT_DUE
+
+    def save_checkpoint(self, step=None, to_storage=False):
+        return NOT_DUE
+
+    def save_last(self, step=None, timeout=600):
+        pass
+
+    def fence(self):
+        pass
+
+    def wait(self, stage, step=None, timeout=60):
+        pass
+
+    def query(self):
+        return None
+
+    def stats(self):
+        return None
+
+    def close(self, job_done=True):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        pass
+
+
+# ---- DeepSpeed's own files
+
+
+class CheckpointEngine(_CheckpointEngine):
+    """Lets another checkpoint engine write its files while training goes on.
+
+    save copies aside and returns; the files of a checkpoint appear one by one, each of them whole and durable. `latest`
+    names a checkpoint when all of its files are durable, on every rank. The next checkpoint waits for the one before.
+    """
+
+    def __init__(self, inner, agree: Callable[[bool], bool]):
+        super().__init__()
+        self.name = "tierckpt"
+        self.inner = inner
+        self._writer = BackgroundWriter(agree)
+        self._info = None
+        self._parts: list[Future] | None = None  # within `together`
+
+    def create(self, info):
+        self.wait()
+        self._info = info
+        self.inner.create(info)
+
+    def save(self, state_dict, path: str):
+        state = copy_to_cpu(state_dict)
+        self._writer.write(path, lambda partial_path: self.inner.save(state, partial_path))
+
+    def load(self, path: str, map_location=None):
+        self.wait()
+        return self.inner.load(path, map_location=map_location)
+
+    def commit(self, info):
+        """Who commits, as save_16bit_model does, goes on when what this rank writes is durable."""
+        if not self._writer.settle():
+            raise errors.IoError(f"files of {info.tag} were not written, see the log")
+        return self.inner.commit(info)
+
+    def finish(self, first_rank: bool):
+        """After engine.save_checkpoint. Collective."""
+        info = self._info
+
+        def done():
+            self.inner.commit(info)
+            if first_rank and info.save_latest:
+                latest = os.path.join(info.save_dir, "latest")
+                write_durably(latest, lambda partial_path: Path(partial_path).write_text(info.tag))
+
+        finished = self._writer.finish(f"checkpoint {info.tag} in {info.save_dir}", done)
+        if self._parts is not None:
+            self._parts.append(finished)
+
+    @contextmanager
+    def together(self, what: str, *stages: Callable[[], None]) -> Iterator[BackgroundWriter]:
+        """What is saved within, by engine.save_checkpoint or the writer, is complete as a whole or not at all. If it
+        is, each stage is called in the thread, once what is before it is done on every rank. Collective."""
+        self.wait()
+        self._parts = parts = []
+        try:
+            yield self._writer
+        finally:
+            self._parts = None
+        for stage in stages:
+            parts = [self._writer.finish(what, stage, parts)]
+
+    def wait(self):
+        """Until nothing is under way."""
+        self._writer.wait()
+
+    def makedirs(self, path, exist_ok=False):
+        make_directory(path, exist_ok)
+
+    def is_data_parallel_writer(self, dp_rank):
+        return self.inner.is_data_parallel_writer(dp_rank)
+
+    def is_decoupled(self):
+        return True
+
+    def cleanup(self):
+        self.wait()
+
+    def preserves_storage_sharing(self):
+        return self.inner.preserves_storage_sharing()
+
+
+class _Files:
+    """Our checkpoint engine in the place of DeepSpeed's own, until `remove`."""
+
+    def __init__(self, engine, world: World):
+        self._engine, self._group = engine, None
+        self._ours = None
+        if engine.checkpoint_engine.is_decoupled():
+            return  # it writes aside already
+        if world.size > 1:
+            self._group = dist.new_group(backend="gloo", timeout=_WRITE_TIMEOUT)
+        self._ours = CheckpointEngine(engine.checkpoint_engine, self._agree)
+        self._save, self._load = engine.save_checkpoint, engine.load_checkpoint
+        engine.checkpoint_engine = self._ours
+        engine.save_checkpoint, engine.load_checkpoint = self._saved_aside, self._loaded_when_written
+
+    def _agree(self, whole: bool) -> bool:
+        if self._group is None:
+            return whole
+        all_whole = torch.tensor([int(whole)])
+        dist.all_reduce(all_whole, op=dist.ReduceOp.MIN, group=self._group)
+        return bool(all_whole.item())
+
+    def _saved_aside(self, *arguments, **named):
+        result = self._save(*arguments, **named)
+        self._ours.finish(self._engine.global_rank == 0)
+        return result
+
+    def _loaded_when_written(self, *arguments, **named):
+        self._ours.wait()  # or `latest` would be that of the checkpoint before
+        return self._load(*arguments, **named)
+
+    def remove(self):
+        if self._ours is None:
+            return
+        ours, self._ours = self._ours, None
+        ours.wait()
+        self._engine.checkpoint_engine = ours.inner
+        self._engine.save_checkpoint, self._engine.load_checkpoint = self._save, self._load
+        if self._group is not None:
+            dist.destroy_process_group(self._group)

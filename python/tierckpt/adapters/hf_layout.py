@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories checkpoint-<step> as Hugging Face's Trainer writes them, made from published versions.
+
+Those of DeepSpeed are made of the files that every rank writes. Else each rank puts what is small into
+tmp-checkpoint-<step> when it saves. Once the version of that step is published, a
+thread of one rank adds model and optimizer from it, and renames the directory: a checkpoint-<step> is always whole.
+It waits for storage and not for training, and finishes after a restart what was left half done.
+"""
+
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from .. import errors
+from ..core.published import open_published
+from ..state import jsonstate
+
+log = logging.getLogger("tierckpt")
+
+MARKER = ".tierckpt"
+"""In each directory that was made here. Only such ones are ever deleted."""
+_PLAN, _OTHERS = "tierckpt-plan.json", "tierckpt-others.json"
+_POLL_S = 0.1
+
+
+def building(output_dir, step: int) -> Path:
+    """The directory of a step before it is whole. It is made, with its marker, if it is not there."""
+    path = Path(output_dir, f"tmp-checkpoint-{step}")
+    path.mkdir(parents=True, exist_ok=True)
+    (path / MARKER).touch()
+    return path
+
+
+def _steps(output_dir, prefix: str) -> list[int]:
+    """Of the directories below output_dir that carry our marker, in their order."""
+    found = (re.fullmatch(rf"{prefix}-(\d+)", path.name) for path in Path(output_dir).glob(f"{prefix}-*"))
+    return sorted(int(match[1]) for match in found if match and Path(output_dir, match[0], MARKER).is_file())
+
+
+def _read(version: Path, keys: dict) -> dict:
+    """Whole tensors, by the names that the caller has for their keys; those of one key share the tensor."""
+    with open_published(version) as published:
+        tensors = {key: published.read(key) for key in set(keys.values())}
+    return {name: tensors[key] for name, key in keys.items()}
+
+
+@dataclass(frozen=True)
+class OptimizerPlan:
+    """What optimizer.state_dict() is, with keys of the published version where it has tensors."""
+
+    groups: list[dict]
+    keys: dict[int, dict[str, str]]
+    values: dict[int, dict]
+
+    def write(self, directory: Path):
+        (directory / _PLAN).write_bytes(jsonstate.dumps("the optimizer", vars(self)))
+
+    @classmethod
+    def read(cls, directory: Path) -> "OptimizerPlan":
+        return cls(**jsonstate.loads((directory / _PLAN).read_bytes()))
+
+    def state_dict(self, version: Path) -> dict:
+        flat = {(number, name): key for number, state in self.keys.items() for name, key in state.items()}
+        state = {number: dict(values) for number, values in self.values.items()}
+        for (number, name), tensor in _read(version, flat).items():
+            state.setdefault(number, {})[name] = tensor
+        return {"state": state, "param_groups": self.groups}
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    """Term and step of a version's directory."""
+    step, _, term = name.removeprefix("v").partition(".t")
+    return int(term), int(step)
+
+
+@dataclass(frozen=True)
+class _Awaited:
+    """A step whose version is not published yet, and the versions that were there when it was saved."""
+
+    step: int
+    others: list[str]
+    own: bool  # it was saved by this process
+
+    def is_newer(self, name: str) -> bool:
+        return name not in self.others
+
+    def write(self, directory: Path):
+        (directory / _OTHERS).write_text(json.dumps(self.others))
+
+    @classmethod
+    def read(cls, step: int, directory: Path) -> "_Awaited | None":
+        path = directory / _OTHERS
+        try:
+            return cls(step, json.loads(path.read_text()), own=False)
+        except (FileNotFoundError, ValueError):
+            return None
+
+
+class Directories:
+    """Those of one output_dir: how one becomes whole, and which of them stay."""
+
+    def __init__(self, output_dir, keep: int):
+        self._output_dir = Path(output_dir)
+        self._keep = keep
+        self._protected: Path | None = None
+
+    def protect(self, directory: str | None):
+        """Rotation is to leave this one."""
+        self._protected = None if directory is None else Path(directory)
+
+    def keep_only_protected(self):
+        """As the Trainer does at its end if it is to keep one, and the best is not the last. Nothing is being made."""
+        for step in _steps(self._output_dir, "checkpoint"):
+            path = self._output_dir / f"checkpoint-{step}"
+            if path != self._protected:
+                _delete(path, "save_total_limit is 1, and it is not the best")
+
+    def delete_unfinished(self):
+        """What will never be whole. Nothing is being made."""
+        for step in _steps(self._output_dir, "tmp-checkpoint"):
+            left = building(self._output_dir, step)
+            _try(f"{left} could not be deleted", _delete, left, "a save that was cut off")
+
+    def complete(self, step: int):
+        """All is written in `building` of it."""
+        self._make_whole(step)
+        self._rotate()
+
+    def _empty_trash(self):
+        for prefix in ("trash-checkpoint", "trash-tmp-checkpoint"):
+            for step in _steps(self._output_dir, prefix):
+                _empty(self._output_dir / f"{prefix}-{step}")
+
+    def _make_whole(self, step: int):
+        directory, target = building(self._output_dir, step), self._output_dir / f"checkpoint-{step}"
+        sync_files(directory)
+        if (target / MARKER).is_file():
+            _delete(target, "it is made anew")
+        os.rename(directory, target)
+        _sync(self._output_dir)
+        log.info("checkpoint-%d is in %s", step, self._output_dir)
+
+    def _rotate(self):
+        _try("old directories could not be deleted", self._delete_old)
+
+    def _delete_old(self):
+        if self._keep == 0:
+            return
+        paths = [self._output_dir / f"checkpoint-{step}" for step in _steps(self._output_dir, "checkpoint")]
+        # The best one stays, in the place of the oldest of those that would; the newest does in any case.
+        stay = [path for path in paths if path == self._protected]
+        others = [path for path in paths if path != self._protected]
+        room = max(1, self._keep - len(stay)) if paths and paths[-1] != self._protected else self._keep - len(stay)
+        for path in others[:max(0, len(others) - room)]:
+            _delete(path, f"save_total_limit is {self._keep}")
+
+
+class WrittenCheckpoints(Directories):
+    """Of files that the ranks write. One rank has this."""
+
+    def finish_left(self):
+        """Nobody can finish what an earlier process left."""
+        self._empty_trash()
+        self.delete_unfinished()
+
+
+class PlainCheckpoints(Directories):
+    """The thread, and what it is to do. `model` has the keys of model.state_dict() in a published version;
+    `write_weights` writes a state dict of the model into a directory."""
+
+    def __init__(self, output_dir, versions: Path, keep: int, model: dict[str, str],
+                 write_weights: Callable[[Path, dict], None]):
+        super().__init__(output_dir, keep)
+        self._versions = versions
+        self._model = model
+        self._write_weights = write_weights
+        self._lock = threading.Condition()
+        self._waiting: dict[int, _Awaited] = {}
+        self._ending = self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="tierckpt-plain", daemon=True)
+
+    def finish_left(self):
+        """Makes whole what an earlier process left and what is published by now. Before `start`."""
+        self._empty_trash()
+        for step in _steps(self._output_dir, "tmp-checkpoint"):
+            left = _Awaited.read(step, building(self._output_dir, step))
+            if left is None:  # it was not even begun by this rank
+                _delete(building(self._output_dir, step), "a save that was cut off")
+            elif version := self._version(left):
+                self._try_to_finish(step, version)
+            else:
+                self._waiting[step] = left  # agents outlive trainers
+
+    def start(self, best: str | None):
+        """From now on others become whole as they are published. `best` as for protect."""
+        self.protect(best)
+        self._thread.start()
+
+    def begin(self, step: int):
+        """Before the save of this step: versions that are there by now are others."""
+        _Awaited(step, self._published(), own=True).write(building(self._output_dir, step))
+
+    def saved(self, step: int):
+        """The version of this step will be published or given up. All that is small is in `building` of it."""
+        awaited = _Awaited.read(step, building(self._output_dir, step))
+        with self._lock:
+            self._waiting[step] = replace(awaited, own=True)
+            self._lock.notify_all()
+
+    def waiting(self) -> list[int]:
+        """Steps that this process has saved and that are not whole yet, oldest first."""
+        with self._lock:
+            return sorted(step for step, awaited in self._waiting.items() if awaited.own)
+
+    def give_up(self, step: int):
+        """There will be no version of this step."""
+        if self._take(step):
+            log.warning("no checkpoint-%d: its version was not published", step)
+            shutil.rmtree(self._output_dir / f"tmp-checkpoint-{step}", ignore_errors=True)
+
+    def wait_for(self, step: int, timeout: float) -> bool:
+        """Until a published step is whole, or could not be made; False if that took too long."""
+        with self._lock:
+            return self._lock.wait_for(lambda: step not in self._waiting, timeout)
+
+    def close(self, to_the_end: bool):
+        """to_the_end: no version comes any more, those that are published are finished, and the others never will be.
+        Else the next process finishes what is left."""
+        with self._lock:
+            self._ending = True
+            self._stopped = not to_the_end
+            self._lock.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        for step in list(self._waiting) if to_the_end else ():
+            self.give_up(step)
+
+    # ---- the thread
+
+    def _take(self, step: int) -> bool:
+        with self._lock:
+            known = self._waiting.pop(step, None) is not None
+            self._lock.notify_all()
+        return known
+
+    def _run(self):
+        while (found := self._next()) is not None:
+            awaited, version = found
+            if version is None:
+                self.give_up(awaited.step)
+            else:
+                self._try_to_finish(awaited.step, version)
+                self._rotate()
+                self._take(awaited.step)
+
+    def _next(self) -> tuple["_Awaited", Path | None] | None:
+        """The next step whose version is published, or never will be; None if nothing will come any more."""
+        while True:
+            with self._lock:
+                waiting, ending = {} if self._stopped else dict(self._waiting), self._ending
+            for awaited in waiting.values():
+                if (version := self._version(awaited)) or self._is_overtaken(awaited):
+                    return awaited, version
+            if ending:
+                return None
+            with self._lock:
+                self._lock.wait_for(partial(self._has_news, set(waiting)), _POLL_S if waiting else None)
+
+    def _has_news(self, known: set[int]) -> bool:
+        """Whether other steps are waited for than these, or no more will come."""
+        return self._ending or self._waiting.keys() != known
+
+    def _published(self) -> list[str]:
+        return [path.parent.name for path in self._versions.glob("v*.t*/manifest.json")]
+
+    def _version(self, awaited: "_Awaited") -> Path | None:
+        """Where it lies, if it is published."""
+        found = (name for name in self._published() if awaited.is_newer(name) and _numbers(name)[1] == awaited.step)
+        newest = max(found, key=_numbers, default=None)
+        return None if newest is None else self._versions / newest
+
+    def _is_overtaken(self, awaited: "_Awaited") -> bool:
+        return any(awaited.is_newer(name) and _numbers(name)[1] > awaited.step for name in self._published())
+
+    def _try_to_finish(self, step: int, version: Path):
+        _try(f"checkpoint-{step} could not be made from the published version", self._finish, step, version)
+
+    def _finish(self, step: int, version: Path):
+        directory = building(self._output_dir, step)
+        self._write_weights(directory, _read(version, self._model))
+        if (directory / _PLAN).exists():
+            torch.save(OptimizerPlan.read(directory).state_dict(version), directory / "optimizer.pt")
+        # Cut off behind the first of these it is no longer known what there was to do, and `start` deletes it.
+        for name in (_OTHERS, _PLAN):
+            (directory / name).unlink(missing_ok=True)
+            _sync(directory)
+        self._make_whole(step)
+
+
+def _try(failure: str, act: Callable, *arguments):
+    try:
+        act(*arguments)
+    except Exception as error:  # a thread has nobody to raise it to, and training goes on
+        log.error("%s: %s", failure, error)
+
+
+def sync_files(directory: Path):
+    for path in [directory, *directory.rglob("*")]:
+        _sync(path)
+
+
+def _sync(path: Path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _delete(path: Path, why: str):
+    """Renamed first, so that nobody takes what is left of it for a checkpoint."""
+    if not (path / MARKER).is_file():
+        raise errors.InternalError(f"{path} is not ours to delete")
+    log.info("deleting %s: %s", path, why)
+    trash = path.with_name(f"trash-{path.name}")
+    if trash.exists():
+        _empty(trash)
+    os.rename(path, trash)
+    _empty(trash)
+
+
+def _empty(trash: Path):
+    """The marker goes last: while there is something left, it says whose it is."""
+    for path in trash.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != MARKER:
+            path.unlink()
+    shutil.rmtree(trash)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A published version that other ranks have saved, for another number of data-parallel ranks.
+
+Tensors are found by their names, and the pieces of the distributed optimizer by where they lie in the whole: both are
+the same whatever the number of replicas. What each rank has as its own comes from one that had the same place in the
+model. Generators belong to the ranks of then and are left as they are.
+"""
+
+import re
+from collections.abc import Callable
+
+from ... import errors
+from ...core.published import Published
+from ...state import jsonstate
+from ...state.blobs import Blob
+from ...state.contents import Contents
+from ...state.records import Record
+from ...state.sharding import rank_key
+
+_OWN = re.compile(r"rank\d+/(.+)")
+_GENERATORS = ("rng.torch", "rng", "rng_tracker")
+
+
+def put(version: Published, contents: Contents, place: str):
+    """`place` is that of this rank among those that hold other parts of the model. Raises LayoutError, with nothing
+    changed, if the version was saved with other parallel sizes or another model."""
+    donor = _donor(version, place)
+    own = {match[1]: index for index, entry in enumerate(version.entries)
+           if not entry.blob and (match := _OWN.fullmatch(entry.key))}
+    whole = {key: (version.shape(key), version.dtype(key)) for key in version.keys}
+    reads = [_read(version, record, whole, own) for record in contents.records
+             if not record.key.endswith(f"/{_GENERATORS[0]}")]
+    values = [(blob, _value(version, donor, blob)) for blob in contents.blobs if blob.name not in _GENERATORS]
+    for read in reads:
+        read()
+    for blob, value in values:
+        blob.apply(value)
+    contents.loaded()
+
+
+def _value(version: Published, rank: int, blob: Blob):
+    value = jsonstate.loads(version.blob(rank_key(rank, f"tierckpt.{blob.name}"), rank))
+    blob.fits(value)
+    return value
+
+
+def _donor(version: Published, place: str) -> int:
+    """The first rank of then with this place."""
+    places = []
+    for rank in range(version.info.world_size):
+        saved = jsonstate.loads(version.blob(rank_key(rank, "tierckpt.progress"), rank))
+        if saved["place"] == place:
+            return rank
+        places.append(saved["place"])
+    raise errors.LayoutError(f"{version.info.path} was saved with other parallel sizes: it has {sorted(set(places))}, "
+                             f"this rank is {place}. Only the number of data-parallel ranks may differ")
+
+
+def _read(version: Published, record: Record, whole: dict, own: dict[str, int]) -> Callable[[], None]:
+    """What puts a record's contents into its tensor. `whole` has shape and dtype of each tensor, `own` the number of an
+    entry of what each rank has as its own."""
+    match = _OWN.fullmatch(record.key)
+    key = record.key if match is None else match[1]
+    tensor = record.current().detach()
+    if match is not None and key not in whole and key in own:
+        return lambda: tensor.copy_(version.read_entry(own[key]))
+    now = (tuple(record.global_shape), tensor.dtype)
+    if whole.get(key) != now:
+        raise errors.LayoutError(f"{key} is {whole.get(key, 'not')} in {version.info.path}, and {now} here: it was "
+                                 "saved by another model")
+    return lambda: version.read_box(key, record.offset, tensor.shape, out=tensor)

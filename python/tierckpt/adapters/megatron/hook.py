@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`import tierckpt.megatron.hook` before pretrain() of Megatron-LM (core_v0.16): saves to memory and storage at the
+configured intervals, and resumes from there.
+
+TIERCKPT_CONFIG in the environment names the configuration, a JSON file; without it versions go below --save.
+TIERCKPT_MEGATRON_CONCAT=on lets it start from what another number of data-parallel ranks has published.
+TIERCKPT_MEGATRON_HOOK=off switches the hook off.
+
+Four functions of megatron.training.training are wrapped, none replaced: setup_model_and_optimizer and load_checkpoint
+load, checkpoint_and_decide_exit saves, train rewinds the generators before it, and leaves after it.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+
+from ...errors import Error
+from ..api_compat import RequiredApi, usable
+from . import easyckpt
+
+log = logging.getLogger("tierckpt")
+
+_TRAINING = "megatron.training.training"
+_REQUIRED_API = (
+    RequiredApi(f"{_TRAINING}:get_args", ()),
+    RequiredApi(f"{_TRAINING}:setup_model_and_optimizer",
+                ("model_provider_func", "model_type", "checkpointing_context")),
+    RequiredApi(f"{_TRAINING}:load_checkpoint",
+                ("ddp_model", "optimizer", "opt_param_scheduler", "load_arg", "strict")),
+    RequiredApi(f"{_TRAINING}:checkpoint_and_decide_exit", (
+        "model", "optimizer", "opt_param_scheduler", "iteration", "num_floating_point_operations_so_far",
+        "checkpointing_context", "train_data_iterator")),
+    RequiredApi(f"{_TRAINING}:train", ("forward_step_func", "model", "optimizer", "opt_param_scheduler")),
+    RequiredApi("megatron.training.checkpointing:load_checkpoint", ("ddp_model", "optimizer", "opt_param_scheduler",
+                                                             "load_arg", "strict")),
+    RequiredApi("megatron.training.global_vars:_GLOBAL_ARGS"),
+)
+_DRAIN_S = 600  # at an ordered exit storage is waited for so long
+
+
+def _begin():
+    """The settings of the environment, unless the program has called initialize_easyckpt."""
+    if not easyckpt.is_initialized():
+        easyckpt.initialize_easyckpt(config=os.environ.get("TIERCKPT_CONFIG"))
+
+
+def _concat() -> bool:
+    return os.environ.get("TIERCKPT_MEGATRON_CONCAT", "off") in ("on", "1")
+
+
+def _asks_for_load(args) -> bool:
+    return args.load is not None or args.pretrained_checkpoint is not None or args.moe_use_upcycling
+
+
+def _setup(training, original):
+    """Megatron loads nothing if it is given no directory; what we have is loaded then, too."""
+    def setup_model_and_optimizer(*positional, **keywords):
+        model, optimizer, scheduler = original(*positional, **keywords)
+        args = training.get_args()
+        if optimizer is not None and not _asks_for_load(args):
+            _begin()
+            args.iteration, args.num_floating_point_operations_so_far = easyckpt.load_checkpoint(
+                model, optimizer, scheduler, concat=_concat())
+        return model, optimizer, scheduler
+
+    return setup_model_and_optimizer
+
+
+def _load(_training, original):
+    def load_checkpoint(ddp_model, optimizer, opt_param_scheduler, load_arg="load", strict=True, **keywords):
+        if optimizer is None or load_arg != "load":
+            return original(ddp_model, optimizer, opt_param_scheduler, load_arg=load_arg, strict=strict, **keywords)
+        _begin()
+        return easyckpt.load_checkpoint(ddp_model, optimizer, opt_param_scheduler, load_arg, strict, _concat(),
+                                        **keywords)
+
+    return load_checkpoint
+
+
+def _save(_training, original):
+    def checkpoint_and_decide_exit(model, optimizer, opt_param_scheduler, iteration,
+                                   num_floating_point_operations_so_far, *positional, **keywords):
+        _begin()
+        state = (iteration, model, optimizer, opt_param_scheduler, num_floating_point_operations_so_far)
+        leaves = original(model, optimizer, opt_param_scheduler, iteration, num_floating_point_operations_so_far,
+                          *positional, **keywords)
+        if leaves:
+            _keep(state)
+        else:
+            easyckpt.save_checkpoint_if_needed(*state)
+        return leaves
+
+    return checkpoint_and_decide_exit
+
+
+def _keep(state):
+    """Before an ordered exit: nobody knows whether the nodes will be there for the successor."""
+    checkpoint = easyckpt.checkpoint()
+    if checkpoint is not None and checkpoint.stats().saves_started > 0:
+        with contextlib.suppress(Error):  # a save is refused while too many before it are undecided
+            checkpoint.wait("committed")
+    try:
+        easyckpt.save_checkpoint(*state, to_storage=True)
+        if easyckpt.checkpoint() is not None:
+            easyckpt.checkpoint().wait("drained", timeout=_DRAIN_S)
+    except Error as error:
+        log.warning("iteration %d may not have come to storage: %s", state[0], error)
+
+
+def _train(_training, original):
+    def train(*positional, **keywords):
+        easyckpt.rewind_generators()
+        try:
+            result = original(*positional, **keywords)
+        except BaseException:  # an ordered exit, too: the job will be started again
+            easyckpt.finalize_easyckpt(job_done=False)
+            raise
+        easyckpt.finalize_easyckpt(job_done=True)
+        return result
+
+    return train
+
+
+_WRAPPERS = {"setup_model_and_optimizer": _setup, "load_checkpoint": _load, "checkpoint_and_decide_exit": _save,
+             "train": _train}
+
+
+def install() -> bool:
+    """True if the hook is on. A second time it changes nothing."""
+    if os.environ.get("TIERCKPT_MEGATRON_HOOK", "on") in ("off", "0"):
+        return False
+    if not usable("tierckpt.megatron.hook", "megatron-core", (*_REQUIRED_API, *easyckpt.REQUIRED_API)):
+        return False
+    from megatron.training import training
+
+    for name, wrapper in _WRAPPERS.items():
+        original = getattr(training, name)
+        if not hasattr(original, "tierckpt_wraps"):
+            wrapped = functools.wraps(original)(wrapper(training, original))
+            wrapped.tierckpt_wraps = original
+            setattr(training, name, wrapped)
+    return True

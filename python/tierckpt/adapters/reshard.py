@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading what was saved by another number of ranks, or in other pieces: from storage, each rank its own part.
+
+Memory holds only versions of the layout that saves them, so this is for versions on storage.
+"""
+
+import logging
+from collections.abc import Iterator
+
+from .. import errors
+from ..core.checkpoint import Checkpoint
+from ..core.published import Published, open_published
+from ..runtime.world import World
+from ..state import jsonstate
+from ..state.blobs import Blob
+from ..state.contents import Contents
+from ..state.records import Record
+from ..state.sharding import rank_key
+
+log = logging.getLogger("tierckpt")
+
+
+def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, step: int | None = None, *, config=None,
+                    overrides=None) -> int | None:
+    """checkpoint.load_checkpoint, and where that finds only what another layout has saved, or an older version, what
+    is on storage. Collective. `config` and `overrides` are those of attach. Raises LayoutError, with nothing changed,
+    if that version lacks something or has it in another shape."""
+    loaded, why = None, None
+    try:
+        loaded = checkpoint.load_checkpoint(step)
+        if loaded is None or not checkpoint.restored.passed_over:
+            return loaded
+    except (errors.LayoutError, errors.Unrecoverable) as error:
+        why = error
+    published = _of_another_layout(contents, world, step, config, overrides)
+    if published is None and why is not None:
+        raise why
+    if published is None:
+        return loaded
+    if loaded is not None and tuple(published.version) <= tuple(checkpoint.restored.version):
+        published.close()
+        return loaded
+    log.warning("step %d was saved in another layout: what is on storage is read for this number of ranks (%s)",
+                published.step, why or f"the newest of this one is step {loaded}")
+    with published:
+        _check(published, contents, world)
+        _read(published, contents, world.rank)
+        return published.step
+
+
+def _of_another_layout(contents: Contents, world: World, step: int | None, config, overrides) -> Published | None:
+    """What is on storage, unless it is of our own layout: what is wrong with that one, reading it cannot repair."""
+    try:
+        published = open_published(config, step=step, overrides=overrides)
+    except errors.NotFound:
+        return None
+    if any(world.gather(_is_foreign(published, contents, world))):
+        return published
+    published.close()
+    return None
+
+
+def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
+    """Was it saved by other ranks, or in other pieces?"""
+    pieces = {(entry.key, tuple(entry.offset), tuple(entry.local_shape)) for entry in published.entries}
+    own = {(record.key, tuple(record.offset), tuple(record.current().shape)) for record in contents.records}
+    if published.info.world_size != world.size or not own <= pieces:
+        return True
+    return _is_dealt_out(published, contents, world.rank)
+
+
+def _is_dealt_out(published: Published, contents: Contents, rank: int) -> bool:
+    """Did other ranks save a part of what this one is to have of a blob?"""
+    present = _blobs(published)
+    for blob in (blob for blob in contents.blobs if blob.choose is not None):
+        key = rank_key(rank, f"tierckpt.{blob.name}")
+        try:
+            blob.fits(jsonstate.loads(published.blob(key)) if key in present else {})
+        except errors.LayoutError:
+            return True
+    return False
+
+
+def _check(published: Published, contents: Contents, world: World):
+    own = next(_faults(published, contents, world.rank), None)
+    fault = next((fault for fault in world.gather(own) if fault), None)
+    if fault is not None:
+        raise errors.LayoutError(f"step {published.step} cannot be loaded into this training: {fault}")
+
+
+def _faults(published: Published, contents: Contents, rank: int) -> Iterator[str]:
+    keys = set(published.keys)
+    yield from filter(None, (_fault(published, record, _source(record.key, rank, keys)) for record in
+                             contents.records))
+    blobs = _blobs(published)
+    for blob in contents.blobs:
+        try:
+            _value(published, blob, rank, blobs)
+        except errors.LayoutError as error:
+            yield str(error)
+
+
+def _fault(published: Published, record: Record, key: str | None) -> str | None:
+    if key is None:
+        return None
+    if key not in published:
+        return f"it has no {key}"
+    shape, dtype = tuple(published.shape(key)), published.dtype(key)
+    if shape != tuple(record.global_shape) or dtype != record.current().dtype:
+        return (f"its {key} is {dtype} {shape}, here it is {record.current().dtype} "
+                f"{tuple(record.global_shape)}")
+    return None
+
+
+def _read(published: Published, contents: Contents, rank: int):
+    """What was private to a rank comes from the rank of that number, or else from rank 0, but for random numbers,
+    which no two ranks should have alike."""
+    keys = set(published.keys)
+    for record in contents.records:
+        key = _source(record.key, rank, keys)
+        if key is not None:
+            published.read_box(key, record.offset, record.current().shape, out=record.current().detach())
+    blobs = _blobs(published)
+    for blob in contents.blobs:
+        value = _value(published, blob, rank, blobs)
+        if value is not None:
+            blob.apply(value)
+    contents.loaded()
+
+
+def _blobs(published: Published) -> set[str]:
+    return {entry.key for entry in published.entries if entry.blob}
+
+
+def _value(published: Published, blob: Blob, rank: int, present: set[str]):
+    """What this rank is to have of a blob; None: nothing. Raises LayoutError if it does not fit."""
+    sources = _blob_sources(published, blob, rank, present)
+    values = map(jsonstate.loads, filter(None, map(published.blob, sources)))
+    value = next(values, None) if blob.choose is None else blob.choose(values)
+    if value is not None:
+        blob.fits(value)
+    return value
+
+
+def _blob_sources(published: Published, blob: Blob, rank: int, present: set[str]) -> list[str]:
+    """The keys of the values to read: that of the rank of this number; of a blob that chooses, those of all others
+    after it."""
+    name = f"tierckpt.{blob.name}"
+    own = _source(rank_key(rank, name), rank, present)
+    if own is None:
+        return []
+    others = [] if blob.choose is None else [rank_key(other, name) for other in range(published.info.world_size)]
+    sources = [key for key in dict.fromkeys((own, *others)) if key in present]
+    if not sources:
+        raise errors.LayoutError(f"it has no {own}")
+    return sources
+
+
+def _source(key: str, rank: int, present: set[str]) -> str | None:
+    own = rank_key(rank, "")
+    if key in present or not key.startswith(own):
+        return key
+    name = key.removeprefix(own)
+    if name in ("rng.torch", "tierckpt.rng"):
+        return None
+    return next((other for other in (name, rank_key(0, name)) if other in present), key)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for storage, but not for storage that does not work."""
+
+import time
+from collections.abc import Callable
+
+from .. import errors
+
+_SLICE_S = 0.5
+
+
+def trouble_of(checkpoint) -> str | None:
+    """Why nothing reaches storage at the moment, None if no trouble is known."""
+    health = checkpoint.health()
+    if not health.storage_ok:
+        return health.storage_text
+    if not health.agent_connected:
+        return health.agent_text
+    return health.protection_text if health.node_lost else None
+
+
+def wait_while_healthy(checkpoint, done: Callable[[float], bool], timeout: float) -> None:
+    """Calls done(seconds), which waits at most that long, until it returns true. Raises TimedOut, or IoError as soon as
+    there is trouble with storage: a training goes on without it."""
+    deadline = time.monotonic() + timeout
+    while not done(min(_SLICE_S, max(0.0, deadline - time.monotonic()))):
+        trouble = trouble_of(checkpoint)
+        if trouble is not None:
+            raise errors.IoError(trouble)
+        if time.monotonic() >= deadline:
+            raise errors.TimedOut(f"it took longer than {timeout:g} s")
+
+
+def is_drained(checkpoint, step: int) -> Callable[[float], bool]:
+    """For wait_while_healthy."""
+    def done(seconds: float) -> bool:
+        try:
+            checkpoint.wait("drained", step, seconds)
+        except errors.TimedOut:
+            return False
+        return True
+
+    return done

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchtitan: a checkpoint manager that is chosen in the trainer's configuration.
+
+    from tierckpt.torchtitan import TierckptManager
+
+    Trainer.Config(..., checkpoint=TierckptManager.Config(enable=True, interval=500, save_mem_interval=5))
+"""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torchtitan.components.checkpointer import MODEL, OPTIMIZER, BaseCheckpointManager, CheckpointManager
+
+from .. import errors
+from ..core.checkpoint import attach
+from ..runtime.settings import save_dir_at, values_of_file
+from ..runtime.world import World, join_world
+from ..state import groups, module_state, twins, walk_model
+from ..state.blobs import Blob
+from ..state.contents import Contents, before_optimizer_step
+from ..state.rng import Rng
+from ..state.sharding import Placer
+from ..state.user_state import UserState
+from ..state.walk_optimizer import OptimizerState
+from .api_compat import RequiredApi, usable
+from .reshard import load_any_layout
+
+log = logging.getLogger("tierckpt")
+
+_PACKAGE = "torchtitan.components.checkpointer"
+_BUILT_WITH = ("config", "dataloader", "model_parts", "optimizers", "lr_schedulers", "states", "sd_adapter",
+               "base_folder")
+REQUIRED_API = (
+    RequiredApi(f"{_PACKAGE}:BaseCheckpointManager._load", ("step",)),
+    RequiredApi(f"{_PACKAGE}:BaseCheckpointManager._save", ("curr_step", "last_step")),
+    RequiredApi(f"{_PACKAGE}:BaseCheckpointManager._maybe_wait_for_staging"),
+    RequiredApi(f"{_PACKAGE}:BaseCheckpointManager._wait_for_saving"),
+    RequiredApi(f"{_PACKAGE}:BaseCheckpointManager._close"),
+    RequiredApi(f"{_PACKAGE}:CheckpointManager.__init__", _BUILT_WITH),
+    RequiredApi(f"{_PACKAGE}:CheckpointManager._load", ("step",)),
+    RequiredApi(f"{_PACKAGE}:CheckpointManager._save", ("curr_step", "last_step")),
+    RequiredApi("torchtitan.components.optimizer:OptimizersContainer.__iter__"),
+)
+
+_STATE_BYTES = 4 << 20
+_DRAIN_S = 600
+
+
+class TierckptManager(BaseCheckpointManager):
+    """Keys that torchtitan has mean what they mean there. What only it can do (its own checkpoints, the initial load,
+    the last save of weights alone) one of its own managers does."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseCheckpointManager.Config):
+        async_mode: Literal["disabled", "async", "async_with_pinned_mem"] = "async_with_pinned_mem"
+        """When save returns. disabled: the version is committed, and on storage if it goes there. async: it is copied.
+        async_with_pinned_mem: at once; what is not copied by then is before the next optimizer step."""
+
+        save_mem_interval: int | str = 10
+        """Saves to memory: every so many steps, so often ("30s"), or "off"."""
+
+        storage_interval_s: float | None = None
+        """Saves to storage so often, in seconds, instead of every `interval` steps."""
+
+        config_file: str | None = None
+        """Path of the configuration file of Tierckpt."""
+
+        settings: dict = field(default_factory=dict)
+        """Keys that win over those of config_file."""
+
+        state_bytes: int = _STATE_BYTES
+        """Room for the state of dataloader, schedule and trainer in each rank's snapshot."""
+
+        def __post_init__(self) -> None:
+            BaseCheckpointManager.Config.__post_init__(self)
+            if self.async_mode not in ("disabled", "async", "async_with_pinned_mem"):
+                raise ValueError(f"Invalid async_mode: {self.async_mode}")
+
+    def __init__(self, config: Config, *, dataloader, model_parts, optimizers, lr_schedulers, states, sd_adapter,
+                 base_folder: str = ""):
+        self.save_future = None
+        self.enable = config.enable and usable("tierckpt.torchtitan", "torchtitan", REQUIRED_API)
+        self.checkpoint = None
+        if not self.enable:
+            return
+        self._config = config
+        self._settings = _settings(config, base_folder)
+        self._model_parts, self._optimizers = model_parts, optimizers
+        self._stock = CheckpointManager(
+            _stock_config(config), dataloader=dataloader, model_parts=model_parts, optimizers=optimizers,
+            lr_schedulers=lr_schedulers, states=states, sd_adapter=sd_adapter, base_folder=base_folder)
+        self._states = _OtherStates(states)
+        self._finished = False
+
+    # ---- attach
+
+    def _attach(self):
+        """At the first load or save: the model has its values by then."""
+        if self.checkpoint is not None:
+            return
+        world = join_world()
+        contents = _contents(self._model_parts, self._optimizers, self._states, self._config.state_bytes, world)
+        # The trainer asks for the fence right before the step, and other loops might forget it.
+        fences = [before_optimizer_step(optimizer) for optimizer in self._optimizers]
+        self.checkpoint = attach(contents, world=world, config=self._settings, fences=fences)
+        self._world, self._contents = world, contents
+
+    # ---- load
+
+    def _load(self, step: int = -1) -> bool:
+        for key in self._config.exclude_from_loading:
+            if key not in self._stock.states:
+                raise ValueError(f"{key} not found in state_dict.")
+        self._attach()
+        with self._states.without(self._config.exclude_from_loading), self._optimizer_kept():
+            loaded = load_any_layout(self.checkpoint, self._contents, self._world, None if step == -1 else step,
+                                     config=self._settings)
+        if loaded is not None:
+            log.info("loaded step %d (%s)", loaded, self.checkpoint.restored or "with another number of ranks")
+            return True
+        return self._stock._load(step)
+
+    def _optimizer_kept(self):
+        kept = OPTIMIZER in self._config.exclude_from_loading
+        return _Kept(self._optimizers if kept else ())
+
+    # ---- save
+
+    def _save(self, curr_step: int, last_step: bool = False) -> bool:
+        config = self._config
+        if config.load_only:
+            return False
+        if curr_step == 0:
+            return self._stock._save(0, last_step)  # create_seed_checkpoint
+        self._attach()
+        self._finished = last_step
+        if last_step and config.last_save_model_only:
+            self.checkpoint.fence()
+            return self._stock._save(curr_step, last_step=True)
+        by_steps = config.storage_interval_s is None and curr_step % config.interval == 0
+        if last_step or by_steps or (curr_step == 1 and config.enable_first_step_checkpoint):
+            self.checkpoint.save_checkpoint(curr_step, to_storage=True)
+            self._saved(curr_step, "drained" if last_step or config.async_mode == "disabled" else None)
+            return True
+        started = self.checkpoint.save_checkpoint_if_needed(curr_step)
+        if started:
+            self._saved(curr_step, "committed" if config.async_mode == "disabled" else None)
+        return started
+
+    def _saved(self, step: int, stage: str | None):
+        if self._config.async_mode != "async_with_pinned_mem":
+            self.checkpoint.fence()
+        if stage is None:
+            return
+        try:
+            self.checkpoint.wait(stage, step, _DRAIN_S)
+        except errors.Error as error:  # as of any other save: it is said, and training goes on
+            log.warning("step %d is not %s: %s", step, stage, error)
+
+    def _maybe_wait_for_staging(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.fence()
+
+    def _wait_for_saving(self) -> None:
+        """Never called: save_future stays None, since a save is waited for by nobody."""
+
+    # ---- end
+
+    def _close(self) -> None:
+        """The trainer closes it in any case; only after the last step the job is done."""
+        checkpoint, self.checkpoint = self.checkpoint, None
+        if checkpoint is not None:
+            self._stock.close()
+            checkpoint.close(job_done=self._finished)
+
+
+def _settings(config: TierckptManager.Config, base_folder: str) -> dict:
+    values = {} if config.config_file is None else values_of_file(config.config_file)
+    values |= config.settings
+    if "save_dir" not in values:
+        values["save_dir"] = save_dir_at(base_folder, config.folder)
+    # What torchtitan's own keys say is said by them alone.
+    for key in ("save_mem_interval", "save_storage_interval", "max_ckpt_num"):
+        if key in values:
+            raise errors.ConfigError(f"{key} is set by torchtitan's checkpoint keys (save_mem_interval, interval or "
+                                     "storage_interval_s, keep_latest_k): take it out of config_file and settings")
+    seconds = config.storage_interval_s
+    return {**values, "save_mem_interval": config.save_mem_interval, "max_ckpt_num": config.keep_latest_k,
+            "save_storage_interval": "off" if seconds is None else f"{seconds}s"}
+
+
+def _stock_config(config: TierckptManager.Config) -> CheckpointManager.Config:
+    names = ("enable", "folder", "interval", "initial_load_path", "initial_load_model_only", "initial_load_in_hf",
+             "initial_load_in_hf_quantized", "last_save_model_only", "last_save_in_hf", "export_dtype", "load_step",
+             "exclude_from_loading", "create_seed_checkpoint")
+    return CheckpointManager.Config(**{name: getattr(config, name) for name in names}, keep_latest_k=0)
+
+
+class _OtherStates:
+    """What the trainer has beside model and optimizers, as one object: dataloader, schedule, its own counters."""
+
+    def __init__(self, states: dict):
+        self._states = {key: state for key, state in states.items()
+                        if key not in (MODEL, OPTIMIZER) and state is not None}
+        self._excluded = ()
+
+    def without(self, excluded):
+        """For a with-statement in which these are not loaded."""
+        self._excluded = excluded
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self._excluded = ()
+
+    def state_dict(self) -> dict:
+        return {key: state.state_dict() for key, state in self._states.items()}
+
+    def load_state_dict(self, value: dict):
+        for key, state in self._states.items():
+            if key not in self._excluded and key in value:
+                state.load_state_dict(value[key])
+
+
+class _Kept:
+    """Puts optimizers back to what they were before the with-statement."""
+
+    def __init__(self, optimizers):
+        self._optimizers = list(optimizers)
+
+    def __enter__(self):
+        self._tensors = [(tensor, tensor.clone()) for optimizer in self._optimizers
+                         for state in optimizer.state.values() for tensor in state.values() if torch.is_tensor(tensor)]
+        self._groups = [[dict(group) for group in optimizer.param_groups] for optimizer in self._optimizers]
+
+    def __exit__(self, *_error):
+        with torch.no_grad():
+            for tensor, before in self._tensors:
+                tensor.copy_(before)
+        for optimizer, before in zip(self._optimizers, self._groups, strict=True):
+            for group, values in zip(optimizer.param_groups, before, strict=True):
+                group.update(values)
+
+
+# ---- contents
+
+
+def _contents(model_parts, optimizers, others: _OtherStates, state_bytes: int, world: World) -> Contents:
+    """Parameters by their own names and in their own memory. state_dict() has others for fused ones: copies, which its
+    hooks make anew each time."""
+    placer = Placer(world.rank, groups.of_ranks([world.rank]) if world.size == 1 else None)
+    records, names = [], {}
+    for part in model_parts:
+        model = walk_model.unwrap(part)
+        names |= walk_model.named_parameters(model.module)
+        records += walk_model.parameter_records(model, placer) + walk_model.buffer_records(model, placer)
+    for optimizer in optimizers:
+        _refuse_unknown(optimizer)
+    states = [OptimizerState(optimizer, names, placer) for optimizer in optimizers]
+    extra, rng = UserState(others), Rng()
+    for state in states:
+        records += state.records()
+    records += extra.records(placer) + [rng.record(placer)]
+    twins.confirm(records, world)
+    together = _PartsState(states)
+    blobs = module_state.blobs_of([("", walk_model.unwrap(part).module) for part in model_parts])
+    blobs += [Blob("optimizer", together.capture, together.apply, together.room(), structural=True)]
+    blobs += [extra.blob(state_bytes), rng.blob(None)]
+    return Contents(records, blobs, check=lambda: [state.check() for state in states])
+
+
+class _PartsState:
+    """What else than tensors the optimizers of all model parts have."""
+
+    def __init__(self, states: list[OptimizerState]):
+        self._states = states
+
+    def capture(self) -> dict:
+        return {"parts": [state.capture() for state in self._states]}
+
+    def room(self) -> int:
+        return 1024 + sum(state.room() for state in self._states)
+
+    def apply(self, saved: dict):
+        """Other ranks may have had more parts, or fewer. torchtitan gives all of them the same hyperparameters."""
+        for i, state in enumerate(self._states):
+            state.apply(saved["parts"][min(i, len(saved["parts"]) - 1)])
+
+
+def _refuse_unknown(optimizer: torch.optim.Optimizer):
+    hooks = [getattr(hook, "__name__", "") for hook in optimizer._optimizer_step_pre_hooks.values()]
+    if "_bf16_state_init_hook" in hooks:
+        raise errors.Unsupported("fused_opt_states_bf16 makes the optimizer's state in the first step, and it is "
+                                 "needed before: use another implementation of the optimizer")

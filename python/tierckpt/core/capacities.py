@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The capacities that blobs had when a version was saved.
+
+They are a part of the layout, so what was saved after a blob had got more room has another layout than a program that
+starts again with the default. Its capacities stand in the versions themselves: in memory, and in what is published.
+"""
+
+import logging
+
+from .. import errors
+from ..runtime import control, native
+from ..runtime.world import World
+from .publish_first import published_or_none
+
+log = logging.getLogger("tierckpt")
+
+Found = tuple[tuple[int, int], dict[str, int]]
+"""A version (term, step) and the capacities that are known of it, by key."""
+
+_LENGTH_BYTES = 8  # before the content of a blob
+_NOTHING: Found = ((0, 0), {})
+
+
+def of_saved(world: World, config, overrides, step: int) -> dict[str, int]:
+    """The capacities of the newest version that can be seen, or of that of a step, by key, for all ranks. Collective.
+    Empty if there is none: each node knows what its memory has, and the first rank reads what is published."""
+    found = [_looked_up("this node's memory", _in_memory, config, overrides, step)]
+    if world.rank == 0:
+        found.append(_looked_up("storage", _on_storage, config, overrides, step))
+    everywhere = [one for of_rank in world.gather(found) for one in of_rank]
+    newest = max(version for version, _ in everywhere)
+    return {key: capacity for version, capacities in everywhere if version == newest
+            for key, capacity in capacities.items()}
+
+
+def _looked_up(where: str, look, config, overrides, step: int) -> Found:
+    """An error here does not replace the one that led to this question, which says why nothing was loaded."""
+    try:
+        return look(config, overrides, step)
+    except (errors.Error, OSError) as error:
+        log.warning("which capacities were saved cannot be read from %s: %s", where, error)
+        return _NOTHING
+
+
+def _in_memory(config, overrides, step: int) -> Found:
+    answer = control.ask(config, overrides, "show")
+    found: dict[tuple[int, int], dict[str, int]] = {}
+    for segment in (answer or {}).get("segments", ()):
+        for slot in segment["slots"]:
+            version = control.version_of(slot, "version")
+            if slot["committed"] and slot["state"] == "verified" and step in (version[1], native.NEWEST):
+                found.setdefault(version, {}).update(segment["blobs"])
+    return max(found.items(), default=_NOTHING)
+
+
+def _on_storage(config, overrides, step: int) -> Found:
+    published = published_or_none(config, overrides, None if step == native.NEWEST else step)
+    if published is None:
+        return _NOTHING
+    with published:
+        return tuple(published.version), {entry.key: entry.local_shape[0] - _LENGTH_BYTES
+                                          for entry in published.entries if entry.blob}

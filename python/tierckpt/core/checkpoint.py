@@ -1,0 +1,465 @@
+# SPDX-License-Identifier: Apache-2.0
+"""init and the Checkpoint that it returns: what a training program calls."""
+
+import logging
+import weakref
+from collections.abc import Iterable
+
+from .. import errors
+from ..runtime import native
+from ..runtime.notices import Notices
+from ..runtime.settings import configuration, warn_of_memory
+from ..runtime.world import Oob, World, join_world
+from ..state import arguments
+from ..state.blobs import BlobTable
+from ..state.contents import Contents, Fence
+from ..state.records import RecordTable
+from ..state.registration import Given, Registration
+from . import capacities, lifetime
+from .loading import Loaded, fill, open_on_all, settled
+from .publish_first import publish_for
+from .saving import SaveResult, Saving, step_to_load, whole_step
+from .watch import Watch
+
+log = logging.getLogger("tierckpt")
+
+
+def init(*, model, optimizer=None, scheduler=None, extra_state=None, config=None, overrides=None,
+         replicate_group=None, group=None, capacity=None) -> "Checkpoint":
+    """Attaches to the agent of this node and registers the training state. Collective: every rank calls it, after
+    the model is wrapped and the optimizer made, and before the first step.
+
+    model            a module; plain, or wrapped in DistributedDataParallel, or sharded by fully_shard. Or several: a
+                     dict {"g": generator, "d": discriminator} or a list, whose keys or numbers stand before the names
+                     of their tensors; a copy with averaged weights is one more
+    optimizer        any of torch.optim, or a ZeroRedundancyOptimizer; or several, as a dict or list. An optimizer of
+                     which it cannot be told what state it makes is registered at the first save after its first step
+    scheduler        anything whose state_dict() has JSON values and small tensors only; or several
+    extra_state      a dict of JSON values and tensors, or an object with state_dict() and load_state_dict(): what
+                     else is to come back, such as the data position. Private to each rank
+    config           path of a JSON file, or a dict with the same keys
+    overrides        dict of keys that win over those of config
+    replicate_group  process group whose ranks hold copies of the plain tensors, where no DistributedDataParallel
+                     says so; or tierckpt.PRIVATE if no other rank has a tensor of the same name
+    group            process group over all ranks for the set-up collectives; default: the default group, or a gloo
+                     group if that one carries no CPU tensors
+    capacity         {"extra_state": bytes, ...}: room for the growth of "optimizer", "scheduler", "extra_state" or
+                     "rng" values; default: at least four times their size now and 64 KiB. A run that loads what was
+                     saved with other room registers with that
+
+    Raises errors.Exists on all ranks, with nothing changed, while trainers of another start of this job are alive: it
+    names one of them. `overrides={"takeover": "on"}` takes the job over from them.
+
+    The random number generators of torch, numpy and Python are always saved. A training that is to resume with equal
+    bits under DistributedDataParallel needs tierckpt.torch.settle_ddp, at a fresh start too.
+    """
+    arguments.check(model, optimizer, scheduler)
+    world = join_world(group)
+    given = Given.of(model, optimizer, scheduler, extra_state=extra_state, replicate_group=replicate_group,
+                     capacity=capacity or {})
+    registration = Registration(given, world)
+    contents = registration.contents()
+    return _open(contents, registration.fences(), world, config, overrides, registration)
+
+
+def attach(contents: Contents, *, world: World, config=None, overrides=None, fences: Iterable[Fence] = ()
+           ) -> "Checkpoint":
+    """What init does, for contents that somebody else has made. Collective over `world`."""
+    return _open(contents, fences, world, config, overrides)
+
+
+def _open(contents, fences, world, config, overrides, registration=None) -> "Checkpoint":
+    place = Place(world, config, overrides)
+    blobs = _blobs_of(contents, world)
+    lifetime.close_predecessor(place.job)
+    publish_for(world, contents, config, overrides)
+    client = place.client()
+    if world.rank == 0:
+        warn_of_memory(config, overrides)
+    try:
+        return Checkpoint(client, contents, blobs, fences, place, registration)
+    except BaseException:
+        client.detach(job_done=False)
+        raise
+
+
+def _blobs_of(contents: Contents, world: World) -> BlobTable:
+    """Checks records and blobs on all ranks before any of them attaches, because those that can would wait for the
+    others. Collective."""
+    def make():
+        RecordTable(contents.records)
+        return BlobTable(world.rank, contents.blobs)
+    return settled(world, make, "nothing is registered")
+
+
+class Place:
+    """Which job a checkpoint is of, and which of its ranks this one is."""
+
+    def __init__(self, world: World, config=None, overrides=None):
+        self.world = world
+        self.config, self.overrides = config, overrides
+        self.job = lifetime.job_of(config, overrides)
+
+    def client(self) -> native.Client:
+        """Attached. Collective."""
+        return native.Client(**configuration(self.config, self.overrides), rank=self.world.rank,
+                              world_size=self.world.size, oob=self.world.oob)
+
+
+class Checkpoint:
+    """Made by init or attach. As a context manager it closes itself, with job_done=False if the block raised."""
+
+    def __init__(self, client: native.Client, contents: Contents, blobs: BlobTable, fences: Iterable[Fence],
+                 place: Place | None = None, registration: Registration | None = None):
+        self._place = place or Place(World(0, 1, Oob()))
+        self._registration = registration
+        self.restored: native.Restored | None = None
+        """Of the last load: version, bytes by source, newest_step, seconds. None if nothing was loaded, or only what
+        fits of another layout."""
+        self.loaded: Loaded | None = None
+        """Of the last load: the names of what was loaded, and of what was not."""
+        self._misfits: dict[str, str] | None = None  # of a load of what fits
+        self._lost_by: Exception | None = None  # the error after which nothing was registered
+        self._saving: Saving | None = None
+        self._enter(client, contents, blobs, list(fences))
+
+    def _enter(self, client: native.Client, contents: Contents, blobs: BlobTable, fences: list[Fence]):
+        """Registers with a client that is attached."""
+        before = self._saving
+        self._client = client
+        self._fences = fences
+        self._contents = contents
+        self._records = RecordTable(contents.records)
+        self._blobs = blobs
+        self._notices = Notices(client)
+        self._saving = Saving(client, contents, self._records, blobs, self._place.world, self._notices)
+        if before is not None:
+            self._saving.goes_on(before)
+        self._records.add_to(client)
+        blobs.add_to(client)
+        client.register()
+        client.set_check(weakref.WeakMethod(self._check_restored))
+        client.watch = Watch(client, self._records.versions)
+        self._undo_fences = [install(self.fence) for install in fences]
+        self._left_open = lifetime.watch(self, client, self._place.job)
+        self._notices.look()
+
+    def _check_restored(self):
+        if self._misfits is None:
+            self._blobs.check(self._client)
+        else:
+            self._misfits = self._blobs.misfits(self._client)
+
+    def _leave(self, job_done: bool):
+        self._left_open.detach()
+        while self._undo_fences:
+            self._undo_fences.pop()()
+        self._client.detach(job_done)
+
+    # ---- another layout
+
+    def refresh(self, *, model=None, optimizer=None, scheduler=None, extra_state=None) -> None:
+        """Registers what is trained once more, after its layout has changed: a parameter group, adapters or buffers
+        were added, parameters unfrozen, shapes changed, optimizers exchanged, extra_state has outgrown its room.
+        Collective, between two steps. What is given here takes the place of what init was given; the rest is looked up
+        where it was. Saves go on in the new layout; what was saved before stays restorable, in the layout that it has:
+        what only memory had of that is published first. Raises on every rank, with nothing changed, if one of them has
+        something that cannot be saved. If the agents cannot be attached again, nothing is registered any more, and all
+        saves are skipped."""
+        if self._registration is None:
+            raise errors.Unsupported("this checkpoint was made by the adapter of a framework: close it and attach "
+                                     "again")
+        self._live()
+        after = self._registration.changed_to(self._registration.given.with_(model, optimizer, scheduler, extra_state))
+        contents = after.contents()
+        blobs = _blobs_of(contents, self._place.world)
+        self._saving.settle()
+        publish_for(self._place.world, contents, self._place.config, self._place.overrides)
+        self._registration = after
+        self._enter_again(contents, blobs, after.fences())
+
+    def _enter_again(self, contents: Contents, blobs: BlobTable, fences: list[Fence]):
+        """In a new term. Collective."""
+        self._client.fence()
+        self._leave(job_done=False)
+        self._place.world.gather(None)  # no rank comes back while others have not left
+        try:
+            client = self._place.client()
+            try:
+                self._enter(client, contents, blobs, fences)
+            except BaseException:
+                client.detach(job_done=False)
+                raise
+        except Exception as error:
+            self._lost_by = error
+            raise
+
+    def _change_blobs(self, blobs: BlobTable):
+        """Registers the same with other capacities."""
+        self._enter_again(self._contents, blobs, self._fences)
+        self._records.refresh(self._client)
+        self._records.tell_streams(self._client)
+        self._saving.loaded()
+
+    def _live(self):
+        if not self._client.is_open:
+            raise errors.InvalidArgument("the checkpoint is closed")
+
+    def _register_pending(self):
+        """Registers optimizers whose state could not be known before their first step. Collective: part of a save that
+        all ranks make, or of a load."""
+        if self._registration is not None and self._registration.pending and self._registration.ripe():
+            self.refresh()
+
+    def _obstacle(self) -> str | None:
+        """Why nothing can be saved, whatever the model holds now. Collective if optimizers are pending."""
+        if self._lost_by is not None and not self._client.is_open:
+            return f"nothing is registered since a refresh failed: {self._lost_by}"
+        try:
+            self._register_pending()
+        except Exception as error:  # the training goes on without this save
+            log.warning("the state that the optimizer has made cannot be registered, so nothing is saved: %s", error)
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    # ---- load
+
+    def load_checkpoint(self, step: int | None = None, strict: bool = True) -> int | None:
+        """Puts the newest restorable version, or the one of a step, into model, optimizer, scheduler, extra_state and
+        generators. Collective. Returns its step, or None if nothing was ever saved. Raises Unrecoverable or
+        LayoutError, with nothing changed, if something was saved that cannot be restored; IoError if it
+        cannot be read now. Where the newest is damaged or lost the one before it is loaded: a warning says so, and
+        `restored.passed_over`. With accept_fresh_start "on" in the configuration, what is lost counts as never saved.
+
+        A published version of another number of ranks or another sharding is restored, too: model, optimizer and
+        scheduler are. The generators and extra_state (the position in the data) are each rank's own, so with another
+        number of ranks they stay as they are, and a warning says so; `restored.resharded` and
+        `restored.saved_world_size` tell. What only memory had of another layout was published when this one attached;
+        if it could not be, LayoutError says how to publish it.
+
+        With strict=False what fits is loaded and the rest is left as it is, where layers were added or removed, or the
+        optimizer is another one: a tensor by its name, shape and dtype, the optimizer's state by parameter. `loaded`
+        has the names of both. Such a version is read from storage, to where init has had it published."""
+        wanted = native.NEWEST if step is None else step_to_load(step)
+        self._live()
+        self._register_pending()
+        settled(self._place.world, lambda: self._make_ready_to_load(strict))
+        self.restored = self.loaded = None
+        self._misfits = None if strict else {}
+        self._saving.loaded()
+        try:
+            restored, others = self._restore(wanted)
+        except errors.NotFound:
+            return None
+        except errors.LayoutError as error:
+            if strict:
+                raise self._explained(error) from error
+            return self._load_what_fits(step, error)
+        finally:
+            self._notices.look()
+        self._put_back(restored)
+        if others:
+            self._make_room()
+        return restored.version.step
+
+    def _make_ready_to_load(self, strict: bool):
+        """Raises if this rank cannot load: the others would wait for it."""
+        self._client.fence()
+        if self._registration is not None:
+            self._registration.check_layout()
+        elif not strict:
+            raise errors.Unsupported("strict=False is for what init has registered, and this checkpoint was made by "
+                                     "the adapter of a framework")
+        self._records.refresh(self._client)
+        self._records.tell_streams(self._client)
+
+    def _explained(self, error: errors.LayoutError) -> errors.LayoutError:
+        """Explains the error if optimizers are pending, which have no place yet for what was saved of them."""
+        if self._registration is None or not self._registration.pending:
+            return error
+        return errors.LayoutError("the state of an optimizer cannot be loaded before it has any, and how it makes it "
+                                  "could not be found out: take one step of it before load_checkpoint, with any "
+                                  f"gradients, for the load replaces weights and state ({error})")
+
+    def _put_back(self, restored: native.Restored):
+        version = restored.version
+        self._records.pour()
+        left_out, misfits = self._left_out(restored), self._misfits or {}
+        states = {} if self._registration is None else self._registration.states_by_blob()
+        names = self._blobs.put_back(
+            self._client, [*left_out, *(misfits.keys() - states.keys())],
+            lambda name, value: states[name].without(value, set())[0] if name in misfits else value)
+        self._contents.loaded()
+        self.restored = restored
+        self.loaded = Loaded(version.step, tuple(version), [*self._records.keys(), *(set(names) - misfits.keys())],
+                             left_out, [], list(misfits), misfits)
+        if restored.passed_over and self._client.rank == 0:
+            log.warning("step %d (term %d) is loaded in place of a newer one: %s", version.step, version.term,
+                        restored.passed_over)
+
+    def _load_what_fits(self, step: int | None, why: errors.LayoutError) -> int:
+        place = self._place
+        published = open_on_all(place.world, place.config, place.overrides, step)
+        if published is None:
+            raise why
+        with published:
+            self.loaded = fill(self._registration, published, place.world, strict=False, generators=True)
+        self._contents.loaded()
+        if self._client.rank == 0:
+            log.warning("step %d was saved in another layout: what fits is loaded (%s)", self.loaded.step,
+                        self.loaded.names() or "all of it")
+        return self.loaded.step
+
+    def _restore(self, wanted: int) -> tuple[native.Restored, bool]:
+        """Also returns whether this took other capacities than those that were registered. Collective."""
+        try:
+            return self._restore_here(wanted), False
+        except (errors.LayoutError, errors.NoSpace) as error:
+            before, fault = self._blobs, error
+            blobs = self._blobs_like_saved(wanted)
+            if blobs is None:
+                raise
+        try:
+            self._change_blobs(blobs)
+            return self._client.restore(wanted), True
+        except errors.Error as error:
+            self._change_blobs(before)
+            if isinstance(error, errors.NotFound):
+                raise fault from error  # it was there a moment ago
+            raise
+
+    def _restore_here(self, wanted: int) -> native.Restored:
+        """Restores on all ranks, or raises an error of the same class on all of them. Collective."""
+        restored, fault = None, None
+        try:
+            restored = self._client.restore(wanted)
+        except errors.Error as error:
+            fault = error
+        faults = self._place.world.gather(None if fault is None else errors.as_status(fault))
+        worst = [of_rank for of_rank in faults if of_rank is not None]
+        if not worst:
+            return restored
+        # Nothing was saved, or other capacities may repair it, only if all ranks say so.
+        order = (errors.NotFound, errors.LayoutError, errors.NoSpace, errors.IoError, errors.Corrupt)
+        ranked = [kind.status for kind in order]
+        status, text = max(worst, key=lambda one: ranked.index(one[0]) if one[0] in ranked else len(ranked))
+        raise fault if fault is not None and fault.status == status else errors.from_status(status, text)
+
+    def _blobs_like_saved(self, wanted: int) -> BlobTable | None:
+        """The blobs with the capacities of what is to be loaded. None on all ranks if the capacities are not the
+        obstacle, or if one rank cannot take them."""
+        world, place = self._place.world, self._place
+        blobs = self._blobs.like(capacities.of_saved(world, place.config, place.overrides, wanted))
+        verdicts = world.gather(None if blobs is None else blobs.is_like(self._blobs))
+        return None if None in verdicts or all(verdicts) else blobs
+
+    def _make_room(self):
+        """Gives blobs more room than the loaded version had, if the program has more to save by now."""
+        blobs = self._blobs.with_room()
+        if not all(self._place.world.gather(blobs.is_like(self._blobs))):
+            self._change_blobs(blobs)
+
+    def _left_out(self, restored: native.Restored) -> list[str]:
+        """What is each rank's own, if they are others now."""
+        if not restored.resharded or restored.saved_world_size == self._client.world_size:
+            return []
+        names = self._blobs.left_out()
+        if names:
+            log.warning("step %d was saved by %d ranks, now there are %d: %s stay as they are", restored.version.step,
+                        restored.saved_world_size, self._client.world_size, " and ".join(names))
+        return names
+
+    # ---- save
+
+    def save_checkpoint_if_needed(self, step: int) -> SaveResult:
+        """Once per step, after the optimizer step and the scheduler's. True if a save was started. The parameters are
+        copied while training goes on, until the next optimizer step, which waits for what is left. A save that cannot
+        be made is skipped, and the result says why. It never ends the training."""
+        if self._lost_by is None and (self._registration is None or not self._registration.pending
+                                      or not self._client.save_due(whole_step(step))):
+            return self._saving.if_needed(step)
+        obstacle = self._obstacle()
+        return self._saving.if_needed(step) if obstacle is None else self._saving.skip(step, obstacle)
+
+    def storage_due(self, step: int) -> bool:
+        """Whether save_checkpoint_if_needed would save this step to storage, by the intervals."""
+        return self._client.save_due(whole_step(step)) == native.DUE_STORAGE
+
+    def save_checkpoint(self, step: int, to_storage: bool = False) -> SaveResult:
+        """The same without asking the intervals. Every rank must save the same steps."""
+        obstacle = self._obstacle()
+        return self._saving.explicit(step, to_storage) if obstacle is None else self._saving.skip(step, obstacle)
+
+    def save_last(self, step: int, timeout: float = 600) -> None:
+        """The end of a training: when it returns, this step is in storage, for the memory goes with the job. Saves it,
+        unless it was the last one saved, and has it brought to storage. Collective. Raises TimedOut after
+        `timeout` seconds, Canceled if the save was refused or given up, by any rank; what was committed before is
+        still there then. Raises Denied if another start has taken the job over: the error names it."""
+        if self._lost_by is not None and not self._client.is_open:
+            raise self._lost_by
+        self._register_pending()
+        self._saving.last(step, timeout)
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether any tensor lies on a CUDA device."""
+        return self._records.on_devices
+
+    def fence(self) -> None:
+        """Waits until the save under way has copied everything. The optimizer's step calls it; call it yourself
+        before changing parameters in any other way. Copies from CUDA devices are waited for by the calling thread's
+        current stream on each of them, not by the caller: wait("copied") does that. Neither it nor a save belongs into
+        the capture of a CUDA graph: call it before the graph is replayed."""
+        if self._client.is_open:
+            self._records.tell_streams(self._client)
+            self._client.fence()
+
+    def wait(self, stage: str, step: int | None = None, timeout: float = 60) -> None:
+        """Waits until the save of this step (default: the last one), or a newer one, is "copied", "protected",
+        "committed" or "drained". Raises TimedOut after `timeout` seconds, Canceled if the save was given up."""
+        if stage not in native.STAGES:
+            raise errors.InvalidArgument(f"stage {stage!r} is none of {', '.join(native.STAGES)}")
+        step = self._saving.last_saved if step is None else whole_step(step)
+        if step is None:
+            raise errors.NotFound("nothing has been saved yet")
+        self._client.wait(step, native.STAGES[stage], int(timeout * 1000))
+
+    # ---- what there is
+
+    def query(self) -> native.Version | None:
+        """The newest version (term, step) that can be restored now, None if there is none."""
+        try:
+            return self._client.query()
+        except (errors.NotFound, errors.Busy):
+            return None
+
+    def health(self) -> native.Health:
+        """Whether the agent is there, storage takes what it is given, and everything has its copies. It sends no
+        question to anybody."""
+        self._notices.look()
+        return self._client.health()
+
+    def stats(self) -> native.Stats:
+        """Counts of saves, bytes and stall time of this rank."""
+        return self._client.stats()
+
+    # ---- end
+
+    def close(self, job_done: bool = True) -> None:
+        """Leaves. With job_done the agents leave soon, and their memory with them: save_last comes before.
+        job_done=False keeps what was saved in memory for a successor, for the configured linger time. So does a
+        save_last that failed before: memory then has what storage has not."""
+        if job_done and self._saving.last_failed is not None and self._client.is_open:
+            job_done = False
+            if not isinstance(self._saving.last_failed, errors.Denied):  # else it is another start's job
+                log.warning("the last step is not in storage (%s): the agents keep what they have in memory for "
+                            "linger_s. Start the job again to go on from there, or run `tierckpt drain`",
+                            self._saving.last_failed)
+        self._leave(job_done)
+        self._notices.look()
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, kind, _error, _traceback) -> None:
+        self.close(job_done=kind is None)

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads of what fits, and loads without being the job that trains: for an evaluation, or a start from other weights.
+
+They read what is published. What only memory has is published by its agents first; nothing is attached for that.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from .. import errors
+from ..runtime.world import World, join_world
+from ..state import arguments, groups, jsonstate
+from ..state.blobs import Blob
+from ..state.probe import bare
+from ..state.records import Record, check_tensor, pour, saved_dtype, saved_shape
+from ..state.registration import Given, Registration, joined
+from ..state.sharding import rank_key
+from ..state.statetree import join
+from ..state.walk_model import unwrap
+from ..state.walk_optimizer import OptimizerState
+from .publish_first import newest_published
+from .published import Published, is_directory, open_published
+
+log = logging.getLogger("tierckpt")
+
+_OWN = re.compile(r"^rank\d+/")  # what each rank has as its own
+
+
+@dataclass
+class Loaded:
+    """What a load has put in place, on this rank. Tensors go by their keys, the rest by the names "optimizer" (its
+    settings), "scheduler", "extra_state" and "rng", with a dot and its name behind it where there are several."""
+
+    step: int
+    version: tuple[int, int]
+    """Term and step."""
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """What is here but was not saved: it is unchanged."""
+    unexpected: list[str] = field(default_factory=list)
+    """What was saved and has no place here. An optimizer, scheduler or extra_state that was not given is one entry."""
+    mismatched: list[str] = field(default_factory=list)
+    """What was saved but does not fit, because shape or dtype differ: it is unchanged. `why` says more."""
+    why: dict[str, str] = field(default_factory=dict)
+
+    def refuse(self, name: str, why: str):
+        if name not in self.why:
+            self.mismatched.append(name)
+            self.why[name] = why
+
+    def names(self) -> str:
+        """The first of each list, for a line of the log."""
+        lists = (("do not fit", [f"{name} ({self.why[name]})" for name in self.mismatched]),
+                 ("were not saved", self.missing), ("have no place here", self.unexpected))
+        return "; ".join(f"{what}: {_some(names)}" for what, names in lists if names)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def load(model, optimizer=None, scheduler=None, extra_state=None, *, config=None, overrides=None,
+         step: int | None = None, strict: bool = True) -> Loaded | None:
+    """Puts a version into a model, and into optimizer, scheduler and extra_state if they are given, without taking part
+    in the job: for an evaluation, also beside the training, or a fine-tune. It begins no term, needs no agent and
+    disturbs none. Where memory has a newer version than storage, the running agents publish it first. Collective over
+    the ranks of this program, which may be more or fewer than saved it, and sharded otherwise. Call it before init if
+    the program trains on.
+
+    model, optimizer, scheduler, extra_state   as for init. With a model of several ranks that is neither wrapped nor
+                       sharded, each rank loads all of it. Generators stay as they are
+    config, overrides  as for init; or config is the directory of one version
+    step               of the version; None: the newest
+    strict             LayoutError, on every rank and with nothing changed, unless all weights that were saved under the
+                       names of these models, all tensors of the models, and the states of the optimizers that are given
+                       fit each other. With False what fits is loaded. An optimizer that is left out and a scheduler
+                       that was not saved are no mistake in either case
+
+    Returns what was loaded and what was not, or None if nothing was ever saved. Raises IoError or Corrupt if it cannot
+    be read, or save_dir does not exist; LayoutError or Unrecoverable if only memory has it and it cannot be
+    published."""
+    arguments.check(model, optimizer, scheduler)
+    world = join_world()
+    given = Given.of(model, optimizer, scheduler, extra_state=extra_state)
+    given = Given.of(model, optimizer, scheduler, extra_state=extra_state, replicate_group=_copies(given))
+    undo = _states_made_from_here(given)
+    try:
+        registration = Registration(given, world)
+        registration.contents()
+        published = open_on_all(world, config, overrides, step)
+        if published is None:
+            undo()
+            return None
+        with published:
+            return fill(registration, published, world, strict, generators=False)
+    except BaseException:
+        undo()
+        raise
+
+
+def _copies(given: Given):
+    """For a load it does not matter which ranks have the same plain tensors."""
+    wrapped = [unwrap(model).ddp_group is not None for model in given.models.values()]
+    return None if all(wrapped) else groups.PRIVATE
+
+
+def _states_made_from_here(given: Given) -> Callable[[], None]:
+    """Returns a function that removes the states which registering makes in optimizers that have not stepped."""
+    optimizers = [bare(optimizer) for optimizer in given.optimizers.values()]
+    optimizers += [optimizer.optim for optimizer in optimizers if hasattr(optimizer, "optim")]
+    had = [{param for param, state in optimizer.state.items() if state} for optimizer in optimizers]
+
+    def undo():
+        for optimizer, params in zip(optimizers, had, strict=True):
+            for param in [param for param in optimizer.state if param not in params]:
+                del optimizer.state[param]
+    return undo
+
+
+def open_on_all(world: World, config, overrides, step: int | None) -> Published | None:
+    """The same version on all ranks; None if nothing was saved. What only memory has is published first. Collective."""
+    published, fault = None, None
+    if world.rank == 0:
+        try:
+            published = newest_published(config, overrides, step)
+        except Exception as error:
+            fault = error
+    version, absent, text = world.gather((published and tuple(published.version), isinstance(fault, errors.NotFound),
+                                          fault and f"{type(fault).__name__}: {fault}"))[0]
+    if absent:
+        return None
+    if version is None:
+        raise fault or errors.IoError(f"rank 0 has found nothing to load: {text}")
+    return settled(world, lambda: published or _the_same(config, overrides, version))
+
+
+def _the_same(config, overrides, version: tuple[int, int]) -> Published:
+    published = open_published(config, step=None if is_directory(config) else version[1], overrides=overrides)
+    if tuple(published.version) != version:
+        raise errors.IoError(f"rank 0 loads step {version[1]} of term {version[0]}, and here {published.info.path} is "
+                             "the newest: save_dir must be the same directory on all nodes")
+    return published
+
+
+def settled(world: World, make, otherwise: str = "nothing is loaded"):
+    """What `make` returns, if it raises on no rank. `otherwise` tells the other ranks what follows if it does.
+    Collective."""
+    made, fault = None, None
+    try:
+        made = make()
+    except Exception as error:
+        fault = error
+    faults = world.gather(None if fault is None else errors.as_status(fault))
+    if fault is not None:
+        raise fault
+    for rank, of_rank in enumerate(faults):
+        if of_rank is not None:
+            raise errors.from_status(of_rank[0], f"{otherwise}, as rank {rank} cannot: {of_rank[1]}")
+    return made
+
+
+def fill(registration: Registration, published: Published, world: World, strict: bool, generators: bool) -> Loaded:
+    """Collective. Everything is checked and read before anything is changed."""
+    plan = settled(world, lambda: _Plan(registration, published, world, generators))
+    plan.note_unexpected(set().union(*world.gather(plan.wanted())))
+    said = world.gather(plan.complaint())
+    complaint = next((text for text in said if text is not None), None)
+    if strict and complaint is not None:
+        raise errors.LayoutError(f"step {published.step} ({published.info.path}) is not loaded: {complaint}. "
+                                 "strict=False loads what fits")
+    settled(world, plan.read)
+    plan.apply()
+    if world.rank == 0:
+        left = plan.outcome.names()
+        log.info("step %d is loaded: %d tensors and values%s", published.step, len(plan.outcome.loaded),
+                 f"; {left}" if left else "")
+    return plan.outcome
+
+
+class _Plan:
+    """What comes from where. Nothing is changed before apply."""
+
+    def __init__(self, registration: Registration, published: Published, world: World, generators: bool):
+        self._parts, self._given = registration.parts, registration.given
+        self._published, self._world = published, world
+        self._generators = generators
+        self.outcome = Loaded(published.step, tuple(published.version))
+        self._blobs = {entry.key for entry in published.entries if entry.blob}
+        self._sources: dict[str, str] = {}
+        self._fitting: list[Record] = []
+        self._values: list[tuple[Blob, object]] = []
+        self._staged: list[tuple[torch.Tensor, Record]] = []
+        self._no_harm: set[str] = set()  # what may be missing in a strict load
+        blobs = {blob.name: blob for blob in self._parts.blobs}
+        self._plan_model()
+        for name, state in self._parts.states.items():
+            self._plan_optimizer(blobs.pop(joined("optimizer", name)), state)
+        for name in registration.pending:
+            self.outcome.refuse(joined("optimizer", name), "what state it makes is known only after its first step")
+        for blob in blobs.values():
+            self._plan_value(blob, self._parts.own.get(blob.name))
+
+    # ---- tensors
+
+    def _source(self, key: str) -> str | None:
+        """What each rank has as its own comes from the same rank, or else from the one that has the plain name."""
+        own = rank_key(self._world.rank, "")
+        name = key.removeprefix(own)
+        return next((other for other in (own + name, name, rank_key(0, name)) if other in self._published), None)
+
+    def _fits(self, record: Record) -> bool:
+        """Whether a record can be loaded. If not, it is put into one of the lists."""
+        tensor, source = record.current(), self._source(record.key)
+        check_tensor(record.key, tensor)
+        if source is None:
+            self.outcome.missing.append(record.key)
+            return False
+        self._sources[record.key] = source
+        shape, dtype = tuple(self._published.shape(source)), self._published.dtype(source)
+        if shape == tuple(record.global_shape) and dtype == saved_dtype(tensor):
+            return True
+        self.outcome.refuse(record.key, f"it was saved as {dtype} {shape}, and is {saved_dtype(tensor)} "
+                                        f"{tuple(record.global_shape)} here")
+        return False
+
+    def _take(self, records: list[Record]):
+        self._fitting += records
+
+    def _plan_model(self):
+        self._take([record for record in self._parts.model if self._fits(record)])
+
+    def _plan_optimizer(self, blob: Blob, state: OptimizerState):
+        """The state of a parameter is loaded as a whole or not at all."""
+        value = self._value(blob.name)
+        by_parameter, left = state.records_by_parameter(), set()
+        if value is None:
+            self.outcome.missing.append(blob.name)
+        for name, records in by_parameter.items():
+            fitting = [record for record in records if self._fits(record)]
+            if len(fitting) == len(records) and value is not None and state.has_places_for(name, value):
+                self._take(records)
+                continue
+            left.add(name)
+            for record in fitting:
+                self.outcome.refuse(record.key, "the rest of this parameter's state does not fit" if value is not None
+                                    else f"no {blob.name} of this name was saved")
+        if value is not None:
+            self._plan_settings(blob, state, value, left, any(by_parameter[name] for name in by_parameter.keys() - left)
+                                or not any(by_parameter.values()))
+
+    def _plan_settings(self, blob: Blob, state: OptimizerState, value, left: set[str], some: bool):
+        value, why = state.without(value, left)
+        why = why if some else "none of its state fits"
+        if why is not None:
+            self.outcome.refuse(blob.name, why)
+        if some:
+            self._values.append((blob, value))
+
+    # ---- values
+
+    def _value(self, name: str):
+        """None if there is none."""
+        keys = (rank_key(rank, f"tierckpt.{name}") for rank in (self._world.rank, 0))
+        key = next((key for key in keys if key in self._blobs), None)
+        data = b"" if key is None else self._published.blob(key)
+        return jsonstate.loads(data) if data else None
+
+    def _plan_value(self, blob: Blob, own: list[Record] | None):
+        if blob.name == "rng" and not self._generators:
+            return
+        value = self._value(blob.name)
+        if value is None or not self._is_of_this_rank(blob):
+            self.outcome.missing.append(blob.name)
+            if value is not None or blob.name.startswith("scheduler"):
+                self._no_harm.add(blob.name)
+            return
+        fitting = [record for record in own or [] if self._fits(record)]
+        if len(fitting) != len(own or []) or not _is_whole(value, fitting):
+            self.outcome.refuse(blob.name, "its tensors are different here")
+            return
+        try:
+            blob.fits(value)
+        except errors.LayoutError as error:
+            self.outcome.refuse(blob.name, str(error))
+            return
+        self._take(fitting)
+        self._values.append((blob, value))
+
+    def _is_of_this_rank(self, blob: Blob) -> bool:
+        """What is each rank's own stays as it is in another number of ranks."""
+        return blob.reshard != "leave" or self._published.info.world_size == self._world.size
+
+    # ---- what was saved and has no place
+
+    def wanted(self) -> set[str]:
+        """The plain names of what this rank reads. Another rank may have a part of something that this one has no part
+        of."""
+        return {_OWN.sub("", source) for source in self._sources.values()}
+
+    def note_unexpected(self, wanted: set[str]):
+        """`wanted` by any rank."""
+        saved = {key.split("/", 1)[1].removeprefix("tierckpt.") for key in self._blobs if "/" in key}
+        given = {blob.name for blob in self._parts.blobs} | set(self.outcome.mismatched)
+        dropped = sorted(saved - given - {"rng"})
+        states = not any(name.split(".")[0] == "optimizer" for name in dropped) and bool(self._given.optimizers)
+        for key in self._published.keys:
+            if key not in wanted and not _OWN.match(key) and (states or not key.startswith("optimizer.")):
+                self.outcome.unexpected.append(key)
+        self.outcome.unexpected += dropped
+        self._no_harm |= {*dropped, *(key for key in self.outcome.unexpected if not self._is_of_a_model(key))}
+
+    def _is_of_a_model(self, key: str) -> bool:
+        """Whether the key belongs to a model that was given. Others were dropped, as copies with averaged weights
+        are."""
+        return any(name == "" or key.removeprefix("optimizer.").startswith(f"{name}.") for name in self._given.models)
+
+    # ---- what becomes of it
+
+    def complaint(self) -> str | None:
+        """Why a strict load is refused, None if it is not."""
+        outcome = self.outcome
+        lists = (("{} does not fit", [f"{name}: {outcome.why[name]}" for name in outcome.mismatched]),
+                 ("not saved: {}", [name for name in outcome.missing if name not in self._no_harm]),
+                 ("saved, and nothing here has a place for it: {}",
+                  [name for name in outcome.unexpected if name not in self._no_harm]))
+        return "; ".join(text.format(_some(names)) for text, names in lists if names) or None
+
+    def read(self):
+        """Reads into memory of the CPU, so that nothing has changed if something cannot be read."""
+        for record in self._fitting:
+            tensor = record.current()
+            staged = torch.empty(saved_shape(tensor), dtype=saved_dtype(tensor))
+            if staged.numel() > 0:
+                self._published.read_box(self._sources[record.key], record.offset, tuple(staged.shape), out=staged)
+            self._staged.append((staged, record))
+
+    def apply(self):
+        for staged, record in self._staged:
+            pour(staged, record.current().detach())
+        for blob, value in self._values:
+            blob.apply(value)
+        self.outcome.loaded += [record.key for record in self._fitting]
+        self.outcome.loaded += [blob.name for blob, _ in self._values if blob.name not in self.outcome.why]
+
+
+def _is_whole(value, records: list[Record]) -> bool:
+    """Whether every tensor that stands apart from a value is one of these."""
+    paths: set[str] = set()
+    join(value, lambda path: paths.add(path))
+    return paths <= {record.key.split("/", 1)[-1] for record in records}

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The saves of a checkpoint: what is taken for each, and what became of it."""
+
+import contextlib
+import logging
+import operator
+import time
+from dataclasses import dataclass
+
+from .. import errors
+from ..runtime import native
+from ..runtime.notices import Notices
+from ..runtime.world import World
+from ..state.blobs import BlobTable
+from ..state.contents import Contents
+from ..state.records import RecordTable
+
+log = logging.getLogger("tierckpt")
+
+_KNOWN_WITHIN_S = 0.3  # once
+_SETTLED_WITHIN_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SaveResult:
+    """What a call that saves has done. It is true if a save was started, so `if ckpt.save_checkpoint_if_needed(step)`
+    works. A save that was started may still be given up in the background: Checkpoint.wait tells. For JSON there is
+    dataclasses.asdict(result)."""
+
+    state: str
+    """"started", "skipped" (it was due or asked for, and `reason` says why there is none) or "not due"."""
+    step: int | None = None
+    reason: str | None = None
+
+    @property
+    def started(self) -> bool:
+        return self.state == "started"
+
+    @property
+    def skipped(self) -> bool:
+        return self.state == "skipped"
+
+    def __bool__(self) -> bool:
+        return self.state == "started"
+
+    def __repr__(self) -> str:
+        step = "" if self.step is None else f" step {self.step}"
+        reason = "" if self.reason is None else f": {self.reason}"
+        return f"<SaveResult{step} {self.state}{reason}>"
+
+
+NOT_DUE = SaveResult("not due")
+
+
+def whole_step(step) -> int:
+    """The step as an int. numpy's integers and tensors of one integer are fine, too."""
+    try:
+        number = operator.index(step)
+    except (TypeError, ValueError):
+        raise errors.InvalidArgument(f"a step is a whole number, and this one is a {type(step).__name__}: "
+                                     f"{step!r:.80}") from None
+    if not 0 <= number < native.NEWEST:
+        raise errors.InvalidArgument(f"step {number} cannot be saved: steps count from 1")
+    return number
+
+
+def step_to_load(step) -> int:
+    """The number of a step that may have been saved."""
+    number = whole_step(step) if not isinstance(step, int) or step >= 0 else step
+    if number < 1:
+        raise errors.InvalidArgument(f"step {number} was never saved: steps count from 1; load_checkpoint() without a "
+                                     "step loads the newest")
+    return number
+
+
+class Saving:
+    """Used by the Checkpoint alone. A save that cannot be made is skipped: the training goes on, whatever the
+    reason."""
+
+    def __init__(self, client: native.Client, contents: Contents, records: RecordTable, blobs: BlobTable,
+                 world: World, notices: Notices):
+        self._client = client
+        self._contents = contents
+        self._records = records
+        self._blobs = blobs
+        self._world = world
+        self._notices = notices
+        self._may_wait_s = _KNOWN_WITHIN_S
+        self._load_missed = True  # nothing was loaded, and it is not known yet whether something could have been
+        self.last_saved: int | None = None
+        self.last_failed: errors.Error | None = None
+        """Why the last save_last did not bring its step to storage."""
+
+    def goes_on(self, before: "Saving"):
+        """After a registration in another layout."""
+        self._load_missed, self._may_wait_s = before._load_missed, before._may_wait_s
+
+    def settle(self):
+        """Waits until it is known what has become of the last save. After that tensors and layout may change."""
+        self._client.fence()
+        if self.last_saved is not None:
+            with contextlib.suppress(errors.Error):  # it was given up, or its fate takes long
+                self._client.wait(self.last_saved, native.STAGES["committed"], _SETTLED_WITHIN_MS)
+
+    def loaded(self):
+        """A load has put other contents into the blobs, and other steps follow."""
+        self._load_missed = False
+        self.last_saved = self.last_failed = None
+
+    def if_needed(self, step) -> SaveResult:
+        if type(step) is not int or not 0 <= step < native.NEWEST:
+            step = whole_step(step)
+        if self._client.save_due(step):
+            return self._save(step, lambda: self._client.save_if_needed(step))
+        self._client.save_if_needed(step)  # it learns how long a step takes
+        return NOT_DUE
+
+    def explicit(self, step, to_storage: bool) -> SaveResult:
+        step = whole_step(step)
+        flags = native.SAVE_STORAGE if to_storage else native.SAVE_MEMORY
+        return self._save(step, lambda: self._client.snapshot(step, flags))
+
+    def skip(self, step, obstacle: str) -> SaveResult:
+        """For a step that cannot be saved, whatever the state is."""
+        step = whole_step(step)
+        if self._client.is_open:
+            self._client.skip(step, obstacle)
+            self._notices.look()
+        return SaveResult("skipped", step, obstacle)
+
+    def last(self, step, timeout: float):
+        step = whole_step(step)
+        self._client.fence()
+        if self._client.watch is not None and self._client.watch.gave_up:
+            self.last_saved = None  # nothing is left of that save
+        self._agree(step, self._take() if step != self.last_saved else None)
+        try:
+            self._client.save_last(step, int(timeout * 1000))
+        except errors.Error as error:
+            self.last_failed = error
+            raise
+        finally:
+            self._notices.look()
+        self.last_saved, self.last_failed = step, None
+
+    def _agree(self, step: int, obstacle: str | None):
+        """All ranks raise if one cannot save: the others would wait for it. Collective."""
+        for rank, of_rank in enumerate(self._world.gather(obstacle)):
+            if of_rank is not None:
+                self.last_failed = errors.Canceled(f"step {step} cannot be saved: rank {rank}: {of_rank}")
+                raise self.last_failed
+
+    def _save(self, step: int, begin) -> SaveResult:
+        obstacle = self._take()
+        if self._load_missed:
+            self._warn_of_missed_load()
+        try:
+            if obstacle is not None:
+                self._client.skip(step, obstacle)
+            else:
+                obstacle = self._begin(begin)
+        finally:
+            self._notices.look()
+        if obstacle is not None:
+            return SaveResult("skipped", step, obstacle)
+        self.last_saved = step
+        return SaveResult("started", step)
+
+    def _begin(self, begin) -> str | None:
+        """Why the save was not started, None if it was."""
+        try:
+            return None if begin() else self._client.errmsg()
+        except errors.Busy as error:
+            return str(error)
+
+    def _take(self) -> str | None:
+        """Takes the state as it is now for the next snapshot. Returns why that cannot be done, None if it was done."""
+        self._records.refuse_capture()
+        self._records.tell_streams(self._client)
+        self._client.fence()  # of the save before, if no optimizer step came in between
+        try:
+            self._contents.check()
+            self._records.refresh(self._client)
+            self._blobs.take(self._client)
+            self._records.fill()
+            self._records.versions.note()
+        except errors.Error as error:
+            return str(error)
+        except Exception as error:  # raised by a user's state_dict(), say: no reason to end the training
+            log.debug("the state cannot be taken for a save", exc_info=True)
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _warn_of_missed_load(self):
+        """The saves of a run that has loaded nothing take the place of what is there, which is seldom intended."""
+        version = self._restorable()
+        self._load_missed = version is None and self._client.stats().committed_step == 0
+        if version is not None and self._client.rank == 0 and self._client.stats().committed_step == 0:
+            log.warning("step %d (term %d) of this job could have been loaded, and was not: what is saved from now on "
+                        "takes its place. Call load_checkpoint() before training; or give a fresh start a job name or "
+                        "a save_dir of its own", version.step, version.term)
+
+    def _restorable(self) -> native.Version | None:
+        """What this run could have loaded. The agents begin to look for it when they are asked."""
+        deadline = time.monotonic() + self._may_wait_s
+        self._may_wait_s = 0.0
+        while True:
+            try:
+                return self._client.query()
+            except errors.Busy:
+                if time.monotonic() > deadline:
+                    return None
+            except errors.Error:
+                return None
+            time.sleep(0.005)

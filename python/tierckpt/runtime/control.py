@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks this node's agent, through the command `tierckpt`."""
+
+import json
+import os
+import shutil
+import subprocess
+
+from .. import errors
+from .installation import PROGRAMS
+from .settings import configuration
+
+_ANSWER_S, _DRAIN_S = 30, 180
+_BAD_CONFIGURATION = "invalid configuration"  # the text of its status in tierckpt.h
+
+
+def _command() -> str:
+    own = os.environ.get("TIERCKPT_BIN_DIR", str(PROGRAMS))
+    command = shutil.which("tierckpt", path=own) or shutil.which("tierckpt")
+    if command is None:
+        raise errors.Unsupported("the command tierckpt is neither in $TIERCKPT_BIN_DIR nor in $PATH: it came with this "
+                                 "package")
+    return command
+
+
+def ask(config, overrides, *words: str) -> dict | None:
+    """The answer of `tierckpt --json WORDS`, for a job of this configuration (as init takes it). None if no agent of it
+    answers here."""
+    done = _run([_command(), *_configuration(config, overrides), "--json", *words],
+                _DRAIN_S if "drain" in words else _ANSWER_S)
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        raise errors.IoError(f"{done.args[0]} gave no answer to `{' '.join(words)}`: "
+                             f"{done.stderr.strip()[-500:] or f'exit code {done.returncode}'}") from None
+    if answer.get("status") == _BAD_CONFIGURATION:
+        raise errors.ConfigError(answer["error"])
+    return answer if answer.get("ok") else None
+
+
+def _configuration(config, overrides) -> list[str]:
+    """As options of the command, which reads it as the library does: a relative path begins where the file lies."""
+    values = configuration(config, overrides)
+    file, text = values["config_file"], values["config_json"]
+    return [*(["--config", file] if file is not None else []), *(["--config-json", text or "{}"])]
+
+
+def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise errors.TimedOut(f"the agent has not answered `{' '.join(command)}` within {timeout_s} s") from None
+
+
+def version_of(answer: dict | None, key: str) -> tuple[int, int]:
+    """(term, step); (0, 0) is none."""
+    version = (answer or {}).get(key) or {}
+    return version.get("term", 0), version.get("step", 0)

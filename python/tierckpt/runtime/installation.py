@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the library and the programs lie that were installed with this package."""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parents[1]
+
+LIBRARY = _PACKAGE / "lib" / "libtierckpt.so"
+PROGRAMS = _PACKAGE / "bin"

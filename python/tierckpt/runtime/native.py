@@ -1,0 +1,525 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The binding of include/tierckpt.h: its structs mirrored, its functions as methods that raise.
+
+Nothing here knows torch. ctypes releases the interpreter lock during each call.
+"""
+
+import ctypes
+import logging
+import os
+import weakref
+from collections import namedtuple
+from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import errors
+from . import installation
+
+MAX_NDIM = 8
+HEALTH_TEXT = 512
+NEWEST = 2**64 - 1
+SAVE_MEMORY, SAVE_STORAGE = 0, 1
+DUE_NOTHING, DUE_MEMORY, DUE_STORAGE = 0, 1, 2
+LAZY, EAGER = 0, 1
+HOST, CUDA = 0, 1
+RESHARD = {"refuse": 0, "leave": 1, "any": 2}
+STAGES = {"copied": 0, "protected": 1, "committed": 2, "drained": 3}
+
+# In the order of TCK_DTYPE_MAP.
+DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "F16", "BF16", "U32", "I32", "F32", "U64", "I64", "F64", "C64",
+          "F8_E4M3", "F8_E5M2")
+
+ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+
+CHECK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
+
+Version = namedtuple("Version", "term step")
+Restored = namedtuple("Restored", "version bytes_local bytes_twin bytes_peer bytes_storage newest_step seconds "
+                                  "resharded saved_world_size left_count passed_over")
+
+
+class _Oob(ctypes.Structure):
+    _fields_ = [("allgather", ALLGATHER), ("ctx", c_void_p)]
+
+
+class _AttachParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("config_file", c_char_p), ("config_json", c_char_p), ("rank", c_int),
+                ("world_size", c_int), ("oob", _Oob)]
+
+
+class _Record(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("key", c_char_p), ("dtype", c_int), ("ndim", c_uint32),
+                ("global_shape", c_uint64 * MAX_NDIM), ("offset", c_uint64 * MAX_NDIM),
+                ("local_shape", c_uint64 * MAX_NDIM), ("addr", c_void_p), ("replica_group", c_char_p),
+                ("when", c_int), ("memory", c_int), ("device", c_int)]
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [("term", c_uint64), ("step", c_uint64)]
+
+
+class _Restored(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("version", _Version), ("bytes_local", c_uint64),
+                ("bytes_twin", c_uint64), ("bytes_peer", c_uint64), ("bytes_storage", c_uint64),
+                ("newest_step", c_uint64), ("seconds", c_double), ("resharded", c_int),
+                ("saved_world_size", c_uint32), ("left_count", c_uint32), ("passed_over", c_char_p)]
+
+
+class _Stats(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("saves_started", c_uint64), ("saves_copied", c_uint64),
+                ("saves_skipped", c_uint64), ("bytes_copied", c_uint64), ("stall_ns_last", c_uint64),
+                ("stall_ns_max", c_uint64), ("stall_ns_total", c_uint64), ("committed_step", c_uint64),
+                ("published_step", c_uint64), ("segment_bytes", c_uint64), ("page_bytes", c_uint32)]
+
+
+class _Health(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("agent_connected", c_int), ("node_lost", c_int), ("storage", c_int),
+                ("storage_since_ms", c_uint64), ("undrained_first", c_uint64), ("undrained_newest", c_uint64),
+                ("undrained_count", c_uint64), ("shards_short", c_uint64), ("copies_missing", c_uint64),
+                ("agent_text", c_char * HEALTH_TEXT), ("storage_text", c_char * HEALTH_TEXT),
+                ("protection_text", c_char * HEALTH_TEXT)]
+
+
+@dataclass(frozen=True)
+class Health:
+    """What this rank knows of the state of its job; each text is empty while there is nothing to tell."""
+
+    agent_connected: bool
+    node_lost: bool
+    storage_ok: bool
+    storage_since: float | None
+    """Seconds since 1970."""
+    undrained_first: int | None
+    """First and newest step that did not come to storage since then, and how many."""
+    undrained_newest: int | None
+    undrained_count: int
+    shards_short: int
+    copies_missing: int
+    agent_text: str
+    storage_text: str
+    protection_text: str
+
+
+class _OpenParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("path", c_char_p), ("config_file", c_char_p), ("config_json", c_char_p),
+                ("step", c_uint64)]
+
+
+class _PublishedInfo(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("version", _Version), ("job", c_char_p), ("path", c_char_p),
+                ("passed_over", c_char_p), ("wall_ms", c_uint64), ("bytes", c_uint64), ("entry_count", c_uint64),
+                ("file_count", c_uint32), ("world_size", c_uint32)]
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("key", c_char_p), ("file", c_char_p), ("bytes", c_uint64),
+                ("dtype", c_int), ("ndim", c_uint32), ("global_shape", c_uint64 * MAX_NDIM),
+                ("offset", c_uint64 * MAX_NDIM), ("local_shape", c_uint64 * MAX_NDIM), ("blob", c_int),
+                ("rank", c_int)]
+
+
+class _Box(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("key", c_char_p), ("dtype", c_int), ("ndim", c_uint32),
+                ("global_shape", c_uint64 * MAX_NDIM), ("offset", c_uint64 * MAX_NDIM),
+                ("local_shape", c_uint64 * MAX_NDIM)]
+
+
+class _ExportParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("source", POINTER(_OpenParams)), ("from_memory", c_int),
+                ("directory", c_char_p), ("shard_bytes", c_uint64), ("convert", c_int), ("dtype", c_int),
+                ("model_files", c_char_p), ("include", POINTER(c_char_p)), ("exclude", POINTER(c_char_p)),
+                ("strip_prefix", c_char_p), ("add_prefix", c_char_p)]
+
+
+class _Exported(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("version", _Version), ("tensor_count", c_uint64),
+                ("file_count", c_uint64), ("bytes", c_uint64)]
+
+
+Exported = namedtuple("Exported", "version tensor_count file_count bytes")
+
+PublishedInfo = namedtuple("PublishedInfo", "version job path passed_over wall_ms bytes entry_count file_count "
+                                            "world_size")
+
+Entry = namedtuple("Entry", "key file bytes dtype global_shape offset local_shape blob rank")
+"""A piece of a tensor, or a blob, as a rank has saved it; rank is None if a replica group did."""
+
+Stats = namedtuple("Stats", [name for name, _ in _Stats._fields_ if name != "struct_size"])
+
+_CLIENT = c_void_p
+_PUBLISHED = c_void_p
+# Name: (result, arguments). A result of None here means "a status, raised unless it is TCK_OK".
+_FUNCTIONS = {
+    "tck_attach": (None, [POINTER(_AttachParams), POINTER(_CLIENT)]),
+    "tck_add_record": (None, [_CLIENT, POINTER(_Record), POINTER(c_uint32)]),
+    "tck_add_blob": (None, [_CLIENT, c_char_p, c_size_t, c_char_p]),
+    "tck_set_blob": (None, [_CLIENT, c_char_p, c_void_p, c_size_t]),
+    "tck_get_blob": (None, [_CLIENT, c_char_p, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "tck_set_address": (None, [_CLIENT, c_uint32, c_void_p]),
+    "tck_set_reshard": (None, [_CLIENT, c_char_p, c_int]),
+    "tck_register": (None, [_CLIENT]),
+    "tck_save_due": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
+    "tck_save_if_needed": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
+    "tck_snapshot": (None, [_CLIENT, c_uint64, c_int]),
+    "tck_skip": (None, [_CLIENT, c_uint64, c_char_p]),
+    "tck_set_stream": (None, [_CLIENT, c_int, c_void_p]),
+    "tck_fence": (None, [_CLIENT]),
+    "tck_set_confirm": (None, [_CLIENT, c_int]),
+    "tck_set_check": (None, [_CLIENT, CHECK, c_void_p]),
+    "tck_confirm": (None, [_CLIENT, c_uint64, c_char_p]),
+    "tck_await_copied": (None, [_CLIENT, c_int, POINTER(c_uint64)]),
+    "tck_wait": (None, [_CLIENT, c_uint64, c_int, c_int]),
+    "tck_save_last": (None, [_CLIENT, c_uint64, c_int]),
+    "tck_query": (None, [_CLIENT, POINTER(_Version)]),
+    "tck_restore": (None, [_CLIENT, c_uint64, POINTER(_Restored)]),
+    "tck_stats": (None, [_CLIENT, POINTER(_Stats)]),
+    "tck_health": (None, [_CLIENT, POINTER(_Health)]),
+    "tck_open_published": (None, [POINTER(_OpenParams), POINTER(_PUBLISHED)]),
+    "tck_close_published": (c_void_p, [_PUBLISHED]),
+    "tck_published_errmsg": (c_char_p, [_PUBLISHED]),
+    "tck_published_info": (None, [_PUBLISHED, POINTER(_PublishedInfo)]),
+    "tck_published_entry": (None, [_PUBLISHED, c_uint64, POINTER(_Entry)]),
+    "tck_read_entry": (None, [_PUBLISHED, c_uint64, c_uint64, c_uint64, c_void_p]),
+    "tck_read_box": (None, [_PUBLISHED, POINTER(_Box), c_void_p]),
+    "tck_read_blob": (None, [_PUBLISHED, c_char_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "tck_export": (None, [POINTER(_ExportParams), POINTER(_Exported)]),
+    "tck_next_log": (c_int, [POINTER(c_int), c_char_p, c_size_t]),
+    "tck_strerror": (c_char_p, [c_int]),
+    "tck_errmsg": (c_char_p, [_CLIENT]),
+    "tck_errcode": (c_int, [_CLIENT]),
+    "tck_job_name": (None, [c_char_p, c_char_p, c_char_p, c_size_t]),
+}
+
+_LOG_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+_LOG_BYTES = 1024
+_NOSPC = errors.NoSpace.status
+_library = None
+
+
+def _library_path() -> Path:
+    """TIERCKPT_LIBRARY, else the library that was installed with this package."""
+    chosen = os.environ.get("TIERCKPT_LIBRARY")
+    path = Path(chosen) if chosen else installation.LIBRARY
+    if not path.is_file():
+        raise errors.Unsupported(f"no library at {path}: install the package, or set TIERCKPT_LIBRARY")
+    return path
+
+
+def _load_library():
+    global _library
+    if _library is None:
+        library = ctypes.CDLL(str(_library_path()))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype = c_int if result is None else result
+            function.argtypes = arguments
+        if installation.PROGRAMS.is_dir():
+            os.environ.setdefault("TIERCKPT_BIN_DIR", str(installation.PROGRAMS))
+        _library = library
+    return _library
+
+
+def _bytes(text):
+    return None if text is None else text.encode()
+
+
+def log_lines(logger: logging.Logger):
+    """Writes the lines that the library has collected for the log. Its own threads must not wait for the interpreter's
+    lock, so it keeps its lines until they are asked for."""
+    if _library is None:
+        return
+    level, text = c_int(), ctypes.create_string_buffer(_LOG_BYTES)
+    while _library.tck_next_log(byref(level), text, _LOG_BYTES):
+        logger.log(_LOG_LEVELS[level.value], "%s", text.value.decode(errors="replace"))
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _forked():
+    for client in list(_clients):
+        client.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Client:
+    """tck_client_t: attached when made, gone after detach."""
+
+    def __init__(self, *, config_file, config_json, rank, world_size, oob):
+        """`oob` has `callback` (an ALLGATHER or None) and `reraise`; see oob.py."""
+        self._library = _load_library()
+        self._oob = oob
+        self._forked_from = None
+        self.watch = None
+        """Set if each snapshot has to be confirmed: an object with begun(), settle() and stop(); see watch.py."""
+        self.rank = rank
+        self.world_size = world_size
+        self._handle = c_void_p()
+        params = _AttachParams(ctypes.sizeof(_AttachParams), _bytes(config_file), _bytes(config_json), rank,
+                               world_size, _Oob(oob.callback or ALLGATHER(), None))
+        self._check(self._library.tck_attach(byref(params), byref(self._handle)))
+        self._pid = os.getpid()
+        _clients.add(self)
+
+    def _check(self, status: int):
+        self._oob.reraise()
+        if status != 0:
+            raise errors.from_status(status, self.errmsg() or self._strerror(status))
+
+    def errmsg(self) -> str:
+        """Of the last failure, or why the last save was not started."""
+        return self._library.tck_errmsg(self._handle).decode(errors="replace")
+
+    def _strerror(self, status: int) -> str:
+        return self._library.tck_strerror(status).decode()
+
+    def _live(self):
+        if not self._handle:
+            raise errors.InvalidArgument("the checkpoint is closed" if self._forked_from is None else
+                                         f"the checkpoint belongs to process {self._forked_from}, from which this one "
+                                         "was forked: only that one can use it")
+        return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._handle)
+
+    def detach(self, job_done: bool):
+        if self.watch is not None and self._handle:
+            try:
+                self.fence()
+            except errors.Error:
+                pass  # then what is not confirmed is given up
+            self.watch.stop()  # an interrupt before this is over leaves all as it was: the thread uses the handle
+        self.watch = None
+        handle, self._handle = self._handle, c_void_p()  # first: an interrupt may come right after the call
+        if handle:
+            self._library.tck_detach(handle, int(job_done))
+
+    def leave_to_parent(self):
+        """In a child made by fork: threads and connection are the parent's."""
+        self.watch = None
+        if self._handle:
+            self._forked_from, self._handle = self._pid, c_void_p()
+
+    def add_record(self, *, key, dtype, global_shape, offset, local_shape, address, group, when,
+                   cuda_device: int | None = None) -> int:
+        shape_type = c_uint64 * MAX_NDIM
+        record = _Record(ctypes.sizeof(_Record), _bytes(key), DTYPES.index(dtype), len(global_shape),
+                         shape_type(*global_shape), shape_type(*offset), shape_type(*local_shape), address,
+                         _bytes(group), when, HOST if cuda_device is None else CUDA, cuda_device or 0)
+        number = c_uint32()
+        self._check(self._library.tck_add_record(self._live(), byref(record), byref(number)))
+        return number.value
+
+    def set_address(self, record: int, address: int):
+        self._check(self._library.tck_set_address(self._live(), record, address))
+
+    def add_blob(self, key: str, capacity: int):
+        self._check(self._library.tck_add_blob(self._live(), _bytes(key), capacity, None))
+
+    def set_blob(self, key: str, data: bytes):
+        self._check(self._library.tck_set_blob(self._live(), _bytes(key), data, len(data)))
+
+    def get_blob(self, key: str) -> bytes:
+        handle, name, size = self._live(), _bytes(key), c_size_t()
+        status = self._library.tck_get_blob(handle, name, None, 0, byref(size))
+        if status != _NOSPC:
+            self._check(status)
+            return b""
+        data = ctypes.create_string_buffer(size.value)
+        self._check(self._library.tck_get_blob(handle, name, data, size.value, byref(size)))
+        return data.raw
+
+    def set_reshard(self, key: str, kind: str):
+        self._check(self._library.tck_set_reshard(self._live(), _bytes(key), RESHARD[kind]))
+
+    def register(self):
+        self._check(self._library.tck_register(self._live()))
+
+    def save_due(self, step: int) -> int:
+        """DUE_NOTHING, DUE_MEMORY or DUE_STORAGE."""
+        due = c_int()
+        self._check(self._library.tck_save_due(self._live(), step, byref(due)))
+        return due.value
+
+    def save_if_needed(self, step: int) -> bool:
+        started = c_int()
+        self._check(self._library.tck_save_if_needed(self._live(), step, byref(started)))
+        return self._begun(step, bool(started.value))
+
+    def _begun(self, step: int, started: bool) -> bool:
+        if started and self.watch is not None:
+            self.watch.begun(step)
+        return started
+
+    def snapshot(self, step: int, flags: int) -> bool:
+        """Whether it was started; errmsg() says why not."""
+        before = self.stats().saves_started
+        self._check(self._library.tck_snapshot(self._live(), step, flags))
+        return self._begun(step, self.stats().saves_started > before)
+
+    def skip(self, step: int, why: str):
+        self._check(self._library.tck_skip(self._live(), step, _bytes(why)))
+
+    def set_stream(self, device: int, stream: int):
+        self._check(self._library.tck_set_stream(self._live(), device, stream))
+
+    def fence(self):
+        self._check(self._library.tck_fence(self._live()))
+        if self.watch is not None:
+            self.watch.settle()
+
+    def set_confirm(self, on: bool):
+        self._check(self._library.tck_set_confirm(self._live(), int(on)))
+
+    def set_check(self, check):
+        """What the weak reference `check` refers to is called in each restore, before anything but blobs is changed.
+        What it raises refuses the restore. Weak, since a client is the last to go when a checkpoint is garbage."""
+        def ask(_ctx, why_not, cap):
+            try:
+                check()()
+            except BaseException as error:  # none may pass through C
+                text = (str(error) or type(error).__name__).encode()[:cap - 1] + b"\0"
+                ctypes.memmove(why_not, text, len(text))
+                return 1
+            return 0
+        self._asks = CHECK(ask)
+        self._check(self._library.tck_set_check(self._live(), self._asks, None))
+
+    def confirm(self, step: int, why_not: str | None):
+        self._library.tck_confirm(self._live(), step, _bytes(why_not))
+
+    def await_copied(self, timeout_ms: int) -> int | None:
+        """The step of the snapshot that is copied and has to be confirmed, None if there is none. It may be called by
+        another thread than the other functions, because it sets no error text."""
+        step = c_uint64()
+        status = self._library.tck_await_copied(self._live(), timeout_ms, byref(step))
+        if status == errors.TimedOut.status:
+            raise errors.TimedOut(f"the snapshot under way is not copied after {timeout_ms} ms")
+        return step.value if status == 0 else None
+
+    def wait(self, step: int, stage: int, timeout_ms: int):
+        self._check(self._library.tck_wait(self._live(), step, stage, timeout_ms))
+
+    def save_last(self, step: int, timeout_ms: int):
+        self.fence()
+        self._check(self._library.tck_save_last(self._live(), step, timeout_ms))
+
+    def query(self) -> Version:
+        version = _Version()
+        self._check(self._library.tck_query(self._live(), byref(version)))
+        return Version(version.term, version.step)
+
+    def restore(self, step: int) -> Restored:
+        self.fence()
+        out = _Restored(ctypes.sizeof(_Restored))
+        self._check(self._library.tck_restore(self._live(), step, byref(out)))
+        return Restored(Version(out.version.term, out.version.step), out.bytes_local, out.bytes_twin,
+                        out.bytes_peer, out.bytes_storage, out.newest_step, out.seconds, bool(out.resharded),
+                        out.saved_world_size, out.left_count, (out.passed_over or b"").decode(errors="replace"))
+
+    def stats(self) -> Stats:
+        out = _Stats(ctypes.sizeof(_Stats))
+        self._check(self._library.tck_stats(self._live(), byref(out)))
+        return Stats(*(getattr(out, name) for name in Stats._fields))
+
+    def health(self) -> Health:
+        out = _Health(ctypes.sizeof(_Health))
+        self._check(self._library.tck_health(self._live(), byref(out)))
+        texts = (text.decode(errors="replace") for text in (out.agent_text, out.storage_text, out.protection_text))
+        good, none = out.storage == 0, out.undrained_count == 0
+        return Health(bool(out.agent_connected), bool(out.node_lost), good,
+                      None if good else out.storage_since_ms / 1000, None if none else out.undrained_first,
+                      None if none else out.undrained_newest, out.undrained_count, out.shards_short,
+                      out.copies_missing, *texts)
+
+
+class Published:
+    """tck_published_t: a published version, open from when it is made until close."""
+
+    def __init__(self, *, path=None, config_file=None, config_json=None, step=NEWEST):
+        self._library = _load_library()
+        self._handle = c_void_p()
+        params = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
+        self._check(self._library.tck_open_published(byref(params), byref(self._handle)))
+
+    def _check(self, status: int):
+        if status != 0:
+            text = self._library.tck_published_errmsg(self._handle).decode(errors="replace")
+            raise errors.from_status(status, text or self._library.tck_strerror(status).decode())
+
+    def _live(self):
+        if not self._handle:
+            raise errors.InvalidArgument("the published version is closed")
+        return self._handle
+
+    def close(self):
+        if self._handle:
+            self._library.tck_close_published(self._handle)
+            self._handle = c_void_p()
+
+    def info(self) -> PublishedInfo:
+        out = _PublishedInfo(ctypes.sizeof(_PublishedInfo))
+        self._check(self._library.tck_published_info(self._live(), byref(out)))
+        texts = (out.job.decode(), os.fsdecode(out.path), out.passed_over.decode(errors="replace"))
+        return PublishedInfo(Version(out.version.term, out.version.step), *texts, out.wall_ms, out.bytes,
+                             out.entry_count, out.file_count, out.world_size)
+
+    def entry(self, index: int) -> Entry:
+        out = _Entry(ctypes.sizeof(_Entry))
+        self._check(self._library.tck_published_entry(self._live(), index, byref(out)))
+        shapes = (tuple(numbers[:out.ndim]) for numbers in (out.global_shape, out.offset, out.local_shape))
+        return Entry(out.key.decode(), out.file.decode(), out.bytes, DTYPES[out.dtype], *shapes, bool(out.blob),
+                     None if out.rank < 0 else out.rank)
+
+    def read_entry(self, index: int, first: int, size: int, address: int):
+        self._check(self._library.tck_read_entry(self._live(), index, first, size, address))
+
+    def read_box(self, *, key, dtype, global_shape, offset, shape, address: int):
+        shape_type = c_uint64 * MAX_NDIM
+        box = _Box(ctypes.sizeof(_Box), _bytes(key), DTYPES.index(dtype), len(global_shape),
+                   shape_type(*global_shape), shape_type(*offset), shape_type(*shape))
+        self._check(self._library.tck_read_box(self._live(), byref(box), address))
+
+    def read_blob(self, key: str, rank: int | None) -> bytes:
+        handle, name, size, whose = self._live(), _bytes(key), c_size_t(), -1 if rank is None else rank
+        status = self._library.tck_read_blob(handle, name, whose, None, 0, byref(size))
+        if status != _NOSPC:
+            self._check(status)
+            return b""
+        data = ctypes.create_string_buffer(size.value)
+        self._check(self._library.tck_read_blob(handle, name, whose, data, size.value, byref(size)))
+        return data.raw
+
+
+def job_name(*, config_file=None, config_json=None) -> str:
+    """The configured name of the job, or the one that is derived from save_dir."""
+    library, name = _load_library(), ctypes.create_string_buffer(64)
+    status = library.tck_job_name(_bytes(config_file), _bytes(config_json), name, len(name))
+    if status != 0:
+        raise errors.from_status(status, library.tck_errmsg(None).decode(errors="replace"))
+    return name.value.decode()
+
+
+def export(*, directory, path=None, config_file=None, config_json=None, step=NEWEST, from_memory=False, shard_bytes=0,
+           dtype=None, model_files=None, include=(), exclude=(), strip_prefix=None, add_prefix=None) -> Exported:
+    library = _load_library()
+    source = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
+    convert, kind = (0, 0) if dtype is None else (1, DTYPES.index(dtype))
+    params = _ExportParams(ctypes.sizeof(_ExportParams), ctypes.pointer(source), int(from_memory), _bytes(directory),
+                           shard_bytes, convert, kind, _bytes(model_files), _texts(include), _texts(exclude),
+                           _bytes(strip_prefix), _bytes(add_prefix))
+    out = _Exported(ctypes.sizeof(_Exported))
+    status = library.tck_export(byref(params), byref(out))
+    if status != 0:
+        raise errors.from_status(status, library.tck_published_errmsg(None).decode(errors="replace"))
+    return Exported(Version(out.version.term, out.version.step), out.tensor_count, out.file_count, out.bytes)
+
+
+def _texts(texts):
+    """A C array with NULL at its end."""
+    return (c_char_p * (len(texts) + 1))(*map(_bytes, texts), None)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training's log says of its checkpoints: the library's own lines, and trouble with storage, once per cause."""
+
+import logging
+import re
+import time
+
+from . import native
+
+log = logging.getLogger("tierckpt")
+
+
+class Notices:
+    """Looked at on the calls that do something anyway; a save that is not due asks nothing."""
+
+    def __init__(self, client: native.Client):
+        self._client = client
+        self._cause: str | None = None
+
+    def look(self) -> None:
+        native.log_lines(log)
+        if self._client.is_open and self._client.rank == 0:  # each rank knows of the trouble of any node
+            self._tell_storage(self._client.health())
+
+    def _tell_storage(self, health: native.Health) -> None:
+        cause = None if health.storage_ok else re.sub(r"\d+", "#", health.storage_text)
+        if cause is not None and cause != self._cause:
+            log.warning("nothing reaches storage since %s%s: %s", _clock(health.storage_since), _missing(health),
+                        health.storage_text)
+        elif cause is None and self._cause is not None:
+            log.warning("storage works again")
+        self._cause = cause
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
+def _missing(health: native.Health) -> str:
+    if not health.undrained_count:
+        return ""
+    return f" (steps {health.undrained_first} to {health.undrained_newest}, which only memory has)"

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration as users give it: a file, a dict, keys that win over both."""
+
+import json
+import logging
+import os
+from pathlib import Path
+
+from .. import errors
+
+log = logging.getLogger("tierckpt")
+
+PATH_ENDINGS = ("_dir", "_path", "_file", "_mount")
+"""Of the names of keys whose values are paths."""
+
+
+def configuration(config, overrides) -> dict:
+    """What the library takes, made of a path or a dict and of a dict of keys that win."""
+    values = dict(config) if isinstance(config, dict) else {}
+    values.update(overrides or {})
+    path = None if config is None or isinstance(config, dict) else os.fspath(config)
+    return {"config_file": path, "config_json": json.dumps(values) if values else None}
+
+
+def values_of(config, overrides) -> dict:
+    """All of it as one dict."""
+    values = dict(config) if isinstance(config, dict) else {} if config is None else values_of_file(config)
+    return {**values, **(overrides or {})}
+
+
+def values_of_file(path) -> dict:
+    """The keys of a configuration file. Relative paths begin at the file's directory, as the library reads them."""
+    try:
+        values = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise errors.ConfigError(f"{path}: {error}") from error
+    if not isinstance(values, dict):
+        raise errors.ConfigError(f"{path}: the configuration must be one JSON object")
+    place = os.path.dirname(os.path.abspath(path))
+    return {key: os.path.join(place, value) if key.endswith(PATH_ENDINGS) and _is_relative(value) else value
+            for key, value in values.items()}
+
+
+def _is_relative(value) -> bool:
+    """What the library refuses (URLs, variables) or expands stays as it is."""
+    return isinstance(value, str) and value != "" and value[0] not in "/~$" and ":/" not in value
+
+
+def save_dir_at(*path: str) -> str:
+    """A save_dir in a framework's own directory, which is made as the framework makes it."""
+    joined = os.path.join(*path)
+    if "://" in joined:
+        raise errors.ConfigError(f"save_dir would be {joined}, and that is a URL: give a save_dir on a file system "
+                                 "that is mounted here")
+    absolute = os.path.abspath(joined)
+    os.makedirs(os.path.dirname(absolute), exist_ok=True)
+    return absolute
+
+
+def warn_of_memory(config, overrides, mounts="/proc/self/mounts"):
+    """Warns if save_dir lies on a file system in memory. The agent's log does so, too, but nobody looks there. Only the
+    path is looked at, because storage that hangs must not hold up an attach."""
+    save_dir = os.path.abspath(os.path.expanduser(str(values_of(config, overrides).get("save_dir", "/"))))
+    if _kind_of_file_system(save_dir, mounts) in ("tmpfs", "ramfs"):
+        log.warning("save_dir %s is on a file system in memory: what is saved there ends with the node, so it is no "
+                    "storage", save_dir)
+
+
+def _kind_of_file_system(path: str, mounts: str) -> str:
+    """That of the mount with the longest name above the path. The last mount of a name hides the others."""
+    found, kind = "", ""
+    try:
+        lines = Path(mounts).read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        _device, where, its_kind, *_rest = line.split(" ")
+        where = where.replace("\\040", " ")
+        if (path == where or path.startswith(where.rstrip("/") + "/")) and len(where) >= len(found):
+            found, kind = where, its_kind
+    return kind

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The allgather that the library calls while it attaches, registers and restores, over torch.distributed."""
+
+import ctypes
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from .. import errors
+from .native import ALLGATHER
+
+
+class Oob:
+    """The callback of tck_oob_t. No exception may pass through C: it is kept here and raised again afterwards."""
+
+    def __init__(self, world_size: int = 1, gather=None):
+        """`gather(parts, mine)` puts every rank's bytes into the tensors `parts`; None if there is only one rank."""
+        self._world_size = world_size
+        self._gather = gather
+        self._raised = None
+        self.callback = ALLGATHER(self._allgather) if gather else None
+
+    def _allgather(self, _ctx, source, target, length):
+        try:
+            if length > 0:
+                parts = _bytes_at(target, length * self._world_size).view(self._world_size, length)
+                self._gather(list(parts.unbind(0)), _bytes_at(source, length))
+            return 0
+        except BaseException as error:  # whatever it is, reraise() hands it to the caller
+            self._raised = error
+            return 1
+
+    def reraise(self):
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+
+def _bytes_at(address: int, length: int) -> torch.Tensor:
+    return torch.frombuffer((ctypes.c_ubyte * length).from_address(address), dtype=torch.uint8)
+
+
+def _cpu_group(group):
+    """`group`, or the default one, or a gloo group made here (collective) if that one carries no CPU tensors."""
+    if group is None and "cpu:" not in dist.get_backend_config():
+        return dist.new_group(backend="gloo")
+    if group is not None and dist.get_world_size(group) != dist.get_world_size():
+        raise errors.InvalidArgument("group= must hold every rank of the job")
+    return group
+
+
+@dataclass(frozen=True)
+class World:
+    """This rank among all of the job, and the way to reach them."""
+
+    rank: int
+    size: int
+    oob: Oob
+    group: object = None  # process group for CPU tensors; None: the default one, or there is one rank
+
+    def gather(self, value) -> list:
+        """Every rank's value, which pickle must know. Collective."""
+        if self.size == 1:
+            return [value]
+        values = [None] * self.size
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
+
+def join_world(group=None) -> World:
+    """The world of the default process group, or of this rank alone if there is none."""
+    if not (dist.is_available() and dist.is_initialized()):
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise errors.InvalidArgument("this is one of several ranks ($WORLD_SIZE): call "
+                                         "torch.distributed.init_process_group before init")
+        return World(0, 1, Oob())
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return World(rank, size, Oob())
+    group = _cpu_group(group)
+    return World(rank, size, Oob(size, lambda parts, mine: dist.all_gather(parts, mine, group=group)), group)

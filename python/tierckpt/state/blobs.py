@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State that is not tensors: small JSON values of this rank, taken at each save and put back after a restore."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .. import errors
+from ..runtime import native
+from . import jsonstate
+from .sharding import rank_key
+
+
+@dataclass(frozen=True)
+class Blob:
+    name: str
+    capture: Callable[[], object]
+    apply: Callable[[object], None]
+    capacity: int | None = None  # bytes; None: with room to grow
+    reshard: str = "refuse"  # into another number of ranks: also "leave" as it is, "any" old rank's
+    fits: Callable[[object], None] = lambda value: None  # raises LayoutError if apply could not put this value back
+    choose: Callable[[Iterable], object] | None = None  # from the values that ranks of another layout have saved
+    structural: bool = False  # the capacity follows from what is trained, and not from the value or the user
+
+
+def _room_for(size: int) -> int:
+    """Room to grow, and the same after a restart, when the value may have another size: the capacity is a part of the
+    layout. Hence steps that are wide apart."""
+    room = 64 * 1024
+    while room < 4 * size:
+        room *= 4
+    return room
+
+
+def _wanted(blob: Blob) -> int:
+    """The capacity for what it has now."""
+    size = len(jsonstate.dumps(blob.name, blob.capture()))
+    return blob.capacity if blob.capacity is not None and blob.capacity >= size else _room_for(size)
+
+
+class BlobTable:
+    """Blobs in the order in which they are put back."""
+
+    def __init__(self, rank: int, blobs: list[Blob], capacity: dict[str, int] | None = None):
+        """`capacity`: by name, instead of those that suit what the blobs hold now."""
+        self._rank = rank
+        self._blobs = blobs
+        self._capacity = capacity or {blob.name: _wanted(blob) for blob in blobs}
+
+    def _key(self, blob: Blob) -> str:
+        return rank_key(self._rank, f"tierckpt.{blob.name}")
+
+    def like(self, saved: dict[str, int]) -> "BlobTable | None":
+        """With the capacities of a version, by key. None if the version's blobs have another structure, because its
+        layout would differ all the same."""
+        found = {blob.name: saved.get(self._key(blob)) for blob in self._blobs}
+        if None in found.values() or any(found[blob.name] != self._capacity[blob.name] for blob in self._blobs
+                                         if blob.structural):
+            return None
+        return BlobTable(self._rank, self._blobs, found)
+
+    def is_like(self, other: "BlobTable") -> bool:
+        return self._capacity == other._capacity
+
+    def with_room(self) -> "BlobTable":
+        """With more room for those blobs whose values have grown, or for which the user asks for more."""
+        return BlobTable(self._rank, self._blobs,
+                         {blob.name: self._enough(blob) for blob in self._blobs})
+
+    def _enough(self, blob: Blob) -> int:
+        size, now = len(jsonstate.dumps(blob.name, blob.capture())), self._capacity[blob.name]
+        return now if now >= max(size, blob.capacity or 0) else _wanted(blob)
+
+    def add_to(self, client: native.Client):
+        for blob in self._blobs:
+            client.add_blob(self._key(blob), self._capacity[blob.name])
+            if blob.reshard != "refuse":
+                client.set_reshard(self._key(blob), blob.reshard)
+
+    def take(self, client: native.Client):
+        """Takes the state as it is now for the next snapshot."""
+        for blob in self._blobs:
+            data = jsonstate.dumps(blob.name, blob.capture())
+            if len(data) > self._capacity[blob.name]:
+                raise errors.NoSpace(f"the state of {blob.name} has grown to {len(data)} bytes, and "
+                                     f"{self._capacity[blob.name]} are reserved for it: {errors.REFRESH}, which gives "
+                                     f"it more, or init(capacity={{{blob.name!r}: bytes}})")
+            client.set_blob(self._key(blob), data)
+
+    def left_out(self) -> list[str]:
+        """The names of those that another number of ranks does not get back."""
+        return [blob.name for blob in self._blobs if blob.reshard == "leave"]
+
+    def check(self, client: native.Client):
+        """Looks at what a restore has brought, before it is put back. Raises if some of it does not fit."""
+        for blob in self._blobs:
+            data = client.get_blob(self._key(blob))
+            if data:
+                self._check_one(blob, data)
+
+    def _check_one(self, blob: Blob, data: bytes):
+        try:
+            value = jsonstate.loads(data)
+        except Exception as error:
+            raise errors.LayoutError(f"what was saved as {blob.name} cannot be read by this version of Tierckpt: "
+                                     f"{type(error).__name__}: {error}") from error
+        blob.fits(value)
+
+    def misfits(self, client: native.Client) -> dict[str, str]:
+        """The same for a load of what fits: says of each blob that does not fit why."""
+        found = {}
+        for blob in self._blobs:
+            try:
+                data = client.get_blob(self._key(blob))
+                if data:
+                    self._check_one(blob, data)
+            except errors.LayoutError as error:
+                found[blob.name] = str(error)
+        return found
+
+    def put_back(self, client: native.Client, left_out=(), change=lambda name, value: value) -> list[str]:
+        """Returns the names of what was put back. `change` turns a saved value into the one that is applied."""
+        names = []
+        for blob in self._blobs:
+            data = b"" if blob.name in left_out else client.get_blob(self._key(blob))
+            if data:
+                blob.apply(change(blob.name, jsonstate.loads(data)))
+                names.append(blob.name)
+        return names

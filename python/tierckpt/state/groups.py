@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ranks hold identical bytes. Taken from process groups and device meshes, never guessed."""
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some ranks of the world, sorted."""
+
+    ranks: tuple[int, ...]
+
+    @property
+    def name(self) -> str | None:
+        """What a record carries: None if there is no twin."""
+        return "ranks:" + ",".join(map(str, self.ranks)) if len(self.ranks) > 1 else None
+
+
+PRIVATE = "private"
+"""For init(replicate_group=): plain tensors belong to their rank alone, and no two ranks use the same name."""
+
+
+def of_ranks(ranks) -> Group:
+    return Group(tuple(sorted(int(rank) for rank in ranks)))
+
+
+def of_process_group(group) -> Group:
+    return of_ranks(dist.get_process_group_ranks(group))
+
+
+def of_mesh(mesh) -> Group:
+    return of_ranks(mesh.mesh.flatten().tolist())
+
+
+def of_replicas(mesh, placements) -> Group:
+    """The ranks along the mesh dimensions that do not shard, at this rank's coordinate in the others."""
+    here = mesh.get_coordinate()
+    index = tuple(slice(None) if placement.is_replicate() else at
+                  for placement, at in zip(placements, here, strict=True))
+    return of_ranks(mesh.mesh[index].flatten().tolist())

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors of a model by name, as they are now.
+
+A training may put other tensors into a model at any time: load_state_dict(assign=True), module.weight = ..., another
+submodule in the place of one. So nothing is kept but the module, and names are looked up again whenever the identities
+or the names of what it holds have changed.
+"""
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+
+from .. import errors
+
+# What wrappers inside a model put into names; state_dict() of the bare model has none of it.
+_WRAPPER_NAMES = ("_orig_mod.", "_checkpoint_wrapped_module.")
+
+
+def clean_name(name: str) -> str:
+    for part in _WRAPPER_NAMES:
+        name = name.replace(part, "")
+    return name
+
+
+class ModelTensors:
+    def __init__(self, module: torch.nn.Module, prefix: str = ""):
+        """`prefix` stands before names in errors."""
+        self._module = module
+        self._prefix = prefix
+        self._seen = None
+        self._alive = None  # keeps what `_seen` has the ids of, so that nothing newer can have one of them
+        self._parameters: dict[str, torch.nn.Parameter] = {}
+        self._buffers: dict[str, torch.Tensor] = {}
+        self._owners: list[tuple] = []
+        self._stateful: dict[str, torch.nn.Module] = {}
+        self.changes = 0
+        """Grows whenever names or tensors have changed."""
+        self.look()
+
+    def look(self):
+        """Takes notice of what has changed. Quick if nothing has."""
+        modules = _modules_of(self._module)
+        held = [tensor for module in modules for tensor in module._parameters.values()]
+        held += [tensor for module in modules for tensor in module._buffers.values()]
+        seen = (list(map(id, modules)), list(map(id, held)), _names_in(modules))
+        if seen != self._seen:
+            self._name(modules)
+            self.changes += 1
+            self._seen, self._alive = seen, (modules, held)
+
+    def _name(self, modules):
+        sharded = _sharded_parameters(modules)
+        self._parameters, self._buffers, self._owners, self._stateful, met = {}, {}, [], {}, set()
+        for prefix, module in self._module.named_modules():
+            if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
+                self._stateful[clean_name(prefix)] = module
+            for own_name, parameter in module._parameters.items():
+                parameter = sharded.get((id(module), own_name), parameter)
+                if parameter is not None and id(parameter) not in met:
+                    met.add(id(parameter))
+                    self._parameters[clean_name(_join(prefix, own_name))] = parameter
+            for own_name, buffer in module._buffers.items():
+                if buffer is None or own_name in module._non_persistent_buffers_set or id(buffer) in met:
+                    continue
+                met.add(id(buffer))
+                name = clean_name(_join(prefix, own_name))
+                self._buffers[name] = buffer
+                self._owners.append((name, module, own_name))
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Each once, a tied one under its first name."""
+        return self._parameters
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Those that state_dict() has, each once."""
+        return self._buffers
+
+    def saved_buffers(self) -> list[tuple]:
+        """(name, owner, its name there) of each of them."""
+        return self._owners
+
+    def stateful_modules(self) -> dict[str, torch.nn.Module]:
+        """Those with get_extra_state(), whose values state_dict() has beside the tensors."""
+        return self._stateful
+
+    def parameter(self, name: str) -> torch.nn.Parameter:
+        return self._present(name, self._parameters)
+
+    def buffer(self, name: str) -> torch.Tensor:
+        return self._present(name, self._buffers)
+
+    def _present(self, name: str, tensors: dict) -> torch.Tensor:
+        tensor = tensors.get(name)
+        if tensor is None:
+            raise errors.LayoutError(f"{self._prefix}{name} was registered, and the model does not have it any more: "
+                                     f"{errors.REFRESH}")
+        return tensor
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _modules_of(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """All of them, each once. Faster than modules(), since each save that is due asks."""
+    found, met, waiting = [], set(), [module]
+    while waiting:
+        module = waiting.pop()
+        if module is None or id(module) in met:
+            continue
+        met.add(id(module))
+        found.append(module)
+        waiting.extend(module._modules.values())
+    return found
+
+
+def _names_in(modules: list[torch.nn.Module]) -> list[str]:
+    """The same objects may have exchanged their names, or a buffer that was not saved before may be saved now."""
+    names = []
+    for module in modules:
+        names.extend(module._modules)
+        names.extend(module._parameters)
+        names.extend(module._buffers)
+        names.extend(sorted(module._non_persistent_buffers_set))
+    return names
+
+
+def _sharded_parameters(modules: list[torch.nn.Module]) -> dict[tuple[int, str], torch.nn.Parameter]:
+    """The sharded parameters that fully_shard keeps while its modules have gathered ones, which are not to be saved:
+    between a forward and a backward pass. At other times the modules have what is to be saved, however it got there."""
+    found = {}
+    for module in modules:
+        if not isinstance(module, FSDPModule):
+            continue
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+        for parameter in (parameter for group in groups if group is not None for parameter in group.fsdp_params
+                          if parameter.sharded_state.name != "SHARDED"):
+            info = parameter._module_info
+            places = [(info.module, info.param_name), *zip(info.shared_modules, info.shared_param_names, strict=True)]
+            found.update({(id(owner), name): parameter.sharded_param for owner, name in places})
+    return found

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What state an optimizer will make in its first step: its own code does one step of a tensor of the same shape, on the
+meta device where that goes, on the parameter's else. Neither the optimizer nor its parameters take part."""
+
+import copy
+from collections import OrderedDict, defaultdict
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from .. import errors
+from .statetree import tensors_in
+
+
+def bare(optimizer):
+    """The optimizer inside of wrappers that add nothing to its state, such as Accelerate's."""
+    while True:
+        inner = getattr(optimizer, "optimizer", None)
+        if not isinstance(inner, torch.optim.Optimizer) or inner.state is not optimizer.state \
+                or inner.param_groups is not optimizer.param_groups:
+            return optimizer
+        optimizer = inner
+
+
+def probe(optimizer: torch.optim.Optimizer, group: dict, param: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Zeros, by path, for the state tensors that a step makes for a parameter of this group."""
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        return {key: torch.zeros_like(param).detach() for key in ("exp_avg", "exp_avg_sq")}
+    found = _after_a_step(optimizer, group, param, "meta")
+    if found is None:
+        found = _after_a_step(optimizer, group, param, None)
+    if found is None:
+        raise errors.Unsupported(f"{type(optimizer).__name__} has no state yet, and how it makes it could not be "
+                                 "found out: call init after the first optimizer step")
+    return {path: _stand_in(made, group, param) for path, made in found.items()}
+
+
+def _after_a_step(optimizer, group, param, device) -> dict[str, torch.Tensor] | None:
+    template = torch.zeros_like(param, device=device).detach().requires_grad_(True)
+    twin = _twin(optimizer, group, template)
+    if twin is None:
+        return None
+    step = type(optimizer).step
+    step = step.__wrapped__ if getattr(step, "hooked", False) else step  # without hooks, which would count it
+    template.grad = torch.zeros_like(template)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            step(twin)
+    except Exception:  # whatever it says: it cannot be found out in this way
+        return None
+    return tensors_in(twin.state.get(template, {}))
+
+
+def _twin(optimizer, group, template):
+    """An optimizer of the same class with one parameter; None if it may share with the real one what a step changes."""
+    attributes = {key: value for key, value in vars(optimizer).items()
+                  if key not in ("step", "state", "param_groups", "grad_scale", "found_inf")}
+    if not all(_is_own(value) for value in attributes.values()):
+        return None
+    twin = object.__new__(type(optimizer))
+    vars(twin).update({key: OrderedDict() if isinstance(value, OrderedDict) else copy.deepcopy(value)
+                       for key, value in attributes.items()})
+    twin.state = defaultdict(dict)
+    settings = {key: copy.deepcopy(value) for key, value in group.items() if key not in ("params", "param_names")}
+    settings.update({key: False for key in ("foreach", "fused") if key in settings})
+    twin.param_groups = [{**settings, "params": [template]}]
+    return twin
+
+
+def _is_own(value) -> bool:
+    """Whether a copy of this value shares nothing with it: no other optimizer, module or tensor is inside. Hooks are
+    left out anyway."""
+    if isinstance(value, (OrderedDict, type(None), bool, int, float, complex, str, bytes, type, torch.dtype,
+                          torch.device)):
+        return True
+    if type(value) in (dict, defaultdict):
+        return all(map(_is_own, value.values()))
+    if type(value) in (list, tuple, set):
+        return all(map(_is_own, value))
+    return torch.is_tensor(value) and value.dim() == 0 and not value.requires_grad  # a learning rate
+
+
+def _stand_in(made: torch.Tensor, group: dict, param: torch.Tensor) -> torch.Tensor:
+    if isinstance(made, DTensor):
+        local = torch.zeros(made._local_tensor.shape, dtype=made.dtype, device=param._local_tensor.device)
+        return DTensor.from_local(local, made.device_mesh, made.placements, run_check=False, shape=made.shape,
+                                  stride=made.stride())
+    on_device = made.is_meta or (made.dim() == 0 and (group.get("fused") or group.get("capturable")))
+    dtype = torch.float32 if made.dim() == 0 and group.get("fused") else made.dtype
+    return torch.zeros(made.shape, dtype=dtype, device=param.device if on_device else made.device)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a tensor of this rank lies in the whole tensor, and who holds the same piece."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from .. import errors
+from . import groups
+from .records import Record, local_of, whole
+
+
+def rank_key(rank: int, key: str) -> str:
+    """The key of something that only this rank has, while others have another one of the same name."""
+    return f"rank{rank}/{key}"
+
+
+class Placer:
+    """Makes records. `plain` is the group that holds copies of plain tensors, None if that is not known."""
+
+    def __init__(self, rank: int, plain: groups.Group | None):
+        self.rank = rank
+        self.plain = plain
+
+    def with_plain(self, plain: groups.Group) -> "Placer":
+        return Placer(self.rank, plain)
+
+    def of(self, _name: str) -> "Placer":
+        """The one for the state of the parameter of this name. A framework's may differ from one to the next."""
+        return self
+
+    def record(self, key: str, find: Callable[[], torch.Tensor], eager: bool = False, look=None) -> Record | None:
+        """`find` returns the tensor, a DTensor perhaps. None if this rank holds nothing of it."""
+        tensor = find()
+        if isinstance(tensor, DTensor):
+            return self._sharded(key, find, eager, look)
+        if self.plain is None:
+            raise errors.Unsupported(
+                f"{key} is a plain tensor on each of several ranks, and nothing says whether they hold the same: "
+                "wrap the model in DistributedDataParallel or fully_shard, or pass init(replicate_group=<process "
+                "group of its copies>) or init(replicate_group=tierckpt.PRIVATE)")
+        return whole(key, find, self.plain.name, eager, look)
+
+    def _sharded(self, key, find, eager, look) -> Record | None:
+        tensor = find()
+        mesh, placements, shape = tensor.device_mesh, tensor.placements, tuple(tensor.shape)
+        if mesh.get_coordinate() is None:
+            return None
+        _check_placements(key, tensor)
+        local_shape, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
+        local = local_of(tensor)
+        if tuple(local.shape) != tuple(local_shape):
+            raise errors.Unsupported(f"{key}: this rank holds {tuple(local.shape)}, its placements {placements} say "
+                                     f"{tuple(local_shape)}")
+        if local.numel() == 0 and tensor.numel() > 0:
+            return None
+        group = groups.of_replicas(mesh, placements)
+        return Record(key, find, shape, tuple(offset), group.name, eager, look)
+
+    def step_like(self, key: str, find: Callable[[], torch.Tensor], param: torch.Tensor, look=None) -> Record:
+        """A plain scalar that counts the steps of a sharded parameter: each rank of the mesh counts the same."""
+        return whole(key, find, groups.of_mesh(param.device_mesh).name, eager=True, look=look)
+
+    def private(self, key: str, find: Callable[[], torch.Tensor], look=None, reshard: str = "refuse") -> Record:
+        """Something that other ranks have under the same name, with other contents."""
+        return replace(whole(rank_key(self.rank, key), find, None, eager=True, look=look), reshard=reshard)
+
+
+def _check_placements(key: str, tensor: DTensor):
+    for placement in tensor.placements:
+        if not (placement.is_shard() or placement.is_replicate() or isinstance(placement, _StridedShard)):
+            raise errors.Unsupported(f"{key} has placements {tensor.placements}: only Shard and Replicate can be "
+                                     "saved")
+    for dim in {placement.dim for placement in tensor.placements if isinstance(placement, _StridedShard)}:
+        rows = _rows(tensor, dim)
+        if rows.numel() > 0 and int(rows[-1] - rows[0]) != rows.numel() - 1:
+            raise errors.Unsupported(f"{key} of shape {tuple(tensor.shape)} has placements {tensor.placements}: what "
+                                     "this rank holds are several pieces of the whole, and only one can be saved")
+
+
+def _rows(tensor: DTensor, dim: int) -> torch.Tensor:
+    """The indices along `dim` that this rank holds, in their order. With a strided shard, which fully_shard makes of
+    what tensor parallelism has sharded along the same dimension, these usually are one piece, but need not be."""
+    rows = torch.arange(tensor.shape[dim])
+    mesh = tensor.device_mesh
+    for size, at, placement in zip(mesh.shape, mesh.get_coordinate(), tensor.placements, strict=True):
+        if getattr(placement, "dim", None) != dim:
+            continue
+        parts = rows.chunk(placement.split_factor) if isinstance(placement, _StridedShard) else (rows,)
+        shares = [part.chunk(size) for part in parts]
+        rows = torch.cat([rows[:0]] + [share[at] for share in shares if at < len(share)])
+    return rows

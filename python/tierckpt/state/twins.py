@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do the ranks that are said to hold the same bytes hold the same bytes? Asked once, where a framework says so."""
+
+import hashlib
+
+import torch
+
+from .. import errors
+from ..runtime.world import World
+from .records import Record
+
+
+def confirm(records: list[Record], world: World):
+    """Raises InvalidArgument on every rank, with record and ranks, if ranks of one group differ in a lazy record.
+    Collective. Reads all of them once. Eager ones (counters, buffers) may differ for a while and are not asked."""
+    shared = [record for record in records if record.group is not None and not record.eager]
+    sums = {(record.group, record.key, record.offset): _sum(record.current()) for record in shared}
+    if not _differing(world.gather(_by_group(sums))):
+        return
+    bad = _differing(world.gather(sums))
+    (group, key, _), by_rank = min(bad.items())
+    raise errors.InvalidArgument(
+        f"{key} is said to be the same on {group}, but ranks {_first_pair(by_rank)} hold other bytes, and "
+        f"{len(bad) - 1} more differ: give each rank the same values before this, or say that they are not twins")
+
+
+def _sum(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.blake2b(flat.numpy(), digest_size=16).digest()
+
+
+def _by_group(sums: dict) -> dict:
+    """One sum per group, so that little is sent when all is well."""
+    groups = {}
+    for (group, key, offset), value in sorted(sums.items()):
+        groups.setdefault((group, "", ()), hashlib.blake2b(digest_size=16)).update(repr((key, offset)).encode() + value)
+    return {name: total.digest() for name, total in groups.items()}
+
+
+def _differing(gathered: list[dict]) -> dict:
+    """What ranks that name the same thing say differently of it: {thing: {rank: sum}}."""
+    seen = {}
+    for rank, sums in enumerate(gathered):
+        for thing, value in sums.items():
+            seen.setdefault(thing, {})[rank] = value
+    return {thing: by_rank for thing, by_rank in seen.items() if len(set(by_rank.values())) > 1}
+
+
+def _first_pair(by_rank: dict) -> str:
+    first = min(by_rank)
+    other = min(rank for rank, value in by_rank.items() if value != by_rank[first])
+    return f"{first} and {other}"

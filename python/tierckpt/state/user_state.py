@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""extra_state: what else the user wants to have back, private to each rank.
+
+Either a dict of JSON values and tensors, restored in place, or an object with state_dict() and load_state_dict().
+Small tensors go with the JSON value, which may have others at every save. Large ones are records, copied into holders
+of ours, because state_dict() may hand out others at every call; one that comes later, or becomes another, goes with the
+JSON value as long as that has room.
+"""
+
+import torch
+
+from .. import errors
+from .blobs import Blob
+from .records import Record, check_tensor
+from .sharding import Placer
+from .statetree import TENSOR, join, split
+
+SMALL_BYTES = 64 * 1024
+
+
+class UserState:
+    def __init__(self, source):
+        methods = (getattr(source, "state_dict", None), getattr(source, "load_state_dict", None))
+        if not isinstance(source, dict) and not all(map(callable, methods)):
+            raise errors.InvalidArgument("extra_state must be a dict, or have state_dict() and load_state_dict(), and "
+                                         f"this is of type {type(source).__name__}")
+        self._source = source
+        tensors = {}
+        split(self._state(), "extra", tensors)
+        for path, tensor in tensors.items():
+            check_tensor(path, tensor)
+        self._holders = {path: tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj()
+                         for path, tensor in tensors.items() if tensor.nbytes > SMALL_BYTES}
+
+    def _state(self):
+        return self._source if isinstance(self._source, dict) else self._source.state_dict()
+
+    def records(self, placer: Placer) -> list[Record]:
+        return [placer.private(path, lambda holder=holder: holder, reshard="leave")
+                for path, holder in self._holders.items()]
+
+    def blob(self, capacity: int | None) -> Blob:
+        return Blob("extra_state", self._capture, self._apply, capacity, reshard="leave")
+
+    def _capture(self):
+        tensors = {}
+        value = split(self._state(), "extra", tensors)
+        return join(value, lambda path: self._held(path, tensors[path]))
+
+    def _held(self, path: str, tensor: torch.Tensor):
+        """What stands in the JSON value for a tensor."""
+        holder = self._holders.get(path)
+        if holder is None or tensor.shape != holder.shape or tensor.dtype != holder.dtype:
+            return tensor
+        holder.copy_(tensor.detach())
+        return {TENSOR: path}
+
+    def _apply(self, value):
+        value = join(value, self._holders.__getitem__)
+        if isinstance(self._source, dict):
+            _update(self._source, value)
+        else:
+            self._source.load_state_dict(_copied(value))
+
+
+def _update(target: dict, saved: dict):
+    """What was saved takes the place of what is there; tensors keep their memory if they have the same form. Keys that
+    were not saved stay: the program may count on them."""
+    for key, value in saved.items():
+        target[key] = _restored(target.get(key), value)
+
+
+def _restored(target, value):
+    if torch.is_tensor(value):
+        same = torch.is_tensor(target) and target.shape == value.shape and target.dtype == value.dtype
+        if not same:
+            return value.clone()
+        with torch.no_grad():
+            return target.copy_(value)
+    if isinstance(value, dict):
+        return _restored_dict(target, value)
+    if type(value) in (list, tuple):
+        before = target if type(target) is type(value) and len(target) == len(value) else [None] * len(value)
+        items = type(value)(map(_restored, before, value))
+        if type(target) is not list or type(value) is not list:
+            return items
+        target[:] = items
+        return target
+    return value
+
+
+def _restored_dict(target, value: dict) -> dict:
+    """The program may hold references to what is inside of the dict that it gave to init, so that is changed in
+    place."""
+    known = isinstance(target, dict)
+    items = {key: _restored(target.get(key) if known else None, item) for key, item in value.items()}
+    if not known:
+        return items if type(value) is dict else type(value)(items)
+    target.clear()
+    target.update(items)
+    return target
+
+
+def _copied(value):
+    return _restored(None, value)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a model to records of its parameters and buffers: plain, under DistributedDataParallel, or fully_shard."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from .. import errors
+from . import groups
+from .model_tensors import ModelTensors
+from .records import Record
+from .sharding import Placer, rank_key
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with its wrappers taken off."""
+
+    module: torch.nn.Module
+    ddp_group: groups.Group | None
+
+
+def unwrap(model: torch.nn.Module) -> Model:
+    ddp_group = None
+    while True:
+        if isinstance(model, torch._dynamo.OptimizedModule):
+            model = model._orig_mod
+        elif isinstance(model, DistributedDataParallel):
+            ddp_group = groups.of_process_group(model.process_group)
+            model = model.module
+        elif isinstance(model, (FullyShardedDataParallel, DataParallel)):
+            raise errors.Unsupported(f"{type(model).__name__} is not supported: use fully_shard or "
+                                     "DistributedDataParallel")
+        else:
+            return Model(model, ddp_group)
+
+
+def check_made(tensors: ModelTensors, prefix: str = ""):
+    """Raises for the tensors of lazy modules, which have no shape before a forward pass."""
+    for name, tensor in (*tensors.parameters().items(), *tensors.buffers().items()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise errors.Unsupported(f"{prefix}{name} belongs to a lazy module and has no shape yet: run one forward "
+                                     "pass before init, and make the optimizer after it")
+
+
+def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Each parameter once, a tied one under its first name."""
+    return ModelTensors(module).parameters()
+
+
+def plain_group(model: Model, rank: int, world_size: int, replicate_group) -> groups.Group | None:
+    """The ranks that hold copies of the model's plain tensors; None if nothing says so."""
+    if replicate_group is not None and model.ddp_group is not None:
+        raise errors.InvalidArgument("replicate_group= is for models without DistributedDataParallel")
+    if model.ddp_group is not None:
+        return model.ddp_group
+    if replicate_group == groups.PRIVATE or world_size == 1:
+        return groups.of_ranks([rank])
+    return None if replicate_group is None else groups.of_process_group(replicate_group)
+
+
+def parameter_records(model: Model, placer: Placer, tensors: ModelTensors | None = None,
+                      prefix: str = "") -> list[Record]:
+    """Each record finds its parameter by name, as the model has it then. `tensors` are those of the model."""
+    tensors = tensors or ModelTensors(model.module)
+    records = []
+    for name, parameter in tensors.parameters().items():
+        if model.ddp_group is not None and isinstance(parameter, DTensor):
+            raise errors.Unsupported(f"{name} is a DTensor under DistributedDataParallel, which is not supported")
+        records.append(placer.record(prefix + name, lambda name=name: tensors.parameter(name), look=tensors.look))
+    return [record for record in records if record is not None]
+
+
+def saved_buffers(module: torch.nn.Module):
+    """(name, owner, its name there) of each buffer that state_dict() has, a tied one once."""
+    return ModelTensors(module).saved_buffers()
+
+
+def _holders(model: Model, placer: Placer) -> groups.Group:
+    """The ranks that have the same buffers by name, if not by contents."""
+    if placer.plain is not None:
+        return placer.plain
+    meshes = [p.device_mesh for p in model.module.parameters() if isinstance(p, DTensor)]
+    return groups.of_mesh(meshes[0]) if meshes else groups.of_ranks([placer.rank])
+
+
+def buffer_records(model: Model, placer: Placer, prefix: str = "", tensors: ModelTensors | None = None) -> list[Record]:
+    """Buffers change in the forward pass, so they are eager; and each rank changes its own (the running mean of a
+    batch norm), so each saves its own. The first of the ranks saves under the plain name, which is the one that other
+    programs load and that DistributedDataParallel spreads."""
+    tensors = tensors or ModelTensors(model.module)
+    first = _holders(model, placer).ranks[0] == placer.rank
+    alone = placer.with_plain(groups.of_ranks([placer.rank]))
+    records = []
+    for name, buffer in tensors.buffers().items():
+        key = prefix + name if first else rank_key(placer.rank, prefix + name)
+        if isinstance(buffer, DTensor):
+            key = prefix + name
+        records.append(alone.record(key, lambda name=name: tensors.buffer(name), eager=True, look=tensors.look))
+    return [replace(record, reshard="any") for record in records if record is not None]

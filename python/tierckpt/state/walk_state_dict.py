@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a state dict to records of its tensors, and one JSON value with everything else in it.
+
+A state dict is made anew for each save, so records find their tensors by name in the newest one that was given.
+"""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.tensor import DTensor
+
+from .. import errors
+from ..runtime.world import World
+from . import groups, jsonstate
+from .blobs import Blob
+from .records import Record, local_of, whole
+from .sharding import Placer, rank_key
+from .twins import confirm
+
+LEAVES, PATHS = "state_dict", "state_dict_paths"  # names of the blobs
+EAGER_BYTES = 1 << 20  # a plain tensor below this size may be a counter, a buffer or a generator's state
+
+
+def stateless(state_dict: Mapping) -> dict:
+    """The same, with the state of what has one in its place, as torch.distributed.checkpoint takes it."""
+    return {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the user says of plain tensors, and of what JSON cannot hold."""
+
+    replicate_group: object = None  # process group whose ranks hold copies of the plain tensors
+    private: tuple[str, ...] = ()  # patterns of keys that are each rank's own all the same
+    pickle_leaves: bool = False
+    scope: str = ""  # stands before each key: state dicts of several scopes have the same keys for different things
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What this rank holds of a tensor."""
+
+    dtype: torch.dtype
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+class StateDict:
+    """`flat` has no nested dicts: {"model.weight": tensor, ...}; `paths` says where each came from: ("model",
+    "weight"). Collective over `world`."""
+
+    def __init__(self, flat: dict, paths: dict[str, tuple], world: World, rules: Rules):
+        self._now = flat
+        self._rules = rules
+        self.paths = paths
+        self._paths_text = json.dumps([[key, list(path)] for key, path in paths.items()])
+        self._form = _form(flat)
+        self._world = world
+        self._leaves: dict[str, object] = {}
+        found = self._records(flat)
+        self.records: list[Record] = list(found.values())
+        self.pieces = {key: Piece(_dtype(record), record.global_shape, record.offset, tuple(record.current().shape))
+                       for key, record in found.items()}
+        self.devices = {key: record.current().device for key, record in found.items()}
+        confirm(self.records, world)
+
+    # ---- tensors
+
+    def _records(self, flat: dict) -> dict[str, Record]:
+        scope = self._rules.scope
+        holders = _holders(self._world.gather([scope + key for key, value in flat.items() if _is_plain(value)]))
+        placer = Placer(self._world.rank, None)
+        records = {}
+        for key, value in flat.items():
+            if isinstance(value, DTensor):
+                records[key] = placer.record(scope + key, self._finder(key), eager=value.dim() == 0)
+            elif torch.is_tensor(value):
+                records[key] = self._plain(key, value, holders[scope + key])
+        return {key: record for key, record in records.items() if record is not None}
+
+    def _plain(self, key: str, tensor: torch.Tensor, holders: list[int]) -> Record:
+        """The lowest of the ranks that have this key saves under the plain name, which is the one that other programs
+        and other numbers of ranks load."""
+        group = self._group_of(key)
+        owner = group.ranks[0]
+        name = self._rules.scope + key
+        name = name if owner == holders[0] else rank_key(owner, name)
+        small = tensor.numel() * tensor.element_size() < EAGER_BYTES
+        return whole(name, self._finder(key), group.name, tensor.dim() == 0 or (small and group.name is None))
+
+    def _group_of(self, key: str) -> groups.Group:
+        rules = self._rules
+        if rules.replicate_group is None or any(fnmatchcase(key, pattern) for pattern in rules.private):
+            return groups.of_ranks([self._world.rank])
+        return groups.of_process_group(rules.replicate_group)
+
+    def _finder(self, key: str):
+        return lambda: self._now[key]
+
+    def take(self, flat: dict):
+        """The state dict of the next save."""
+        changed = _difference(self._form, _form(flat))
+        if changed:
+            raise errors.LayoutError(f"{changed}: the state dict has another layout than the one that was registered; "
+                                     "close this and attach again with the new one")
+        self._now = flat
+
+    def land(self, targets: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Where a restore is to put each piece: in its target, or else in memory made here. Returned by key."""
+        landing = {key: targets.get(key, None) for key in self.pieces}
+        for key, piece in self.pieces.items():
+            if landing[key] is None:
+                landing[key] = torch.empty(piece.shape, dtype=piece.dtype, device=self.devices[key])
+        self._now = landing
+        return landing
+
+    # ---- the rest
+
+    def blobs(self, capacity: int | None) -> list[Blob]:
+        return [Blob(self._rules.scope + LEAVES, self._capture, self._apply, capacity),
+                Blob(self._rules.scope + PATHS, lambda: self._paths_text, lambda _text: None)]
+
+    def _capture(self) -> dict:
+        plain, pickled = {}, {}
+        for key, value in self._now.items():
+            if torch.is_tensor(value):
+                continue
+            if self._rules.pickle_leaves and not _is_json(key, value):
+                pickled[key] = _pickle(value)
+            else:
+                plain[key] = value
+        return {"plain": plain, "pickled": pickled}
+
+    def _apply(self, saved: dict):
+        self._leaves = saved
+
+    def leaf_keys(self) -> list[str]:
+        """Of the registered state dict."""
+        return [key for key, form in self._form.items() if form == _LEAF]
+
+    def leaf(self, key: str) -> io.BytesIO:
+        """As torch.distributed.checkpoint's planners take it, after a restore."""
+        return leaf_bytes(self._leaves, key)
+
+
+_LEAF = "no tensor"
+
+
+def leaf_bytes(saved: dict, key: str) -> io.BytesIO:
+    """One value of what the blob LEAVES holds, in the bytes that torch.load reads."""
+    if key in saved["pickled"]:
+        return io.BytesIO(saved["pickled"][key])
+    if key not in saved["plain"]:
+        raise errors.NotFound(f"{key} was not saved")
+    return io.BytesIO(_pickle(saved["plain"][key]))
+
+
+def paths_of(text: str) -> dict[str, tuple]:
+    """What the blob PATHS holds."""
+    return {key: tuple(path) for key, path in json.loads(text)}
+
+
+def _pickle(value) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def _is_json(key: str, value) -> bool:
+    try:
+        jsonstate.dumps(key, value)
+    except errors.Unsupported:
+        return False
+    return True
+
+
+def _is_plain(value) -> bool:
+    return torch.is_tensor(value) and not isinstance(value, DTensor)
+
+
+def _holders(keys_by_rank: list[list[str]]) -> dict[str, list[int]]:
+    holders: dict[str, list[int]] = {}
+    for rank, keys in enumerate(keys_by_rank):
+        for key in keys:
+            holders.setdefault(key, []).append(rank)
+    return holders
+
+
+def _dtype(record: Record) -> torch.dtype:
+    return record.current().dtype
+
+
+def _form(flat: dict) -> dict[str, object]:
+    return {key: _form_of(value) for key, value in flat.items()}
+
+
+def _form_of(value):
+    if not torch.is_tensor(value):
+        return _LEAF
+    where = f" {value.placements}" if isinstance(value, DTensor) else ""
+    return f"{value.dtype} {tuple(value.shape)}{where}, here {tuple(local_of(value).shape)}"
+
+
+def _difference(before: dict, now: dict) -> str | None:
+    """The first tensor that is another one. Other values may come and go."""
+    for key in sorted(_tensors(before) | _tensors(now)):
+        was, is_now = before.get(key, "not there"), now.get(key, "not there")
+        if was != is_now:
+            return f"{key} was {was} and is {is_now}"
+    return None
+
+
+def _tensors(form: dict) -> set[str]:
+    return {key for key, value in form.items() if value != _LEAF}
