@@ -8,55 +8,75 @@ class Error(Exception):
     status = None
 
 
-class InvalidArgument(Error):
+class InvalidArgumentError(Error):
+    """The call or its arguments are wrong."""
+
     status = -1
 
 
-class NoMemory(Error):
+class NoMemoryError(Error):
+    """Memory could not be allocated."""
+
     status = -2
 
 
 class IoError(Error):
+    """Reading or writing failed; it may succeed later."""
+
     status = -3
 
 
-class NotFound(Error):
+class NotFoundError(Error):
+    """What was asked for is not there."""
+
     status = -4
 
 
-class Busy(Error):
+class BusyError(Error):
     """Refused now, may succeed later."""
 
     status = -5
 
 
-class TimedOut(Error):
+class TimedOutError(Error):
+    """It took longer than allowed."""
+
     status = -6
 
 
-class Canceled(Error):
+class CanceledError(Error):
     """The version was refused or aborted; a later one can still succeed."""
 
     status = -7
 
 
-class Corrupt(Error):
+class CorruptError(Error):
+    """Bytes differ from what was written."""
+
     status = -8
 
 
-class NoSpace(Error):
+class NoSpaceError(Error):
+    """There is not enough room: in memory, on storage, or in what a value has reserved."""
+
     status = -9
 
 
-class Unreachable(Error):
+class UnreachableError(Error):
+    """The agent cannot be started or reached."""
+
     status = -10
 
 
-class Unsupported(Error):
+class UnsupportedError(Error):
+    """It cannot be saved or done by this build; the text says what can."""
+
     status = -11
 
 
 class ProtocolError(Error):
+    """The other side speaks another version of a format."""
+
     status = -12
 
 
@@ -66,25 +86,33 @@ class LayoutError(Error):
     status = -13
 
 
-class Unrecoverable(Error):
+class UnrecoverableError(Error):
     """Something was saved, but no version is complete in any tier."""
 
     status = -14
 
 
 class ConfigError(Error):
+    """The configuration is wrong; the text names the key."""
+
     status = -15
 
 
-class Denied(Error):
+class DeniedError(Error):
+    """Rights are missing, or another start has taken the job over."""
+
     status = -16
 
 
-class Exists(Error):
+class ExistsError(Error):
+    """Trainers of another start of this job are alive, or the target is there already."""
+
     status = -17
 
 
 class InternalError(Error):
+    """A bug in Tierckpt."""
+
     status = -18
 
 

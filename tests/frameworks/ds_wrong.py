@@ -41,7 +41,7 @@ def nothing_to_load_at_first(rank, config):
         assert checkpoint.query() is None
         assert checkpoint.load_checkpoint() is None
         assert checkpoint.restored is None
-        raises(tierckpt.InvalidArgument, "step 0", checkpoint.save_checkpoint)
+        raises(tierckpt.InvalidArgumentError, "step 0", checkpoint.save_checkpoint)
         assert not checkpoint.save_checkpoint_if_needed()
 
 
@@ -54,7 +54,7 @@ def saves_once_per_step_of_the_optimizer(rank, config):
             engine.step()
             started.append(bool(checkpoint.save_checkpoint_if_needed()))
             if not started[-1]:
-                raises(tierckpt.InvalidArgument, "ends the accumulation", checkpoint.save_checkpoint)
+                raises(tierckpt.InvalidArgumentError, "ends the accumulation", checkpoint.save_checkpoint)
             else:
                 checkpoint.wait("committed")
         assert not checkpoint.save_checkpoint_if_needed()
@@ -130,7 +130,7 @@ def state_that_deepspeed_loads_is_followed(rank, config):
 def a_second_attach_is_refused(rank, config):
     engine = Training(rank, "z0-fp32").engine
     with adapter.attach(engine, config=config):
-        raises(tierckpt.InvalidArgument, "close that one first", adapter.attach, engine, config=config)
+        raises(tierckpt.InvalidArgumentError, "close that one first", adapter.attach, engine, config=config)
     adapter.attach(engine, config=config).close()
 
 
@@ -143,19 +143,19 @@ def configuration_of_deepspeed_has_ours(rank, config):
 
 
 def what_is_no_engine_is_refused(rank, config):
-    raises(tierckpt.InvalidArgument, "deepspeed.initialize returns first, it got a Linear", adapter.attach,
+    raises(tierckpt.InvalidArgumentError, "deepspeed.initialize returns first, it got a Linear", adapter.attach,
            torch.nn.Linear(1, 1), config=config)
 
 
 def unknown_capacity_is_refused(rank, config):
-    raises(tierckpt.InvalidArgument, "'extra'", adapter.attach, Training(rank, "z0-fp32").engine, config=config,
+    raises(tierckpt.InvalidArgumentError, "'extra'", adapter.attach, Training(rank, "z0-fp32").engine, config=config,
            capacity={"extra": 1})
 
 
 def what_is_not_known_is_refused(rank, config):
     engine = Training(rank, "z1-bf16").engine
     engine.has_moe_layers = True
-    raises(tierckpt.Unsupported, "does not know experts (MoE): use engine.save_checkpoint", adapter.attach, engine,
+    raises(tierckpt.UnsupportedError, "does not know experts (MoE): use engine.save_checkpoint", adapter.attach, engine,
            config=config)
 
 
@@ -163,7 +163,7 @@ def ranks_that_differ_are_named(rank, config):
     engine = Training(rank, "z0-fp32").engine
     with torch.no_grad():
         engine.module.head.bias += rank
-    raises(tierckpt.InvalidArgument, "head.bias", adapter.attach, engine, config=config)
+    raises(tierckpt.InvalidArgumentError, "head.bias", adapter.attach, engine, config=config)
 
 
 def another_kind_of_engine_does_not_load(rank, config):
@@ -177,7 +177,7 @@ def another_kind_of_engine_does_not_load(rank, config):
     other.step()
     before = other.digest()
     with adapter.attach(other.engine, config=config) as checkpoint:
-        raises((tierckpt.LayoutError, tierckpt.Unrecoverable), "", checkpoint.load_checkpoint)
+        raises((tierckpt.LayoutError, tierckpt.UnrecoverableError), "", checkpoint.load_checkpoint)
         assert other.digest() == before
 
 

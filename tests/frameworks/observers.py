@@ -46,5 +46,5 @@ class WeightWriter:
             checkpoint.fence()
             try:
                 checkpoint.wait("committed", 1)
-            except tierckpt.Canceled:
+            except tierckpt.CanceledError:
                 self.given_up = watch.gave_up

@@ -161,7 +161,7 @@ def test_a_tensor_that_is_written_to_while_it_is_copied_makes_no_version(site):
         with tiers._checkpoint._client.watch._lock:  # no snapshot gets its word meanwhile
             tiers.snapshot(*flatten(state), 2, to_storage=False)
             state["model"]["weight"].fill_(7)
-        with pytest.raises(tierckpt.Canceled, match="weight changed while it was being copied"):
+        with pytest.raises(tierckpt.CanceledError, match="weight changed while it was being copied"):
             tiers.wait(2, to_storage=False)
         dcp.save(state, checkpoint_id=3, storage_writer=tiers.writer())
         state["model"]["weight"].fill_(8)
@@ -295,7 +295,7 @@ def test_checkpoint_id_names_a_step(checkpoint_id, step):
 @pytest.mark.parametrize("checkpoint_id", ["", "step-120/", "newest", 0, "step-0", "9" * 19])
 def test_other_checkpoint_ids_are_refused(checkpoint_id):
     assert not tierckpt.dcp.StorageWriter.validate_checkpoint_id(checkpoint_id)
-    with pytest.raises(tierckpt.InvalidArgument, match="names no step"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="names no step"):
         tierckpt.dcp.step_of(checkpoint_id)
 
 
@@ -386,12 +386,12 @@ def test_what_only_memory_has_of_another_layout_is_published_first(site):
 
 
 def test_async_save_without_a_step_says_so(plain):
-    with pytest.raises(tierckpt.InvalidArgument, match="which step is it"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="which step is it"):
         dcp.async_save(plain.state, checkpoint_id="step-1", storage_writer=plain.tiers.writer(), no_dist=True)
 
 
 def test_load_of_nothing_says_so(plain):
-    with pytest.raises(tierckpt.InvalidArgument, match="nothing is registered yet"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="nothing is registered yet"):
         plain.tiers.newest()
     plain.tiers.attach(plain.state)
     assert plain.tiers.newest() is None
@@ -414,7 +414,7 @@ def test_other_values_are_pickled_only_if_asked(site, plain):
 
 
 def test_writer_is_of_no_use_in_another_process(plain):
-    with pytest.raises(tierckpt.Unsupported, match="use AsyncCheckpointerType.THREAD"):
+    with pytest.raises(tierckpt.UnsupportedError, match="use AsyncCheckpointerType.THREAD"):
         pickle.dumps(plain.tiers.writer(1))
 
 

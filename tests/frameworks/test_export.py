@@ -126,15 +126,15 @@ def test_nothing_is_overwritten_and_nothing_left_half(tmp_path, site):
     files, _ = trained(tmp_path, site, "gpt2", "ddp")
     there = tmp_path / "there"
     there.mkdir()
-    with pytest.raises(tierckpt.Exists):
+    with pytest.raises(tierckpt.ExistsError):
         tierckpt.export(there, site.config)
-    with pytest.raises(tierckpt.NotFound, match="no tensor"):
+    with pytest.raises(tierckpt.NotFoundError, match="no tensor"):
         tierckpt.export(tmp_path / "new", site.config, include=["nothing"])
     damaged = max((site.dir / "save" / "test").glob("v*/shard-*.safetensors"), key=lambda path: path.stat().st_size)
     data = bytearray(damaged.read_bytes())
     data[-100] ^= 1
     damaged.write_bytes(data)
-    with pytest.raises(tierckpt.Corrupt, match=damaged.name):
+    with pytest.raises(tierckpt.CorruptError, match=damaged.name):
         tierckpt.export(tmp_path / "new", site.config)
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("job-")) == ["files", "there"]
 

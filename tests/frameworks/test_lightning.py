@@ -135,7 +135,7 @@ def test_the_newer_one_of_ours_and_ckpt_path_is_taken(job, site, tmp_path, nurse
 def test_what_is_not_known_is_refused(tmp_path, site, nursery):
     text, = run(tmp_path, "lightning_training:unsupported", nursery=nursery, directory=str(tmp_path / "out"),
                 config=site.config)
-    assert text.startswith("Unsupported: a hook on_save_checkpoint puts ")
+    assert text.startswith("UnsupportedError: a hook on_save_checkpoint puts ")
     assert "make it one, e.g. an AveragedModel as a submodule" in text
 
 

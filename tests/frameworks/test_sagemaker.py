@@ -149,7 +149,7 @@ def sharded(rank, world, config, reference):
         torch.save(whole, reference)
     part = dist.new_group([0])
     if rank == 0:
-        with pytest.raises(tierckpt.InvalidArgument, match="all ranks of the job"):
+        with pytest.raises(tierckpt.InvalidArgumentError, match="all ranks of the job"):
             sm.async_save({"model": weights}, checkpoint_id="step-41", process_group=part)
     sm.close()
 
@@ -177,21 +177,21 @@ def configured(site):
 
 def test_functions_before_configure_say_so():
     for call in (sm.maybe_finalize_async_calls, lambda: sm.async_save({}), lambda: sm.load({})):
-        with pytest.raises(tierckpt.InvalidArgument, match="call tierckpt.sagemaker.configure"):
+        with pytest.raises(tierckpt.InvalidArgumentError, match="call tierckpt.sagemaker.configure"):
             call()
 
 
 @pytest.mark.parametrize("keyword", ["storage_writer", "planner", "queue", "sharded_strategy", "s3_region",
                                      "s3client_config"])
 def test_unsupported_keyword_is_one_error(configured, keyword):
-    with pytest.raises(tierckpt.Unsupported, match=f"{keyword} cannot be used"):
+    with pytest.raises(tierckpt.UnsupportedError, match=f"{keyword} cannot be used"):
         sm.async_save(configured, checkpoint_id="step-1", **{keyword: object()})
 
 
 def test_other_storage_is_one_error(configured):
-    with pytest.raises(tierckpt.Unsupported, match="not in S3"):
+    with pytest.raises(tierckpt.UnsupportedError, match="not in S3"):
         sm.async_save(configured, checkpoint_id="s3://bucket/step-1")
-    with pytest.raises(tierckpt.Unsupported, match="storage_reader is a object"):
+    with pytest.raises(tierckpt.UnsupportedError, match="storage_reader is a object"):
         sm.load(configured, storage_reader=object())
 
 

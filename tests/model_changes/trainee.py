@@ -165,7 +165,7 @@ class Training:
             try:
                 self.ckpt.refresh()
                 self.fail("a refresh has registered an optimizer of parameters that the model does not have")
-            except tierckpt.InvalidArgument:
+            except tierckpt.InvalidArgumentError:
                 self.renew_optimizer()
         self.ckpt.refresh()
         self.started = 0

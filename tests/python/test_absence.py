@@ -67,7 +67,7 @@ def test_all_versions_being_damaged_is_no_fresh_start(tmp_path, site, published)
     for version in published:
         cut_short(version)
     [[kind, text]] = run(tmp_path, "test_absence:load", config=site.config)
-    assert kind == "Unrecoverable"
+    assert kind == "UnrecoverableError"
     assert "is damaged on storage" in text and "tierckpt forget" in text
 
 
@@ -125,7 +125,7 @@ def _moved(tmp_path, site):
 def test_a_moved_directory_is_no_fresh_start(tmp_path, moved):
     config, job = moved
     [[kind, text]] = run(tmp_path, "test_absence:load", config=config)
-    assert kind == "Unrecoverable"
+    assert kind == "UnrecoverableError"
     assert f"has versions of job {job}" in text and f'set job to "{job}"' in text
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fake_client import FakeClient
-from tierckpt import InvalidArgument, NoSpace
+from tierckpt import InvalidArgumentError, NoSpaceError
 from tierckpt.state import groups
 from tierckpt.state.blobs import Blob, BlobTable
 from tierckpt.state.rng import Rng
@@ -45,7 +45,7 @@ def test_growth_beyond_the_room_says_what_to_do():
     value = {}
     table, client = registered(Blob("extra_state", lambda: value, print))
     value["text"] = "x" * 100000
-    with pytest.raises(NoSpace, match=r"call ckpt.refresh\(\).*init\(capacity=\{'extra_state': bytes\}\)"):
+    with pytest.raises(NoSpaceError, match=r"call ckpt.refresh\(\).*init\(capacity=\{'extra_state': bytes\}\)"):
         table.take(client)
 
 
@@ -124,7 +124,7 @@ def test_a_large_extra_tensor_that_comes_later_needs_more_room_and_gets_it_at_a_
     state = {}
     table, client = registered(UserState(state).blob(None))
     state["ema"] = torch.ones(LARGE)
-    with pytest.raises(NoSpace, match="call ckpt.refresh"):
+    with pytest.raises(NoSpaceError, match="call ckpt.refresh"):
         table.take(client)
     table, client = registered(UserState(state).blob(None))
     table.take(client)
@@ -154,5 +154,5 @@ def test_large_extra_tensors_come_back_in_place():
 
 
 def test_extra_of_another_kind_is_refused():
-    with pytest.raises(InvalidArgument, match="this is of type list"):
+    with pytest.raises(InvalidArgumentError, match="this is of type list"):
         UserState([1])

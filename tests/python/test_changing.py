@@ -208,7 +208,7 @@ def test_what_only_memory_had_before_a_refresh_is_loaded_after_saves_in_the_new_
 def test_a_refresh_in_the_same_layout_publishes_nothing(job, site):
     job.save(1)
     job.checkpoint.refresh()
-    with pytest.raises(tierckpt.NotFound):
+    with pytest.raises(tierckpt.NotFoundError):
         tierckpt.open_published(site.config)
 
 
@@ -244,7 +244,7 @@ def test_an_exchanged_optimizer_is_noticed_at_its_first_step(job):
 
 def test_a_refresh_that_cannot_be_changes_nothing(job):
     job.step()
-    with pytest.raises(tierckpt.InvalidArgument, match="that the model does not have"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="that the model does not have"):
         job.checkpoint.refresh(optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters()))
     assert job.save(1)
     assert_comes_back(job, 1)
@@ -446,7 +446,7 @@ def test_every_optimizer_waits_for_the_copy(site):
 
 def test_an_optimizer_whose_parameters_are_in_none_of_the_models_is_refused(site):
     other = nn.Linear(7, 5)
-    with pytest.raises(tierckpt.InvalidArgument, match=r"optimizer 'b' has a parameter of shape \(5, 7\)"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match=r"optimizer 'b' has a parameter of shape \(5, 7\)"):
         model = nn.Linear(1, 1)
         tierckpt.init(model={"m": model}, config=site.config,
                       optimizer={"a": torch.optim.SGD(model.parameters()), "b": torch.optim.SGD(other.parameters())})
@@ -513,7 +513,7 @@ def test_a_tensor_that_was_written_to_during_the_copy_makes_no_version(job, capl
         job.checkpoint.save_checkpoint(2)
         with torch.no_grad():
             job.model[0].weight.fill_(7)
-    with pytest.raises(tierckpt.Canceled, match="0.weight changed while it was being copied"):
+    with pytest.raises(tierckpt.CanceledError, match="0.weight changed while it was being copied"):
         job.checkpoint.wait("committed", 2)
     assert "0.weight" in caplog.text and "a save is given up" in caplog.text
     assert job.checkpoint.load_checkpoint() == 1
@@ -527,7 +527,7 @@ def test_what_an_adapter_registers_is_watched_too(site):
         with held(checkpoint):
             checkpoint.save_checkpoint(1)
             weight.fill_(7)
-        with pytest.raises(tierckpt.Canceled, match="weight changed while it was being copied"):
+        with pytest.raises(tierckpt.CanceledError, match="weight changed while it was being copied"):
             checkpoint.wait("committed", 1)
 
 

@@ -48,14 +48,14 @@ def test_command_that_does_not_work_is_an_error(command, script, why):
 def test_agent_that_hangs_is_an_error(command, monkeypatch):
     monkeypatch.setattr(control, "_ANSWER_S", 0.1)
     command("exec sleep 60")
-    with pytest.raises(tierckpt.TimedOut, match="has not answered .*status"):
+    with pytest.raises(tierckpt.TimedOutError, match="has not answered .*status"):
         control.ask(None, None, "status")
 
 
 def test_missing_command_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("TIERCKPT_BIN_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(tierckpt.Unsupported, match="neither in .TIERCKPT_BIN_DIR nor"):
+    with pytest.raises(tierckpt.UnsupportedError, match="neither in .TIERCKPT_BIN_DIR nor"):
         control.ask(None, None, "status")
 
 

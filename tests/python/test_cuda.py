@@ -11,7 +11,7 @@ import torch
 import tierckpt
 from fake_client import FakeClient
 from harness import run
-from tierckpt import InvalidArgument, LayoutError, Unsupported
+from tierckpt import InvalidArgumentError, LayoutError, UnsupportedError
 from tierckpt.core.checkpoint import Checkpoint, Contents
 from tierckpt.state import records
 from tierckpt.state.blobs import Blob, BlobTable
@@ -94,13 +94,13 @@ def test_a_save_in_a_graph_capture_is_refused_before_anything_else_is_asked_of_t
     tensors = [whole(f"t{n}", lambda n=n: torch.ones(n), None, eager=False) for n in (1, 2)]
     blobs = [Blob("rng", capture.blob, lambda state: None)]
     checkpoint = Checkpoint(client, Contents(tensors, blobs), BlobTable(0, blobs), [])
-    with pytest.raises(InvalidArgument, match=f"device {captured} is being captured"):
+    with pytest.raises(InvalidArgumentError, match=f"device {captured} is being captured"):
         checkpoint.save_checkpoint(1)
     assert client.streams == []
 
 
 def test_a_tensor_of_no_known_device_is_refused():
-    with pytest.raises(Unsupported, match="t0 is on the meta device"):
+    with pytest.raises(UnsupportedError, match="t0 is on the meta device"):
         table_of(torch.ones(3, device="meta"))
 
 
@@ -143,7 +143,7 @@ def saves_in_a_capture(rank, world, config):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             held.add_(1)
-            with pytest.raises(tierckpt.InvalidArgument, match="captured"):
+            with pytest.raises(tierckpt.InvalidArgumentError, match="captured"):
                 checkpoint.save_checkpoint(1)
         graph.replay()
         return held.item() == 1

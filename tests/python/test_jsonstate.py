@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 
-from tierckpt import Unsupported
+from tierckpt import UnsupportedError
 from tierckpt.state import jsonstate
 
 
@@ -46,10 +46,10 @@ def test_small_tensors_come_back(tensor):
 
 
 def test_refusal_of_a_sparse_tensor_names_it():
-    with pytest.raises(Unsupported, match=r"scheduler\.best\[1\] is a tensor of another kind"):
+    with pytest.raises(UnsupportedError, match=r"scheduler\.best\[1\] is a tensor of another kind"):
         jsonstate.dumps("scheduler", {"best": [0, torch.ones(1).to_sparse()]})
 
 
 def test_refusal_of_an_object_names_its_type():
-    with pytest.raises(Unsupported, match="value.x is a set"):
+    with pytest.raises(UnsupportedError, match="value.x is a set"):
         jsonstate.dumps("value", {"x": {1}})

@@ -74,7 +74,7 @@ def test_a_forked_child_neither_ends_nor_uses_the_checkpoint(site):
 
     def child():
         optimizer.step()  # calls the fence
-        with pytest.raises(tierckpt.InvalidArgument, match=f"belongs to process {os.getppid()}"):
+        with pytest.raises(tierckpt.InvalidArgumentError, match=f"belongs to process {os.getppid()}"):
             checkpoint.save_checkpoint(2)
         checkpoint.close()
 
@@ -126,7 +126,7 @@ def test_a_second_init_closes_the_first_and_goes_on_from_what_it_saved(site, cap
     assert "opened before for the same job is closed" in caplog.text
     assert second.load_checkpoint() == 5
     optimizer.step()  # of the first: its fence is gone
-    with pytest.raises(tierckpt.InvalidArgument, match="closed"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="closed"):
         first.save_checkpoint_if_needed(6)
     assert second.save_checkpoint(6)
     second.wait("committed")

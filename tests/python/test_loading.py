@@ -325,7 +325,7 @@ def test_what_cannot_be_read_is_an_error_and_nothing_changes(site, strict):
     assert_equal(states(model), before)
     for path in (site.dir / "save").rglob("manifest.json"):
         path.write_text("{}")
-    with pytest.raises(tierckpt.Corrupt, match="no version of job test can be read"):
+    with pytest.raises(tierckpt.CorruptError, match="no version of job test can be read"):
         tierckpt.load(model, config=site.config, strict=strict)
 
 

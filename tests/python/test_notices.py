@@ -49,7 +49,7 @@ def test_attaching_and_restoring_are_told(site, caplog):
 def test_a_counter_that_goes_back_is_an_error_once(site, caplog):
     checkpoint = make(site)
     assert checkpoint.save_checkpoint_if_needed(3)
-    with pytest.raises(tierckpt.InvalidArgument):
+    with pytest.raises(tierckpt.InvalidArgumentError):
         checkpoint.save_checkpoint(1)
     (error,) = lines(caplog, "ERROR")
     checkpoint.save_checkpoint_if_needed(2)

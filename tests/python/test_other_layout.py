@@ -130,7 +130,7 @@ def test_what_only_memory_has_is_not_published_for_the_layout_that_it_has(tmp_pa
     answers = run(tmp_path, "test_other_layout:load", world=world, kind=kind, config=site.config, reference=reference)
     for rank, answer in enumerate(answers):
         assert answer == [2, False, 0, 100 + rank, False, round(0.1 / 3, 6), []]
-    with pytest.raises(tierckpt.NotFound):
+    with pytest.raises(tierckpt.NotFoundError):
         tierckpt.open_published(site.config)
 
 

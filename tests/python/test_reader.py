@@ -52,9 +52,9 @@ def test_wrong_boxes_are_refused(tmp_path, site):
         for offset, shape, out in [((0,), (1,), None), ((3, 0), (4, 1), None), ((0, 0), (2, 2), torch.zeros(2, 1)),
                                    ((0, 0), (2, 2), torch.zeros(2, 2, dtype=torch.float64)),
                                    ((0, 0), (2, 2), torch.zeros(2, 4)[:, ::2])]:
-            with pytest.raises(tierckpt.InvalidArgument):
+            with pytest.raises(tierckpt.InvalidArgumentError):
                 version.read_box("0.weight", offset, shape, out=out)
-        with pytest.raises(tierckpt.NotFound):
+        with pytest.raises(tierckpt.NotFoundError):
             version.read("nothing")
 
 
@@ -65,7 +65,7 @@ def test_each_ranks_own_is_there_too(tmp_path, site):
         for rank in range(2):
             saved = json.loads(version.blob(f"rank{rank}/tierckpt.optimizer"))
             assert saved["inner"][0]["lr"] == 0.1
-        with pytest.raises(tierckpt.NotFound):
+        with pytest.raises(tierckpt.NotFoundError):
             version.blob("rank0/tierckpt.optimizer", rank=1)
         index = next(i for i, entry in enumerate(version.entries) if entry.key == "rank1/rng.torch")
         assert torch.equal(version.read_entry(index), version.read("rank1/rng.torch"))
@@ -77,9 +77,9 @@ def test_it_is_opened_by_its_directory(tmp_path, site):
     copied = directory.rename(tmp_path / "copied")
     with tierckpt.open_published(copied) as version:
         assert torch.equal(version.read("3.weight"), state["3.weight"])
-    with pytest.raises(tierckpt.InvalidArgument):
+    with pytest.raises(tierckpt.InvalidArgumentError):
         version.read("3.weight")
-    with pytest.raises(tierckpt.NotFound):
+    with pytest.raises(tierckpt.NotFoundError):
         tierckpt.open_published(site.config)
 
 
@@ -106,7 +106,7 @@ def test_a_damaged_chunk_is_an_error(tmp_path, site):
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    with pytest.raises(tierckpt.Corrupt, match=f"{file.name}: chunk 0"):
+    with pytest.raises(tierckpt.CorruptError, match=f"{file.name}: chunk 0"):
         tierckpt.open_published(site.config)
 
 
@@ -147,7 +147,7 @@ def test_a_directory_on_storage_that_hangs_is_an_error_that_names_it(tmp_path, m
     monkeypatch.setattr("tierckpt.core.published._LIMIT_S", 0.05)
     monkeypatch.setattr(os.path, "isdir", lambda path: answers.wait())
     try:
-        with pytest.raises(tierckpt.errors.TimedOut, match=f"{tmp_path}: storage hangs"):
+        with pytest.raises(tierckpt.errors.TimedOutError, match=f"{tmp_path}: storage hangs"):
             reads(str(tmp_path))
     finally:
         answers.set()

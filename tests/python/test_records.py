@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from fake_client import FakeClient
-from tierckpt import LayoutError, Unsupported
+from tierckpt import LayoutError, UnsupportedError
 from tierckpt.state.records import RecordTable, whole
 
 
@@ -129,7 +129,7 @@ def test_refresh_refuses_another_shape_or_dtype(other):
     (torch.ones([1] * 9), "9 dimensions", "flattened"),
 ])
 def test_refusal_names_tensor_reason_and_remedy(tensor, reason, remedy):
-    with pytest.raises(Unsupported, match=f"^w .*{reason}.*{remedy}.*") as refusal:
+    with pytest.raises(UnsupportedError, match=f"^w .*{reason}.*{remedy}.*") as refusal:
         table_of(Holder(tensor))
     assert "\n" not in str(refusal.value)
 

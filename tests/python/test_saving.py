@@ -106,7 +106,7 @@ def test_a_state_that_cannot_be_taken_skips_the_save_with_one_warning(job, caplo
 @pytest.mark.parametrize("step", [1.5, "3", None, -1, 2**64, torch.tensor([1, 2])])
 def test_what_is_no_step_is_refused_by_name(job, step):
     for save in (job.checkpoint.save_checkpoint_if_needed, job.checkpoint.save_checkpoint, job.checkpoint.save_last):
-        with pytest.raises(tierckpt.InvalidArgument, match="step"):
+        with pytest.raises(tierckpt.InvalidArgumentError, match="step"):
             save(step)
 
 
@@ -138,7 +138,7 @@ class Climber(torch.optim.Optimizer):
 def settle(checkpoint, steps):
     """An agent on a busy machine has no free slot for a save right after others."""
     for step in steps:
-        with contextlib.suppress(tierckpt.Canceled):
+        with contextlib.suppress(tierckpt.CanceledError):
             checkpoint.wait("committed", step)
 
 
@@ -176,7 +176,7 @@ def fail_on_one_rank(rank, world, config):
     try:
         position.error = ValueError("broken") if rank == 1 else None
         checkpoint.save_last(4)
-    except tierckpt.Canceled as error:
+    except tierckpt.CanceledError as error:
         results.append(str(error))
     checkpoint.close()
     return results, committed
@@ -184,8 +184,8 @@ def fail_on_one_rank(rank, world, config):
 
 def test_a_rank_that_cannot_save_keeps_a_version_from_committing_and_nobody_waiting(tmp_path, site):
     (zero, of_zero), (one, of_one) = run(tmp_path, "test_saving:fail_on_one_rank", world=2, config=site.config)
-    assert of_zero == [1, "Canceled", 3]
-    assert of_one == [1, "Canceled", 3]
+    assert of_zero == [1, "CanceledError", 3]
+    assert of_one == [1, "CanceledError", 3]
     assert zero[:3] == ["started"] * 3 and one[:3] == ["started", "skipped", "started"]
     assert zero[3] == one[3] == "step 4 cannot be saved: rank 1: ValueError: broken"
 
@@ -198,9 +198,10 @@ def test_steps_that_go_back_are_refused_loudly(job, caplog):
     for step in range(1, 8):
         result = job.checkpoint.save_checkpoint_if_needed(step)
         assert result.skipped and f"step {step} comes after step 8" in result.reason, result
-    with pytest.raises(tierckpt.InvalidArgument, match="step 4 comes after step 8: steps must grow over the whole run"):
+    with pytest.raises(tierckpt.InvalidArgumentError,
+                       match="step 4 comes after step 8: steps must grow over the whole run"):
         job.checkpoint.save_checkpoint(4)
-    with pytest.raises(tierckpt.NotFound, match="step 4 was not saved"):
+    with pytest.raises(tierckpt.NotFoundError, match="step 4 was not saved"):
         job.checkpoint.wait("committed", 4)
     assert job.checkpoint.save_checkpoint_if_needed(8).reason == "step 8 is saved already"
     assert job.checkpoint.save_checkpoint_if_needed(9)
@@ -232,7 +233,7 @@ def test_close_after_a_failed_save_last_keeps_memory(site, caplog, monkeypatch):
     job.checkpoint.save_checkpoint(7)
     job.checkpoint.wait("committed")
     job.position.error = ValueError("broken")
-    with pytest.raises(tierckpt.Canceled, match="rank 0: ValueError: broken"):
+    with pytest.raises(tierckpt.CanceledError, match="rank 0: ValueError: broken"):
         job.checkpoint.save_last(8)
     job.checkpoint.close()
     assert "the agents keep what they have in memory" in caplog.text

@@ -62,7 +62,7 @@ def test_a_second_start_is_refused_and_the_first_goes_on(site):
     second = SecondStart(site)
     said = second.line()
     second.end()
-    assert said.startswith("Exists: ") and "trainers are alive" in said and "takeover" in said, said
+    assert said.startswith("ExistsError: ") and "trainers are alive" in said and "takeover" in said, said
     assert training.save(2)
     training.checkpoint.wait("committed")
     assert training.checkpoint.query().step == 2
@@ -91,7 +91,7 @@ def test_a_training_that_was_taken_over_says_so_and_cannot_take_the_job_back(sit
     assert "taken it over" in results[-1].reason and f"pid {second.process.pid}" in results[-1].reason
     errors_told = [record for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors_told) == 1 and "taken it over" in errors_told[0].getMessage()
-    with pytest.raises(tierckpt.errors.Denied, match=f"pid {second.process.pid}"):
+    with pytest.raises(tierckpt.errors.DeniedError, match=f"pid {second.process.pid}"):
         training.checkpoint.save_last(30, timeout=20)
     training.checkpoint.close(job_done=True)
     second.end()  # its agent is still there: it detaches without a word
@@ -106,7 +106,7 @@ def test_an_evaluation_that_a_trainer_starts_is_a_second_start_although_it_inher
     second = SecondStart(site)
     said = second.line()
     second.end()
-    assert said.startswith("Exists: "), said
+    assert said.startswith("ExistsError: "), said
     training.checkpoint.close()
 
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tierckpt import IoError, TimedOut
+from tierckpt import IoError, TimedOutError
 from tierckpt.adapters.storage_wait import is_drained, wait_while_healthy
 from tierckpt.runtime import native
 
@@ -17,7 +17,7 @@ class Checkpoint:
     def wait(self, stage, step, timeout):
         self.waits += 1
         if self.waits <= self.drained_after:
-            raise TimedOut(f"step {step} is not {stage}")
+            raise TimedOutError(f"step {step} is not {stage}")
 
     def health(self):
         return native.Health(True, False, not self.trouble, None, None, None, 0, 0, 0, "", self.trouble, "")
@@ -38,5 +38,5 @@ def test_a_broken_storage_is_not_waited_for():
 
 def test_there_is_an_end_to_waiting():
     checkpoint = Checkpoint(drained_after=10**9)
-    with pytest.raises(TimedOut, match="longer than 0 s"):
+    with pytest.raises(TimedOutError, match="longer than 0 s"):
         wait_while_healthy(checkpoint, is_drained(checkpoint, 5), timeout=0)

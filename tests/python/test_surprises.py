@@ -73,7 +73,7 @@ def test_a_parameter_made_anew_of_the_same_memory_is_watched(site):
         assert checkpoint.save_checkpoint(2)
         with torch.no_grad():
             model[0].weight.fill_(7)
-    with pytest.raises(tierckpt.Canceled, match="0.weight changed while it was being copied"):
+    with pytest.raises(tierckpt.CanceledError, match="0.weight changed while it was being copied"):
         checkpoint.wait("committed", 2)
     checkpoint.close()
 
@@ -232,14 +232,14 @@ def test_a_refresh_that_finds_no_agents_leaves_a_training_that_goes_on(site, mon
     save(checkpoint, 1)
 
     def refuse(_place):
-        raise tierckpt.Unreachable("no agent can be started")
+        raise tierckpt.UnreachableError("no agent can be started")
 
     monkeypatch.setattr("tierckpt.core.checkpoint.Place.client", refuse)
-    with pytest.raises(tierckpt.Unreachable):
+    with pytest.raises(tierckpt.UnreachableError):
         checkpoint.refresh()
     assert "no agent can be started" in checkpoint.save_checkpoint_if_needed(2).reason
     assert "no agent can be started" in checkpoint.save_checkpoint(3).reason
-    with pytest.raises(tierckpt.Unreachable):
+    with pytest.raises(tierckpt.UnreachableError):
         checkpoint.save_last(4)
     checkpoint.close()
 
@@ -256,7 +256,7 @@ def grows_on_one(rank, world, config):
             spoil()
         try:
             checkpoint.refresh()
-        except tierckpt.Unsupported as error:
+        except tierckpt.UnsupportedError as error:
             said.append(str(error).split(":")[0])
         if rank == 1 and step == 2:
             del model.module.more

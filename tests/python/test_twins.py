@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from harness import run
-from tierckpt import InvalidArgument
+from tierckpt import InvalidArgumentError
 from tierckpt.runtime.world import World, join_world
 from tierckpt.state import twins
 from tierckpt.state.records import whole
@@ -19,7 +19,7 @@ def compare(rank, world, differ_in):
                for key in tensors]
     try:
         twins.confirm(records, join_world())
-    except InvalidArgument as error:
+    except InvalidArgumentError as error:
         return str(error)
     return None
 

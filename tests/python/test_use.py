@@ -156,7 +156,7 @@ def test_a_last_step_of_a_new_line_has_nothing_of_the_step_saved_before_the_load
 def test_a_last_step_that_is_older_than_the_last_saved_is_refused(job):
     job.checkpoint.save_checkpoint(7)
     job.checkpoint.wait("committed")
-    with pytest.raises(tierckpt.InvalidArgument, match="step 7 was saved after it"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="step 7 was saved after it"):
         job.checkpoint.save_last(6)
 
 
@@ -184,24 +184,24 @@ def test_unknown_key_of_the_configuration_is_named(site):
 
 
 def test_wait_before_any_save(job):
-    with pytest.raises(tierckpt.NotFound, match="nothing has been saved"):
+    with pytest.raises(tierckpt.NotFoundError, match="nothing has been saved"):
         job.checkpoint.wait("copied")
 
 
 def test_wait_for_an_unknown_stage(job):
-    with pytest.raises(tierckpt.InvalidArgument, match="'done' is none of copied, protected, committed, drained"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="'done' is none of copied, protected, committed, drained"):
         job.checkpoint.wait("done")
 
 
 def test_save_of_step_zero_is_refused(job):
-    with pytest.raises(tierckpt.InvalidArgument, match="step 0"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="step 0"):
         job.checkpoint.save_checkpoint(0)
 
 
 def test_use_after_close(job):
     job.checkpoint.close()
     job.checkpoint.close()
-    with pytest.raises(tierckpt.InvalidArgument, match="closed"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="closed"):
         job.checkpoint.save_checkpoint(1)
 
 
@@ -211,7 +211,7 @@ def test_optimizer_can_step_after_close(job):
 
 
 def test_unknown_capacity_is_refused(site):
-    with pytest.raises(tierckpt.InvalidArgument, match="'extra'"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="'extra'"):
         Job(site, capacity={"extra": 1})
 
 
@@ -224,7 +224,7 @@ def test_state_of_another_shape_is_refused_and_nothing_changed(site, to_storage)
     model = nn.Linear(5, 2)
     before = model.weight.detach().clone()
     with tierckpt.init(model=model, config=site.config) as checkpoint:
-        with pytest.raises((tierckpt.LayoutError, tierckpt.Unrecoverable)):
+        with pytest.raises((tierckpt.LayoutError, tierckpt.UnrecoverableError)):
             checkpoint.load_checkpoint()
     assert torch.equal(model.weight, before)
 
@@ -232,7 +232,7 @@ def test_state_of_another_shape_is_refused_and_nothing_changed(site, to_storage)
 def test_unknown_step_is_not_taken_for_a_fresh_start(job):
     job.checkpoint.save_checkpoint(1)
     job.checkpoint.wait("committed")
-    with pytest.raises(tierckpt.Unrecoverable):
+    with pytest.raises(tierckpt.UnrecoverableError):
         job.checkpoint.load_checkpoint(step=7)
 
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from tierckpt import PRIVATE, Unsupported
+from tierckpt import PRIVATE, UnsupportedError
 from tierckpt.state import groups, walk_model
 from tierckpt.state.sharding import Placer
 
@@ -55,7 +55,7 @@ def test_compile_wrapper_leaves_no_trace():
 def test_plain_model_of_several_ranks_needs_to_be_told():
     model = walk_model.unwrap(nn.Linear(1, 1))
     placer = Placer(0, walk_model.plain_group(model, rank=0, world_size=2, replicate_group=None))
-    with pytest.raises(Unsupported, match="weight is a plain tensor .*replicate_group="):
+    with pytest.raises(UnsupportedError, match="weight is a plain tensor .*replicate_group="):
         walk_model.parameter_records(model, placer)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from tierckpt import InvalidArgument, LayoutError, Unsupported
+from tierckpt import InvalidArgumentError, LayoutError, UnsupportedError
 from tierckpt.state import groups, jsonstate
 from tierckpt.state.sharding import Placer
 from tierckpt.state.statetree import tensors_in
@@ -224,7 +224,7 @@ class Secretive(torch.optim.Optimizer):
 def test_an_optimizer_that_cannot_be_probed_is_refused_until_it_has_stepped():
     model = nn.Linear(2, 2)
     optimizer = Secretive(model.parameters())
-    with pytest.raises(Unsupported, match="Secretive has no state yet.*after the first optimizer step"):
+    with pytest.raises(UnsupportedError, match="Secretive has no state yet.*after the first optimizer step"):
         state_of(model, optimizer)
     trained(model, optimizer, 1)
     assert len(state_of(model, optimizer).records()) == 2
@@ -279,7 +279,7 @@ def test_stand_in_is_let_go_when_the_state_has_come():
 
 def test_parameter_that_the_model_lacks_is_refused():
     optimizer = torch.optim.SGD(nn.Linear(2, 5).parameters())
-    with pytest.raises(InvalidArgument, match=r"parameter of shape \(5, 2\)"):
+    with pytest.raises(InvalidArgumentError, match=r"parameter of shape \(5, 2\)"):
         state_of(nn.Linear(2, 2), optimizer)
 
 

@@ -114,7 +114,7 @@ def refused(rank, world):
 
 def test_partial_placement_is_refused(tmp_path):
     name, text = run(tmp_path, "test_walk_ranks:refused", world=2)[0]
-    assert name == "Unsupported" and "w has placements (Partial(sum),)" in text
+    assert name == "UnsupportedError" and "w has placements (Partial(sum),)" in text
 
 
 def strided(rank, world, rows, split_factor):
@@ -130,7 +130,7 @@ def strided(rank, world, rows, split_factor):
     tensor = DTensor.from_local(mine, mesh, placements, run_check=False, shape=torch.Size([rows, 1]), stride=(1, 1))
     try:
         record = Placer(rank, None).record("w", lambda: tensor)
-    except tierckpt.Unsupported as error:
+    except tierckpt.UnsupportedError as error:
         return str(error)
     first, count = record.offset[0], record.current().shape[0]
     return [first, count, bool(torch.equal(record.current().flatten(), torch.arange(first, first + count).float()))]

@@ -3,7 +3,7 @@ import ctypes
 
 import pytest
 
-from tierckpt import InvalidArgument
+from tierckpt import InvalidArgumentError
 from tierckpt.runtime.world import Oob, join_world
 
 
@@ -38,5 +38,5 @@ def test_nothing_is_gathered_for_no_bytes():
 
 def test_rank_of_a_job_without_process_group_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InvalidArgument, match="init_process_group"):
+    with pytest.raises(InvalidArgumentError, match="init_process_group"):
         join_world()

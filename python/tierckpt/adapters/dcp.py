@@ -59,8 +59,9 @@ def step_of(checkpoint_id) -> int:
     match = _ID.fullmatch(text)
     step = int(match.group(1)) if match else 0
     if not 0 < step < 2**63:
-        raise errors.InvalidArgument(f"checkpoint_id {checkpoint_id!r} names no step: its last part must end with a "
-                                     "number above 0, as step-120 does")
+        raise errors.InvalidArgumentError(
+            f"checkpoint_id {checkpoint_id!r} names no step: its last part must end with a "
+            "number above 0, as step-120 does")
     return step
 
 
@@ -124,7 +125,7 @@ class Tiers:
 
     def _attach(self, flat: dict, paths: dict):
         if self._checkpoint is not None:
-            raise errors.InvalidArgument("these tiers are attached already: close them first")
+            raise errors.InvalidArgumentError("these tiers are attached already: close them first")
         self.world = join_world(self._group)
         self.walk = StateDict(flat, paths, self.world, self._rules)
         contents = checkpoint.Contents(self.walk.records, self.walk.blobs(self._capacity))
@@ -142,8 +143,9 @@ class Tiers:
 
     def _attached(self) -> checkpoint.Checkpoint:
         if self._checkpoint is None:
-            raise errors.InvalidArgument("nothing is registered yet: call tierckpt.dcp.attach with a state dict, or "
-                                         "save first")
+            raise errors.InvalidArgumentError(
+                "nothing is registered yet: call tierckpt.dcp.attach with a state dict, or "
+                "save first")
         return self._checkpoint
 
     # ---- what torch.distributed.checkpoint is given
@@ -199,9 +201,9 @@ class Tiers:
         with self._lock:
             try:
                 self._attached().wait("copied", timeout=0)
-            except errors.TimedOut:
+            except errors.TimedOutError:
                 return False
-            except errors.Canceled:
+            except errors.CanceledError:
                 pass
         return True
 
@@ -210,18 +212,18 @@ class Tiers:
         deadline, pause = time.monotonic() + self._timeout_s, 0.001
         while not self.reached(step, to_storage):
             if time.monotonic() >= deadline:
-                raise errors.TimedOut(f"step {step} is not {'published' if to_storage else 'committed'} after "
-                                      f"{self._timeout_s} s; it may still become so (tierckpt status)")
+                raise errors.TimedOutError(f"step {step} is not {'published' if to_storage else 'committed'} after "
+                                           f"{self._timeout_s} s; it may still become so (tierckpt status)")
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
 
     def reached(self, step: int, to_storage: bool) -> bool:
-        """Whether it is. Raises Canceled if the save was given up."""
+        """Whether it is. Raises CanceledError if the save was given up."""
         try:
             with self._lock:
                 self._attached().wait("drained" if to_storage else "committed", step, timeout=0)
             return True
-        except errors.TimedOut:
+        except errors.TimedOutError:
             return False
 
     # ---- what there is
@@ -306,20 +308,20 @@ class StorageWriter(torch_dcp.StorageWriter):
         self._use_collectives = True
 
     def __reduce__(self):
-        raise errors.Unsupported("the agents have the memory, so a process of its own has nothing to save: use "
-                                 "AsyncCheckpointerType.THREAD")
+        raise errors.UnsupportedError("the agents have the memory, so a process of its own has nothing to save: use "
+                                      "AsyncCheckpointerType.THREAD")
 
     def reset(self, checkpoint_id=None):
         step = self._step if checkpoint_id is None else step_of(checkpoint_id)
         if self._staged is not None and step != self._staged[0]:
-            raise errors.InvalidArgument(f"step {self._staged[0]} was staged, and is to be saved as step {step}")
+            raise errors.InvalidArgumentError(f"step {self._staged[0]} was staged, and is to be saved as step {step}")
         self._step = step
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id) -> bool:
         try:
             return step_of(checkpoint_id) > 0
-        except (errors.InvalidArgument, TypeError):
+        except (errors.InvalidArgumentError, TypeError):
             return False
 
     def set_up_storage_writer(self, is_coordinator: bool, *args, **kwargs):
@@ -331,8 +333,9 @@ class StorageWriter(torch_dcp.StorageWriter):
     def prepare_global_plan(self, plans):
         world = dist.get_world_size() if dist.is_initialized() else 1
         if self._use_collectives and len(plans) != world:
-            raise errors.InvalidArgument(f"{len(plans)} of {world} ranks save: all ranks of the job must, those that "
-                                         "hold replicas too (a process_group must have them all)")
+            raise errors.InvalidArgumentError(
+                f"{len(plans)} of {world} ranks save: all ranks of the job must, those that "
+                "hold replicas too (a process_group must have them all)")
         return plans
 
     def write_data(self, plan, planner):
@@ -347,8 +350,9 @@ class StorageWriter(torch_dcp.StorageWriter):
 
     def _take(self, flat: dict, paths: dict) -> tuple[int, bool]:
         if self._step is None:
-            raise errors.InvalidArgument("which step is it? Give the writer a checkpoint id: tiers.writer('step-120'); "
-                                         "dcp.async_save's own comes after the state was taken")
+            raise errors.InvalidArgumentError(
+                "which step is it? Give the writer a checkpoint id: tiers.writer('step-120'); "
+                "dcp.async_save's own comes after the state was taken")
         return self._step, self._tiers.snapshot(flat, paths, self._step, self._to_storage)
 
     def finish(self, metadata, results):
@@ -381,8 +385,9 @@ def _flattened_by(planner) -> tuple[dict, dict]:
     base = torch_dcp.DefaultSavePlanner
     known = isinstance(planner, base) and planner.flatten_state_dict
     if not known or any(getattr(type(planner), name) is not getattr(base, name) for name in _TRANSFORMS):
-        raise errors.Unsupported(f"{type(planner).__name__} is not supported: only DefaultSavePlanner and planners "
-                                 "derived from it that flatten the state dict and do not transform what is saved")
+        raise errors.UnsupportedError(
+            f"{type(planner).__name__} is not supported: only DefaultSavePlanner and planners "
+            "derived from it that flatten the state dict and do not transform what is saved")
     return planner.state_dict, planner.mappings
 
 
@@ -416,7 +421,7 @@ class StorageReader(torch_dcp.StorageReader):
 
     def read_metadata(self) -> Metadata:
         if self._tiers is not None and not self._tiers.on:
-            raise errors.Unsupported("tierckpt.dcp is off (see its warning): there is nothing to load from")
+            raise errors.UnsupportedError("tierckpt.dcp is off (see its warning): there is nothing to load from")
         self._source = source(self._tiers, self._config, self._overrides, self._step)
         return self._source.metadata()
 
@@ -429,8 +434,9 @@ class StorageReader(torch_dcp.StorageReader):
     def prepare_global_plan(self, plans):
         versions = {plan.storage_data for plan in plans}
         if len(versions) > 1:
-            raise errors.Busy(f"the ranks found different newest versions, {sorted(versions)} (term, step): name the "
-                              "step to load")
+            raise errors.BusyError(
+                f"the ranks found different newest versions, {sorted(versions)} (term, step): name the "
+                "step to load")
         return plans
 
     def read_data(self, plan, planner):

@@ -71,7 +71,7 @@ class _Registered:
         landing = self._walk.land(targets)
         self.step = self._tiers.restore(self._asked)
         if self.step is None:
-            raise errors.NotFound("nothing was saved yet: ask newest() before a load")
+            raise errors.NotFoundError("nothing was saved yet: ask newest() before a load")
         for item, tensor in zip(tensors, resolved, strict=True):
             key = item.storage_index.fqn
             if key not in targets:

@@ -22,7 +22,8 @@ def settle_ddp(ddp_model: DistributedDataParallel, forward_backward: Callable[[]
     Not needed with find_unused_parameters=True, which never reorders, or with fully_shard.
     """
     if not isinstance(ddp_model, DistributedDataParallel):
-        raise errors.InvalidArgument(f"settle_ddp needs a DistributedDataParallel, not a {type(ddp_model).__name__}")
+        raise errors.InvalidArgumentError(
+            f"settle_ddp needs a DistributedDataParallel, not a {type(ddp_model).__name__}")
     rng = Rng().blob(None)
     generators = rng.capture()
     buffers = [(buffer, buffer.clone()) for buffer in ddp_model.module.buffers()]

@@ -112,10 +112,10 @@ def _refuse_unknown(engine):
     from deepspeed.runtime.engine import DeepSpeedEngine
 
     if not isinstance(engine, DeepSpeedEngine):
-        raise errors.InvalidArgument("attach needs the engine that deepspeed.initialize returns first, it got a "
-                                     f"{type(engine).__name__}")
+        raise errors.InvalidArgumentError("attach needs the engine that deepspeed.initialize returns first, it got a "
+                                          f"{type(engine).__name__}")
     if isinstance(engine.checkpoint_engine, CheckpointEngine):
-        raise errors.InvalidArgument("this engine has a checkpoint already: close that one first")
+        raise errors.InvalidArgumentError("this engine has a checkpoint already: close that one first")
     offload = engine.zero_offload_param()
     present = {
         "the pipeline engine": type(engine) is not DeepSpeedEngine,
@@ -131,7 +131,7 @@ def _refuse_unknown(engine):
     }
     for what, here in present.items():
         if here:
-            raise errors.Unsupported(f"tierckpt.deepspeed does not know {what}: use engine.save_checkpoint for it")
+            raise errors.UnsupportedError(f"tierckpt.deepspeed does not know {what}: use engine.save_checkpoint for it")
 
 
 # ---- contents
@@ -155,7 +155,7 @@ def _contents(engine, world: World, client_state, capacity: dict) -> Contents:
     blobs.append(rng.blob(capacity.get("rng")))
     unknown = capacity.keys() - {blob.name for blob in blobs}
     if unknown:
-        raise errors.InvalidArgument(f"capacity= has {sorted(unknown)}, it knows {[blob.name for blob in blobs]}")
+        raise errors.InvalidArgumentError(f"capacity= has {sorted(unknown)}, it knows {[blob.name for blob in blobs]}")
     return Contents(records, blobs, check=optimizer.check)
 
 
@@ -280,8 +280,9 @@ class EngineCheckpoint:
 
     def _refuse_half_a_step(self):
         if not self._between_steps():
-            raise errors.InvalidArgument("there are gradients of a part of a batch, which are not saved: call this "
-                                         "after the engine.step() that ends the accumulation")
+            raise errors.InvalidArgumentError(
+                "there are gradients of a part of a batch, which are not saved: call this "
+                "after the engine.step() that ends the accumulation")
         self._saved_at = self._engine.global_steps
 
     # ---- end

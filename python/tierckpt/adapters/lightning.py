@@ -156,9 +156,10 @@ class _Fit:
     def start(self):
         trainer = self._trainer
         if type(trainer.strategy).__name__ not in _STRATEGIES:
-            raise errors.Unsupported("tierckpt.lightning does not know the strategy "
-                                     f"{type(trainer.strategy).__name__}: it saves with {' and '.join(_STRATEGIES)} "
-                                     "(strategy=\"auto\" or \"ddp\")")
+            raise errors.UnsupportedError(
+                "tierckpt.lightning does not know the strategy "
+                f"{type(trainer.strategy).__name__}: it saves with {' and '.join(_STRATEGIES)} "
+                "(strategy=\"auto\" or \"ddp\")")
         self._world = join_world()
         contents, fences = self._contents()
         self.checkpoint = attach(contents, world=self._world, config=self._settings, fences=fences)
@@ -202,7 +203,7 @@ class _Fit:
             if key.rpartition(".")[2] == "_extra_state":
                 continue  # what get_extra_state() of a module returns
             if torch.is_tensor(value) and id(value) not in mine and value.data_ptr() not in mine:
-                raise errors.Unsupported(
+                raise errors.UnsupportedError(
                     f"a hook on_save_checkpoint puts {key} into the checkpoint, which is no parameter or buffer of the "
                     "LightningModule (averaged weights?): make it one, e.g. an AveragedModel as a submodule")
 

@@ -30,7 +30,7 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
         loaded = checkpoint.load_checkpoint(step)
         if loaded is None or not checkpoint.restored.passed_over:
             return loaded
-    except (errors.LayoutError, errors.Unrecoverable) as error:
+    except (errors.LayoutError, errors.UnrecoverableError) as error:
         why = error
     published = _of_another_layout(contents, world, step, config, overrides)
     if published is None and why is not None:
@@ -52,7 +52,7 @@ def _of_another_layout(contents: Contents, world: World, step: int | None, confi
     """What is on storage, unless it is of our own layout: what is wrong with that one, reading it cannot repair."""
     try:
         published = open_published(config, step=step, overrides=overrides)
-    except errors.NotFound:
+    except errors.NotFoundError:
         return None
     if any(world.gather(_is_foreign(published, contents, world))):
         return published

@@ -44,8 +44,9 @@ class _Job:
         local = not any(isinstance(value, DTensor) for value in flat.values())
         scope = f"{_last_part(checkpoint_id)}/" if local and _world_size() > 1 else ""
         if not local and process_group is not None and dist.get_world_size(process_group) != _world_size():
-            raise errors.InvalidArgument("a sharded state dict is saved and loaded by all ranks of the job, those that "
-                                         "hold replicas too: leave process_group away")
+            raise errors.InvalidArgumentError(
+                "a sharded state dict is saved and loaded by all ranks of the job, those that "
+                "hold replicas too: leave process_group away")
         if self._tiers is None:
             replicas = {"replicate_group": process_group} if scope and process_group is not None else {}
             self._tiers = Tiers(scope=scope, **{**self._arguments, **replicas})
@@ -105,7 +106,7 @@ def configure(**arguments):
     said by save_storage_interval, in steps."""
     global _job
     if _job is not None:
-        raise errors.InvalidArgument("this job is configured already: tierckpt.sagemaker.close ends it")
+        raise errors.InvalidArgumentError("this job is configured already: tierckpt.sagemaker.close ends it")
     _job = _Job(arguments)
 
 
@@ -143,7 +144,7 @@ def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, p
                process_group=process_group, s3_region=s3_region, s3client_config=s3client_config)
     call, step, _storage = _configured()._pending[-1]
     if call not in maybe_finalize_async_calls(blocking=True):
-        raise errors.Canceled(f"step {step} was not saved (see the warning)")
+        raise errors.CanceledError(f"step {step} was not saved (see the warning)")
 
 
 def maybe_finalize_async_calls(blocking: bool = True, process_group=None) -> list[int]:
@@ -172,28 +173,30 @@ def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, p
         torch_dcp.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=storage_reader, planner=planner,
                        process_group=process_group)
     else:
-        raise errors.Unsupported(f"storage_reader is a {type(storage_reader).__name__}: leave it away, or pass a "
-                                 "tierckpt.dcp.StorageReader")
+        raise errors.UnsupportedError(f"storage_reader is a {type(storage_reader).__name__}: leave it away, or pass a "
+                                      "tierckpt.dcp.StorageReader")
 
 
 def _configured() -> _Job:
     if _job is None:
-        raise errors.InvalidArgument("call tierckpt.sagemaker.configure(config=...) first")
+        raise errors.InvalidArgumentError("call tierckpt.sagemaker.configure(config=...) first")
     return _job
 
 
 def _refuse(**keywords):
     given = sorted(name for name, value in keywords.items() if value is not None)
     if given:
-        raise errors.Unsupported(f"{', '.join(given)} cannot be used with tierckpt.sagemaker: versions are written by "
-                                 "the agents, to save_dir of the configuration")
+        raise errors.UnsupportedError(
+            f"{', '.join(given)} cannot be used with tierckpt.sagemaker: versions are written by "
+            "the agents, to save_dir of the configuration")
 
 
 def _path(checkpoint_id) -> str:
     path = "" if checkpoint_id is None else os.fspath(checkpoint_id)
     if path.startswith("s3://"):
-        raise errors.Unsupported(f"{path}: versions are published below save_dir of the configuration, not in S3; give "
-                                 "a path, whose parts name step and sub-directory")
+        raise errors.UnsupportedError(
+            f"{path}: versions are published below save_dir of the configuration, not in S3; give "
+            "a path, whose parts name step and sub-directory")
     return path
 
 
@@ -204,8 +207,9 @@ def _parts(path: str) -> list[str]:
 def _last_part(path: str) -> str:
     parts = _parts(path)
     if not parts:
-        raise errors.InvalidArgument("checkpoint_id= must end with the name of this rank's local state dict, such as "
-                                     "tp0_ep0_fsdp3")
+        raise errors.InvalidArgumentError(
+            "checkpoint_id= must end with the name of this rank's local state dict, such as "
+            "tp0_ep0_fsdp3")
     return parts[-1]
 
 

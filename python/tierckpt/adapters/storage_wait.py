@@ -20,15 +20,15 @@ def trouble_of(checkpoint) -> str | None:
 
 
 def wait_while_healthy(checkpoint, done: Callable[[float], bool], timeout: float) -> None:
-    """Calls done(seconds), which waits at most that long, until it returns true. Raises TimedOut, or IoError as soon as
-    there is trouble with storage: a training goes on without it."""
+    """Calls done(seconds), which waits at most that long, until it returns true. Raises TimedOutError after `timeout`
+    seconds, and IoError as soon as there is trouble with storage: a training goes on without it."""
     deadline = time.monotonic() + timeout
     while not done(min(_SLICE_S, max(0.0, deadline - time.monotonic()))):
         trouble = trouble_of(checkpoint)
         if trouble is not None:
             raise errors.IoError(trouble)
         if time.monotonic() >= deadline:
-            raise errors.TimedOut(f"it took longer than {timeout:g} s")
+            raise errors.TimedOutError(f"it took longer than {timeout:g} s")
 
 
 def is_drained(checkpoint, step: int) -> Callable[[float], bool]:
@@ -36,7 +36,7 @@ def is_drained(checkpoint, step: int) -> Callable[[float], bool]:
     def done(seconds: float) -> bool:
         try:
             checkpoint.wait("drained", step, seconds)
-        except errors.TimedOut:
+        except errors.TimedOutError:
             return False
         return True
 

@@ -294,5 +294,5 @@ class _PartsState:
 def _refuse_unknown(optimizer: torch.optim.Optimizer):
     hooks = [getattr(hook, "__name__", "") for hook in optimizer._optimizer_step_pre_hooks.values()]
     if "_bf16_state_init_hook" in hooks:
-        raise errors.Unsupported("fused_opt_states_bf16 makes the optimizer's state in the first step, and it is "
-                                 "needed before: use another implementation of the optimizer")
+        raise errors.UnsupportedError("fused_opt_states_bf16 makes the optimizer's state in the first step, and it is "
+                                      "needed before: use another implementation of the optimizer")

@@ -88,10 +88,12 @@ class TrainerWrapper:
         history_bytes      room for state.log_history in a checkpoint
         """
         if getattr(trainer.args, "push_to_hub", False):
-            raise errors.InvalidArgument("push_to_hub=True pushes each checkpoint when it is saved, and here it is "
-                                         "written later: call trainer.push_to_hub() after train()")
+            raise errors.InvalidArgumentError(
+                "push_to_hub=True pushes each checkpoint when it is saved, and here it is "
+                "written later: call trainer.push_to_hub() after train()")
         if getattr(trainer, "is_fsdp_enabled", False):
-            raise errors.Unsupported("the Trainer with FSDP is not supported: use DistributedDataParallel or DeepSpeed")
+            raise errors.UnsupportedError(
+                "the Trainer with FSDP is not supported: use DistributedDataParallel or DeepSpeed")
         settings = _settings(trainer.args, config, overrides, save_mem_interval)
         adapter = None
         if usable("tierckpt.transformers", "transformers", REQUIRED_API):
@@ -281,7 +283,7 @@ class _Adapter:
         step, why = None, None
         try:
             step = self._load_newest()
-        except (errors.LayoutError, errors.Unrecoverable, errors.Corrupt) as error:
+        except (errors.LayoutError, errors.UnrecoverableError, errors.CorruptError) as error:
             why = error
         own = self._world.gather(_last_checkpoint(self._trainer.args.output_dir))[0]
         if own is not None and int(own.rpartition("-")[2]) > (step or 0):

@@ -47,7 +47,7 @@ def init(*, model, optimizer=None, scheduler=None, extra_state=None, config=None
                      "rng" values; default: at least four times their size now and 64 KiB. A run that loads what was
                      saved with other room registers with that
 
-    Raises errors.Exists on all ranks, with nothing changed, while trainers of another start of this job are alive: it
+    Raises ExistsError on all ranks, with nothing changed, while trainers of another start of this job are alive: it
     names one of them. `overrides={"takeover": "on"}` takes the job over from them.
 
     The random number generators of torch, numpy and Python are always saved. A training that is to resume with equal
@@ -167,8 +167,8 @@ class Checkpoint:
         something that cannot be saved. If the agents cannot be attached again, nothing is registered any more, and all
         saves are skipped."""
         if self._registration is None:
-            raise errors.Unsupported("this checkpoint was made by the adapter of a framework: close it and attach "
-                                     "again")
+            raise errors.UnsupportedError("this checkpoint was made by the adapter of a framework: close it and attach "
+                                          "again")
         self._live()
         after = self._registration.changed_to(self._registration.given.with_(model, optimizer, scheduler, extra_state))
         contents = after.contents()
@@ -203,7 +203,7 @@ class Checkpoint:
 
     def _live(self):
         if not self._client.is_open:
-            raise errors.InvalidArgument("the checkpoint is closed")
+            raise errors.InvalidArgumentError("the checkpoint is closed")
 
     def _register_pending(self):
         """Registers optimizers whose state could not be known before their first step. Collective: part of a save that
@@ -226,7 +226,7 @@ class Checkpoint:
 
     def load_checkpoint(self, step: int | None = None, strict: bool = True) -> int | None:
         """Puts the newest restorable version, or the one of a step, into model, optimizer, scheduler, extra_state and
-        generators. Collective. Returns its step, or None if nothing was ever saved. Raises Unrecoverable or
+        generators. Collective. Returns its step, or None if nothing was ever saved. Raises UnrecoverableError or
         LayoutError, with nothing changed, if something was saved that cannot be restored; IoError if it
         cannot be read now. Where the newest is damaged or lost the one before it is loaded: a warning says so, and
         `restored.passed_over`. With accept_fresh_start "on" in the configuration, what is lost counts as never saved.
@@ -249,7 +249,7 @@ class Checkpoint:
         self._saving.loaded()
         try:
             restored, others = self._restore(wanted)
-        except errors.NotFound:
+        except errors.NotFoundError:
             return None
         except errors.LayoutError as error:
             if strict:
@@ -268,8 +268,9 @@ class Checkpoint:
         if self._registration is not None:
             self._registration.check_layout()
         elif not strict:
-            raise errors.Unsupported("strict=False is for what init has registered, and this checkpoint was made by "
-                                     "the adapter of a framework")
+            raise errors.UnsupportedError(
+                "strict=False is for what init has registered, and this checkpoint was made by "
+                "the adapter of a framework")
         self._records.refresh(self._client)
         self._records.tell_streams(self._client)
 
@@ -314,7 +315,7 @@ class Checkpoint:
         """Also returns whether this took other capacities than those that were registered. Collective."""
         try:
             return self._restore_here(wanted), False
-        except (errors.LayoutError, errors.NoSpace) as error:
+        except (errors.LayoutError, errors.NoSpaceError) as error:
             before, fault = self._blobs, error
             blobs = self._blobs_like_saved(wanted)
             if blobs is None:
@@ -324,7 +325,7 @@ class Checkpoint:
             return self._client.restore(wanted), True
         except errors.Error as error:
             self._change_blobs(before)
-            if isinstance(error, errors.NotFound):
+            if isinstance(error, errors.NotFoundError):
                 raise fault from error  # it was there a moment ago
             raise
 
@@ -340,7 +341,7 @@ class Checkpoint:
         if not worst:
             return restored
         # Nothing was saved, or other capacities may repair it, only if all ranks say so.
-        order = (errors.NotFound, errors.LayoutError, errors.NoSpace, errors.IoError, errors.Corrupt)
+        order = (errors.NotFoundError, errors.LayoutError, errors.NoSpaceError, errors.IoError, errors.CorruptError)
         ranked = [kind.status for kind in order]
         status, text = max(worst, key=lambda one: ranked.index(one[0]) if one[0] in ranked else len(ranked))
         raise fault if fault is not None and fault.status == status else errors.from_status(status, text)
@@ -392,9 +393,9 @@ class Checkpoint:
 
     def save_last(self, step: int, timeout: float = 600) -> None:
         """The end of a training: when it returns, this step is in storage, for the memory goes with the job. Saves it,
-        unless it was the last one saved, and has it brought to storage. Collective. Raises TimedOut after
-        `timeout` seconds, Canceled if the save was refused or given up, by any rank; what was committed before is
-        still there then. Raises Denied if another start has taken the job over: the error names it."""
+        unless it was the last one saved, and has it brought to storage. Collective. Raises TimedOutError after
+        `timeout` seconds, CanceledError if the save was refused or given up, by any rank; what was committed before is
+        still there then. Raises DeniedError if another start has taken the job over: the error names it."""
         if self._lost_by is not None and not self._client.is_open:
             raise self._lost_by
         self._register_pending()
@@ -416,12 +417,13 @@ class Checkpoint:
 
     def wait(self, stage: str, step: int | None = None, timeout: float = 60) -> None:
         """Waits until the save of this step (default: the last one), or a newer one, is "copied", "protected",
-        "committed" or "drained". Raises TimedOut after `timeout` seconds, Canceled if the save was given up."""
+        "committed" or "drained". Raises TimedOutError after `timeout` seconds, CanceledError if the save was given
+        up."""
         if stage not in native.STAGES:
-            raise errors.InvalidArgument(f"stage {stage!r} is none of {', '.join(native.STAGES)}")
+            raise errors.InvalidArgumentError(f"stage {stage!r} is none of {', '.join(native.STAGES)}")
         step = self._saving.last_saved if step is None else whole_step(step)
         if step is None:
-            raise errors.NotFound("nothing has been saved yet")
+            raise errors.NotFoundError("nothing has been saved yet")
         self._client.wait(step, native.STAGES[stage], int(timeout * 1000))
 
     # ---- what there is
@@ -430,7 +432,7 @@ class Checkpoint:
         """The newest version (term, step) that can be restored now, None if there is none."""
         try:
             return self._client.query()
-        except (errors.NotFound, errors.Busy):
+        except (errors.NotFoundError, errors.BusyError):
             return None
 
     def health(self) -> native.Health:
@@ -451,7 +453,7 @@ class Checkpoint:
         save_last that failed before: memory then has what storage has not."""
         if job_done and self._saving.last_failed is not None and self._client.is_open:
             job_done = False
-            if not isinstance(self._saving.last_failed, errors.Denied):  # else it is another start's job
+            if not isinstance(self._saving.last_failed, errors.DeniedError):  # else it is another start's job
                 log.warning("the last step is not in storage (%s): the agents keep what they have in memory for "
                             "linger_s. Start the job again to go on from there, or run `tierckpt drain`",
                             self._saving.last_failed)

@@ -80,8 +80,8 @@ def load(model, optimizer=None, scheduler=None, extra_state=None, *, config=None
                        fit each other. With False what fits is loaded. An optimizer that is left out and a scheduler
                        that was not saved are no mistake in either case
 
-    Returns what was loaded and what was not, or None if nothing was ever saved. Raises IoError or Corrupt if it cannot
-    be read, or save_dir does not exist; LayoutError or Unrecoverable if only memory has it and it cannot be
+    Returns what was loaded and what was not, or None if nothing was ever saved. Raises IoError or CorruptError if it
+    cannot be read, or save_dir does not exist; LayoutError or UnrecoverableError if only memory has it and it cannot be
     published."""
     arguments.check(model, optimizer, scheduler)
     world = join_world()
@@ -129,7 +129,8 @@ def open_on_all(world: World, config, overrides, step: int | None) -> Published 
             published = newest_published(config, overrides, step)
         except Exception as error:
             fault = error
-    version, absent, text = world.gather((published and tuple(published.version), isinstance(fault, errors.NotFound),
+    version, absent, text = world.gather((published and tuple(published.version),
+                                          isinstance(fault, errors.NotFoundError),
                                           fault and f"{type(fault).__name__}: {fault}"))[0]
     if absent:
         return None

@@ -20,15 +20,16 @@ _NOTHING = (0, 0)  # the version before all others
 def published_or_none(config, overrides, step):
     try:
         return open_published(config, step=step, overrides=overrides)
-    except errors.NotFound:
+    except errors.NotFoundError:
         return None
 
 
 def drain(config, overrides, version: tuple[int, int]):
     if control.ask(config, overrides, "drain", "--wait") is None:
-        raise errors.Unrecoverable(f"step {version[1]} (term {version[0]}) is only in the agents' memory and could not "
-                                   "be published for ranks of another layout (see the agents' logs): start with as "
-                                   "many ranks as saved it, or name an older step to load")
+        raise errors.UnrecoverableError(
+            f"step {version[1]} (term {version[0]}) is only in the agents' memory and could not "
+            "be published for ranks of another layout (see the agents' logs): start with as "
+            "many ranks as saved it, or name an older step to load")
 
 
 def only_in_memory(version: tuple[int, int]) -> str:
@@ -39,7 +40,7 @@ def only_in_memory(version: tuple[int, int]) -> str:
 
 def newest_published(config, overrides, step: int | None) -> Published:
     """The newest version, or the newest of a step. If memory has a newer one than storage, the agents publish it first.
-    Raises NotFound if there is none."""
+    Raises NotFoundError if there is none."""
     if is_directory(config):
         return open_published(config, step=step, overrides=overrides)
     published = published_or_none(config, overrides, step)

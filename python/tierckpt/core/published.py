@@ -29,8 +29,8 @@ def open_published(source=None, *, step: int | None = None, overrides: dict | No
     source     a version's directory; or the configuration, as for init: path of a JSON file, or a dict
     overrides  dict of keys that win over those of the configuration
 
-    Raises NotFound if there is none, TimedOut if storage hangs (storage_timeout_ms). A newer version that is damaged is
-    passed over with a warning, as agents do."""
+    Raises NotFoundError if there is none, TimedOutError if storage hangs (storage_timeout_ms). A newer version that
+    is damaged is passed over with a warning, as agents do."""
     published = Published(native.Published(**_where(source, step, overrides)))
     if published.info.passed_over:
         warnings.warn(f"passed over: {published.info.passed_over}", stacklevel=2)
@@ -38,7 +38,7 @@ def open_published(source=None, *, step: int | None = None, overrides: dict | No
 
 
 def is_directory(source) -> bool:
-    """Whether it is the path of a directory: then it is a version's, and no configuration. TimedOut if storage
+    """Whether it is the path of a directory: then it is a version's, and no configuration. TimedOutError if storage
     hangs."""
     return isinstance(source, (str, os.PathLike)) and _within_limit(os.path.isdir, os.fspath(source))
 
@@ -50,14 +50,15 @@ def _within_limit(look: Callable[[str], bool], path: str) -> bool:
     thread.start()
     thread.join(_LIMIT_S)
     if not said:
-        raise errors.TimedOut(f"{path}: storage hangs: it has not answered for {_LIMIT_S * 1000:.0f} ms")
+        raise errors.TimedOutError(f"{path}: storage hangs: it has not answered for {_LIMIT_S * 1000:.0f} ms")
     return said[0]
 
 
 def _where(source, step, overrides) -> dict:
     if is_directory(source) and _within_limit(os.path.isfile, os.path.join(source, _MANIFEST)):
         if step is not None or overrides is not None:
-            raise errors.InvalidArgument(f"{os.fspath(source)} is a version: step= and overrides= say which of a job's")
+            raise errors.InvalidArgumentError(
+                f"{os.fspath(source)} is a version: step= and overrides= say which of a job's")
         return {"path": os.fspath(source)}
     return {**configuration(source, overrides), "step": native.NEWEST if step is None else step}
 
@@ -80,7 +81,7 @@ def export(directory, source=None, *, step: int | None = None, overrides: dict |
 
     Returns version, tensor_count, file_count, bytes."""
     if dtype is not None and dtype not in _EXPORTS:
-        raise errors.InvalidArgument(f"dtype {dtype} is none of {', '.join(map(str, _EXPORTS))}")
+        raise errors.InvalidArgumentError(f"dtype {dtype} is none of {', '.join(map(str, _EXPORTS))}")
     return native.export(**_where(source, step, overrides), directory=os.fspath(directory), from_memory=memory,
                           shard_bytes=shard_size, dtype=_EXPORTS.get(dtype),
                           model_files=None if model_files is None else os.fspath(model_files), include=list(include),
@@ -119,7 +120,7 @@ class Published:
 
     def _entry(self, key: str) -> native.Entry:
         if key not in self._tensors:
-            raise errors.NotFound(f"{self.info.path} has no tensor {key!r}")
+            raise errors.NotFoundError(f"{self.info.path} has no tensor {key!r}")
         return self._tensors[key]
 
     def shape(self, key: str) -> tuple[int, ...]:
@@ -143,8 +144,8 @@ class Published:
             out = torch.empty(shape, dtype=dtype)
         _check_out(key, out, shape, dtype)
         if not len(offset) == len(shape) == len(whole.global_shape):
-            raise errors.InvalidArgument(f"{key} has {len(whole.global_shape)} dimensions, offset and shape have "
-                                         f"{len(offset)} and {len(shape)}")
+            raise errors.InvalidArgumentError(f"{key} has {len(whole.global_shape)} dimensions, offset and shape have "
+                                              f"{len(offset)} and {len(shape)}")
         self._native.read_box(key=key, dtype=whole.dtype, global_shape=whole.global_shape, offset=offset, shape=shape,
                               address=out.data_ptr())
         return out
@@ -172,6 +173,6 @@ class Published:
 
 def _check_out(key: str, out: torch.Tensor, shape: tuple, dtype: torch.dtype):
     if tuple(out.shape) != shape or out.dtype != dtype:
-        raise errors.InvalidArgument(f"{key}: out is {out.dtype} {tuple(out.shape)}, not {dtype} {shape}")
+        raise errors.InvalidArgumentError(f"{key}: out is {out.dtype} {tuple(out.shape)}, not {dtype} {shape}")
     if out.device.type != "cpu" or not out.is_contiguous():
-        raise errors.InvalidArgument(f"{key}: out must be a contiguous tensor on the CPU")
+        raise errors.InvalidArgumentError(f"{key}: out must be a contiguous tensor on the CPU")

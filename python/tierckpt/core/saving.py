@@ -57,10 +57,10 @@ def whole_step(step) -> int:
     try:
         number = operator.index(step)
     except (TypeError, ValueError):
-        raise errors.InvalidArgument(f"a step is a whole number, and this one is a {type(step).__name__}: "
-                                     f"{step!r:.80}") from None
+        raise errors.InvalidArgumentError(f"a step is a whole number, and this one is a {type(step).__name__}: "
+                                          f"{step!r:.80}") from None
     if not 0 <= number < native.NEWEST:
-        raise errors.InvalidArgument(f"step {number} cannot be saved: steps count from 1")
+        raise errors.InvalidArgumentError(f"step {number} cannot be saved: steps count from 1")
     return number
 
 
@@ -68,8 +68,9 @@ def step_to_load(step) -> int:
     """The number of a step that may have been saved."""
     number = whole_step(step) if not isinstance(step, int) or step >= 0 else step
     if number < 1:
-        raise errors.InvalidArgument(f"step {number} was never saved: steps count from 1; load_checkpoint() without a "
-                                     "step loads the newest")
+        raise errors.InvalidArgumentError(
+            f"step {number} was never saved: steps count from 1; load_checkpoint() without a "
+            "step loads the newest")
     return number
 
 
@@ -147,7 +148,7 @@ class Saving:
         """All ranks raise if one cannot save: the others would wait for it. Collective."""
         for rank, of_rank in enumerate(self._world.gather(obstacle)):
             if of_rank is not None:
-                self.last_failed = errors.Canceled(f"step {step} cannot be saved: rank {rank}: {of_rank}")
+                self.last_failed = errors.CanceledError(f"step {step} cannot be saved: rank {rank}: {of_rank}")
                 raise self.last_failed
 
     def _save(self, step: int, begin) -> SaveResult:
@@ -170,7 +171,7 @@ class Saving:
         """Why the save was not started, None if it was."""
         try:
             return None if begin() else self._client.errmsg()
-        except errors.Busy as error:
+        except errors.BusyError as error:
             return str(error)
 
     def _take(self) -> str | None:
@@ -207,7 +208,7 @@ class Saving:
         while True:
             try:
                 return self._client.query()
-            except errors.Busy:
+            except errors.BusyError:
                 if time.monotonic() > deadline:
                     return None
             except errors.Error:

@@ -67,7 +67,7 @@ class Watch:
             if step is None:
                 return False
             self.settle(step)  # the training may have saved the next step meanwhile, which is still being copied
-        except errors.TimedOut:
+        except errors.TimedOutError:
             return True
         except errors.Error as error:
             log.debug("the snapshot under way is left to the fence: %s", error)

@@ -18,8 +18,9 @@ def _command() -> str:
     own = os.environ.get("TIERCKPT_BIN_DIR", str(PROGRAMS))
     command = shutil.which("tierckpt", path=own) or shutil.which("tierckpt")
     if command is None:
-        raise errors.Unsupported("the command tierckpt is neither in $TIERCKPT_BIN_DIR nor in $PATH: it came with this "
-                                 "package")
+        raise errors.UnsupportedError(
+            "the command tierckpt is neither in $TIERCKPT_BIN_DIR nor in $PATH: it came with this "
+            "package")
     return command
 
 
@@ -49,7 +50,7 @@ def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
-        raise errors.TimedOut(f"the agent has not answered `{' '.join(command)}` within {timeout_s} s") from None
+        raise errors.TimedOutError(f"the agent has not answered `{' '.join(command)}` within {timeout_s} s") from None
 
 
 def version_of(answer: dict | None, key: str) -> tuple[int, int]:

@@ -193,7 +193,7 @@ _FUNCTIONS = {
 
 _LOG_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 _LOG_BYTES = 1024
-_NOSPC = errors.NoSpace.status
+_NOSPC = errors.NoSpaceError.status
 _library = None
 
 
@@ -202,7 +202,7 @@ def _library_path() -> Path:
     chosen = os.environ.get("TIERCKPT_LIBRARY")
     path = Path(chosen) if chosen else installation.LIBRARY
     if not path.is_file():
-        raise errors.Unsupported(f"no library at {path}: install the package, or set TIERCKPT_LIBRARY")
+        raise errors.UnsupportedError(f"no library at {path}: install the package, or set TIERCKPT_LIBRARY")
     return path
 
 
@@ -278,9 +278,10 @@ class Client:
 
     def _live(self):
         if not self._handle:
-            raise errors.InvalidArgument("the checkpoint is closed" if self._forked_from is None else
-                                         f"the checkpoint belongs to process {self._forked_from}, from which this one "
-                                         "was forked: only that one can use it")
+            raise errors.InvalidArgumentError(
+                "the checkpoint is closed" if self._forked_from is None else
+                f"the checkpoint belongs to process {self._forked_from}, from which this one "
+                "was forked: only that one can use it")
         return self._handle
 
     @property
@@ -398,8 +399,8 @@ class Client:
         another thread than the other functions, because it sets no error text."""
         step = c_uint64()
         status = self._library.tck_await_copied(self._live(), timeout_ms, byref(step))
-        if status == errors.TimedOut.status:
-            raise errors.TimedOut(f"the snapshot under way is not copied after {timeout_ms} ms")
+        if status == errors.TimedOutError.status:
+            raise errors.TimedOutError(f"the snapshot under way is not copied after {timeout_ms} ms")
         return step.value if status == 0 else None
 
     def wait(self, step: int, stage: int, timeout_ms: int):
@@ -454,7 +455,7 @@ class Published:
 
     def _live(self):
         if not self._handle:
-            raise errors.InvalidArgument("the published version is closed")
+            raise errors.InvalidArgumentError("the published version is closed")
         return self._handle
 
     def close(self):

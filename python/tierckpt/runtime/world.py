@@ -47,7 +47,7 @@ def _cpu_group(group):
     if group is None and "cpu:" not in dist.get_backend_config():
         return dist.new_group(backend="gloo")
     if group is not None and dist.get_world_size(group) != dist.get_world_size():
-        raise errors.InvalidArgument("group= must hold every rank of the job")
+        raise errors.InvalidArgumentError("group= must hold every rank of the job")
     return group
 
 
@@ -73,8 +73,8 @@ def join_world(group=None) -> World:
     """The world of the default process group, or of this rank alone if there is none."""
     if not (dist.is_available() and dist.is_initialized()):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise errors.InvalidArgument("this is one of several ranks ($WORLD_SIZE): call "
-                                         "torch.distributed.init_process_group before init")
+            raise errors.InvalidArgumentError("this is one of several ranks ($WORLD_SIZE): call "
+                                              "torch.distributed.init_process_group before init")
         return World(0, 1, Oob())
     rank, size = dist.get_rank(), dist.get_world_size()
     if size == 1:

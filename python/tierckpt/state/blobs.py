@@ -81,9 +81,10 @@ class BlobTable:
         for blob in self._blobs:
             data = jsonstate.dumps(blob.name, blob.capture())
             if len(data) > self._capacity[blob.name]:
-                raise errors.NoSpace(f"the state of {blob.name} has grown to {len(data)} bytes, and "
-                                     f"{self._capacity[blob.name]} are reserved for it: {errors.REFRESH}, which gives "
-                                     f"it more, or init(capacity={{{blob.name!r}: bytes}})")
+                raise errors.NoSpaceError(
+                    f"the state of {blob.name} has grown to {len(data)} bytes, and "
+                    f"{self._capacity[blob.name]} are reserved for it: {errors.REFRESH}, which gives "
+                    f"it more, or init(capacity={{{blob.name!r}: bytes}})")
             client.set_blob(self._key(blob), data)
 
     def left_out(self) -> list[str]:

@@ -42,14 +42,16 @@ def _encode(what: str, value):
         return _encode_dict(what, value)
     if torch.is_tensor(value):
         return _encode_tensor(what, value)
-    raise errors.Unsupported(f"{what} is a {type(value).__name__}, which cannot be saved: only JSON values, tuples, "
-                             "bytes and dense tensors can be")
+    raise errors.UnsupportedError(
+        f"{what} is a {type(value).__name__}, which cannot be saved: only JSON values, tuples, "
+        "bytes and dense tensors can be")
 
 
 def _encode_tensor(what: str, value: torch.Tensor):
     if value.layout != torch.strided or value.is_meta or value.is_quantized or hasattr(value, "to_local"):
-        raise errors.Unsupported(f"{what} is a tensor of another kind than dense ones of one rank: give its value as a "
-                                 "number (.item()) or list (.tolist())")
+        raise errors.UnsupportedError(
+            f"{what} is a tensor of another kind than dense ones of one rank: give its value as a "
+            "number (.item()) or list (.tolist())")
     data = value.detach().cpu().contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
     name, text = str(value.dtype).removeprefix("torch."), base64.b64encode(data.numpy()).decode()
     return {"$tensor": [name, list(value.shape), text]}

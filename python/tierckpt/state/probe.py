@@ -30,8 +30,8 @@ def probe(optimizer: torch.optim.Optimizer, group: dict, param: torch.Tensor) ->
     if found is None:
         found = _after_a_step(optimizer, group, param, None)
     if found is None:
-        raise errors.Unsupported(f"{type(optimizer).__name__} has no state yet, and how it makes it could not be "
-                                 "found out: call init after the first optimizer step")
+        raise errors.UnsupportedError(f"{type(optimizer).__name__} has no state yet, and how it makes it could not be "
+                                      "found out: call init after the first optimizer step")
     return {path: _stand_in(made, group, param) for path, made in found.items()}
 
 

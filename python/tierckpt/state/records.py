@@ -94,22 +94,25 @@ def dtype_name(dtype: torch.dtype) -> str:
 def check_tensor(key: str, tensor: torch.Tensor):
     """Raises unless the tensor can be saved. The error says in one line what to do about it."""
     if tensor.is_meta:
-        raise errors.Unsupported(f"{key} is on the meta device and has no values yet: give the model memory and values "
-                                 "before init, e.g. model.to_empty(device=...) and its initialisation")
+        raise errors.UnsupportedError(
+            f"{key} is on the meta device and has no values yet: give the model memory and values "
+            "before init, e.g. model.to_empty(device=...) and its initialisation")
     if tensor.is_quantized:
-        raise errors.Unsupported(f"{key} is a quantized tensor ({tensor.dtype}), which cannot be saved: keep its "
-                                 "int_repr() and scales as plain tensors, or save it before it is quantized")
+        raise errors.UnsupportedError(f"{key} is a quantized tensor ({tensor.dtype}), which cannot be saved: keep its "
+                                      "int_repr() and scales as plain tensors, or save it before it is quantized")
     if tensor.layout != torch.strided:
-        raise errors.Unsupported(f"{key} has layout {tensor.layout}, and only dense tensors can be saved: use "
-                                 "tensor.to_dense(), or keep its indices and values as two tensors")
+        raise errors.UnsupportedError(f"{key} has layout {tensor.layout}, and only dense tensors can be saved: use "
+                                      "tensor.to_dense(), or keep its indices and values as two tensors")
     if tensor.device.type not in ("cpu", "cuda"):
-        raise errors.Unsupported(f"{key} is on {tensor.device}: only tensors on the CPU or a CUDA device can be saved, "
-                                 "so move it there before init")
+        raise errors.UnsupportedError(
+            f"{key} is on {tensor.device}: only tensors on the CPU or a CUDA device can be saved, "
+            "so move it there before init")
     if tensor.dtype not in _DTYPES and tensor.dtype not in _AS_PAIRS and tensor.dtype not in _AS_BYTES:
-        raise errors.Unsupported(f"{key} has dtype {tensor.dtype}, which cannot be saved: convert it before init")
+        raise errors.UnsupportedError(f"{key} has dtype {tensor.dtype}, which cannot be saved: convert it before init")
     if len(saved_shape(tensor)) > native.MAX_NDIM:
-        raise errors.Unsupported(f"{key} has {tensor.dim()} dimensions, and at most {native.MAX_NDIM} can be saved: "
-                                 "register it with some of them flattened")
+        raise errors.UnsupportedError(
+            f"{key} has {tensor.dim()} dimensions, and at most {native.MAX_NDIM} can be saved: "
+            "register it with some of them flattened")
 
 
 def _cuda_device(tensor: torch.Tensor) -> int | None:
@@ -277,8 +280,9 @@ class RecordTable:
         for device in self._cuda_devices:
             with torch.cuda.device(device):
                 if torch.cuda.is_current_stream_capturing():
-                    raise errors.InvalidArgument(f"the current stream of CUDA device {device} is being captured into a "
-                                                 "graph: saves belong outside of it")
+                    raise errors.InvalidArgumentError(
+                        f"the current stream of CUDA device {device} is being captured into a "
+                        "graph: saves belong outside of it")
 
     def refresh(self, client: native.Client):
         """Tells the library of tensors that have moved, before a save or a load. No copy may be under way (after a

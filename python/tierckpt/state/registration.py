@@ -37,8 +37,9 @@ def by_name(what: str, given) -> dict[str, object]:
     named = {str(key): value for key, value in items}
     for key, value in named.items():
         if value is None or not key or "/" in key:
-            raise errors.InvalidArgument(f"{what}= has {value!r:.40} under the name {key!r}: names must not be empty "
-                                         "or contain a slash, and no value may be None")
+            raise errors.InvalidArgumentError(
+                f"{what}= has {value!r:.40} under the name {key!r}: names must not be empty "
+                "or contain a slash, and no value may be None")
     return named
 
 
@@ -68,19 +69,21 @@ class Given:
     def checked(self) -> "Given":
         for name, model in self.models.items():
             if not isinstance(model, torch.nn.Module):
-                raise errors.InvalidArgument(f"{_what('model', name)} must be a torch.nn.Module, and is a "
-                                             f"{type(model).__name__}")
+                raise errors.InvalidArgumentError(f"{_what('model', name)} must be a torch.nn.Module, and is a "
+                                                  f"{type(model).__name__}")
         for name, optimizer in self.optimizers.items():
             if not isinstance(optimizer, torch.optim.Optimizer):
-                raise errors.InvalidArgument(f"{_what('optimizer', name)} must be a torch.optim.Optimizer, and is a "
-                                             f"{type(optimizer).__name__}")
+                raise errors.InvalidArgumentError(
+                    f"{_what('optimizer', name)} must be a torch.optim.Optimizer, and is a "
+                    f"{type(optimizer).__name__}")
         for name, scheduler in self.schedulers.items():
             if not (hasattr(scheduler, "state_dict") and hasattr(scheduler, "load_state_dict")):
-                raise errors.InvalidArgument(f"{_what('scheduler', name)} must have state_dict() and load_state_dict()"
-                                             f", and is a {type(scheduler).__name__}")
+                raise errors.InvalidArgumentError(
+                    f"{_what('scheduler', name)} must have state_dict() and load_state_dict()"
+                    f", and is a {type(scheduler).__name__}")
         unknown = self.capacity.keys() - set(self.blob_names())
         if unknown:
-            raise errors.InvalidArgument(f"capacity= has {sorted(unknown)}, it knows {self.blob_names()}")
+            raise errors.InvalidArgumentError(f"capacity= has {sorted(unknown)}, it knows {self.blob_names()}")
         return self
 
     def blob_names(self) -> list[str]:
@@ -143,7 +146,7 @@ class Registration:
             raise fault
         for rank, (text, pending) in enumerate(answers):
             if text is not None:
-                raise errors.InvalidArgument(f"rank {rank} cannot register what it trains: {text}")
+                raise errors.InvalidArgumentError(f"rank {rank} cannot register what it trains: {text}")
             self.pending = self.pending or pending
         return made
 
@@ -168,7 +171,7 @@ class Registration:
             try:
                 state = OptimizerState(optimizer, models.parameters(), models.placer(), now=models.parameters,
                                        key=_key_of(name, taken), what=what, has_stepped=name in self._stepped)
-            except errors.Unsupported as error:
+            except errors.UnsupportedError as error:
                 if any(bare(optimizer).state.values()) or isinstance(optimizer, torch.distributed.optim.
                                                                      ZeroRedundancyOptimizer):
                     raise

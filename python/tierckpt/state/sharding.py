@@ -39,7 +39,7 @@ class Placer:
         if isinstance(tensor, DTensor):
             return self._sharded(key, find, eager, look)
         if self.plain is None:
-            raise errors.Unsupported(
+            raise errors.UnsupportedError(
                 f"{key} is a plain tensor on each of several ranks, and nothing says whether they hold the same: "
                 "wrap the model in DistributedDataParallel or fully_shard, or pass init(replicate_group=<process "
                 "group of its copies>) or init(replicate_group=tierckpt.PRIVATE)")
@@ -54,8 +54,9 @@ class Placer:
         local_shape, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
         local = local_of(tensor)
         if tuple(local.shape) != tuple(local_shape):
-            raise errors.Unsupported(f"{key}: this rank holds {tuple(local.shape)}, its placements {placements} say "
-                                     f"{tuple(local_shape)}")
+            raise errors.UnsupportedError(
+                f"{key}: this rank holds {tuple(local.shape)}, its placements {placements} say "
+                f"{tuple(local_shape)}")
         if local.numel() == 0 and tensor.numel() > 0:
             return None
         group = groups.of_replicas(mesh, placements)
@@ -73,13 +74,14 @@ class Placer:
 def _check_placements(key: str, tensor: DTensor):
     for placement in tensor.placements:
         if not (placement.is_shard() or placement.is_replicate() or isinstance(placement, _StridedShard)):
-            raise errors.Unsupported(f"{key} has placements {tensor.placements}: only Shard and Replicate can be "
-                                     "saved")
+            raise errors.UnsupportedError(f"{key} has placements {tensor.placements}: only Shard and Replicate can be "
+                                          "saved")
     for dim in {placement.dim for placement in tensor.placements if isinstance(placement, _StridedShard)}:
         rows = _rows(tensor, dim)
         if rows.numel() > 0 and int(rows[-1] - rows[0]) != rows.numel() - 1:
-            raise errors.Unsupported(f"{key} of shape {tuple(tensor.shape)} has placements {tensor.placements}: what "
-                                     "this rank holds are several pieces of the whole, and only one can be saved")
+            raise errors.UnsupportedError(
+                f"{key} of shape {tuple(tensor.shape)} has placements {tensor.placements}: what "
+                "this rank holds are several pieces of the whole, and only one can be saved")
 
 
 def _rows(tensor: DTensor, dim: int) -> torch.Tensor:

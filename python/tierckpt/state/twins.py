@@ -11,7 +11,7 @@ from .records import Record
 
 
 def confirm(records: list[Record], world: World):
-    """Raises InvalidArgument on every rank, with record and ranks, if ranks of one group differ in a lazy record.
+    """Raises InvalidArgumentError on every rank, with record and ranks, if ranks of one group differ in a lazy record.
     Collective. Reads all of them once. Eager ones (counters, buffers) may differ for a while and are not asked."""
     shared = [record for record in records if record.group is not None and not record.eager]
     sums = {(record.group, record.key, record.offset): _sum(record.current()) for record in shared}
@@ -19,7 +19,7 @@ def confirm(records: list[Record], world: World):
         return
     bad = _differing(world.gather(sums))
     (group, key, _), by_rank = min(bad.items())
-    raise errors.InvalidArgument(
+    raise errors.InvalidArgumentError(
         f"{key} is said to be the same on {group}, but ranks {_first_pair(by_rank)} hold other bytes, and "
         f"{len(bad) - 1} more differ: give each rank the same values before this, or say that they are not twins")
 

@@ -22,8 +22,9 @@ class UserState:
     def __init__(self, source):
         methods = (getattr(source, "state_dict", None), getattr(source, "load_state_dict", None))
         if not isinstance(source, dict) and not all(map(callable, methods)):
-            raise errors.InvalidArgument("extra_state must be a dict, or have state_dict() and load_state_dict(), and "
-                                         f"this is of type {type(source).__name__}")
+            raise errors.InvalidArgumentError(
+                "extra_state must be a dict, or have state_dict() and load_state_dict(), and "
+                f"this is of type {type(source).__name__}")
         self._source = source
         tensors = {}
         split(self._state(), "extra", tensors)

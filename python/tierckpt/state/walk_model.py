@@ -32,8 +32,8 @@ def unwrap(model: torch.nn.Module) -> Model:
             ddp_group = groups.of_process_group(model.process_group)
             model = model.module
         elif isinstance(model, (FullyShardedDataParallel, DataParallel)):
-            raise errors.Unsupported(f"{type(model).__name__} is not supported: use fully_shard or "
-                                     "DistributedDataParallel")
+            raise errors.UnsupportedError(f"{type(model).__name__} is not supported: use fully_shard or "
+                                          "DistributedDataParallel")
         else:
             return Model(model, ddp_group)
 
@@ -42,8 +42,9 @@ def check_made(tensors: ModelTensors, prefix: str = ""):
     """Raises for the tensors of lazy modules, which have no shape before a forward pass."""
     for name, tensor in (*tensors.parameters().items(), *tensors.buffers().items()):
         if torch.nn.parameter.is_lazy(tensor):
-            raise errors.Unsupported(f"{prefix}{name} belongs to a lazy module and has no shape yet: run one forward "
-                                     "pass before init, and make the optimizer after it")
+            raise errors.UnsupportedError(
+                f"{prefix}{name} belongs to a lazy module and has no shape yet: run one forward "
+                "pass before init, and make the optimizer after it")
 
 
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -54,7 +55,7 @@ def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 def plain_group(model: Model, rank: int, world_size: int, replicate_group) -> groups.Group | None:
     """The ranks that hold copies of the model's plain tensors; None if nothing says so."""
     if replicate_group is not None and model.ddp_group is not None:
-        raise errors.InvalidArgument("replicate_group= is for models without DistributedDataParallel")
+        raise errors.InvalidArgumentError("replicate_group= is for models without DistributedDataParallel")
     if model.ddp_group is not None:
         return model.ddp_group
     if replicate_group == groups.PRIVATE or world_size == 1:
@@ -69,7 +70,7 @@ def parameter_records(model: Model, placer: Placer, tensors: ModelTensors | None
     records = []
     for name, parameter in tensors.parameters().items():
         if model.ddp_group is not None and isinstance(parameter, DTensor):
-            raise errors.Unsupported(f"{name} is a DTensor under DistributedDataParallel, which is not supported")
+            raise errors.UnsupportedError(f"{name} is a DTensor under DistributedDataParallel, which is not supported")
         records.append(placer.record(prefix + name, lambda name=name: tensors.parameter(name), look=tensors.look))
     return [record for record in records if record is not None]
 

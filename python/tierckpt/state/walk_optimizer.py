@@ -59,10 +59,10 @@ class OptimizerState:
         for number, group in enumerate(self._inner.param_groups):
             for param in group["params"]:
                 if id(param) not in names:
-                    raise errors.InvalidArgument(f"group {number} of {self._what} has a parameter of shape "
-                                                 f"{tuple(param.shape)} that the model does not have (make the "
-                                                 "optimizer after wrapping the model, and give init every model "
-                                                 "whose parameters it has)")
+                    raise errors.InvalidArgumentError(f"group {number} of {self._what} has a parameter of shape "
+                                                      f"{tuple(param.shape)} that the model does not have (make the "
+                                                      "optimizer after wrapping the model, and give init every model "
+                                                      "whose parameters it has)")
         return [[names[id(param)] for param in group["params"]] for group in self._inner.param_groups]
 
     def _look(self):
@@ -287,16 +287,16 @@ def _inner_optimizer(optimizer):
     if not isinstance(optimizer, ZeroRedundancyOptimizer):
         return optimizer
     if optimizer._overlap_with_ddp:
-        raise errors.Unsupported("ZeroRedundancyOptimizer(overlap_with_ddp=True) is not supported")
+        raise errors.UnsupportedError("ZeroRedundancyOptimizer(overlap_with_ddp=True) is not supported")
     if torch.distributed.get_world_size(optimizer.process_group) != torch.distributed.get_world_size():
-        raise errors.Unsupported("ZeroRedundancyOptimizer over a part of the ranks is not supported")
+        raise errors.UnsupportedError("ZeroRedundancyOptimizer over a part of the ranks is not supported")
     return optimizer.optim
 
 
 def _made_ahead(optimizer, every: bool, has_stepped: bool) -> StandIns:
     try:
         return materialise(optimizer, every)
-    except errors.Unsupported:
+    except errors.UnsupportedError:
         if has_stepped:
             return {}
         raise

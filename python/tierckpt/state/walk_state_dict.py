@@ -157,7 +157,7 @@ def leaf_bytes(saved: dict, key: str) -> io.BytesIO:
     if key in saved["pickled"]:
         return io.BytesIO(saved["pickled"][key])
     if key not in saved["plain"]:
-        raise errors.NotFound(f"{key} was not saved")
+        raise errors.NotFoundError(f"{key} was not saved")
     return io.BytesIO(_pickle(saved["plain"][key]))
 
 
@@ -175,7 +175,7 @@ def _pickle(value) -> bytes:
 def _is_json(key: str, value) -> bool:
     try:
         jsonstate.dumps(key, value)
-    except errors.Unsupported:
+    except errors.UnsupportedError:
         return False
     return True
 

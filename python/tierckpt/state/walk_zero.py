@@ -28,8 +28,9 @@ def optimizer_of(engine, names: dict[str, torch.nn.Parameter], placer: Placer):
     masters = getattr(optimizer, "single_partition_of_fp32_groups", None) or \
         getattr(optimizer, "fp32_groups_flat_partition", None)
     if masters is None:
-        raise errors.Unsupported(f"tierckpt.deepspeed does not know the optimizer wrapper {type(optimizer).__name__}: "
-                                 "with ZeRO 0 and 16 bits use a torch optimizer, or turn ZeRO on")
+        raise errors.UnsupportedError(
+            f"tierckpt.deepspeed does not know the optimizer wrapper {type(optimizer).__name__}: "
+            "with ZeRO 0 and 16 bits use a torch optimizer, or turn ZeRO on")
     return _Fragments(optimizer, masters, names, placer)
 
 
@@ -252,9 +253,9 @@ class _Partitions(_Sliced):
 
 def _check_partitioned_over(replicas: groups.Group, name: str, parameter: torch.nn.Parameter):
     if not hasattr(parameter, "ds_tensor"):
-        raise errors.Unsupported(f"{name} is not partitioned by ZeRO 3: it came after deepspeed.initialize")
+        raise errors.UnsupportedError(f"{name} is not partitioned by ZeRO 3: it came after deepspeed.initialize")
     if groups.of_process_group(parameter.ds_process_group) != replicas:
-        raise errors.Unsupported(f"{name} is partitioned over a part of the ranks (MiCS), which is not supported")
+        raise errors.UnsupportedError(f"{name} is partitioned over a part of the ranks (MiCS), which is not supported")
 
 
 def _own_part(parameter: torch.nn.Parameter) -> tuple[int, int]:
@@ -273,8 +274,9 @@ def _materialise(base: torch.optim.Optimizer, flats: list[torch.Tensor]):
     if type(base).__module__.startswith("deepspeed.ops.adam.") and hasattr(base, "fp32_optimizer_states"):
         _fill_cpu_adam(base, flats)
     elif materialise(base):
-        raise errors.Unsupported(f"{type(base).__name__} makes its state from the first gradient: call attach after "
-                                 "the first engine.step()")
+        raise errors.UnsupportedError(
+            f"{type(base).__name__} makes its state from the first gradient: call attach after "
+            "the first engine.step()")
 
 
 def _fill_cpu_adam(base, flats: list[torch.Tensor]):

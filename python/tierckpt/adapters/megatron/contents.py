@@ -77,10 +77,10 @@ def _bare(chunk) -> torch.nn.Module:
     while type(chunk) in (DistributedDataParallel, Float16Module):
         chunk = chunk.module
     if not hasattr(chunk, "config"):
-        raise errors.Unsupported(f"a model chunk is a {type(chunk).__name__}: only Megatron modules in Megatron's "
-                                 "DistributedDataParallel and Float16Module can be saved")
+        raise errors.UnsupportedError(f"a model chunk is a {type(chunk).__name__}: only Megatron modules in Megatron's "
+                                      "DistributedDataParallel and Float16Module can be saved")
     if getattr(chunk.config, "fp8", None) or getattr(chunk.config, "fp4", None):
-        raise errors.Unsupported("parameters in FP8 or FP4 cannot be saved: train in BF16, FP16 or FP32")
+        raise errors.UnsupportedError("parameters in FP8 or FP4 cannot be saved: train in BF16, FP16 or FP32")
     return chunk
 
 
@@ -223,11 +223,12 @@ def _pieces(part: DistributedOptimizer, model: Model, rank: int) -> _Trained:
 
 def _check_distributed(part: DistributedOptimizer, model: Model):
     if part.ddp_config.use_megatron_fsdp or getattr(part.config, "use_precision_aware_optimizer", False):
-        raise errors.Unsupported("Megatron FSDP and the precision-aware optimizer cannot be saved: use the plain "
-                                 "distributed optimizer")
+        raise errors.UnsupportedError("Megatron FSDP and the precision-aware optimizer cannot be saved: use the plain "
+                                      "distributed optimizer")
     if any(getattr(chunk.config, "qk_clip", False) for chunk in model.chunks.values()):
-        raise errors.Unsupported("qk_clip changes parameters behind the distributed optimizer's back, and they would "
-                                 "not come back as they were: switch one of the two off")
+        raise errors.UnsupportedError(
+            "qk_clip changes parameters behind the distributed optimizer's back, and they would "
+            "not come back as they were: switch one of the two off")
 
 
 class Part:
@@ -235,9 +236,10 @@ class Part:
 
     def __init__(self, part, number: int, model: Model, rank: int):
         if type(part) not in _READ or not isinstance(part.optimizer, torch.optim.Optimizer):
-            raise errors.Unsupported(f"{type(part).__name__} with {type(part.optimizer).__name__} cannot be saved; "
-                                     f"known are {', '.join(kind.__name__ for kind in _READ)}, with an optimizer of "
-                                     "torch")
+            raise errors.UnsupportedError(
+                f"{type(part).__name__} with {type(part.optimizer).__name__} cannot be saved; "
+                f"known are {', '.join(kind.__name__ for kind in _READ)}, with an optimizer of "
+                "torch")
         self.megatron = part
         self.distributed = isinstance(part, DistributedOptimizer)
         self._number = number

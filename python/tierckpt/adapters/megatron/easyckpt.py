@@ -151,7 +151,7 @@ class _Attached:
 
         try:
             version = open_published(self._settings["config"], overrides=self._settings["overrides"])
-        except errors.NotFound:
+        except errors.NotFoundError:
             return None
         with version:
             if version.step < stock_newest:
@@ -211,8 +211,8 @@ class _Job:
                 return None
             self.attached = _Attached(self.settings(), chunks, optimizer, scheduler)
         elif self.attached.of != _identity(chunks, optimizer, scheduler):
-            raise errors.InvalidArgument("this is another model, optimizer or scheduler than the one that was "
-                                         "registered by the first load or save: call finalize_easyckpt before")
+            raise errors.InvalidArgumentError("this is another model, optimizer or scheduler than the one that was "
+                                              "registered by the first load or save: call finalize_easyckpt before")
         return self.attached
 
 
@@ -226,7 +226,7 @@ def is_initialized() -> bool:
 
 def _current_job() -> _Job:
     if _job is None:
-        raise errors.InvalidArgument("call initialize_easyckpt before the first load or save")
+        raise errors.InvalidArgumentError("call initialize_easyckpt before the first load or save")
     return _job
 
 
@@ -243,8 +243,8 @@ def initialize_easyckpt(save_mem_interval=None, save_storage_interval=None, max_
     """
     global _job
     if _job is not None and _job.attached is not None:
-        raise errors.InvalidArgument("initialize_easyckpt was called before, and its checkpoints are in use: call "
-                                     "finalize_easyckpt first")
+        raise errors.InvalidArgumentError("initialize_easyckpt was called before, and its checkpoints are in use: call "
+                                          "finalize_easyckpt first")
     named = {"save_mem_interval": _interval(save_mem_interval),
              "save_storage_interval": _interval(save_storage_interval), "max_ckpt_num": max_ckpt_num,
              "log_file_path": log_file_path}
@@ -286,7 +286,7 @@ def load_checkpoint(model, optimizer, opt_param_scheduler, load_arg="load", stri
         return stock.load()
     try:
         step = attached.load()
-    except (errors.LayoutError, errors.Unrecoverable) as error:
+    except (errors.LayoutError, errors.UnrecoverableError) as error:
         if not concat:
             raise type(error)(f"{error}. Start with the model and the parallel sizes that it was saved with, give "
                               "another save_dir, or call load_checkpoint(concat=True) if only the number of "
