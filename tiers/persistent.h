@@ -8,8 +8,7 @@
  *     <save_dir>/<job>/trash/...               un-published, being deleted
  *
  * Nothing outside is opened, no symbolic link is followed (openat2 beneath). Each publish and delete is logged to the
- * audit file, intent before and result after. Implementations stand behind struct persistent_ops: POSIX is the one
- * there is. Calls and callbacks as in tier.h. */
+ * audit file, intent before and result after. Calls and callbacks as in tier.h. */
 #ifndef TCK_TIERS_PERSISTENT_H
 #define TCK_TIERS_PERSISTENT_H
 
@@ -203,18 +202,5 @@ must_check tck_status_t persistent_repair(struct persistent *p, const struct pub
  * only what it supersedes, ancestors of its version (core/retention.h). */
 must_check tck_status_t persistent_prune(struct persistent *p, uint32_t keep, struct version pinned, bool dry_run,
                                          struct published **removed_out, size_t *count_out, struct error *err);
-
-/* What an implementation provides; persistent_*.c keep naming, manifest, terms, retention and audit common. dir_fd and
- * name are the caller's; dir_fd stays open until done. */
-struct persistent_ops {
-    const char *name;
-    /* Appears under its name only whole and synced. */
-    tck_status_t (*write_file)(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
-                               tier_done_fn *done, void *ctx, struct error *err);
-    /* Fills item's image and the crcs of what was read; comparing them with the manifest is the caller's. A file of
-     * another size than item's is TCK_ERR_CORRUPT. */
-    tck_status_t (*read_file)(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
-                              tier_done_fn *done, void *ctx, struct error *err);
-};
 
 #endif

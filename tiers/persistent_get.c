@@ -155,7 +155,7 @@ static void get_opened(void *ctx, bool canceled)
         status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing");
     }
     if (status == TCK_OK) {
-        status = p->ops->read_file(p, op->dir_fd, op->file->name, op->item, get_read, op, &op->outcome);
+        status = persistent_read_file(p, op->dir_fd, op->file->name, op->item, get_read, op, &op->outcome);
     }
     if (status != TCK_OK) {
         get_finish(op);

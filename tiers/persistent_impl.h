@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the files of the persistent tier share, and nobody else includes: persistent_open.c (directories, marker),
- * persistent_calls.c, persistent_term.c, persistent_publish.c (stage, publish), persistent_list.c, persistent_get.c,
- * persistent_prune.c, persistent_delete.c, persistent_sweep.c and the file transfers of posix.c. */
+ * persistent_calls.c, term_claim.c, persistent_publish.c (stage, publish), persistent_list.c, persistent_get.c,
+ * persistent_prune.c, persistent_delete.c, persistent_sweep.c, persistent_file.c (one file's bytes). */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
 #define TCK_TIERS_PERSISTENT_IMPL_H
 
@@ -24,7 +24,6 @@ struct persistent {
     struct loop *loop; /* NULL with pool and uring: only the blocking calls */
     struct pool *pool;
     const struct config *config;
-    const struct persistent_ops *ops;
     struct uring *uring;
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
@@ -41,8 +40,6 @@ struct persistent {
     struct version tidy_next; /* and this one was published meanwhile */
 };
 
-extern const struct persistent_ops posix_ops;
-
 /* Storage has done something. */
 void persistent_moved(struct persistent *p);
 /* The same, of a blocking call. */
@@ -56,6 +53,16 @@ void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn 
 /* What storage that was mounted again has made stale is opened again, if the same directories are there: the error of
  * one that is stale still, or is another one. Blocking; the numbers of descriptors stay. */
 must_check tck_status_t persistent_open_again(struct persistent *p, struct error *err);
+
+/* One shard file in the pool and by uring.h. dir_fd is the caller's and stays open until done. */
+/* It appears under its name only whole and synced. */
+must_check tck_status_t persistent_write_file(struct persistent *p, int dir_fd, const char *name,
+                                              const struct tier_item *item, tier_done_fn *done, void *ctx,
+                                              struct error *err);
+/* Fills item's image and the crcs of what was read; comparing them with the manifest is the caller's. A file of another
+ * size than item's is TCK_ERR_CORRUPT. */
+must_check tck_status_t persistent_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
+                                             tier_done_fn *done, void *ctx, struct error *err);
 
 /* Reads and checks the manifest in an open version directory: that it is of this job and version. */
 must_check tck_status_t version_manifest(const struct persistent *p, int dir_fd, struct version version,

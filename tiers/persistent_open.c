@@ -452,7 +452,6 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
                              .config = setup->config,
                              .moved = setup->moved,
                              .moved_ctx = setup->moved_ctx,
-                             .ops = &posix_ops,
                              .job_fd = -1,
                              .load_fd = -1,
                              .refs = 1};

@@ -89,7 +89,7 @@ static void put_prepared(void *ctx, bool canceled)
         status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing, or it was given up");
     }
     if (status == TCK_OK) {
-        status = p->ops->write_file(p, op->stage_fd, op->name, &op->item, put_written, op, &op->outcome);
+        status = persistent_write_file(p, op->stage_fd, op->name, &op->item, put_written, op, &op->outcome);
     }
     if (status != TCK_OK) {
         put_finish(op);
