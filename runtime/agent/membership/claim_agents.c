@@ -32,24 +32,26 @@ static struct peer *session_with(struct agent *agent, const struct node_info *no
     return peer;
 }
 
-void claim_send(const struct claim *c, const struct asked_agent *to, uint16_t type, const struct writer *w)
+bool claim_send(const struct claim *c, const struct asked_agent *to, uint16_t type, const struct writer *w)
 {
     struct peer *peer = session_with(c->agent, &to->node);
-    if (peer && peer_is_up(peer) && !w->failed && peer_send(peer, type, w->data, w->len) != TCK_OK) {
+    if (!peer || !peer_is_up(peer)) {
+        return false;
+    }
+    if (w->failed || peer_send(peer, type, w->data, w->len) != TCK_OK) {
         log_debug("node %s could not be asked about the job", to->node.name);
     }
+    return true;
 }
 
 static void send_ask(const struct claim *c, struct asked_agent *a)
 {
-    struct peer *peer = session_with(c->agent, &a->node);
-    if (peer && peer_is_up(peer)) {
-        struct writer w = writer_new(0);
-        wire_holder_ask_encode(&c->ask, &w);
-        claim_send(c, a, WIRE_HOLDER_ASK, &w);
-        writer_free(&w);
+    struct writer w = writer_new(0);
+    wire_holder_ask_encode(&c->ask, &w);
+    if (claim_send(c, a, WIRE_HOLDER_ASK, &w)) {
         a->asked_ms = clock_ms();
     }
+    writer_free(&w);
 }
 
 void claim_ask_agents(struct claim *c, const struct client *asker)

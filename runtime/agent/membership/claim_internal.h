@@ -77,8 +77,8 @@ bool claim_is_held_by(const struct claim *c, const struct asked_agent *a);
 bool claim_all_answered(const struct claim *c);
 /* The index of the agent that can grant a term; UINT32_MAX: none. */
 uint32_t claim_granter(const struct claim *c);
-/* Sends it a message. */
-void claim_send(const struct claim *c, const struct asked_agent *to, uint16_t type, const struct writer *w);
+/* Sends it a message. False: it cannot be reached yet. */
+bool claim_send(const struct claim *c, const struct asked_agent *to, uint16_t type, const struct writer *w);
 
 /* ---- claim_storage.c ----------------------------------------------------------------------------------------- */
 
