@@ -343,7 +343,7 @@ void holders_answer(struct agent *agent, struct peer *peer, const void *data, si
 /* Its process runs, at this moment. */
 bool holders_alive(const struct client *c);
 
-/* ---- reserving.c ----------------------------------------------------------------------------------------------- */
+/* ---- membership/reservation.c ---------------------------------------------------------------------------------- */
 
 /* Tells storage which terms are reserved here. */
 void reservation_publish(struct agent *agent);
@@ -356,7 +356,9 @@ void reservation_release(struct term_context *tc);
  * if it is for this one, the claim adopts it when it has noted it on storage, before its trainer hears. */
 struct grant reservation_grant(struct agent *agent, const struct reserve_ask *ask);
 void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *data, size_t len);
-/* How many terms right before this one, which this agent coordinates, were given to starts that saved nothing. */
+/* What this agent knows of terms (core/reserve.h). */
+struct reserve_terms reservation_terms(const struct agent *agent);
+/* reserve_unused of the term that this agent coordinates. */
 uint64_t reservation_unused(const struct agent *agent, uint64_t term);
 /* This agent was granted a term for a trainer; the rest of the reservation is here from now on. */
 void reservation_handle_grant(struct agent *agent, const struct grant *grant, uint32_t pid);

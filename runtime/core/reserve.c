@@ -2,6 +2,19 @@
  * The reservation of terms. */
 #include "core/reserve.h"
 
+/* In a term that this agent was given nothing is committed without a decision that was kept here before. What that says
+ * may also be of an older term: a base that this one has made its own, and may have published. */
+uint64_t reserve_newest_saved(const struct reserve_terms *terms)
+{
+    bool ours = terms->claimed == terms->joined;
+    return ours || terms->committed > terms->joined ? terms->committed : terms->joined;
+}
+
+bool reserve_claimed_by(const struct reserve_terms *terms, uint64_t term, uint32_t pid)
+{
+    return term != 0 && term == terms->claimed && pid != 0 && pid == terms->claimed_pid;
+}
+
 bool reserve_has(const struct reserve *r, uint64_t term)
 {
     return r->first != 0 && r->first <= term && term <= r->last;
@@ -21,22 +34,32 @@ uint64_t reserve_offer(const struct reserve *r, uint64_t to, uint64_t at_least)
     return reserve_has(r, term) ? term : 0;
 }
 
-struct grant reserve_give(struct reserve *r, const struct reserve_owner *owner, const struct reserve_ask *ask)
+struct grant reserve_give(struct reserve *r, const struct reserve_terms *terms, const struct reserve_ask *ask)
 {
     struct grant grant = {.to = ask->to, .last = r->last, .follows = r->follows};
+    uint64_t saved = reserve_newest_saved(terms);
+    if (terms->granting > terms->adopted) {
+        return grant;
+    }
     if (gave(r, ask->to, ask->at_least)) {
         return r->given;
     }
-    if (owner->saved > grant.follows) {
-        grant.follows = owner->saved;
+    if (saved > grant.follows) {
+        grant.follows = saved;
     }
-    if (owner->adopted == ask->adopted) {
+    if (terms->adopted == ask->adopted) {
         grant.term = reserve_offer(r, ask->to, ask->at_least);
     }
     if (grant.term != 0) {
         *r = (struct reserve){.follows = r->follows, .given = grant};
     }
     return grant;
+}
+
+bool reserve_may_take(const struct reserve_terms *terms, uint64_t term, uint64_t at_least, uint32_t pid)
+{
+    bool is_new = term > terms->claimed || reserve_claimed_by(terms, term, pid);
+    return term >= at_least && term >= terms->adopted && is_new && terms->granting <= terms->adopted;
 }
 
 void reserve_take(struct reserve *r, const struct grant *grant)
@@ -58,6 +81,14 @@ void reserve_adopted(struct reserve *r, uint64_t term)
     }
 }
 
+/* `follows` is what the grant said; the commit may be a later one. */
+uint64_t reserve_unused(const struct reserve *r, const struct reserve_terms *terms, uint64_t term)
+{
+    uint64_t saved = r->follows > terms->committed ? r->follows : terms->committed;
+    bool granted = terms->claimed == term && r->follows != 0 && saved < term;
+    return granted ? term - saved - 1 : 0;
+}
+
 bool reserve_missing(const struct reserve *r, uint64_t term, uint64_t *first_out, uint64_t *last_out)
 {
     uint64_t have = r->first != 0 ? r->last - r->first + 1 : 0;
@@ -68,6 +99,12 @@ bool reserve_missing(const struct reserve *r, uint64_t term, uint64_t *first_out
     *first_out = first;
     *last_out = first + (RESERVE_COUNT - have) - 1;
     return true;
+}
+
+/* They are of the term that is still in use, or right above what is left of the reservation. */
+bool reserve_may_add(const struct reserve *r, const struct reserve_terms *terms, uint64_t by, uint64_t first)
+{
+    return terms->adopted == by || (r->first != 0 && first == r->last + 1);
 }
 
 void reserve_add(struct reserve *r, uint64_t first, uint64_t last)

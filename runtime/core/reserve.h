@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Terms that are reserved on storage for the successors of a term, so that a job can be started again while storage is
  * away. One agent has a reservation, that of the newest term's coordinator. When it gives a term away it adopts that
- * term, so it publishes nothing any more, and it hands on what is left of the reservation. Pure. */
+ * term, so it no longer publishes anything, and it hands on what is left of the reservation. Pure. */
 #ifndef TCK_CORE_RESERVE_H
 #define TCK_CORE_RESERVE_H
 
@@ -25,33 +25,47 @@ struct reserve {
     struct grant given;   /* the last grant, for an agent that did not receive it and asks again */
 };
 
-/* Whether these terms are reserved here: a file on storage that stands for one of them is nobody's claim. */
+/* What an agent knows of terms, now. */
+struct reserve_terms {
+    uint64_t adopted;     /* the highest that it has heard of */
+    uint64_t joined;      /* the newest that it was part of */
+    uint64_t committed;   /* of the newest commit that it knows of */
+    uint64_t claimed;     /* the newest reserved term that a trainer of its node was granted; 0: none */
+    uint32_t claimed_pid; /* and the process of that trainer; 0: not known */
+    uint64_t granting; /* a claim on its node was granted this term, and is over when that has been adopted; 0: none */
+};
+/* The newest term that may have saved something, as far as the agent knows. */
+uint64_t reserve_newest_saved(const struct reserve_terms *terms);
+/* The reserved term was granted to this process. */
+bool reserve_claimed_by(const struct reserve_terms *terms, uint64_t term, uint32_t pid);
+
+/* Whether this term is reserved here: then its file on storage is not a claim. */
 bool reserve_has(const struct reserve *r, uint64_t term);
 /* A question for a term. */
 struct reserve_ask {
     uint64_t to;       /* agent_id */
     uint64_t at_least; /* above what that agent has adopted */
-    uint64_t adopted;  /* by the one who is asked, when it said that nobody holds the job */
-};
-/* Of the one who is asked, now. */
-struct reserve_owner {
-    uint64_t adopted;
-    uint64_t saved; /* the newest term that may have saved something, as far as it knows. Of those that it was given it
-                            knows: it is their coordinator's agent */
+    uint64_t adopted;  /* by the agent that is asked, when it said that no trainer of its node holds the job */
 };
 /* The term that it would get; 0: none. */
 uint64_t reserve_offer(const struct reserve *r, uint64_t to, uint64_t at_least);
-/* Gives it away, unless another start was given one since: term 0. The one who grants must have adopted the term, and
- * have kept this, before anybody hears of it. */
-struct grant reserve_give(struct reserve *r, const struct reserve_owner *owner, const struct reserve_ask *ask);
+/* Gives it away, unless another start was given one since, or is being given one: then term 0. terms: of the agent that
+ * grants. It must have adopted the term and have stored the new reservation before any other agent hears of it. */
+struct grant reserve_give(struct reserve *r, const struct reserve_terms *terms, const struct reserve_ask *ask);
+/* Whether a process of this node may take a term that was granted to it. A grant that comes late may be over, and one
+ * that is given again may belong to another process of this node. */
+bool reserve_may_take(const struct reserve_terms *terms, uint64_t term, uint64_t at_least, uint32_t pid);
 /* To the agent `to` itself: from now on the reservation is here. */
 void reserve_take(struct reserve *r, const struct grant *grant);
-/* A term was adopted. If it is not one that was granted here, it was claimed on storage, past this reservation. */
+/* A term was adopted. If it was not granted here, it was claimed on storage, above all reserved ones. */
 void reserve_adopted(struct reserve *r, uint64_t term);
+/* How many terms right before this one, which this agent coordinates, were given to starts that saved nothing. */
+uint64_t reserve_unused(const struct reserve *r, const struct reserve_terms *terms, uint64_t term);
 
 /* The terms that are to be reserved for the successors of this one. False: there are enough. */
 bool reserve_missing(const struct reserve *r, uint64_t term, uint64_t *first_out, uint64_t *last_out);
-/* They have been reserved. */
+/* They have been reserved, by an agent that was serving the term `by` then. False: they are of no use any more. */
+bool reserve_may_add(const struct reserve *r, const struct reserve_terms *terms, uint64_t by, uint64_t first);
 void reserve_add(struct reserve *r, uint64_t first, uint64_t last);
 
 /* What an agent says when it is asked who holds the job. */

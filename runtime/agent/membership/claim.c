@@ -252,15 +252,6 @@ static void granting_tick(struct claim *c)
     }
 }
 
-/* What a granter gives once more to this agent may belong to another claim here, and what comes late may be over. */
-static bool may_take(const struct claim *c, uint64_t term)
-{
-    const struct kept *kept = hard_state_get(c->agent->state);
-    bool again = term == kept->claimed && c->own.pid != 0 && kept->claimed_pid == c->own.pid;
-    return term >= c->wanted.at_least && term >= kept->term.adopted && (term > kept->claimed || again) &&
-           c->agent->granting <= kept->term.adopted;
-}
-
 void claim_handle_grant(struct agent *agent, const struct peer *from, const void *data, size_t len)
 {
     struct wire_term_grant m;
@@ -274,7 +265,8 @@ void claim_handle_grant(struct agent *agent, const struct peer *from, const void
             c->asked[c->granter].node.agent_id != peer_node(from)->agent_id) {
             continue;
         }
-        if (m.term != 0 && may_take(c, m.term)) {
+        struct reserve_terms terms = reservation_terms(agent);
+        if (m.term != 0 && reserve_may_take(&terms, m.term, c->wanted.at_least, c->own.pid)) {
             was_granted(c, &(struct grant){.term = m.term, .last = m.last, .follows = m.follows});
         } else {
             was_not_granted(c);
@@ -302,11 +294,11 @@ static void find_term(struct claim *c)
 static bool newest_is_ours(const struct claim *c)
 {
     const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
-    const struct kept *kept = hard_state_get(c->agent->state);
-    bool granted = kept->claimed == c->facts.newest && kept->claimed_pid == c->own.pid;
+    struct reserve_terms terms = reservation_terms(c->agent);
     bool noted = newest && newest->term == c->facts.newest && strcmp(newest->holder.node, c->own.node) == 0 &&
                  newest->holder.pid == c->own.pid;
-    return c->own.pid != 0 && c->facts.newest != 0 && (granted || noted);
+    return reserve_claimed_by(&terms, c->facts.newest, c->own.pid) ||
+           (noted && c->own.pid != 0 && c->facts.newest != 0);
 }
 
 static void judge(struct claim *c)

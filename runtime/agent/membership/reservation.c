@@ -36,6 +36,17 @@ static void keep(struct agent *agent, const struct reserve *reserve)
     reservation_publish(agent);
 }
 
+struct reserve_terms reservation_terms(const struct agent *agent)
+{
+    const struct kept *kept = hard_state_get(agent->state);
+    return (struct reserve_terms){.adopted = kept->term.adopted,
+                                  .joined = kept->term.joined,
+                                  .committed = hard_state_watermark(agent->state).term,
+                                  .claimed = kept->claimed,
+                                  .claimed_pid = kept->claimed_pid,
+                                  .granting = agent->granting};
+}
+
 void reservation_load(struct agent *agent)
 {
     const struct kept *kept = hard_state_get(agent->state);
@@ -48,26 +59,12 @@ void reservation_load(struct agent *agent)
 
 /* ---- granting ------------------------------------------------------------------------------------------------ */
 
-/* In a term that this agent was given nothing is committed without a decision that was kept here before. What that says
- * may also be of an older term: a base that this one has made its own, and may have published. */
-static uint64_t newest_that_may_have_saved(const struct agent *agent)
-{
-    const struct kept *kept = hard_state_get(agent->state);
-    uint64_t known = hard_state_watermark(agent->state).term;
-    bool ours = kept->claimed == kept->term.joined;
-    return ours || known > kept->term.joined ? known : kept->term.joined;
-}
-
 struct grant reservation_grant(struct agent *agent, const struct reserve_ask *ask)
 {
     const struct kept *kept = hard_state_get(agent->state);
     struct reserve reserve = kept->reserve;
-    struct reserve_owner owner = {.adopted = kept->term.adopted, .saved = newest_that_may_have_saved(agent)};
-
-    if (agent->granting > kept->term.adopted) {
-        return (struct grant){.to = ask->to};
-    }
-    struct grant grant = reserve_give(&reserve, &owner, ask);
+    struct reserve_terms terms = reservation_terms(agent);
+    struct grant grant = reserve_give(&reserve, &terms, ask);
     if (grant.term == 0) {
         return grant;
     }
@@ -95,11 +92,8 @@ void reservation_handle_grant(struct agent *agent, const struct grant *grant, ui
 
 uint64_t reservation_unused(const struct agent *agent, uint64_t term)
 {
-    const struct kept *kept = hard_state_get(agent->state);
-    uint64_t known = hard_state_watermark(agent->state).term; /* also what was committed since the grant */
-    uint64_t follows = kept->reserve.follows > known ? kept->reserve.follows : known;
-    bool granted = kept->claimed == term && kept->reserve.follows != 0 && follows < term;
-    return granted ? term - follows - 1 : 0;
+    struct reserve_terms terms = reservation_terms(agent);
+    return reserve_unused(&hard_state_get(agent->state)->reserve, &terms, term);
 }
 
 void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *data, size_t len)
@@ -147,14 +141,17 @@ static void say(struct reserving *r)
     }
 }
 
-/* They are of this term, or right above what was reserved before and is still here. */
-static bool fits(const struct agent *agent, const struct reserving *r)
+static void add_reserved(struct agent *agent, const struct reserving *r)
 {
-    const struct kept *kept = hard_state_get(agent->state);
-    return kept->term.adopted == r->wanted.by || (kept->reserve.first != 0 && r->first == kept->reserve.last + 1);
+    struct reserve reserve = hard_state_get(agent->state)->reserve;
+    struct reserve_terms terms = reservation_terms(agent);
+    if (reserve_may_add(&reserve, &terms, r->wanted.by, r->first)) {
+        reserve_add(&reserve, r->first, r->last);
+        keep(agent, &reserve);
+    }
 }
 
-/* Also late: the files are there, and nobody else takes these terms. */
+/* Also late: the files are there, and no other agent takes these terms. */
 static void done(void *ctx, bool canceled)
 {
     struct reserving *r = ctx;
@@ -168,10 +165,8 @@ static void done(void *ctx, bool canceled)
     if (!canceled) {
         say(r);
     }
-    if (!canceled && r->wanted.by != 0 && r->first != 0 && fits(agent, r)) {
-        struct reserve reserve = hard_state_get(agent->state)->reserve;
-        reserve_add(&reserve, r->first, r->last);
-        keep(agent, &reserve);
+    if (!canceled && r->wanted.by != 0 && r->first != 0) {
+        add_reserved(agent, r);
     }
     free(r);
 }

@@ -17,7 +17,7 @@ static struct reserve_ask ask_of(uint64_t to, uint64_t adopted)
 
 static struct grant give(struct reserve *r, uint64_t adopted, const struct reserve_ask *ask)
 {
-    return reserve_give(r, &(struct reserve_owner){.adopted = adopted, .saved = adopted}, ask);
+    return reserve_give(r, &(struct reserve_terms){.adopted = adopted, .joined = adopted}, ask);
 }
 
 Test(reserve, a_term_is_granted_with_what_is_left)
@@ -28,7 +28,7 @@ Test(reserve, a_term_is_granted_with_what_is_left)
     struct grant grant = give(&r, 4, &ask);
     cr_assert_eq(grant.term, 5);
     cr_assert_eq(grant.last, 8);
-    cr_assert_eq(reserve_offer(&r, A, 5), 0, "nothing of it is here any more");
+    cr_assert_eq(reserve_offer(&r, A, 5), 0, "all of it was handed on");
 
     struct reserve at_b = {0};
     reserve_take(&at_b, &grant);
@@ -80,7 +80,7 @@ Test(reserve, a_higher_term_can_be_asked_for)
     cr_assert_eq(reserve_offer(&r, A, 9), 0);
 }
 
-Test(reserve, a_start_that_has_gone_past_ends_the_reservation)
+Test(reserve, a_term_claimed_above_the_reservation_ends_it)
 {
     struct reserve r = reserved(5, 8);
     reserve_adopted(&r, 4);
@@ -141,8 +141,10 @@ Test(reserve, an_offer_is_taken_if_it_is_above_everything)
 Test(reserve, a_grant_says_which_terms_before_it_saved_nothing)
 {
     struct reserve r = reserved(5, 8);
-    struct reserve_owner coordinator = {.adopted = 4, .saved = 4}, saved_nothing = {.adopted = 5, .saved = 4},
-                         elsewhere = {.adopted = 5, .saved = 2}, saved = {.adopted = 6, .saved = 6};
+    struct reserve_terms coordinator = {.adopted = 4, .joined = 4},
+                         saved_nothing = {.adopted = 5, .joined = 5, .claimed = 5, .committed = 4},
+                         elsewhere = {.adopted = 5, .joined = 5, .claimed = 5, .committed = 2},
+                         saved = {.adopted = 6, .joined = 6, .claimed = 6, .committed = 6};
     struct reserve_ask first = ask_of(B, 4), second = ask_of(A, 5), third = ask_of(A, 6);
     struct grant grant = reserve_give(&r, &coordinator, &first);
     cr_assert_eq(grant.follows, 4);
@@ -167,4 +169,100 @@ Test(reserve, a_grant_that_was_kept_and_never_told_is_forgotten_with_the_next_re
     (void)give(&r, 4, &ask); /* and the agent dies before it has adopted the term */
     reserve_add(&r, 9, 12);
     cr_assert_eq(reserve_offer(&r, B, 5), 9, "the terms from 5 on were handed on with it");
+}
+
+Test(reserve, grants_none_while_a_claim_of_its_own_node_is_being_granted_one)
+{
+    struct reserve r = reserved(6, 8);
+    struct reserve_ask ask = ask_of(B, 4);
+    struct reserve_terms granting = {.adopted = 4, .joined = 4, .granting = 5}, adopted = granting;
+    cr_assert_eq(reserve_give(&r, &granting, &ask).term, 0);
+    cr_assert_eq(r.first, 6, "nothing was given away");
+    adopted.adopted = 5;
+    ask = ask_of(B, 5);
+    cr_assert_eq(reserve_give(&r, &adopted, &ask).term, 6);
+}
+
+Test(reserve, in_a_term_that_was_joined_something_may_have_been_saved)
+{
+    cr_assert_eq(reserve_newest_saved(&(struct reserve_terms){.adopted = 5, .joined = 4, .committed = 3}), 4,
+                 "its coordinator may know of a commit that this agent has not heard of");
+    cr_assert_eq(reserve_newest_saved(&(struct reserve_terms){.adopted = 5, .joined = 4, .committed = 5}), 5);
+}
+
+Test(reserve, in_a_term_that_was_granted_here_only_what_is_known_was_saved)
+{
+    struct reserve_terms terms = {.adopted = 5, .joined = 5, .claimed = 5, .committed = 4};
+    cr_assert_eq(reserve_newest_saved(&terms), 4);
+    terms.committed = 5;
+    cr_assert_eq(reserve_newest_saved(&terms), 5);
+    terms = (struct reserve_terms){.adopted = 6, .joined = 6, .claimed = 5, .committed = 4};
+    cr_assert_eq(reserve_newest_saved(&terms), 6, "that one was claimed elsewhere");
+}
+
+Test(reserve, a_process_takes_a_term_that_is_new)
+{
+    struct reserve_terms terms = {.adopted = 4, .joined = 4, .claimed = 3, .claimed_pid = 70};
+    cr_assert(reserve_may_take(&terms, 5, 5, 71));
+    cr_assert(reserve_may_take(&terms, 7, 5, 71));
+    cr_assert_not(reserve_may_take(&terms, 5, 6, 71), "it wants a higher one");
+    terms.adopted = 6;
+    cr_assert_not(reserve_may_take(&terms, 5, 5, 71), "the term is over");
+}
+
+Test(reserve, a_term_that_is_granted_again_is_for_the_process_that_had_it)
+{
+    struct reserve_terms terms = {.adopted = 4, .joined = 4, .claimed = 5, .claimed_pid = 70};
+    cr_assert(reserve_may_take(&terms, 5, 5, 70));
+    cr_assert_not(reserve_may_take(&terms, 5, 5, 71));
+    terms.claimed_pid = 0;
+    cr_assert_not(reserve_may_take(&terms, 5, 5, 0), "processes that cannot be seen cannot be told apart");
+}
+
+Test(reserve, no_process_takes_a_term_while_another_one_of_its_node_is_being_granted_one)
+{
+    struct reserve_terms terms = {.adopted = 4, .joined = 4, .granting = 5};
+    cr_assert_not(reserve_may_take(&terms, 6, 5, 70));
+    terms.adopted = 5;
+    cr_assert(reserve_may_take(&terms, 6, 5, 70));
+}
+
+Test(reserve, a_claim_is_known_again_by_its_process)
+{
+    struct reserve_terms terms = {.claimed = 5, .claimed_pid = 70}, none = {0};
+    cr_assert(reserve_claimed_by(&terms, 5, 70));
+    cr_assert_not(reserve_claimed_by(&terms, 6, 70));
+    cr_assert_not(reserve_claimed_by(&terms, 5, 71));
+    cr_assert_not(reserve_claimed_by(&none, 0, 0));
+}
+
+Test(reserve, terms_between_the_last_save_and_the_granted_one_are_unused)
+{
+    struct reserve r = {.follows = 4};
+    struct reserve_terms terms = {.adopted = 7, .claimed = 7, .committed = 3};
+    cr_assert_eq(reserve_unused(&r, &terms, 7), 2, "5 and 6");
+    terms.committed = 6;
+    cr_assert_eq(reserve_unused(&r, &terms, 7), 0, "6 has committed something, whatever the grant said");
+    terms.committed = 7;
+    cr_assert_eq(reserve_unused(&r, &terms, 7), 0);
+}
+
+Test(reserve, of_a_term_that_was_claimed_on_storage_none_before_it_is_known_to_be_unused)
+{
+    struct reserve r = {.follows = 4}, never_granted = {0};
+    struct reserve_terms terms = {.adopted = 7, .claimed = 6, .committed = 4};
+    cr_assert_eq(reserve_unused(&r, &terms, 7), 0);
+    terms.claimed = 7;
+    cr_assert_eq(reserve_unused(&never_granted, &terms, 7), 0);
+}
+
+Test(reserve, terms_that_were_reserved_late_are_added_where_they_fit)
+{
+    struct reserve r = reserved(5, 6), none = {0};
+    struct reserve_terms same = {.adopted = 4}, later = {.adopted = 5};
+    cr_assert(reserve_may_add(&none, &same, 4, 5), "the term that wanted them is in use");
+    cr_assert(reserve_may_add(&r, &later, 4, 7), "they follow what is left");
+    cr_assert_not(reserve_may_add(&r, &later, 4, 8));
+    cr_assert_not(reserve_may_add(&none, &later, 4, 6), "the reservation was handed on meanwhile");
+    cr_assert_not(reserve_may_add(&none, &later, 4, 1), "nothing is left for them to follow");
 }
