@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../base/codec.h"
 #include "agent/lifecycle/hard_state.h"
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -107,6 +108,55 @@ Test(state, knows_the_newest_commit_of_former_terms_too)
     hard_state_put(second, &kept);
     cr_assert(version_is(hard_state_watermark(second), (struct version){3, 40}), "an older step was restored since");
     hard_state_free(second);
+}
+
+/* The first bytes of the head's first page, up to the last field. */
+static void head_is(const struct shelf *shelf, size_t len, const char *hex)
+{
+    uint8_t page[4096];
+    struct writer w = writer_new(0);
+    cr_assert_eq(pread(shelf->fds[0], page, sizeof page, 0), (ssize_t)sizeof page);
+    write_bytes(&w, page, len);
+    codec_bytes(&w, hex);
+    writer_free(&w);
+    for (size_t i = len; i < sizeof page - 4; i++) {
+        cr_assert_eq(page[i], 0);
+    }
+}
+
+/* An agent of the same format that is installed over this one takes up what it left: a change of these bytes is a
+ * change of the state's format. */
+Test(state, keeps_the_bytes_of_its_head)
+{
+    struct shelf shelf = {0};
+    struct hard_state *state = open_state(&shelf);
+    struct kept kept = {
+        .agent_id = 0x1122334455667788,
+        .term = {.adopted = 5, .joined = 4},
+        .watermark = {3, 50},
+        .decision = {.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 41, .open_count = 1, .open = {40}},
+        .save_dir = 0x1234567890abcdef,
+        .reserve = {.first = 8, .last = 11, .follows = 6, .given = {.to = 99, .term = 7, .last = 12, .follows = 3}},
+        .claimed = 7,
+        .claimed_pid = 4711,
+        .port = 40123};
+    hard_state_put(state, &kept); /* the second after the one of the start */
+    head_is(&shelf, 256,
+            "746b737461746531050000000200000000000000887766554433221105000000000000000400000000000000"
+            "0300000000000000320000000000000001040000000000000008000000000000000000000000000000000000"
+            "0000000000000000040000000000000014000000000000002900000000000000000000000000000001280000"
+            "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+            "0000bb9cefcdab907856341208000000000000000b0000000000000063000000000000000700000000000000"
+            "0c0000000000000003000000000000000600000000000000070000000000000067120000");
+    kept.decision = (struct decision){0};
+    hard_state_put(state, &kept);
+    hard_state_put(state, &kept);
+    head_is(&shelf, 139,
+            "746b737461746531050000000400000000000000887766554433221105000000000000000400000000000000"
+            "0300000000000000320000000000000000bb9cefcdab907856341208000000000000000b0000000000000063"
+            "0000000000000007000000000000000c00000000000000030000000000000006000000000000000700000000"
+            "00000067120000");
+    hard_state_free(state);
 }
 
 Test(state, a_torn_head_falls_back_to_the_one_before)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Claims about decisions, their encoding, slot transitions and terms. */
+#include "../base/codec.h"
 #include "core/slot.h"
 #include "core/term.h"
 #include <criterion/criterion.h>
@@ -111,6 +112,18 @@ Test(protocol, decision_survives_its_encoding)
     cr_assert_eq(got.drain_attempt, 3);
     cr_assert(got.drain_wanted);
     cr_assert(version_is(got.published, d.published));
+}
+
+/* They travel on every heartbeat and lie in the kept state: a change of them is a change of both formats. */
+Test(protocol, decision_keeps_its_bytes)
+{
+    struct decision d = some_decision();
+    struct writer w = writer_new(0);
+    decision_encode(&d, &w);
+    codec_bytes(&w, "050000000000000009000000000000000104000000000000001e00000000000000010105000000000000000a"
+                    "0000000000000015000000000000001e00000000000000020c00000000000000140000000000000005000000"
+                    "00000000080000000000000003000000000000000104000000000000000400000000000000");
+    writer_free(&w);
 }
 
 Test(protocol, decision_that_no_coordinator_makes_does_not_decode)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../base/codec.h"
 #include "fixture.h"
 
 #include <criterion/criterion.h>
@@ -105,5 +106,27 @@ Test(inventory, may_be_empty)
     struct writer w = writer_new(0);
     inventory_encode(&sent, &w);
     cr_assert(eq(int, decode(w.data, w.len), TCK_OK));
+    writer_free(&w);
+}
+
+/* The inventory travels in a message between agents: a change of these bytes is a change of PEER_FORMAT. */
+Test(inventory, keeps_its_bytes)
+{
+    static const struct hash128 a = {0x1122334455667788, 0x99aabbccddeeff00}, b = {0x2122334455667788, 3};
+    struct holding holdings[] = {
+        {.shard = a, .layout = b, .version = {3, 40}, .root = b, .image_bytes = 8192, .committed = true},
+        {.shard = b, .layout = a, .version = {3, 41}, .root = a, .image_bytes = 4096}};
+    struct inventory inventory = {.node = {.name = "a", .domain = "r", .address = "x:1", .agent_id = 6},
+                                  .watermark = {3, 40},
+                                  .newest_step = 50,
+                                  .count = 2,
+                                  .holdings = holdings};
+    struct writer w = writer_new(0);
+    inventory_encode(&inventory, &w);
+    codec_bytes(&w, "010100610100720300783a310600000000000000030000000000000028000000000000003200000000000000"
+                    "02000000887766554433221100ffeeddccbbaa99887766554433222103000000000000000300000000000000"
+                    "2800000000000000887766554433222103000000000000000020000000000000018877665544332221030000"
+                    "0000000000887766554433221100ffeeddccbbaa990300000000000000290000000000000088776655443322"
+                    "1100ffeeddccbbaa99001000000000000000");
     writer_free(&w);
 }

@@ -91,3 +91,14 @@ Test(peer_wire_bytes, end)
     BYTES(end, (&(struct wire_end){.to_token = 1, .code = TCK_ERR_CORRUPT, .text = "bad"}),
           "0100000000000000080000000300626164");
 }
+
+Test(peer_wire_bytes, chunk)
+{
+    struct wire_chunk m = {.to_token = 0x1122334455667788, .index = 0x99aabbcc};
+    uint8_t header[WIRE_CHUNK_BYTES];
+    struct writer w = writer_new(0);
+    wire_chunk_encode(&m, header);
+    write_bytes(&w, header, sizeof(header));
+    codec_bytes(&w, "8877665544332211ccbbaa99");
+    writer_free(&w);
+}
