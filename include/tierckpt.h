@@ -1,28 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tierckpt: checkpoints of a training job in the memory of its nodes.
+ * Tierckpt: checkpoints of a training job in the memory of its nodes. docs/c.md is the guide to this header.
  *
- * This header is the whole contract of libtierckpt.so. The order of calls in a training program:
+ * The order of calls in a training program:
  *
  *     tck_attach -> tck_add_record / tck_add_blob ... -> tck_register -> tck_restore
  *     every step:  tck_fence; <optimizer step>; tck_save_if_needed
- *     tck_detach
+ *     tck_save_last -> tck_detach
  *
- * Records may lie on CUDA devices. Then libtierckpt_cuda.so is loaded, from beside this library, and tck_set_stream
- * says which stream the training uses; nothing else changes.
+ * Collective calls: every rank of the job makes them, in the same order. These are tck_attach, tck_register,
+ * tck_restore and tck_save_last. They reach the other ranks through the caller's allgather (tck_oob_t) and in no other
+ * way. No other call waits for another rank, except tck_wait, which has a timeout.
  *
- * attach, register and restore are collective: each rank of the job calls them, in the same order. They use the
- * caller's allgather (tck_oob_t) and nothing else to reach other ranks. No other call waits for another rank,
- * except tck_wait, which is told how long. The library never exits, aborts, prints, or installs a signal handler: what
- * it has to say goes to tck_set_log.
- * A client belongs to the process that attached: in a forked child every call with it fails with TCK_ERR_INVAL at once,
- * and tck_detach does nothing.
+ * Threads: there is one client per process, and one thread at a time calls its functions. A client belongs to the
+ * process that attached: in a forked child every call with it returns TCK_ERR_INVAL, and tck_detach does nothing.
  *
- * One client per process; its calls come from one thread at a time. Every function returns a status that must be
- * looked at; tck_errmsg gives the text that belongs to the last failure. Sizes are bytes, times are milliseconds
- * unless the name says otherwise. Steps count from 1: step 0 is never saved. Memory that is passed in stays the
- * caller's. A child that the process forks must not use the client. A pointer may be NULL where this header says so;
- * elsewhere it is TCK_ERR_INVAL, and the text names it.
+ * Errors: every function returns a status that must be checked, and tck_errmsg returns the text of the last failure.
+ * The library never exits, aborts, prints or installs a signal handler; its log lines go to tck_set_log.
+ *
+ * Units: sizes are in bytes, times in milliseconds unless the name says otherwise. Steps count from 1; step 0 is never
+ * saved. Memory that is passed in stays the caller's. A pointer may be NULL only where this header says so.
  */
 #ifndef TIERCKPT_H
 #define TIERCKPT_H
@@ -33,6 +30,13 @@
 #include "tierckpt_version.h" /* TCK_VERSION, and its parts TCK_VERSION_MAJOR, _MINOR, _PATCH */
 
 #ifdef __cplusplus
+template <typename type> inline type tck_sized()
+{
+    type value = type();
+    value.struct_size = sizeof(type);
+    return value;
+}
+
 extern "C" {
 #endif
 
@@ -42,6 +46,16 @@ extern "C" {
 #else
 #define TCK_API
 #define TCK_MUST_CHECK
+#endif
+
+/* Structs that may grow begin with struct_size, their size as the caller knows it. Initialize each with its
+ * TCK_..._INIT, which sets struct_size and zeros the rest. */
+#ifdef __cplusplus
+#define TCK_SIZED(type) tck_sized<type>()
+#else
+/* clang-format off */
+#define TCK_SIZED(type) {.struct_size = sizeof(type)}
+/* clang-format on */
 #endif
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
@@ -76,82 +90,88 @@ typedef enum tck_status {
 
 typedef struct tck_client tck_client_t;
 
-/* The fixed text of a status; never NULL, never freed. */
+/* The fixed text of a status. Never NULL; do not free it. */
 TCK_API const char *tck_strerror(tck_status_t status);
 
-/* The text of the client's last failure, naming the thing that failed, or why its last save was not started. client
- * NULL: of this thread's last failed tck_attach, or call without a client. Never NULL; valid until the next call with
- * this client. */
+/* The text of the client's last failure, which names what failed, or the reason why its last save was not started. With
+ * client NULL: the text of this thread's last failed tck_attach, or of its last failed call without a client. Never
+ * NULL; valid until the next call with this client. */
 TCK_API const char *tck_errmsg(const tck_client_t *client);
 
-/* The status that belongs to that text; TCK_OK: nothing failed yet. TCK_ERR_DENIED of a save that was not started:
- * another start has taken the job over, and this one can save nothing any more. */
+/* The status that belongs to that text; TCK_OK if nothing has failed yet. TCK_ERR_DENIED after a save that was not
+ * started means that another start has taken over the job, and that this one cannot save any more. */
 TCK_API tck_status_t tck_errcode(const tck_client_t *client);
 
-/* The library's version as major * 10000 + minor * 100 + patch. */
+/* The version of the library that is loaded: major * 10000 + minor * 100 + patch. */
 TCK_API int tck_version_number(void);
 
 /* ---- log ------------------------------------------------------------------------------------------------------- */
 
 typedef enum tck_log_level {
     TCK_LOG_ERROR, /* a fault that somebody has to repair */
-    TCK_LOG_WARN,  /* once for each cause: that saves are skipped, for one */
-    TCK_LOG_INFO,  /* what happens: attached, restored */
+    TCK_LOG_WARN,  /* once per cause, for example that saves are skipped */
+    TCK_LOG_INFO,  /* progress: attached, restored */
     TCK_LOG_DEBUG,
 } tck_log_level_t;
 
 typedef void tck_log_fn(void *ctx, tck_log_level_t level, const char *text);
 
-/* Hands each line of the library, up to the level `most`, to fn; fn NULL: to nobody. The library itself writes nowhere.
- * fn is called by whichever thread has something to say, which is the caller's, inside of a call, or one of the
- * library's own; one line at a time. It may be called with locks of the library held, so it calls nothing of this
- * header, and it must not wait for a thread that is in such a call: an interpreter's lock, for one. Once this has
- * returned, the function before is not called any more. It is for the whole process, and may be called before
- * tck_attach. */
+/* Passes each log line of the library up to the level `most` to fn. With fn NULL no line is passed on. Applies to the
+ * whole process, and may be called before tck_attach. When it returns, the previous function is not running and is not
+ * called again.
+ *
+ * fn is called from any thread: the caller's, inside a call of this header, or one of the library's own. One line is
+ * passed at a time. Locks of the library may be held meanwhile, so fn must not call any function of this header, and it
+ * must not wait for a thread that may be inside one, nor for a lock that such a thread holds (an interpreter's lock,
+ * for example). Programs that cannot promise this use tck_next_log. */
 TCK_API void tck_set_log(tck_log_fn *fn, void *ctx, tck_log_level_t most);
 
-/* Without tck_set_log the newest lines up to TCK_LOG_INFO are kept from the first tck_attach on, for programs that want
- * them in a call of their own. Takes the oldest that is left, cut off after cap bytes (1024 suffice): 1, or 0 if there
- * is none. May be called at any time by any thread. */
+/* If tck_set_log was never called, the newest lines up to TCK_LOG_INFO are kept from the first tck_attach on. This
+ * takes the oldest line that is left, cut off after cap bytes (1024 are enough), and returns 1, or 0 if there is none.
+ * May be called at any time by any thread. */
 TCK_API int tck_next_log(tck_log_level_t *level_out, char *text_out, size_t cap);
 
 /* ---- attach -------------------------------------------------------------------------------------------------- */
 
-/* The caller's way to reach the other ranks: torch.distributed, MPI, Slurm's PMI. allgather puts len bytes of every
- * rank into out (world_size * len bytes, in rank order) and returns 0, or anything else when it failed. It is called
- * only from inside attach, register, restore and tck_save_last, by the calling thread. */
+/* The caller's way to reach the other ranks: torch.distributed, MPI, Slurm's PMI. allgather copies len bytes of every
+ * rank to out (world_size * len bytes, in rank order) and returns 0, or anything else if it failed. It is called only
+ * during the collective calls, by the calling thread. */
 typedef struct tck_oob {
     int (*allgather)(void *ctx, const void *in, void *out, size_t len);
     void *ctx;
 } tck_oob_t;
 
 typedef struct tck_attach_params {
-    size_t struct_size;      /* sizeof(tck_attach_params_t) */
+    size_t struct_size;
     const char *config_file; /* path of a JSON file, or NULL */
-    const char *config_json; /* JSON text whose keys override the file's, or NULL */
+    const char *config_json; /* JSON text whose keys override those of the file, or NULL */
     int rank;
     int world_size;
     tck_oob_t oob; /* allgather may be NULL if world_size is 1 */
 } tck_attach_params_t;
+#define TCK_ATTACH_PARAMS_INIT TCK_SIZED(tck_attach_params_t)
 
-/* Connects to the agent of this node, starting it (with its supervisor) if none answers, and joins a new term of the
- * job together with all other ranks. Trainers of a term before it can save nothing any more. So while any of them is
- * alive and of another run (configuration key run_id), all ranks get TCK_ERR_EXIST, which names it, and nothing has
- * changed, unless the key takeover is "on". Collective. On success the client is the caller's until tck_detach; on
- * failure *client_out is untouched, every rank gets an error, and the text is in tck_errmsg(NULL). */
+/* Connects to the agent of this node and joins a new term of the job together with all other ranks. If no agent
+ * answers, it is started together with its supervisor. Collective.
+ *
+ * Trainers of an earlier term can save nothing any more. Therefore, if any of them is alive and belongs to another run
+ * (configuration key run_id), all ranks get TCK_ERR_EXIST, which names it, and nothing has changed; with the key
+ * "takeover" set to "on" the job is taken over. On failure every rank gets an error, *client_out is untouched, and the
+ * text is in tck_errmsg(NULL). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client_out);
 
-/* The name of the job that this configuration is for, as tck_attach takes it: the configured one, or the one that is
- * derived from save_dir. With its NUL it must fit into cap bytes; 64 suffice. The text of a failure is in
- * tck_errmsg(NULL). */
+/* Writes the name of the job of this configuration: the configured one, or the one that is derived from save_dir. The
+ * arguments are those of tck_attach. With its NUL the name must fit into cap bytes; 64 are enough. The text of a
+ * failure is in tck_errmsg(NULL). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_job_name(const char *config_file, const char *config_json, char *job_out,
                                                  size_t cap);
 
-/* Leaves. job_done != 0 says that the training ended and its agents need not linger for a successor: what only memory
- * has goes with them (tck_save_last), unless tck_save_last failed before or storage has not taken a step that was to be
- * there: then they linger all the same, and the log says why. 0 keeps the saved versions in memory for the configured
- * linger time. Waits for a copy under way, frees the client in any case. In a child made by fork it does
- * nothing. */
+/* Leaves the job and frees the client in any case. Waits for a copy in progress.
+ *
+ * job_done 0: the saved versions stay in memory for the configured linger time, for a successor.
+ * job_done not 0: the training has ended and its agents end, too, and with them everything that is only in memory (see
+ * tck_save_last). If tck_save_last failed, or storage lacks a step that should be there, the agents stay for the linger
+ * time after all, and the log says why. */
 TCK_API void tck_detach(tck_client_t *client, int job_done);
 
 /* ---- what is saved ------------------------------------------------------------------------------------------- */
@@ -159,7 +179,7 @@ TCK_API void tck_detach(tck_client_t *client, int job_done);
 #define TCK_MAX_NDIM 8
 #define TCK_MAX_KEY  1023 /* bytes of a record's key or group, without the NUL */
 
-/* X(name, bytes per element, safetensors name). FP8 kinds are carried by their bytes. */
+/* X(name, bytes per element, safetensors name). FP8 kinds are carried as bytes. */
 #define TCK_DTYPE_MAP(X)     \
     X(BOOL, 1, "BOOL")       \
     X(U8, 1, "U8")           \
@@ -187,234 +207,243 @@ typedef enum tck_dtype {
 
 typedef enum tck_when {
     TCK_LAZY,  /* does not change before the next tck_fence: copied in the background */
-    TCK_EAGER, /* may change at once (RNG state, counters): copied inside the save call; on a device copied aside, on
-                  the stream of tck_set_stream, before what that is given next */
+    TCK_EAGER, /* may change at once (random state, counters): copied inside the save call. On a device it is copied
+                  aside, on the stream of tck_set_stream, ahead of the work that the stream gets next */
 } tck_when_t;
 
 typedef enum tck_memory {
     TCK_HOST, /* ordinary memory */
-    TCK_CUDA, /* of a CUDA device */
+    TCK_CUDA, /* memory of a CUDA device; needs libtierckpt_cuda.so beside this library */
 } tck_memory_t;
 
-/* One tensor piece of this rank, contiguous in C order. */
+/* One piece of a tensor, contiguous in C order, in the memory of this rank. */
 typedef struct tck_record {
-    size_t struct_size; /* sizeof(tck_record_t) */
+    size_t struct_size; /* one that ends before `memory` means TCK_HOST */
     const char *key;    /* UTF-8 name of the whole tensor, the same on every rank that holds a piece of it */
     tck_dtype_t dtype;
     uint32_t ndim;                       /* 0 for a scalar, at most TCK_MAX_NDIM */
     uint64_t global_shape[TCK_MAX_NDIM]; /* of the whole tensor, in elements */
-    uint64_t offset[TCK_MAX_NDIM];       /* where this piece begins in it */
+    uint64_t offset[TCK_MAX_NDIM];       /* where this piece begins in the tensor */
     uint64_t local_shape[TCK_MAX_NDIM];  /* of this piece; offset + local_shape <= global_shape */
     void *addr;                          /* readable for a save, writable for a restore */
-    const char *replica_group;           /* name of the set of ranks that hold identical bytes of this piece at every
-                                            step (data-parallel twins), equal on all of them and on no others; NULL:
-                                            the piece is this rank's alone */
+    const char *replica_group;           /* names the set of ranks that hold identical bytes of this piece at every step
+                                            (data-parallel twins): equal on all of them and on no others. NULL: only this
+                                            rank holds the piece */
     tck_when_t when;
-    tck_memory_t memory; /* of which kind addr is; it is no part of the layout */
-    int device;          /* TCK_CUDA: the device's number, as the CUDA runtime counts in this process */
-} tck_record_t;          /* a struct_size that ends before memory means TCK_HOST */
+    tck_memory_t memory; /* kind of memory at addr; not a part of the layout */
+    int device;          /* TCK_CUDA: number of the device, as the CUDA runtime counts in this process */
+} tck_record_t;
+#define TCK_RECORD_INIT TCK_SIZED(tck_record_t)
 
-/* Adds a record; key, shapes and group are copied, the memory at addr is not and must stay until detach or
- * tck_set_address. *record_out, if not NULL, gets the record's number for tck_set_address. Before tck_register only.
- * TCK_ERR_UNSUPPORTED: it lies on a CUDA device, and the text says which module or device is missing. */
+/* Adds a record. Key, shapes and group are copied; the memory at addr is not, and must stay valid until tck_detach or
+ * tck_set_address. *record_out (may be NULL) is set to the record's number for tck_set_address. Call it before
+ * tck_register. TCK_ERR_UNSUPPORTED: the memory is on a CUDA device, and the text says which module or device is
+ * missing. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_add_record(tck_client_t *client, const tck_record_t *record,
                                                    uint32_t *record_out);
 
-/* Adds an opaque blob of at most capacity bytes, held by the library, empty at first. replica_group as in a record. */
+/* Adds an opaque blob of at most capacity bytes, which the library holds and which is empty at first. replica_group is
+ * as in a record. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_add_blob(tck_client_t *client, const char *key, size_t capacity,
                                                  const char *replica_group);
 
-/* The next snapshot, and each after it, carries these bytes (copied before it returns). */
+/* Sets the bytes of the blob for the next snapshot and all later ones. They are copied before the call returns. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_blob(tck_client_t *client, const char *key, const void *data, size_t size);
 
-/* The bytes of the blob as set or, after tck_restore, as restored. *size_out is the whole size also if cap is smaller;
- * then TCK_ERR_NOSPC and nothing is copied. */
+/* Copies the bytes of the blob as they were set or, after tck_restore, restored. *size_out is the whole size even if
+ * cap is smaller; the call then returns TCK_ERR_NOSPC and copies nothing. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_get_blob(tck_client_t *client, const char *key, void *data, size_t cap,
                                                  size_t *size_out);
 
-/* What a restore into another layout does with what one rank has as its own, which no box of a tensor gives: a record
- * or blob whose key begins with "rank<r>/", r being this rank; a blob without replica group; a record that several
- * ranks have each saved, all of the same place. With as many ranks as had saved it, each gets that of its number. */
+/* What a restore with another number of ranks does with data that belongs to one rank and that no box of a tensor
+ * provides: a key that begins with "rank<r>/", where r is this rank; a blob without a replica group; a record of which
+ * several ranks have saved the same place, each its own. With the same number of ranks, each gets what its own number
+ * had saved. */
 typedef enum tck_reshard {
-    TCK_RESHARD_REFUSE, /* with another number the restore fails, and names the key: the default */
-    TCK_RESHARD_LEAVE,  /* it is left as it is: random state, the position in the data */
-    TCK_RESHARD_ANY,    /* rank r gets that of rank r modulo the old number: what all have alike, as a scheduler's. If
-                           that rank had no "rank<r>/key", the tensor "key" */
+    TCK_RESHARD_REFUSE, /* the restore fails and names the key; this is the default */
+    TCK_RESHARD_LEAVE,  /* the data stays as it is, for example random state or the position in the data set */
+    TCK_RESHARD_ANY, /* rank r gets the data of rank r modulo the old number, for data that is equal on all ranks, as a
+                        scheduler's. If that rank had no "rank<r>/key", it gets the tensor "key" */
 } tck_reshard_t;
 
-/* Of each record and blob of this key. Before tck_register; it is no part of the layout. */
+/* Sets this for each record and blob of the key. Call it before tck_register; it is not a part of the layout. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_reshard(tck_client_t *client, const char *key, tck_reshard_t reshard);
 
-/* The tensor has moved; its shape has not, nor has its device. Not while a snapshot is being copied (after tck_fence;
- * of records on devices it then waits for the copy). */
+/* Tells that the tensor has moved to addr. Its shape and its device are the same. Do not call it while a snapshot is
+ * being copied, that is, call it after tck_fence; for records on devices it then waits for the copy. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr);
 
-/* Closes the record table, agrees on the layout with all ranks, and has the agents allocate and touch all memory that
- * later saves need. Collective. TCK_ERR_NOSPC names the bytes wanted and allowed. */
+/* Closes the table of records, agrees on the layout with all ranks, and makes the agents allocate and touch all the
+ * memory that later saves need. Collective. TCK_ERR_NOSPC: the text has the bytes that are needed and allowed. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_register(tck_client_t *client);
 
 /* ---- save ---------------------------------------------------------------------------------------------------- */
 
 typedef enum tck_save_flags {
     TCK_SAVE_MEMORY = 0,  /* to the memory tier */
-    TCK_SAVE_STORAGE = 1, /* and on to the persistent tier once committed */
+    TCK_SAVE_STORAGE = 1, /* to the memory tier and, once committed, to the persistent tier */
 } tck_save_flags_t;
 
-/* Called once per step after the optimizer step. Nothing due: returns in well under a microsecond, no system call.
- * Due: copies the eager records, starts copying the lazy ones, and sets *started_out (may be NULL) to 1. A snapshot
- * before it that is still being copied is waited for, for the configured block time at most. A save that the agent
- * refuses, that finds no agent, or whose step is not newer than the one saved before is skipped; training goes on, so
- * it is not an error here. Why it was not started stands in tck_errmsg, why it was skipped later is what tck_wait fails
- * with. Steps grow over the whole run, not within an epoch; after tck_restore they grow from the step restored. */
+/* Saves if the configured intervals say so. Call it once per step, after the optimizer step. If nothing is due, it
+ * returns in well under a microsecond and makes no system call. If a save is due, it copies the eager records, starts
+ * to copy the lazy ones, and sets *started_out (may be NULL) to 1. If the previous snapshot is still being copied, it
+ * waits for at most the configured block time.
+ *
+ * A save is skipped if the agent refuses it or cannot be reached, or if the step is not newer than the one saved
+ * before. This is not an error here, since training goes on: tck_errmsg says why it was not started, and tck_wait
+ * returns why it was skipped later. Steps increase over the whole run, not per epoch; after tck_restore they go on from
+ * the restored step. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out);
 
-/* Sets *due_out to what tck_save_if_needed will do at this step: 0 nothing, 1 save to memory, 2 save and on to storage;
- * so that a caller need not refresh its blobs for nothing. As cheap, and tck_save_if_needed of the same step right
- * after it abides by the answer. */
-TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out);
+typedef enum tck_due {
+    TCK_DUE_NOTHING,
+    TCK_DUE_MEMORY,  /* a save to the memory tier */
+    TCK_DUE_STORAGE, /* a save to the memory tier and on to the persistent tier */
+} tck_due_t;
 
-/* The same as tck_save_if_needed without asking the intervals. Every rank must snapshot the same steps, or the version
- * never commits. TCK_ERR_INVAL if a later step was saved before. The step that was saved last is not saved again, but
- * with TCK_SAVE_STORAGE it goes to storage if only memory has it. TCK_ERR_BUSY if the snapshot before it is still being
- * copied after the block time. */
+/* Sets *due_out to what tck_save_if_needed will do at this step, so that the caller refreshes its blobs only when they
+ * are needed. It is as cheap, and tck_save_if_needed of the same step, called right after it, keeps to the answer. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t step, tck_due_t *due_out);
+
+/* Saves this step, whatever the intervals say. Every rank must save the same steps, or the version never commits. A
+ * step that was the last one saved is not saved again, but TCK_SAVE_STORAGE takes it to storage if it is only in
+ * memory. TCK_ERR_INVAL: a later step was saved before. TCK_ERR_BUSY: the previous snapshot is still being copied after
+ * the block time. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t flags);
 
-/* This rank cannot save this step, which is due, since what it would save could not be made: it counts as skipped,
- * tck_wait fails with `why`, and the version is given up on all ranks soon, instead of when it times out. Called in
- * place of tck_save_if_needed or tck_snapshot. */
+/* Tells that this rank cannot save a step that is due, because its data could not be produced. Call it in place of
+ * tck_save_if_needed or tck_snapshot. The step counts as skipped, tck_wait fails with the text `why`, and the version
+ * is aborted on all ranks now instead of when it times out. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_skip(tck_client_t *client, uint64_t step, const char *why);
 
-/* The stream (a cudaStream_t; NULL: the default stream) that training uses on a device on which records lie; to be
- * called again whenever it is another one. A snapshot copies what that stream's work has made of the records when the
- * save is called, and tck_fence has the stream wait for the copies, not the caller. Until it is called for each such
- * device, snapshots follow the default stream, and tck_fence waits itself. TCK_ERR_INVAL: no record lies there. */
+/* Names the stream (a cudaStream_t; NULL is the default stream) that training uses on a device that holds records. Call
+ * it again whenever the stream changes. A snapshot contains what the work given to that stream before the save has made
+ * of the records, and tck_fence makes the stream wait for the copies instead of the caller. Before the first call for a
+ * device, snapshots follow the default stream and tck_fence itself waits. TCK_ERR_INVAL: no record is on this device.
+ */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_stream(tck_client_t *client, int device, void *stream);
 
-/* Must be called before the records' memory changes (right before the next optimizer step): waits until the lazy
- * records are copied. It waits for the agent at most the configured block time, then gives the snapshot up.
- * Records on devices may be changed by work that is given to the stream of tck_set_stream after this call: it does not
- * wait for their copies, only until those are on their way. Who wants to wait calls tck_wait with TCK_STAGE_COPIED.
- * Neither this nor a save may be called while that stream is being captured into a graph (unless no snapshot is under
- * way): TCK_ERR_INVAL, and the capture goes on; of a fence that was refused so, nothing is fenced yet. A graph that
- * changes records is launched after a fence like any other work. */
+/* Call it before the memory of the records changes, right before the next optimizer step: waits until the lazy records
+ * are copied. It waits for the agent for at most the configured block time and then gives the snapshot up.
+ *
+ * Records on devices may be changed by work that the stream of tck_set_stream gets after this call: it does not wait
+ * for their copies, only until they are queued. To block until the copies finish, call tck_wait with TCK_STAGE_COPIED.
+ *
+ * While that stream is being captured into a graph, this call and saves return TCK_ERR_INVAL unless no snapshot is
+ * under way. The capture continues, and nothing is fenced. Launch a graph that changes records after a fence, like any
+ * other work. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_fence(tck_client_t *client);
 
-/* With on != 0 each later snapshot is sealed only once tck_confirm has said that the lazy records stayed as they were
- * while they were copied; for a caller that can tell (by version counters, for example) and whose records others may
- * change, too. Between snapshots, after tck_register. The snapshot of tck_save_last needs no word: nothing changes
- * during that call.
- */
+/* With on != 0, each later snapshot becomes valid only when tck_confirm says that the lazy records did not change while
+ * they were copied. This is for callers that can tell, for example by version counters, and whose records others may
+ * change. Call it between snapshots, after tck_register. The snapshot of tck_save_last needs no confirmation, since
+ * nothing changes during that call. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_confirm(tck_client_t *client, int on);
 
-/* The word on the snapshot of this step, after its fence or tck_await_copied: why_not NULL has it sealed; any other
- * text gives it up, so that the version commits on no rank, and is what tck_wait then says. The first word counts; if
- * the snapshot under way is of another step, or needs no word, nothing happens. A snapshot that has no word by the next
+/* Confirms the snapshot of this step, after its fence or tck_await_copied. With why_not other than NULL the snapshot is
+ * given up: the version commits on no rank, and tck_wait returns that text. The first answer counts. Nothing happens if
+ * the snapshot under way is of another step or needs no confirmation. A snapshot that is not confirmed by the next
  * save, restore or detach is given up. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_confirm(tck_client_t *client, uint64_t step, const char *why_not);
 
-/* Waits until the snapshot under way is copied and needs a word, and sets *step_out to its step: TCK_ERR_NOENT if none
- * does, TCK_ERR_TIMEDOUT. This and tck_confirm may be called by one more thread than the trainer's, until tck_detach is
- * called. */
+/* Waits until the snapshot under way is copied and needs a confirmation, and sets *step_out to its step. TCK_ERR_NOENT:
+ * no snapshot needs one. TCK_ERR_TIMEDOUT. One more thread than the trainer's may call this and tck_confirm, until
+ * tck_detach is called. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_await_copied(tck_client_t *client, int timeout_ms, uint64_t *step_out);
 
 typedef enum tck_stage {
-    TCK_STAGE_COPIED,    /* this rank's records are in its slots */
-    TCK_STAGE_PROTECTED, /* this node's shards have their verified copies */
-    TCK_STAGE_COMMITTED, /* the version is restorable from the memory tier */
+    TCK_STAGE_COPIED,    /* the records of this rank are in its slots */
+    TCK_STAGE_PROTECTED, /* the shards of this node have their verified copies */
+    TCK_STAGE_COMMITTED, /* the version can be restored from the memory tier */
     TCK_STAGE_DRAINED,   /* the version is published on storage */
 } tck_stage_t;
 
-/* Waits until the snapshot of this step, or a newer one, has reached the stage. TCK_ERR_TIMEDOUT after timeout_ms
- * (0: only asks), TCK_ERR_CANCELED if it was refused or aborted, or agent and supervisor of this node are gone, or it
- * began anew, and nobody can tell any more, TCK_ERR_NOENT if this step was never saved, or refused because it was older
- * than the newest. */
+/* Waits until the snapshot of this step, or a newer one, has reached the stage. With timeout_ms 0 it only asks.
+ * TCK_ERR_TIMEDOUT: not within timeout_ms. TCK_ERR_CANCELED: it was refused or aborted, or nobody can tell any more,
+ * since the agent and supervisor of this node are gone or have lost their state. TCK_ERR_NOENT: this step was never
+ * saved, or was refused because it was older than the newest one. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms);
 
-/* The end of a training: when it returns, this step is in storage, for the memory goes with the job. Collective. Saves
- * it, unless it was the last one saved; has the agents bring it to storage if only memory has it; waits, timeout_ms at
- * most, until drains under way are over, then for its own. If any node refused the step (no free slot, say) or lost its
- * memory, it is saved once more in a new term. TCK_ERR_TIMEDOUT, or TCK_ERR_CANCELED if it was refused or aborted each
- * time: what was committed before is still there then. */
+/* Ends a training: when it returns TCK_OK, this step is on storage. Call it before tck_detach with job_done, because
+ * the memory tier goes with the job. Collective.
+ *
+ * It saves the step unless it was the last one saved, waits for drains under way and then for its own, for at most
+ * timeout_ms. If a node refused the step (it had no free slot, for example) or lost its memory, the step is saved once
+ * more in a new term. TCK_ERR_TIMEDOUT, or TCK_ERR_CANCELED if it was refused or aborted each time; what was committed
+ * before is then still there. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_last(tck_client_t *client, uint64_t step, int timeout_ms);
 
 /* ---- restore ------------------------------------------------------------------------------------------------- */
 
 typedef struct tck_version {
-    uint64_t term; /* term context of the world that saved it */
+    uint64_t term; /* the term of the job that saved it */
     uint64_t step;
 } tck_version_t;
 
-/* The newest version that can be restored now, from memory or storage; TCK_ERR_NOENT if there is none, TCK_ERR_BUSY if
- * that is just being found out. */
+/* The newest version that can be restored now, from memory or storage. TCK_ERR_NOENT: there is none. TCK_ERR_BUSY: this
+ * is just being found out. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_query(tck_client_t *client, tck_version_t *version_out);
 
 #define TCK_NEWEST UINT64_MAX
 
 typedef struct tck_restored {
-    size_t struct_size; /* sizeof(tck_restored_t), set by the caller */
+    size_t struct_size;
     tck_version_t version;
-    uint64_t bytes_local;      /* of this rank's shards, by where they were found: this node's memory, */
-    uint64_t bytes_twin;       /* a data-parallel twin's node, */
-    uint64_t bytes_peer;       /* a peer that held a copy, */
-    uint64_t bytes_storage;    /* the persistent tier */
-    uint64_t newest_step;      /* newest step any rank had begun to keep, 0 if unknown: what was lost is its distance */
-    double seconds;            /* from the call to the last byte in place */
-    int resharded;             /* the version has another layout; it was read from the persistent tier */
-    uint32_t saved_world_size; /* if so: of how many ranks, */
-    uint32_t left_count;       /* and how many records and blobs of this rank were left as they are */
-    const char *passed_over;   /* "", or which newer version, committed or published, is not the one that was restored,
-                                  and why (damaged, no copy left, given up); valid until the next tck_restore or
-                                  tck_detach */
+    uint64_t bytes_local;   /* of this rank's shards, by where they were found: in the memory of this node, */
+    uint64_t bytes_twin;    /* of the node of a data-parallel twin, */
+    uint64_t bytes_peer;    /* or of a peer that held a copy, */
+    uint64_t bytes_storage; /* or on the persistent tier */
+    uint64_t newest_step;   /* newest step that any rank had begun to save, 0 if unknown; the steps above version.step
+                               are lost */
+    double seconds;         /* from the call to the last byte in place */
+    int resharded;          /* the version has another layout and was read from the persistent tier; if so: */
+    uint32_t saved_world_size; /* the number of ranks that saved it, */
+    uint32_t left_count;       /* and the number of records and blobs of this rank that were left as they are */
+    const char *passed_over;   /* "", or which newer version was not restored and why (damaged, no copy left, given up);
+                                  valid until the next tck_restore or tck_detach */
 } tck_restored_t;
+#define TCK_RESTORED_INIT TCK_SIZED(tck_restored_t)
 
-/* Asked by tck_restore when the blobs have been restored (tck_get_blob) and before any record is written: 0 goes on,
- * anything else makes the restore fail on all ranks with TCK_ERR_LAYOUT, and nothing was changed but blobs. why_not
- * gets a text of at most cap bytes. It may call tck_get_blob alone. */
+/* Called by tck_restore when the blobs are restored (tck_get_blob) and before any record is written. If it returns
+ * anything but 0, the restore fails on all ranks with TCK_ERR_LAYOUT, and only blobs have changed. It can write a text
+ * of at most cap bytes to why_not. It may call tck_get_blob and nothing else. */
 typedef int (*tck_check_t)(void *ctx, char *why_not, size_t cap);
 
-/* After tck_register, and by every rank or by none. check NULL: nobody is asked. */
+/* Sets that function; NULL removes it. Call it after tck_register, on every rank or on none. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_check(tck_client_t *client, tck_check_t check, void *ctx);
 
-/* Puts the newest restorable version (step TCK_NEWEST) or the one of a given step into the registered memory.
- * Collective, of the same step on all ranks, at any time after tck_register. A term restores one version, before its
- * first save; a restore that comes later, or of another step, begins a new term by itself (as attach and register
- * would). From an older step a new line of history begins: what it commits counts as newer than all that was saved
- * before, whatever its step, and later steps of the old line are not mixed with it; until its first commit those that
- * are published are still what TCK_NEWEST means. The agents verify everything before any rank writes to the caller's
- * memory, and each rank verifies its part again right before it copies. Should that part have gone bad meanwhile, all
- * ranks try again in a new term; if that fails too, with TCK_ERR_CORRUPT or what the new term says, other ranks'
- * records may have been written. TCK_ERR_NOENT: nothing was ever committed, start fresh: all of save_dir and
- * load_dir was read, and no commit is noted anywhere. TCK_ERR_UNRECOVERABLE, TCK_ERR_LAYOUT: something was saved but
- * cannot be restored, and the text says why. TCK_ERR_IO, TCK_ERR_PROTO: something that is there, or may be, cannot be
- * read now, or not by this build, and no older version is taken in its place. Except in the case above nothing was
- * changed then. An older version is restored in place of one that is damaged or lost: passed_over says so.
+/* Restores the newest restorable version (step TCK_NEWEST), or the version of the given step, into the registered
+ * memory. restored_out may be NULL. Collective, with the same step on all ranks, at any time after tck_register. A
+ * version of another layout (number of ranks, sharding) is restored if it is published.
  *
- * A version of another layout (other ranks, other sharding) is restored if it is published: each rank reads the parts
- * of its records from whatever files have them. Tensors must be the same by key, dtype and global shape; all of every
- * record must have been saved, and every tensor that was saved must be wanted by some rank; tck_set_reshard says what
- * becomes of each rank's own. All ranks first read and check all that they need, then agree, then read it again into
- * place, checked again: should storage fail only then, the restore fails with records in part written. A newer version
- * of another layout that only memory has is not passed over: TCK_ERR_LAYOUT, and the text says how to bring it to
- * storage. What is saved after it begins a new line, as after an older step; versions of the old layout stay until its
- * first commit. */
+ * TCK_ERR_NOENT: nothing was ever committed, so start from scratch. This is proved, not assumed: all of save_dir and
+ * load_dir was read, and no commit is noted anywhere.
+ * TCK_ERR_UNRECOVERABLE, TCK_ERR_LAYOUT: something was saved but cannot be restored; the text says why.
+ * TCK_ERR_IO, TCK_ERR_PROTO: something that is or may be there cannot be read now, or not by this build. No older
+ * version is taken in its place. TCK_ERR_CORRUPT: verified data was found damaged again while it was copied, twice.
+ * Some ranks' records may have been written. After every other error above only blobs may have changed.
+ *
+ * An older version replaces a newer one only if the newer one is damaged or lost, and passed_over then says so.
+ * docs/c.md describes what is verified when, going back to an older step, and other layouts. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *restored_out);
 
-/* ---- what it cost -------------------------------------------------------------------------------------------- */
+/* ---- statistics ---------------------------------------------------------------------------------------------- */
 
 typedef struct tck_stats {
-    size_t struct_size; /* sizeof(tck_stats_t), set by the caller */
+    size_t struct_size;
     uint64_t saves_started;
     uint64_t saves_copied;
-    uint64_t saves_skipped; /* refused, or no agent */
+    uint64_t saves_skipped; /* refused, or without an agent */
     uint64_t bytes_copied;
-    uint64_t stall_ns_last; /* time spent inside the save call and its fence, last snapshot */
-    uint64_t stall_ns_max;
+    uint64_t stall_ns_last; /* time spent in the save call and its fence by the last snapshot, */
+    uint64_t stall_ns_max;  /* by the slowest one, */
     uint64_t stall_ns_total;
     uint64_t committed_step; /* newest committed step of this term, 0 if none */
     uint64_t published_step; /* newest published step of this term, 0 if none */
-    uint64_t segment_bytes;  /* memory the agent holds for this rank's shards */
-    uint32_t page_bytes;     /* page size obtained for it */
+    uint64_t segment_bytes;  /* memory that the agent holds for the shards of this rank */
+    uint32_t page_bytes;     /* size of the pages of that memory */
 } tck_stats_t;
+#define TCK_STATS_INIT TCK_SIZED(tck_stats_t)
 
 TCK_API TCK_MUST_CHECK tck_status_t tck_stats(tck_client_t *client, tck_stats_t *stats_out);
 
@@ -423,58 +452,62 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_stats(tck_client_t *client, tck_stats_t 
 #define TCK_HEALTH_TEXT 512
 
 typedef struct tck_health {
-    size_t struct_size;        /* sizeof(tck_health_t), set by the caller */
+    size_t struct_size;
     int agent_connected;       /* 0: nothing is saved at the moment; agent_text says why */
-    int node_lost;             /* of this term: nothing commits; protection_text names it */
-    tck_status_t storage;      /* TCK_OK: no trouble is known of; else storage_text names the path and the reason, */
-    uint64_t storage_since_ms; /* since when (milliseconds since 1970), */
-    uint64_t undrained_first;  /* first and newest step that did not come to storage since then, */
+    int node_lost;             /* a node of this term is lost, so nothing commits; protection_text names it */
+    tck_status_t storage;      /* TCK_OK if no trouble is known; otherwise storage_text has the path and the reason, */
+    uint64_t storage_since_ms; /* this is when it began (milliseconds since 1970), */
+    uint64_t undrained_first;  /* these are the first and the newest step that did not reach storage since then, */
     uint64_t undrained_newest;
-    uint64_t undrained_count; /* and how many; 0: something else failed */
+    uint64_t undrained_count; /* and this is their number; 0 if something other than a drain failed */
     uint64_t shards_short;    /* shards of this term with fewer copies in distinct domains than configured */
-    uint64_t copies_missing;  /* of the committed version, on this node, at the moment */
+    uint64_t copies_missing;  /* copies of the committed version that this node lacks at the moment */
     char agent_text[TCK_HEALTH_TEXT], storage_text[TCK_HEALTH_TEXT], protection_text[TCK_HEALTH_TEXT]; /* or "" */
 } tck_health_t;
+#define TCK_HEALTH_INIT TCK_SIZED(tck_health_t)
 
-/* What this rank knows of the state of its job, without asking anybody: it costs no system call and is allowed at any
- * time between attach and detach. Storage trouble of any node is known within a heartbeat, and ends when a later
+/* What this rank knows of the state of its job. It asks nobody and makes no system call, and may be called at any time
+ * between attach and detach. Trouble with storage on any node is known within a heartbeat, and ends when a later
  * version is published. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_health(tck_client_t *client, tck_health_t *health_out);
 
 /* ---- published versions ---------------------------------------------------------------------------------------- */
 
-/* What lies on storage, read without agents, by any program and with any number of ranks. Nothing here is collective or
- * needs a client. One published version is read by one thread at a time. Each byte that is handed out was checked
- * together with its chunk against the CRC in the version's manifest, and by the manifest every file is there with its
- * size: what a plain safetensors reader does not notice is an error here. Each error names file and reason. */
+/* What is on storage can be read without agents, by any program and with any number of ranks. Nothing here is
+ * collective or needs a client. One thread at a time reads from one tck_published_t. Every byte that is returned was
+ * checked against the CRC of its chunk in the manifest of the version, and every file of the manifest is there with its
+ * size. Each error names the file and the reason. */
 typedef struct tck_published tck_published_t;
 
-typedef struct tck_open_params {
-    size_t struct_size;      /* sizeof(tck_open_params_t) */
-    const char *path;        /* a version's directory, wherever it was copied to; or NULL: looked for in save_dir and */
-    const char *config_file; /* load_dir of this configuration, */
-    const char *config_json; /* which is given as in tck_attach_params */
+typedef struct tck_published_open_params {
+    size_t struct_size;
+    const char *path; /* directory of a version, wherever it was copied to; or NULL: the version is looked for in */
+    const char *config_file; /* save_dir and load_dir of this configuration, */
+    const char *config_json; /* which is given as in tck_attach_params_t */
     uint64_t step;           /* TCK_NEWEST, or the newest version of this step; unused with a path */
-} tck_open_params_t;
+} tck_published_open_params_t;
+#define TCK_PUBLISHED_OPEN_PARAMS_INIT TCK_SIZED(tck_published_open_params_t)
 
-/* Opens a version, and reads the header of each of its files. TCK_NEWEST passes over what is damaged: has no valid
- * manifest, or lacks a file (tck_published_info says so). If the newest cannot be read, this is tried for about three
- * seconds, and then it is an error that names the file: no older one is taken in its place. On failure *published_out
- * is untouched and the text is in tck_published_errmsg(NULL). TCK_ERR_NOENT: nothing is published in directories that
- * could be read; one that does not exist is TCK_ERR_IO. TCK_ERR_TIMEDOUT: storage has not answered for
- * storage_timeout_ms (with a path its default); so says each call below that reads. What hangs is left to a thread of
- * the library's own, which writes to no memory of the caller. */
-TCK_API TCK_MUST_CHECK tck_status_t tck_open_published(const tck_open_params_t *params,
+/* Opens a version and reads the header of each of its files. On failure *published_out is untouched and the text is in
+ * tck_published_errmsg(NULL).
+ *
+ * TCK_NEWEST passes over versions that are damaged, without a valid manifest or without a file (tck_published_info
+ * tells). A newest version that cannot be read is tried for about three seconds and is then an error that names the
+ * file: no older one is taken in its place. TCK_ERR_NOENT: nothing is published, and all directories could be read.
+ * TCK_ERR_IO: a directory does not exist. TCK_ERR_TIMEDOUT: storage has not answered for storage_timeout_ms (its
+ * default if a path is given); every call below that reads can return this. The call that hangs stays in a thread of
+ * the library, which writes to no memory of the caller. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_published_open(const tck_published_open_params_t *params,
                                                        tck_published_t **published_out);
-TCK_API void tck_close_published(tck_published_t *published);
+TCK_API void tck_published_close(tck_published_t *published);
 
-/* As tck_errmsg; NULL: of this thread's last failed tck_open_published. */
+/* As tck_errmsg. NULL: the text of this thread's last failed tck_published_open or tck_export. */
 TCK_API const char *tck_published_errmsg(const tck_published_t *published);
 
 typedef struct tck_published_info {
-    size_t struct_size; /* sizeof(tck_published_info_t), set by the caller */
+    size_t struct_size;
     tck_version_t version;
-    const char *job;         /* this text and those below: valid until tck_close_published */
+    const char *job;         /* this text and those below are valid until tck_published_close */
     const char *path;        /* of its directory */
     const char *passed_over; /* "", or the newest version that was passed over for this one, and why */
     uint64_t wall_ms;        /* when it was published, milliseconds since 1970 */
@@ -483,85 +516,91 @@ typedef struct tck_published_info {
     uint32_t file_count;
     uint32_t world_size; /* of the job that saved it */
 } tck_published_info_t;
+#define TCK_PUBLISHED_INFO_INIT TCK_SIZED(tck_published_info_t)
 
 TCK_API TCK_MUST_CHECK tck_status_t tck_published_info(tck_published_t *published, tck_published_info_t *info_out);
 
-/* One piece of a tensor, or a blob, as a rank has saved it. */
-typedef struct tck_entry {
-    size_t struct_size; /* sizeof(tck_entry_t), set by the caller */
-    const char *key;    /* this and file: valid until tck_close_published */
+/* One piece of a tensor, or a blob, as a rank saved it. */
+typedef struct tck_published_entry {
+    size_t struct_size;
+    const char *key; /* this and file are valid until tck_published_close */
     const char *file;
-    uint64_t bytes; /* of a blob: with its length before it and the room behind it, docs/formats.md */
+    uint64_t bytes; /* of a blob: with the length before it and the room behind it, see docs/formats.md */
     tck_dtype_t dtype;
     uint32_t ndim;
     uint64_t global_shape[TCK_MAX_NDIM], offset[TCK_MAX_NDIM], local_shape[TCK_MAX_NDIM]; /* as in tck_record_t */
     int blob;
-    int rank; /* whose alone it was in the world that saved it; -1: a replica group's */
-} tck_entry_t;
+    int rank; /* the rank of the world that saved it to which it belonged alone; -1: it belonged to a replica group */
+} tck_published_entry_t;
+#define TCK_PUBLISHED_ENTRY_INIT TCK_SIZED(tck_published_entry_t)
 
-/* Entry number index, below entry_count. They are sorted by key, then by their place in the tensor; fillers are left
- * out, and what several groups have saved of the same piece stands once. */
+/* The entry with this number, below entry_count. Entries are sorted by key, then by their place in the tensor. Fillers
+ * are left out, and a piece that several groups have saved is listed once. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_published_entry(tck_published_t *published, uint64_t index,
-                                                        tck_entry_t *entry_out);
+                                                        tck_published_entry_t *entry_out);
 
-/* Copies len of the entry's bytes, from byte first on. */
-TCK_API TCK_MUST_CHECK tck_status_t tck_read_entry(tck_published_t *published, uint64_t index, uint64_t first,
-                                                   uint64_t len, void *to);
+/* Copies len bytes of the entry, beginning with byte first. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_published_read_entry(tck_published_t *published, uint64_t index, uint64_t first,
+                                                             uint64_t len, void *to);
 
 /* A box of a whole tensor. */
-typedef struct tck_box {
-    size_t struct_size; /* sizeof(tck_box_t) */
+typedef struct tck_published_box {
+    size_t struct_size;
     const char *key;
     tck_dtype_t dtype;
     uint32_t ndim;
     uint64_t global_shape[TCK_MAX_NDIM], offset[TCK_MAX_NDIM], local_shape[TCK_MAX_NDIM]; /* as in tck_record_t */
-} tck_box_t;
+} tck_published_box_t;
+#define TCK_PUBLISHED_BOX_INIT TCK_SIZED(tck_published_box_t)
 
-/* Fills the box, contiguous in C order at to, from whatever entries have parts of it; only what is needed is read. No
- * conversion: dtype and global shape must be those saved. TCK_ERR_NOENT: nobody saved this tensor. TCK_ERR_LAYOUT: some
- * part of the box is in no entry, or several ranks have saved the same box as their own, so that it cannot be told
- * which is meant (tck_read_entry reads each). After such an error *to is unchanged; after one of reading it is in
- * part written, with checked bytes. */
-TCK_API TCK_MUST_CHECK tck_status_t tck_read_box(tck_published_t *published, const tck_box_t *box, void *to);
+/* Copies the box, contiguous in C order, to `to`, from all entries that contain parts of it. Only what is needed is
+ * read. There is no conversion: dtype and global shape must be those saved.
+ *
+ * TCK_ERR_NOENT: nobody saved this tensor. TCK_ERR_LAYOUT: no entry contains some part of the box, or several ranks
+ * have saved the same box, each its own, so that it is not known which is meant (tck_published_read_entry reads each).
+ * After these errors *to is unchanged. After an error of reading a part of it may be written, with checked bytes. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_published_read_box(tck_published_t *published, const tck_published_box_t *box,
+                                                           void *to);
 
-/* The bytes of a blob: that of a rank of the world that saved it, or with rank -1 the one that there is.
- * TCK_ERR_LAYOUT: there are several of this key. *size_out is the whole size also if cap is smaller; then
- * TCK_ERR_NOSPC and nothing is copied. */
-TCK_API TCK_MUST_CHECK tck_status_t tck_read_blob(tck_published_t *published, const char *key, int rank, void *data,
-                                                  size_t cap, size_t *size_out);
+/* Copies the bytes of a blob: that of a rank of the world that saved it or, with rank -1, the only one there is.
+ * TCK_ERR_LAYOUT: there are several of this key. *size_out is the whole size even if cap is smaller; the call then
+ * returns TCK_ERR_NOSPC and copies nothing. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_published_read_blob(tck_published_t *published, const char *key, int rank,
+                                                            void *data, size_t cap, size_t *size_out);
 
 /* ---- export -------------------------------------------------------------------------------------------------- */
 
 typedef struct tck_export_params {
-    size_t struct_size; /* sizeof(tck_export_params_t) */
-    const tck_open_params_t *source;
-    int from_memory;       /* not what is published: the newest version that the agents' memory has is published first,
-                              as `tierckpt drain` does, and then exported. source has step TCK_NEWEST */
-    const char *directory; /* that is made; its parent is there, it is not */
-    uint64_t shard_bytes;  /* of tensors in one file, unless a single one has more; 0: one file */
-    int convert;           /* not 0: F64, F32, F16 and BF16 tensors are written as */
-    tck_dtype_t dtype;     /* one of these, rounded to the nearest, ties to even. Others stay as they are */
-    const char *model_files; /* directory whose files go along (config.json, the tokenizer's), weights left out; or NULL
-                              */
-    const char *const *include; /* patterns as of a shell, NULL at the end, of the keys that are exported; NULL or
-                                   empty: the model's weights, which are all tensors but each rank's own (rank<r>/...)
-                                   and the optimizer's state (optimizer.<key of a tensor>.<...>) */
-    const char *const *exclude; /* of those that are not; or NULL */
-    const char *strip_prefix;   /* that a key loses if it begins so; or NULL */
-    const char *add_prefix;     /* that each key gets then; or NULL */
+    size_t struct_size;
+    const tck_published_open_params_t *source;
+    int from_memory;            /* publish the newest version in the agents' memory first, as `tierckpt drain` does, and
+                                   export that one; source has step TCK_NEWEST */
+    const char *directory;      /* is made; its parent exists, it does not */
+    uint64_t shard_bytes;       /* limit for the tensors in one file, unless a single one is larger; 0: one file */
+    int convert;                /* not 0: tensors of F64, F32, F16 and BF16 are converted to */
+    tck_dtype_t dtype;          /* one of these, rounded to the nearest, ties to even; others stay as they are */
+    const char *model_files;    /* directory whose files, except weights, are copied (config.json, ...); or NULL */
+    const char *const *include; /* shell patterns of the keys to export, ended by NULL. NULL or empty: the weights of
+                                   the model, that is, all tensors except those of one rank (rank<r>/...) and the state
+                                   of the optimizer (optimizer.<key of a tensor>.<...>) */
+    const char *const *exclude; /* patterns of the keys among these that are not exported; or NULL */
+    const char *strip_prefix;   /* removed from keys that begin with it; or NULL */
+    const char *add_prefix;     /* then put before every key; or NULL */
 } tck_export_params_t;
+#define TCK_EXPORT_PARAMS_INIT TCK_SIZED(tck_export_params_t)
 
 typedef struct tck_exported {
-    size_t struct_size; /* sizeof(tck_exported_t), set by the caller */
+    size_t struct_size;
     tck_version_t version;
     uint64_t tensor_count, file_count;
     uint64_t bytes; /* of the tensors */
 } tck_exported_t;
+#define TCK_EXPORTED_INIT TCK_SIZED(tck_exported_t)
 
 /* Writes whole tensors as a Hugging Face checkpoint: model.safetensors, or several files and
- * model.safetensors.index.json. In bounded memory, whatever the model's size. The directory appears whole and synced,
- * or not at all; nothing is overwritten (TCK_ERR_EXIST). exported_out may be NULL. The text of an error is in
- * tck_published_errmsg(NULL). */
+ * model.safetensors.index.json. It needs a bounded amount of memory, whatever the size of the model. The directory
+ * appears complete and synced, or not at all; nothing is overwritten (TCK_ERR_EXIST). exported_out may be NULL. The
+ * text of an error is in tck_published_errmsg(NULL). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_export(const tck_export_params_t *params, tck_exported_t *exported_out);
 
 #ifdef __cplusplus

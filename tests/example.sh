@@ -32,5 +32,9 @@ PKG_CONFIG_PATH=$(dirname "$pc")
 export PKG_CONFIG_PATH
 library_path=$(pkg-config --variable=libdir tierckpt) || die "pkg-config does not find tierckpt"
 # shellcheck disable=SC2046 # flags are words
+quietly c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only $(pkg-config --cflags tierckpt) -x c++ - \
+    <<<'#include <tierckpt.h>
+        tck_record_t record = TCK_RECORD_INIT;'
+# shellcheck disable=SC2046
 quietly cc -o "$work/survivor" "$top/examples/c/survivor.c" $(pkg-config --cflags --libs tierckpt) -Wl,-rpath,"$library_path"
 survives pkg-config "$work/survivor"

@@ -4,7 +4,7 @@
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-cp -L "$2" "$dir/libtierckpt.so.0"
+cp "$2" "$dir/" # under the name that the program asks for
 cp -L "$3" "$dir/libtierckpt_cuda.so"
 LD_LIBRARY_PATH=$dir "$1" --rounds 1 --mib 16 --dir "$dir" | tee "$dir/rows"
 for id in d2h small post.100 restore digest; do

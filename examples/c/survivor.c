@@ -25,15 +25,18 @@ static void check(tck_status_t status, const char *what)
 /* Names what is to be saved. It stays where it is until tck_detach. */
 static void describe(float *weights, uint64_t *step)
 {
-    tck_record_t w = {.struct_size = sizeof(w),
-                      .key = "weights",
-                      .dtype = TCK_F32,
-                      .ndim = 1,
-                      .global_shape = {WEIGHTS},
-                      .local_shape = {WEIGHTS},
-                      .addr = weights};
-    tck_record_t s = {.struct_size = sizeof(s), .key = "step", .dtype = TCK_U64, .addr = step, .when = TCK_EAGER};
+    tck_record_t w = TCK_RECORD_INIT;
+    tck_record_t s = TCK_RECORD_INIT;
 
+    w.key = "weights";
+    w.dtype = TCK_F32;
+    w.ndim = 1;
+    w.global_shape[0] = w.local_shape[0] = WEIGHTS;
+    w.addr = weights;
+    s.key = "step";
+    s.dtype = TCK_U64;
+    s.addr = step;
+    s.when = TCK_EAGER; /* it changes right after the save */
     check(tck_add_record(client, &w, NULL), "add weights");
     check(tck_add_record(client, &s, NULL), "add step");
     check(tck_register(client), "register");
@@ -62,11 +65,13 @@ int main(int argc, char **argv)
     static float weights[WEIGHTS];
     uint64_t step = 0;
     char config[4096];
+    tck_attach_params_t params = TCK_ATTACH_PARAMS_INIT;
     tck_status_t status;
 
     snprintf(config, sizeof(config), "{\"job\": \"survivor\", \"save_dir\": \"%s\", \"save_mem_interval\": 10}",
              argc > 1 ? argv[1] : "/tmp/tierckpt-survivor");
-    tck_attach_params_t params = {.struct_size = sizeof(params), .config_json = config, .rank = 0, .world_size = 1};
+    params.config_json = config;
+    params.world_size = 1;
     check(tck_attach(&params, &client), "attach");
     describe(weights, &step);
 

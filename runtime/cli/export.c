@@ -106,7 +106,8 @@ static tck_status_t configure(const struct cli *cli, struct cli *out, struct err
 int cli_export(const struct cli *cli)
 {
     struct cli own;
-    tck_open_params_t source = {.struct_size = sizeof source, .path = cli->export.version_dir, .step = cli->step};
+    tck_published_open_params_t source = {
+        .struct_size = sizeof source, .path = cli->export.version_dir, .step = cli->step};
     tck_export_params_t params = {.struct_size = sizeof params, .source = &source};
     json_t *exported = NULL;
     struct error err;

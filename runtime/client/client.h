@@ -40,7 +40,7 @@ struct tck_client {
     /* of the trainer's thread: */
     struct pacer pacer;
     uint64_t asked_step; /* of tck_save_due; 0: not asked, or answered by a save call since */
-    enum due asked_due;
+    tck_due_t asked_due;
     struct refused_steps {
         uint64_t first, last; /* that were older than */
         uint64_t newest;      /* this one, saved before them; 0: there are none */

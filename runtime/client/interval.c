@@ -28,19 +28,19 @@ static void adopt_intervals(struct pacer *pacer, const struct shared_status *sha
     }
 }
 
-enum due pacer_due(struct pacer *pacer, const struct shared_status *shared, uint64_t step)
+tck_due_t pacer_due(struct pacer *pacer, const struct shared_status *shared, uint64_t step)
 {
     if (step == 0) {
-        return DUE_NOTHING;
+        return TCK_DUE_NOTHING;
     }
     adopt_intervals(pacer, shared, step);
     if (divides(pacer->storage_steps, step) || step == load(&shared->storage_target_step)) {
-        return DUE_STORAGE;
+        return TCK_DUE_STORAGE;
     }
     if (divides(pacer->mem_steps, step) || step == load(&shared->mem_target_step)) {
-        return DUE_MEMORY;
+        return TCK_DUE_MEMORY;
     }
-    return DUE_NOTHING;
+    return TCK_DUE_NOTHING;
 }
 
 void pacer_tick(struct pacer *pacer, struct shared_status *shared, uint64_t step, uint64_t now_ns)

@@ -5,8 +5,6 @@
 
 #include "base/message.h"
 
-enum due { DUE_NOTHING, DUE_MEMORY, DUE_STORAGE }; /* the numbers are tck_save_due's */
-
 /* What the client remembers from one step to the next; zeros at first. */
 struct pacer {
     uint64_t mem_steps, storage_steps; /* in force */
@@ -17,7 +15,7 @@ struct pacer {
 /* What is to be saved at this step. A change of the intervals holds from shared->interval_from_step on, the same step
  * on all ranks; for that the agent writes interval_from_step before it writes (release) the intervals. Step 0 is never
  * due: 0 stands for "none" on the shared status. */
-enum due pacer_due(struct pacer *pacer, const struct shared_status *shared, uint64_t step);
+tck_due_t pacer_due(struct pacer *pacer, const struct shared_status *shared, uint64_t step);
 
 /* Tells the agent of the step and of the time that steps take. */
 void pacer_tick(struct pacer *pacer, struct shared_status *shared, uint64_t step, uint64_t now_ns);

@@ -166,9 +166,10 @@ static tck_status_t pass_on(const struct resharding *r, tck_status_t status)
     return status;
 }
 
-static tck_box_t part_of(const struct record *record, const struct origin *origin)
+static tck_published_box_t part_of(const struct record *record, const struct origin *origin)
 {
-    tck_box_t part = {.struct_size = sizeof(part), .key = origin->key, .dtype = record->dtype, .ndim = record->ndim};
+    tck_published_box_t part = {
+        .struct_size = sizeof(part), .key = origin->key, .dtype = record->dtype, .ndim = record->ndim};
     memcpy(part.global_shape, record->global_shape, sizeof(part.global_shape));
     memcpy(part.offset, record->offset, sizeof(part.offset));
     memcpy(part.local_shape, record->local_shape, sizeof(part.local_shape));
@@ -178,33 +179,33 @@ static tck_box_t part_of(const struct record *record, const struct origin *origi
 static tck_status_t check_box(const struct resharding *r, const struct record *record, const struct origin *origin)
 {
     struct tiles slabs = tiles_of(record->local_shape, record->ndim, SCRATCH_BYTES / WIDEST);
-    tck_box_t part = part_of(record, origin);
+    tck_published_box_t part = part_of(record, origin);
     struct box box;
     tck_status_t status = TCK_OK;
     if (record->bytes == 0) {
-        return tck_read_box(r->published, &part, r->scratch); /* that it is the same tensor */
+        return tck_published_read_box(r->published, &part, r->scratch); /* that it is the same tensor */
     }
     while (status == TCK_OK && tiles_next(&slabs, &box)) {
         for (uint32_t d = 0; d < box.ndim; d++) {
             part.offset[d] = record->offset[d] + box.at[d];
             part.local_shape[d] = box.size[d];
         }
-        status = tck_read_box(r->published, &part, r->scratch);
+        status = tck_published_read_box(r->published, &part, r->scratch);
     }
     return status;
 }
 
 static tck_status_t check_entry(const struct resharding *r, const struct record *record, uint64_t entry)
 {
-    tck_entry_t saved = {.struct_size = sizeof(saved)};
+    tck_published_entry_t saved = {.struct_size = sizeof(saved)};
     tck_status_t status = pass_on(r, tck_published_entry(r->published, entry, &saved));
     if (status == TCK_OK && (saved.dtype != record->dtype || saved.bytes != record->bytes)) {
         return error_set(r->err, TCK_ERR_LAYOUT, "\"%.200s\" was saved as %s", record->key, dtype_name(saved.dtype));
     }
     for (uint64_t at = 0; at < record->bytes && status == TCK_OK; at += SCRATCH_BYTES) {
         uint64_t left = record->bytes - at;
-        status = pass_on(
-            r, tck_read_entry(r->published, entry, at, left < SCRATCH_BYTES ? left : SCRATCH_BYTES, r->scratch));
+        status = pass_on(r, tck_published_read_entry(r->published, entry, at,
+                                                     left < SCRATCH_BYTES ? left : SCRATCH_BYTES, r->scratch));
     }
     return status;
 }
@@ -218,8 +219,8 @@ static tck_status_t read_blob(const struct resharding *r, const struct record *r
     if (bytes == NULL) {
         return error_set(r->err, TCK_ERR_NOMEM, "no memory for blob \"%.200s\"", record->key);
     }
-    tck_status_t status =
-        pass_on(r, tck_read_blob(r->published, origin->key, origin->rank, bytes + BLOB_PREFIX_BYTES, room, &size));
+    tck_status_t status = pass_on(
+        r, tck_published_read_blob(r->published, origin->key, origin->rank, bytes + BLOB_PREFIX_BYTES, room, &size));
     if (status == TCK_OK && write) {
         uint64_t prefix = htole64(size);
         memcpy(bytes, &prefix, sizeof(prefix));
@@ -258,7 +259,7 @@ static tck_status_t place_box_there(const struct resharding *r, const struct rec
                                     const struct origin *origin)
 {
     struct tiles slabs = tiles_of(record->local_shape, record->ndim, SCRATCH_BYTES / WIDEST);
-    tck_box_t part = part_of(record, origin);
+    tck_published_box_t part = part_of(record, origin);
     tck_status_t status = TCK_OK;
     uint64_t at = 0;
     struct box box;
@@ -270,7 +271,7 @@ static tck_status_t place_box_there(const struct resharding *r, const struct rec
             part.offset[d] = record->offset[d] + box.at[d];
             part.local_shape[d] = box.size[d];
         }
-        status = pass_on(r, tck_read_box(r->published, &part, r->scratch));
+        status = pass_on(r, tck_published_read_box(r->published, &part, r->scratch));
         if (status == TCK_OK) {
             status = write_device(r, record, at, bytes);
         }
@@ -286,7 +287,7 @@ static tck_status_t place_entry_there(const struct resharding *r, const struct r
     for (uint64_t at = 0; at < record->bytes && status == TCK_OK; at += SCRATCH_BYTES) {
         uint64_t left = record->bytes - at, bytes = left < SCRATCH_BYTES ? left : SCRATCH_BYTES;
 
-        status = pass_on(r, tck_read_entry(r->published, entry, at, bytes, r->scratch));
+        status = pass_on(r, tck_published_read_entry(r->published, entry, at, bytes, r->scratch));
         if (status == TCK_OK) {
             status = write_device(r, record, at, bytes);
         }
@@ -296,7 +297,7 @@ static tck_status_t place_entry_there(const struct resharding *r, const struct r
 
 static tck_status_t place(const struct resharding *r, const struct record *record, const struct origin *origin)
 {
-    tck_box_t part = part_of(record, origin);
+    tck_published_box_t part = part_of(record, origin);
     if (record->memory == TCK_CUDA && origin->source == FROM_BOX) {
         return place_box_there(r, record, origin);
     }
@@ -305,9 +306,9 @@ static tck_status_t place(const struct resharding *r, const struct record *recor
     }
     switch (origin->source) {
     case FROM_BOX:
-        return pass_on(r, tck_read_box(r->published, &part, record->addr));
+        return pass_on(r, tck_published_read_box(r->published, &part, record->addr));
     case FROM_ENTRY:
-        return pass_on(r, tck_read_entry(r->published, origin->entry, 0, record->bytes, record->addr));
+        return pass_on(r, tck_published_read_entry(r->published, origin->entry, 0, record->bytes, record->addr));
     case FROM_BLOB:
         return read_blob(r, record, origin, true);
     case FROM_NOWHERE:
@@ -501,6 +502,6 @@ tck_status_t client_reshard(struct tck_client *client, struct version version, t
     free(r.scratch);
     free(r.key_numbers);
     free(r.wanted);
-    tck_close_published(r.published);
+    tck_published_close(r.published);
     return status;
 }

@@ -101,7 +101,7 @@ static tck_status_t skipped_or(tck_status_t status, const struct tck_client *cli
     return skipped ? TCK_OK : status;
 }
 
-tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out)
+tck_status_t tck_save_due(tck_client_t *client, uint64_t step, tck_due_t *due_out)
 {
     tck_status_t status = check_state(client, CLIENT_REGISTERED);
 
@@ -113,12 +113,12 @@ tck_status_t tck_save_due(tck_client_t *client, uint64_t step, int *due_out)
     }
     client->asked_step = step;
     client->asked_due = pacer_due(&client->pacer, client->session.shared, step);
-    *due_out = (int)client->asked_due;
+    *due_out = client->asked_due;
     return TCK_OK;
 }
 
 /* The answer that the caller was given, if it asked: the shared status may say something else by now. */
-static enum due decide(struct tck_client *client, uint64_t step)
+static tck_due_t decide(struct tck_client *client, uint64_t step)
 {
     bool asked = step != 0 && client->asked_step == step;
 
@@ -132,11 +132,11 @@ tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *starte
     tck_status_t status = check_state(client, CLIENT_REGISTERED);
 
     if (status == TCK_OK) {
-        enum due due = decide(client, step);
+        tck_due_t due = decide(client, step);
 
         pacer_tick(&client->pacer, client->session.shared, step, clock_ns());
-        if (due != DUE_NOTHING) {
-            status = skipped_or(begin_save(client, step, due == DUE_STORAGE, &started), client, step);
+        if (due != TCK_DUE_NOTHING) {
+            status = skipped_or(begin_save(client, step, due == TCK_DUE_STORAGE, &started), client, step);
         }
     }
     if (status == TCK_OK && started_out != NULL) {

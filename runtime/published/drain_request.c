@@ -91,7 +91,7 @@ tck_status_t drain_request_send(const struct config *config, int answer_ms, stru
     return status;
 }
 
-tck_status_t drain_request_publish(const tck_open_params_t *source, uint64_t *step_out, struct error *err)
+tck_status_t drain_request_publish(const tck_published_open_params_t *source, uint64_t *step_out, struct error *err)
 {
     struct config config;
     struct version wanted = VERSION_NONE;

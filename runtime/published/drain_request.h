@@ -9,7 +9,8 @@
 /* Has the agents of the configuration's job publish their newest committed version, as `tierckpt drain` does, and waits
  * for it: agents check each copy against its digests, write from where it lies, and training goes on. *step_out is that
  * of what is published then. */
-must_check tck_status_t drain_request_publish(const tck_open_params_t *source, uint64_t *step_out, struct error *err);
+must_check tck_status_t drain_request_publish(const tck_published_open_params_t *source, uint64_t *step_out,
+                                              struct error *err);
 
 /* Asks the agent of this node for that, which has answer_ms to answer; *wanted_out is what it will publish, or a newer
  * one. */

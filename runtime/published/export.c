@@ -84,14 +84,14 @@ static tck_status_t write_slab(const struct export *x, const struct weight *weig
 {
     const struct table *table = &x->published->table;
     tck_dtype_t saved = (tck_dtype_t)weight->entry->dtype;
-    tck_box_t want = {
+    tck_published_box_t want = {
         .struct_size = sizeof(want), .key = entry_key(table, weight->entry), .dtype = saved, .ndim = box->ndim};
     uint64_t count = box_count(box);
     const uint8_t *bytes = x->saved;
     memcpy(want.global_shape, entry_global(table, weight->entry), box->ndim * sizeof(uint64_t));
     memcpy(want.offset, box->at, sizeof(box->at));
     memcpy(want.local_shape, box->size, sizeof(box->size));
-    tck_status_t status = tck_read_box(x->published, &want, x->saved);
+    tck_status_t status = tck_published_read_box(x->published, &want, x->saved);
     if (status != TCK_OK) {
         *x->err = x->published->error;
         return status;
@@ -311,13 +311,13 @@ static tck_status_t check_params(const tck_export_params_t *params, struct error
 
 static tck_status_t open_source(struct export *x)
 {
-    tck_open_params_t source = *x->params->source;
+    tck_published_open_params_t source = *x->params->source;
     tck_status_t status = TCK_OK;
     if (x->params->from_memory) {
         status = drain_request_publish(&source, &source.step, x->err);
     }
     if (status == TCK_OK) {
-        status = tck_open_published(&source, &x->published);
+        status = tck_published_open(&source, &x->published);
         if (status != TCK_OK) {
             (void)error_set(x->err, status, "%s", tck_published_errmsg(NULL));
         }
@@ -352,7 +352,7 @@ static void end(struct export *x)
         close(x->parent_fd);
     }
     weights_free(&x->weights);
-    tck_close_published(x->published);
+    tck_published_close(x->published);
     free(x->saved);
     free(x->written);
 }

@@ -22,7 +22,7 @@ void published_set_error(const struct error *err)
 
 /* ---- open -------------------------------------------------------------------------------------------------------- */
 
-static tck_status_t find_as_asked(const tck_open_params_t *params, struct found *out, uint32_t *limit_ms_out,
+static tck_status_t find_as_asked(const tck_published_open_params_t *params, struct found *out, uint32_t *limit_ms_out,
                                   struct error *err)
 {
     struct config config;
@@ -61,7 +61,7 @@ tck_status_t published_open(const struct config *config, struct version version,
         status = open_files(published, config->storage_timeout_ms, err);
     }
     if (status != TCK_OK) {
-        tck_close_published(published);
+        tck_published_close(published);
         return status;
     }
     *out = published;
@@ -87,7 +87,8 @@ bool published_own(const struct tck_published *published, const char *key, const
     return found;
 }
 
-static tck_status_t open_published(struct tck_published *published, const tck_open_params_t *params, struct error *err)
+static tck_status_t open_published(struct tck_published *published, const tck_published_open_params_t *params,
+                                   struct error *err)
 {
     published->found.dir_fd = -1;
     if (params->struct_size < sizeof(*params)) {
@@ -103,7 +104,7 @@ static tck_status_t open_published(struct tck_published *published, const tck_op
     return status == TCK_OK ? TCK_OK : error_prefix(err, "%.200s", published->found.path);
 }
 
-tck_status_t tck_open_published(const tck_open_params_t *params, tck_published_t **published_out)
+tck_status_t tck_published_open(const tck_published_open_params_t *params, tck_published_t **published_out)
 {
     struct tck_published *published = calloc(1, sizeof(*published));
     if (params == NULL || published_out == NULL) {
@@ -115,14 +116,14 @@ tck_status_t tck_open_published(const tck_open_params_t *params, tck_published_t
     }
     tck_status_t status = open_published(published, params, &open_error);
     if (status != TCK_OK) {
-        tck_close_published(published);
+        tck_published_close(published);
         return status;
     }
     *published_out = published;
     return TCK_OK;
 }
 
-void tck_close_published(tck_published_t *published)
+void tck_published_close(tck_published_t *published)
 {
     if (published == NULL) {
         return;
@@ -195,7 +196,7 @@ static const char *file_of(const struct tck_published *published, const struct e
     return published->found.manifest.files[entry->file].name;
 }
 
-tck_status_t tck_published_entry(tck_published_t *published, uint64_t index, tck_entry_t *entry_out)
+tck_status_t tck_published_entry(tck_published_t *published, uint64_t index, tck_published_entry_t *entry_out)
 {
     const struct entry *entry = NULL;
     tck_status_t status = check_open(published);
@@ -213,14 +214,14 @@ tck_status_t tck_published_entry(tck_published_t *published, uint64_t index, tck
     }
     const struct table *table = &published->table;
     const struct box box = entry_box(table, entry);
-    *entry_out = (tck_entry_t){.struct_size = entry_out->struct_size,
-                               .key = entry_key(table, entry),
-                               .file = file_of(published, entry),
-                               .bytes = entry->bytes,
-                               .dtype = (tck_dtype_t)entry->dtype,
-                               .ndim = entry->ndim,
-                               .blob = entry->blob,
-                               .rank = entry->rank == NONE32 ? -1 : (int)entry->rank};
+    *entry_out = (tck_published_entry_t){.struct_size = entry_out->struct_size,
+                                         .key = entry_key(table, entry),
+                                         .file = file_of(published, entry),
+                                         .bytes = entry->bytes,
+                                         .dtype = (tck_dtype_t)entry->dtype,
+                                         .ndim = entry->ndim,
+                                         .blob = entry->blob,
+                                         .rank = entry->rank == NONE32 ? -1 : (int)entry->rank};
     memcpy(entry_out->global_shape, entry_global(table, entry), entry->ndim * sizeof(uint64_t));
     memcpy(entry_out->offset, box.at, sizeof(box.at));
     memcpy(entry_out->local_shape, box.size, sizeof(box.size));
@@ -229,7 +230,8 @@ tck_status_t tck_published_entry(tck_published_t *published, uint64_t index, tck
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-tck_status_t tck_read_entry(tck_published_t *published, uint64_t index, uint64_t first, uint64_t len, void *to)
+tck_status_t tck_published_read_entry(tck_published_t *published, uint64_t index, uint64_t first, uint64_t len,
+                                      void *to)
 {
     const struct entry *entry = NULL;
     tck_status_t status = check_open(published);
@@ -252,7 +254,7 @@ tck_status_t tck_read_entry(tck_published_t *published, uint64_t index, uint64_t
 
 /* ---- boxes ------------------------------------------------------------------------------------------------------- */
 
-static tck_status_t check_box(const tck_box_t *box, struct error *err)
+static tck_status_t check_box(const tck_published_box_t *box, struct error *err)
 {
     uint64_t bytes = (unsigned)box->dtype < TCK_DTYPE_COUNT ? dtype_bytes(box->dtype) : 0;
     if (bytes == 0 || box->ndim > TCK_MAX_NDIM) {
@@ -270,7 +272,7 @@ static tck_status_t check_box(const tck_box_t *box, struct error *err)
     return TCK_OK;
 }
 
-static uint64_t elements_of(const tck_box_t *box)
+static uint64_t elements_of(const tck_published_box_t *box)
 {
     uint64_t elements = 1;
     for (uint32_t d = 0; d < box->ndim; d++) {
@@ -280,7 +282,7 @@ static uint64_t elements_of(const tck_box_t *box)
 }
 
 /* What is wanted is the tensor that was saved. */
-static tck_status_t check_tensor(const struct table *table, const struct entry *entry, const tck_box_t *box,
+static tck_status_t check_tensor(const struct table *table, const struct entry *entry, const tck_published_box_t *box,
                                  struct error *err)
 {
     if (entry->blob) {
@@ -355,7 +357,7 @@ static tck_status_t read_piece(struct tck_published *published, const struct ent
     return status;
 }
 
-static tck_status_t read_box(struct tck_published *published, const tck_box_t *box, void *to)
+static tck_status_t read_box(struct tck_published *published, const tck_published_box_t *box, void *to)
 {
     struct box want = {.ndim = box->ndim};
     struct reshard plan = {0};
@@ -378,7 +380,7 @@ static tck_status_t read_box(struct tck_published *published, const tck_box_t *b
     return status;
 }
 
-tck_status_t tck_read_box(tck_published_t *published, const tck_box_t *box, void *to)
+tck_status_t tck_published_read_box(tck_published_t *published, const tck_published_box_t *box, void *to)
 {
     tck_status_t status = check_open(published);
     if (status == TCK_OK) {
@@ -443,8 +445,8 @@ static tck_status_t find_blob(struct tck_published *published, const char *key, 
     return TCK_OK;
 }
 
-tck_status_t tck_read_blob(tck_published_t *published, const char *key, int rank, void *data, size_t cap,
-                           size_t *size_out)
+tck_status_t tck_published_read_blob(tck_published_t *published, const char *key, int rank, void *data, size_t cap,
+                                     size_t *size_out)
 {
     const struct entry *blob = NULL;
     uint64_t size = 0;

@@ -268,16 +268,16 @@ static void look(struct trainer *t)
 static tck_status_t save(struct trainer *t, int *started)
 {
     struct origin origin = {t->step, t->launch};
-    int due = 0;
+    tck_due_t due;
     if (tck_set_blob(t->client, "step", &origin, sizeof origin) != TCK_OK ||
         tck_save_due(t->client, t->step, &due) != TCK_OK) {
         return TCK_ERR_INTERNAL;
     }
-    if (due) {
+    if (due != TCK_DUE_NOTHING) {
         journal("save", ",\"step\":%llu", (unsigned long long)t->step);
     }
     tck_status_t status = tck_save_if_needed(t->client, t->step, started);
-    if (status == TCK_OK && due && !*started) {
+    if (status == TCK_OK && due != TCK_DUE_NOTHING && !*started) {
         printf("SKIPPED %llu: %s\n", (unsigned long long)t->step, tck_errmsg(t->client));
         journal("skipped", ",\"step\":%llu", (unsigned long long)t->step);
     }

@@ -11,7 +11,10 @@ from tierckpt.runtime import native
 
 STRUCTS = {"tck_attach_params_t": native._AttachParams, "tck_record_t": native._Record,
            "tck_restored_t": native._Restored, "tck_stats_t": native._Stats, "tck_health_t": native._Health,
-           "tck_version_t": native._Version}
+           "tck_version_t": native._Version,
+           "tck_published_open_params_t": native._OpenParams, "tck_published_info_t": native._PublishedInfo,
+           "tck_published_entry_t": native._Entry, "tck_published_box_t": native._Box,
+           "tck_export_params_t": native._ExportParams, "tck_exported_t": native._Exported}
 
 
 def compiled(top, tmp_path, lines):
@@ -46,6 +49,8 @@ def test_every_status_has_an_exception(top, tmp_path):
 
 def test_stages_and_flags_have_the_values_of_the_header(top, tmp_path):
     lines = ['printf("%d %d %d %d ", TCK_STAGE_COPIED, TCK_STAGE_PROTECTED, TCK_STAGE_COMMITTED, TCK_STAGE_DRAINED);',
+             'printf("%d %d %d ", TCK_DUE_NOTHING, TCK_DUE_MEMORY, TCK_DUE_STORAGE);',
              'printf("%d %d %d %d", TCK_LAZY, TCK_EAGER, TCK_SAVE_MEMORY, TCK_SAVE_STORAGE);']
-    assert list(map(int, compiled(top, tmp_path, lines))) == [*native.STAGES.values(), native.LAZY, native.EAGER,
-                                                              native.SAVE_MEMORY, native.SAVE_STORAGE]
+    assert list(map(int, compiled(top, tmp_path, lines))) == [
+        *native.STAGES.values(), native.DUE_NOTHING, native.DUE_MEMORY, native.DUE_STORAGE,
+        native.LAZY, native.EAGER, native.SAVE_MEMORY, native.SAVE_STORAGE]

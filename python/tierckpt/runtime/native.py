@@ -175,14 +175,14 @@ _FUNCTIONS = {
     "tck_restore": (None, [_CLIENT, c_uint64, POINTER(_Restored)]),
     "tck_stats": (None, [_CLIENT, POINTER(_Stats)]),
     "tck_health": (None, [_CLIENT, POINTER(_Health)]),
-    "tck_open_published": (None, [POINTER(_OpenParams), POINTER(_PUBLISHED)]),
-    "tck_close_published": (c_void_p, [_PUBLISHED]),
+    "tck_published_open": (None, [POINTER(_OpenParams), POINTER(_PUBLISHED)]),
+    "tck_published_close": (c_void_p, [_PUBLISHED]),
     "tck_published_errmsg": (c_char_p, [_PUBLISHED]),
     "tck_published_info": (None, [_PUBLISHED, POINTER(_PublishedInfo)]),
     "tck_published_entry": (None, [_PUBLISHED, c_uint64, POINTER(_Entry)]),
-    "tck_read_entry": (None, [_PUBLISHED, c_uint64, c_uint64, c_uint64, c_void_p]),
-    "tck_read_box": (None, [_PUBLISHED, POINTER(_Box), c_void_p]),
-    "tck_read_blob": (None, [_PUBLISHED, c_char_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "tck_published_read_entry": (None, [_PUBLISHED, c_uint64, c_uint64, c_uint64, c_void_p]),
+    "tck_published_read_box": (None, [_PUBLISHED, POINTER(_Box), c_void_p]),
+    "tck_published_read_blob": (None, [_PUBLISHED, c_char_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)]),
     "tck_export": (None, [POINTER(_ExportParams), POINTER(_Exported)]),
     "tck_next_log": (c_int, [POINTER(c_int), c_char_p, c_size_t]),
     "tck_strerror": (c_char_p, [c_int]),
@@ -446,7 +446,7 @@ class Published:
         self._library = _load_library()
         self._handle = c_void_p()
         params = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
-        self._check(self._library.tck_open_published(byref(params), byref(self._handle)))
+        self._check(self._library.tck_published_open(byref(params), byref(self._handle)))
 
     def _check(self, status: int):
         if status != 0:
@@ -460,7 +460,7 @@ class Published:
 
     def close(self):
         if self._handle:
-            self._library.tck_close_published(self._handle)
+            self._library.tck_published_close(self._handle)
             self._handle = c_void_p()
 
     def info(self) -> PublishedInfo:
@@ -478,22 +478,22 @@ class Published:
                      None if out.rank < 0 else out.rank)
 
     def read_entry(self, index: int, first: int, size: int, address: int):
-        self._check(self._library.tck_read_entry(self._live(), index, first, size, address))
+        self._check(self._library.tck_published_read_entry(self._live(), index, first, size, address))
 
     def read_box(self, *, key, dtype, global_shape, offset, shape, address: int):
         shape_type = c_uint64 * MAX_NDIM
         box = _Box(ctypes.sizeof(_Box), _bytes(key), DTYPES.index(dtype), len(global_shape),
                    shape_type(*global_shape), shape_type(*offset), shape_type(*shape))
-        self._check(self._library.tck_read_box(self._live(), byref(box), address))
+        self._check(self._library.tck_published_read_box(self._live(), byref(box), address))
 
     def read_blob(self, key: str, rank: int | None) -> bytes:
         handle, name, size, whose = self._live(), _bytes(key), c_size_t(), -1 if rank is None else rank
-        status = self._library.tck_read_blob(handle, name, whose, None, 0, byref(size))
+        status = self._library.tck_published_read_blob(handle, name, whose, None, 0, byref(size))
         if status != _NOSPC:
             self._check(status)
             return b""
         data = ctypes.create_string_buffer(size.value)
-        self._check(self._library.tck_read_blob(handle, name, whose, data, size.value, byref(size)))
+        self._check(self._library.tck_published_read_blob(handle, name, whose, data, size.value, byref(size)))
         return data.raw
 
 

@@ -306,12 +306,13 @@ Test(client, saves_at_the_interval_on_the_board)
 Test(client, tells_what_is_due)
 {
     struct trainer t;
-    const int expected[] = {0, 0, 1, 0, 2, 1};
+    const tck_due_t expected[] = {TCK_DUE_NOTHING, TCK_DUE_NOTHING, TCK_DUE_MEMORY,
+                                  TCK_DUE_NOTHING, TCK_DUE_STORAGE, TCK_DUE_MEMORY};
     atomic_store(&agent.interval, 3);
     atomic_store(&agent.storage_interval, 5);
     begin(&t);
     for (uint64_t step = 1; step <= 6; step++) {
-        int due = -1;
+        tck_due_t due;
         ok(&t, tck_save_due(t.client, step, &due));
         cr_assert_eq(due, expected[step - 1]);
     }
@@ -345,13 +346,14 @@ static uint32_t wrong_calls(struct trainer *t)
     uint64_t step = 0;
     size_t size;
     int flag;
+    tck_due_t due;
     uint8_t byte = 0;
     const tck_status_t got[] = {tck_add_blob(t->client, "late", 8, NULL),
                                 tck_set_blob(t->client, "rng", &byte, 1),
                                 tck_get_blob(t->client, "rng", &byte, 1, &size),
                                 tck_set_address(t->client, t->weights_record, t->weights),
                                 tck_register(t->client),
-                                tck_save_due(t->client, 5, &flag),
+                                tck_save_due(t->client, 5, &due),
                                 tck_save_if_needed(t->client, 5, &flag),
                                 tck_snapshot(t->client, 5, TCK_SAVE_MEMORY),
                                 tck_skip(t->client, 5, "no reason"),

@@ -10,7 +10,7 @@ static struct pacer pacer;
 Test(interval, of_zero_never_saves)
 {
     for (uint64_t step = 0; step < 100; step++) {
-        cr_assert_eq(pacer_due(&pacer, &shared, step), DUE_NOTHING);
+        cr_assert_eq(pacer_due(&pacer, &shared, step), TCK_DUE_NOTHING);
     }
 }
 
@@ -18,36 +18,36 @@ Test(interval, in_steps_saves_at_its_multiples)
 {
     shared.mem_interval_steps = 10;
     shared.storage_interval_steps = 20;
-    cr_assert_eq(pacer_due(&pacer, &shared, 10), DUE_MEMORY);
-    cr_assert_eq(pacer_due(&pacer, &shared, 11), DUE_NOTHING);
-    cr_assert_eq(pacer_due(&pacer, &shared, 20), DUE_STORAGE);
+    cr_assert_eq(pacer_due(&pacer, &shared, 10), TCK_DUE_MEMORY);
+    cr_assert_eq(pacer_due(&pacer, &shared, 11), TCK_DUE_NOTHING);
+    cr_assert_eq(pacer_due(&pacer, &shared, 20), TCK_DUE_STORAGE);
 }
 
 Test(interval, does_not_save_step_0)
 {
     shared.mem_interval_steps = 10;
-    cr_assert_eq(pacer_due(&pacer, &shared, 0), DUE_NOTHING);
+    cr_assert_eq(pacer_due(&pacer, &shared, 0), TCK_DUE_NOTHING);
 }
 
 Test(interval, target_step_is_saved_too)
 {
     shared.mem_target_step = 7;
     shared.storage_target_step = 9;
-    cr_assert_eq(pacer_due(&pacer, &shared, 6), DUE_NOTHING);
-    cr_assert_eq(pacer_due(&pacer, &shared, 7), DUE_MEMORY);
-    cr_assert_eq(pacer_due(&pacer, &shared, 9), DUE_STORAGE);
+    cr_assert_eq(pacer_due(&pacer, &shared, 6), TCK_DUE_NOTHING);
+    cr_assert_eq(pacer_due(&pacer, &shared, 7), TCK_DUE_MEMORY);
+    cr_assert_eq(pacer_due(&pacer, &shared, 9), TCK_DUE_STORAGE);
 }
 
 Test(interval, change_holds_from_its_step_on)
 {
     shared.mem_interval_steps = 10;
-    cr_assert_eq(pacer_due(&pacer, &shared, 100), DUE_MEMORY);
+    cr_assert_eq(pacer_due(&pacer, &shared, 100), TCK_DUE_MEMORY);
     shared.interval_from_step = 120;
     shared.mem_interval_steps = 7;
-    cr_assert_eq(pacer_due(&pacer, &shared, 105), DUE_NOTHING, "105 is a multiple of 7 only");
-    cr_assert_eq(pacer_due(&pacer, &shared, 110), DUE_MEMORY);
-    cr_assert_eq(pacer_due(&pacer, &shared, 126), DUE_MEMORY);
-    cr_assert_eq(pacer_due(&pacer, &shared, 130), DUE_NOTHING);
+    cr_assert_eq(pacer_due(&pacer, &shared, 105), TCK_DUE_NOTHING, "105 is a multiple of 7 only");
+    cr_assert_eq(pacer_due(&pacer, &shared, 110), TCK_DUE_MEMORY);
+    cr_assert_eq(pacer_due(&pacer, &shared, 126), TCK_DUE_MEMORY);
+    cr_assert_eq(pacer_due(&pacer, &shared, 130), TCK_DUE_NOTHING);
 }
 
 Test(interval, tick_tells_the_step_and_its_smoothed_time)

@@ -215,7 +215,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 
 static void teardown(void)
 {
-    tck_close_published(published);
+    tck_published_close(published);
     nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -224,11 +224,11 @@ TestSuite(published, .init = setup, .fini = teardown);
 static tck_status_t open_step(uint64_t step, const char *load_dir)
 {
     char json[400];
-    tck_open_params_t params = {.struct_size = sizeof(params), .config_json = json, .step = step};
+    tck_published_open_params_t params = {.struct_size = sizeof(params), .config_json = json, .step = step};
     snprintf(json, sizeof(json), "{\"job\":\"job\",\"storage_timeout_ms\":%u,\"save_dir\":\"%s\"%s%s%s}", timeout_ms,
              root, load_dir == NULL ? "" : ",\"load_dir\":\"", load_dir == NULL ? "" : load_dir,
              load_dir == NULL ? "" : "\"");
-    return tck_open_published(&params, &published);
+    return tck_published_open(&params, &published);
 }
 
 static void must_open(void)
@@ -249,9 +249,9 @@ static tck_published_info_t info(void)
     return out;
 }
 
-static tck_entry_t entry(uint64_t i)
+static tck_published_entry_t entry(uint64_t i)
 {
-    tck_entry_t out = {.struct_size = sizeof(out)};
+    tck_published_entry_t out = {.struct_size = sizeof(out)};
     cr_assert_eq(tck_published_entry(published, i, &out), TCK_OK);
     return out;
 }
@@ -265,33 +265,33 @@ static uint64_t count_of(const char *key)
     return count;
 }
 
-static tck_box_t box_of(const char *key, uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
+static tck_published_box_t box_of(const char *key, uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
 {
-    return (tck_box_t){.struct_size = sizeof(tck_box_t),
-                       .key = key,
-                       .dtype = TCK_U32,
-                       .ndim = 2,
-                       .global_shape = {ROWS, COLS},
-                       .offset = {row, col},
-                       .local_shape = {rows, cols}};
+    return (tck_published_box_t){.struct_size = sizeof(tck_published_box_t),
+                                 .key = key,
+                                 .dtype = TCK_U32,
+                                 .ndim = 2,
+                                 .global_shape = {ROWS, COLS},
+                                 .offset = {row, col},
+                                 .local_shape = {rows, cols}};
 }
 
 static void assert_box(const char *key, uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
 {
-    const tck_box_t box = box_of(key, row, col, rows, cols);
+    const tck_published_box_t box = box_of(key, row, col, rows, cols);
     uint32_t data[ROWS * COLS + 1] = {[ROWS * COLS] = 77};
-    cr_assert_eq(tck_read_box(published, &box, data), TCK_OK, "%s", tck_published_errmsg(published));
+    cr_assert_eq(tck_published_read_box(published, &box, data), TCK_OK, "%s", tck_published_errmsg(published));
     for (uint64_t i = 0; i < rows * cols; i++) {
         cr_assert_eq(data[i], value(row + i / cols, col + i % cols));
     }
     cr_assert_eq(data[ROWS * COLS], 77);
 }
 
-static void refuse_box(const tck_box_t *box, tck_status_t status, const char *why)
+static void refuse_box(const tck_published_box_t *box, tck_status_t status, const char *why)
 {
     uint32_t data[ROWS * COLS];
     memset(data, 0x55, sizeof(data));
-    cr_assert_eq(tck_read_box(published, box, data), status, "%s", tck_published_errmsg(published));
+    cr_assert_eq(tck_published_read_box(published, box, data), status, "%s", tck_published_errmsg(published));
     assert_text(tck_published_errmsg(published), why);
     for (uint32_t i = 0; i < ROWS * COLS; i++) {
         cr_assert_eq(data[i], 0x55555555);
@@ -327,7 +327,7 @@ Test(published, entries_are_sorted_and_name_whose_they_were)
     int owners = 0;
     must_open();
     for (uint64_t i = 0; i < info().entry_count; i++) {
-        tck_entry_t now = entry(i);
+        tck_published_entry_t now = entry(i);
         bool is_private = strcmp(now.key, "copy") != 0 && strcmp(now.key, "pairs") != 0;
         cr_assert(i == 0 || strcmp(entry(i - 1).key, now.key) <= 0);
         cr_assert_eq(now.rank >= 0, is_private);
@@ -360,7 +360,7 @@ Test(published, any_box_is_read_whatever_the_sharding_was)
 Test(published, wrong_boxes_are_named)
 {
     must_open();
-    tck_box_t box = box_of("rows", 5, 0, 6, COLS);
+    tck_published_box_t box = box_of("rows", 5, 0, 6, COLS);
     refuse_box(&box, TCK_ERR_INVAL, "do not fit");
     box = box_of("rows", 0, 0, 1, 1);
     box.dtype = TCK_F32;
@@ -377,7 +377,7 @@ Test(published, wrong_boxes_are_named)
 Test(published, what_each_rank_has_of_its_own_is_not_mixed_up)
 {
     must_open();
-    tck_box_t box = box_of("own", 0, 0, 1, COLS);
+    tck_published_box_t box = box_of("own", 0, 0, 1, COLS);
     box.global_shape[0] = 1;
     refuse_box(&box, TCK_ERR_LAYOUT, "each have saved their own");
 }
@@ -403,12 +403,12 @@ Test(published, ranges_of_entries_are_read_across_chunks)
     must_open();
     uint64_t wide = find_entry("wide", 1);
     cr_assert_eq(entry(wide).bytes, 4 * (uint64_t)WIDE);
-    cr_assert_eq(tck_read_entry(published, wide, first, len, data), TCK_OK);
+    cr_assert_eq(tck_published_read_entry(published, wide, first, len, data), TCK_OK);
     for (uint64_t i = 0; i < len / 4; i++) {
         cr_assert_eq(data[i], value(0, first / 4 + i));
     }
-    cr_assert_eq(tck_read_entry(published, wide, entry(wide).bytes - 4, 8, data), TCK_ERR_INVAL);
-    cr_assert_eq(tck_read_entry(published, info().entry_count, 0, 1, data), TCK_ERR_NOENT);
+    cr_assert_eq(tck_published_read_entry(published, wide, entry(wide).bytes - 4, 8, data), TCK_ERR_INVAL);
+    cr_assert_eq(tck_published_read_entry(published, info().entry_count, 0, 1, data), TCK_ERR_NOENT);
     free(data);
 }
 
@@ -417,14 +417,14 @@ Test(published, blobs_are_each_ranks_own)
     char text[64];
     size_t size = 0;
     must_open();
-    cr_assert_eq(tck_read_blob(published, "origin", 2, text, sizeof(text), &size), TCK_OK);
+    cr_assert_eq(tck_published_read_blob(published, "origin", 2, text, sizeof(text), &size), TCK_OK);
     cr_assert_eq(size, strlen("I was rank 2"));
     cr_assert_arr_eq(text, "I was rank 2", size);
-    cr_assert_eq(tck_read_blob(published, "origin", 2, text, 3, &size), TCK_ERR_NOSPC);
+    cr_assert_eq(tck_published_read_blob(published, "origin", 2, text, 3, &size), TCK_ERR_NOSPC);
     cr_assert_eq(size, strlen("I was rank 2"));
-    cr_assert_eq(tck_read_blob(published, "origin", RANKS, text, sizeof(text), &size), TCK_ERR_NOENT);
-    cr_assert_eq(tck_read_blob(published, "origin", -1, text, sizeof(text), &size), TCK_ERR_LAYOUT);
-    cr_assert_eq(tck_read_blob(published, "rows", -1, text, sizeof(text), &size), TCK_ERR_NOENT);
+    cr_assert_eq(tck_published_read_blob(published, "origin", RANKS, text, sizeof(text), &size), TCK_ERR_NOENT);
+    cr_assert_eq(tck_published_read_blob(published, "origin", -1, text, sizeof(text), &size), TCK_ERR_LAYOUT);
+    cr_assert_eq(tck_published_read_blob(published, "rows", -1, text, sizeof(text), &size), TCK_ERR_NOENT);
 }
 
 /* ---- damage -------------------------------------------------------------------------------------------------------
@@ -454,9 +454,9 @@ Test(published, a_flipped_bit_is_never_handed_out)
     uint32_t data[4] = {1, 1, 1, 1};
     flip(file_with("wide", 1), 2 * (off_t)CHUNK_BYTES + 5);
     uint64_t wide = find_entry("wide", 1);
-    cr_assert_eq(tck_read_entry(published, wide, 0, sizeof(data), data), TCK_OK);
+    cr_assert_eq(tck_published_read_entry(published, wide, 0, sizeof(data), data), TCK_OK);
     data[0] = 1;
-    cr_assert_eq(tck_read_entry(published, wide, 2 * CHUNK_BYTES, sizeof(data), data), TCK_ERR_CORRUPT);
+    cr_assert_eq(tck_published_read_entry(published, wide, 2 * CHUNK_BYTES, sizeof(data), data), TCK_ERR_CORRUPT);
     assert_text(tck_published_errmsg(published), ".safetensors: chunk 2 of 4 has CRC");
     cr_assert_eq(data[0], 1);
 }
@@ -464,7 +464,7 @@ Test(published, a_flipped_bit_is_never_handed_out)
 Test(published, a_damaged_header_does_not_open)
 {
     flip(file_with("grid", 3), 100);
-    tck_close_published(published);
+    tck_published_close(published);
     published = NULL;
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_CORRUPT);
     assert_text(tck_published_errmsg(NULL), "chunk 0 of 1 has CRC");
@@ -486,7 +486,7 @@ Test(published, a_file_that_goes_while_it_is_read_is_an_error)
     const char *path = file_with("wide", 1);
     uint32_t data[1];
     cr_assert_eq(truncate(path, CHUNK_BYTES), 0);
-    cr_assert_eq(tck_read_entry(published, find_entry("wide", 1), 2 * CHUNK_BYTES, 4, data), TCK_ERR_CORRUPT);
+    cr_assert_eq(tck_published_read_entry(published, find_entry("wide", 1), 2 * CHUNK_BYTES, 4, data), TCK_ERR_CORRUPT);
     assert_text(tck_published_errmsg(published), "ends in chunk 2");
 }
 
@@ -500,10 +500,10 @@ Test(published, the_newest_is_the_one_of_the_highest_term_and_step)
     publish(root, 2, 40);
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK);
     cr_assert_eq(info().version.step, 40);
-    tck_close_published(published);
+    tck_published_close(published);
     cr_assert_eq(open_step(900, NULL), TCK_OK);
     cr_assert_eq(info().version.term, 1);
-    tck_close_published(published);
+    tck_published_close(published);
     published = NULL;
     cr_assert_eq(open_step(41, NULL), TCK_ERR_NOENT);
     assert_text(tck_published_errmsg(NULL), "has published no step 41");
@@ -513,8 +513,8 @@ static tck_status_t open_below(const char *save_dir, const char *load_dir)
 {
     char json[1024];
     snprintf(json, sizeof(json), "{\"job\":\"job\",\"save_dir\":\"%s\",\"load_dir\":\"%s\"}", save_dir, load_dir);
-    tck_open_params_t params = {.struct_size = sizeof(params), .config_json = json, .step = TCK_NEWEST};
-    return tck_open_published(&params, &published);
+    tck_published_open_params_t params = {.struct_size = sizeof(params), .config_json = json, .step = TCK_NEWEST};
+    return tck_published_open(&params, &published);
 }
 
 Test(published, a_directory_that_does_not_exist_is_no_empty_one)
@@ -578,10 +578,10 @@ Test(published, nothing_published_is_not_found)
 
 Test(published, a_copy_is_opened_by_its_path)
 {
-    tck_open_params_t params = {.struct_size = sizeof(params), .path = below("elsewhere")};
+    tck_published_open_params_t params = {.struct_size = sizeof(params), .path = below("elsewhere")};
     publish(root, 2, 7);
     cr_assert_eq(rename(below("job/v000000000007.t2"), below("elsewhere")), 0);
-    cr_assert_eq(tck_open_published(&params, &published), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(tck_published_open(&params, &published), TCK_OK, "%s", tck_published_errmsg(NULL));
     assert_box("grid", 1, 1, 8, 4);
 }
 
@@ -603,17 +603,18 @@ static void refuses_null(tck_status_t status, const char *text)
 
 static void refuse_all_of_null(void)
 {
-    tck_box_t box = box_of("rows", 0, 0, 1, 1);
+    tck_published_box_t box = box_of("rows", 0, 0, 1, 1);
     tck_export_params_t params = {.struct_size = sizeof(params)};
     char data[4];
     size_t size;
-    tck_close_published(NULL);
-    refuses_null(tck_open_published(NULL, NULL), "no parameters or no place for the version");
+    tck_published_close(NULL);
+    refuses_null(tck_published_open(NULL, NULL), "no parameters or no place for the version");
     refuses_null(tck_published_info(NULL, NULL), "tck_published_info: published is NULL");
     refuses_null(tck_published_entry(NULL, 0, NULL), "tck_published_entry: published is NULL");
-    refuses_null(tck_read_entry(NULL, 0, 0, 4, data), "tck_read_entry: published is NULL");
-    refuses_null(tck_read_box(NULL, &box, data), "tck_read_box: published is NULL");
-    refuses_null(tck_read_blob(NULL, "origin", 0, data, 4, &size), "tck_read_blob: published is NULL");
+    refuses_null(tck_published_read_entry(NULL, 0, 0, 4, data), "tck_published_read_entry: published is NULL");
+    refuses_null(tck_published_read_box(NULL, &box, data), "tck_published_read_box: published is NULL");
+    refuses_null(tck_published_read_blob(NULL, "origin", 0, data, 4, &size),
+                 "tck_published_read_blob: published is NULL");
     refuses_null(tck_export(NULL, NULL), "tck_export: params is NULL");
     refuses_null(tck_export(&params, NULL), "an export needs a source and a directory");
 }
@@ -623,17 +624,21 @@ Test(published, a_pointer_that_is_missing_is_named)
     char data[4];
     refuse_all_of_null();
     must_open();
-    tck_box_t box = box_of("rows", 0, 0, 1, 1), nameless = box_of(NULL, 0, 0, 1, 1), empty = box_of("rows", 0, 0, 0, 1);
+    tck_published_box_t box = box_of("rows", 0, 0, 1, 1), nameless = box_of(NULL, 0, 0, 1, 1),
+                        empty = box_of("rows", 0, 0, 0, 1);
     refuses_null(tck_published_info(published, NULL), "tck_published_info: info_out is NULL");
     refuses_null(tck_published_entry(published, 0, NULL), "tck_published_entry: entry_out is NULL");
-    refuses_null(tck_read_entry(published, 0, 0, 4, NULL), "tck_read_entry: to is NULL");
-    refuses_null(tck_read_box(published, NULL, data), "tck_read_box: box is NULL");
-    refuses_null(tck_read_box(published, &nameless, data), "tck_read_box: box->key is NULL");
-    refuses_null(tck_read_box(published, &box, NULL), "\"rows\": tck_read_box: to is NULL");
-    refuses_null(tck_read_blob(published, "origin", 0, data, 4, NULL), "tck_read_blob: size_out is NULL");
-    refuses_null(tck_read_blob(published, "origin", 0, NULL, 4, &(size_t){0}), "tck_read_blob: data is NULL");
-    refuses_null(tck_read_blob(published, NULL, 0, data, 4, &(size_t){0}), "tck_read_blob: key is NULL");
-    cr_assert_eq(tck_read_box(published, &empty, NULL), TCK_OK, "%s", tck_published_errmsg(published));
+    refuses_null(tck_published_read_entry(published, 0, 0, 4, NULL), "tck_published_read_entry: to is NULL");
+    refuses_null(tck_published_read_box(published, NULL, data), "tck_published_read_box: box is NULL");
+    refuses_null(tck_published_read_box(published, &nameless, data), "tck_published_read_box: box->key is NULL");
+    refuses_null(tck_published_read_box(published, &box, NULL), "\"rows\": tck_published_read_box: to is NULL");
+    refuses_null(tck_published_read_blob(published, "origin", 0, data, 4, NULL),
+                 "tck_published_read_blob: size_out is NULL");
+    refuses_null(tck_published_read_blob(published, "origin", 0, NULL, 4, &(size_t){0}),
+                 "tck_published_read_blob: data is NULL");
+    refuses_null(tck_published_read_blob(published, NULL, 0, data, 4, &(size_t){0}),
+                 "tck_published_read_blob: key is NULL");
+    cr_assert_eq(tck_published_read_box(published, &empty, NULL), TCK_OK, "%s", tck_published_errmsg(published));
 }
 
 /* ---- storage that hangs ---------------------------------------------------------------------------------------- */
@@ -666,12 +671,12 @@ Test(published, a_chunk_that_hangs_is_given_up_and_comes_too_late, .timeout = 60
     timeout_ms = 100;
     must_open();
     atomic_store(&hangs, true);
-    cr_assert_eq(tck_read_entry(published, wide_entry(), first_col * 4ull, 4, &last), TCK_ERR_TIMEDOUT);
+    cr_assert_eq(tck_published_read_entry(published, wide_entry(), first_col * 4ull, 4, &last), TCK_ERR_TIMEDOUT);
     assert_text(tck_published_errmsg(published), root);
     assert_text(tck_published_errmsg(published), "storage hangs");
     answer_again();
     cr_assert_eq(last, 0x55555555, "a call that was given up has written");
-    cr_assert_eq(tck_read_entry(published, wide_entry(), first_col * 4ull, 4, &last), TCK_OK);
+    cr_assert_eq(tck_published_read_entry(published, wide_entry(), first_col * 4ull, 4, &last), TCK_OK);
     cr_assert_eq(last, value(0, first_col));
 }
 
@@ -681,8 +686,8 @@ Test(published, one_that_hangs_can_be_closed, .timeout = 60)
     timeout_ms = 100;
     must_open();
     atomic_store(&hangs, true);
-    cr_assert_eq(tck_read_entry(published, wide_entry(), (WIDE - 1) * 4ull, 4, &last), TCK_ERR_TIMEDOUT);
-    tck_close_published(published);
+    cr_assert_eq(tck_published_read_entry(published, wide_entry(), (WIDE - 1) * 4ull, 4, &last), TCK_ERR_TIMEDOUT);
+    tck_published_close(published);
     published = NULL;
     answer_again();
 }
