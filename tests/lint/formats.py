@@ -44,17 +44,18 @@ def complaints(code, enum, docs, first):
         r"^ +[A-Z]+?_(\w+)(?: = (\d+))?,(?: +/\* (JSON|struct (\w+)))?", entries, re.MULTILINE
     ):
         number = int(given or number + 1)
-        row = re.search(rf"^\| {number} \| {name} \|(.*)", docs, re.MULTILINE)
+        row = re.search(rf"^- \*\*{number} {name}\*\*(.*?)(?=^- |^$)", docs, re.MULTILINE | re.DOTALL)
+        text = " ".join(row[1].split()) if row else ""
         at = 0
         for what in wanted(structs, struct) if row and struct in structs else ():
-            found = row[1].find(what, at)
+            found = text.find(what, at)
             if found < 0 and not what.startswith(f"`{first}` "):
                 yield f"{name} lacks {what}, or has it at another place"
             at = max(at, found)
         if not content or (struct and struct not in (*structs, "msg_seq")):
             yield f"of {name} no table of fields is known: its comment in enum {enum} has to name the struct"
         if not row:
-            yield f"there is no row {number} | {name}"
+            yield f"there is no entry {number} {name}"
 
 
 top, bad = pathlib.Path(sys.argv[1]), 0

@@ -11,7 +11,7 @@ LINES_MAX = 8
 COLUMNS = 120
 
 _FENCE = re.compile(r"\s*(```|~~~)")
-_ITEM = re.compile(r"\s*(?:[-*+]|\d+\.)\s+")
+_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,2}\.)\s+")
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _HTML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
