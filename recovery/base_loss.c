@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Whether the base is lost. When the trainers read it a shard of it may have had one copy, and that one may go bad
  * before another is made of it. Then the base can neither be protected nor restored again, but its slots and those of
- * older versions would stay, and with all slots taken nothing could be saved any more.
+ * older versions would stay, and with all slots taken nothing could be saved any longer.
  *
  * That is asked only when a save finds no slot, and of one shard at a time, after all its holders tried in vain and
  * while none of them is trying: so no copy of it comes into being unseen. Members check their own copies, as what

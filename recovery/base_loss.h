@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether the base of a recovery is lost: base-loss check.c says when that is asked, and whom. */
+ * Whether the base of a recovery is lost: base_loss.c says when that is asked, and whom. */
 #ifndef TCK_RECOVERY_INQUEST_H
 #define TCK_RECOVERY_INQUEST_H
 

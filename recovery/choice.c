@@ -84,7 +84,7 @@ static void note_passed(struct plan *plan, const struct passed_over *verdict)
 
 /* ---- what storage does not give --------------------------------------------------------------------------------- */
 
-/* Of what storage has no good version of, all that is newer than this, or all. False: one of them is in the way. */
+/* Of what storage has no good version of, all that is newer than this, or all. False: one of them blocks the choice. */
 static bool pass_unfit(struct choice *c, struct version than)
 {
     const struct storage_view *storage = &c->input->storage;
@@ -123,7 +123,7 @@ static bool was_passed_since(const struct plan *plan, struct version version)
     return false;
 }
 
-/* A commit that somebody knows of, newer than what was chosen, and of which nothing is to be seen any more. */
+/* A commit that somebody knows of, newer than what was chosen, and of which nothing is left to be seen. */
 static void pass_gone(const struct choice *c, struct version known)
 {
     struct version taken = version_none(c->plan->version) ? c->plan->reshard : c->plan->version;
@@ -166,7 +166,7 @@ static bool nothing_committed(const struct replica_index *copies)
     return nothing;
 }
 
-/* Absence is proved: all of storage was seen, and nobody knows of a commit. */
+/* Absence is proved: all of storage was seen, and no agent knows of a commit. */
 static bool nothing_was_saved(const struct replica_index *copies)
 {
     const struct plan_input *input = copies->input;

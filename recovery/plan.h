@@ -34,7 +34,7 @@ struct storage_view {
                              the catalog. VERSION_NONE: none is */
     const char *unsure;   /* why a newer one may be; NULL: none */
     bool unsure_passes;   /* that may be known later */
-    uint64_t forgotten;   /* what terms up to this one have saved does not count any more */
+    uint64_t forgotten;   /* what terms up to this one have saved no longer counts */
     struct version give_up; /* poisoned: not taken unless step asks for it; VERSION_NONE: none */
 };
 
@@ -92,9 +92,9 @@ enum plan_block {
 struct plan {
     struct version version;  /* VERSION_NONE: nothing restorable; see reason */
     struct version fallback; /* the newest complete one before it; VERSION_NONE: none */
-    enum plan_block blocked; /* then there is no version, and the reason names what is in the way */
+    enum plan_block blocked; /* then there is no version, and the reason names what blocks the choice */
     bool nothing_saved; /* a fresh start, not a loss: all of storage was seen, no commit is noted anywhere, and no copy
-                           of anything is there, or only of versions that are not complete and that nobody knows to be
+                           of anything is there, or only of versions that are not complete and that no agent knows to be
                            committed */
     struct version reshard; /* VERSION_NONE, or the version to take: published, and of another layout. version is none
                                then, and there are no actions: each rank reads what it needs */

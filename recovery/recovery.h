@@ -57,7 +57,7 @@ struct recovery_action {
 enum recovery_free_slots {
     RELIEF_NONE,        /* nothing to be done: it is free, or will be as soon as what was said is kept */
     RELIEF_PRESS,       /* recovery_slots_needed */
-    RELIEF_BASE_LOST,   /* EVENT_BASE_LOST: the base, chosen before this coordinator began, is not complete any more */
+    RELIEF_BASE_LOST,   /* EVENT_BASE_LOST: the base, chosen before this coordinator began, is no longer complete */
     RELIEF_BEGIN_AGAIN, /* the recovery, with that base if one was chosen: what failed it may have passed */
     RELIEF_NO_BASE      /* EVENT_BASED with VERSION_NONE: nothing could be restored, and the trainers train on */
 };

@@ -279,7 +279,8 @@ static void list_again_if_due(struct recovery *r, uint64_t now_ms)
 /* More may come to be known that makes this plan a better one. */
 static bool is_worth_waiting(const struct recovery *r, const struct plan *plan, bool waited)
 {
-    /* Who has not answered may hold what nobody else saw: only silence of all that can be asked is a fresh start. */
+    /* An agent that has not answered may hold what no other has seen: only silence of all that can be asked is a fresh
+     * start. */
     bool hasty = plan->nothing_saved && !r->asked_all;
     return hasty || (!waited && (worth_waiting(r, plan) || outsiders_may_know_better(r, plan)));
 }

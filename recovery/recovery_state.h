@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The state of a recovery, for the files that make up its machine: recovery_machine.c (the phases), pieces.c,
- * base-loss check.c, outsiders.c. */
+ * base_loss.c, outsiders.c. */
 #ifndef TCK_RECOVERY_RECOVERY_STATE_H
 #define TCK_RECOVERY_RECOVERY_STATE_H
 
@@ -39,11 +39,12 @@ struct recovery {
     enum recovery_phase phase;
     uint64_t deadline_ms; /* of ASKING */
     bool asked_all, listed;
-    uint64_t storage_due_ms, storage_hang_ms; /* when storage is asked no more, when its answer is waited for no more */
-    uint64_t list_again_ms;                   /* 0: not to be listed again now */
-    uint32_t list_pause_ms;                   /* before that */
-    bool *down;                               /* by node */
-    uint64_t lost_ms;                         /* members that are down by then count as lost */
+    uint64_t storage_due_ms,
+        storage_hang_ms;    /* from then on it is not asked again; its answer is no longer waited for */
+    uint64_t list_again_ms; /* 0: not to be listed again now */
+    uint32_t list_pause_ms; /* before that */
+    bool *down;             /* by node */
+    uint64_t lost_ms;       /* members that are down by then count as lost */
     tck_status_t failure;
     struct plan_input input;
     struct inventory *inventories; /* input.inventory_count */

@@ -40,7 +40,7 @@ void replica_index_free(struct replica_index *copies);
 
 /* Fills out (world->shard_count entries) for this version; returns how many shards have no copy, and one of them. If
  * copies of a shard differ, those with the root that most of them have count; among equals the smaller root. The others
- * are nobody's source; but a node that has one keeps it and restores from it, whatever is planned for it
+ * are no node's source; but a node that has one keeps it and restores from it, whatever is planned for it
  * (receive_fetch): twins that differ are reported, not repaired. */
 uint32_t replica_index_cover(const struct replica_index *copies, struct version version, struct coverage *out,
                              uint32_t *example_out);

@@ -44,10 +44,10 @@
     X(term, filled, STEP, "a term's file is written, its directory not synced") \
     X(term, claimed, STEP, "a term is claimed, the trainer has not heard") \
     X(term, reserved, STEP, "a term is reserved on storage, the agent has not kept that") \
-    X(term, granted, STEP, "a reserved term is given away and that is kept, nobody has heard") \
+    X(term, granted, STEP, "a reserved term is given away and that is kept, no other process has heard of it") \
     X(term, taken, STEP, "a reserved term was granted and that is kept, storage and the trainer have not heard") \
     X(term, registration, STEP, "the older term is closed, the new one not kept") \
-    X(term, joined, STEP, "the new term is kept, nobody has heard") \
+    X(term, joined, STEP, "the new term is kept, no other process has heard of it") \
     X(segment, fdstore, STEP, "a segment is made, one of its two files to be parked") \
     X(segment, stored, STEP, "a segment is parked and entered") \
     X(enrol, allocating, STEP, "one shard has its segment") \
@@ -77,7 +77,7 @@
     X(ready, sending, STEP, "all shards are protected, READY not sent") \
     X(ready, sent, STEP, "READY is sent") \
     X(decision, made, STEP, "a decision is made, not kept") \
-    X(decision, kept, STEP, "a decision is kept, nobody has heard") \
+    X(decision, kept, STEP, "a decision is kept, no other process has heard of it") \
     X(decision, announced, STEP, "a decision is announced") \
     X(decision, learned, STEP, "a decision was heard, not kept") \
     X(commit, marking, STEP, "a version is committed, its headers do not say so") \
@@ -132,12 +132,12 @@
     X(catalog, write, CALL, "a row of the catalog") \
     X(catalog, writing, STEP, "the older rows are read, the new one not written") \
     /* recovery */ \
-    X(recovery, begins, STEP, "all nodes have registered, nobody was asked") \
+    X(recovery, begins, STEP, "all nodes have registered, none was asked") \
     X(recovery, answering, STEP, "another node asks for the inventory") \
     X(recovery, listing, STEP, "storage is about to be listed") \
     X(recovery, planned, STEP, "there is a plan, nothing fetched") \
     X(fetch, slot_given, STEP, "a shard that is to be fetched has its slot") \
-    X(fetch, checked, STEP, "a copy that was here already is checked, nobody told") \
+    X(fetch, checked, STEP, "a copy that was here already is checked, no other process was told") \
     X(fetch, arrived, STEP, "a shard is fetched, its header does not say so") \
     X(fetch, verified, STEP, "its header says so, the coordinator does not know") \
     X(uring, read, CALL, "a read of a shard") \

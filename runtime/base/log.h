@@ -16,7 +16,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 must_check tck_status_t log_open(const char *path, enum log_level max, const char *name, struct error *err);
 void log_close(void);
 
-/* Lines up to that level also go to the function (NULL: to none any more), one at a time, from whichever thread writes
+/* Lines up to that level also go to the function (NULL: no longer to any), one at a time, from whichever thread writes
  * one, which may hold locks: it writes no line itself. Once this has returned no call of the function before is under
  * way. */
 typedef void log_line_fn(void *ctx, enum log_level level, const char *text);

@@ -72,7 +72,7 @@ struct shared_status {
     _Atomic uint64_t failed_step; /* newest refused or aborted */
     _Atomic uint64_t lost_node;   /* 1 + its number in the world: without it nothing commits; 0: none is known of */
     _Atomic uint64_t agent_beat;  /* grows while the agent's loop turns */
-    _Atomic uint64_t over_term;   /* a newer term than this trainer's: it can save nothing any more; 0: none */
+    _Atomic uint64_t over_term;   /* a newer term than this trainer's, which can no longer save; 0: none */
     _Atomic uint32_t over_told;   /* 1: by whom that term was claimed stands in over_by; written once, before this */
     struct claimer over_by;
     /* written by the client */

@@ -15,8 +15,8 @@ struct process {
 
 /* The process that has this number now. */
 struct process process_of(pid_t pid);
-/* True only if it has ended: all of its threads, which then write into no memory any more. One that is stopped or
- * frozen is there, and one that cannot be looked at counts as there. pid must be above 0. */
+/* True only if it has ended: all of its threads, so that none of them writes into memory any longer. One that is
+ * stopped or frozen is there, and one that cannot be looked at counts as there. pid must be above 0. */
 bool process_has_ended(struct process process);
 
 #endif

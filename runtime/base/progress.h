@@ -15,7 +15,7 @@ struct progress {
     _Atomic uint64_t moved_ms; /* clock_ms */
 };
 
-/* A call for this work is made, and has returned: by any thread. NULL: nobody watches. */
+/* A call for this work is made, and has returned: by any thread. NULL: the work is not watched. */
 void progress_call(struct progress *p);
 void progress_return(struct progress *p);
 

@@ -47,7 +47,7 @@ static bool is_trusted(uid_t owner)
     return owner == 0 || owner == geteuid() || (int64_t)owner == unmapped_owner();
 }
 
-/* A group of this user's own, as many systems give to each, is nobody else. */
+/* A group of this user's own, as many systems have for each user, has no other member. */
 static bool others_may_write(const struct stat *st)
 {
     bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Commit when every node is ready, abort at the first refusal, time-out or newer commit; one drain at a time.
+ * Commits a version when every node is ready, aborts it at the first refusal, time-out or newer commit; one drain at a
+ * time.
  *
- * A storage version that comes to nothing is made up for: were it not, intervals that fall in step with refusals would
- * keep a job from storage for ever. The next commit is drained in place of an aborted one; after a failed drain the
- * next commit is, then the second, the fourth and so on while drains go on failing.
+ * A version for storage that is aborted is made up for: otherwise, intervals that coincide with refusals would keep a
+ * job from storage for ever. The next commit is drained instead; after a failed drain the next commit is, then the
+ * second, the fourth and so on while drains keep failing.
  *
  * Where much more is saved than can be copied, each node soon has its slots full of other versions and refuses another
- * step: every version is refused by somebody, and what copies were made of it was in vain. A miss is that the oldest
- * open version comes to nothing for want of slots or of time; after some misses without a commit saves are let by
- * (decision.not_before): the next version that is begun has all nodes, slots and links for itself for as long as one
- * save takes, and if that is missed as well the next one for two, four, eight. A commit halves that again. The step is
- * named in advance, so that all nodes begin the same one. Nobody waits for a step that never comes: a version that is
- * alone has version_timeout_ms, after that any step may be begun. */
+ * step: every version is refused by some node, and its copies were made in vain. A miss is an oldest open version that
+ * is aborted for lack of slots or of time. After some misses without a commit, saves are skipped (decision.not_before):
+ * the next version that is begun has all nodes, slots and links to itself for as long as one save takes; if that is
+ * missed as well, the next one has them for two saves, then four, eight. A commit halves that again. The step is named
+ * in advance, so that all nodes begin the same one. No node waits for a step that never comes: a version that is alone
+ * has version_timeout_ms, after which any step may be begun. */
 #include "core/coordinator.h"
 #include <string.h>
 
 #define DRAIN_RETRY_MAX 64 /* commits */
-#define MISSES_MAX      3  /* in a row; at the next one saves are let by */
-#define LET_BY_MAX      (1u << 20)
+#define MISSES_MAX      3  /* in a row; at the next one saves are skipped */
+#define SKIPPED_MAX     (1u << 20)
 
 /* An undecided version; stands beside the same index of decision.open. */
 struct open_version {
@@ -34,8 +35,8 @@ struct coordinator {
     bool drain_missed;              /* a storage version was aborted */
     uint32_t retry_after, retry_in; /* commits from a failed drain to the next one, and how many are left; 0: none */
     uint32_t misses;                /* since the last commit */
-    uint32_t let_by;                /* saves after each one that is begun */
-    uint32_t let_by_before_drain;
+    uint32_t skipped;               /* so many saves after each one that is begun */
+    uint32_t skipped_before_drain;
     uint64_t newest_step, spacing; /* the newest save asked for on this node, and the steps from the one before to it */
     uint64_t held_until_ms;
     bool publishing;
@@ -104,19 +105,19 @@ static void open_abort(struct coordinator *c, uint32_t index)
 /* It came to nothing for want of slots or of time. While an older one is on its way nothing is missed yet. */
 static void open_miss(struct coordinator *c, uint32_t index)
 {
-    if (index == 0 && ++c->misses > MISSES_MAX && c->let_by < LET_BY_MAX) {
-        c->let_by = c->let_by == 0 ? 1 : 2 * c->let_by;
+    if (index == 0 && ++c->misses > MISSES_MAX && c->skipped < SKIPPED_MAX) {
+        c->skipped = c->skipped == 0 ? 1 : 2 * c->skipped;
     }
     open_abort(c, index);
 }
 
-/* One above the step up to which saves are let by now; UINT64_MAX never comes, and is not waited for. */
+/* One above the step up to which saves are skipped now; UINT64_MAX is never reached, and not waited for. */
 static uint64_t first_to_begin(const struct coordinator *c)
 {
     uint64_t steps = 0, first = 0;
-    bool beyond = __builtin_mul_overflow(c->let_by, c->spacing, &steps) ||
+    bool beyond = __builtin_mul_overflow(c->skipped, c->spacing, &steps) ||
                   __builtin_add_overflow(c->decision.horizon, steps, &first);
-    return c->let_by == 0 ? 0 : beyond ? UINT64_MAX : first;
+    return c->skipped == 0 ? 0 : beyond ? UINT64_MAX : first;
 }
 
 /* A version was opened: it is alone for a while. */
@@ -127,12 +128,12 @@ static void hold_back(struct coordinator *c, uint64_t now_ms)
 }
 
 /* A drain, and a recovery, keep a slot of every shard. What was missed meanwhile says nothing once that has ended. */
-static void hold_back_at_most(struct coordinator *c, uint32_t let_by)
+static void hold_back_at_most(struct coordinator *c, uint32_t skipped)
 {
     c->misses = 0;
-    if (c->let_by > let_by) {
+    if (c->skipped > skipped) {
         uint64_t named = c->decision.not_before;
-        c->let_by = let_by;
+        c->skipped = skipped;
         uint64_t first = first_to_begin(c);
         c->decision.not_before = first < named ? first : named;
     }
@@ -144,7 +145,7 @@ static void let_begin_in_the_end(struct coordinator *c, uint64_t now_ms)
     struct decision *d = &c->decision;
     if (d->not_before > 0 && d->not_before >= d->horizon && now_ms >= c->held_until_ms) {
         d->not_before = 0;
-        c->let_by /= 2;
+        c->skipped /= 2;
         c->changed = true;
     }
 }
@@ -192,7 +193,7 @@ static void drain_begin_if_wanted(struct coordinator *c)
     }
     d->drain = d->watermark;
     d->drain_attempt++;
-    c->let_by_before_drain = c->let_by;
+    c->skipped_before_drain = c->skipped;
     c->publishing = false;
     memset(c->drained, 0, c->setup->node_count);
     c->changed = true;
@@ -211,7 +212,7 @@ static void drain_end(struct coordinator *c, bool published)
     c->decision.drain = VERSION_NONE;
     c->publishing = false;
     c->changed = true;
-    hold_back_at_most(c, c->let_by_before_drain);
+    hold_back_at_most(c, c->skipped_before_drain);
     drain_begin_if_wanted(c);
 }
 
@@ -221,10 +222,10 @@ static void commit(struct coordinator *c, uint32_t index)
     d->watermark = (struct version){d->term, d->open[index]};
     for (uint32_t left = index + 1; left > 0; left--) {
         open_abort(c,
-                   0); /* itself, and those before it, which nobody needs any more: this one goes to storage for them */
+                   0); /* itself, and those before it, which are no longer needed: this one goes to storage for them */
     }
     c->misses = 0;
-    c->let_by /= 2;
+    c->skipped /= 2;
     d->drain_wanted |= c->drain_missed || c->retry_in == 1;
     c->drain_missed = false;
     c->retry_in -= c->retry_in > 0;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define HOLDER_ANSWER_MS 2000 /* an agent that has not answered for so long cannot be reached */
-#define HOLDER_END_MS    5000 /* a trainer that was told to end needs a while */
+#define HOLDER_END_MS    5000 /* a trainer that was told to end may take so long */
 #define HOLDER_WRITE_MS \
     1000 /* a claim is made before its content is written; if that takes longer, its writer is dead */
 
@@ -18,7 +18,7 @@ struct holder_trainer {
     bool done;     /* it has detached */
     bool arrives;  /* the same process is on its way into a new term, so it gives up the old one by itself */
     bool same_run; /* the launcher that started it has started the one that asks */
-    bool ancestor; /* the one that asks is a child of it, which inherits what tells the run */
+    bool ancestor; /* the one that asks is a child of it, and has inherited its run id */
 };
 
 /* Would it lose its job to the one that asks? terms_from: the oldest term that may still be in use. */

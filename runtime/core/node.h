@@ -12,7 +12,7 @@
  * A slot that something still writes into (FILLING, SEALED before its digests, RECEIVING) waits for the event that ends
  * it before it is used again, even if its version is over; so does one that is pinned, or whose version is drained. A
  * slot that was being filled when its trainer's connection ended, or when a newer term began, is in quarantine until
- * its trainer is known to write no more (EVENT_WRITER_GONE): the process may only be frozen. */
+ * its trainer is known to have stopped writing (EVENT_WRITER_GONE): the process may only be frozen. */
 #ifndef TCK_CORE_NODE_H
 #define TCK_CORE_NODE_H
 

@@ -4,8 +4,8 @@
  * A version this node takes part in has an entry in `saves` from its first BEGIN, its refusal, or the start that found
  * its slots, until a decision on it is learned. An entry is either on its way to READY or refused; one that was READY
  * may still turn refused (time-out, corruption): the coordinator goes by what it hears first, and this node keeps the
- * slots until it learns which. A refusal is forgotten with the agent: if nobody has heard it, the next one may report
- * the version ready. So trainers hear that one has failed when its decision is learned, not before. */
+ * slots until it learns which. A refusal is forgotten with the agent: if no other node has heard it, the next one may
+ * report the version ready. So trainers hear that one has failed when its decision is learned, not before. */
 #ifndef TCK_CORE_NODE_STATE_H
 #define TCK_CORE_NODE_STATE_H
 

@@ -70,7 +70,7 @@ uint32_t node_actions_max(const struct node_setup *setup)
     return max;
 }
 
-/* The end of a write into a slot. One whose version is over by now has nobody to be told. */
+/* The end of a write into a slot. Of a version that is over by now no other node has to be told. */
 static void verified(struct node *n, const struct event *e, struct actions *out)
 {
     const struct slot *s = &n->slots[e->slot];

@@ -3,8 +3,8 @@
  * clock, no allocation; the agent and the simulator feed events in and carry the actions out, in order, before the next
  * event. Nodes and shards are indices into the term's world (base/world.h).
  *
- * One idea carries it: the coordinator's whole decision state (struct decision) is small and is sent again and again.
- * Every message may be lost, doubled, delayed or reordered; a node acts on the newest decision it has seen. */
+ * One idea carries it: the coordinator's whole decision state (struct decision) is small and is sent repeatedly.
+ * Every message may be lost, duplicated, delayed or reordered; a node acts on the newest decision it has seen. */
 #ifndef TCK_CORE_PROTOCOL_H
 #define TCK_CORE_PROTOCOL_H
 
@@ -19,8 +19,8 @@
  *   undecided  if its step is in open[], or not below the horizon,
  *   over       otherwise: aborted, or committed once and superseded by the watermark.
  * A version of an older term is over once `based` is set or the watermark is of this term; only the watermark itself,
- * which may be of an older term (the base of a recovery), stays. With `base_lost` the base alone is over: what was
- * committed before it is what a recovery may come to need. What is committed or over never becomes undecided. */
+ * which may be of an older term (the base of a recovery), stays. With `base_lost` the base alone is over: a
+ * recovery may still need what was committed before it. What is committed or over never becomes undecided. */
 struct decision {
     uint64_t term;
     uint64_t seq; /* grows with every change; an older one is ignored */
@@ -90,8 +90,8 @@ enum event_type {
     EVENT_RANK_LOST, /* rank: its connection is over; the process may still be there and write into its slots */
     EVENT_VERIFIED,  /* slot, version, root, ok, refusal: digests of a sealed or received slot are made. Exactly one for
                         each ACTION_VERIFY, ACTION_STORE and granted ACTION_FETCH_SLOT, also if the sender is lost (not
-                        ok), and only when nothing writes into the slot any more */
-    EVENT_WRITER_GONE, /* slot, version: the trainer that was given this quarantined slot writes into it no more: its
+                        ok), and only when nothing writes into the slot any longer */
+    EVENT_WRITER_GONE, /* slot, version: the trainer that was given this quarantined slot no longer writes into it: its
                           process has ended, or it said so */
     EVENT_TICK,        /* now_ms */
     EVENT_PIN,     /* slot: somebody reads it (replicate, restore, pull, drain): not used again before its last UNPIN */

@@ -177,7 +177,7 @@ static uint32_t slot_for_fetch(struct node *n, uint32_t shard, const struct even
 }
 
 /* What is here already stays, though its root may be another one than that of the copies elsewhere: which of two twins
- * is right nobody knows (recovery/replica_index.h). */
+ * is right cannot be known (recovery/replica_index.h). */
 void receive_fetch(struct node *n, const struct event *e, struct actions *out)
 {
     uint32_t shard = node_shard_of(n, e->shard);

@@ -112,7 +112,8 @@ void reserve_add(struct reserve *r, uint64_t first, uint64_t last)
     bool follows = r->first != 0 && first == r->last + 1;
     r->first = follows ? r->first : first;
     r->last = last;
-    r->given = (struct grant){0}; /* this agent still serves the term before it, so nobody has heard of that grant */
+    r->given =
+        (struct grant){0}; /* this agent still serves the term before it, so no other agent has heard of that grant */
 }
 
 uint32_t reserve_choose(const struct reserve_answer *answers, uint32_t count, uint64_t newest)

@@ -6,7 +6,7 @@
 #include "core/protocol.h"
 
 enum slot_state {
-    SLOT_FREE,        /* content means nothing */
+    SLOT_FREE,        /* its content is meaningless */
     SLOT_FILLING,     /* a trainer writes into it */
     SLOT_SEALED,      /* written whole, digests not made yet */
     SLOT_RECEIVING,   /* bytes come from a peer or from storage */
@@ -21,9 +21,9 @@ bool slot_may_become(enum slot_state from, enum slot_state to);
 
 /* What a slot counts as when an agent begins to serve `term`, by its header and by the seal that a trainer leaves
  * beside it when it has copied everything (VERSION_NONE: none). What was sealed is sealed whoever died since. What a
- * trainer was filling in this very term it may still be filling. What one of an older term left unfinished is worth
- * nothing, but a frozen trainer may go on writing it later: the slot is in quarantine until EVENT_WRITER_GONE. What was
- * arriving from elsewhere is worth nothing either, and nobody writes it any more. */
+ * trainer was filling in this very term it may still be filling. What one of an older term left unfinished is of
+ * no use, but a frozen trainer may go on writing it later: the slot is in quarantine until EVENT_WRITER_GONE. What was
+ * arriving from elsewhere is of no use either, but nothing writes into that slot any longer. */
 enum slot_state slot_found(enum slot_state state, struct version version, struct version seal, uint64_t term);
 
 struct slot {
@@ -34,7 +34,7 @@ struct slot {
     bool undigested;     /* SEALED when it was found: its digests are still to be asked for */
     struct hash128 root; /* valid from VERIFIED on; while RECEIVING, what the sender announced */
     uint32_t pins;       /* readers; a FREE slot with pins (its content turned out corrupt) is not used again either */
-    bool doomed;         /* its version is over; becomes free when nobody reads or writes it any more */
+    bool doomed;         /* its version is over; becomes free when it is no longer read or written */
     uint32_t from;       /* RECEIVING: the node that offered it, NONE32 for a fetch */
 };
 

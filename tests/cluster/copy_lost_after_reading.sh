@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A rank restores again after its node's copy went bad and before the version has its copies again: nobody brings that
+# A rank restores again after its node's copy went bad and before the version has its copies again: no node brings that
 # shard in this term, which is noticed in a bounded time, and another term has it from storage.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/segments.sh"

@@ -125,7 +125,7 @@ if [ "$spec" != "$case" ]; then
     rm "${names[@]/#/$work/fired/}"
     kill -9 $(agent_pid a) $(agent_pid b)
     wait_for 5 fired || true
-elif [[ $case = header.page=corrupt* ]]; then # nobody looks at it but the next agent
+elif [[ $case = header.page=corrupt* ]]; then # only the next agent looks at it
     kill -9 $(agent_pid a) $(agent_pid b)
 fi
 case $name in

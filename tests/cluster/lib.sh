@@ -9,7 +9,7 @@ build=$(find_build tests/cluster/cluster_trainer "${1:-}") || exit 1
 work=$(mktemp -d "$build/cluster.XXXXXX")
 bin=$work/bin
 mkdir -p "$bin" "$work/save" "$work/run"
-# Reports of a sanitized build, also those of agents and supervisors, whose output nobody sees.
+# Reports of a sanitized build, also those of agents and supervisors, whose output is not shown.
 reports=$work/sanitizer
 export ASAN_OPTIONS="log_path='$reports'" UBSAN_OPTIONS="log_path='$reports':print_stacktrace=1"
 export LSAN_OPTIONS="suppressions='$suppressions/lsan.supp':print_suppressions=0"

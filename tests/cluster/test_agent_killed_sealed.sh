@@ -3,7 +3,7 @@
 # whether the trainer lives (it finds a dead socket, or its message lies unread in one) or all agents and trainers die.
 . "$(dirname "$0")/lib.sh" "$1"
 held=$work/go
-# seal_held STEP: rank 1 has sealed the step and says so to nobody; everybody else's part of it is there.
+# seal_held STEP: rank 1 has sealed the step and tells no one; all other ranks' parts of it are there.
 seal_held() {
     wait_for 60 said 1 "^HELD $1\$" || die "rank 1 does not come to step $1: $(out 1 | tail -3)"
     log_must_say a 60 "version 1\.$1 is protected"

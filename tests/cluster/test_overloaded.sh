@@ -22,4 +22,4 @@ warned() { ask b status | grep -E '^WARNING: saves come faster .* the next is th
 wait_for 60 warned || die "the status does not tell of it: $(ask b status)"
 held() { [ "$(ask b --json status | python3 -c 'import json,sys; print(json.load(sys.stdin)["not_before"])')" -gt 0 ]; }
 wait_for 60 held || die "the status does not tell of it: $(ask b --json status)"
-more_commits a 4 120 || die "no version is committed any more: $(commits a) commits"
+more_commits a 4 120 || die "versions are no longer committed: $(commits a) commits"

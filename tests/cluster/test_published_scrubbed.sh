@@ -20,7 +20,7 @@ file=$(ls "$work"/save/test/v*08.t*/*.safetensors | head -1) # which is in memor
 cp "$file" "$work/whole"
 damage "$file"
 ! cmp -s "$file" "$work/whole" || die "there is no damage"
-wait_for 60 either_logged "published file is damaged: v0*8.t[0-9]*: $(basename "$file")" || die "nobody tells of $file"
+wait_for 60 either_logged "published file is damaged: v0*8.t[0-9]*: $(basename "$file")" || die "no log tells of $file"
 wait_for 60 either_logged "published file $(basename "$file") of version 1.8 is made anew" || die "$file is not repaired"
 cmp "$file" "$work/whole" || die "$file does not have the bytes that it had"
 [ "$(scrub a files_repaired)$(scrub b files_repaired)" != 00 ] || die "the status does not count it"
@@ -32,5 +32,5 @@ file=$(ls "$work"/save/test/v*04.t*/*.safetensors | head -1) # which is on stora
 damage "$file"
 cp "$file" "$work/damaged"
 wait_for 60 either_logged "stays damaged \(this version is no longer in .* the newest other one is 1.8$" ||
-    die "nobody tells of $file"
+    die "no log tells of $file"
 cmp "$file" "$work/damaged" || die "$file was changed"

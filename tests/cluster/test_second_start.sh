@@ -27,14 +27,14 @@ wait_for 60 ended || die "the second start neither trains nor ends: $(out 0 | ta
 refused 0
 refused 1
 grep -qE "pid ${first[0]} on node a" "$work/out.$launch.0" || die "it does not name the trainer: $(out 0)"
-more_commits b 3 60 || die "the first start commits nothing any more"
+more_commits b 3 60 || die "the first start no longer commits"
 
 # An evaluation of one rank, on a node that has no agent of the job.
 begin 1
 run_on c "0" --launch 3 --steps 10 --done
 wait_for 60 ended || die "the start on another node neither trains nor ends: $(out 0 | tail -3)"
 refused 0
-more_commits b 3 60 || die "the first start commits nothing any more"
+more_commits b 3 60 || die "the first start no longer commits"
 [ "$(terms_claimed)" = 1 ] || die "a refused start has claimed a term"
 
 # The trainers are killed, and the same start comes at once. It is given no run id.

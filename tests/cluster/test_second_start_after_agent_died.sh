@@ -16,6 +16,6 @@ for round in 1 2 3; do
     grep -qE 'ERROR attach: .*held by a start whose trainers are alive: rank [01] of 2' "$work/out.$launch.0" ||
         die "rank 0 of launch $launch was not refused so: $(out 0 | tail -3)"
 done
-more_commits a 3 60 || die "the first start commits nothing any more"
+more_commits a 3 60 || die "the first start no longer commits"
 trainers=("${first[@]}")
 kill_trainers

@@ -13,7 +13,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 
 class _NoKernels(types.ModuleType):
-    """In the place of kernels that are written for accelerators, and are imported though nobody calls them."""
+    """In the place of kernels that are written for accelerators, and are imported although they are never called."""
 
     def __getattr__(self, name):
         if name.startswith("__"):

@@ -222,7 +222,7 @@ static void do_work(const struct stream *stream, const struct op *op)
     }
 }
 
-/* With the lock. A broken device does nothing any more, but what it had been given comes to its end. */
+/* With the lock. A broken device takes no further work, but finishes what it had been given. */
 static void run(struct stream *stream, const struct op *op)
 {
     if (op->kind == OP_RECORD) {

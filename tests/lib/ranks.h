@@ -46,7 +46,7 @@ struct ranks {
     } cards[2];
     uint32_t here;
     uint64_t round;
-    bool broken; /* somebody does not come any more: all calls fail, as a process group's do */
+    bool broken; /* a rank has gone: all calls fail, as a process group's do */
     /* told before ranks_run */
     uint32_t dies_at; /* gathers after which rank `dies` is gone for the others; 0: never */
     uint32_t dies;

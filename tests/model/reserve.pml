@@ -4,10 +4,10 @@
  * Agent 0 coordinates term 1 and has reserved terms on storage for its successors. Starts come to either agent. With
  * storage a start may also claim the lowest number above all files there; without it an agent must grant it a reserved
  * one. A start that has a term restores at that moment. What a lower term publishes after that would be newer than what
- * was restored, and nobody would know: it must not happen. Nor may two starts get the same term.
+ * was restored, without anybody noticing: it must not happen. Nor may two starts get the same term.
  *
- * RULE 0: ours. Who grants a term adopts it first and hands on the rest of the reservation; a claim on storage goes past
- *         what is reserved, and ends lower terms, which see its file.
+ * RULE 0: ours. Who grants a term adopts it first and hands on the rest of the reservation; a claim on storage
+ *         takes a number above all reserved ones, and ends lower terms, which see its file.
  *      1: who grants a term does not adopt it
  *      2: who grants a term keeps the rest, and whoever got it has the rest, too
  *      3: a claim on storage takes the lowest number that is not claimed, reserved or not
@@ -33,7 +33,7 @@ byte file[TERMS + 1];     /* on storage */
 byte owner_of[TERMS + 1]; /* starts that have this term */
 byte first[2], last[2];   /* reserved by this agent, not granted; first 0: nothing */
 byte adopted[2];
-byte given_to[2];         /* what this agent has given last, and to whom; 2: to nobody */
+byte given_to[2];         /* what this agent has given last, and to whom; 2: to none */
 byte given[2], given_last[2];
 byte claimed[2];          /* the newest reserved term that this agent has taken */
 byte coordinates[2];      /* the newest term that this agent coordinates; 0: none */
@@ -167,7 +167,7 @@ proctype Start(byte a)
             fi }
         :: skip
         fi
-    :: atomic { !away -> /* nobody is asked, or nobody answers */
+    :: atomic { !away -> /* no agent is asked, or none answers */
         n = TERMS;
         do
         :: n > 0 && (file[n] == FREE || (RULE == 3 && file[n] == RESERVED)) -> n--

@@ -145,7 +145,7 @@ class Training:
         self.optimizer.state.clear()
 
     def has_strays(self):
-        """Whether the optimizer changes parameters that the model does not have any more."""
+        """Whether the optimizer changes parameters that the model no longer has."""
         there = set(map(id, self.net.parameters()))
         return any(id(p) not in there for group in self.optimizer.param_groups for p in group["params"])
 

@@ -21,7 +21,7 @@ try() {
     local name=$1 file=$2 script=$3 object=$work/$1.o mutated=$work/$1.c
     sed -e "$script" "$source_dir/$file" > "$mutated"
     if cmp -s "$mutated" "$source_dir/$file"; then
-        echo "$name: does not apply to $file any more"
+        echo "$name: no longer applies to $file"
         return 1
     fi
     local compile

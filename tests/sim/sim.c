@@ -7,7 +7,7 @@
 
 #define PROGRESS_MS        8000 /* after everything is healed something must be committed and published within this */
 #define OVERLOADED_COMMITS 4    /* so many, if all the time more is saved than can be copied */
-#define SETTLE_MS          1500 /* when nobody trains any more all is at rest after this */
+#define SETTLE_MS          1500 /* when no trainer is left, all is at rest after this */
 
 /* ---- one schedule ---------------------------------------------------------------------------------------------- */
 

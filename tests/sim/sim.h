@@ -284,7 +284,7 @@ struct sim {
     bool notes;                 /* terms note their first commit, as far as storage keeps the notes */
     bool overloaded;            /* saves come far faster than the copies can follow, from start to end */
     uint32_t calm_commits;      /* of versions that were begun when all was healed */
-    uint64_t calm_at, quiet_at; /* quiet: nobody trains any more; 0: not yet */
+    uint64_t calm_at, quiet_at; /* quiet: no trainer is left; 0: not yet */
     /* what this schedule is like */
     uint32_t nodes, ranks, shards, slots, copies, per_domain, mem_every, storage_every, loss, duplicate, fault_every,
         notice;
@@ -371,7 +371,7 @@ void save_return(struct sim *s, const struct task *t);
 /* What happens to the trainers of a machine when its agent stops and when it is back. */
 void save_agent_stopped(struct sim *s, uint32_t machine);
 void save_agent_started(struct sim *s, uint32_t machine);
-/* The trainer at work on this slot belongs to no term any more: it is gone, or frozen. */
+/* The trainer at work on this slot no longer belongs to any term: it is gone, or frozen. */
 void save_orphan_writer(struct sim *s, uint32_t machine, uint32_t shard, uint32_t slot);
 void save_thaw(struct sim *s, const struct task *t);
 /* The agent looks which writers of slots in quarantine are gone. */

@@ -358,7 +358,7 @@ void check_publish(struct sim *s, uint32_t machine, const struct action *a)
  * harmless if nothing comes of it, and just that is checked, each where it would happen:
  * - it commits nothing that the newer term's plan did not see (check_superseded_commit): a commit needs READY of every
  *   node, one that has adopted the newer term sends none, and those sent before were seen by the plan as whole copies;
- * - it publishes nothing: the claim stands before the plan, and is looked at before the rename (storage_publish_step);
+ * - it does not publish: the claim stands before the plan, and is looked at before the rename (storage_publish_step);
  * - it frees nothing that the newer decision rests on: that is promised, whoever asks for the slot (check_memory);
  * - a node that has adopted the newer term runs no machine of the older one (check_fenced).
  * So only a term that still binds is held to restore the newest. */
@@ -541,7 +541,7 @@ void check_header(struct sim *s, uint32_t machine, uint32_t local_slot)
     }
 }
 
-/* What a trainer has sealed is not lost with the agent; what it still writes is given to nobody else. */
+/* What a trainer has sealed is not lost with the agent; what it still writes is not given away. */
 void check_found(struct sim *s, uint32_t machine, const struct memory_slot *memory, enum slot_state found)
 {
     bool sealed = memory->state == SLOT_SEALED || memory->state == SLOT_VERIFIED ||

@@ -355,7 +355,7 @@ static void ask_all(struct sim *s, uint32_t coordinator)
     }
 }
 
-/* Looks at the recovery after each event: the moment it has a plan, older coordinators bind nobody any more. */
+/* Looks at the recovery after each event: the moment it has a plan, older coordinators no longer bind anybody. */
 static void note_plan(struct sim *s, uint32_t machine)
 {
     struct machine *m = &s->machines[machine];

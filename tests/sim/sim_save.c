@@ -163,7 +163,7 @@ void save_copy(struct sim *s, const struct task *t)
     copied->version = t->version;
 }
 
-/* The trainer writes into this slot no more; if it has written all, it left its seal. */
+/* The trainer no longer writes into this slot; if it has written all, it has left its seal. */
 static void end_copy(struct memory_slot *memory, uint64_t value, bool whole)
 {
     if (whole) {

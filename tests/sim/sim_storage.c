@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The version's stage, made if it is not there. Once renamed into place the directory is no stage any more. */
+/* The version's stage, made if it is not there. Once renamed into place the directory is no longer a stage. */
 static struct staged *stage_of(struct sim *s, struct version version, bool make)
 {
     struct staged *empty = NULL;

@@ -58,7 +58,7 @@ class Runner:
         seed, faults = share
         began = time.monotonic()
         if digest_of(self.options.build) != self.digest:
-            return self.told(seed, None, "not run: the programs are not those of the first campaign any more", 0)
+            return self.told(seed, None, "not run: the programs are no longer those of the first campaign", 0)
         log, figures = self.logs / f"soak.{seed}.log", self.logs / f"soak.{seed}.json"
         figures.unlink(missing_ok=True)
         command = (sys.executable, Path(__file__).with_name("soak.py"), self.options.build, "--seed", str(seed),

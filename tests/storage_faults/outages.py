@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storage that is away, as a whole or in part, from one moment to another, and no more a matter of chance."""
+"""Storage that is away, as a whole or in part, from one moment to another, instead of by chance."""
 
 from dataclasses import dataclass
 

@@ -107,7 +107,7 @@ Test(pool, free_waits_for_the_running_job)
     loop_free(f.loop);
 }
 
-/* Holds the only thread, submitting jobs that cannot begin, until the pool takes no more of them: it is being freed. */
+/* Holds the only thread, submitting jobs that cannot begin, until the pool no longer takes any: it is being freed. */
 static void submit_until_freed(void *ctx)
 {
     struct fixture *f = ctx;

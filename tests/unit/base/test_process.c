@@ -58,7 +58,7 @@ Test(process, has_ended_when_its_number_is_given_to_another_one)
     start_child();
 }
 
-Test(process, has_ended_when_its_number_is_given_to_nobody)
+Test(process, has_ended_when_no_process_has_its_number)
 {
     struct process p = process_of(child);
     end_child();

@@ -427,7 +427,7 @@ static void a_save_in_a_capture_is_refused_and_leaves_it_whole(void)
     end_capture(t.stream);
     save(&t, 2);
     settled(&t, 2);
-    require(image_is_expected(&t), "after a capture nothing is saved any more");
+    require(image_is_expected(&t), "after a capture nothing is saved");
     close_trainer(&t);
 }
 
@@ -490,7 +490,7 @@ static void killed_in_mid_copy(void)
     fill(&t, 99);
     save(&t, 1000);
     settled(&t, 1000);
-    require(image_is_expected(&t), "after a death in mid-copy nothing is saved any more");
+    require(image_is_expected(&t), "after a death in mid-copy nothing is saved");
     close_trainer(&t);
 }
 

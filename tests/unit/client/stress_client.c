@@ -101,7 +101,7 @@ static void save_for_sure(tck_client_t *client)
         }
         sleep_ms(10);
     }
-    require(false, "no save gets through any more");
+    require(false, "saves no longer get through");
 }
 
 int main(void)

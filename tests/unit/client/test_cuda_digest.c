@@ -116,7 +116,7 @@ Test(cuda_digest, the_agent_knows_the_root_while_the_bytes_are_still_on_the_devi
     }
 }
 
-Test(cuda_digest, nobody_is_told_of_roots_that_were_not_made)
+Test(cuda_digest, roots_that_were_not_made_are_not_reported)
 {
     open_rig("");
     add_some_of_all();

@@ -233,7 +233,7 @@ Test(coordinator, counts_saves_and_not_steps)
     cr_assert_eq(decision()->not_before, 1501);
 }
 
-Test(coordinator, a_commit_halves_the_saves_that_are_let_by)
+Test(coordinator, a_commit_halves_the_saves_that_are_skipped)
 {
     four_missed(10, 1);
     missed(14);

@@ -68,7 +68,7 @@ Test(holder, a_start_waits_for_trainers_that_end_and_is_refused_if_they_do_not)
     cr_assert_eq(holder_judge(&c), HOLDER_FREE);
 }
 
-Test(holder, a_takeover_asks_nobody)
+Test(holder, a_takeover_does_not_ask)
 {
     struct holder_claim c = {.newest = 3, .held = 1, .silent = 1, .takeover = true};
     cr_assert_eq(holder_judge(&c), HOLDER_FREE);

@@ -191,7 +191,7 @@ Test(node_resume, makes_digests_for_a_recovery_of_an_older_term)
     cr_assert_null(action_of(&m, ACTION_REPLICATE));
     verified(&m, OTHER_OWN_SHARD, old, false);
     cr_assert_eq(state_of(&m, OTHER_OWN_SHARD, old), SLOT_FREE);
-    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED), "nobody decides on it any more");
+    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED), "it is no longer decided on");
 }
 
 Test(node_resume, remembers_that_a_version_is_due_on_storage)

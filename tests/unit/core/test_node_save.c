@@ -257,7 +257,7 @@ Test(node_save, quarantines_the_slots_of_a_lost_trainer_and_refuses_its_version)
     cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_RANK_LOST);
 }
 
-Test(node_save, gives_a_quarantined_slot_to_nobody_before_its_writer_is_gone)
+Test(node_save, does_not_give_away_a_quarantined_slot_before_its_writer_is_gone)
 {
     begin(&m, 0, 7);
     uint32_t slot = slot_of(&m, OWN_SHARD, v(7));

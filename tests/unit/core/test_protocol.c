@@ -208,7 +208,7 @@ Test(slot, stays_in_quarantine_until_its_writer_is_gone)
 {
     struct version before = {4, 7};
     cr_assert_eq(slot_found(SLOT_QUARANTINED, before, VERSION_NONE, 5), SLOT_QUARANTINED);
-    cr_assert_eq(slot_found(SLOT_QUARANTINED, before, before, 5), SLOT_QUARANTINED, "nobody waits for that version");
+    cr_assert_eq(slot_found(SLOT_QUARANTINED, before, before, 5), SLOT_QUARANTINED, "that version is not waited for");
     cr_assert(slot_may_become(SLOT_FILLING, SLOT_QUARANTINED));
     cr_assert(slot_may_become(SLOT_QUARANTINED, SLOT_FREE));
     cr_assert_not(slot_may_become(SLOT_QUARANTINED, SLOT_FILLING));

@@ -802,7 +802,7 @@ Test(plan, nor_in_place_of_one_of_another_format)
     scene_free(&s);
 }
 
-Test(plan, what_cannot_be_read_and_is_older_is_in_nobodys_way)
+Test(plan, what_cannot_be_read_and_is_older_does_not_block_the_choice)
 {
     struct scene s;
     scene_init(&s, 2);

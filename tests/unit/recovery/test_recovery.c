@@ -1182,7 +1182,7 @@ static void answer_truthfully(struct course *c, const struct damage *d, const st
             now_ms += WAIT_MS;
             recovery_tick(c->recovery, now_ms); /* what may have been damaged on its way is asked for again */
         }
-        cr_assert_gt(c->count, 0, "nothing is asked for any more");
+        cr_assert_gt(c->count, 0, "nothing is asked for");
         uint32_t pick = seed % c->count;
         struct recovery_action a = c->actions[pick];
         c->actions[pick] = c->actions[--c->count];

@@ -16,7 +16,7 @@ static bool napping;
 static void on_patience(void *ctx)
 {
     (void)ctx;
-    cr_assert_fail("nothing happens any more");
+    cr_assert_fail("nothing happens");
 }
 
 static void on_nap(void *ctx)

@@ -90,7 +90,7 @@ static void on_pushed(void *ctx, bool ok)
 static void on_patience(void *ctx)
 {
     (void)ctx;
-    cr_assert_fail("nothing happens any more");
+    cr_assert_fail("nothing happens");
 }
 
 static void open_end(struct end *end)

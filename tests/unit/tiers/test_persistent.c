@@ -1222,7 +1222,7 @@ Test(persistent, a_claim_without_rights_may_name_a_holder)
     cr_assert(text_has(&err, "who holds the job: ") && text_has(&err, "term.1"), "%s", err.text);
 }
 
-Test(persistent, a_link_in_the_place_of_a_claim_names_nobody)
+Test(persistent, a_link_in_the_place_of_a_claim_names_no_holder)
 {
     uint64_t term = claim_for(NULL, 1);
     cr_assert_eq(unlink(path_of("a/b/save/" JOB "/term.%" PRIu64, term)), 0);
@@ -1264,7 +1264,7 @@ static uint64_t newest_now(void)
     return newest;
 }
 
-Test(persistent, a_term_that_is_reserved_ends_none_and_names_nobody)
+Test(persistent, a_reserved_term_does_not_end_older_ones_and_names_no_holder)
 {
     struct node_info agents[1];
     struct term_holder holder = some_holder(agents, 1, true);
@@ -1374,7 +1374,7 @@ Test(persistent, what_was_not_used_is_given_back_and_no_claim_with_it)
 }
 
 /* Wherever it was cut off, as a full disk or a lost machine leaves it. */
-Test(persistent, a_claim_that_was_cut_off_names_nobody_and_no_commit)
+Test(persistent, a_claim_that_was_cut_off_names_no_holder_and_no_commit)
 {
     struct node_info agents[1];
     struct error err = {0};
