@@ -22,6 +22,7 @@ rm -rf "$prefix" && mv "$work/stage/opt/tierckpt" "$prefix"
 for file in libexec/tierckpt/{tierckptd,tierckpt-supervisor} bin/tierckpt include/tierckpt{,_version}.h; do
     [ -e "$prefix/$file" ] || die "$file is not installed"
 done
+[ ! -d "$build/man" ] || [ -e "$prefix/share/man/man8/tierckptd.8" ] || die "the manual pages are not installed"
 
 quietly cmake -S "$top/examples/c" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix"
 quietly cmake --build "$work/cmake"

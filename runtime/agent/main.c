@@ -22,11 +22,11 @@
 
 static void usage(FILE *to)
 {
-    fputs("usage: tierckptd --config FILE [--set JSON]\n"
+    fputs("Usage: tierckptd --config FILE [--set JSON]\n"
           "\n"
-          "The agent of one job on one node. Normally started by the first trainer, together with tierckpt-supervisor; "
-          "a\n"
-          "service manager that keeps file descriptors (systemd: FileDescriptorStoreMax=) can start it instead.\n"
+          "The agent of one job on one node. The first trainer of the node starts it together with\n"
+          "tierckpt-supervisor; a service manager that keeps file descriptors (systemd: FileDescriptorStoreMax=)\n"
+          "can start it instead.\n"
           "\n"
           "  --config FILE  configuration (tierckpt config prints it with help)\n"
           "  --set JSON     keys that override the file's\n"

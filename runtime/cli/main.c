@@ -40,7 +40,7 @@ static const struct {
 
 static void usage(FILE *to)
 {
-    fputs("usage: tierckpt [options] COMMAND\n\n", to);
+    fputs("Usage: tierckpt [options] COMMAND\n\n", to);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
     }

@@ -31,12 +31,18 @@
 enum exit_status { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LIVES_ALREADY = 3 };
 
 static const char usage[] =
-    "usage: tierckpt-supervisor --runtime-dir DIR [--device NAME] [--adopt PID] [--foreground] -- AGENT [ARGUMENT...]\n"
+    "Usage: tierckpt-supervisor --runtime-dir DIR [--device NAME] [--adopt PID] [--foreground] -- AGENT [ARGUMENT...]\n"
+    "\n"
+    "Starts the agent of a job on this node, starts it again when it dies, and keeps its memory meanwhile. The first\n"
+    "trainer of the node starts it; under systemd, which does the same, it is not needed.\n"
+    "\n"
     "  --runtime-dir DIR  where its socket, lock and log are; also the agent's current directory\n"
     "  --device NAME      network interface of the agent\n"
     "  --adopt PID        the agent lives already, its former supervisor does not\n"
     "  --foreground       do not detach, log to standard error\n"
-    "exit status: 0 started (or, in the foreground, the agent ended), 1 failed, 2 wrong usage, 3 one lives there "
+    "  --help, --version\n"
+    "\n"
+    "Exit status: 0 started (or, in the foreground, the agent ended), 1 failed, 2 wrong usage, 3 one lives there "
     "already\n";
 
 struct options {
@@ -94,6 +100,21 @@ static bool resolve_paths(const char *runtime_dir, struct options *options)
     }
     *program = options->program;
     return true;
+}
+
+/* --help and --version, which are asked for alone. */
+static bool answer_user(int argc, char **argv)
+{
+    const char *asked = argc == 2 ? argv[1] : "";
+    if (strcmp(asked, "--help") == 0) {
+        fputs(usage, stdout);
+        return true;
+    }
+    if (strcmp(asked, "--version") == 0) {
+        puts("tierckpt-supervisor " TCK_VERSION);
+        return true;
+    }
+    return false;
 }
 
 static bool parse_options(int argc, char **argv, struct options *out)
@@ -369,6 +390,9 @@ int main(int argc, char **argv)
     struct options options;
     struct error err = {0};
     struct supervisor supervisor = {.child = {.pidfd = -1}};
+    if (answer_user(argc, argv)) {
+        return EXIT_DONE;
+    }
     shed_inheritance();
     if (!parse_options(argc, argv, &options)) {
         fputs(usage, stderr);

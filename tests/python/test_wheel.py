@@ -63,7 +63,7 @@ def test_script_starts_the_command_without_torch(installed, tmp_path):
     env = {**environment(installed), "PYTHONPATH": f"{installed}:{tmp_path}"}
     out = subprocess.run([str(script(installed)), "--help"], check=True, env=env, capture_output=True,
                          text=True).stdout
-    assert out.startswith("usage: tierckpt")
+    assert out.startswith("Usage: tierckpt")
 
 
 def test_what_is_missing_is_named_in_one_line(top, tmp_path):
