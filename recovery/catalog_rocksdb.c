@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The catalog in RocksDB: small buffers, since it is an index of some thousand rows; a torn tail of its log opens, any
- * other damage is never passed over in silence but makes the whole catalog be set aside. */
+ * other damage is never ignored: the whole catalog is then set aside. */
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -78,7 +78,7 @@ static bool says_locked(const char *text)
     return false;
 }
 
-/* Troubles of the machine: moving the catalog aside would not help. */
+/* Failures of the machine: moving the catalog aside would not help. */
 static bool says_unfit(const char *text)
 {
     static const int errnums[] = {ENOSPC, EDQUOT, EACCES, EPERM, EROFS, EMFILE, ENFILE, ENOMEM};
@@ -260,7 +260,7 @@ tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_in
 
 /* ---- read ---------------------------------------------------------------------------------------------------- */
 
-/* Decodes a value into an item and tells the key that belongs to it. */
+/* Decodes a value into an item and returns the key that belongs to it. */
 typedef tck_status_t decode_row_fn(const void *data, size_t len, void *item, struct catalog_key *key_out);
 
 static tck_status_t decode_version_row(const void *data, size_t len, void *item, struct catalog_key *key_out)
@@ -312,7 +312,7 @@ static void *rows_next(struct rows *rows)
     return item;
 }
 
-/* Takes the row at the iterator; one that does not decode, or belongs to another key, is passed over. */
+/* Takes the row at the iterator; one that does not decode, or belongs to another key, is skipped. */
 static bool rows_add(struct rows *rows, const struct catalog *catalog, const rocksdb_iterator_t *it)
 {
     size_t key_len, len;

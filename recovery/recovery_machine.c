@@ -122,7 +122,7 @@ static void count_in_copies_out_of_reach(struct recovery *r)
 }
 
 /* Out of reach is not lost, nor is what arrived damaged: before an older version is taken those copies get another
- * chance, again and again for wait_ms, and as long as a member is down. */
+ * chance, repeatedly for wait_ms, and as long as a member is down. */
 static bool has_a_chance_left(struct recovery *r, uint64_t now_ms)
 {
     if (r->second_chances == 0) {
@@ -279,8 +279,8 @@ static void list_again_if_due(struct recovery *r, uint64_t now_ms)
 /* More may come to be known that makes this plan a better one. */
 static bool is_worth_waiting(const struct recovery *r, const struct plan *plan, bool waited)
 {
-    /* An agent that has not answered may hold what no other has seen: only silence of all that can be asked is a fresh
-     * start. */
+    /* An agent that has not answered may hold what no other has seen: only if all that can be asked are silent
+     * is it a fresh start. */
     bool hasty = plan->nothing_saved && !r->asked_all;
     return hasty || (!waited && (worth_waiting(r, plan) || outsiders_may_know_better(r, plan)));
 }

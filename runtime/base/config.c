@@ -363,7 +363,7 @@ static void derive_memory_cap(struct config *config)
     }
 }
 
-/* What no single field can tell. */
+/* Rules between several fields. */
 static tck_status_t check(const struct config *config, struct error *err)
 {
     if (config->save_dir[0] == '\0') {
@@ -397,7 +397,7 @@ static tck_status_t derive(struct config *config, struct error *err)
     if (status == TCK_OK) {
         status = derive_runtime_dir(config, err);
     }
-    if (status == TCK_OK && config->save_dir[0] != '\0') { /* else there is no job whose they are */
+    if (status == TCK_OK && config->save_dir[0] != '\0') { /* else there is no job that they could belong to */
         status = derive_paths(config, err);
     }
     derive_memory_cap(config);

@@ -51,7 +51,7 @@ void config_job_of(const char *save_dir, char out[CONFIG_NAME])
     snprintf(out, CONFIG_NAME, "%s-%.*s", readable, CONFIG_JOB_DIGEST_CHARS, digest);
 }
 
-/* One that does not fit is told by its digest. */
+/* One that does not fit is replaced by its digest. */
 static void put_id(const char *kind, const char *id, char out[CONFIG_RUN])
 {
     char digest[HASH128_TEXT];

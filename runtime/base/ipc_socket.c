@@ -77,7 +77,7 @@ static tck_status_t new_socket(int *fd_out, struct error *err)
     return TCK_OK;
 }
 
-/* 0 if somebody listens there, else the errno of the attempt. */
+/* 0 if a process is listening there, else the errno of the attempt. */
 static int probe(int fd, const struct sockaddr_un *address)
 {
     return connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 ? 0 : errno;
@@ -97,7 +97,7 @@ static tck_status_t remove_dead_socket(int dir_fd, const char *name, struct erro
     return TCK_OK;
 }
 
-/* Makes the name free, unless somebody answers on it. */
+/* Makes the name free, unless a process is listening on it. */
 static tck_status_t clear_name(int dir_fd, const char *name, const struct sockaddr_un *address, struct error *err)
 {
     int fd = -1, errnum;

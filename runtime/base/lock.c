@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Locks of open files. Unlike flock they can be looked at: whoever starts at that moment is not kept out. */
+ * Locks of open files. Unlike those of flock they can be tested without being taken, which would keep out a process
+ * that starts at that moment. */
 #include "base/lock.h"
 
 #include <errno.h>

@@ -22,7 +22,7 @@ void progress_return(struct progress *p);
 /* The same around calls that this thread makes, so that progress_moved tells of this work. */
 void progress_begin(struct progress *p);
 void progress_end(struct progress *p);
-/* The work of this thread has come further; without one it is harmless. */
+/* The work of this thread has made progress; harmless if it has none. */
 void progress_moved(void);
 
 /* True while a call is under way; since_ms_out: when the work last moved. */

@@ -18,7 +18,7 @@
 struct walk {
     const char *path; /* whole, for messages */
     int dir_fd;
-    bool others_write; /* somebody else may make names in it */
+    bool others_write; /* another user may create names in it */
     bool make;
     uint32_t links;
     char rest[PATH_MAX];

@@ -169,7 +169,7 @@ static tck_status_t read_line(int dir_fd, const char *name, struct line *out, st
     return status == TCK_OK ? read_and_close(fd, name, out->text, sizeof(out->text), &out->len, err) : status;
 }
 
-/* Nothing in the file tells a wrong bit, and an agent with another secret could talk to no other one, so it is read
+/* The file has no checksum, and an agent with another secret could not talk to any other one, so it is read
  * twice. */
 static tck_status_t read_line_twice(int dir_fd, const char *name, struct line *out, struct error *err)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define WORD_BYTES   64
-#define LEAST_EDITS  2 /* always taken for a slip; of long words a third of the letters may differ */
+#define LEAST_EDITS  2 /* always taken for a typing error; of long words a third of the letters may differ */
 #define LEAST_COMMON 4 /* letters of a word within another that say something */
 
 static char plain_letter(char c)

@@ -102,7 +102,7 @@ static void open_abort(struct coordinator *c, uint32_t index)
     open_remove(c, index);
 }
 
-/* It came to nothing for want of slots or of time. While an older one is on its way nothing is missed yet. */
+/* It was aborted for lack of slots or of time. While an older one is still open, nothing has been missed yet. */
 static void open_miss(struct coordinator *c, uint32_t index)
 {
     if (index == 0 && ++c->misses > MISSES_MAX && c->skipped < SKIPPED_MAX) {
@@ -127,7 +127,7 @@ static void hold_back(struct coordinator *c, uint64_t now_ms)
     c->held_until_ms = now_ms + c->setup->version_timeout_ms;
 }
 
-/* A drain, and a recovery, keep a slot of every shard. What was missed meanwhile says nothing once that has ended. */
+/* A drain, and a recovery, keep a slot of every shard. What was missed meanwhile does not count once that has ended. */
 static void hold_back_at_most(struct coordinator *c, uint32_t skipped)
 {
     c->misses = 0;

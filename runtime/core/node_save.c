@@ -119,7 +119,7 @@ static void grant(struct node *n, struct save *s, uint32_t rank, bool to_storage
 }
 
 /* Undecided versions that this rank will never save, because it has gone on: the agent was away when it should have, or
- * has forgotten since. Nobody else can tell, and their slots would be held until they time out. */
+ * has forgotten since. No other rank or node knows, and their slots would be held until they time out. */
 static void refuse_passed_over(struct node *n, uint32_t rank, uint64_t step, struct actions *out)
 {
     for (uint32_t i = 0; i < n->decision.open_count && n->decision.open[i] < step; i++) {
@@ -258,7 +258,7 @@ static bool lacks_slot(const struct node *n, uint32_t rank, struct version v)
     return false;
 }
 
-/* A trainer that came back says again what it has sealed: what it missed meanwhile is told again. */
+/* A trainer that came back reports again what it has sealed, and is told again what it missed meanwhile. */
 static void tell_again(const struct node *n, const struct save *s, struct version v, struct actions *out)
 {
     const struct version w = n->decision.watermark;

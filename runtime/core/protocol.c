@@ -62,7 +62,7 @@ void decision_encode(const struct decision *d, struct writer *w)
     write_version(w, d->published);
 }
 
-/* The invariants that the coordinator keeps; whoever breaks them is not one. */
+/* The invariants that the coordinator keeps; a sender that breaks them is not one. */
 static bool decision_is_sane(const struct decision *d)
 {
     if (d->term == 0 || d->watermark.term > d->term || d->drain.term > d->term || d->published.term > d->term) {

@@ -206,6 +206,6 @@ void receive_corrupt(struct node *n, const struct event *e, struct actions *out)
     }
     node_free_slot(n, e->slot, out);
     if (v.term == n->setup->term) {
-        save_refuse(n, v, REFUSAL_CORRUPT, out); /* one copy short: better not committed, if it is not yet */
+        save_refuse(n, v, REFUSAL_CORRUPT, out); /* one copy is missing: it must not be committed, if it is not yet */
     }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One failpoint: two nodes save, drain, restore from memory, lose a node, lose both, until it has come; what was
+# One failpoint: two nodes save, drain, restore from memory, lose a node, lose both, until it has been hit; what was
 # committed is still there, bit for bit, and commits go on: failpoint.sh BUILD [again:]NAME=ACTION[@N]
 # With "again:" it is held back until there is something to lose, and both agents are then killed: it comes while they
 # take up what they had. Further ones after a semicolon may come at any time, too.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # An agent killed with -9 while its trainer is on its way into a term, before and in each of its questions (CLAIM, JOIN,
-# REGISTER): the trainer asks the next agent again, on its own, and the launch goes on as if nothing had been.
+# REGISTER): the trainer asks the next agent again, on its own, and the launch goes on as if nothing had happened.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/kill_attach.sh"
 storage_interval=6

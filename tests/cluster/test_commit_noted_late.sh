@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A commit that could not be noted because storage was full is noted as soon as there is room, so that it can never be
-# taken for one that never was; and so are the agents of a term, so that a second start knows whom to ask. What could not
+# taken for one that was never made; and so are the agents of a term, so that a second start knows whom to ask. What could not
 # be written does not flood the log.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root

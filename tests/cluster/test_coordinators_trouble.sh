@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a coordinator told of its trouble with storage is over when its node is lost: status of the node that leads the next
+# Trouble with storage that a coordinator reported is forgotten when its node is lost: status of the node that leads the next
 # term is good, although nothing was published since.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/lying.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An agent whose descriptors are used up: who trains goes on, new connections are refused without a spinning loop, and
+# An agent whose descriptors are used up: its trainers go on, new connections are refused without a busy loop, and
 # when there are descriptors again commands are served.
 . "$(dirname "$0")/lib.sh" "$1"
 command -v prlimit >/dev/null || skip "no prlimit here"

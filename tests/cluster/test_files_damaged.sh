@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The small files of the job's directory damaged while no agent runs: what the job can do without is passed over, and
-# what it cannot do without ends the start with the name of the file. Either way the published version stays what it is.
+# The small files of the job's directory damaged while no agent runs: what the job can do without is ignored, and
+# what it needs makes the start fail with the name of the file. Either way the published version stays as it is.
 . "$(dirname "$0")/lib.sh" "$1"
 storage_interval=4
 begin 2

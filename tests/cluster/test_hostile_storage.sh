@@ -33,7 +33,7 @@ mkfifo "$save/LATEST.new" "$save/v000000000042.t1"
 find "$work/outside" -type f -exec sha256sum {} + >"$work/sums"
 
 storage_interval=0
-# The newest version has a whole manifest, and its one file is something else: nobody follows it or waits for it.
+# The newest version has a whole manifest, and its one file is something else: no process follows it or waits for it.
 into_link() { ln -s "$work/outside/version/$shard" "$1"; }
 into_pipe() { mkfifo "$1"; }
 into_device() { mknod "$1" c 1 5; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An agent is killed at one of its system calls on files while it commits, drains, publishes and prunes, again and again
+# An agent is killed at one of its system calls on files while it commits, drains, publishes and prunes, repeatedly
 # (SEED=n; ROUNDS=n, 0: at each call once; else those of a minute). It comes back, the trainers go on; then, in turn, from
 # memory or after the loss of both nodes from storage, the newest version there is restored, to the bit.
 . "$(dirname "$0")/lib.sh" "$1"

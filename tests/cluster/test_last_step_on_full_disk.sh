@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The disk is full when the training ends: the last step's error names path and reason, and though the trainers say that
-# the job is done the agents keep what only memory has. With room again, the next launch has it from memory.
+# the job is done the agents keep what only memory has. When there is room again, the next launch restores it from memory.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One to three of six nodes are lost at once, again and again (SEED=n, ROUNDS=n): if every shard has a holder left the newest
+# One to three of six nodes are lost at once, repeatedly (SEED=n, ROUNDS=n): if every shard has a holder left the newest
 # committed version comes from memory, else the newest published one, and the log says what is missing.
 . "$(dirname "$0")/lib.sh" "$1"
 echo "seed $seed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Saves, restores, launches, commands and killed peers again and again (ROUNDS=n): the agent has no more descriptors,
+# Saves, restores, launches, commands and killed peers, many times (ROUNDS=n): the agent has no more descriptors,
 # threads, segments or memory at the end than it had when it had warmed up.
 . "$(dirname "$0")/lib.sh" "$1"
 rounds=${ROUNDS:-12} warm=4

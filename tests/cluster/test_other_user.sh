@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Another user of the machine gets nowhere: neither into the agent's directory nor, were that open, through its socket,
-# and not into the parked memory of the supervisor.
+# Another user of the machine has no access: not to the agent's directory, not through its socket even if that were open,
+# and not to the memory that the supervisor keeps.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 command -v setpriv >/dev/null || skip "no setpriv here"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A published version that is damaged in any of these ways is passed over with a message, and the one before is restored:
+# A published version that is damaged in any of these ways is skipped with a message, and the one before is restored:
 # a flipped byte, a cut file, a missing manifest, two files that changed places.
 . "$(dirname "$0")/lib.sh" "$1"
 excused="the newest version is damaged on purpose, where nothing else has it"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Back with other ranks and another sharding: from storage every element is right, also in a grid of two dimensions; what
 # each rank has of its own is left, and only if it may be; saves go on, and the old layout is there until then. What only
-# memory has is not passed over: it is said what brings it to storage, and that does.
+# memory has is not ignored: the error says what brings it to storage, and that works.
 . "$(dirname "$0")/lib.sh" "$1"
 trainer=$build/tests/cluster/cluster_grid
 memory_cap=64MiB

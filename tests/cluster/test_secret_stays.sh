@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The job's secret, a token of our own with a marker in it, appears nowhere: in no log, status, argument, environment,
-# published or parked file, and no core is left of an agent that aborts. Nor does the key that is made of it, or one that
+# published or parked file, and an agent that aborts leaves no core. Nor does the key that is made of it, or one that
 # the job has made itself.
 . "$(dirname "$0")/lib.sh" "$1"
 (umask 077 && : >"$work/token")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bytes flipped in one node's memory are found without anybody asking, the copies are given up and fetched again from the
+# Bytes flipped in one node's memory are found without a request, the copies are given up and fetched again from the
 # other node, so that the loss of that one costs nothing; `tierckpt verify` leads to the same at once.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/segments.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Storage hangs below a running job: commits to memory go on, the ranks and status are told, a job that is started again
 # while a drain still hangs is formed and restores from memory, and so is one that is started while all of storage hangs, more
-# than once; a second start is refused as ever, and when storage answers again the next version is published.
+# than once; a second start is refused as always, and when storage answers again the next version is published.
 . "$(dirname "$0")/lib.sh" "$1"
 backing=tmpfs # a disk may take longer than storage_timeout_ms allows
 . "$(dirname "$0")/lying.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A supervisor that hangs does not hold up its agent: commits go on, no node counts as lost, and trainers are not held.
+# A supervisor that hangs does not hold up its agent: commits go on, no node counts as lost, and trainers are not held up.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":3000'
 begin 2

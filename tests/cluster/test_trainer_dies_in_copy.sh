@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A trainer stopped in the middle of its copy: the version times out and commits go on when the trainer does. Killed there,
-# its slot is nobody's version, and the newest committed one is restored, whole.
+# its slot belongs to no version, and the newest committed one is restored, whole.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"version_timeout_ms":1000'
 mem_interval=1
