@@ -9,7 +9,9 @@ import sys
 _JOINED = re.compile(r'"\s*\\?\n\s*f?"')  # a string that goes on in the next line
 _MACRO = re.compile(r'" [A-Z]\w+ "')  # such as PRIu64, or the name of a program
 # What differs from case to case, or stands in another string.
-_HOLE = re.compile(r"\.\.\.|[:;(),\"]|\b[A-Z]\b(?:\.[A-Z]\b)?|\b[a-z]?\d+\b|\b[nxy]\b|\beth9\b|\bsave_dir\b|<\w+>|\S*tierckpt\S*")
+_HOLE = re.compile(
+    r"\.\.\.|[:;(),\"]|\b[A-Z]\b(?:\.[A-Z]\b)?|\b[a-z]?\d+\b|\b[nxy]\b|\b(?:eth9|save_dir)\b|<\w+>|\S*tierckpt\S*"
+)
 
 
 def source_text(top):
