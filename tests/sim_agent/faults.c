@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What goes wrong, when, as the seed has it. */
+#include "sim.h"
+
+struct faults faults;
+
+static struct host *any_host(void)
+{
+    return &sim.hosts[sim_between(0, sim.host_count - 1)];
+}
+
+static void kill_agents(void)
+{
+    uint32_t chance = sim_chance(25) ? 100 : 0; /* all of them, at the same moment */
+    struct host *one = any_host();
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        if (&sim.hosts[i] == one || sim_chance(chance)) {
+            host_kill_agent(&sim.hosts[i], sim_between(20, 800) * MS);
+        }
+    }
+}
+
+static void hear_again(void *ctx)
+{
+    struct host *host = ctx;
+    host->deaf = false;
+    faults.last_us = sim.us;
+}
+
+static void refuse(void)
+{
+    bool all = sim_chance(60);
+    struct host *one = any_host();
+    uint64_t for_us = sim_between(100, 5000) * MS;
+    sim_say("storage refuses %s", all ? "all" : one->name);
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        if (all || &sim.hosts[i] == one) {
+            sim.hosts[i].deaf = true;
+            sim_after(for_us, NULL, hear_again, &sim.hosts[i]);
+        }
+    }
+}
+
+static void cut(void)
+{
+    struct host *a = any_host(), *b = any_host();
+    if (a != b) {
+        sim_say("sessions of %s and %s are cut", a->name, b->name);
+        link_cut(a, b);
+    }
+}
+
+static void inject(void *unused)
+{
+    (void)unused;
+    if (sim.us > faults.until_us || job.done || job.launches == 0) {
+        return;
+    }
+    uint64_t dice = sim_between(0, 99);
+    faults.count++;
+    faults.last_us = sim.us;
+    if (dice < 35) {
+        kill_agents();
+    } else if (dice < 50) {
+        host_lose(any_host(), sim_between(200, 3000) * MS);
+    } else if (dice < 65) {
+        refuse();
+    } else if (dice < 80) {
+        cut();
+    } else if (job.launch) {
+        launch_fail(job.launch, sim_between(10, 1000) * MS, "its trainers are killed");
+    }
+    sim_after(sim_between(10, 3000) * MS, NULL, inject, NULL);
+}
+
+void faults_plan(void)
+{
+    if (faults.any) {
+        faults.until_us = sim_between(2, 15) * S;
+        sim_after(sim_between(50, 3000) * MS, NULL, inject, NULL);
+    }
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Machines: their agents' lives, and what a supervisor keeps for the next one (tiers/sd_notify.h). */
+#include "sim.h"
+
+#include "tiers/sd_notify.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define START_AGAIN_US (500 * MS) /* an agent that could not start */
+
+/* ---- what is kept ---------------------------------------------------------------------------------------------------
+ */
+
+static struct parked **parked_at(struct host *host, const char *name)
+{
+    struct parked **at = &host->parked;
+    while (*at && strcmp((*at)->name, name) != 0) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static void unpark(struct parked **at)
+{
+    struct parked *parked = *at;
+    *at = parked->next;
+    object_unref(parked->file);
+    free(parked);
+}
+
+tck_status_t sd_notify_store(const char *notify_socket, int wait_ms, const char *name, int fd, struct error *err)
+{
+    (void)notify_socket;
+    (void)wait_ms;
+    (void)err;
+    struct parked **at = parked_at(sim.current, name);
+    if (*at) {
+        unpark(at);
+    }
+    struct parked *parked = calloc(1, sizeof *parked);
+    snprintf(parked->name, sizeof parked->name, "%s", name);
+    parked->file = object_of(fd);
+    object_ref(parked->file);
+    parked->next = sim.current->parked;
+    sim.current->parked = parked;
+    return TCK_OK;
+}
+
+tck_status_t sd_notify_remove(const char *notify_socket, int wait_ms, const char *name, struct error *err)
+{
+    (void)notify_socket;
+    (void)wait_ms;
+    (void)err;
+    struct parked **at = parked_at(sim.current, name);
+    if (*at) {
+        unpark(at);
+    }
+    return TCK_OK;
+}
+
+static void forget_all(struct host *host)
+{
+    while (host->parked) {
+        unpark(&host->parked);
+    }
+}
+
+tck_status_t sd_notify_send(const char *notify_socket, int wait_ms, const char *state, struct error *err)
+{
+    (void)notify_socket;
+    (void)wait_ms;
+    (void)err;
+    if (strncmp(state, "STOPPING=1", 10) == 0) {
+        forget_all(sim.current);
+    }
+    return TCK_OK;
+}
+
+/* The list as it is now: what the agent makes of each file stores it again. */
+void sd_notify_take_back(void (*found)(void *ctx, const char *name, int fd), void *ctx)
+{
+    struct parked *all = sim.current->parked;
+    sim.current->parked = NULL;
+    while (all) {
+        struct parked *parked = all;
+        all = parked->next;
+        found(ctx, parked->name, object_fd(parked->file));
+        object_unref(parked->file);
+        free(parked);
+    }
+}
+
+/* ---- an agent's life
+ * -------------------------------------------------------------------------------------------------- */
+
+/* Its code does not run any more; what it had goes with the process. */
+static void end_life(struct host *host)
+{
+    host->life++;
+    host->agent = NULL;
+    host->loop = NULL;
+    host->listener = NULL;
+    process_end(host->pid);
+    if (host->link) {
+        link_lost(host->link);
+        host->link = NULL;
+    }
+    for (struct object *socket = host->sockets; socket; socket = socket->next_socket) {
+        socket->source = NULL;
+        ipc_hang_up(socket);
+    }
+    host->sockets = NULL;
+}
+
+static void start_again(void *ctx)
+{
+    struct host *host = ctx;
+    if (!host->agent && !host->gone) {
+        host_start(host);
+    }
+}
+
+static uint64_t processor_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void leave(void *ctx)
+{
+    struct host *host = ctx;
+    agent_free(host->agent);
+}
+
+/* _exit comes back here, as the second return of setjmp: the agent is dead at that instruction. */
+static void live(struct host *host, sim_fn *fn, void *ctx)
+{
+    if (setjmp(host->death) != 0) {
+        end_life(host);
+        sim_after(sim_between(50, 500) * MS, NULL, start_again, host);
+        return;
+    }
+    fn(ctx);
+    if (host->loop) {
+        loop_after_callback(host->loop);
+    }
+}
+
+void host_run(struct host *host, sim_fn *fn, void *ctx)
+{
+    struct host *before = sim.current;
+    uint64_t began = sim.measure ? processor_ns() : 0;
+    sim.current = host;
+    live(host, fn, ctx);
+    if (host->agent && host->loop && loop_is_stopped(host->loop)) {
+        live(host, leave, host);
+        end_life(host);
+    }
+    host->counts.calls++;
+    host->counts.ns += sim.measure ? processor_ns() - began : 0;
+    sim.current = before;
+}
+
+static void be_born(void *ctx)
+{
+    struct host *host = ctx;
+    struct agent *agent = NULL;
+    struct error err = {0};
+    host->pid = process_begin(NULL, NULL);
+    if (agent_new(&host->config, &agent, &err) == TCK_OK) {
+        host->agent = agent;
+        return;
+    }
+    log_error("cannot start: %s", err.text);
+    end_life(host);
+    sim_after(START_AGAIN_US, NULL, start_again, host);
+}
+
+void host_start(struct host *host)
+{
+    host_run(host, be_born, host);
+}
+
+void host_kill_agent(struct host *host, uint64_t restart_us)
+{
+    if (host->agent) {
+        sim_say("the agent of %s is killed", host->name);
+        end_life(host);
+        sim_after(restart_us, NULL, start_again, host);
+    }
+}
+
+static void come_back(void *ctx)
+{
+    struct host *host = ctx;
+    host->gone = false;
+    sim_say("a new machine %s", host->name);
+    host_start(host);
+}
+
+void host_lose(struct host *host, uint64_t return_us)
+{
+    if (host->gone) {
+        return;
+    }
+    sim_say("%s is lost", host->name);
+    host->gone = true;
+    launch_host_lost(host);
+    if (host->loop) {
+        end_life(host);
+    }
+    forget_all(host);
+    host->adopted = 0;
+    judge_host_lost(host);
+    sim_after(return_us, NULL, come_back, host);
+}
+
+void hosts_make(uint32_t count, const char *config_json)
+{
+    sim.hosts = calloc(count, sizeof *sim.hosts);
+    sim.host_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct host *host = &sim.hosts[i];
+        struct error err = {0};
+        host->index = i;
+        snprintf(host->name, sizeof host->name, "n%u", i);
+        if (config_load(NULL, config_json, &host->config, &err) != TCK_OK) {
+            fprintf(stderr, "%s\n", err.text);
+            abort();
+        }
+        snprintf(host->config.node, sizeof host->config.node, "%s", host->name);
+        snprintf(host->config.domain, sizeof host->config.domain, "%s", host->name);
+        host_start(host);
+    }
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * An agent's loop and its pools: all that they do is events of the world. What is removed is not freed, since an event
+ * may still point to it: it ends with the process. */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#define POLLS_MAX 8
+
+struct loop {
+    struct host *host;
+    uint32_t life; /* of the host's agent that this one is of */
+    bool stopped;
+    struct {
+        loop_poll_fn *fn;
+        void *ctx;
+    } polls[POLLS_MAX];
+    size_t poll_count;
+    struct pool *pools;
+};
+
+struct loop_fd {
+    struct loop *loop;
+    struct object *object;
+    loop_fd_fn *fn;
+    void *ctx;
+    bool removed, pending;
+};
+
+struct loop_timer {
+    struct loop *loop;
+    loop_fn *fn;
+    void *ctx;
+    uint64_t repeat_us;
+    uint32_t set; /* how often: a firing of an earlier setting is none */
+};
+
+struct firing {
+    struct loop_timer *timer;
+    uint32_t set;
+};
+
+/* ---- the loop -----------------------------------------------------------------------------------------------------
+ */
+
+tck_status_t loop_new(struct loop **out, struct error *err)
+{
+    (void)err;
+    *out = calloc(1, sizeof **out);
+    (*out)->host = sim.current;
+    (*out)->life = sim.current->life;
+    sim.current->loop = *out;
+    return TCK_OK;
+}
+
+void loop_free(struct loop *loop)
+{
+    (void)loop;
+}
+
+void loop_stop(struct loop *loop)
+{
+    loop->stopped = true;
+}
+
+bool loop_is_stopped(const struct loop *loop)
+{
+    return loop->stopped;
+}
+
+void loop_after_callback(struct loop *loop)
+{
+    bool again = true;
+    for (int turns = 0; again && turns < 1000; turns++) {
+        again = false;
+        for (size_t i = 0; i < loop->poll_count; i++) {
+            again |= loop->polls[i].fn(loop->polls[i].ctx);
+        }
+    }
+}
+
+tck_status_t loop_poll_add(struct loop *loop, loop_poll_fn *fn, void *ctx)
+{
+    if (loop->poll_count == POLLS_MAX) {
+        return TCK_ERR_NOMEM;
+    }
+    loop->polls[loop->poll_count].fn = fn;
+    loop->polls[loop->poll_count++].ctx = ctx;
+    return TCK_OK;
+}
+
+void loop_poll_remove(struct loop *loop, loop_poll_fn *fn, void *ctx)
+{
+    for (size_t i = 0; i < loop->poll_count; i++) {
+        if (loop->polls[i].fn == fn && loop->polls[i].ctx == ctx) {
+            loop->polls[i] = loop->polls[--loop->poll_count];
+        }
+    }
+}
+
+tck_status_t loop_post(struct loop *loop, loop_fn *fn, void *ctx)
+{
+    sim_after(1, loop->host, fn, ctx);
+    return TCK_OK;
+}
+
+/* ---- timers -------------------------------------------------------------------------------------------------------
+ */
+
+tck_status_t loop_timer_add(struct loop *loop, loop_fn *fn, void *ctx, struct loop_timer **out)
+{
+    *out = calloc(1, sizeof **out);
+    **out = (struct loop_timer){.loop = loop, .fn = fn, .ctx = ctx};
+    return TCK_OK;
+}
+
+static void fire(void *ctx)
+{
+    struct firing *firing = ctx;
+    struct loop_timer *timer = firing->timer;
+    if (firing->set != timer->set) {
+        free(firing);
+        return;
+    }
+    if (timer->repeat_us) {
+        sim_after(timer->repeat_us, timer->loop->host, fire, firing);
+    } else {
+        free(firing);
+    }
+    timer->fn(timer->ctx);
+}
+
+void loop_timer_set(struct loop_timer *timer, uint64_t delay_ms, bool repeat)
+{
+    struct firing *firing = calloc(1, sizeof *firing);
+    *firing = (struct firing){timer, ++timer->set};
+    timer->repeat_us = repeat ? delay_ms * MS : 0;
+    /* No two machines began at the same moment. */
+    sim_after(repeat ? sim_between(1, delay_ms * MS) : delay_ms * MS, timer->loop->host, fire, firing);
+}
+
+void loop_timer_stop(struct loop_timer *timer)
+{
+    timer->set++;
+}
+
+void loop_timer_remove(struct loop_timer *timer)
+{
+    timer->set++;
+}
+
+/* ---- descriptors --------------------------------------------------------------------------------------------------
+ */
+
+static void on_ready(void *ctx)
+{
+    struct loop_fd *source = ctx;
+    source->pending = false;
+    if (!source->removed) {
+        source->fn(source->ctx, EPOLLIN);
+    }
+    if (!source->removed) {
+        object_wake(source->object); /* level-triggered */
+    }
+}
+
+static bool is_readable(const struct object *object)
+{
+    return object->first || object->hung_up;
+}
+
+void object_wake(struct object *object)
+{
+    struct loop_fd *source = object->source;
+    bool lives = source && !source->removed && source->loop->life == source->loop->host->life;
+    if (lives && !source->pending && is_readable(object)) {
+        source->pending = true;
+        sim_after(sim_between(1, 50), source->loop->host, on_ready, source);
+    }
+}
+
+tck_status_t loop_fd_add(struct loop *loop, int fd, uint32_t events, loop_fd_fn *fn, void *ctx, struct loop_fd **out)
+{
+    (void)events;
+    struct loop_fd *source = calloc(1, sizeof *source);
+    *source = (struct loop_fd){.loop = loop, .object = object_of(fd), .fn = fn, .ctx = ctx};
+    if (!source->object) {
+        free(source);
+        return TCK_ERR_INVAL;
+    }
+    source->object->source = source;
+    *out = source;
+    object_wake(source->object);
+    return TCK_OK;
+}
+
+void loop_fd_remove(struct loop_fd *source)
+{
+    source->removed = true;
+    source->object->source = NULL;
+}
+
+/* ---- pools --------------------------------------------------------------------------------------------------------
+ */
+
+struct pool_job {
+    struct pool_job *next;
+    struct pool *pool;
+    pool_work_fn *work;
+    pool_done_fn *done;
+    void *ctx;
+    bool begun, worked;
+};
+
+struct pool {
+    struct pool *next;
+    struct loop *loop;
+    uint32_t threads, busy;
+    struct pool_job *jobs; /* in the order of their submits; gone when done */
+    bool closing;
+};
+
+tck_status_t pool_new(struct loop *loop, int threads, struct pool **out, struct error *err)
+{
+    (void)err;
+    *out = calloc(1, sizeof **out);
+    **out = (struct pool){.next = loop->pools, .loop = loop, .threads = (uint32_t)threads};
+    loop->pools = *out;
+    return TCK_OK;
+}
+
+bool pool_grow(struct pool *pool)
+{
+    pool->threads++;
+    return pool->threads < 16;
+}
+
+static void unlink_job(struct pool_job *j)
+{
+    struct pool_job **at = &j->pool->jobs;
+    while (*at != j) {
+        at = &(*at)->next;
+    }
+    *at = j->next;
+}
+
+static void begin_jobs(struct pool *pool);
+
+static void job_done(void *ctx)
+{
+    struct pool_job *j = ctx;
+    struct pool *pool = j->pool;
+    if (pool->closing) {
+        return; /* pool_free has done it */
+    }
+    unlink_job(j);
+    j->done(j->ctx, false);
+    free(j);
+    begin_jobs(pool);
+}
+
+static void job_work(struct pool_job *j)
+{
+    if (!j->worked) {
+        j->worked = true;
+        j->work(j->ctx);
+    }
+}
+
+static void job_works(void *ctx)
+{
+    struct pool_job *j = ctx;
+    if (j->pool->closing) {
+        return;
+    }
+    job_work(j);
+    j->pool->busy--;
+    sim_after(sim_between(1, 300), j->pool->loop->host, job_done, j);
+}
+
+static void begin_jobs(struct pool *pool)
+{
+    for (struct pool_job *j = pool->jobs; j && pool->busy < pool->threads; j = j->next) {
+        if (!j->begun) {
+            j->begun = true;
+            pool->busy++;
+            sim_after(sim_between(20, sim_chance(5) ? 20000 : 800), pool->loop->host, job_works, j);
+        }
+    }
+}
+
+tck_status_t pool_submit(struct pool *pool, pool_work_fn *work, pool_done_fn *done, void *ctx)
+{
+    struct pool_job *j = calloc(1, sizeof *j), **at = &pool->jobs;
+    if (pool->closing) {
+        free(j);
+        return TCK_ERR_CANCELED;
+    }
+    *j = (struct pool_job){.pool = pool, .work = work, .done = done, .ctx = ctx};
+    while (*at) {
+        at = &(*at)->next;
+    }
+    *at = j;
+    begin_jobs(pool);
+    return TCK_OK;
+}
+
+void pool_free(struct pool *pool)
+{
+    if (!pool) {
+        return;
+    }
+    pool->closing = true;
+    while (pool->jobs) {
+        struct pool_job *j = pool->jobs;
+        pool->jobs = j->next;
+        if (j->begun) {
+            job_work(j);
+        }
+        j->done(j->ctx, !j->begun);
+    }
+}
+
+void pools_work(struct host *host)
+{
+    for (struct pool *pool = host->loop ? host->loop->pools : NULL; pool; pool = pool->next) {
+        for (struct pool_job *j = pool->jobs; j; j = j->next) {
+            j->begun = true;
+            job_work(j);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Runs schedules, each in a process of its own:
+ *
+ *   sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs N] [--verbose]
+ *   sim_agent --scale NODES [--ranks RANKS_PER_NODE]
+ *
+ * first those of FILE (one seed a line, the rest of the line says what it once found), then N from S on. Exit status 1
+ * if a promise was broken. */
+#include "sim.h"
+
+#include "wrapped.h"
+
+#include <ftw.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define JOBS_MAX   64
+#define EVENTS_MAX UINT64_C(20000000)
+#define SCHEDULE_S 120 /* of a processor: a schedule that takes longer hangs in the agent's code */
+#define REST_US    (5 * S)
+#define SAVE_DIR   "/dev/shm/tck_sim_agent.%d"
+
+struct arguments {
+    const char *seeds;
+    uint64_t seed, count, jobs, scale, ranks;
+    bool verbose;
+};
+
+/* Shared with the processes of the schedules. */
+struct totals {
+    uint64_t schedules, violations, events, faults, launches, restores, lost, commits, publishes, messages, transferred;
+};
+static struct totals *totals;
+
+/* ---- a schedule
+ * -------------------------------------------------------------------------------------------------------------- */
+
+static void plan_job(void)
+{
+    uint32_t hosts = (uint32_t)sim_between(1, 4);
+    job = (struct job){.ranks_per_host = (uint32_t)sim_between(1, 2),
+                       .twins = 1,
+                       .image_bytes = 8 * (uint32_t)sim_between(16, 80),
+                       .step_us = sim_between(5, 60) * MS,
+                       .steps = sim_between(20, 120),
+                       .save_every = (uint32_t)sim_between(1, 6)};
+    job.ranks = hosts * job.ranks_per_host;
+    job.store_every = job.save_every * (uint32_t)sim_between(1, 6);
+    job.copies = hosts == 1 ? 1 : (uint32_t)sim_between(2, hosts < 3 ? hosts : 3);
+    if (job.ranks % 2 == 0 && sim_chance(50)) {
+        job.twins = 2;
+    }
+    faults.any = sim_chance(90);
+    sim.host_count = hosts;
+}
+
+static void make_hosts(uint32_t hosts)
+{
+    char text[1024];
+    snprintf(
+        text, sizeof text,
+        "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
+        "\"heartbeat_ms\": 100, \"peer_timeout_ms\": 1000, \"storage_timeout_ms\": 3000, \"max_restore_tries\": 100, "
+        "\"version_timeout_ms\": 5000, \"restore_wait_ms\": 3000, \"session_wait_ms\": 8000, \"linger_s\": 3000}",
+        sim.save_dir, sim.save_dir, job.copies, (uint32_t)sim_between(2, 3));
+    hosts_make(hosts, text);
+}
+
+static void run_schedule(uint64_t seed, bool verbose)
+{
+    sim.random = seed * 0x2545F4914F6CDD1Du + 1;
+    sim.verbose = verbose;
+    plan_job();
+    make_hosts(sim.host_count);
+    faults_plan();
+    sim_after(10 * MS, NULL, launch_begin, NULL);
+    uint64_t done_us = 0;
+    while ((!job.done || sim.us < done_us + REST_US) && sim_step()) {
+        done_us = job.done ? done_us : sim.us;
+        if (sim.events > EVENTS_MAX) {
+            sim_violation("%" PRIu64 " events, and no end", sim.events);
+        }
+    }
+    if (sim.violation[0] == '\0' && !job.lost) {
+        judge_end();
+    }
+}
+
+static void add_totals(void)
+{
+    totals->schedules++;
+    totals->events += sim.events;
+    totals->faults += faults.count;
+    totals->launches += job.launches;
+    totals->restores += job.restores;
+    totals->lost += job.lost;
+    totals->commits += job.commits;
+    totals->publishes += job.publishes;
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        totals->messages += sim.hosts[i].counts.messages;
+        totals->transferred += sim.hosts[i].counts.transferred;
+    }
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
+static void remove_dir(pid_t pid)
+{
+    char path[256];
+    snprintf(path, sizeof path, SAVE_DIR, (int)pid);
+    (void)nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void child(uint64_t seed, bool verbose)
+{
+    alarm(SCHEDULE_S);
+    snprintf(sim.save_dir, sizeof sim.save_dir, SAVE_DIR, (int)__real_getpid());
+    if (mkdir(sim.save_dir, 0700) != 0) {
+        perror(sim.save_dir);
+        __real__exit(2);
+    }
+    run_schedule(seed, verbose);
+    add_totals();
+    if (sim.violation[0] != '\0') {
+        printf("VIOLATION: seed %" PRIu64 " at %.3f s: %s\n", seed, (double)sim.us / (double)S, sim.violation);
+    }
+    fflush(NULL);
+    __real__exit(sim.violation[0] == '\0' ? 0 : 1);
+}
+
+static bool run_one(uint64_t seed, bool verbose)
+{
+    int status = 0;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        child(seed, verbose);
+    }
+    bool ok = pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (pid > 0 && WIFSIGNALED(status)) {
+        printf("VIOLATION: seed %" PRIu64 ": the process dies of signal %d%s\n", seed, WTERMSIG(status),
+               WTERMSIG(status) == SIGALRM ? " (it hangs)" : "");
+    }
+    remove_dir(pid);
+    totals->violations += !ok;
+    return ok;
+}
+
+/* ---- many
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
+
+static bool run_seeds(const struct arguments *a)
+{
+    FILE *file = a->seeds ? fopen(a->seeds, "r") : NULL;
+    char line[512];
+    bool ok = !a->seeds || file;
+    while (file && fgets(line, sizeof line, file)) {
+        char *end;
+        uint64_t seed = strtoull(line, &end, 10);
+        ok &= end == line || run_one(seed, a->verbose);
+    }
+    if (file) {
+        fclose(file);
+    }
+    return ok;
+}
+
+static bool run_range(const struct arguments *a, uint64_t first)
+{
+    bool ok = true;
+    for (uint64_t i = first; i < a->count; i += a->jobs) {
+        ok &= run_one(a->seed + i, a->verbose);
+    }
+    return ok;
+}
+
+static bool run_jobs(const struct arguments *a)
+{
+    bool ok = true;
+    for (uint64_t i = 1; i < a->jobs; i++) {
+        fflush(NULL);
+        if (fork() == 0) {
+            ok = run_range(a, i);
+            fflush(NULL);
+            __real__exit(ok ? 0 : 1);
+        }
+    }
+    ok = run_range(a, 0);
+    for (int status; wait(&status) > 0;) {
+        ok &= WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+    return ok;
+}
+
+static bool parse_value(const char *name, const char *value, struct arguments *a)
+{
+    uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks};
+    static const char *const names[] = {"--seed", "--count", "--jobs", "--scale", "--ranks"};
+    for (int i = 0; i < 5; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *numbers[i] = strtoull(value, NULL, 10);
+            return true;
+        }
+    }
+    a->seeds = value;
+    return strcmp(name, "--seeds") == 0;
+}
+
+static bool parse(int argc, char **argv, struct arguments *a)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--verbose") == 0) {
+            a->verbose = true;
+        } else if (i + 1 == argc || !parse_value(argv[i], argv[i + 1], a)) {
+            return false;
+        } else {
+            i++;
+        }
+    }
+    return a->jobs > 0 && a->jobs <= JOBS_MAX;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments a = {.seed = 1, .count = 1, .jobs = 1, .ranks = 8};
+    if (!parse(argc, argv, &a)) {
+        fprintf(stderr,
+                "usage: sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--verbose]\n"
+                "       sim_agent --scale NODES [--ranks RANKS_PER_NODE]\n",
+                JOBS_MAX);
+        return 2;
+    }
+    setenv("NOTIFY_SOCKET", "simulated", 1);
+    setenv("TIERCKPT_SUPERVISOR", "1", 1);
+    totals = __real_mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    double began = seconds();
+    bool ok = run_seeds(&a);
+    ok &= run_jobs(&a);
+    const struct totals *t = totals;
+    printf("%" PRIu64 " schedules, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64 " launches, %" PRIu64
+           " restores, %" PRIu64 " told losses, %" PRIu64 " commits, %" PRIu64 " publishes, %" PRIu64
+           " messages, %.1f schedules/s, %" PRIu64 " violations\n",
+           t->schedules, t->events, t->faults, t->launches, t->restores, t->lost, t->commits, t->publishes, t->messages,
+           (double)t->schedules / (seconds() - began), t->violations);
+    return ok ? 0 : 1;
+}

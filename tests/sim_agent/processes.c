@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Processes, and what an agent's own one may ask of the kernel. */
+#include "sim.h"
+
+#include "base/bounded.h"
+#include "wrapped.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+
+#define FIRST_PID 5000000 /* above all of the kernel's */
+
+struct process_entry {
+    bool ended;
+    struct object *watched;
+    void (*killed)(void *ctx);
+    void *ctx;
+};
+
+static struct process_entry *entries;
+static size_t entry_count;
+
+static struct process_entry *entry_of(pid_t pid)
+{
+    return pid >= FIRST_PID && (size_t)(pid - FIRST_PID) < entry_count ? &entries[pid - FIRST_PID] : NULL;
+}
+
+pid_t process_begin(void (*killed)(void *ctx), void *ctx)
+{
+    entries = realloc(entries, (entry_count + 1) * sizeof *entries);
+    if (!entries) {
+        abort();
+    }
+    entries[entry_count] = (struct process_entry){.killed = killed, .ctx = ctx, .watched = object_new(OBJECT_PROCESS)};
+    entries[entry_count].watched->refs = 1;
+    entries[entry_count].watched->pid = (pid_t)(FIRST_PID + entry_count);
+    return (pid_t)(FIRST_PID + entry_count++);
+}
+
+void process_end(pid_t pid)
+{
+    struct process_entry *entry = entry_of(pid);
+    if (entry && !entry->ended) {
+        entry->ended = true;
+        entry->watched->hung_up = true;
+        object_wake(entry->watched);
+    }
+}
+
+struct process process_of(pid_t pid)
+{
+    return (struct process){.pid = pid, .start = 1};
+}
+
+bool process_has_ended(struct process process)
+{
+    const struct process_entry *entry = entry_of(process.pid);
+    return !entry || entry->ended;
+}
+
+static void kill_later(void *ctx)
+{
+    struct process_entry *entry = entry_of(((struct object *)ctx)->pid);
+    if (!entry->ended && entry->killed) {
+        entry->killed(entry->ctx);
+    }
+}
+
+long __wrap_syscall(long number, long a, long b, long c, long d, long e)
+{
+    if (number == SYS_pidfd_open && entry_of((pid_t)a)) {
+        return object_fd(entry_of((pid_t)a)->watched);
+    }
+    if (number == SYS_pidfd_send_signal && object_of((int)a)) {
+        sim_after(sim_between(10, 1000), NULL, kill_later, object_of((int)a));
+        return 0;
+    }
+    if (number == SYS_openat2 && sim.current && sim.current->deaf) {
+        errno = EIO;
+        return -1;
+    }
+    return __real_syscall(number, a, b, c, d, e);
+}
+
+pid_t __wrap_getpid(void)
+{
+    return sim.current ? sim.current->pid : __real_getpid();
+}
+
+void __wrap__exit(int status)
+{
+    sim_say("%s ends itself with status %d", sim.current->name, status);
+    longjmp(sim.current->death, 1);
+}
+
+/* Only waiting for pool threads is done by sleeping. */
+int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left)
+{
+    (void)wanted;
+    (void)left;
+    pools_work(sim.current);
+    return 0;
+}
+
+tck_status_t bounded_do(const struct bounded_work *work, uint32_t limit_ms, struct error *err)
+{
+    (void)limit_ms;
+    (void)err;
+    work->work(work->job);
+    return TCK_OK;
+}

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One rank: what a trainer's process says to its agent, in the order in which runtime/client does (session.c,
+ * register.c, snapshot_worker.c, restore.c). It comes back to an agent that was started again. */
+#include "sim.h"
+
+#include "base/json.h"
+#include "base/layout.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COME_BACK_US (50 * MS)
+
+static bool is_over(const struct rank *rank)
+{
+    return rank->launch->dead || rank->pid == 0;
+}
+
+/* ---- what it saves
+ * ---------------------------------------------------------------------------------------------------- */
+
+void rank_shard_ids(uint32_t rank, struct shard_info out[2])
+{
+    uint32_t group = rank % (job.ranks / job.twins);
+    char name[64];
+    int len = snprintf(name, sizeof name, "shard of group %u", group);
+    out[0] = (struct shard_info){.id = hash128_of(name, (size_t)len),
+                                 .image_bytes = job.image_bytes + 8 * group,
+                                 .private_to_rank = job.twins == 1};
+    len = snprintf(name, sizeof name, "own shard of rank %u", rank);
+    out[1] = (struct shard_info){.id = hash128_of(name, (size_t)len), .image_bytes = 128, .private_to_rank = 1};
+}
+
+static uint64_t word_of(struct hash128 shard, struct version version, uint64_t i)
+{
+    uint64_t x = shard.hi ^ (version.term * 0x9E3779B97F4A7C15u) ^ (version.step * 0xC2B2AE3D27D4EB4Fu) ^ i;
+    x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9u;
+    return x ^ (x >> 32);
+}
+
+static void fill_from(uint8_t *image, uint64_t from, uint64_t bytes, struct hash128 shard, struct version version)
+{
+    for (uint64_t i = from / 8; i < bytes / 8; i++) {
+        uint64_t word = word_of(shard, version, i);
+        memcpy(image + 8 * i, &word, 8);
+    }
+}
+
+void image_fill(uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version)
+{
+    fill_from(image, 0, bytes, shard, version);
+}
+
+bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version)
+{
+    for (uint64_t i = 0; i < bytes / 8; i++) {
+        uint64_t word = word_of(shard, version, i);
+        if (memcmp(image + 8 * i, &word, 8) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- requests
+ * --------------------------------------------------------------------------------------------------------- */
+
+static uint32_t new_seq(struct rank *rank)
+{
+    return ++rank->seq;
+}
+
+/* Takes the payload. A connection that is over shows by itself. */
+static void send_frame(struct rank *rank, enum message_type type, struct writer *w)
+{
+    struct error err;
+    int fd = object_fd(rank->socket);
+    if (w->failed) {
+        abort();
+    }
+    if (ipc_send(fd, type, w->data, w->len, NULL, 0, 0, &err) != TCK_OK) {
+        sim_say("rank %u: %s", rank->number, err.text);
+    }
+    fd_close(fd);
+    writer_free(w);
+}
+
+static void say_hello(struct rank *rank)
+{
+    json_t *json = config_json(&rank->host->config);
+    char *settings = json_print(json, false);
+    bool returning = rank->launch->phase >= PHASE_RESTORE;
+    struct msg_hello hello = {.seq = rank->asked = new_seq(rank),
+                              .format = MESSAGE_FORMAT,
+                              .rank = rank->number,
+                              .world_size = job.ranks,
+                              .pid = (uint32_t)rank->pid,
+                              .returning = returning,
+                              .term = returning ? rank->launch->term : 0};
+    struct writer w = writer_new(0);
+    snprintf(hello.job, sizeof hello.job, "%s", rank->host->config.job);
+    hello.settings = returning ? NULL : settings;
+    hello.settings_len = returning ? 0 : (uint32_t)strlen(settings);
+    msg_hello_encode(&hello, &w);
+    json_free(json);
+    free(settings);
+    send_frame(rank, MSG_HELLO, &w);
+}
+
+static void claim(struct rank *rank)
+{
+    struct launch *launch = rank->launch;
+    struct world world;
+    struct error err;
+    struct rank_hello *hellos = calloc(launch->count, sizeof *hellos);
+    struct msg_claim m = {.seq = rank->asked = new_seq(rank), .at_least = 1};
+    struct writer w = writer_new(0);
+    for (uint32_t r = 0; r < launch->count; r++) {
+        hellos[r] = launch->ranks[r].hello;
+        m.at_least = hellos[r].term_seen >= m.at_least ? hellos[r].term_seen + 1 : m.at_least;
+    }
+    if (world_build(1, hellos, launch->count, &world, &err) != TCK_OK) {
+        abort();
+    }
+    m.agents = calloc(world.node_count, sizeof *m.agents);
+    for (uint32_t n = 0; n < world.node_count; n++, m.count++) {
+        memcpy(m.agents[n].node, world.nodes[n].name, sizeof m.agents[n].node);
+        m.agents[n].agent_id = world.nodes[n].agent_id;
+    }
+    msg_claim_encode(&m, &w);
+    world_free(&world);
+    free(m.agents);
+    free(hellos);
+    send_frame(rank, MSG_CLAIM_TERM, &w);
+}
+
+static void send_world(struct rank *rank, enum message_type type)
+{
+    struct msg_world m = {.seq = rank->asked = new_seq(rank), .rank = rank->number, .world = rank->launch->world};
+    struct writer w = writer_new(IPC_MAX_BYTES);
+    if (type == MSG_JOIN) {
+        m.world.shard_count = 0;
+        m.world.layout = (struct hash128){0};
+    }
+    msg_world_encode(&m, &w);
+    send_frame(rank, type, &w);
+}
+
+static void ask_for_segment(struct rank *rank)
+{
+    struct msg_segment_get m = {.seq = rank->asked = new_seq(rank), .shard = rank->shards[rank->mapped].segment.shard};
+    struct writer w = writer_new(0);
+    msg_segment_get_encode(&m, &w);
+    send_frame(rank, MSG_SEGMENT_GET, &w);
+}
+
+static void ask_to_restore(struct rank *rank)
+{
+    struct msg_restore m = {.seq = rank->asked = new_seq(rank), .step = TCK_NEWEST};
+    struct writer w = writer_new(0);
+    msg_restore_encode(&m, &w);
+    send_frame(rank, MSG_RESTORE, &w);
+}
+
+static void detach(struct rank *rank)
+{
+    struct msg_detach m = {.seq = rank->asked = new_seq(rank), .job_done = true};
+    struct writer w = writer_new(0);
+    msg_detach_encode(&m, &w);
+    send_frame(rank, MSG_DETACH, &w);
+}
+
+static void tell_step(struct rank *rank, enum message_type type, uint64_t step)
+{
+    struct msg_step m = {.seq = new_seq(rank), .step = step};
+    struct writer w = writer_new(0);
+    msg_step_encode(&m, &w);
+    if (rank->socket) {
+        send_frame(rank, type, &w);
+    } else {
+        writer_free(&w);
+    }
+}
+
+/* ---- what comes next
+ * -------------------------------------------------------------------------------------------------- */
+
+static void on_frame(void *ctx, struct ipc_frame *frame);
+
+static void come_back(void *ctx)
+{
+    struct rank *rank = ctx;
+    rank->connecting = false;
+    if (!is_over(rank)) {
+        rank_next(rank);
+    }
+}
+
+static void connect_to_agent(struct rank *rank)
+{
+    rank->socket = ipc_join(rank->host, rank->pid, on_frame, rank);
+    if (rank->socket) {
+        return;
+    }
+    if (!rank->host->loop && !rank->host->gone && rank->launch->phase == PHASE_HELLO) {
+        host_start(rank->host); /* the first trainer starts it */
+    }
+    rank->connecting = true;
+    sim_after(COME_BACK_US, NULL, come_back, rank);
+}
+
+static bool must_map(struct rank *rank)
+{
+    while (rank->mapped < rank->shard_count && !rank->shards[rank->mapped].segment.stored_here) {
+        rank->mapped++;
+    }
+    return rank->mapped < rank->shard_count;
+}
+
+/* The request that brings it to the launch's phase; none if it is there. */
+static bool request(struct rank *rank)
+{
+    enum phase phase = rank->launch->phase;
+    if (!rank->greeted) {
+        say_hello(rank);
+    } else if (phase == PHASE_CLAIM && rank->number == 0 && !rank->claimed) {
+        claim(rank);
+    } else if (phase >= PHASE_JOIN && !rank->joined) {
+        send_world(rank, MSG_JOIN);
+    } else if (phase >= PHASE_REGISTER && !rank->registered) {
+        send_world(rank, MSG_REGISTER);
+    } else if (phase >= PHASE_MAP && must_map(rank)) {
+        ask_for_segment(rank);
+    } else if (phase == PHASE_RESTORE && !rank->restored) {
+        ask_to_restore(rank);
+    } else if (phase == PHASE_DETACH && !rank->detached) {
+        detach(rank);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void rank_next(struct rank *rank)
+{
+    if (is_over(rank) || rank->asked || rank->connecting || (rank->saving && rank->launch->phase == PHASE_TRAIN)) {
+        return;
+    }
+    if (!rank->socket) {
+        connect_to_agent(rank);
+    }
+    if (!rank->socket || request(rank) || rank->arrived) {
+        return;
+    }
+    rank->arrived = true;
+    launch_arrived(rank);
+}
+
+void rank_kill(struct rank *rank)
+{
+    if (rank->pid == 0) {
+        return;
+    }
+    process_end(rank->pid);
+    rank->pid = 0;
+    if (rank->socket) {
+        rank->socket->got = NULL;
+        ipc_hang_up(rank->socket);
+        rank->socket = NULL;
+    }
+}
+
+/* ---- answers
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static void take_welcome(struct rank *rank, struct ipc_frame *frame)
+{
+    struct msg_welcome m;
+    if (msg_welcome_decode(frame->payload, frame->len, &m) != TCK_OK || frame->fd_count != 1) {
+        sim_violation("rank %u: malformed WELCOME", rank->number);
+        return;
+    }
+    if (rank->launch->phase == PHASE_HELLO) {
+        rank->hello = m.hello;
+    }
+    rank->greeted = true;
+    rank->status_file = object_of(frame->fds[0]);
+    object_ref(rank->status_file);
+    rank->status = (struct shared_status *)(void *)rank->status_file->base;
+    rank->committed = rank->published = 0;
+}
+
+static void take_term(struct rank *rank, const struct ipc_frame *frame)
+{
+    struct msg_term m;
+    if (msg_term_decode(frame->payload, frame->len, &m) != TCK_OK) {
+        sim_violation("rank %u: malformed TERM", rank->number);
+        return;
+    }
+    rank->launch->term = m.term;
+    rank->claimed = true;
+}
+
+static void take_segments(struct rank *rank, const struct ipc_frame *frame)
+{
+    struct msg_segments m;
+    struct shard_info infos[2];
+    rank_shard_ids(rank->number, infos);
+    if (msg_segments_decode(frame->payload, frame->len, &m) != TCK_OK || m.count != 2) {
+        sim_violation("rank %u: malformed SEGMENTS", rank->number);
+        return;
+    }
+    free(rank->shards);
+    rank->shards = calloc(m.count, sizeof *rank->shards);
+    rank->shard_count = m.count;
+    for (uint32_t i = 0; i < m.count; i++) {
+        rank->shards[i].segment = m.segments[i];
+        rank->shards[i].image_bytes = infos[hash128_is(m.segments[i].shard, infos[1].id)].image_bytes;
+    }
+    rank->mapped = 0;
+    rank->registered = true;
+    free(m.segments);
+}
+
+static void take_segment(struct rank *rank, const struct ipc_frame *frame)
+{
+    struct rank_shard *shard = &rank->shards[rank->mapped++];
+    if (frame->fd_count != 2) {
+        sim_violation("rank %u: malformed SEGMENT", rank->number);
+        return;
+    }
+    shard->data = object_of(frame->fds[0]);
+    shard->meta = object_of(frame->fds[1]);
+    object_ref(shard->data);
+    object_ref(shard->meta);
+}
+
+static void check_restored(struct rank *rank, const struct msg_restored *m)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        const struct rank_shard *shard = &rank->shards[i];
+        struct segment *segment = memory_find(rank->host->agent->memory, shard->segment.shard);
+        uint32_t slot = m->shards[i].slot;
+        if (!segment || slot >= shard->segment.slot_count) {
+            sim_violation("rank %u is to restore from slot %u, which is none", rank->number, slot);
+        } else if (!image_is(segment_image(segment, slot), shard->image_bytes, shard->segment.shard, m->version)) {
+            sim_violation("rank %u restores wrong bytes of step %llu of term %llu", rank->number,
+                          (unsigned long long)m->version.step, (unsigned long long)m->version.term);
+        }
+    }
+}
+
+static void take_restored(struct rank *rank, const struct ipc_frame *frame)
+{
+    struct msg_restored m;
+    if (msg_restored_decode(frame->payload, frame->len, &m) != TCK_OK || m.count != rank->shard_count) {
+        sim_violation("rank %u: malformed RESTORED", rank->number);
+        return;
+    }
+    if (rank->host->agent) {
+        check_restored(rank, &m);
+    }
+    rank->version = m.version;
+    snprintf(rank->passed_over, sizeof rank->passed_over, "%s", m.passed_over);
+    rank->restored = true;
+    free(m.shards);
+}
+
+static void take_error(struct rank *rank, const struct ipc_frame *frame)
+{
+    struct msg_error m;
+    if (msg_error_decode(frame->payload, frame->len, &m) != TCK_OK) {
+        sim_violation("rank %u: malformed ERROR", rank->number);
+        return;
+    }
+    sim_say("rank %u is told: %s", rank->number, m.error.text);
+    if (frame->type == MSG_REFUSED) {
+        rank->saving = 0;
+    } else if (rank->launch->phase == PHASE_RESTORE && rank->registered && m.error.code == TCK_ERR_NOENT) {
+        rank->fresh = rank->restored = true;
+        rank->version = VERSION_NONE;
+    } else {
+        launch_refused(rank, &m.error);
+    }
+}
+
+static void take_grant(struct rank *rank, const struct ipc_frame *frame);
+
+static void take_answer(struct rank *rank, struct ipc_frame *frame)
+{
+    switch (frame->type) {
+    case MSG_WELCOME:
+        take_welcome(rank, frame);
+        break;
+    case MSG_TERM:
+        take_term(rank, frame);
+        break;
+    case MSG_OK:
+        *(rank->joined ? &rank->detached : &rank->joined) = true;
+        break;
+    case MSG_SEGMENTS:
+        take_segments(rank, frame);
+        break;
+    case MSG_SEGMENT:
+        take_segment(rank, frame);
+        break;
+    case MSG_RESTORED:
+        take_restored(rank, frame);
+        break;
+    case MSG_GRANT:
+        take_grant(rank, frame);
+        break;
+    case MSG_ERROR:
+    case MSG_REFUSED:
+        take_error(rank, frame);
+        break;
+    default:
+        sim_violation("rank %u gets a message of type %u", rank->number, frame->type);
+    }
+}
+
+/* The agent is gone. What is being copied goes on: the slots outlive it. */
+static void on_cut(struct rank *rank)
+{
+    object_unref(rank->socket);
+    rank->socket = NULL;
+    rank->greeted = rank->joined = rank->registered = false;
+    if (rank->asked) {
+        rank->asked = 0;
+        rank->saving = 0;
+    }
+    rank->connecting = true;
+    sim_after(COME_BACK_US, NULL, come_back, rank);
+}
+
+static void on_frame(void *ctx, struct ipc_frame *frame)
+{
+    struct rank *rank = ctx;
+    struct msg_seq answered;
+    if (is_over(rank)) {
+        return;
+    }
+    if (!frame) {
+        on_cut(rank);
+        return;
+    }
+    if (msg_seq_decode(frame->payload, frame->len, &answered) != TCK_OK || answered.seq != rank->asked) {
+        sim_violation("rank %u gets an answer to nothing (type %u)", rank->number, frame->type);
+        return;
+    }
+    rank->asked = 0;
+    take_answer(rank, frame);
+    rank_next(rank);
+}
+
+/* ---- saving
+ * --------------------------------------------------------------------------------------------------------------- */
+
+void rank_save(struct rank *rank, uint64_t step, bool to_storage)
+{
+    struct msg_begin m = {.step = step, .to_storage = to_storage};
+    struct writer w = writer_new(0);
+    if (!rank->socket || !rank->registered || rank->saving || rank->asked || must_map(rank)) {
+        return;
+    }
+    m.seq = rank->asked = new_seq(rank);
+    msg_begin_encode(&m, &w);
+    rank->saving = step;
+    send_frame(rank, MSG_BEGIN, &w);
+}
+
+static void seal(const struct rank *rank, struct version version)
+{
+    for (uint32_t i = 0; i < rank->shard_count; i++) {
+        const struct rank_shard *shard = &rank->shards[i];
+        if (shard->segment.stored_here) {
+            uint8_t *image = shard->data->base + shard->slot * shard->segment.slot_stride;
+            struct seal *seals = (struct seal *)(void *)(shard->meta->base + shard->meta->bytes - SEALS_BYTES);
+            fill_from(image, shard->image_bytes / 16 * 8, shard->image_bytes, shard->segment.shard, version);
+            seal_set(&seals[shard->slot], version, NULL);
+        }
+    }
+}
+
+static void copied(void *ctx)
+{
+    struct rank *rank = ctx;
+    if (is_over(rank) || !rank->saving) {
+        return;
+    }
+    uint64_t step = rank->saving;
+    rank->saving = 0;
+    seal(rank, (struct version){rank->launch->term, step});
+    judge_sealed(rank, step);
+    tell_step(rank, MSG_SEAL, step);
+    rank_next(rank);
+}
+
+/* Half of it now, half when all is copied: what is torn shows. */
+static void take_grant(struct rank *rank, const struct ipc_frame *frame)
+{
+    struct msg_grant m;
+    uint32_t n = 0;
+    if (msg_grant_decode(frame->payload, frame->len, &m) != TCK_OK || m.step != rank->saving) {
+        sim_violation("rank %u: malformed GRANT", rank->number);
+        return;
+    }
+    for (uint32_t i = 0; i < rank->shard_count; i++) {
+        struct rank_shard *shard = &rank->shards[i];
+        if (!shard->segment.stored_here) {
+            continue;
+        }
+        if (n == m.count || m.slots[n] >= shard->segment.slot_count) {
+            sim_violation("rank %u is granted other slots than there are", rank->number);
+            break;
+        }
+        shard->slot = m.slots[n++];
+        image_fill(shard->data->base + shard->slot * shard->segment.slot_stride, shard->image_bytes / 16 * 8,
+                   shard->segment.shard, (struct version){rank->launch->term, m.step});
+    }
+    free(m.slots);
+    sim_after(sim_between(100, 5000), NULL, copied, rank);
+}
+
+void rank_restored(struct rank *rank)
+{
+    if (!rank->fresh) {
+        tell_step(rank, MSG_RESTORE_DONE, rank->version.step);
+    }
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Many agents in one process, over a world that is all made up: time, network, memory that outlives them, processes.
+ * The agents are the product's own code, from agent.c down to the session handshake, the segments' headers and the
+ * directories of published versions. Their lowest calls end here instead of in the kernel (the linker's choice: a
+ * symbol that is defined here is not taken from the libraries): loop.h, pool.h, clock.h, ipc.h, link.h, uring.h,
+ * memory_pages.h, sd_notify.h, catalog.h, process.h, lock.h, bounded.h, log.h; and some system calls, by --wrap.
+ * save_dir is a real directory on a memory file system.
+ *
+ * A schedule is its seed. There is one world in a process, since clock_ms() has no argument to find it by. */
+#ifndef TCK_SIM_AGENT_SIM_H
+#define TCK_SIM_AGENT_SIM_H
+
+#include "agent/agent.h"
+#include "base/message.h"
+
+#include <setjmp.h>
+
+#define MS UINT64_C(1000) /* the world counts microseconds */
+#define S  (1000 * MS)
+
+struct host;
+struct object;
+struct launch;
+
+typedef void sim_fn(void *ctx);
+
+/* ---- world.c: time, chance, whose turn it is ------------------------------------------------------------------- */
+
+struct counts {
+    uint64_t messages, bytes; /* between agents, as sent */
+    uint64_t transferred;     /* bytes of images */
+    uint64_t frames;          /* with trainers, both ways */
+    uint64_t calls;           /* of an agent's code */
+    uint64_t ns;              /* of a processor, in them; 0 unless measured */
+};
+
+struct scheduled {
+    uint64_t us, sequence;
+    sim_fn *fn;
+    void *ctx;
+    struct host *host; /* NULL: the world's own */
+    uint32_t life;     /* of the host's agent; in another one it does not run */
+};
+
+struct sim {
+    uint64_t us, sequence, random;
+    struct scheduled *heap;
+    size_t count, cap;
+    struct host *hosts;
+    uint32_t host_count;
+    struct host *current; /* whose code runs */
+    bool verbose, measure;
+    bool ended; /* the schedule is over */
+    char violation[1024];
+    char save_dir[256];
+    struct counts sum;
+    uint64_t events;
+};
+
+extern struct sim sim;
+
+uint64_t sim_random(void);
+uint64_t sim_between(uint64_t low, uint64_t high); /* both included */
+bool sim_chance(uint32_t percent);
+/* Runs fn(ctx) in delay_us; as the host's agent, if it still lives, or as the world (NULL). */
+void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx);
+/* The next event; false: there is none, or the schedule is over. */
+bool sim_step(void);
+void sim_say(const char *fmt, ...) printf_like(1, 2);
+/* A promise is broken: ends the schedule. The first one counts. */
+void sim_violation(const char *fmt, ...) printf_like(1, 2);
+
+/* ---- hosts.c: machines, their agents' lives, what outlives them ------------------------------------------------ */
+
+struct parked {
+    struct parked *next;
+    char name[128];
+    struct object *file;
+};
+
+struct host {
+    uint32_t index;
+    char name[CONFIG_NAME];
+    struct config config;
+    struct agent *agent; /* NULL: it does not run */
+    struct loop *loop;
+    struct link *link;
+    uint32_t life;
+    jmp_buf death; /* of _exit */
+    bool deaf;     /* storage refuses this host */
+    bool gone;     /* the machine is down */
+    pid_t pid;
+    struct object *listener;
+    struct parked *parked;
+    struct object *sockets; /* its agent's ends */
+    uint64_t adopted;       /* highest term that it was seen to have adopted */
+    struct counts counts;
+};
+
+void hosts_make(uint32_t count, const char *config_json);
+void host_start(struct host *host);
+/* Its agent dies; its supervisor starts another in restart_us. */
+void host_kill_agent(struct host *host, uint64_t restart_us);
+/* With all its memory; another machine of the same name comes in return_us. */
+void host_lose(struct host *host, uint64_t return_us);
+/* Calls fn(ctx) as the host's agent and does what its loop does after a callback. */
+void host_run(struct host *host, sim_fn *fn, void *ctx);
+
+/* ---- loop.c ----------------------------------------------------------------------------------------------------- */
+
+void loop_after_callback(struct loop *loop);
+bool loop_is_stopped(const struct loop *loop);
+/* The object may have become readable. */
+void object_wake(struct object *object);
+/* Work that the current agent waits for. */
+void pools_work(struct host *host);
+
+/* ---- objects.c: descriptors that no kernel knows ---------------------------------------------------------------- */
+
+enum object_kind { OBJECT_MEMORY, OBJECT_SOCKET, OBJECT_LISTENER, OBJECT_PROCESS, OBJECT_OTHER };
+
+struct frame {
+    struct frame *next;
+    struct ipc_frame ipc; /* descriptors as numbers of the receiver */
+    struct object *to;
+};
+
+struct object {
+    enum object_kind kind;
+    uint32_t refs; /* descriptors, mappings and who else holds it */
+    struct loop_fd *source;
+    /* memory */
+    uint8_t *base;
+    uint64_t bytes;
+    /* socket; a listener's connections wait in its queue */
+    struct object *other;
+    struct frame *first, **end;
+    uint64_t arrives_us;
+    bool hung_up;
+    struct host *host; /* of an agent's end */
+    struct object *next_socket;
+    void (*got)(void *ctx, struct ipc_frame *frame); /* of a trainer's end; frame NULL: it is cut */
+    void *ctx;
+    /* process */
+    pid_t pid;
+};
+
+struct object *object_new(enum object_kind kind);
+void object_ref(struct object *object);
+void object_unref(struct object *object);
+int object_fd(struct object *object); /* a new descriptor */
+struct object *object_of(int fd);     /* NULL: it is the kernel's */
+void fd_close(int fd);
+
+/* ---- ipc.c ------------------------------------------------------------------------------------------------------ */
+
+/* A trainer connects; NULL: no agent listens. */
+struct object *ipc_join(struct host *host, pid_t pid, void (*got)(void *ctx, struct ipc_frame *frame), void *ctx);
+void ipc_hang_up(struct object *socket);
+
+/* ---- processes.c ------------------------------------------------------------------------------------------------ */
+
+pid_t process_begin(void (*killed)(void *ctx), void *ctx);
+void process_end(pid_t pid);
+
+/* ---- link.c ----------------------------------------------------------------------------------------------------- */
+
+/* Of a host whose agent has died. */
+void link_lost(struct link *link);
+/* Cuts what there is between two agents. */
+void link_cut(struct host *a, struct host *b);
+
+/* ---- launch.c, rank.c: trainers ---------------------------------------------------------------------------------- */
+
+enum phase {
+    PHASE_HELLO,
+    PHASE_CLAIM,
+    PHASE_JOIN,
+    PHASE_REGISTER,
+    PHASE_MAP,
+    PHASE_RESTORE,
+    PHASE_TRAIN,
+    PHASE_DETACH,
+    PHASE_OVER
+};
+
+struct rank_shard {
+    struct msg_segment segment;
+    uint64_t image_bytes;
+    struct object *data, *meta;
+    uint32_t slot; /* granted */
+};
+
+struct rank {
+    struct launch *launch;
+    uint32_t number;
+    struct host *host;
+    pid_t pid;
+    struct object *socket; /* NULL: not connected */
+    uint32_t seq, asked;   /* seq of the request under way, 0 none */
+    bool connecting, greeted, claimed, joined, registered, restored, detached, arrived;
+    struct rank_hello hello;
+    struct shared_status *status;
+    struct object *status_file;
+    struct rank_shard *shards;
+    uint32_t shard_count, mapped;
+    uint64_t saving; /* step being copied, 0 none */
+    uint64_t committed, published;
+    struct version version; /* restored */
+    bool fresh;
+    char passed_over[PASSED_TEXT_BYTES];
+};
+
+struct launch {
+    uint32_t number;
+    enum phase phase;
+    uint64_t phase_us; /* since when */
+    struct rank *ranks;
+    uint32_t count, arrived;
+    uint64_t term;
+    struct world world;
+    uint64_t step, steps; /* done, to do */
+    bool dead;
+};
+
+/* What the job is like. */
+struct job {
+    uint32_t ranks_per_host, ranks;
+    uint32_t twins; /* ranks that have the same shard */
+    uint32_t image_bytes;
+    uint64_t step_us, steps;
+    uint32_t save_every, store_every;
+    uint32_t copies;
+    struct launch *launch;
+    uint64_t committed, published; /* of this launch, as its trainers were told */
+    uint32_t launches, restores, commits, publishes;
+    bool done, lost; /* lost: what was saved is, and that was told */
+};
+extern struct job job;
+
+void launch_begin(void *unused);
+/* All trainers are killed; another launch comes in again_us. */
+void launch_fail(struct launch *launch, uint64_t again_us, const char *why);
+void launch_arrived(struct rank *rank);
+/* A rank's agent has refused. */
+void launch_refused(struct rank *rank, const struct error *err);
+void launch_host_lost(struct host *host);
+
+void rank_next(struct rank *rank);
+void rank_kill(struct rank *rank);
+/* All ranks have their bytes. */
+void rank_restored(struct rank *rank);
+void rank_save(struct rank *rank, uint64_t step, bool to_storage);
+void rank_shard_ids(uint32_t rank, struct shard_info out[2]);
+/* What the image of a shard is at a version. */
+void image_fill(uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
+bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
+
+/* ---- judge.c ------------------------------------------------------------------------------------------------------
+ */
+
+void judge_event(void); /* after every event */
+void judge_restored(const struct launch *launch);
+/* All ranks were told that nothing can be had. */
+void judge_unrecoverable(const struct launch *launch, const struct error *err);
+void judge_sealed(const struct rank *rank, uint64_t step);
+void judge_host_lost(const struct host *host);
+/* All of it, for a world too large to be judged after every event. */
+void judge_look(void);
+void judge_end(void);
+
+/* ---- faults.c -----------------------------------------------------------------------------------------------------
+ */
+
+struct faults {
+    bool any;
+    uint64_t until_us; /* none after this */
+    uint64_t last_us;  /* when the newest was over */
+    uint32_t count;
+};
+extern struct faults faults;
+void faults_plan(void);
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Storage is a real directory, which a host may be cut off from: then what it opens, syncs, renames and transfers
+ * fails. There is no catalog: it is only a hint. */
+#include "sim.h"
+
+#include "tiers/uring.h"
+#include "wrapped.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static bool refuses(void)
+{
+    errno = EIO;
+    return sim.current && sim.current->deaf;
+}
+
+int __wrap_fsync(int fd)
+{
+    return refuses() ? -1 : __real_fsync(fd);
+}
+
+int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
+{
+    return refuses() ? -1 : __real_renameat(from_fd, from, to_fd, to);
+}
+
+int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+    return refuses() ? -1 : __real_renameat2(from_fd, from, to_fd, to, flags);
+}
+
+/* ---- transfers (tiers/uring.h) -------------------------------------------------------------------------------------
+ */
+
+struct moving {
+    struct moving *next;
+    struct uring *uring;
+    struct uring_transfer ask;
+    bool ended;
+};
+
+struct uring {
+    struct host *host;
+    struct moving *moving;
+};
+
+tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way, struct uring **out, struct error *err)
+{
+    (void)loop;
+    (void)pool;
+    (void)way;
+    (void)err;
+    *out = calloc(1, sizeof **out);
+    (*out)->host = sim.current;
+    return TCK_OK;
+}
+
+static tck_status_t move(const struct uring_transfer *ask, struct error *err)
+{
+    ssize_t n = ask->direction == URING_READ ? pread(ask->fd, ask->data, ask->bytes, 0)
+                                             : pwrite(ask->fd, ask->data, ask->bytes, 0);
+    if (refuses() || n < 0) {
+        return error_set(err, TCK_ERR_IO, "%s: %m", ask->name);
+    }
+    return (uint64_t)n < ask->bytes ? error_set(err, TCK_ERR_CORRUPT, "%s: it is shorter", ask->name) : TCK_OK;
+}
+
+static void on_moved(void *ctx)
+{
+    struct moving *m = ctx;
+    struct error outcome = {.code = TCK_OK};
+    if (m->ended) {
+        return;
+    }
+    m->ended = true;
+    tck_status_t status = move(&m->ask, &outcome);
+    for (uint64_t i = 0; status == TCK_OK && m->ask.part && i * URING_PART_BYTES < m->ask.bytes; i++) {
+        m->ask.part(m->ask.ctx, (uint32_t)i);
+    }
+    m->ask.done(m->ask.ctx, &outcome);
+}
+
+tck_status_t uring_start(struct uring *uring, const struct uring_transfer *transfer, struct error *err)
+{
+    (void)err;
+    struct moving *m = calloc(1, sizeof *m);
+    *m = (struct moving){.next = uring->moving, .uring = uring, .ask = *transfer};
+    uring->moving = m;
+    sim_after(sim_between(50, 3000), uring->host, on_moved, m);
+    return TCK_OK;
+}
+
+void uring_free(struct uring *uring)
+{
+    struct error outcome;
+    (void)error_set(&outcome, TCK_ERR_CANCELED, "the transfers end");
+    for (struct moving *m = uring ? uring->moving : NULL; m; m = m->next) {
+        if (!m->ended) {
+            m->ended = true;
+            m->ask.done(m->ask.ctx, &outcome);
+        }
+    }
+}
+
+/* ---- no catalog
+ * ------------------------------------------------------------------------------------------------------ */
+
+tck_status_t catalog_open(const char *dir, struct catalog **out, bool *rebuilt_out, struct error *err)
+{
+    (void)dir;
+    (void)out;
+    (void)rebuilt_out;
+    return error_set(err, TCK_ERR_IO, "the world has none");
+}
+
+void catalog_close(struct catalog *catalog)
+{
+    (void)catalog;
+}
+
+static tck_status_t none(struct error *err)
+{
+    return error_set(err, TCK_ERR_INTERNAL, "a catalog that was not opened is used");
+}
+
+tck_status_t catalog_put(struct catalog *catalog, const struct catalog_version *version,
+                         const struct catalog_shard *shards, uint32_t shard_count, bool sync, struct error *err)
+{
+    (void)catalog, (void)version, (void)shards, (void)shard_count, (void)sync;
+    return none(err);
+}
+
+tck_status_t catalog_drop(struct catalog *catalog, struct version version, struct error *err)
+{
+    (void)catalog, (void)version;
+    return none(err);
+}
+
+tck_status_t catalog_versions(struct catalog *catalog, struct catalog_version **out, size_t *count_out,
+                              struct error *err)
+{
+    (void)catalog, (void)out, (void)count_out;
+    return none(err);
+}
+
+tck_status_t catalog_shards(struct catalog *catalog, struct version version, struct catalog_shard **out,
+                            size_t *count_out, struct error *err)
+{
+    (void)catalog, (void)version, (void)out, (void)count_out;
+    return none(err);
+}
+
+tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_info *node, uint64_t term,
+                                   struct error *err)
+{
+    (void)catalog, (void)node, (void)term;
+    return none(err);
+}
+
+tck_status_t catalog_nodes(struct catalog *catalog, struct known_node **out, size_t *count_out, struct error *err)
+{
+    (void)catalog, (void)out, (void)count_out;
+    return none(err);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Time, chance, and the queue of what happens. */
+#include "sim.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define WALL_MS UINT64_C(1767225600000)
+
+struct sim sim;
+
+/* ---- chance ----------------------------------------------------------------------------------------------------- */
+
+/* splitmix64 */
+uint64_t sim_random(void)
+{
+    uint64_t x = sim.random += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+uint64_t sim_between(uint64_t low, uint64_t high)
+{
+    return low + sim_random() % (high - low + 1);
+}
+
+bool sim_chance(uint32_t percent)
+{
+    return sim_random() % 100 < percent;
+}
+
+tck_status_t __wrap_random_bytes(void *out, size_t len);
+ssize_t __wrap_getrandom(void *out, size_t len, unsigned flags);
+
+tck_status_t __wrap_random_bytes(void *out, size_t len)
+{
+    uint8_t *to = out;
+    for (size_t i = 0; i < len; i++) {
+        to[i] = (uint8_t)sim_random();
+    }
+    return TCK_OK;
+}
+
+ssize_t __wrap_getrandom(void *out, size_t len, unsigned flags)
+{
+    (void)flags;
+    return __wrap_random_bytes(out, len) == TCK_OK ? (ssize_t)len : -1;
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------- */
+
+uint64_t clock_ns(void)
+{
+    return sim.us * 1000 + S * 1000; /* 0 means never in some places */
+}
+
+uint64_t clock_ms(void)
+{
+    return sim.us / MS + 1000;
+}
+
+uint64_t clock_wall_ms(void)
+{
+    return WALL_MS + sim.us / MS;
+}
+
+uint64_t clock_thread_ns(void)
+{
+    return clock_ns();
+}
+
+static bool is_before(const struct scheduled *a, const struct scheduled *b)
+{
+    return a->us < b->us || (a->us == b->us && a->sequence < b->sequence);
+}
+
+void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx)
+{
+    if (sim.count == sim.cap) {
+        sim.cap = sim.cap ? 2 * sim.cap : 1024;
+        sim.heap = realloc(sim.heap, sim.cap * sizeof *sim.heap);
+        if (!sim.heap) {
+            abort();
+        }
+    }
+    struct scheduled event = {sim.us + delay_us, ++sim.sequence, fn, ctx, host, host ? host->life : 0};
+    size_t at = sim.count++;
+    while (at > 0 && is_before(&event, &sim.heap[(at - 1) / 2])) {
+        sim.heap[at] = sim.heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    sim.heap[at] = event;
+}
+
+static struct scheduled take_first(void)
+{
+    struct scheduled first = sim.heap[0], last = sim.heap[--sim.count];
+    size_t at = 0;
+    for (size_t child = 1; child < sim.count; child = 2 * at + 1) {
+        child += child + 1 < sim.count && is_before(&sim.heap[child + 1], &sim.heap[child]);
+        if (!is_before(&sim.heap[child], &last)) {
+            break;
+        }
+        sim.heap[at] = sim.heap[child];
+        at = child;
+    }
+    sim.heap[at] = last;
+    return first;
+}
+
+bool sim_step(void)
+{
+    if (sim.count == 0 || sim.ended) {
+        return false;
+    }
+    struct scheduled event = take_first();
+    sim.us = event.us;
+    if (!event.host) {
+        event.fn(event.ctx);
+    } else if (event.host->life == event.life && event.host->loop) {
+        host_run(event.host, event.fn, event.ctx);
+    } else {
+        return true;
+    }
+    sim.events++;
+    judge_event();
+    return true;
+}
+
+/* ---- what is said ------------------------------------------------------------------------------------------------ */
+
+static void say(const char *who, const char *fmt, va_list args)
+{
+    printf("%9.3f %-8s ", (double)sim.us / (double)S, who);
+    vprintf(fmt, args);
+    putchar('\n');
+}
+
+void sim_say(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (sim.verbose) {
+        say("*", fmt, args);
+    }
+    va_end(args);
+}
+
+void sim_violation(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (sim.violation[0] == '\0') {
+        vsnprintf(sim.violation, sizeof sim.violation, fmt, args);
+        sim_say("VIOLATION: %s", sim.violation);
+    }
+    va_end(args);
+    sim.ended = true;
+}
+
+void log_write(enum log_level level, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (sim.verbose && level <= LOG_INFO) {
+        say(sim.current ? sim.current->name : "?", fmt, args);
+    }
+    va_end(args);
+}
+
+bool log_limit_pass(struct log_limit *limit)
+{
+    limit->count++;
+    bool pass = (limit->count & (limit->count - 1)) == 0 || clock_ms() - limit->said_ms >= 10000;
+    limit->said_ms = pass ? clock_ms() : limit->said_ms;
+    return pass;
+}
