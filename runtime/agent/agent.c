@@ -2,6 +2,34 @@
  * Puts the agent together, in the order in which its parts need each other, and takes it apart. */
 #include "agent/agent.h"
 
+#include "agent/actions.h"
+#include "agent/client_requests.h"
+#include "agent/command/command_requests.h"
+#include "agent/drain/drain.h"
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/term_context.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/lifecycle/fdstore.h"
+#include "agent/lifecycle/idle_exit.h"
+#include "agent/lifecycle/listener_watchdog.h"
+#include "agent/membership/claim.h"
+#include "agent/membership/connectivity.h"
+#include "agent/membership/fence.h"
+#include "agent/membership/membership.h"
+#include "agent/membership/reservation.h"
+#include "agent/membership/save_dir_check.h"
+#include "agent/peer_messages.h"
+#include "agent/recovery/recover.h"
+#include "agent/recovery/restore.h"
+#include "agent/replication/fetch.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/scrub/memory_scrub.h"
+#include "agent/scrub/storage_scrub.h"
+#include "agent/storage/health.h"
+#include "agent/storage/metadata_writer.h"
+#include "agent/storage/storage_ops.h"
+#include "agent/trainers/slot_writers.h"
+#include "agent/trainers/trainer_control.h"
 #include "base/clock.h"
 #include "tiers/sd_notify.h"
 
@@ -14,23 +42,10 @@
 #define POOL_THREADS_MAX 4
 #define IO_THREADS       4
 
-/* ---- operations and terms ------------------------------------------------------------------------------------ */
-
-void agent_op_begin(struct agent *agent)
-{
-    agent->ops++;
-}
-
-void agent_op_end(struct agent *agent)
-{
-    agent->ops--;
-    if (agent->ops == 0) {
-        membership_ops_idle(agent);
-    }
-}
+/* ---- what the parts report ----------------------------------------------------------------------------------- */
 
 /* Operations under way still end in it, but it sends nothing and begins nothing any more. */
-static void close_formation(struct agent *agent)
+static void close_term(struct agent *agent)
 {
     struct term_context *tc = agent->term_context;
     tc->closed = true;
@@ -39,23 +54,34 @@ static void close_formation(struct agent *agent)
     fetch_reset(agent);
 }
 
-void agent_adopt(struct agent *agent, uint64_t term)
+static void term_adopted(struct agent *agent, uint64_t term, bool newer)
 {
-    struct kept kept = *hard_state_get(agent->state);
-    if (term_adopt(&kept.term, term)) {
-        reserve_adopted(&kept.reserve, term);
-        hard_state_put(agent->state, &kept);
-        reservation_publish(agent);
-        log_info("adopted term %llu", (unsigned long long)term);
-    }
     struct term_context *tc = agent->term_context;
+    if (newer) {
+        reservation_publish(agent);
+    }
     if (tc && !tc->closed && tc->world.term < term) {
         log_info("term %llu is over", (unsigned long long)tc->world.term);
-        close_formation(agent);
+        close_term(agent);
     }
     fence_older(agent, term);
-    clients_term_over(agent, term);
+    client_requests_term_over(agent, term);
 }
+
+static const struct agent_hooks hooks = {
+    .client_frame = client_requests_handle,
+    .client_gone = client_requests_client_gone,
+    .message = peer_messages_handle,
+    .beat = peer_messages_handle_beat,
+    .carry_out = actions_carry_out,
+    .decided = trainers_decided,
+    .slots_idle = membership_ops_idle,
+    .term_adopted = term_adopted,
+    .term_replaced = recover_free,
+    .save_dir_checked = connectivity_tick,
+    .shard_arrived = restore_arrived,
+    .shard_repaired = scrub_repaired,
+};
 
 /* ---- time ---------------------------------------------------------------------------------------------------- */
 
@@ -140,7 +166,7 @@ static tck_status_t start_ticks(struct agent *agent, struct error *err)
 
 /* ---- parts --------------------------------------------------------------------------------------------------- */
 
-uint32_t agent_pool_threads(void)
+static uint32_t pool_threads(void)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores < 1 ? 1 : cores > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)cores;
@@ -164,7 +190,7 @@ static tck_status_t open_memory(struct agent *agent, struct error *err)
     struct memory_setup memory = {.job = agent->config.job,
                                   .cap_bytes = agent->config.memory_cap_bytes,
                                   .hugetlb_mount = agent->config.hugetlb_mount,
-                                  .threads = agent_pool_threads(),
+                                  .threads = agent->pool_threads,
                                   .store_fd = fdstore_put,
                                   .drop_fd = fdstore_remove,
                                   .ctx = agent->fdstore};
@@ -230,7 +256,7 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = loop_new(&agent->loop, err);
     }
     if (status == TCK_OK) {
-        status = pool_new(agent->loop, (int)agent_pool_threads(), &agent->pool, err);
+        status = pool_new(agent->loop, (int)agent->pool_threads, &agent->pool, err);
     }
     if (status == TCK_OK) {
         status = pool_new(agent->loop, IO_THREADS, &agent->io, err);
@@ -252,7 +278,7 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         open_catalog(agent);
         failpoint(agent, listed);
         first_settings(agent);
-        status = rpc_open(agent, err);
+        status = peer_messages_open(agent, err);
     }
     if (status == TCK_OK) {
         status = scrub_new(agent, err);
@@ -279,6 +305,8 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
     agent->config = agent->given = *config;
+    agent->hooks = &hooks;
+    agent->pool_threads = pool_threads();
     agent->listen_fd = -1;
     agent->spare_fd = -1;
     agent->lock_fd = -1;
@@ -306,7 +334,7 @@ void agent_free(struct agent *agent)
     agent->leaving = true;
     membership_abandon(agent);
     if (agent->term_context) {
-        close_formation(agent);
+        close_term(agent);
     }
     /* These end what is under way: the last events of transfers, digests and drains need the term context. */
     peers_free(agent->peers);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckptd: one agent for one job on one node. */
 #include "agent/agent.h"
+#include "agent/lifecycle/fdstore.h"
 #include "agent/lifecycle/loop_watchdog.h"
 #include "base/clock.h"
 

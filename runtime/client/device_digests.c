@@ -37,7 +37,7 @@ void device_digests_send(struct session *session, const struct save_plan *plan, 
     }
     if (message.count > 0) {
         msg_roots_encode(&message, &w);
-        if (session_send(session, MSG_ROOTS, &w, NULL) != TCK_OK) {
+        if (session_post(session, MSG_ROOTS, &w, NULL) != TCK_OK) {
             log_debug("the agent could not be told the roots of step %" PRIu64 ": it makes its own", step);
         }
     }

@@ -78,7 +78,7 @@ static void tell_done(struct tck_client *client, const struct msg_restored *offe
     struct error err;
 
     msg_step_encode(&done, &w);
-    if (session_send(&client->session, MSG_RESTORE_DONE, &w, &err) != TCK_OK) {
+    if (session_post(&client->session, MSG_RESTORE_DONE, &w, &err) != TCK_OK) {
         log_debug("the agent could not be told that step %" PRIu64 " was restored", offer->version.step);
     }
 }

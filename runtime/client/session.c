@@ -67,7 +67,7 @@ static tck_status_t send_payload(struct session *session, enum message_type type
     return status;
 }
 
-tck_status_t session_send(struct session *session, enum message_type type, struct writer *payload, struct error *err)
+tck_status_t session_post(struct session *session, enum message_type type, struct writer *payload, struct error *err)
 {
     return send_payload(session, type, payload, (int)session->config.block_time_ms, err);
 }

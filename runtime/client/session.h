@@ -46,7 +46,7 @@ uint32_t session_seq(struct session *session);
 must_check tck_status_t session_ask(struct session *session, enum message_type type, struct writer *payload,
                                     enum message_type answer, int timeout_ms, struct ipc_frame *out, struct error *err);
 /* Sends what has no answer. */
-must_check tck_status_t session_send(struct session *session, enum message_type type, struct writer *payload,
+must_check tck_status_t session_post(struct session *session, enum message_type type, struct writer *payload,
                                      struct error *err);
 
 /* One step of the way into a term. */

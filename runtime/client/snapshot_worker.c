@@ -88,7 +88,7 @@ static void tell_step(struct snapshot_worker *worker, enum message_type type, ui
     struct writer w = writer_new(0);
 
     msg_step_encode(&step, &w);
-    if (session_send(worker->session, type, &w, NULL) != TCK_OK) {
+    if (session_post(worker->session, type, &w, NULL) != TCK_OK) {
         log_debug("the agent could not be told of step %" PRIu64 ": it will be when it is back", number);
     }
 }

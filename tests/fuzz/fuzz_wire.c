@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Any bytes as a message between agents, the first one choosing which: refused, or the one encoding of what was
  * decoded. */
-#include "agent/replication/wire.h"
+#include "agent/state/wire.h"
 #include "fuzz.h"
 
 #define TRY(name, FIELDS, is_valid) FUZZ_CODEC(wire_##name)

@@ -1,10 +1,10 @@
-"""Finds circles among the source files of the product: circles.py BUILD LIST, from the top of the tree.
+"""Finds circles among the source files of the product, and among its folders: circles.py BUILD, from the top of the tree.
 
 A room is a C file together with the header of its name. An arrow leads from one room to another that it includes, or from
 which its object file takes a function or variable. The includes are read from the text and everything else from the symbol
 tables of the built objects, so that no C has to be parsed and nothing has to be guessed. A circle is a strongly connected
-component of two rooms or more. LIST holds the circles that are known, one room per line, with an empty line between two
-circles. It has to be exact: a room that has left its circle must leave the list, so that the list can only shrink.
+component of two rooms or more. Folders are looked at in the same way, with the files of a folder that has subfolders, such
+as the agent's composition, each for itself.
 """
 
 import collections
@@ -77,34 +77,36 @@ def find_circles(needs):
     return {frozenset(b for b in reach[a] if a in reach.get(b, ())) for a in reach if a in reach[a]}
 
 
-def complain(circle, known, needs):
-    """Says how a circle differs from what the list has of it, with the arrows that close it."""
-    listed = frozenset().union(*(other for other in known if other & circle))
-    new, gone = circle - listed, listed - circle
-    print(f"a circle of {len(circle)} files, of which the list has {len(listed & circle)}: break it up" if new
-          else "a circle is smaller than the list has it: " + (f"take off {', '.join(sorted(gone))}" if gone else "split it"))
+def folder(place, parents):
+    """The folder of a room, or the room itself where its folder has subfolders."""
+    parent = str(pathlib.Path(place).parent)
+    return place if parent in parents else parent
+
+
+def complain(circle, needs):
+    """Names the arrows that close a circle."""
+    print(f"a circle of {len(circle)}: {', '.join(sorted(circle))}")
     for place in sorted(circle):
         for other in sorted(circle & needs[place].keys()):
-            if new & {place, other}:
-                print(f"    {place} needs {other}: {', '.join(sorted(needs[place][other])[:6])}")
+            print(f"    {place} needs {other}: {', '.join(sorted(needs[place][other])[:6])}")
 
 
 def main():
-    build, listing = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    build = pathlib.Path(sys.argv[1])
     sources = {file for top in TOPS for file in top.rglob("*") if file.suffix in (".c", ".h", ".cu")}
     built = objects(build, sources)
-    needs = draw([*includes(sources), *symbols(built)])
-    known = {frozenset(part.split()) for part in listing.read_text().split("\n\n") if part.strip()}
-    found = find_circles(needs)
-    for circle in sorted(found - known, key=sorted):
-        complain(circle, known, needs)
-    for circle in sorted(known - found, key=sorted):
-        if not any(circle & other for other in found):
-            print(f"{listing}: this circle is gone, take it off: {', '.join(sorted(circle))}")
+    arrows = [*includes(sources), *symbols(built)]
+    parents = {str(file.parent.parent) for file in sources}
+    by_folder = [(folder(a, parents), folder(b, parents), f"{pathlib.Path(a).name} takes {name}") for a, b, name in arrows]
+    found = 0
+    for needs in (draw(arrows), draw(by_folder)):
+        for circle in sorted(find_circles(needs), key=sorted):
+            complain(circle, needs)
+            found += 1
     unbuilt = {room(s) for s in sources if s.suffix != ".h"} - set(built.values())
     if unbuilt:
         print(f"not built here, so only their includes were followed: {', '.join(sorted(unbuilt))}")
-    sys.exit(found != known)
+    sys.exit(found > 0)
 
 
 if __name__ == "__main__":

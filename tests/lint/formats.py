@@ -7,7 +7,7 @@ import sys
 # file, its enum of messages, what stands before and after their table, the field with which each message begins
 PROTOCOLS = [
     ("runtime/base/message.h", "message_type", "\n## Client and agent", "\n## ", "seq"),
-    ("runtime/agent/replication/wire.h", "wire_type", "\n**Messages** [", "\n**", "term"),
+    ("runtime/agent/state/wire.h", "wire_type", "\n**Messages** [", "\n**", "term"),
 ]
 NUMBERS = {kind: kind for kind in ("u8", "u16", "u32", "u64", "i32", "str", "version")} | {
     "bool": "u8",

@@ -9,7 +9,7 @@ while read -r file macro name; do
     [ -n "$code" ] && [ "$code" = "$docs" ] || { echo "$name: '$docs' in docs/formats.md, $macro is '$code'"; bad=1; }
 done <<'FORMATS'
 tiers/slot_header.h SLOT_FORMAT slot header
-runtime/agent/lifecycle/hard_state.c STATE_FORMAT stored agent state
+runtime/agent/state/hard_state.c STATE_FORMAT stored agent state
 runtime/base/message.h MESSAGE_FORMAT client messages
 tiers/peer_wire.h PEER_FORMAT agent to agent
 recovery/inventory.c INVENTORY_FORMAT inventory

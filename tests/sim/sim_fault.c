@@ -272,7 +272,8 @@ static void report_reach(struct sim *s, enum event_type type, uint32_t cut)
     }
 }
 
-/* An agent says what holds when it speaks (agent/ipc/trainer_control.c): an absence never ends before it begins. */
+/* An agent says what holds when it speaks (agent/trainers/trainer_control.c): an absence never ends before it begins.
+ */
 void fault_tell_reach(struct sim *s, const struct task *t)
 {
     const struct machine *m = &s->machines[t->machine];

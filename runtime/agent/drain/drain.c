@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Drains: each node writes its part of a committed version into the stage, the coordinator gathers what was written,
  * writes the manifest and publishes. The slots stay pinned by the decision until then. */
-#include "agent/agent.h"
+#include "agent/drain/drain.h"
 
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/term_context.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/scrub/memory_scrub.h"
+#include "agent/storage/health.h"
+#include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
 #include <stdlib.h>

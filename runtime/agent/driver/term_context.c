@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One joined term on this node: from the world and the placement to the node machine's duties, and slots back from
  * their headers. */
-#include "agent/agent.h"
+#include "agent/driver/term_context.h"
 
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/twins.h"
+#include "agent/ipc/ipc_server.h"
 #include "base/clock.h"
 
 #include <stdlib.h>

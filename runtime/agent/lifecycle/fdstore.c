@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The agent's side of fd store: files go to whoever NOTIFY_SOCKET names (systemd or our supervisor). If that was our
  * supervisor and it is gone, another one is started that adopts this process, and everything is stored again. */
-#include "agent/agent.h"
+#include "agent/lifecycle/fdstore.h"
 
 #include "base/clock.h"
 #include "tiers/sd_notify.h"

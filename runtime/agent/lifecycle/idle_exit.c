@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * When an agent leaves: soon after its job ended cleanly, else when no trainer has come back for the linger time. */
-#include "agent/agent.h"
+#include "agent/lifecycle/idle_exit.h"
 
+#include "agent/ipc/ipc_server.h"
+#include "agent/lifecycle/fdstore.h"
 #include "base/clock.h"
 
 #define AFTER_DONE_MS 2000 /* a drain of another node may still need this one */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What becomes of an agent that others cannot connect to any more (tiers/ucx_listeners.h). It cannot be repaired in
  * this process: it ends as if it had crashed, and the supervisor starts it again with all that it kept. */
-#include "agent/agent.h"
+#include "agent/lifecycle/listener_watchdog.h"
 
+#include "agent/lifecycle/fdstore.h"
 #include "base/clock.h"
 
 #include <unistd.h>

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckpt stop: the agents of a job leave before their linger time is over, and their memory goes with them. */
-#include "agent/agent.h"
+#include "agent/lifecycle/stop.h"
 
-#include "agent/replication/wire.h"
+#include "agent/driver/term_context.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/state/wire.h"
 
 static void leave(struct agent *agent, bool force)
 {

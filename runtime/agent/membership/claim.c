@@ -3,8 +3,12 @@
  * trainers live, and core/holder.h decides. The term is then one that an agent has reserved, or else the next that is
  * free on storage. If storage does not answer, what the agents have in memory has to do: the world of the last term,
  * and the terms that were reserved for its successors. */
-#include "agent/membership/claim_internal.h"
+#include "agent/membership/claim.h"
 
+#include "agent/ipc/ipc_server.h"
+#include "agent/membership/claim_internal.h"
+#include "agent/membership/reservation.h"
+#include "agent/state/adopt.h"
 #include "base/clock.h"
 
 #include <inttypes.h>
@@ -63,7 +67,7 @@ static void answer(struct client *client, const struct claim *c)
     writer_free(&w);
 }
 
-void claim_finish(struct claim *c)
+static void claim_finish(struct claim *c)
 {
     struct client *client = client_by_id(c->agent, c->client);
     if (c->status == TCK_OK) {
@@ -78,7 +82,7 @@ void claim_finish(struct claim *c)
     claim_free(c);
 }
 
-void claim_fail(struct claim *c, tck_status_t status)
+static void claim_fail(struct claim *c, tck_status_t status)
 {
     c->status = status;
     claim_finish(c);
@@ -94,11 +98,6 @@ static const char *time_text(uint64_t wall_ms, char out[TIME_TEXT])
         snprintf(out, TIME_TEXT, "an unknown time");
     }
     return out;
-}
-
-const struct held_term *claim_in_use(const struct claim *c)
-{
-    return c->holders.count > 0 ? &c->holders.terms[c->holders.count - 1] : NULL;
 }
 
 static tck_status_t held_error(struct claim *c)
@@ -136,7 +135,7 @@ static tck_status_t superseded_error(struct claim *c)
 static void take_term(struct claim *c)
 {
     c->status = TCK_OK;
-    agent_adopt(c->agent, c->term);
+    adopt_term(c->agent, c->term);
     claim_finish(c);
 }
 
@@ -149,7 +148,7 @@ static void lose_grant(struct claim *c)
 }
 
 /* Whoever was granted a term has it, also if that cannot be noted beside it now: metadata_note_world does it later. */
-void claim_was_written(struct claim *c)
+static void claim_was_written(struct claim *c)
 {
     if (c->granted && c->status == TCK_ERR_EXIST) {
         lose_grant(c);
@@ -374,7 +373,7 @@ static bool may_be_written(struct claim *c)
     return newest && holder_may_be_written(&c->unnamed, newest->term, newest->holder.node[0] != '\0', clock_ms());
 }
 
-void claim_was_read(struct claim *c)
+static void claim_was_read(struct claim *c)
 {
     c->blind = false;
     if (may_be_written(c)) {
@@ -421,7 +420,7 @@ static tck_status_t holders_in_memory(struct claim *c)
     return status;
 }
 
-void claim_is_blind(struct claim *c)
+static void claim_is_blind(struct claim *c)
 {
     c->blind = true;
     c->why_blind = c->err;
@@ -463,6 +462,9 @@ void claim_tick(struct agent *agent)
 }
 
 /* Takes over m's agents. */
+static const struct claim_steps steps = {
+    .was_read = claim_was_read, .is_blind = claim_is_blind, .was_written = claim_was_written, .fail = claim_fail};
+
 static struct claim *claim_new(const struct client *client, const struct msg_claim *m)
 {
     struct agent *agent = client->agent;
@@ -473,7 +475,7 @@ static struct claim *claim_new(const struct client *client, const struct msg_cla
         free(c);
         return NULL;
     }
-    *c = (struct claim){.agent = agent, .client = client->id, .wanted = *m};
+    *c = (struct claim){.steps = &steps, .agent = agent, .client = client->id, .wanted = *m};
     c->wanted.at_least = m->at_least > adopted ? m->at_least : adopted + 1;
     c->facts = (struct holder_claim){.after = m->after, .takeover = client->takeover};
     *self = *peers_self(agent->peers);

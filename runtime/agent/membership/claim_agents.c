@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The agents of the terms before, which a claim asks whether their trainers live and what they have reserved. */
 #include "agent/membership/claim_internal.h"
-
+#include "agent/membership/job_holders.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+const struct held_term *claim_in_use(const struct claim *c)
+{
+    return c->holders.count > 0 ? &c->holders.terms[c->holders.count - 1] : NULL;
+}
 
 #define AGAIN_MS 250 /* who has answered that its trainers live is asked again */
 

@@ -4,7 +4,7 @@
 #ifndef TCK_AGENT_CLAIM_INTERNAL_H
 #define TCK_AGENT_CLAIM_INTERNAL_H
 
-#include "agent/agent.h"
+#include "agent/state/context.h"
 
 enum claim_phase {
     CLAIM_READING,
@@ -24,9 +24,20 @@ struct asked_agent {
     struct wire_holder answer; /* newest */
 };
 
+struct claim;
 struct claim_call;
 
+/* How the claim goes on when storage has answered. Each may end and free it. */
+struct claim_steps {
+    /* Storage was read; it cannot be read, and c->err says why; the claim was written, or not. */
+    void (*was_read)(struct claim *c);
+    void (*is_blind)(struct claim *c);
+    void (*was_written)(struct claim *c);
+    void (*fail)(struct claim *c, tck_status_t status);
+};
+
 struct claim {
+    const struct claim_steps *steps;
     struct claim *next;
     struct agent *agent;
     struct claim_call *call; /* to storage, under way; NULL: none */
@@ -54,19 +65,10 @@ struct claim {
     struct error err;
 };
 
-/* ---- claim.c ------------------------------------------------------------------------------------------------- */
-
-void claim_fail(struct claim *c, tck_status_t status);
-void claim_finish(struct claim *c);
-/* The oldest of the terms that were read is the one in use; NULL: none is known. */
-const struct held_term *claim_in_use(const struct claim *c);
-/* Storage was read; it cannot be read, and c->err says why; the claim was written, or not. */
-void claim_was_read(struct claim *c);
-void claim_is_blind(struct claim *c);
-void claim_was_written(struct claim *c);
-
 /* ---- claim_agents.c ------------------------------------------------------------------------------------------ */
 
+/* The oldest of the terms that were read is the one in use; NULL: none is known. */
+const struct held_term *claim_in_use(const struct claim *c);
 /* Makes the list of those to be asked from the holders. */
 must_check tck_status_t claim_list_agents(struct claim *c);
 /* Asks those that have not answered, and again those where trainers were alive. */

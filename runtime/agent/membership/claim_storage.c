@@ -2,6 +2,8 @@
  * What a claim reads on storage and writes there. Storage may hang, so each call is a thing of its own: it is left
  * behind with the pool thread when it is given up, and the claim goes on or ends without it. */
 #include "agent/membership/claim_internal.h"
+#include "agent/storage/health.h"
+#include "agent/storage/storage_ops.h"
 
 #include <stdlib.h>
 
@@ -45,7 +47,7 @@ static struct claim *end_call(struct claim_call *call, bool canceled)
     storage_end(&call->storage);
     struct claim *c = call->claim ? take_results(call) : NULL;
     if (c && canceled) {
-        claim_fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the agent is leaving"));
+        c->steps->fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the agent is leaving"));
         c = NULL;
     }
     if (!c) {
@@ -75,7 +77,7 @@ static void submit(struct claim *c, struct claim_call *call, pool_work_fn *work,
         c->call = NULL;
         storage_end(&call->storage);
         call_free(call);
-        claim_fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
+        c->steps->fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
     }
 }
 
@@ -83,7 +85,7 @@ static struct claim_call *call_new(struct claim *c)
 {
     struct claim_call *call = calloc(1, sizeof *call);
     if (!call) {
-        claim_fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
+        c->steps->fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
     }
     return call;
 }
@@ -109,9 +111,9 @@ static void read_done(void *ctx, bool canceled)
     call->holders = (struct term_holders){0};
     call_free(call);
     if (c->status == TCK_OK) {
-        claim_was_read(c);
+        c->steps->was_read(c);
     } else {
-        claim_is_blind(c);
+        c->steps->is_blind(c);
     }
 }
 
@@ -122,7 +124,7 @@ static void read_given_up(void *ctx, const struct error *why)
         claim_leave_call(c);
         health_storage_failed(c->agent, 0, why);
         c->err = *why;
-        claim_is_blind(c);
+        c->steps->is_blind(c);
     }
 }
 
@@ -166,7 +168,7 @@ static void write_done(void *ctx, bool canceled)
     }
     c->term = call->term;
     call_free(call);
-    claim_was_written(c);
+    c->steps->was_written(c);
 }
 
 /* A term that it may still claim stays unused. */
@@ -178,7 +180,7 @@ static void write_given_up(void *ctx, const struct error *why)
         health_storage_failed(c->agent, 0, why);
         c->err = *why;
         c->status = why->code;
-        claim_was_written(c);
+        c->steps->was_written(c);
     }
 }
 

@@ -3,8 +3,11 @@
  * the coordinator with all. JOIN and REGISTER of a trainer are answered when they stand, or with the names and
  * addresses of who could not be reached: at the start of a job, where somebody looks, and not when its state is needed.
  */
-#include "agent/agent.h"
+#include "agent/membership/connectivity.h"
 
+#include "agent/membership/join_reply.h"
+#include "agent/membership/save_dir_check.h"
+#include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -108,6 +111,45 @@ void connectivity_want_world(struct agent *agent, const struct world *world)
     }
 }
 
+/* Sessions are wanted with the coordinator, with those this node sends copies to, and with those it holds copies for;
+ * the coordinator wants all. Others are met when a recovery needs them. */
+static void mark_wanted(const struct term_context *tc, bool *wanted)
+{
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        wanted[n] = n == 0 || tc->coordinator;
+    }
+    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+        const struct node_shard *s = &tc->shards[i];
+        for (uint32_t h = 0; h < s->holder_count; h++) {
+            wanted[s->holders[h]] = true;
+        }
+        if (s->held && s->world_shard != NONE32) {
+            wanted[tc->placement.shards[s->world_shard].source] = true;
+        }
+    }
+}
+
+void connectivity_want_term(struct term_context *tc)
+{
+    bool *wanted = calloc(tc->world.node_count, sizeof *wanted);
+    if (!wanted) {
+        log_error("out of memory: no session with other nodes");
+        return;
+    }
+    mark_wanted(tc, wanted);
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        struct error err;
+        if (n == tc->self || !wanted[n]) {
+            continue;
+        }
+        connectivity_want_node(tc->agent, tc->world.term, &tc->world.nodes[n]);
+        if (peers_want(tc->agent->peers, &tc->world.nodes[n], &tc->peers[n], &err) != TCK_OK) {
+            tc->peers[n] = NULL;
+        }
+    }
+    free(wanted);
+}
+
 void connectivity_free(struct agent *agent)
 {
     free(agent->connectivity.nodes);
@@ -153,7 +195,7 @@ void connectivity_handle_gone(struct agent *agent, uint64_t term, const struct n
 /* One who comes back to an agent that was started again had met them before, and must not wait for another restart. */
 static bool waits(const struct client *c)
 {
-    return c->term != 0 && c->term == c->agent->connectivity.term && membership_may_reply(c);
+    return c->term != 0 && c->term == c->agent->connectivity.term && join_may_reply(c);
 }
 
 void connectivity_tick(struct agent *agent)
@@ -177,10 +219,10 @@ void connectivity_tick(struct agent *agent)
             continue;
         }
         if (good || c->returning) {
-            membership_reply(c, NULL);
+            join_reply(c, NULL);
         } else if (gone || unshared || (missing && clock_ms() - c->meet_since_ms >= agent->config.session_wait_ms)) {
             log_error("rank %u cannot join: %s", c->rank, err.text);
-            membership_reply(c, &err);
+            join_reply(c, &err);
         }
     }
 }

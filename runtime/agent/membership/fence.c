@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Trainers whose term is over can save nothing any more. They are told so on their shared status pages, at once; who
  * has taken the job over is read from storage, in a pool thread and under the time limit of all calls to storage. */
-#include "agent/agent.h"
+#include "agent/membership/fence.h"
+
+#include "agent/storage/storage_ops.h"
 
 #include <stdlib.h>
 #include <string.h>

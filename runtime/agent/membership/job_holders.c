@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Which trainers of this node hold the job, at the moment of the question: the kernel is asked, because the event
  * loop may not have seen the end of a process yet. */
-#include "agent/agent.h"
+#include "agent/membership/job_holders.h"
 
 #include "base/clock.h"
 

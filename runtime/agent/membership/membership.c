@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * How trainers and agents come together: hello, the claim of a term, joining its world, registering shards. Memory is
  * allocated and touched in a pool thread: it may take long, and heartbeats must go on. */
-#include "agent/agent.h"
+#include "agent/membership/membership.h"
 
+#include "agent/driver/term_context.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/membership/connectivity.h"
+#include "agent/membership/join_reply.h"
+#include "agent/membership/start_config.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/state/adopt.h"
+#include "agent/storage/health.h"
+#include "agent/storage/metadata_writer.h"
+#include "agent/storage/storage_ops.h"
+#include "agent/trainers/slot_writers.h"
+#include "agent/trainers/trainer_control.h"
 #include "base/clock.h"
 
 #include <errno.h>
@@ -162,7 +174,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
         connectivity_want_world(agent, world); /* again, if this agent was started again since */
         return TCK_OK;
     }
-    agent_adopt(agent, world->term);
+    adopt_term(agent, world->term);
     kept.reserve = hard_state_get(agent->state)->reserve;
     kept.watermark = hard_state_watermark(agent->state);
     kept.decision = (struct decision){0};
@@ -243,7 +255,6 @@ struct registration {
     struct registration *then; /* of a newer term: begins when this one's memory is there */
     struct world world;
     struct placement placement;
-    bool allocating;
     bool resumed; /* after this agent's restart: no client asked */
     struct decision decision;
     tck_status_t status;
@@ -260,34 +271,6 @@ static void joining_free(struct registration *j)
     free(j);
 }
 
-static void answer_segments(struct client *client, struct term_context *tc)
-{
-    struct msg_segments m = {.seq = client->register_seq};
-    client->register_seq = 0;
-    trainers_show_decisions(client);
-    m.segments = calloc(tc->world.shard_count ? tc->world.shard_count : 1, sizeof *m.segments);
-    for (uint32_t s = 0; m.segments && s < tc->world.shard_count; s++) {
-        uint32_t local_shard =
-            world_rank_has(&tc->world, s, client->rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
-        if (local_shard == NONE32) {
-            continue;
-        }
-        struct segment_info info = segment_info(tc->local_shards[local_shard].segment);
-        m.segments[m.count++] = (struct msg_segment){
-            .shard = info.shard,
-            .slot_stride = info.slot_stride,
-            .slot_count = info.slot_count,
-            .page_bytes = info.page_bytes,
-            .stored_here = tc->shards[local_shard].storing_rank == (uint32_t)term_context_local_rank(tc, client->rank),
-        };
-    }
-    struct writer w = writer_new(0);
-    msg_segments_encode(&m, &w);
-    client_send(client, MSG_SEGMENTS, &w);
-    writer_free(&w);
-    free(m.segments);
-}
-
 static void answer_all(struct agent *agent, uint64_t term, const struct error *err)
 {
     for (struct client *c = agent->clients; c; c = c->next) {
@@ -296,32 +279,10 @@ static void answer_all(struct agent *agent, uint64_t term, const struct error *e
         }
         c->meet_since_ms = clock_ms();
         if (err) {
-            membership_reply(c, err);
+            join_reply(c, err);
         }
     }
     connectivity_tick(agent);
-}
-
-bool membership_may_reply(const struct client *client)
-{
-    const struct term_context *tc = client->agent->term_context;
-    bool formed = tc && !tc->closed && tc->world.term == client->term;
-    return client->join_seq != 0 || (client->register_seq != 0 && formed);
-}
-
-void membership_reply(struct client *client, const struct error *err)
-{
-    uint32_t seq = client->join_seq ? client->join_seq : client->register_seq;
-    bool joins = client->join_seq != 0;
-    client->join_seq = 0;
-    if (err) {
-        client->register_seq = 0;
-        client_error(client, MSG_ERROR, seq, err);
-    } else if (joins) {
-        client_ok(client, seq);
-    } else {
-        answer_segments(client, client->agent->term_context);
-    }
 }
 
 /* In a pool thread: nothing else touches the memory tier meanwhile. */
@@ -361,7 +322,7 @@ static tck_status_t form(struct registration *j)
     }
     memset(&j->world, 0, sizeof j->world);
     memset(&j->placement, 0, sizeof j->placement);
-    recover_free(agent);
+    agent->hooks->term_replaced(agent);
     if (agent->term_context) {
         storage_leave(agent->term_context);
     }
@@ -379,7 +340,7 @@ static tck_status_t form(struct registration *j)
              (unsigned long long)(memory_cap_bytes(agent->memory) >> 20));
     failpoint(enrol, formed);
     metadata_put_nodes(tc);
-    rpc_connect(tc);
+    connectivity_want_term(tc);
     if (j->resumed) {
         trainers_nodes_awaited(tc);
     }
@@ -409,6 +370,7 @@ static void allocated(void *ctx, bool canceled)
     struct registration *j = ctx;
     struct agent *agent = j->agent;
     agent->registration = NULL;
+    agent->allocating = false;
     if (!canceled && !agent->leaving) {
         finish(j);
         agent->registration = j->then;
@@ -421,10 +383,10 @@ static void allocated(void *ctx, bool canceled)
 void membership_ops_idle(struct agent *agent)
 {
     struct registration *j = agent->registration;
-    if (!j || j->allocating || agent->ops > 0) {
+    if (!j || agent->allocating || agent->ops > 0) {
         return;
     }
-    j->allocating = true;
+    agent->allocating = true;
     if (pool_submit(agent->pool, allocate, allocated, j) != TCK_OK) {
         j->status = error_set(&j->err, TCK_ERR_NOMEM, "registration: out of memory");
         allocated(j, false);
@@ -449,8 +411,7 @@ static tck_status_t joining_start(struct agent *agent, struct world *world, cons
     memset(world, 0, sizeof *world);
     j->resumed = decision != NULL;
     j->decision = decision ? *decision : (struct decision){0};
-    struct registration **at =
-        agent->registration && agent->registration->allocating ? &agent->registration->then : &agent->registration;
+    struct registration **at = agent->allocating ? &agent->registration->then : &agent->registration;
     if (*at) {
         joining_free(*at); /* of an older term, and nobody waits for it any more */
     }
@@ -546,14 +507,9 @@ void membership_resume(struct agent *agent)
     }
 }
 
-bool membership_is_allocating(const struct agent *agent)
-{
-    return agent->registration && agent->registration->allocating;
-}
-
 void membership_abandon(struct agent *agent)
 {
-    if (agent->registration && !agent->registration->allocating) {
+    if (agent->registration && !agent->allocating) {
         joining_free(agent->registration);
         agent->registration = NULL;
     }

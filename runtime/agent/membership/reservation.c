@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Terms for the successors of this one (core/reserve.h): the coordinator's agent reserves them while storage answers,
  * grants them, and gives back what is left when the job is done. */
-#include "agent/agent.h"
+#include "agent/membership/reservation.h"
 
+#include "agent/state/adopt.h"
+#include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
 #include <inttypes.h>
@@ -72,7 +74,7 @@ struct grant reservation_grant(struct agent *agent, const struct reserve_ask *as
     if (grant.to == kept->agent_id) {
         agent->granting = grant.term;
     } else {
-        agent_adopt(agent, grant.term);
+        adopt_term(agent, grant.term);
     }
     failpoint(term, granted);
     return grant;

@@ -2,8 +2,10 @@
  * Whether save_dir is one directory for all nodes: the claim of a term, which one of them has made there, must be seen
  * by each of the others before its trainers join. Storage that does not answer in time keeps no trainer from joining.
  */
-#include "agent/agent.h"
+#include "agent/membership/save_dir_check.h"
 
+#include "agent/storage/health.h"
+#include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -31,7 +33,7 @@ static void look_work(void *ctx)
 static void settle(struct agent *agent, enum claim_sight sight)
 {
     agent->connectivity.claim = sight;
-    connectivity_tick(agent);
+    agent->hooks->save_dir_checked(agent);
 }
 
 /* Another fault of storage than its absence says nothing of the claim. */

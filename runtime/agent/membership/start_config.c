@@ -2,7 +2,11 @@
  * A start whose configuration differs from the one that this agent was started with. What may change while a job runs
  * is applied when the start has joined its term; for the rest the agent is started again with the new configuration,
  * and keeps its memory. If it cannot be, the start is refused: nothing is passed over. */
-#include "agent/agent.h"
+#include "agent/membership/start_config.h"
+
+#include "agent/lifecycle/fdstore.h"
+#include "agent/membership/job_holders.h"
+#include "agent/trainers/trainer_control.h"
 
 #include <errno.h>
 #include <fcntl.h>

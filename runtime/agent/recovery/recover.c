@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Recovery as the coordinator leads it: which node fetches what, and what is said when it is done. The decisions are
  * made by recovery/recovery_machine.c; this file carries them out. */
-#include "agent/recovery/recover_internal.h"
+#include "agent/recovery/recover.h"
 
+#include "agent/driver/protocol_driver.h"
+#include "agent/membership/reservation.h"
+#include "agent/recovery/recover_internal.h"
+#include "agent/recovery/restore.h"
+#include "agent/replication/fetch.h"
+#include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -126,15 +132,6 @@ static bool take_asked(struct recover *r, uint32_t node, const struct wire_fetch
         }
     }
     return false;
-}
-
-static void forget_asked(struct recover *r)
-{
-    while (r->asked) {
-        struct asked_fetch *x = r->asked;
-        r->asked = x->next;
-        free(x);
-    }
 }
 
 /* ---- what is said when it can be read, and when it is over ----------------------------------------------------------
@@ -331,16 +328,11 @@ static void run_queue(struct recover *r)
 /* Of all that only a recovery under way needs. */
 static void let_go(struct recover *r)
 {
-    forget_asked(r);
+    recover_forget_fetches(r);
     let_strangers_go(r);
 }
 
-uint64_t recover_now(struct recover *r)
-{
-    return recovery_clock_at(&r->clock, clock_ms());
-}
-
-void recover_run(struct recover *r)
+static void run(struct recover *r)
 {
     if (r->running) {
         return;
@@ -353,24 +345,6 @@ void recover_run(struct recover *r)
     if (r->ended) {
         let_go(r);
     }
-}
-
-void recover_destroy(struct recover *r)
-{
-    recover_drop_listing(r);
-    if (r->machine) {
-        recovery_free(r->machine);
-    }
-    for (uint32_t i = 0; i < r->inventory_count; i++) {
-        inventory_free(&r->inventories[i]);
-    }
-    free(r->inventories);
-    recover_free_look(r);
-    forget_asked(r);
-    free(r->queue);
-    free(r->strangers);
-    free(r->answered);
-    free(r);
 }
 
 void recover_free(struct agent *agent)
@@ -392,6 +366,7 @@ static struct recover *recover_make(struct term_context *tc, uint64_t step)
     }
     r->tc = tc;
     r->step = step;
+    r->run = run;
     r->started_ms = clock_ms();
     r->answered = calloc(tc->world.node_count, sizeof *r->answered);
     struct recovery_setup setup = {.world = &tc->world,
@@ -426,7 +401,7 @@ static void recover_start(struct term_context *tc, uint64_t step)
         recovery_begin(r->machine, step, recover_now(r));
     }
     if (r) {
-        recover_run(r);
+        run(r);
     }
 }
 
@@ -590,7 +565,7 @@ void recover_tick(struct term_context *tc)
         if (r->unsaid) {
             say_ready_if_kept(r);
         }
-        recover_run(r);
+        run(r);
     }
     recover_dry_tick(tc->agent);
 }
@@ -613,7 +588,7 @@ void recover_inventory(struct term_context *tc, struct peer *from, const struct 
     struct recover *dry = tc->agent->dry;
     if (r && r->asking == m->asking && !r->ended) {
         recover_heard(r, from, m);
-        recover_run(r);
+        run(r);
     } else if (dry && dry->asking == m->asking && !dry->ended) {
         recover_heard(dry, from, m);
     }
@@ -627,7 +602,7 @@ void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_f
             snprintf(r->fetch_error, sizeof r->fetch_error, "%s", m->reason);
         }
         recovery_fetched(r->machine, node, m->shard, m->version, (tck_status_t)m->outcome, recover_now(r));
-        recover_run(r);
+        run(r);
     }
 }
 
@@ -641,7 +616,7 @@ void recover_node(struct term_context *tc, uint32_t node, bool up)
         recovery_node_up(r->machine, node);
     } else {
         recovery_node_down(r->machine, node, recover_now(r));
-        recover_run(r);
+        run(r);
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What exists in memory, for a recovery: inventories of this and other agents. */
-#include "agent/recovery/recover_internal.h"
+#include "agent/recovery/recover_ask.h"
 
+#include "agent/recovery/recover_internal.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -45,7 +46,7 @@ static int holding_cmp(const void *a, const void *b)
  * that this node has nothing of. TCK_ERR_BUSY: not now, the segments are being changed. */
 static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inventory *inv)
 {
-    if (membership_is_allocating(agent)) {
+    if (agent->allocating) {
         return TCK_ERR_BUSY;
     }
     *inv = (struct inventory){.node = *peers_self(agent->peers), .watermark = hard_state_watermark(agent->state)};

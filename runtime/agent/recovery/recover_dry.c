@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a recovery would do now, for people: inventories of whoever answers in time, the same planner, nothing carried
  * out. Nodes that are lost are planned for as if they were replaced. */
-#include "agent/recovery/recover_internal.h"
+#include "agent/recovery/recover_dry.h"
 
+#include "agent/membership/reservation.h"
+#include "agent/recovery/recover_internal.h"
 #include "base/clock.h"
 
 #include <stdlib.h>

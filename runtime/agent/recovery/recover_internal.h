@@ -4,7 +4,8 @@
 #ifndef TCK_AGENT_RECOVER_INTERNAL_H
 #define TCK_AGENT_RECOVER_INTERNAL_H
 
-#include "agent/agent.h"
+#include "agent/state/context.h"
+#include "base/clock.h"
 
 struct asked_fetch {
     struct asked_fetch *next;
@@ -36,6 +37,8 @@ struct recover {
     char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source; "" */
     struct listing *listing;            /* under way, NULL: none */
     bool ended, running;
+    /* Carries out what the machine wants after each call into it. r may be gone when it returns. NULL: a dry run. */
+    void (*run)(struct recover *r);
     bool unsaid;                   /* all owners have the base, and the trainers are not told yet */
     struct recovery_action *queue; /* what the machine wants done: carried out after it returned */
     uint32_t queue_count, queue_cap;
@@ -43,7 +46,7 @@ struct recover {
     uint64_t ask_again_ms;
     uint64_t started_ms;
     /* A dry run has no machine: it gathers, plans once, and tells the plan. */
-    recover_plan_fn *dry_fn;
+    void (*dry_fn)(void *ctx, json_t *plan, const struct error *err);
     void *dry_ctx;
     struct inventory *inventories;
     uint32_t inventory_count;
@@ -51,9 +54,13 @@ struct recover {
 };
 
 /* The time for calls into the machine. */
-uint64_t recover_now(struct recover *r);
-/* Carries out what the machine wants after each call into it. r may be gone when it returns. */
-void recover_run(struct recover *r);
+static inline uint64_t recover_now(struct recover *r)
+{
+    return recovery_clock_at(&r->clock, clock_ms());
+}
+
+/* recover_state.c */
+void recover_forget_fetches(struct recover *r);
 void recover_destroy(struct recover *r);
 
 /* recover_dry.c */

@@ -2,7 +2,8 @@
  * What storage has, for a recovery: which versions are published, which are damaged or cannot be read, and what is
  * noted of commits. What could not be read is reported as such, and never left out. */
 #include "agent/recovery/recover_internal.h"
-
+#include "agent/storage/health.h"
+#include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -230,7 +231,7 @@ static void has_listed(struct recover *r)
     if (r->machine) {
         say_what_is_wrong(r);
         recovery_stored(r->machine, &r->look.view, recover_now(r));
-        recover_run(r);
+        r->run(r);
     }
 }
 

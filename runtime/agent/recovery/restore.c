@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Restores as trainers ask for them: the question goes to the coordinator, its answer back to those who wait. */
-#include "agent/agent.h"
+#include "agent/recovery/restore.h"
 
+#include "agent/driver/term_context.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/membership/connectivity.h"
+#include "agent/replication/fetch.h"
+#include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
 
 #include <stdlib.h>

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Getting one shard of one version into a slot of this node, as the coordinator's recovery asks: from this node's
  * memory (verified), another agent's, or storage. */
-#include "agent/agent.h"
+#include "agent/replication/fetch.h"
 
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/slot_ops.h"
+#include "agent/driver/term_context.h"
+#include "agent/replication/check.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -103,11 +109,11 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
         if (!x->repairs) {
             x->tc->local_shards[x->local_shard].restored_from = x->ask.source;
         }
-        restore_arrived(x->tc);
+        x->tc->agent->hooks->shard_arrived(x->tc);
     }
     fetch_unlink(x); /* before it is told: the recovery may ask for the same shard from elsewhere at once */
     if (x->repairs) {
-        scrub_repaired(x->tc, x->local_shard, outcome->code == TCK_OK);
+        x->tc->agent->hooks->shard_repaired(x->tc, x->local_shard, outcome->code == TCK_OK);
     } else {
         tell(x->tc, &x->ask, outcome);
     }
@@ -125,7 +131,7 @@ static void load_give_up(void *ctx, const struct error *why)
     say_outcome(x, why);
     x->tc->fetches_failed++;
     if (x->repairs) {
-        scrub_repaired(x->tc, x->local_shard, false);
+        x->tc->agent->hooks->shard_repaired(x->tc, x->local_shard, false);
     } else {
         tell(x->tc, &x->ask, why);
     }
@@ -197,7 +203,7 @@ static void fetched(void *ctx, const struct error *outcome)
         fetch_end(x, &result);
     } else {
         fetch_end(x, &result);
-        agent_op_end(agent);
+        slot_op_end(agent);
     }
 }
 
@@ -247,7 +253,7 @@ static void pull(struct fetch *x)
     struct error err;
     x->waiting = false;
     fill_item(x);
-    agent_op_begin(x->tc->agent);
+    slot_op_begin(x->tc->agent);
     if (peer_get(x->peer, x->tc->world.term, &x->item, fetched, x, &err) != TCK_OK) {
         fetched(x, &err);
     }
@@ -257,7 +263,7 @@ static void start_pull(struct fetch *x)
 {
     struct error err;
     if (peers_want(x->tc->agent->peers, &x->ask.from, &x->peer, &err) != TCK_OK) {
-        agent_op_begin(x->tc->agent);
+        slot_op_begin(x->tc->agent);
         fetched(x, &err);
         return;
     }
@@ -374,7 +380,7 @@ static void fetch_start(struct fetch *x)
     } else if (x->ask.source == SOURCE_LOCAL) {
         struct error err;
         (void)error_set(&err, TCK_ERR_NOENT, "the copy is no longer here");
-        agent_op_begin(x->tc->agent);
+        slot_op_begin(x->tc->agent);
         fetched(x, &err);
     } else {
         start_pull(x);
@@ -457,7 +463,7 @@ void fetch_tick(struct agent *agent)
             struct error err;
             (void)error_set(&err, TCK_ERR_UNREACHABLE, "its agent does not answer");
             x->waiting = false;
-            agent_op_begin(agent);
+            slot_op_begin(agent);
             fetched(x, &err);
         }
     }

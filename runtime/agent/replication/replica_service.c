@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copies that other agents bring into this node's slots or fetch from them: the protocol's machine says whether, the
  * peer tier moves the bytes. */
-#include "agent/agent.h"
+#include "agent/replication/replica_service.h"
+
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/slot_ops.h"
+#include "agent/driver/term_context.h"
+#include "agent/replication/peer_rpc.h"
 
 #include <string.h>
 
@@ -58,7 +63,7 @@ tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct pee
                                .image = segment_image(d->segment, k),
                                .crcs = segment_crcs(d->segment, k),
                                .root = offer->root};
-    agent_op_begin(agent);
+    slot_op_begin(agent);
     return TCK_OK;
 }
 
@@ -86,7 +91,7 @@ tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct pe
                  (unsigned long long)offer->version.term, (unsigned long long)offer->version.step,
                  peer_node(from)->name, outcome->text);
     }
-    agent_op_end(agent);
+    slot_op_end(agent);
     if (answer.answered && answer.action == ACTION_ACK_OFFER) {
         return TCK_OK;
     }
@@ -139,7 +144,7 @@ tck_status_t replica_handle_pull(void *ctx, struct peer *from, const struct peer
                                .root = segment_header(segment, k)->root};
     failpoint(copy, pulled);
     pin(agent, item, EVENT_PIN);
-    agent_op_begin(agent);
+    slot_op_begin(agent);
     return TCK_OK;
 }
 
@@ -147,5 +152,5 @@ void replica_pull_done(void *ctx, struct peer *from, const struct tier_item *ite
 {
     (void)from;
     pin(ctx, item, EVENT_UNPIN);
-    agent_op_end(ctx);
+    slot_op_end(ctx);
 }

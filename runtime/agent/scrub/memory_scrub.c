@@ -2,8 +2,13 @@
  * Looking after what lies in memory for long: every snapshot is checked against its digests again and again, in small
  * parts with pauses between them, or at once when the command asks. A copy that no longer matches is given up, and a
  * copy of the committed version that should be here and is not, is fetched again from where there is one. */
-#include "agent/agent.h"
+#include "agent/scrub/memory_scrub.h"
 
+#include "agent/driver/missing_copies.h"
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/slot_ops.h"
+#include "agent/driver/term_context.h"
+#include "agent/replication/fetch.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -132,7 +137,7 @@ static void part_done(void *ctx, bool canceled)
     if (!canceled) {
         part_checked(s);
     }
-    agent_op_end(agent);
+    slot_op_end(agent);
     if (!agent->leaving) {
         go_on(s);
     }
@@ -166,11 +171,11 @@ static bool sweep_step(struct sweep *s)
     if (!s->at) {
         return false;
     }
-    agent_op_begin(agent);
+    slot_op_begin(agent);
     s->busy = true;
     if (pool_submit(agent->pool, part_work, part_done, s) != TCK_OK) {
         s->busy = false;
-        agent_op_end(agent);
+        slot_op_end(agent);
     }
     return true;
 }
@@ -235,36 +240,6 @@ tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, stru
 
 /* ---- copies that are missing --------------------------------------------------------------------------------- */
 
-/* Should this node have a copy of the newest committed version here? Every node that owns or holds the shard has one
- * when a version is committed, and when a recovery is over. */
-static bool has_duty(const struct term_context *tc, uint32_t local_shard)
-{
-    const struct node_shard *s = &tc->shards[local_shard];
-    return s->world_shard != NONE32 && !tc->local_shards[local_shard].gone && (s->storing_rank != NONE32 || s->held);
-}
-
-static bool is_here(const struct term_context *tc, uint32_t local_shard, struct version version)
-{
-    uint32_t slot = node_slot_of(tc->node, local_shard, version);
-    return slot != NONE32 && node_slot(tc->node, slot)->state == SLOT_VERIFIED;
-}
-
-static struct version must_be_here(const struct term_context *tc)
-{
-    const struct decision *d = node_decision(tc->node);
-    return d->based || d->watermark.term == d->term ? d->watermark : VERSION_NONE;
-}
-
-static uint32_t missing(const struct term_context *tc)
-{
-    struct version version = must_be_here(tc);
-    uint32_t count = 0;
-    for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count; i++) {
-        count += has_duty(tc, i) && !is_here(tc, i, version);
-    }
-    return count;
-}
-
 /* The n-th place where a copy of this shard should be; past the last node it is storage. False past that. */
 static bool source_at(const struct term_context *tc, uint32_t local_shard, uint32_t n, struct wire_fetch *ask)
 {
@@ -313,9 +288,9 @@ void scrub_repaired(struct term_context *tc, uint32_t local_shard, bool ok)
 static void repair_missing(struct agent *agent)
 {
     struct term_context *tc = agent->term_context;
-    struct version version = must_be_here(tc);
+    struct version version = copy_due(tc);
     for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count && !agent->fetches; i++) {
-        if (has_duty(tc, i) && node_slot_of(tc->node, i, version) == NONE32) {
+        if (copy_is_due(tc, i) && node_slot_of(tc->node, i, version) == NONE32) {
             repair(tc, i, version);
         }
     }
@@ -332,12 +307,6 @@ void scrub_tick(struct agent *agent)
     }
 }
 
-uint64_t scrub_copies_missing(const struct agent *agent)
-{
-    const struct term_context *tc = agent->term_context;
-    return tc && !tc->closed && !agent->registration ? missing(tc) : 0;
-}
-
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
 json_t *scrub_json(const struct agent *agent)
@@ -348,8 +317,7 @@ json_t *scrub_json(const struct agent *agent)
     json_add_u64(json, "slots_bad", scrub->bad);
     json_add_u64(json, "headers_repaired", scrub->headers_repaired);
     json_add_u64(json, "copies_repaired", scrub->repaired);
-    json_add_u64(json, "copies_missing", scrub_copies_missing(agent));
-    storage_scrub_json(agent, json);
+    json_add_u64(json, "copies_missing", copies_missing(agent));
     return json;
 }
 

@@ -2,7 +2,11 @@
  * Looking after what is published: each node reads the files again that it writes itself, of one version after the
  * other, in small parts spread over a long time. A damaged file is made anew if the same version still lies in memory.
  * Else the damage is told; the version stays where it is, and a recovery passes over what it cannot use of it. */
-#include "agent/agent.h"
+#include "agent/scrub/storage_scrub.h"
+
+#include "agent/driver/term_context.h"
+#include "agent/storage/health.h"
+#include "agent/storage/storage_ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../base/codec.h"
-#include "agent/lifecycle/hard_state.h"
+#include "agent/state/hard_state.h"
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>

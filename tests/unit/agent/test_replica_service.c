@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copies that other agents pull: their slot is not used again while that lasts, and is afterwards, whatever becomes of
  * the version meanwhile. One node, one shard that it owns. */
-#include "agent/agent.h"
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/slot_ops.h"
+#include "agent/driver/term_context.h"
+#include "agent/driver/twins.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/replication/replica_service.h"
+#include "agent/state/context.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -19,7 +26,8 @@ static struct agent agent;
 static struct term_context *tc;
 static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 
-/* ---- what copies.c needs of the rest of the agent ------------------------------------------------------------- */
+/* ---- what replica_service.c needs of the rest of the agent
+ * ------------------------------------------------------------- */
 
 void driver_step_node(struct term_context *term_context, const struct event *event)
 {
@@ -48,12 +56,12 @@ void twins_free(struct term_context *term_context)
     (void)term_context;
 }
 
-void agent_op_begin(struct agent *a)
+void slot_op_begin(struct agent *a)
 {
     a->ops++;
 }
 
-void agent_op_end(struct agent *a)
+void slot_op_end(struct agent *a)
 {
     a->ops--;
 }

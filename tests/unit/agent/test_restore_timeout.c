@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * How long a trainer waits for what is on its way to its node. */
-#include "agent/recovery/restore_timeout.h"
+#include "agent/state/restore_timeout.h"
 
 #include <criterion/criterion.h>
 

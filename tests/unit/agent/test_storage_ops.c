@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * An operation on storage that hangs is given up by what it does itself, whatever storage does for others; one that
  * waits for its turn is not, as long as storage does something. */
-#include "agent/agent.h"
+#include "agent/driver/term_context.h"
+#include "agent/state/context.h"
+#include "agent/storage/health.h"
+#include "agent/storage/storage_ops.h"
 
 #include "base/clock.h"
 

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What an agent makes of a world and of the memory that it finds. This node is b: its rank 1 owns shard 2, and it holds
  * shard 1 of node a for others. */
-#include "agent/agent.h"
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/term_context.h"
+#include "agent/driver/twins.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/state/context.h"
 #include "base/seal.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the coordinator says of roots that nodes report of the shards that they share. */
-#include "agent/agent.h"
+#include "agent/driver/twins.h"
+#include "agent/state/context.h"
 
 #include <criterion/criterion.h>
 

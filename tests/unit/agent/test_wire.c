@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../base/codec.h"
-#include "agent/replication/wire.h"
+#include "agent/state/wire.h"
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

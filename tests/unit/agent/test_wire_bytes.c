@@ -2,7 +2,7 @@
  * The bytes of each message between agents: those of one format number understand each other only as long as these
  * stay. A change of them is a change of PEER_FORMAT. */
 #include "../base/codec.h"
-#include "agent/replication/wire.h"
+#include "agent/state/wire.h"
 #include <criterion/criterion.h>
 
 /* What the message becomes, as hexadecimal digits. */

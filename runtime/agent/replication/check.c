@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Checking a slot against its digests: all threads of the pool take chunks from one counter. */
-#include "agent/agent.h"
+#include "agent/replication/check.h"
+
+#include "agent/driver/slot_ops.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -41,7 +43,7 @@ static void check_end(struct check *c)
     struct agent *agent = c->agent;
     c->done(c->ctx, &c->outcome);
     free(c);
-    agent_op_end(agent);
+    slot_op_end(agent);
 }
 
 static void check_worked(void *ctx, bool canceled)
@@ -59,7 +61,7 @@ static void check_worked(void *ctx, bool canceled)
 
 static void check_start(struct check *c)
 {
-    uint32_t wanted = agent_pool_threads();
+    uint32_t wanted = c->agent->pool_threads;
     wanted = wanted < c->chunk_count ? wanted : c->chunk_count;
     while (c->jobs < wanted && pool_submit(c->agent->pool, check_work, check_worked, c) == TCK_OK) {
         c->jobs++;
@@ -85,7 +87,7 @@ void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, che
                         .chunk_count = chunk_count(segment_info(segment).image_bytes),
                         .done = done,
                         .ctx = ctx};
-    agent_op_begin(agent);
+    slot_op_begin(agent);
     c->outcome.code = segment_verify_root(segment, slot, &c->outcome);
     if (c->outcome.code == TCK_OK) {
         check_start(c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The messages between agents: what their tables do not say. */
-#include "agent/replication/wire.h"
+#include "agent/state/wire.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The agent's stored state: head pages written alternately, the world in a file of its own. */
-#include "agent/lifecycle/hard_state.h"
+#include "agent/state/hard_state.h"
 
 #include "base/digest.h"
 #include "base/failpoint.h"

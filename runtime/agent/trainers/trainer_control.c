@@ -2,8 +2,12 @@
  * What this agent tells trainers without being asked: settings through their shared status pages, and, if so
  * configured, that they must end because a node is lost and the launcher would otherwise wait for a collective's
  * time-out. */
-#include "agent/agent.h"
+#include "agent/trainers/trainer_control.h"
 
+#include "agent/driver/protocol_driver.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/storage/health.h"
 #include "base/clock.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/recovery/restore_timeout.h"
+#include "agent/state/restore_timeout.h"
 
 #define TRIES      8      /* fetches of one shard, while a trainer waits for it */
 #define AT_ONCE    2      /* that a shard is sent to */

@@ -2,7 +2,7 @@
  * What a segment holds, for trainers that come back: they compare it with what they are about to register. The
  * capacities of blobs are a part of the layout, so a trainer reads here which ones it has to register with. Of the
  * rest of the table a sum tells whether it is the same one; docs/formats.md has its definition. */
-#include "agent/agent.h"
+#include "agent/command/segment_contents.h"
 
 #include "base/image_check.h"
 #include "base/log.h"

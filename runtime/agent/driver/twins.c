@@ -2,7 +2,7 @@
  * Twins are data-parallel copies that training keeps equal. Their roots come with every READY, and ahead of it where
  * devices make them: if two differ, memory or arithmetic went wrong somewhere, or ranks that were declared replicas are
  * none. */
-#include "agent/agent.h"
+#include "agent/driver/twins.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,11 @@
  * term is over, may only be stopped or frozen in the middle of a copy, and goes on with it when it wakes up. Until it
  * has ended, or has said that it copies no more, its slot stays in quarantine. The slot's header names its writer, so
  * an agent that is started after this one knows it, too. */
-#include "agent/agent.h"
+#include "agent/trainers/slot_writers.h"
 
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/term_context.h"
+#include "agent/ipc/ipc_server.h"
 #include "base/clock.h"
 
 #include <inttypes.h>

@@ -2,8 +2,10 @@
  * What this agent writes down outside of memory: rows of the catalog, and notes beside the term's claim. All of it in a
  * pool thread, one after the other, because a slow device must not hold up the event loop; none of it is ever waited
  * for. */
-#include "agent/agent.h"
+#include "agent/storage/metadata_writer.h"
 
+#include "agent/ipc/ipc_server.h"
+#include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
 #include <inttypes.h>

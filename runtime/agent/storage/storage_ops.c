@@ -3,8 +3,10 @@
  * behind with the term context that it was begun in, and whatever comes of it later is ignored. Nor does it hold up a
  * term that lasts: what has not moved for storage_timeout_ms is given up, and nothing new is begun that would only
  * hang, too. */
-#include "agent/agent.h"
+#include "agent/storage/storage_ops.h"
 
+#include "agent/driver/term_context.h"
+#include "agent/storage/health.h"
 #include "base/clock.h"
 
 #include <string.h>

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Requests of the command, as JSON: {"op": ..., ...} -> an object with "ok", or "error". */
-#include "agent/agent.h"
+#include "agent/command/command_requests.h"
 
+#include "agent/command/segment_contents.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/lifecycle/fdstore.h"
+#include "agent/lifecycle/stop.h"
+#include "agent/recovery/recover_dry.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/scrub/memory_scrub.h"
+#include "agent/scrub/storage_scrub.h"
+#include "agent/storage/health.h"
+#include "agent/trainers/slot_writers.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -182,7 +192,9 @@ static void do_status(struct client *client, const json_t *request)
     json_add(json, "held", version_json(newest_held(agent)));
     json_add(json, "trainers", trainers_json(agent));
     json_add_u64(json, "stale_messages", agent->stale_messages);
-    json_add(json, "scrub", scrub_json(agent));
+    json_t *scrub = scrub_json(agent);
+    storage_scrub_json(agent, scrub);
+    json_add(json, "scrub", scrub);
     json_add(json, "storage", health_json(agent));
     json_add(json, "quarantined", writers_json(agent));
     json_add(json, "parked", fdstore_json(agent->fdstore));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What users have to know of this job's state: trouble with storage and copies that are missing, shown to trainers on
  * their shared status pages, to the command, and, from the coordinator, to all other agents. */
-#include "agent/agent.h"
+#include "agent/storage/health.h"
 
+#include "agent/driver/missing_copies.h"
 #include "base/clock.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ void health_show(const struct client *client)
     trouble_show(&client->shared->storage_trouble, health_storage(agent));
     atomic_store_explicit(&client->shared->shards_short, formed ? tc->placement.domains_short : 0,
                           memory_order_relaxed);
-    atomic_store_explicit(&client->shared->copies_missing, scrub_copies_missing(agent), memory_order_relaxed);
+    atomic_store_explicit(&client->shared->copies_missing, copies_missing(agent), memory_order_relaxed);
 }
 
 void health_show_all(struct agent *agent)

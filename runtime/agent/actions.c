@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Carries out what the machines ask for. Actions that take time (digests, transfers) come back as events. */
+#include "agent/actions.h"
+
+#include "agent/drain/drain.h"
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/slot_ops.h"
+#include "agent/driver/term_context.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/replication/fetch.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/replication/replica_service.h"
+#include "agent/storage/health.h"
+#include "agent/storage/metadata_writer.h"
+#include "agent/trainers/slot_writers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- slots --------------------------------------------------------------------------------------------------- */
+
+/* The trainer that a slot is given to; kept while it may write there. */
+static struct slot_writer writer_of(const struct term_context *tc, const struct slot *slot, struct slot_writer before)
+{
+    if (slot->state == SLOT_QUARANTINED) {
+        return before;
+    }
+    uint32_t local = tc->shards[slot->shard].storing_rank;
+    if (slot->state != SLOT_FILLING || local == NONE32) {
+        return (struct slot_writer){0};
+    }
+    const struct client *client = client_of_rank(tc->agent, tc->world.term, tc->ranks[local]);
+    return (struct slot_writer){.process = client ? client->process : (struct process){0}, .rank = tc->ranks[local]};
+}
+
+static void write_header(struct term_context *tc, const struct action *a)
+{
+    uint32_t k;
+    struct local_shard *d = term_context_slot(tc, a->slot, &k);
+    const struct slot *slot = node_slot(tc->node, a->slot);
+    const struct decision *decision = node_decision(tc->node);
+    struct slot_header header = *segment_header(d->segment, k);
+    header.state = slot->state;
+    header.version = slot->version;
+    header.root = slot->root;
+    header.layout = tc->world.layout;
+    header.to_storage = slot->to_storage;
+    header.writer = writer_of(tc, slot, header.writer);
+    header.committed = slot->state == SLOT_VERIFIED && decision_fate(decision, slot->version) == FATE_COMMITTED;
+    if (slot->state == SLOT_FREE) {
+        failpoint(slot, freeing);
+    }
+    segment_write_header(d->segment, k, &header);
+}
+
+/* Digests of one slot, made in a pool thread. */
+struct digest_op {
+    struct term_context *tc;
+    uint32_t slot;
+    struct version version;
+    const uint8_t *image;
+    uint64_t image_bytes;
+    uint32_t *crcs;
+    struct hash128 root;
+    struct sealed sealed;
+};
+
+static void digest_work(void *ctx)
+{
+    struct digest_op *op = ctx;
+    failpoint(digest, begun);
+    op->root = digest_image(op->image, op->image_bytes, op->crcs);
+    failpoint(digest, made);
+    failpoint_bytes(digest, image, (uint8_t *)(uintptr_t)op->image, op->image_bytes);
+}
+
+/* A trainer whose records lie on devices may have had the digests made there: then these have to be the same. */
+static bool arrived_whole(const struct digest_op *op)
+{
+    const struct sealed *sealed = &op->sealed;
+    if (!sealed->has_root || !version_is(sealed->version, op->version) || hash128_is(sealed->root, op->root)) {
+        return true;
+    }
+    log_error(
+        "version %llu.%llu: slot %u is not what its trainer's device had: the copy was damaged on its way or since",
+        (unsigned long long)op->version.term, (unsigned long long)op->version.step, op->slot);
+    return false;
+}
+
+static void digest_done(void *ctx, bool canceled)
+{
+    struct digest_op *op = ctx;
+    struct agent *agent = op->tc->agent;
+    struct event event = {.type = EVENT_VERIFIED,
+                          .slot = op->slot,
+                          .version = op->version,
+                          .root = op->root,
+                          .ok = !canceled && arrived_whole(op),
+                          .refusal = canceled ? REFUSAL_RANK_LOST : REFUSAL_NONE};
+    driver_step_node(op->tc, &event);
+    free(op);
+    slot_op_end(agent);
+}
+
+static void verify(struct term_context *tc, const struct action *a)
+{
+    uint32_t k;
+    struct local_shard *d = term_context_slot(tc, a->slot, &k);
+    struct digest_op *op = calloc(1, sizeof *op);
+    slot_op_begin(tc->agent);
+    if (op) {
+        *op = (struct digest_op){.tc = tc,
+                                 .slot = a->slot,
+                                 .version = a->version,
+                                 .image = segment_image(d->segment, k),
+                                 .image_bytes = segment_info(d->segment).image_bytes,
+                                 .crcs = segment_crcs(d->segment, k),
+                                 .sealed = segment_seal(d->segment, k)};
+    }
+    if (!op || pool_submit(tc->agent->pool, digest_work, digest_done, op) != TCK_OK) {
+        log_error("no memory to make the digests of a sealed slot");
+        free(op);
+        struct event event = {.type = EVENT_VERIFIED, .slot = a->slot, .version = a->version, .ok = false};
+        driver_step_node(tc, &event);
+        slot_op_end(tc->agent);
+    }
+}
+
+/* ---- replicas ------------------------------------------------------------------------------------------------ */
+
+struct replica_op {
+    struct term_context *tc;
+    struct tier_item item;
+    uint32_t node, shard, slot;
+};
+
+static void pin(struct term_context *tc, uint32_t slot, enum event_type type)
+{
+    struct event event = {.type = type, .slot = slot};
+    driver_step_node(tc, &event);
+}
+
+static void replica_event(struct term_context *tc, const struct replica_op *op, bool ok, enum refusal refusal)
+{
+    struct event event = {.type = EVENT_REPLICA,
+                          .node = op->node,
+                          .shard = op->shard,
+                          .version = op->item.version,
+                          .root = op->item.root,
+                          .ok = ok,
+                          .refusal = refusal};
+    driver_step_node(tc, &event);
+}
+
+/* A refusal that another try cannot heal, from the status that the holder answered with. */
+static enum refusal refusal_of(tck_status_t status)
+{
+    if (status == TCK_ERR_CORRUPT) {
+        return REFUSAL_CORRUPT;
+    }
+    return status == TCK_ERR_DENIED ? REFUSAL_TERM_CLOSED : REFUSAL_NO_SLOT;
+}
+
+static void replica_done(void *ctx, const struct error *outcome)
+{
+    struct replica_op *op = ctx;
+    struct agent *agent = op->tc->agent;
+    bool ok = outcome->code == TCK_OK;
+    failpoint(copy, acked);
+    if (!ok) {
+        log_info("copy of version %llu.%llu to node %s failed: %s", (unsigned long long)op->item.version.term,
+                 (unsigned long long)op->item.version.step, op->tc->world.nodes[op->node].name, outcome->text);
+    }
+    replica_event(op->tc, op, ok, ok ? REFUSAL_NONE : refusal_of(outcome->code));
+    pin(op->tc, op->slot, EVENT_UNPIN);
+    free(op);
+    slot_op_end(agent);
+}
+
+static void replicate(struct term_context *tc, const struct action *a)
+{
+    uint32_t k;
+    struct local_shard *d = term_context_slot(tc, a->slot, &k);
+    struct replica_op *op = calloc(1, sizeof *op);
+    struct error err = {.code = TCK_ERR_NOMEM};
+    slot_op_begin(tc->agent);
+    pin(tc, a->slot, EVENT_PIN);
+    if (op) {
+        *op = (struct replica_op){.tc = tc, .node = a->node, .shard = a->shard, .slot = a->slot};
+        op->item = (struct tier_item){.version = a->version,
+                                      .shard = segment_info(d->segment).shard,
+                                      .image_bytes = segment_info(d->segment).image_bytes,
+                                      .image = segment_image(d->segment, k),
+                                      .crcs = segment_crcs(d->segment, k),
+                                      .root = node_slot(tc->node, a->slot)->root};
+    }
+    if (!op || !tc->peers[a->node] ||
+        peer_put(tc->peers[a->node], tc->world.term, &op->item, replica_done, op, &err) != TCK_OK) {
+        struct replica_op failed = op ? *op : (struct replica_op){.node = a->node, .shard = a->shard};
+        failed.item.version = a->version;
+        free(op);
+        replica_event(tc, &failed, false, REFUSAL_HOLDER_LOST);
+        pin(tc, a->slot, EVENT_UNPIN);
+        slot_op_end(tc->agent);
+    }
+}
+
+/* ---- answers to trainers ------------------------------------------------------------------------------------- */
+
+static void grant(struct term_context *tc, const struct action *a)
+{
+    struct client *client = client_of_rank(tc->agent, tc->world.term, tc->ranks[a->rank]);
+    if (!client) {
+        return; /* its loss is reported by its own event */
+    }
+    memset(tc->refused, 0, sizeof tc->refused);
+    uint32_t *slots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *slots);
+    struct msg_grant m = {.seq = client->begin_seq, .step = a->version.step, .slots = slots};
+    for (uint32_t i = 0; slots && i < tc->setup.shard_count; i++) {
+        if (tc->shards[i].storing_rank == a->rank) {
+            slots[m.count++] = node_slot_of(tc->node, i, a->version) - tc->local_shards[i].first_slot;
+        }
+    }
+    struct writer w = writer_new(0);
+    if (slots) {
+        msg_grant_encode(&m, &w);
+        failpoint(slot, granting);
+        client_send(client, MSG_GRANT, &w);
+        failpoint(slot, granted);
+    } else {
+        client_cut(client, "no memory for a grant");
+    }
+    writer_free(&w);
+    free(slots);
+}
+
+#define WRITER_TEXT 128
+
+/* Which process is in the way, and what helps; empty for other refusals. */
+static const char *writer_text(const struct term_context *tc, const struct action *a, char text[WRITER_TEXT])
+{
+    struct slot_writer writer;
+    struct version version;
+    text[0] = '\0';
+    if (a->refusal == REFUSAL_QUARANTINED && writers_of_rank(tc, a->rank, &writer, &version)) {
+        snprintf(text, WRITER_TEXT, " (process %d, which was rank %u of term %llu: end it, with kill -9 if need be)",
+                 (int)writer.process.pid, writer.rank, (unsigned long long)version.term);
+    }
+    return text;
+}
+
+/* While a node is away all are, at every interval. */
+static void log_refusal(struct term_context *tc, const struct action *a)
+{
+    struct log_limit *limit = &tc->refused[a->refusal];
+    char writer[WRITER_TEXT];
+    if (log_limit_pass(limit)) {
+        log_info("save of step %llu by rank %u is refused: %s%s (%llu so since one was granted)",
+                 (unsigned long long)a->version.step, tc->ranks[a->rank], refusal_text(a->refusal),
+                 writer_text(tc, a, writer), (unsigned long long)limit->count);
+    }
+}
+
+static void refuse(struct term_context *tc, const struct action *a)
+{
+    log_refusal(tc, a);
+    struct client *client = client_of_rank(tc->agent, tc->world.term, tc->ranks[a->rank]);
+    if (client) {
+        struct error err;
+        char writer[WRITER_TEXT];
+        (void)error_set(&err, TCK_ERR_BUSY, "save of step %llu refused: %s%s", (unsigned long long)a->version.step,
+                        refusal_text(a->refusal), writer_text(tc, a, writer));
+        client_error(client, MSG_REFUSED, client->begin_seq, &err);
+    }
+}
+
+static void raise_to(_Atomic uint64_t *field, uint64_t step)
+{
+    if (atomic_load_explicit(field, memory_order_relaxed) < step) {
+        atomic_store_explicit(field, step, memory_order_release);
+    }
+}
+
+static void show_stage(struct shared_status *shared, const struct action *a)
+{
+    switch (a->stage) {
+    case STAGE_PROTECTED:
+        raise_to(&shared->protected_step, a->version.step);
+        break;
+    case STAGE_COMMITTED:
+        raise_to(&shared->committed_step, a->version.step);
+        break;
+    case STAGE_PUBLISHED:
+        raise_to(&shared->published_step, a->version.step);
+        break;
+    case STAGE_FAILED:
+        raise_to(&shared->failed_step, a->version.step);
+        break;
+    }
+}
+
+/* ---- what trainers are told ---------------------------------------------------------------------------------- */
+
+/* Headers of a committed version say so: a hint for recoveries that must know what was promised. */
+static void mark_committed(struct term_context *tc, struct version version)
+{
+    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+        uint32_t slot = node_slot_of(tc->node, i, version);
+        if (slot != NONE32 && node_slot(tc->node, slot)->state == SLOT_VERIFIED) {
+            struct action a = {.slot = slot};
+            write_header(tc, &a);
+        }
+    }
+}
+
+static void notify(struct term_context *tc, const struct action *a)
+{
+    static const enum catalog_state states[] = {[STAGE_PROTECTED] = CATALOG_PROTECTED,
+                                                [STAGE_COMMITTED] = CATALOG_COMMITTED,
+                                                [STAGE_PUBLISHED] = CATALOG_PUBLISHED,
+                                                [STAGE_FAILED] = CATALOG_ABORTED};
+    log_info("version %llu.%llu is %s", (unsigned long long)a->version.term, (unsigned long long)a->version.step,
+             catalog_state_name(states[a->stage]));
+    if (a->stage == STAGE_COMMITTED) {
+        metadata_note_commit(tc);
+        failpoint(commit, marking);
+        mark_committed(tc, a->version);
+        failpoint(commit, telling);
+    }
+    if (a->stage == STAGE_PUBLISHED) {
+        health_storage_published(tc->agent);
+    }
+    metadata_put_version(tc, a->version, states[a->stage]);
+    for (struct client *c = tc->agent->clients; c; c = c->next) {
+        if (c->trainer && c->term == tc->world.term && a->version.term == tc->world.term) {
+            show_stage(c->shared, a);
+        }
+    }
+}
+
+/* ---- to the coordinator -------------------------------------------------------------------------------------- */
+
+/* Roots of the shards that other nodes own too: while data-parallel ranks agree they are equal. */
+static uint32_t twin_roots(const struct term_context *tc, struct version version, struct wire_root *roots)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+        uint32_t shard = tc->shards[i].world_shard;
+        uint32_t slot = node_slot_of(tc->node, i, version);
+        if (shard != NONE32 && slot != NONE32 && tc->shards[i].storing_rank != NONE32 &&
+            tc->placement.shards[shard].owner_count > 1) {
+            roots[count++] = (struct wire_root){.shard = shard, .root = node_slot(tc->node, slot)->root};
+        }
+    }
+    return count;
+}
+
+static void send_ready(struct term_context *tc, const struct action *a)
+{
+    struct wire_root *roots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *roots);
+    if (!roots) {
+        return; /* repeated by the machine */
+    }
+    struct wire_ready m = {.term = tc->world.term,
+                           .version = a->version,
+                           .layout = tc->world.layout,
+                           .to_storage = a->to_storage,
+                           .roots = roots};
+    m.count = twin_roots(tc, a->version, roots);
+    struct writer w = writer_new(0);
+    wire_ready_encode(&m, &w);
+    failpoint(ready, sending);
+    rpc_send_coordinator(tc, WIRE_READY, &w);
+    failpoint(ready, sent);
+    writer_free(&w);
+    free(roots);
+}
+
+/* What a rank says that it is filling, and other nodes own too. */
+static bool is_early_root(const struct term_context *tc, uint32_t i, uint32_t rank, const struct msg_roots *m,
+                          struct hash128 shard)
+{
+    const struct node_shard *s = &tc->shards[i];
+    return s->world_shard != NONE32 && s->storing_rank == rank &&
+           tc->placement.shards[s->world_shard].owner_count > 1 &&
+           node_slot_of(tc->node, i, (struct version){tc->world.term, m->step}) != NONE32 &&
+           hash128_is(tc->world.shards[s->world_shard].id, shard);
+}
+
+void actions_send_roots(struct term_context *tc, uint32_t rank, const struct msg_roots *m)
+{
+    struct wire_roots early = {.term = tc->world.term, .version = {tc->world.term, m->step}};
+    early.roots = calloc(m->count + (size_t)1, sizeof *early.roots);
+    for (uint32_t k = 0; k < m->count && early.roots; k++) {
+        for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+            if (is_early_root(tc, i, rank, m, m->roots[k].shard)) {
+                early.roots[early.count++] = (struct wire_root){tc->shards[i].world_shard, m->roots[k].root};
+                break;
+            }
+        }
+    }
+    if (early.count > 0) {
+        struct writer w = writer_new(0);
+        wire_roots_encode(&early, &w);
+        rpc_send_coordinator(tc, WIRE_ROOTS, &w);
+        writer_free(&w);
+    }
+    free(early.roots);
+}
+
+static void send_refused(struct term_context *tc, const struct action *a)
+{
+    struct wire_refused m = {.term = tc->world.term, .version = a->version, .refusal = (uint8_t)a->refusal};
+    struct writer w = writer_new(0);
+    wire_refused_encode(&m, &w);
+    rpc_send_coordinator(tc, WIRE_REFUSED, &w);
+    writer_free(&w);
+}
+
+/* ---- all of them -------------------------------------------------------------------------------------------- */
+
+void actions_carry_out(struct term_context *tc, const struct action *a)
+{
+    switch (a->type) {
+    case ACTION_GRANT:
+        grant(tc, a);
+        break;
+    case ACTION_REFUSE:
+        refuse(tc, a);
+        break;
+    case ACTION_WRITE_HEADER:
+        write_header(tc, a);
+        break;
+    case ACTION_VERIFY:
+        verify(tc, a);
+        break;
+    case ACTION_REPLICATE:
+        replicate(tc, a);
+        break;
+    case ACTION_STORE:
+    case ACTION_REJECT_OFFER:
+    case ACTION_ACK_OFFER:
+        replica_answer_offer(tc, a);
+        break;
+    case ACTION_FETCH_SLOT:
+        fetch_slot_answer(tc, a);
+        break;
+    case ACTION_SEND_READY:
+        send_ready(tc, a);
+        break;
+    case ACTION_SEND_REFUSED:
+        send_refused(tc, a);
+        break;
+    case ACTION_DRAIN:
+        drain_begin(tc, a);
+        break;
+    case ACTION_SEND_DRAINED:
+        drain_notify(tc, a);
+        break;
+    case ACTION_NOTIFY:
+        notify(tc, a);
+        break;
+    case ACTION_ANNOUNCE:
+        rpc_announce(tc);
+        failpoint(decision, announced);
+        break;
+    case ACTION_PUBLISH:
+        drain_publish(tc, a);
+        break;
+    }
+}

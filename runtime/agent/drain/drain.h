@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Drains: each node writes its part of a committed version into the stage, the coordinator gathers what was written,
+ * writes the manifest and publishes. The slots stay pinned by the decision until then. */
+#ifndef TCK_AGENT_DRAIN_H
+#define TCK_AGENT_DRAIN_H
+
+#include "agent/state/context.h"
+
+void drain_begin(struct term_context *tc, const struct action *action);
+void drain_notify(struct term_context *tc, const struct action *action);
+void drain_handle_drained(struct term_context *tc, uint32_t node, const void *data, size_t len);
+void drain_publish(struct term_context *tc, const struct action *action);
+/* Drops what was gathered for a manifest. */
+void drain_reset(struct agent *agent);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which copies of the committed version this node should have, and lacks. */
+#ifndef TCK_AGENT_MISSING_COPIES_H
+#define TCK_AGENT_MISSING_COPIES_H
+
+#include "agent/state/context.h"
+
+/* The version of which every node that owns or holds a shard should have a copy; VERSION_NONE: none yet. */
+struct version copy_due(const struct term_context *tc);
+/* Whether this node should have one of this shard, and whether it has one of this version. */
+bool copy_is_due(const struct term_context *tc, uint32_t local_shard);
+bool copy_is_here(const struct term_context *tc, uint32_t local_shard, struct version version);
+/* How many are missing on this node. */
+uint64_t copies_missing(const struct agent *agent);
+
+#endif

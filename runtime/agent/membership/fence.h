@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Trainers whose term is over can save nothing any more. They are told so on their shared status pages, at once; who
+ * has taken the job over is read from storage, in a pool thread and under the time limit of all calls to storage. */
+#ifndef TCK_AGENT_FENCE_H
+#define TCK_AGENT_FENCE_H
+
+#include "agent/state/context.h"
+
+/* Tells trainers of older terms, through their shared status pages, that this one is in force, and who has claimed it.
+ */
+void fence_older(struct agent *agent, uint64_t term);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The answers to JOIN and REGISTER, which wait for sessions with other nodes. */
+#include "agent/membership/join_reply.h"
+
+#include "agent/driver/term_context.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/trainers/trainer_control.h"
+
+#include <stdlib.h>
+
+static void answer_segments(struct client *client, struct term_context *tc)
+{
+    struct msg_segments m = {.seq = client->register_seq};
+    client->register_seq = 0;
+    trainers_show_decisions(client);
+    m.segments = calloc(tc->world.shard_count ? tc->world.shard_count : 1, sizeof *m.segments);
+    for (uint32_t s = 0; m.segments && s < tc->world.shard_count; s++) {
+        uint32_t local_shard =
+            world_rank_has(&tc->world, s, client->rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
+        if (local_shard == NONE32) {
+            continue;
+        }
+        struct segment_info info = segment_info(tc->local_shards[local_shard].segment);
+        m.segments[m.count++] = (struct msg_segment){
+            .shard = info.shard,
+            .slot_stride = info.slot_stride,
+            .slot_count = info.slot_count,
+            .page_bytes = info.page_bytes,
+            .stored_here = tc->shards[local_shard].storing_rank == (uint32_t)term_context_local_rank(tc, client->rank),
+        };
+    }
+    struct writer w = writer_new(0);
+    msg_segments_encode(&m, &w);
+    client_send(client, MSG_SEGMENTS, &w);
+    writer_free(&w);
+    free(m.segments);
+}
+
+bool join_may_reply(const struct client *client)
+{
+    const struct term_context *tc = client->agent->term_context;
+    bool formed = tc && !tc->closed && tc->world.term == client->term;
+    return client->join_seq != 0 || (client->register_seq != 0 && formed);
+}
+
+void join_reply(struct client *client, const struct error *err)
+{
+    uint32_t seq = client->join_seq ? client->join_seq : client->register_seq;
+    bool joins = client->join_seq != 0;
+    client->join_seq = 0;
+    if (err) {
+        client->register_seq = 0;
+        client_error(client, MSG_ERROR, seq, err);
+    } else if (joins) {
+        client_ok(client, seq);
+    } else {
+        answer_segments(client, client->agent->term_context);
+    }
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The answers to JOIN and REGISTER, which wait for sessions with other nodes. */
+#ifndef TCK_AGENT_JOIN_REPLY_H
+#define TCK_AGENT_JOIN_REPLY_H
+
+#include "agent/state/context.h"
+
+/* Whether a JOIN or REGISTER of this client waits for nothing but sessions. */
+bool join_may_reply(const struct client *client);
+/* err: NULL if it succeeded. */
+void join_reply(struct client *client, const struct error *err);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How trainers and agents come together: hello, the claim of a term, joining its world, registering shards. Memory is
+ * allocated and touched in a pool thread: it may take long, and heartbeats must go on. */
+#ifndef TCK_AGENT_MEMBERSHIP_H
+#define TCK_AGENT_MEMBERSHIP_H
+
+#include "agent/state/context.h"
+
+void membership_handle_hello(struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_join(struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_register(struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_segment_get(struct client *client, const uint8_t *payload, size_t len);
+/* Called when no operation is under way: a waiting registration may go on. */
+void membership_ops_idle(struct agent *agent);
+/* After an agent's restart: forms the kept term again. */
+void membership_resume(struct agent *agent);
+void membership_abandon(struct agent *agent);
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What other agents say: each message, beat and change of a session goes to the part that it concerns. */
+#include "agent/peer_messages.h"
+
+#include "agent/drain/drain.h"
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/twins.h"
+#include "agent/lifecycle/stop.h"
+#include "agent/membership/claim.h"
+#include "agent/membership/connectivity.h"
+#include "agent/membership/job_holders.h"
+#include "agent/membership/reservation.h"
+#include "agent/recovery/recover.h"
+#include "agent/recovery/recover_ask.h"
+#include "agent/recovery/restore.h"
+#include "agent/replication/fetch.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/replication/replica_service.h"
+#include "agent/state/adopt.h"
+#include "agent/storage/health.h"
+#include "agent/trainers/trainer_control.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- beats --------------------------------------------------------------------------------------------------- */
+
+static size_t beat(void *ctx, struct peer *to, uint8_t *out, size_t cap)
+{
+    (void)to;
+    struct wire_beat m;
+    rpc_make_beat(ctx, &m);
+    struct writer w = writer_new(cap);
+    wire_beat_encode(&m, &w);
+    size_t len = w.failed ? 0 : w.len;
+    if (len > 0) {
+        memcpy(out, w.data, len);
+    }
+    writer_free(&w);
+    return len;
+}
+
+void peer_messages_handle_beat(struct agent *agent, const struct wire_beat *m)
+{
+    struct term_context *tc = agent->term_context;
+    if (!tc || tc->closed || tc->world.term != m->term) {
+        return;
+    }
+    if (m->from_coordinator && !tc->coordinator) {
+        agent->settings = (struct settings){.mem_steps = m->mem_steps,
+                                            .storage_steps = m->storage_steps,
+                                            .from_step = m->from_step,
+                                            .mem_target = m->mem_target,
+                                            .storage_target = m->storage_target};
+        agent->config.on_node_loss = (enum on_node_loss)m->on_node_loss;
+        trainers_show_settings(agent);
+        health_handle_beat(agent, &m->storage_trouble);
+    }
+    if (m->decision.term == tc->world.term) {
+        struct event event = {.type = EVENT_DECISION, .decision = m->decision};
+        driver_step_node(tc, &event);
+    }
+}
+
+static void beat_got(void *ctx, struct peer *from, const uint8_t *data, size_t len)
+{
+    struct agent *agent = ctx;
+    struct wire_beat m;
+    if (wire_beat_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed beat of node %s", peer_node(from)->name);
+        return;
+    }
+    if (m.term > 0 && rpc_term_context(agent, from, m.term)) {
+        peer_messages_handle_beat(agent, &m);
+    }
+}
+
+/* ---- reports to the coordinator ------------------------------------------------------------------------------ */
+
+static void heard_ready(struct term_context *tc, uint32_t node, const void *data, size_t len)
+{
+    struct wire_ready m;
+    if (wire_ready_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed READY of node %s", tc->world.nodes[node].name);
+        return;
+    }
+    twins_compare(tc, node, &(struct wire_roots){.version = m.version, .count = m.count, .roots = m.roots});
+    struct event event = {
+        .type = EVENT_READY, .node = node, .version = m.version, .layout = m.layout, .to_storage = m.to_storage};
+    driver_step_coordinator(tc, &event);
+    free(m.roots);
+}
+
+static void heard_roots(struct term_context *tc, uint32_t node, const void *data, size_t len)
+{
+    struct wire_roots m;
+    if (wire_roots_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed ROOTS of node %s", tc->world.nodes[node].name);
+        return;
+    }
+    twins_compare(tc, node, &m);
+    free(m.roots);
+}
+
+static void heard_refused(struct term_context *tc, uint32_t node, const void *data, size_t len)
+{
+    struct wire_refused m;
+    if (wire_refused_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed REFUSED of node %s", tc->world.nodes[node].name);
+        return;
+    }
+    struct event event = {
+        .type = EVENT_REFUSED, .node = node, .version = m.version, .refusal = (enum refusal)m.refusal};
+    driver_step_coordinator(tc, &event);
+    recover_refused(tc, (enum refusal)m.refusal);
+}
+
+static void heard_fetched(struct term_context *tc, uint32_t node, const void *data, size_t len)
+{
+    struct wire_fetched m;
+    if (wire_fetched_decode(data, len, &m) == TCK_OK) {
+        recover_fetched(tc, node, &m);
+    }
+}
+
+static void heard_change(struct term_context *tc, const void *data, size_t len)
+{
+    struct wire_change m;
+    struct error err;
+    if (wire_change_decode(data, len, &m) == TCK_OK && trainers_setting(tc->agent, m.key, m.value, &err) != TCK_OK) {
+        log_warn("setting refused: %s", err.text);
+    }
+}
+
+static void heard_restore_ask(struct term_context *tc, const void *data, size_t len)
+{
+    struct wire_ask m;
+    if (wire_ask_decode(data, len, &m) == TCK_OK) {
+        recover_restore_ask(tc, m.step);
+    }
+}
+
+static void handle_as_coordinator(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len)
+{
+    switch (type) {
+    case WIRE_REGISTERED:
+        recover_registered(tc, node);
+        break;
+    case WIRE_READY:
+        heard_ready(tc, node, data, len);
+        break;
+    case WIRE_ROOTS:
+        heard_roots(tc, node, data, len);
+        break;
+    case WIRE_REFUSED:
+        heard_refused(tc, node, data, len);
+        break;
+    case WIRE_DRAINED:
+        drain_handle_drained(tc, node, data, len);
+        break;
+    case WIRE_FETCHED:
+        heard_fetched(tc, node, data, len);
+        break;
+    case WIRE_RESTORE_ASK:
+        heard_restore_ask(tc, data, len);
+        break;
+    case WIRE_CHANGE:
+        heard_change(tc, data, len);
+        break;
+    case WIRE_DRAIN_ASK: {
+        struct event event = {.type = EVENT_DRAIN_ASKED};
+        driver_step_coordinator(tc, &event);
+        break;
+    }
+    default:
+        log_warn("unknown message %u of node %s", type, tc->world.nodes[node].name);
+    }
+}
+
+void peer_messages_handle(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len)
+{
+    if (type == WIRE_FETCH) {
+        struct wire_fetch m;
+        if (node == 0 && wire_fetch_decode(data, len, &m) == TCK_OK) {
+            fetch_handle_ask(tc, &m);
+        }
+    } else if (type == WIRE_READABLE) {
+        struct wire_readable m;
+        if (node == 0 && wire_readable_decode(data, len, &m) == TCK_OK) {
+            restore_readable(tc, &m);
+        }
+    } else if (type == WIRE_STOP || type == WIRE_STOP_NOW) {
+        stop_handle(tc, node, type == WIRE_STOP_NOW);
+    } else if (tc->coordinator) {
+        handle_as_coordinator(tc, node, type, data, len);
+    }
+}
+
+/* ---- receiving ----------------------------------------------------------------------------------------------- */
+
+/* Inventories are given to whoever leads a term at least as new as ours; asking adopts it. */
+static void heard_inventory_ask(struct agent *agent, struct peer *peer, const void *data, size_t len)
+{
+    struct wire_ask m;
+    if (wire_ask_decode(data, len, &m) != TCK_OK) {
+        return;
+    }
+    if (m.term < hard_state_get(agent->state)->term.adopted) {
+        rpc_send_stale(agent, peer);
+        return;
+    }
+    adopt_term(agent, m.term);
+    struct writer w = writer_new(0);
+    if (recover_make_inventory(agent, &m, &w) == TCK_OK && !w.failed &&
+        peer_send(peer, WIRE_INVENTORY, w.data, w.len) != TCK_OK) {
+        log_warn("inventory could not be sent to node %s", peer_node(peer)->name);
+    }
+    writer_free(&w);
+}
+
+static void heard_inventory(struct agent *agent, struct peer *peer, const void *data, size_t len)
+{
+    struct wire_inventory m;
+    if (wire_inventory_decode(data, len, &m) != TCK_OK) {
+        log_warn("malformed inventory of node %s", peer_node(peer)->name);
+        return;
+    }
+    struct term_context *tc = rpc_term_context(agent, peer, m.term);
+    if (tc) {
+        recover_inventory(tc, peer, &m);
+    }
+    free(m.known);
+}
+
+static void message(void *ctx, struct peer *peer, uint16_t type, const void *data, size_t len)
+{
+    struct agent *agent = ctx;
+    struct reader r = reader_of(data, len);
+    uint64_t term = read_u64(&r);
+    if (r.failed) {
+        return;
+    }
+    switch (type) {
+    case WIRE_BEAT:
+        beat_got(agent, peer, data, len);
+        return;
+    case WIRE_STALE:
+        adopt_term(agent, term);
+        return;
+    case WIRE_GONE:
+        connectivity_handle_gone(agent, term, peer_node(peer));
+        return;
+    case WIRE_INVENTORY_ASK:
+        heard_inventory_ask(agent, peer, data, len);
+        return;
+    case WIRE_HOLDER_ASK:
+        holders_answer(agent, peer, data, len);
+        return;
+    case WIRE_HOLDER:
+        claim_handle_holder(agent, peer, data, len);
+        return;
+    case WIRE_TERM_ASK:
+        reservation_handle_ask(agent, peer, data, len);
+        return;
+    case WIRE_TERM_GRANT:
+        claim_handle_grant(agent, peer, data, len);
+        return;
+    case WIRE_INVENTORY:
+        heard_inventory(agent, peer, data, len);
+        return;
+    default:
+        break;
+    }
+    struct term_context *tc = rpc_term_context(agent, peer, term);
+    uint32_t node = tc ? rpc_node_of(tc, peer) : NONE32;
+    if (node != NONE32) {
+        peer_messages_handle(tc, node, type, data, len);
+    }
+}
+
+/* ---- sessions ------------------------------------------------------------------------------------------------ */
+
+static void up(void *ctx, struct peer *peer)
+{
+    struct agent *agent = ctx;
+    struct term_context *tc = agent->term_context;
+    log_info("node %s is up at %s", peer_node(peer)->name, peer_node(peer)->address);
+    uint32_t node = tc && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
+    if (node != NONE32) {
+        tc->peers[node] = peer;
+        trainers_node_up(tc, node);
+        struct event event = {.type = EVENT_NODE_UP, .node = node};
+        driver_step_node(tc, &event);
+        tc->tell_registered_pause_ms = 0;
+        rpc_send_registered(tc);
+        recover_node(tc, node, true);
+    }
+    recover_peer_up(agent, peer);
+    fetch_peer_changed(agent, peer);
+    connectivity_notify(agent, peer);
+    connectivity_tick(agent);
+}
+
+static void down(void *ctx, struct peer *peer, const char *why)
+{
+    struct agent *agent = ctx;
+    struct term_context *tc = agent->term_context;
+    log_warn("node %s is down: %s", peer_node(peer)->name, why);
+    uint32_t node = tc && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
+    if (node != NONE32) {
+        tc->peers[node] = NULL; /* an unwanted one is forgotten by the peer tier */
+        recover_node(tc, node, false);
+        trainers_node_down(tc, node, why);
+    }
+    fetch_peer_changed(agent, peer);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------- */
+
+static uint16_t port_of(const struct node_info *node)
+{
+    const char *colon = strrchr(node->address, ':');
+    unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
+    return port <= UINT16_MAX ? (uint16_t)port : 0;
+}
+
+/* The port under which the kept world's members know this agent. If it died between telling its address for a world
+ * and keeping that, the one it told; 0 if there is none. Agents that restart one after the other, or together, would
+ * not find each other again if each came back at another one. */
+static uint16_t port_before(const struct agent *agent)
+{
+    const struct kept *kept = hard_state_get(agent->state);
+    struct world world;
+    struct error err;
+    if (hard_state_world(agent->state, &world, &err) != TCK_OK) {
+        return kept->port;
+    }
+    int64_t node = world_find_node(&world, agent->config.node);
+    bool known = node >= 0 && world.nodes[node].agent_id == kept->agent_id;
+    uint16_t port = known ? port_of(&world.nodes[node]) : kept->port;
+    world_free(&world);
+    return port;
+}
+
+static void keep_port(struct agent *agent)
+{
+    struct kept kept = *hard_state_get(agent->state);
+    kept.port = port_of(peers_self(agent->peers));
+    hard_state_put(agent->state, &kept);
+}
+
+tck_status_t peer_messages_open(struct agent *agent, struct error *err)
+{
+    const struct config *c = &agent->config;
+    struct peers_setup setup = {
+        .loop = agent->loop,
+        .pool = agent->pool,
+        .job = c->job,
+        .self = {.agent_id = hard_state_get(agent->state)->agent_id},
+        .secret = agent->secret,
+        .device = c->net_device,
+        .address = c->net_address,
+        .port = c->net_port ? (uint16_t)c->net_port : port_before(agent),
+        .heartbeat_ms = c->heartbeat_ms,
+        .timeout_ms = c->peer_timeout_ms,
+        .transfer_timeout_ms = 3 * c->peer_timeout_ms,
+        .ctx = agent,
+        .beat = beat,
+        .beat_got = beat_got,
+        .up = up,
+        .down = down,
+        .message = message,
+        .offered = replica_handle_offer,
+        .stored = replica_handle_stored,
+        .pulled = replica_handle_pull,
+        .pull_done = replica_pull_done,
+    };
+    strcpy(setup.self.name, c->node);
+    strcpy(setup.self.domain, c->domain);
+    tck_status_t status = peers_new(&setup, &agent->peers, err);
+    if (status != TCK_OK && setup.port != c->net_port) {
+        log_warn("port %u cannot be had again, another one is taken: %s", setup.port, err->text);
+        setup.port = 0;
+        status = peers_new(&setup, &agent->peers, err);
+    }
+    if (status == TCK_OK) {
+        keep_port(agent);
+    }
+    return status;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What other agents say: each message, beat and change of a session goes to the part that it concerns. */
+#ifndef TCK_AGENT_PEER_MESSAGES_H
+#define TCK_AGENT_PEER_MESSAGES_H
+
+#include "agent/state/context.h"
+
+/* Opens the peer tier; from then on the messages of other agents are handled. */
+must_check tck_status_t peer_messages_open(struct agent *agent, struct error *err);
+void peer_messages_handle(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
+void peer_messages_handle_beat(struct agent *agent, const struct wire_beat *m);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Recovery as the coordinator leads it: which node fetches what, and what is said when it is done. The decisions are
+ * made by recovery/recovery_machine.c; this file carries them out. */
+#ifndef TCK_AGENT_RECOVER_H
+#define TCK_AGENT_RECOVER_H
+
+#include "agent/state/context.h"
+
+/* Coordinator: node has its memory; when all have, recovery of the newest version begins. */
+void recover_registered(struct term_context *tc, uint32_t node);
+void recover_restore_ask(struct term_context *tc, uint64_t step);
+void recover_inventory(struct term_context *tc, struct peer *from, const struct wire_inventory *m);
+void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_fetched *m);
+void recover_node(struct term_context *tc, uint32_t node, bool up);
+void recover_peer_up(struct agent *agent, struct peer *peer);
+/* A save found no slot. If restoring failed and the trainers go on all the same, old pieces must not stand in their
+ * way. */
+void recover_refused(struct term_context *tc, enum refusal refusal);
+void recover_tick(struct term_context *tc);
+void recover_free(struct agent *agent);
+
+#endif

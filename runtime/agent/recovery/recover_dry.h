@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a recovery would do now, for people. */
+#ifndef TCK_AGENT_RECOVER_DRY_H
+#define TCK_AGENT_RECOVER_DRY_H
+
+#include "agent/state/context.h"
+
+/* What recovery would do now, for the command; fn is called once with a JSON object it must free, or with an error. */
+typedef void recover_plan_fn(void *ctx, json_t *plan, const struct error *err);
+void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, void *ctx);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What one recovery holds, and its end. */
+#include "agent/recovery/recover_internal.h"
+
+#include <stdlib.h>
+
+void recover_forget_fetches(struct recover *r)
+{
+    while (r->asked) {
+        struct asked_fetch *x = r->asked;
+        r->asked = x->next;
+        free(x);
+    }
+}
+
+void recover_destroy(struct recover *r)
+{
+    recover_drop_listing(r);
+    if (r->machine) {
+        recovery_free(r->machine);
+    }
+    for (uint32_t i = 0; i < r->inventory_count; i++) {
+        inventory_free(&r->inventories[i]);
+    }
+    free(r->inventories);
+    recover_free_look(r);
+    recover_forget_fetches(r);
+    free(r->queue);
+    free(r->strangers);
+    free(r->answered);
+    free(r);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Restores as trainers ask for them: the question goes to the coordinator, its answer back to those who wait. */
+#ifndef TCK_AGENT_RESTORE_H
+#define TCK_AGENT_RESTORE_H
+
+#include "agent/state/context.h"
+
+/* The coordinator's answer has come: trainers that wait for it are told. */
+void restore_readable(struct term_context *tc, const struct wire_readable *m);
+void restore_client(struct client *client, const uint8_t *payload, size_t len);
+void restore_query(struct client *client, const uint8_t *payload, size_t len);
+/* Asks the coordinator again for trainers that wait. */
+void restore_arrived(struct term_context *tc); /* a shard is here: somebody may wait for it */
+void restore_tick(struct term_context *tc);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies that other agents bring into this node's slots or fetch from them: the protocol's machine says whether, the
+ * peer tier moves the bytes. */
+#ifndef TCK_AGENT_REPLICA_SERVICE_H
+#define TCK_AGENT_REPLICA_SERVICE_H
+
+#include "agent/state/context.h"
+
+/* What the machine says to an offer: filled in while the OFFER event is carried out. */
+struct offer_answer {
+    bool answered;
+    enum action_type action; /* STORE, ACK_OFFER, REJECT_OFFER */
+    uint32_t slot;
+    enum refusal refusal;
+};
+void replica_answer_offer(struct term_context *tc, const struct action *action);
+/* Callbacks of the peer tier (tiers/peer.h). */
+tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
+                                  struct tier_item *item_out, struct error *err);
+tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct peer_offer *offer,
+                                   const struct error *outcome);
+tck_status_t replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
+                                 struct tier_item *item_out, struct error *err);
+void replica_pull_done(void *ctx, struct peer *from, const struct tier_item *item);
+
+#endif

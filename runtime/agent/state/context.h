@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the parts of the agent share: the agent itself, its clients, the term that it serves, and what parts report to
+ * the composition (agent.c), which alone knows all of them. */
+#ifndef TCK_AGENT_CONTEXT_H
+#define TCK_AGENT_CONTEXT_H
+
+#include "agent/state/hard_state.h"
+#include "agent/state/restore_timeout.h"
+#include "agent/state/wire.h"
+#include "base/failpoint.h"
+#include "base/ipc.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "core/coordinator.h"
+#include "core/holder.h"
+#include "core/node.h"
+#include "recovery/catalog.h"
+#include "recovery/recovery.h"
+#include "tiers/memory.h"
+#include "tiers/peer.h"
+#include "tiers/persistent.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+struct agent;
+struct term_context;
+struct fdstore;
+struct recover;
+struct scrub;
+struct storage_scrub;
+
+enum { PIDFD_NONE = -1 };
+
+/* One connection: a trainer after HELLO, a command if it only sends CONTROL. */
+struct client {
+    struct client *next;
+    struct agent *agent;
+    uint64_t id; /* for answers that come late: of no other connection, unlike fd */
+    struct loop_fd *source;
+    struct loop_fd *pid_source;
+    struct process process;
+    int fd;
+    int pidfd; /* of a trainer; ends it on node loss, and says when it is gone */
+    uint32_t rank, world_size;
+    char *settings;   /* configuration of its start, until it has joined; NULL: it sent none */
+    uint64_t claimed; /* term, 0 none */
+    uint64_t term;    /* joined, 0 before JOIN */
+    struct shared_status *shared;
+    uint32_t begin_seq;    /* of the BEGIN being answered */
+    uint32_t join_seq;     /* JOIN waiting for sessions, 0 none */
+    uint32_t register_seq; /* REGISTER waiting for memory, then for sessions, 0 none */
+    uint32_t restore_seq;
+    uint64_t meet_since_ms; /* waits for sessions */
+    uint64_t restore_step;
+    uint64_t restore_since_ms;              /* without a session that it needs */
+    struct restore_timeout restore_timeout; /* with what it lacks, since it asked */
+    uint64_t kill_ms;                       /* told to end: killed after this; 0 not told */
+    bool trainer;
+    bool takeover;
+    bool returning; /* came back to an agent that was started again */
+    bool will_ask;  /* RESTORE of a given step comes next */
+    bool restoring; /* RESTORE waiting */
+    bool restore_may_lack;
+    bool done; /* detached */
+    char run_id[CONFIG_RUN];
+};
+
+/* A shard of node_setup.shards, with where its slots lie. */
+struct local_shard {
+    struct segment *segment;
+    uint32_t first_slot;   /* number of its slot 0 in the node machine */
+    uint8_t restored_from; /* enum source_kind of the last fetch */
+    bool gone;             /* a leftover whose segment was given back */
+    uint32_t repair_tries; /* places asked for the copy that is missing here */
+    uint64_t repair_after_ms;
+    uint32_t failed_fetches;                 /* since one succeeded */
+    uint64_t complained_ms;                  /* of the last of them that was logged */
+    uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* since when it is known that a slot is in quarantine; 0: it is not */
+};
+
+/* A call to storage, or several one after the other; embedded in what it is for, which stays until storage_end. */
+struct storage_op {
+    struct storage_op *next;
+    struct agent *agent;
+    struct term_context *tc; /* which stays as long, too; NULL: it needs none */
+    struct pool *pool;       /* that it is in; NULL: io */
+    const char *what;        /* for errors */
+    uint64_t since_ms;
+    struct progress progress; /* of its own calls; as long as none is under way, it may be in a queue */
+    bool late;                /* it has hung, and was given up */
+    /* Either may be NULL. Called when it has hung in its term, so that those who wait for it get the error. */
+    void (*give_up)(void *ctx, const struct error *why);
+    /* Another term is about to take over all slots, and what storage still brings must not get into them. */
+    void (*left_behind)(void *ctx);
+    void *ctx;
+};
+
+struct queued_event {
+    bool for_coordinator;
+    struct event event;
+};
+
+/* A node that is down; its agent may come back in a moment. */
+struct lost_node {
+    uint64_t since_ms; /* 0: it is not */
+    bool acted;
+    char why[96];
+};
+
+/* How many there are. */
+#define REFUSAL_NUMBER(name, text) REFUSAL_NUMBER_##name,
+enum { REFUSAL_NUMBER_NONE, REFUSAL_MAP(REFUSAL_NUMBER) REFUSAL_KINDS };
+#undef REFUSAL_NUMBER
+
+struct term_context {
+    struct agent *agent;
+    struct world world;
+    struct placement placement;
+    uint32_t self;
+    uint32_t rank_count;
+    uint32_t *ranks; /* world ranks of this node, ascending; index = local rank */
+    struct node_setup setup;
+    struct node_shard *shards;
+    struct local_shard *local_shards; /* one per shards entry */
+    void *node_block;
+    struct node *node;
+    struct coordinator_setup coordinator_setup;
+    bool *drains;
+    void *coordinator_block;
+    struct coordinator *coordinator; /* NULL unless self is 0 */
+    struct actions actions;
+    struct queued_event *queue;
+    uint32_t queue_count, queue_cap;
+    bool stepping;
+    bool closed;                             /* a newer term was adopted: nothing is saved or sent any more */
+    struct peer **peers;                     /* by node, NULL for self */
+    struct lost_node *lost;                  /* by node */
+    struct log_limit refused[REFUSAL_KINDS]; /* saves, since one was granted */
+    bool *registered;                        /* coordinator: by node */
+    uint32_t registered_count;
+    struct wire_readable readable; /* newest answer of the coordinator; asked_step tells to what */
+    bool readable_known;
+    uint64_t all_registered_ms;
+    bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
+    uint64_t asked_step;
+    uint64_t told_registered_ms, tell_registered_pause_ms;
+    uint64_t fetches_came, fetches_failed;
+    struct twins *twins;  /* coordinator: roots reported of the newest versions */
+    uint64_t divergences; /* twins whose roots differed */
+    bool restore_noted;   /* coordinator: what the trainers have restored was noted in the save directory, */
+    bool end_noted;       /* that the job is done */
+    uint32_t storage_ops; /* begun in it */
+    struct term_context *next_left;
+};
+
+struct settings {
+    uint64_t mem_steps, storage_steps, from_step;
+    uint64_t mem_target, storage_target;
+};
+
+/* The nodes that a term cannot do without. */
+enum claim_sight { CLAIM_SEEN, CLAIM_LOOKED_FOR, CLAIM_ABSENT };
+
+struct connectivity {
+    uint64_t term;
+    size_t count;
+    struct node_info *nodes;
+    uint64_t anew_term; /* this agent has begun anew since that term was formed, and tells its nodes; 0: none */
+    uint64_t gone_term; /* the agent of node `gone` has, says its successor; 0: none */
+    char gone[CONFIG_NAME];
+    uint64_t claim_term, claim_since_ms; /* whose claim was looked for in save_dir, and since when */
+    enum claim_sight claim;
+    uint32_t looks;            /* that have not found it */
+    uint64_t look_again_ms;    /* 0: not to be looked for again, or a look is under way */
+    char claimer[CONFIG_NAME]; /* node whose agent has made it */
+};
+
+/* They come back by themselves, and until then they hold their job. */
+struct awaited {
+    uint64_t term; /* 0: none */
+    uint64_t until_ms;
+    uint32_t first_rank, count, world_size;
+};
+
+/* What parts report upwards. A part calls those below it by name, and never one above it: the composition (agent.c)
+ * fills this table in. */
+struct agent_hooks {
+    void (*client_frame)(struct client *client, const struct ipc_frame *frame);
+    /* The connection is off the list, and freed when this returns. */
+    void (*client_gone)(struct client *client);
+    /* From another agent of the term, or of this node to itself as the coordinator. */
+    void (*message)(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
+    void (*beat)(struct agent *agent, const struct wire_beat *m);
+    void (*carry_out)(struct term_context *tc, const struct action *action);
+    /* A decision was taken in and all that follows from it is done. */
+    void (*decided)(const struct term_context *tc);
+    /* No operation on slots is under way any longer. */
+    void (*slots_idle)(struct agent *agent);
+    /* newer: than any term adopted before. */
+    void (*term_adopted)(struct agent *agent, uint64_t term, bool newer);
+    /* Another term is about to take over: what the one before was still doing ends. */
+    void (*term_replaced)(struct agent *agent);
+    /* It is known whether this node sees the save_dir of the others. */
+    void (*save_dir_checked)(struct agent *agent);
+    /* A fetch has brought a shard; one that repairs a copy has ended. */
+    void (*shard_arrived)(struct term_context *tc);
+    void (*shard_repaired)(struct term_context *tc, uint32_t local_shard, bool ok);
+};
+
+struct agent {
+    const struct agent_hooks *hooks;
+    uint32_t pool_threads; /* of pool */
+    bool allocating;       /* a pool thread is changing the memory tier: nobody else may look at it */
+    struct config config;
+    struct config given; /* as its starter said, before anybody changed it */
+    bool spawned;        /* by a trainer, with the file in the runtime directory */
+    struct loop *loop;
+    struct pool *pool;     /* digests and page faults */
+    struct pool *io;       /* what may wait for a storage that hangs: digests must go on */
+    struct pool *claiming; /* claims alone, which must not wait behind drains that hang */
+    struct fdstore *fdstore;
+    struct hard_state *state;
+    struct memory *memory;
+    struct persistent *persistent;
+    struct peers *peers;
+    struct catalog *catalog; /* NULL if it cannot be had: it is only a hint */
+    struct secret secret;
+    int listen_fd;
+    int spare_fd;             /* given up for a moment to refuse a connection when no other descriptor is left */
+    int lock_fd;              /* says that there is an agent */
+    uint64_t refused_clients; /* and those that made room */
+    struct log_limit refused_hellos;
+    struct loop_fd *listen_source;
+    struct client *clients;
+    uint64_t last_client_id;
+    struct claim *claims;    /* under way */
+    uint64_t world_noted;    /* term whose nodes are noted beside its claim, or are about to be */
+    uint64_t world_again_ms; /* not before, after a try that failed */
+    uint64_t last_asking;    /* number of the newest question about holders */
+    struct awaited awaited;  /* trainers that were here before this agent was started again */
+    bool reserving;          /* terms are being reserved, or given back */
+    uint64_t granting;       /* term that a claim here was granted; above what is adopted: none is granted meanwhile */
+    uint64_t reserve_again_ms;         /* not before, after a try */
+    uint64_t reserve_failed;           /* term whose trouble with that was told */
+    struct term_context *term_context; /* of the last registered term, NULL before */
+    struct registration *registration; /* a registration under way */
+    struct connectivity connectivity;  /* of the newest term joined */
+    struct recover *recover;           /* on the coordinator */
+    struct recover *dry;               /* a plan being made for the command */
+    struct fetch *fetches;             /* under way */
+    struct fetch *fetch_asking;        /* being answered by the machine right now */
+    struct gathering *gathering;       /* manifest of the drain under way, on the coordinator */
+    struct storage_op *storage;        /* under way */
+    struct term_context *left;         /* whose term is over, with calls to storage that have not ended */
+    struct entry *ledger;              /* waiting to be written down */
+    uint32_t metadata_count;
+    struct log_limit metadata_dropped;
+    uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
+    uint64_t commit_again_ms;             /* not before, after a try that failed */
+    bool metadata_busy;
+    struct offer_answer *offer_pending;  /* filled in while an OFFER event is carried out */
+    uint32_t ops;                        /* operations under way that read or write slots, but for those on storage */
+    struct settings settings;            /* in force (shared, beats) */
+    uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
+    uint64_t idle_since_ms;              /* no trainer since; 0: there is one */
+    uint64_t deaf_ms;                    /* others cannot connect since; 0: they can */
+    bool job_done;
+    bool stop_forced; /* leaves though trainers live */
+    bool leaving;     /* agent_free has begun: nothing new is started */
+    struct scrub *scrub;
+    struct storage_scrub *storage_scrub;
+    struct loop_timer *tick;
+    struct loop_timer *slow_tick;
+    uint64_t stale_messages;          /* of older terms, dropped */
+    struct trouble trouble;           /* with storage, of this node; on the coordinator of all */
+    struct trouble trouble_elsewhere; /* what the coordinator tells */
+};
+
+#endif

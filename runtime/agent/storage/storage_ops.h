@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Work on storage, which may hang for any time. It never holds up a term: what is under way when one ends is left
+ * behind with the term context that it was begun in, and whatever comes of it later is ignored. Nor does it hold up a
+ * term that lasts: what has not moved for storage_timeout_ms is given up, and nothing new is begun that would only
+ * hang, too. */
+#ifndef TCK_AGENT_STORAGE_OPS_H
+#define TCK_AGENT_STORAGE_OPS_H
+
+#include "agent/state/context.h"
+
+/* op has what, ctx and, if they are needed, give_up and left_behind. */
+void storage_begin(struct storage_op *op, struct agent *agent, struct term_context *tc);
+/* Storage is done with it. op->tc may be gone when this returns. */
+void storage_end(struct storage_op *op);
+/* It was given up, or its term is over: what came of it must change nothing. */
+bool storage_ignored(const struct storage_op *op);
+/* tc is about to be replaced; tc was replaced, and is freed now or when its last call has ended. */
+void storage_leaving(struct term_context *tc);
+void storage_leave(struct term_context *tc);
+/* Something that was given up (of this kind; NULL: anything) has not ended: what is begun now would only hang, too. */
+bool storage_hangs(const struct agent *agent, const char *what, struct error *err);
+void storage_tick(struct agent *agent);
+
+#endif
