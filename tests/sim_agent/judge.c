@@ -2,7 +2,7 @@
  * The promises, as a user sees them: in the status pages of the trainers, in what they restore, in save_dir. */
 #include "sim.h"
 
-#include "agent/lifecycle/hard_state.h"
+#include "agent/state/hard_state.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
