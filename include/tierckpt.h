@@ -16,7 +16,8 @@
  * process that attached: in a forked child every call with it returns TCK_ERR_INVAL, and tck_detach does nothing.
  *
  * Errors: every function returns a status that must be checked, and tck_errmsg returns the text of the last failure.
- * The library never exits, aborts, prints or installs a signal handler; its log lines go to tck_set_log.
+ * The library never exits, aborts, prints or installs a signal handler; its log lines go to tck_set_log and, while
+ * attached, to the log of the node (configuration key log_file_path).
  *
  * Units: sizes are in bytes, times in milliseconds unless the name says otherwise. Steps count from 1; step 0 is never
  * saved. Memory that is passed in stays the caller's. A pointer may be NULL only where this header says so.

@@ -54,7 +54,8 @@ static const struct field fields[] = {
                                 "$XDG_RUNTIME_DIR/tierckpt, else /tmp/tierckpt-<uid>"},
     {PATH(save_dir), .help = "directory shared by all nodes; versions appear in <save_dir>/<job>/. Required"},
     {PATH(load_dir), .help = "versions are also looked for in <load_dir>/<job>/; default: only in save_dir"},
-    {PATH(log_file_path), .help = "log of the agent; default: <runtime_dir>/<job>/<node>/agent.log"},
+    {PATH(log_file_path),
+     .help = "log of the agent and of the trainers of its node; default: <runtime_dir>/<job>/<node>/agent.log"},
     {PATH(audit_file_path), .help = "intent and result of each save and delete on storage; default: "
                                     "<save_dir>/<job>/audit.<node>.jsonl"},
     {PATH(token_file), .help = "file with the job's secret, mode 0600; default: <save_dir>/<job>/secret, made by the "

@@ -22,7 +22,7 @@ struct config {
     char runtime_dir[CONFIG_PATH];     /* sockets; default $XDG_RUNTIME_DIR/tierckpt or /tmp/tierckpt-<uid> */
     char save_dir[CONFIG_PATH];        /* shared by all nodes; versions appear in <save_dir>/<job>/ */
     char load_dir[CONFIG_PATH];        /* versions are also looked for in <load_dir>/<job>/; default: save_dir only */
-    char log_file_path[CONFIG_PATH];   /* of the agent; default <runtime_dir>/<job>/<node>/agent.log */
+    char log_file_path[CONFIG_PATH];   /* of the node; default <runtime_dir>/<job>/<node>/agent.log */
     char audit_file_path[CONFIG_PATH]; /* intent and result of each save and delete on storage; default
                                           <save_dir>/<job>/audit.<node>.jsonl */
     char token_file[CONFIG_PATH];      /* the job's secret; "": <save_dir>/<job>/secret, made by the first agent */

@@ -18,8 +18,8 @@
 #define LOG_OFF        (-1)
 #define LIMIT_MS       10000
 #define LOG_TEXT_BYTES 2048
-#define LOG_NAME_BYTES 80
-#define ESCAPE_BYTES   4 /* \xNN */
+#define LOG_NAME_BYTES 112 /* a node, a rank and a process */
+#define ESCAPE_BYTES   4   /* \xNN */
 #define LOG_LINE_BYTES (LOG_NAME_BYTES + 64 + LOG_TEXT_BYTES * ESCAPE_BYTES)
 
 struct sink {

@@ -12,7 +12,8 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* Appends to the file at path ("-": standard error; NULL or "": stays silent). name appears in every line (a node, or
- * "rank3"). Thread-safe after it returned. May be called again to reopen. */
+ * a rank on it). Several processes may have one file: a line is one write(2) at its end. Thread-safe after it returned.
+ * May be called again to reopen. */
 must_check tck_status_t log_open(const char *path, enum log_level max, const char *name, struct error *err);
 void log_close(void);
 

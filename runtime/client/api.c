@@ -59,6 +59,7 @@ tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client
         status = client_attach(client, params, &attach_error);
     }
     if (status != TCK_OK) {
+        log_sink_close();
         worker_free(&client->worker);
         free(client);
         return status;
@@ -116,6 +117,7 @@ void tck_detach(tck_client_t *client, int job_done)
     session_close(&client->session);
     layout_free(&client->layout);
     worker_free(&client->worker);
+    log_sink_close();
     free(client);
 }
 

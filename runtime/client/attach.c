@@ -3,6 +3,7 @@
 #include "client/client.h"
 
 #include "base/failpoint.h"
+#include "client/log_sink.h"
 
 #include <endian.h>
 #include <stdlib.h>
@@ -31,6 +32,9 @@ static tck_status_t open_session(struct tck_client *client, const tck_attach_par
 
     if (status == TCK_OK) {
         status = session_open(&client->session, &config, client->oob.rank, client->oob.world_size, err);
+    }
+    if (status == TCK_OK) { /* the agent has made the directory of the log */
+        log_sink_open(&config, client->oob.rank);
     }
     failpoint(attach, opened);
     return status;

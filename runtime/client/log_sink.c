@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define KEPT       64
 #define TEXT_BYTES 1024
@@ -54,10 +55,28 @@ static void hand_over(void *ctx, enum log_level level, const char *text)
     lines.fn(lines.ctx, (tck_log_level_t)level, text);
 }
 
-/* Whatever a thread of the parent was doing with the lines, each of them ends with a NUL. */
+void log_sink_open(const struct config *config, uint32_t rank)
+{
+    char name[CONFIG_NAME + 32];
+    struct error err;
+
+    snprintf(name, sizeof(name), "%s/rank%u[%d]", config->node, rank, (int)getpid());
+    if (strcmp(config->log_file_path, "-") != 0 && /* the terminal is the trainer's */
+        log_open(config->log_file_path, (enum log_level)config->log_level, name, &err) != TCK_OK) {
+        log_warn("rank %u: lines of this process are not in the log of the node: %s", rank, err.text);
+    }
+}
+
+void log_sink_close(void)
+{
+    log_close();
+}
+
 void log_sink_after_fork(void)
 {
     pthread_mutex_init(&lines.lock, NULL);
+    lines.count = 0;
+    lines.lost = 0;
 }
 
 void log_sink_begin(void)

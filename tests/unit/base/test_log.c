@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct error err;
@@ -140,6 +141,36 @@ Test(log, reopening_makes_the_file_anew_and_goes_on_with_the_new_name)
     log_info("new");
     cr_assert_not_null(strstr(read_log(), "info rank3 new\n"));
     cr_assert_null(strstr(content, "old"));
+}
+
+/* Each process has its own descriptor, as agent and trainers of a node have. */
+Test(log, lines_of_several_processes_in_one_file_stay_whole)
+{
+    enum { WRITERS = 4, LINES = 200 };
+    char text[400];
+    int status = 0, count = 0;
+
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    for (int i = 0; i < WRITERS; i++) {
+        if (fork() == 0) {
+            open_log(LOG_INFO);
+            for (int n = 0; n < LINES; n++) {
+                log_info("%s.", text);
+            }
+            _exit(0);
+        }
+    }
+    while (wait(&status) > 0) {
+        cr_assert_eq(status, 0);
+    }
+    FILE *file = fopen(path, "re");
+    cr_assert_not_null(file);
+    for (char line[1024]; fgets(line, sizeof(line), file) != NULL; count++) {
+        cr_assert_eq(strlen(line), strlen("2026-01-31T12:00:00.123Z info node0 ") + sizeof(text) + 1, "%s", line);
+    }
+    fclose(file);
+    cr_assert_eq(count, WRITERS * LINES);
 }
 
 Test(log, failed_open_names_the_path_and_keeps_the_log)

@@ -664,6 +664,59 @@ Test(client, lines_go_to_the_function_that_was_set)
     cr_assert_eq(tck_next_log(&level, text, sizeof text), 0);
 }
 
+static const char *log_of_node(void)
+{
+    static char text[1 << 16];
+    char path[256];
+    snprintf(path, sizeof(path), "%s/job/node/agent.log", runtime_dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    cr_assert_geq(len, 0);
+    text[len] = '\0';
+    close(fd);
+    return text;
+}
+
+Test(client, lines_also_go_to_the_log_of_the_node_with_rank_and_process)
+{
+    struct trainer t;
+    char head[64];
+    begin(&t);
+    tck_detach(t.client, 0);
+    snprintf(head, sizeof(head), "Z info node/rank0[%d] attached to job job, term 1", (int)getpid());
+    cr_assert_not_null(strstr(log_of_node(), head), "%s is not in: %s", head, log_of_node());
+}
+
+Test(client, a_log_that_cannot_be_opened_costs_a_warning_and_no_training)
+{
+    struct trainer t;
+    tck_log_level_t level;
+    char path[256], text[1024];
+    snprintf(path, sizeof(path), "%s/job/node/agent.log", runtime_dir);
+    cr_assert_eq(symlink("/nowhere", path), 0);
+    begin(&t);
+    cr_assert_eq(tck_next_log(&level, text, sizeof text), 1);
+    cr_assert_eq(level, TCK_LOG_WARN);
+    cr_assert_not_null(strstr(text, "rank 0: lines of this process are not in the log of the node: log file"), "%s",
+                       text);
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_forked_child_has_none_of_the_lines_of_its_parent)
+{
+    struct trainer t;
+    int status = 0;
+    begin(&t);
+    pid_t child = fork();
+    if (child == 0) {
+        char text[1024];
+        _exit(tck_next_log(&(tck_log_level_t){TCK_LOG_INFO}, text, sizeof text));
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert_eq(status, 0);
+    tck_detach(t.client, 0);
+}
+
 Test(client, lines_are_kept_until_they_are_taken)
 {
     struct trainer t;
