@@ -12,7 +12,7 @@
 #ifndef TCK_TIERS_PERSISTENT_H
 #define TCK_TIERS_PERSISTENT_H
 
-#include "tiers/manifest.h"
+#include "tiers/published_versions.h"
 #include "tiers/term_holder.h"
 #include "tiers/tier.h"
 
@@ -28,11 +28,6 @@ struct persistent_setup {
     void *moved_ctx;
     /* A term that was claimed in the job's directory, so that this must be there; 0: none. */
     uint64_t claimed;
-};
-
-struct published {
-    struct version version;
-    bool from_load_dir;
 };
 
 /* A directory with a version's name, and the state of what it contains. */

@@ -176,9 +176,9 @@ static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, con
     if (status != TCK_OK) {
         return status;
     }
-    status = version_manifest(p, dir_fd, version, &manifest, err);
+    status = version_manifest(dir_fd, p->config->job, version, &manifest, err);
     close(dir_fd);
-    if (status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT) {
+    if (status_proves_damage(status)) {
         struct deletion deletion = {trash_fd, name, what, is_of_some_version, NULL};
         return delete_dir(p, &deletion, err);
     }
@@ -224,15 +224,16 @@ void empty_trash(const struct persistent *p)
 /* That nothing foreign lies in the directory: else the version stays published as a whole. */
 static tck_status_t check_deletable(const struct persistent *p, struct version version, struct error *err)
 {
+    struct version_dirs dirs = persistent_dirs(p);
     struct published which = {.version = version};
     struct manifest manifest;
     struct names names;
     int dir_fd = -1;
-    tck_status_t status = version_open(p, &which, &dir_fd, err);
+    tck_status_t status = version_open(&dirs, &which, &dir_fd, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = version_manifest(p, dir_fd, version, &manifest, err);
+    status = version_manifest(dir_fd, p->config->job, version, &manifest, err);
     if (status == TCK_OK) {
         status = safe_fs_list(dir_fd, &names, err);
         if (status == TCK_OK) {

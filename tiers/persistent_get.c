@@ -3,7 +3,8 @@
  * only after its chunks and root agree with the manifest. */
 #include "tiers/persistent_impl.h"
 
-#include <errno.h>
+#include "tiers/published_chunk.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,39 +13,25 @@
 
 #define ALIGN_BYTES 4096
 
-static tck_status_t check_chunk(const struct manifest_file *file, uint32_t i, uint32_t crc, struct error *err)
-{
-    if (crc == file->crcs[i]) {
-        return TCK_OK;
-    }
-    return error_set(err, TCK_ERR_CORRUPT,
-                     "%s: chunk %" PRIu32 " of %" PRIu32 " has CRC %08" PRIx32 ", its manifest says %08" PRIx32,
-                     file->name, i, chunk_count(file->bytes), crc, file->crcs[i]);
-}
-
 /* ---- find ------------------------------------------------------------------------------------------------------ */
 
 static tck_status_t check_file(const struct persistent *p, const struct published *which, struct hash128 shard,
                                struct manifest *out, struct error *err)
 {
+    struct version_dirs dirs = persistent_dirs(p);
     struct manifest manifest = {0};
-    uint64_t bytes = 0;
     int dir_fd = -1;
-    tck_status_t status = version_open(p, which, &dir_fd, err);
+    tck_status_t status = version_open(&dirs, which, &dir_fd, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = version_manifest(p, dir_fd, which->version, &manifest, err);
+    status = version_manifest(dir_fd, dirs.job, which->version, &manifest, err);
     const struct manifest_file *file = status == TCK_OK ? manifest_find(&manifest, shard) : NULL;
     if (status == TCK_OK && file == NULL) {
         status = error_set(err, TCK_ERR_NOENT, "it does not have that shard");
     }
     if (status == TCK_OK) {
-        status = safe_fs_size(dir_fd, file->name, &bytes, err);
-    }
-    if (status == TCK_OK && bytes != file->bytes) {
-        status = error_set(err, TCK_ERR_CORRUPT, "%s has %" PRIu64 " bytes, its manifest says %" PRIu64, file->name,
-                           bytes, file->bytes);
+        status = version_check_file(dir_fd, file, err);
     }
     close(dir_fd);
     if (status != TCK_OK) {
@@ -53,11 +40,6 @@ static tck_status_t check_file(const struct persistent *p, const struct publishe
     }
     *out = manifest;
     return TCK_OK;
-}
-
-static bool proves_loss(tck_status_t status)
-{
-    return status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT;
 }
 
 /* What could not be read in load_dir may be the only copy, so its error counts more than its absence from save_dir. */
@@ -70,15 +52,13 @@ tck_status_t persistent_find(struct persistent *p, struct version version, struc
     if (status != TCK_OK && p->load_fd >= 0) {
         which.from_load_dir = true;
         tck_status_t loaded = check_file(p, &which, shard, manifest_out, &other);
-        if (loaded == TCK_OK || (proves_loss(status) && !proves_loss(loaded))) {
+        if (loaded == TCK_OK || (status_proves_damage(status) && !status_proves_damage(loaded))) {
             status = loaded;
             *err = other;
         }
     }
     if (status != TCK_OK) {
-        char name[DIR_NAME_MAX];
-        version_dir_name(version, name);
-        return error_prefix(err, "%s", name);
+        return name_version(status, version, err);
     }
     *which_out = which;
     return TCK_OK;
@@ -99,11 +79,7 @@ struct get {
 
 static void get_finish(struct get *op)
 {
-    if (op->outcome.code != TCK_OK) {
-        char name[DIR_NAME_MAX];
-        version_dir_name(op->which.version, name);
-        error_prefix(&op->outcome, "%s", name);
-    }
+    op->outcome.code = name_version(op->outcome.code, op->which.version, &op->outcome);
     if (op->dir_fd >= 0) {
         close(op->dir_fd);
     }
@@ -115,7 +91,8 @@ static void get_finish(struct get *op)
 static tck_status_t check_item(struct tier_item *item, const struct manifest_file *file, struct error *err)
 {
     for (uint32_t i = 0; i < chunk_count(file->bytes); i++) {
-        tck_status_t status = check_chunk(file, i, item->crcs[i], err);
+        struct published_chunk chunk = published_chunk_of(file, i);
+        tck_status_t status = published_chunk_check(&chunk, item->crcs[i], err);
         if (status != TCK_OK) {
             return status;
         }
@@ -141,8 +118,9 @@ static void get_read(void *ctx, const struct error *outcome)
 static void get_open(void *ctx)
 {
     struct get *op = ctx;
+    struct version_dirs dirs = persistent_dirs(op->p);
     progress_begin(op->item->progress);
-    op->outcome.code = version_open(op->p, &op->which, &op->dir_fd, &op->outcome);
+    op->outcome.code = version_open(&dirs, &op->which, &op->dir_fd, &op->outcome);
     progress_end(op->item->progress);
 }
 
@@ -202,25 +180,6 @@ tck_status_t persistent_get(struct persistent *p, const struct published *which,
 
 /* ---- verify ---------------------------------------------------------------------------------------------------- */
 
-static tck_status_t read_chunk(int fd, const struct manifest_file *file, uint32_t i, uint8_t *buffer, struct error *err)
-{
-    uint32_t len = chunk_size(file->bytes, i), got = 0;
-    while (got < len) {
-        ssize_t rc = pread(fd, buffer + got, len - got, (off_t)((uint64_t)i * CHUNK_BYTES + got));
-        if (rc < 0 && errno == EINTR) {
-            continue;
-        }
-        if (rc < 0) {
-            return error_set(err, status_of_errno(errno), "%s: read chunk %" PRIu32 ": %m", file->name, i);
-        }
-        if (rc == 0) {
-            return error_set(err, TCK_ERR_CORRUPT, "%s ends in chunk %" PRIu32, file->name, i);
-        }
-        got += (uint32_t)rc;
-    }
-    return TCK_OK;
-}
-
 struct chunk_range {
     uint32_t first, end; /* end - 1 is the last */
 };
@@ -237,10 +196,8 @@ static tck_status_t verify_chunks(const struct persistent *p, int dir_fd, const 
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* a hint: without it the check is only weaker */
     for (uint32_t i = range.first; i < range.end && i < chunk_count(file->bytes) && status == TCK_OK; i++) {
-        status = read_chunk(fd, file, i, buffer, err);
-        if (status == TCK_OK) {
-            status = check_chunk(file, i, crc32c(0, buffer, chunk_size(file->bytes, i)), err);
-        }
+        struct published_chunk chunk = published_chunk_of(file, i);
+        status = published_chunk_read(fd, &chunk, buffer, err);
         persistent_came_further(p);
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* and what was read is not needed again */
@@ -251,7 +208,7 @@ static tck_status_t verify_chunks(const struct persistent *p, int dir_fd, const 
 static tck_status_t verify_dir(const struct persistent *p, int dir_fd, struct version version, struct error *err)
 {
     struct manifest manifest;
-    tck_status_t status = version_manifest(p, dir_fd, version, &manifest, err);
+    tck_status_t status = version_manifest(dir_fd, p->config->job, version, &manifest, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -269,39 +226,31 @@ static tck_status_t verify_dir(const struct persistent *p, int dir_fd, struct ve
 
 tck_status_t persistent_verify(struct persistent *p, const struct published *which, struct error *err)
 {
-    char name[DIR_NAME_MAX];
+    struct version_dirs dirs = persistent_dirs(p);
     int dir_fd = -1;
-    tck_status_t status = version_open(p, which, &dir_fd, err);
+    tck_status_t status = version_open(&dirs, which, &dir_fd, err);
     if (status == TCK_OK) {
         status = verify_dir(p, dir_fd, which->version, err);
         close(dir_fd);
     }
-    if (status != TCK_OK) {
-        version_dir_name(which->version, name);
-        error_prefix(err, "%s", name);
-    }
-    return status;
+    return name_version(status, which->version, err);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): which chunks of which file */
 tck_status_t persistent_verify_part(struct persistent *p, const struct published *which,
                                     const struct manifest_file *file, uint32_t first, uint32_t end, struct error *err)
 {
-    char name[DIR_NAME_MAX];
+    struct version_dirs dirs = persistent_dirs(p);
     int dir_fd = -1;
     uint8_t *buffer = aligned_alloc(ALIGN_BYTES, CHUNK_BYTES);
     if (buffer == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to verify with");
     }
-    tck_status_t status = version_open(p, which, &dir_fd, err);
+    tck_status_t status = version_open(&dirs, which, &dir_fd, err);
     if (status == TCK_OK) {
         status = verify_chunks(p, dir_fd, file, (struct chunk_range){first, end}, buffer, err);
         close(dir_fd);
     }
     free(buffer);
-    if (status != TCK_OK) {
-        version_dir_name(which->version, name);
-        error_prefix(err, "%s", name);
-    }
-    return status;
+    return name_version(status, which->version, err);
 }

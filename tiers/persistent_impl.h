@@ -10,7 +10,6 @@
 #include "tiers/persistent.h"
 #include "tiers/safe_fs.h"
 #include "tiers/uring.h"
-#include "tiers/version_files.h"
 
 #include <stdatomic.h>
 
@@ -64,11 +63,10 @@ must_check tck_status_t persistent_write_file(struct persistent *p, int dir_fd, 
 must_check tck_status_t persistent_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
                                              tier_done_fn *done, void *ctx, struct error *err);
 
-/* Reads and checks the manifest in an open version directory: that it is of this job and version. */
-must_check tck_status_t version_manifest(const struct persistent *p, int dir_fd, struct version version,
-                                         struct manifest *out, struct error *err);
-must_check tck_status_t version_open(const struct persistent *p, const struct published *which, int *fd_out,
-                                     struct error *err);
+/* Where its published versions are. */
+struct version_dirs persistent_dirs(const struct persistent *p);
+/* Returns the status; if it is an error, puts the version's name before its text. */
+must_check tck_status_t name_version(tck_status_t status, struct version version, struct error *err);
 /* The version that this term has noted to have restored; VERSION_NONE: none. */
 must_check tck_status_t term_restored(const struct persistent *p, uint64_t term, struct version *out,
                                       struct error *err);

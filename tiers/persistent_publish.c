@@ -5,7 +5,6 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "tiers/version_standing.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,26 +152,19 @@ static bool same_content(const struct manifest *a, const struct manifest *b)
  * version stands there, durably. */
 static tck_status_t find_published(const struct persistent *p, const struct manifest *manifest, struct error *err)
 {
+    struct version_dirs dirs = persistent_dirs(p);
     struct published which = {.version = manifest->version};
-    struct manifest there;
-    struct error why = {0};
-    char name[DIR_NAME_MAX];
-    int dir_fd = -1;
-    tck_status_t status = version_open(p, &which, &dir_fd, err);
-    if (status != TCK_OK) {
-        return status;
+    struct version_look look;
+    version_look(&dirs, &which, &look);
+    struct error why = look.why;
+    bool gone = look.gone, unread = look.standing == STANDING_UNREADABLE;
+    bool same = look.standing == STANDING_GOOD && same_content(manifest, &look.manifest);
+    version_look_free(&look);
+    if (gone) {
+        return TCK_ERR_NOENT;
     }
-    bool same = false;
-    status = version_manifest(p, dir_fd, manifest->version, &there, &why);
-    if (status == TCK_OK) {
-        status = version_check_files(dir_fd, &there, &why);
-        same = status == TCK_OK && same_content(manifest, &there);
-        manifest_free(&there);
-    }
-    close(dir_fd);
-    version_dir_name(manifest->version, name);
-    if (standing_of(status, p->job_fd, name) == STANDING_UNREADABLE) {
-        return error_set(err, status, "cannot be compared with what is there: %s", why.text);
+    if (unread) {
+        return error_set(err, why.code, "cannot be compared with what is there: %s", why.text);
     }
     if (!same) {
         return error_set(err, TCK_ERR_EXIST, "is there already with another content%s%s", why.text[0] ? ": " : "",

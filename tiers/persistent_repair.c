@@ -7,6 +7,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "tiers/published_chunk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,15 +35,12 @@ static bool is_good(const struct repair *m, uint32_t i)
 /* An error is as good as wrong bytes. */
 static bool read_chunk(const struct repair *m, int fd, uint32_t i)
 {
-    uint32_t len = chunk_size(m->file->bytes, i), got = 0;
-    while (got < len) {
-        ssize_t rc = pread(fd, m->buffer + got, len - got, (off_t)((uint64_t)i * CHUNK_BYTES + got));
-        if (rc == 0 || (rc < 0 && errno != EINTR)) {
-            return false;
-        }
-        got += rc > 0 ? (uint32_t)rc : 0;
+    struct published_chunk chunk = published_chunk_of(m->file, i);
+    struct error ignored;
+    if (published_chunk_fetch(fd, &chunk, m->buffer, &ignored) != TCK_OK) {
+        return false;
     }
-    failpoint_bytes(repair, read, m->buffer, len);
+    failpoint_bytes(repair, read, m->buffer, chunk.bytes);
     return is_good(m, i);
 }
 
@@ -131,7 +129,8 @@ static tck_status_t make_new(struct repair *m, struct error *err)
 static tck_status_t open_dirs(const struct persistent *p, const struct published *which, struct repair *m,
                               struct error *err)
 {
-    tck_status_t status = version_open(p, which, &m->version_fd, err);
+    struct version_dirs dirs = persistent_dirs(p);
+    tck_status_t status = version_open(&dirs, which, &m->version_fd, err);
     if (status == TCK_OK) {
         status = safe_fs_make_dir(p->job_fd, STAGE_DIR, &m->stages_fd, err);
     }

@@ -600,7 +600,9 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
 
 /* ---- commits --------------------------------------------------------------------------------------------------- */
 
-/* The newest one of these terms that has noted a commit, if it is newer than what is known. */
+/* The newest one of these terms, which are the newest first, that has noted a commit, if it is newer than what is
+ * known.
+ */
 static tck_status_t look_for_commit(int dir_fd, const uint64_t *terms, size_t count, struct commit_notes *notes,
                                     struct error *err)
 {
@@ -621,11 +623,20 @@ static tck_status_t look_for_commit(int dir_fd, const uint64_t *terms, size_t co
     return TCK_OK;
 }
 
-static tck_status_t commits_in(int dir_fd, uint64_t term, struct commit_notes *notes, struct error *err)
+/* The notes of terms up to *forgotten, there or in what was looked at before, are left out. */
+static tck_status_t commits_in(int dir_fd, uint64_t term, uint64_t *forgotten, struct commit_notes *notes,
+                               struct error *err)
 {
-    uint64_t *terms = NULL;
+    uint64_t *terms = NULL, here = 0;
     size_t count = 0;
-    tck_status_t status = terms_below(dir_fd, term, &terms, &count, err);
+    tck_status_t status = forgotten_read(dir_fd, &here, err);
+    if (status == TCK_OK) {
+        *forgotten = here > *forgotten ? here : *forgotten;
+        status = terms_below(dir_fd, term, &terms, &count, err);
+    }
+    while (count > 0 && terms[count - 1] <= *forgotten) {
+        count--;
+    }
     if (status == TCK_OK) {
         status = look_for_commit(dir_fd, terms, count, notes, err);
         free(terms);
@@ -643,18 +654,13 @@ tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct
 {
     struct commit_notes notes = {0};
     uint64_t forgotten = 0;
-    tck_status_t status = forgotten_read(p->job_fd, &forgotten, err);
-    notes.newest = forgotten; /* older ones are not looked at */
-    if (status == TCK_OK) {
-        status = commits_in(p->job_fd, term, &notes, err);
-    }
+    tck_status_t status = commits_in(p->job_fd, term, &forgotten, &notes, err);
     if (status == TCK_OK && p->load_fd >= 0) {
-        status = commits_in(p->load_fd, term, &notes, err);
+        status = commits_in(p->load_fd, term, &forgotten, &notes, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "look for notes of commits");
     }
-    notes.newest = notes.newest > forgotten ? notes.newest : 0;
     if (notes.newest == 0 && forgotten == 0 && notes.unsure.code == TCK_OK) {
         notes.unsure = moved_job(p->config);
     }

@@ -2,7 +2,8 @@
  * A chunk is read whole into a buffer of ours and checked there, so that no byte of a damaged one reaches a caller. */
 #include "published/checked_chunks.h"
 #include "base/bounded.h"
-#include "base/progress.h"
+#include "published/retry.h"
+#include "tiers/published_chunk.h"
 #include "tiers/safe_fs.h"
 
 #include <errno.h>
@@ -61,40 +62,19 @@ static void make_room(struct chunks *chunks)
 
 /* All that the thread needs which reads it, and which may be left behind: the descriptors are its own. */
 struct fetch {
-    char name[MANIFEST_FILE_NAME];
+    struct published_chunk chunk;
     int dir_fd, fd; /* fd -1: to be opened in the directory */
-    uint32_t chunk, len;
     uint8_t *bytes; /* owned */
     tck_status_t status;
     struct error error;
 };
 
-static tck_status_t fetch_bytes(struct fetch *f)
-{
-    uint32_t got = 0;
-    while (got < f->len) {
-        ssize_t rc = pread(f->fd, f->bytes + got, f->len - got, (off_t)((uint64_t)f->chunk * CHUNK_BYTES + got));
-        if (rc < 0 && errno == EINTR) {
-            continue;
-        }
-        if (rc < 0) {
-            return error_set(&f->error, status_of_errno(errno), "%s: read chunk %" PRIu32 ": %m", f->name, f->chunk);
-        }
-        if (rc == 0) {
-            return error_set(&f->error, TCK_ERR_CORRUPT, "%s ends in chunk %" PRIu32, f->name, f->chunk);
-        }
-        got += (uint32_t)rc;
-        progress_moved();
-    }
-    return TCK_OK;
-}
-
 static void fetch(void *job)
 {
     struct fetch *f = job;
-    f->status = f->fd >= 0 ? TCK_OK : safe_fs_open(f->dir_fd, f->name, O_RDONLY, &f->fd, &f->error);
+    f->status = f->fd >= 0 ? TCK_OK : safe_fs_open(f->dir_fd, f->chunk.file, O_RDONLY, &f->fd, &f->error);
     if (f->status == TCK_OK) {
-        f->status = fetch_bytes(f);
+        f->status = published_chunk_read(f->fd, &f->chunk, f->bytes, &f->error);
     }
 }
 
@@ -111,28 +91,32 @@ static void drop_fetch(void *job)
     free(f);
 }
 
-/* Takes the buffer's memory over. NULL after an error. */
-static struct fetch *new_fetch(const struct chunks *chunks, uint32_t file, uint32_t chunk, struct chunk_buffer *buffer)
+/* Takes the buffer's memory over. */
+static tck_status_t new_fetch(const struct chunks *chunks, uint32_t file, uint32_t chunk, struct chunk_buffer *buffer,
+                              struct fetch **out, struct error *err)
 {
     const struct manifest_file *of = &chunks->from.manifest->files[file];
     struct fetch *f = calloc(1, sizeof(*f));
     if (f == NULL) {
-        return NULL;
+        return error_set(err, TCK_ERR_NOMEM, "%s: no memory to read a chunk", of->name);
     }
-    *f = (struct fetch){.dir_fd = -1, .fd = -1, .chunk = chunk, .len = chunk_size(of->bytes, chunk)};
-    snprintf(f->name, sizeof(f->name), "%s", of->name);
-    if (chunks->fds[file] >= 0) {
-        f->fd = fcntl(chunks->fds[file], F_DUPFD_CLOEXEC, 0);
-    } else {
-        f->dir_fd = fcntl(chunks->from.dir_fd, F_DUPFD_CLOEXEC, 0);
-    }
+    *f = (struct fetch){.dir_fd = -1, .fd = -1, .chunk = published_chunk_of(of, chunk)};
     f->bytes = buffer->bytes == NULL ? malloc(CHUNK_BYTES) : buffer->bytes;
     buffer->bytes = NULL;
-    if (f->bytes == NULL || (f->fd < 0 && f->dir_fd < 0)) {
+    if (f->bytes == NULL) {
         drop_fetch(f);
-        return NULL;
+        return error_set(err, TCK_ERR_NOMEM, "%s: no memory to read a chunk", of->name);
     }
-    return f;
+    bool open = chunks->fds[file] >= 0;
+    int fd = fcntl(open ? chunks->fds[file] : chunks->from.dir_fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        tck_status_t status = error_set(err, status_of_errno(errno), "%s: open: %m", of->name);
+        drop_fetch(f);
+        return status;
+    }
+    *(open ? &f->fd : &f->dir_fd) = fd;
+    *out = f;
+    return TCK_OK;
 }
 
 static void keep_open(struct chunks *chunks, uint32_t file, struct fetch *f)
@@ -145,41 +129,43 @@ static void keep_open(struct chunks *chunks, uint32_t file, struct fetch *f)
     }
 }
 
-static tck_status_t check_crc(const struct manifest_file *file, const struct fetch *f, struct error *err)
+static tck_status_t fill_once(struct chunks *chunks, uint32_t file, uint32_t chunk, struct chunk_buffer *buffer,
+                              struct error *err)
 {
-    uint32_t crc = crc32c(0, f->bytes, f->len);
-    if (crc == file->crcs[f->chunk]) {
-        return TCK_OK;
-    }
-    return error_set(err, TCK_ERR_CORRUPT,
-                     "%s: chunk %" PRIu32 " of %" PRIu32 " has CRC %08" PRIx32 ", its manifest says %08" PRIx32,
-                     file->name, f->chunk, chunk_count(file->bytes), crc, file->crcs[f->chunk]);
-}
-
-static tck_status_t fill(struct chunks *chunks, uint32_t file, uint32_t chunk, struct chunk_buffer *buffer,
-                         struct error *err)
-{
-    const struct manifest_file *of = &chunks->from.manifest->files[file];
-    struct fetch *f = new_fetch(chunks, file, chunk, buffer);
-    if (f == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "%s: no memory or descriptor to read a chunk of %u bytes", of->name,
-                         CHUNK_BYTES);
+    struct fetch *f = NULL;
+    tck_status_t status = new_fetch(chunks, file, chunk, buffer, &f, err);
+    if (status != TCK_OK) {
+        return status;
     }
     const struct bounded_work work = {.work = fetch, .drop = drop_fetch, .job = f};
-    tck_status_t status = bounded_do(&work, chunks->from.limit_ms, err);
+    status = bounded_do(&work, chunks->from.limit_ms, err);
     if (status != TCK_OK) {
-        return error_prefix(err, "%.200s/%s", chunks->from.path, of->name);
+        return error_prefix(err, "%.200s/%s", chunks->from.path, chunks->from.manifest->files[file].name);
     }
-    keep_open(chunks, file, f);
     status = f->status;
-    if (status != TCK_OK) {
-        *err = f->error;
+    if (status == TCK_OK) {
+        keep_open(chunks, file, f);
     } else {
-        status = check_crc(of, f, err);
+        *err = f->error;
     }
     buffer->bytes = f->bytes;
     f->bytes = NULL;
     drop_fetch(f);
+    return status;
+}
+
+/* A file that could not be read is opened anew. */
+static tck_status_t fill(struct chunks *chunks, uint32_t file, uint32_t chunk, struct chunk_buffer *buffer,
+                         struct error *err)
+{
+    tck_status_t status = TCK_ERR_IO;
+    for (int i = 0; i < READS_MAX && retry_helps(status); i++) {
+        retry_pause(i);
+        status = fill_once(chunks, file, chunk, buffer, err);
+        if (status != TCK_OK) {
+            close_file(chunks, file);
+        }
+    }
     return status;
 }
 

@@ -6,7 +6,9 @@
 #include "tiers/names.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <endian.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
@@ -35,6 +37,9 @@ ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at);
 
 static atomic_bool hangs;
 static atomic_uint in_call;
+static atomic_int failures; /* so many of the next preads fail, */
+static int failure;         /* with this errno */
+static void (*_Atomic before_read)(void);
 
 static void wait_while_it_hangs(void)
 {
@@ -47,6 +52,10 @@ static void wait_while_it_hangs(void)
 
 ssize_t __wrap_read(int fd, void *data, size_t len)
 {
+    void (*act)(void) = atomic_exchange(&before_read, NULL);
+    if (act != NULL) {
+        act();
+    }
     wait_while_it_hangs();
     return __real_read(fd, data, len);
 }
@@ -54,6 +63,10 @@ ssize_t __wrap_read(int fd, void *data, size_t len)
 ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at)
 {
     wait_while_it_hangs();
+    if (atomic_fetch_sub(&failures, 1) > 0) {
+        errno = failure;
+        return -1;
+    }
     return __real_pread(fd, data, len, at);
 }
 
@@ -569,6 +582,27 @@ Test(published, load_dir_is_looked_into_too)
     cr_assert_eq(info().version.step, 8);
 }
 
+static void forget(const char *path, unsigned term)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    cr_assert_gt(fprintf(file, "{\"format\":1,\"term\":%u,\"wall_ms\":1}", term), 0);
+    cr_assert_eq(fclose(file), 0);
+}
+
+Test(published, what_was_forgotten_in_save_dir_does_not_count_in_load_dir)
+{
+    const char *other = below("other");
+    cr_assert_eq(mkdir(other, 0755), 0);
+    cr_assert_eq(mkdir(below("other/job"), 0755), 0);
+    publish(other, 3, 8);
+    cr_assert_eq(open_step(TCK_NEWEST, other), TCK_OK);
+    tck_published_close(published);
+    published = NULL;
+    forget(below("job/forgotten"), 3);
+    cr_assert_eq(open_step(TCK_NEWEST, other), TCK_ERR_NOENT);
+}
+
 Test(published, nothing_published_is_not_found)
 {
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_NOENT);
@@ -641,6 +675,66 @@ Test(published, a_pointer_that_is_missing_is_named)
     cr_assert_eq(tck_published_read_box(published, &empty, NULL), TCK_OK, "%s", tck_published_errmsg(published));
 }
 
+/* ---- storage that fails ---------------------------------------------------------------------------------------- */
+
+static uint64_t wide_entry(void)
+{
+    uint64_t i = 0;
+    while (strcmp(entry(i).key, "wide") != 0) {
+        i++;
+    }
+    return i;
+}
+
+static tck_status_t read_failing(int errnum, int times, uint32_t *last)
+{
+    must_open();
+    failure = errnum;
+    atomic_store(&failures, times);
+    tck_status_t status = tck_published_read_entry(published, wide_entry(), (WIDE - 1) * 4ull, 4, last);
+    atomic_store(&failures, 0);
+    return status;
+}
+
+Test(published, a_chunk_that_cannot_be_read_for_a_moment_is_read_again)
+{
+    uint32_t last = 0;
+    cr_assert_eq(read_failing(ESTALE, 2, &last), TCK_OK, "%s", tck_published_errmsg(published));
+    cr_assert_eq(last, value(0, WIDE - 1));
+}
+
+Test(published, a_chunk_that_stays_unreadable_is_an_error_that_names_the_file, .timeout = 60)
+{
+    uint32_t last = 0x55555555;
+    cr_assert_eq(read_failing(EIO, 1000, &last), TCK_ERR_IO);
+    assert_text(tck_published_errmsg(published), ".safetensors: read chunk");
+    assert_text(tck_published_errmsg(published), "Input/output error");
+    cr_assert_eq(last, 0x55555555);
+}
+
+static void supersede(void)
+{
+    cr_assert_eq(rename(below("aside"), below("job/v000000000009.t2")), 0);
+    cr_assert_eq(rename(below("job/v000000000007.t2"), below("gone")), 0);
+    DIR *gone = opendir(below("gone"));
+    for (struct dirent *file = readdir(gone); file != NULL; file = readdir(gone)) {
+        (void)!unlinkat(dirfd(gone), file->d_name, 0);
+    }
+    closedir(gone);
+}
+
+Test(published, what_is_removed_while_it_is_looked_at_is_not_damaged)
+{
+    publish(root, 2, 5);
+    publish(root, 2, 7);
+    publish(root, 2, 9);
+    cr_assert_eq(rename(below("job/v000000000009.t2"), below("aside")), 0);
+    atomic_store(&before_read, supersede);
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(info().version.step, 9);
+    cr_assert_str_empty(info().passed_over);
+}
+
 /* ---- storage that hangs ---------------------------------------------------------------------------------------- */
 
 Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
@@ -654,15 +748,6 @@ Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
     answer_again();
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK, "%s", tck_published_errmsg(NULL));
     assert_box("rows", 0, 0, ROWS, COLS);
-}
-
-static uint64_t wide_entry(void)
-{
-    uint64_t i = 0;
-    while (strcmp(entry(i).key, "wide") != 0) {
-        i++;
-    }
-    return i;
 }
 
 Test(published, a_chunk_that_hangs_is_given_up_and_comes_too_late, .timeout = 60)

@@ -1884,6 +1884,23 @@ Test(persistent, what_was_forgotten_is_not_listed_and_stays)
     cr_assert_eq(listed(NULL), 1);
 }
 
+Test(persistent, what_was_forgotten_in_load_dir_does_not_count_when_it_is_read_from)
+{
+    struct commit_notes notes;
+    uint64_t term = 0;
+    make_version((struct version){1, 100});
+    cr_assert_eq(persistent_note_commit(tier, claim(), NULL), TCK_OK);
+    cr_assert_eq(persistent_forget(tier, &term, NULL), TCK_OK);
+    persistent_free(tier);
+    snprintf(config.load_dir, sizeof(config.load_dir), "%s", config.save_dir);
+    snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("new"));
+    snprintf(config.audit_file_path, sizeof(config.audit_file_path), "%s", path_of("audit"));
+    open_tier();
+    cr_assert_eq(listed(NULL), 0);
+    cr_assert_eq(persistent_commit_notes(tier, term + 1, &notes, NULL), TCK_OK);
+    cr_assert_eq(notes.newest, 0);
+}
+
 Test(persistent, what_was_forgotten_is_not_known_if_its_file_is_damaged)
 {
     struct survey survey;

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * See retry.h. */
+#include "published/retry.h"
+
+#include "base/progress.h"
+#include "tiers/published_versions.h"
+
+#include <time.h>
+
+#define FIRST_PAUSE_NS 100000000
+#define PAUSE_STEP_NS  50000000
+
+/* Storage that hangs has been waited for long enough. */
+bool retry_helps(tck_status_t status)
+{
+    return status != TCK_OK && !status_proves_damage(status) && status != TCK_ERR_PROTO && status != TCK_ERR_TIMEDOUT;
+}
+
+/* Steps of the pause are told as progress, for it is not storage that is waited for. */
+void retry_pause(int number)
+{
+    uint64_t left_ns = number == 0 ? 0 : (uint64_t)FIRST_PAUSE_NS << (number - 1);
+    for (; left_ns > 0; left_ns -= PAUSE_STEP_NS) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_STEP_NS}, NULL);
+        progress_moved();
+    }
+}

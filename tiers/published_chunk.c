@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * See published_chunk.h. */
+#include "tiers/published_chunk.h"
+
+#include "base/digest.h"
+#include "base/progress.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+struct published_chunk published_chunk_of(const struct manifest_file *file, uint32_t index)
+{
+    struct published_chunk chunk = {.index = index,
+                                    .count = chunk_count(file->bytes),
+                                    .bytes = chunk_size(file->bytes, index),
+                                    .crc = file->crcs[index]};
+    snprintf(chunk.file, sizeof(chunk.file), "%s", file->name);
+    return chunk;
+}
+
+tck_status_t published_chunk_fetch(int fd, const struct published_chunk *chunk, uint8_t *to, struct error *err)
+{
+    uint32_t got = 0;
+    while (got < chunk->bytes) {
+        ssize_t rc = pread(fd, to + got, chunk->bytes - got, (off_t)((uint64_t)chunk->index * CHUNK_BYTES + got));
+        if (rc < 0 && errno == EINTR) {
+            continue;
+        }
+        if (rc < 0) {
+            return error_set(err, status_of_errno(errno), "%s: read chunk %" PRIu32 ": %m", chunk->file, chunk->index);
+        }
+        if (rc == 0) {
+            return error_set(err, TCK_ERR_CORRUPT, "%s ends in chunk %" PRIu32, chunk->file, chunk->index);
+        }
+        got += (uint32_t)rc;
+        progress_moved();
+    }
+    return TCK_OK;
+}
+
+tck_status_t published_chunk_check(const struct published_chunk *chunk, uint32_t crc, struct error *err)
+{
+    if (crc == chunk->crc) {
+        return TCK_OK;
+    }
+    return error_set(err, TCK_ERR_CORRUPT,
+                     "%s: chunk %" PRIu32 " of %" PRIu32 " has CRC %08" PRIx32 ", its manifest says %08" PRIx32,
+                     chunk->file, chunk->index, chunk->count, crc, chunk->crc);
+}
+
+tck_status_t published_chunk_read(int fd, const struct published_chunk *chunk, uint8_t *to, struct error *err)
+{
+    tck_status_t status = published_chunk_fetch(fd, chunk, to, err);
+    return status == TCK_OK ? published_chunk_check(chunk, crc32c(0, to, chunk->bytes), err) : status;
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A directory with a version's name is only a candidate: its manifest and the sizes of its files decide. */
+#include "tiers/published_versions.h"
+
+#include "base/progress.h"
+#include "tiers/forgotten.h"
+#include "tiers/names.h"
+#include "tiers/safe_fs.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- list ------------------------------------------------------------------------------------------------------ */
+
+static tck_status_t append(struct version_list *list, struct published which, struct error *err)
+{
+    struct published *grown = reallocarray(list->versions, list->count + 1, sizeof(*grown));
+    if (grown == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of versions");
+    }
+    grown[list->count++] = which;
+    list->versions = grown;
+    return TCK_OK;
+}
+
+static tck_status_t list_dir(int fd, bool from_load_dir, struct version_list *list, struct error *err)
+{
+    struct names names = {0};
+    uint64_t forgotten = 0;
+    tck_status_t status = forgotten_read(fd, &forgotten, err);
+    if (status == TCK_OK) {
+        status = safe_fs_list(fd, &names, err);
+    }
+    if (!from_load_dir) {
+        list->forgotten = forgotten;
+    } else if (forgotten < list->forgotten) {
+        forgotten = list->forgotten;
+    }
+    for (size_t i = 0; i < names.count && status == TCK_OK; i++) {
+        struct published which = {.from_load_dir = from_load_dir};
+        if (version_dir_parse(names.names[i], &which.version) && which.version.term > forgotten) {
+            status = append(list, which, err);
+        }
+    }
+    names_free(&names);
+    return status;
+}
+
+static int compare_published(const void *a, const void *b)
+{
+    const struct published *x = a, *y = b;
+    int order = version_cmp(y->version, x->version);
+    return order != 0 ? order : (int)x->from_load_dir - (int)y->from_load_dir;
+}
+
+tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err)
+{
+    struct version_list list = {0};
+    tck_status_t status = dirs->save_fd < 0 ? TCK_OK : list_dir(dirs->save_fd, false, &list, err);
+    if (status != TCK_OK) {
+        error_prefix(err, "%.200s/%s", dirs->save_dir, dirs->job);
+    } else if (dirs->load_fd >= 0) {
+        status = list_dir(dirs->load_fd, true, &list, err);
+        if (status != TCK_OK) {
+            error_prefix(err, "%.200s/%s", dirs->load_dir, dirs->job);
+        }
+    }
+    if (status != TCK_OK) {
+        version_list_free(&list);
+        return status;
+    }
+    if (list.count > 0) {
+        qsort(list.versions, list.count, sizeof(*list.versions), compare_published);
+    }
+    *out = list;
+    return TCK_OK;
+}
+
+void version_list_free(struct version_list *list)
+{
+    free(list->versions);
+    *list = (struct version_list){0};
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------------ */
+
+static int parent_of(const struct version_dirs *dirs, const struct published *which)
+{
+    return which->from_load_dir ? dirs->load_fd : dirs->save_fd;
+}
+
+tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, int *fd_out,
+                          struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    int parent_fd = parent_of(dirs, which);
+    version_dir_name(which->version, name);
+    if (parent_fd < 0) {
+        return error_set(err, TCK_ERR_NOENT, "%s: there is no load_dir", name);
+    }
+    return safe_fs_open_dir(parent_fd, name, fd_out, err);
+}
+
+tck_status_t version_manifest_of_any(int dir_fd, struct manifest *out, struct error *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    tck_status_t status = safe_fs_read(dir_fd, MANIFEST_NAME, JSON_MAX_BYTES, &text, &len, err);
+    if (status == TCK_OK) {
+        status = manifest_parse(text, len, out, err);
+        free(text);
+    }
+    return status;
+}
+
+static tck_status_t check_owner(const struct manifest *manifest, const char *job, struct version version,
+                                struct error *err)
+{
+    if (strcmp(manifest->job, job) != 0) {
+        return error_set(err, TCK_ERR_CORRUPT, MANIFEST_NAME " is of job %s, not of %s", manifest->job, job);
+    }
+    if (!version_is(manifest->version, version)) {
+        return error_set(err, TCK_ERR_CORRUPT,
+                         MANIFEST_NAME " is of term %" PRIu64 " step %" PRIu64 ", not of its name",
+                         manifest->version.term, manifest->version.step);
+    }
+    return TCK_OK;
+}
+
+tck_status_t version_manifest(int dir_fd, const char *job, struct version version, struct manifest *out,
+                              struct error *err)
+{
+    struct manifest manifest = {0};
+    tck_status_t status = version_manifest_of_any(dir_fd, &manifest, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = check_owner(&manifest, job, version, err);
+    if (status != TCK_OK) {
+        manifest_free(&manifest);
+        return status;
+    }
+    *out = manifest;
+    return TCK_OK;
+}
+
+tck_status_t version_check_file(int dir_fd, const struct manifest_file *file, struct error *err)
+{
+    uint64_t bytes = 0;
+    tck_status_t status = safe_fs_size(dir_fd, file->name, &bytes, err);
+    if (status == TCK_OK && bytes != file->bytes) {
+        status = error_set(err, TCK_ERR_CORRUPT, "%s has %" PRIu64 " bytes, its manifest says %" PRIu64, file->name,
+                           bytes, file->bytes);
+    }
+    return status;
+}
+
+tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    for (uint32_t i = 0; i < manifest->file_count && status == TCK_OK; i++) {
+        status = version_check_file(dir_fd, &manifest->files[i], err);
+        progress_moved();
+    }
+    return status;
+}
+
+/* ---- look ------------------------------------------------------------------------------------------------------ */
+
+static bool is_other_than(int dir_fd, const char *name, mode_t kind)
+{
+    struct stat st;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) != kind;
+}
+
+/* Whether a link, a directory or the like has taken the place of one of the version's files. */
+static bool has_impostor(int parent_fd, const char *name)
+{
+    struct names names = {0};
+    struct error ignored;
+    int dir_fd = -1;
+    if (is_other_than(parent_fd, name, S_IFDIR)) {
+        return true;
+    }
+    if (safe_fs_open_dir(parent_fd, name, &dir_fd, &ignored) != TCK_OK) {
+        return false;
+    }
+    bool found = is_other_than(dir_fd, MANIFEST_NAME, S_IFREG);
+    if (!found && safe_fs_list(dir_fd, &names, &ignored) == TCK_OK) {
+        for (size_t i = 0; i < names.count && !found; i++) {
+            found = manifest_is_file_name(names.names[i]) && is_other_than(dir_fd, names.names[i], S_IFREG);
+        }
+        names_free(&names);
+    }
+    close(dir_fd);
+    return found;
+}
+
+/* TCK_ERR_DENIED has two meanings where a file is opened: the rights are missing, which may be repaired, or something
+ * else has taken the file's place, such as a link or a pipe, which is never published. Only the second proves damage.
+ */
+static enum standing standing_of(tck_status_t outcome, int parent_fd, const char *name)
+{
+    if (outcome == TCK_OK) {
+        return STANDING_GOOD;
+    }
+    if (status_proves_damage(outcome)) {
+        return STANDING_DAMAGED;
+    }
+    if (outcome == TCK_ERR_PROTO) {
+        return STANDING_FOREIGN;
+    }
+    bool may_be_impostor = outcome == TCK_ERR_DENIED || outcome == TCK_ERR_IO; /* opening a socket says ENXIO */
+    return may_be_impostor && has_impostor(parent_fd, name) ? STANDING_DAMAGED : STANDING_UNREADABLE;
+}
+
+static tck_status_t open_whole(const struct version_dirs *dirs, const struct published *which, struct version_look *out,
+                               struct error *err)
+{
+    tck_status_t status = version_open(dirs, which, &out->dir_fd, err);
+    if (status == TCK_OK) {
+        status = version_manifest(out->dir_fd, dirs->job, which->version, &out->manifest, err);
+    }
+    return status == TCK_OK ? version_check_files(out->dir_fd, &out->manifest, err) : status;
+}
+
+/* Retention may take it away while it is looked at: what is missing then is no damage. */
+static bool has_gone(const struct version_dirs *dirs, const struct published *which)
+{
+    struct error ignored;
+    int dir_fd = -1;
+    tck_status_t status = version_open(dirs, which, &dir_fd, &ignored);
+    if (status == TCK_OK) {
+        close(dir_fd);
+    }
+    return status == TCK_ERR_NOENT;
+}
+
+void version_look(const struct version_dirs *dirs, const struct published *which, struct version_look *out)
+{
+    char name[DIR_NAME_MAX];
+    struct version_look look = {.dir_fd = -1};
+    tck_status_t status = open_whole(dirs, which, &look, &look.why);
+    if (status != TCK_OK) {
+        struct error why = look.why;
+        version_look_free(&look);
+        look.why = why;
+        look.gone = has_gone(dirs, which);
+    }
+    version_dir_name(which->version, name);
+    look.standing = look.gone ? STANDING_UNREADABLE : standing_of(status, parent_of(dirs, which), name);
+    *out = look;
+}
+
+void version_look_free(struct version_look *look)
+{
+    if (look->dir_fd >= 0) {
+        close(look->dir_fd);
+    }
+    manifest_free(&look->manifest);
+    *look = (struct version_look){.dir_fd = -1};
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The published versions of a job, as they lie in its directories on storage: what is there, and what each of them is
+ * worth. Agent, command and library read them by these functions, so that all of them mean the same by
+ *
+ *     missing      a directory was listed or opened without an error, and does not have it
+ *     damaged      its content proves that it is not whole
+ *     unreadable   there was any other error (EIO, ESTALE, EMFILE, missing rights): nothing is known of it, it may be
+ *                  whole, and it may be the newest. It is never left out: the caller reads again for as long as it can
+ *                  wait, and then reports the error, which names the file
+ *
+ * Nothing here waits, retries or logs. All calls block. */
+#ifndef TCK_TIERS_PUBLISHED_VERSIONS_H
+#define TCK_TIERS_PUBLISHED_VERSIONS_H
+
+#include "tiers/manifest.h"
+
+/* <save_dir>/<job> and <load_dir>/<job>, both open; -1: there is none. */
+struct version_dirs {
+    const char *job, *save_dir, *load_dir;
+    int save_fd, load_fd;
+};
+
+struct published {
+    struct version version;
+    bool from_load_dir;
+};
+
+struct version_list {
+    uint64_t forgotten; /* by save_dir: what terms up to this one have saved does not count, and is not here */
+    size_t count;
+    struct published *versions; /* owned; newest first; of two of the same version that of save_dir first */
+};
+
+/* Directories with a version's name, in both directories, which are listed completely or it is an error. They are
+ * candidates: version_look says what they are. What load_dir's own file says is forgotten there is left out, too. */
+must_check tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err);
+void version_list_free(struct version_list *list);
+
+must_check tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, int *fd_out,
+                                     struct error *err);
+/* Reads the manifest in an open directory, of any job and version; and one that must be of these. */
+must_check tck_status_t version_manifest_of_any(int dir_fd, struct manifest *out, struct error *err);
+must_check tck_status_t version_manifest(int dir_fd, const char *job, struct version version, struct manifest *out,
+                                         struct error *err);
+/* TCK_ERR_CORRUPT, with the file's name, if it has another size than its manifest says. The bytes are checked where
+ * they are read (published_chunk.h). */
+must_check tck_status_t version_check_file(int dir_fd, const struct manifest_file *file, struct error *err);
+must_check tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, struct error *err);
+
+/* What came of looking at a version's directory, its manifest and the sizes of its files. */
+struct version_look {
+    enum standing standing;
+    bool gone;                /* it was removed since it was listed: what supersedes it may not have been listed yet */
+    struct error why;         /* unless it is good */
+    int dir_fd;               /* if it is good; owned, as is */
+    struct manifest manifest; /* this */
+};
+void version_look(const struct version_dirs *dirs, const struct published *which, struct version_look *out);
+void version_look_free(struct version_look *look);
+
+/* Whether an error of reading a version proves that what was to be read is not whole. */
+static inline bool status_proves_damage(tck_status_t status)
+{
+    return status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT;
+}
+
+#endif
