@@ -7,9 +7,7 @@
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
-#include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
-#include "agent/replication/replica_service.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
 #include "agent/trainers/slot_writers.h"
@@ -440,11 +438,8 @@ void actions_carry_out(struct term_context *tc, const struct action *a)
     case ACTION_STORE:
     case ACTION_REJECT_OFFER:
     case ACTION_ACK_OFFER:
-        replica_answer_offer(tc, a);
-        break;
     case ACTION_FETCH_SLOT:
-        fetch_slot_answer(tc, a);
-        break;
+        break; /* answers: driver_ask_node */
     case ACTION_SEND_READY:
         send_ready(tc, a);
         break;

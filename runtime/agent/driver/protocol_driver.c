@@ -31,6 +31,21 @@ static void keep_decision(struct term_context *tc, const struct decision *decisi
     hard_state_put(tc->agent->state, &kept);
 }
 
+static bool is_answer(enum action_type type)
+{
+    return type == ACTION_STORE || type == ACTION_REJECT_OFFER || type == ACTION_ACK_OFFER || type == ACTION_FETCH_SLOT;
+}
+
+/* An answer goes to who asked, and is dropped if nobody did. */
+static void carry_out(struct term_context *tc, const struct action *action, struct node_answer *answer)
+{
+    if (!is_answer(action->type)) {
+        tc->agent->hooks->carry_out(tc, action);
+    } else if (answer) {
+        *answer = (struct node_answer){.given = true, .action = *action};
+    }
+}
+
 static void step(struct term_context *tc, const struct queued_event *next)
 {
     tc->actions.count = 0;
@@ -51,7 +66,7 @@ static void step(struct term_context *tc, const struct queued_event *next)
     }
     for (uint32_t i = 0; i < tc->actions.count; i++) {
         struct action action = tc->actions.items[i];
-        tc->agent->hooks->carry_out(tc, &action);
+        carry_out(tc, &action, next->answer);
     }
     if (next->event.type == EVENT_DECISION) {
         tc->agent->hooks->decided(tc);
@@ -72,7 +87,7 @@ static void run_queue(struct term_context *tc)
     tc->stepping = false;
 }
 
-static void feed(struct term_context *tc, const struct event *event, bool for_coordinator)
+static void feed(struct term_context *tc, const struct event *event, bool for_coordinator, struct node_answer *answer)
 {
     if (tc->queue_count == tc->queue_cap) {
         uint32_t cap = tc->queue_cap ? 2 * tc->queue_cap : 16;
@@ -85,7 +100,7 @@ static void feed(struct term_context *tc, const struct event *event, bool for_co
         tc->queue_cap = cap;
     }
     struct queued_event *slot = &tc->queue[tc->queue_count++];
-    *slot = (struct queued_event){.for_coordinator = for_coordinator, .event = *event};
+    *slot = (struct queued_event){.for_coordinator = for_coordinator, .event = *event, .answer = answer};
     slot->event.term = tc->world.term;
     slot->event.now_ms = clock_ms();
     run_queue(tc);
@@ -100,14 +115,23 @@ static bool outlives_term(enum event_type type)
 void driver_step_node(struct term_context *tc, const struct event *event)
 {
     if (!tc->closed || outlives_term(event->type)) {
-        feed(tc, event, false);
+        feed(tc, event, false, NULL);
     }
+}
+
+struct node_answer driver_ask_node(struct term_context *tc, const struct event *event)
+{
+    struct node_answer answer = {0};
+    if (!tc->closed || outlives_term(event->type)) {
+        feed(tc, event, false, tc->stepping ? NULL : &answer); /* else it is carried out after this has returned */
+    }
+    return answer;
 }
 
 void driver_step_coordinator(struct term_context *tc, const struct event *event)
 {
     if (!tc->closed && tc->coordinator) {
-        feed(tc, event, true);
+        feed(tc, event, true, NULL);
     }
 }
 

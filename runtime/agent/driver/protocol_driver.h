@@ -10,6 +10,8 @@
  * inside an action, before the outer call returns). Term and time are filled in. */
 void driver_step_node(struct term_context *tc, const struct event *event);
 void driver_step_coordinator(struct term_context *tc, const struct event *event);
+/* Feeds an event that is a question, and returns the answer. None is given inside an action, where the event waits. */
+struct node_answer driver_ask_node(struct term_context *tc, const struct event *event);
 void driver_tick(struct term_context *tc);
 
 #endif

@@ -346,29 +346,29 @@ static void start_load(struct fetch *x)
 
 /* ---- asked --------------------------------------------------------------------------------------------------- */
 
-void fetch_slot_answer(struct term_context *tc, const struct action *a)
-{
-    struct fetch *x = tc->agent->fetch_asking;
-    if (x) {
-        x->slot = a->slot;
-        x->here = a->ok;
-        if (a->slot == NONE32) {
-            (void)error_set(&x->outcome, TCK_ERR_NOSPC, "%s", refusal_text(a->refusal));
-        }
-    }
-}
-
-static void fetch_start(struct fetch *x)
+/* The slot to receive into, or why there is none: x->outcome. */
+static void ask_slot(struct fetch *x)
 {
     struct event event = {.type = EVENT_FETCH,
                           .shard = x->ask.shard,
                           .version = x->ask.version,
                           .floor = x->ask.floor,
                           .fallback = x->ask.fallback};
-    (void)error_set(&x->outcome, TCK_ERR_BUSY, "no slot was given");
-    x->tc->agent->fetch_asking = x;
-    driver_step_node(x->tc, &event);
-    x->tc->agent->fetch_asking = NULL;
+    struct node_answer answer = driver_ask_node(x->tc, &event);
+    if (!answer.given) {
+        (void)error_set(&x->outcome, TCK_ERR_BUSY, "no slot was given");
+        return;
+    }
+    x->slot = answer.action.slot;
+    x->here = answer.action.ok;
+    if (x->slot == NONE32) {
+        (void)error_set(&x->outcome, TCK_ERR_NOSPC, "%s", refusal_text(answer.action.refusal));
+    }
+}
+
+static void fetch_start(struct fetch *x)
+{
+    ask_slot(x);
     failpoint(fetch, slot_given);
     if (x->slot == NONE32) {
         struct error err = x->outcome;

@@ -10,7 +10,6 @@ void fetch_handle_ask(struct term_context *tc, const struct wire_fetch *ask);
 /* Of this node's own accord: scrub_repaired is told, not the coordinator. */
 void fetch_repair(struct term_context *tc, const struct wire_fetch *ask);
 struct fetch_tally fetch_tally(const struct term_context *tc, struct version version);
-void fetch_slot_answer(struct term_context *tc, const struct action *action);
 /* Queued fetches whose source came up or went down. */
 void fetch_peer_changed(struct agent *agent, struct peer *peer);
 void fetch_tick(struct agent *agent);

@@ -10,23 +10,6 @@
 
 #include <string.h>
 
-void replica_answer_offer(struct term_context *tc, const struct action *a)
-{
-    if (tc->agent->offer_pending) {
-        *tc->agent->offer_pending =
-            (struct offer_answer){.answered = true, .action = a->type, .slot = a->slot, .refusal = a->refusal};
-    }
-}
-
-static struct offer_answer ask_machine(struct term_context *tc, const struct event *event)
-{
-    struct offer_answer answer = {0};
-    tc->agent->offer_pending = &answer;
-    driver_step_node(tc, event);
-    tc->agent->offer_pending = NULL;
-    return answer;
-}
-
 tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item,
                                   struct error *err)
 {
@@ -48,15 +31,15 @@ tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct pee
                           .shard = tc->shards[local_shard].world_shard,
                           .version = offer->version,
                           .root = offer->root};
-    struct offer_answer answer = ask_machine(tc, &event);
-    if (answer.answered && answer.action == ACTION_ACK_OFFER) {
+    struct node_answer answer = driver_ask_node(tc, &event);
+    if (answer.given && answer.action.type == ACTION_ACK_OFFER) {
         return TCK_ERR_EXIST;
     }
-    if (!answer.answered || answer.action != ACTION_STORE) {
-        return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(answer.refusal));
+    if (!answer.given || answer.action.type != ACTION_STORE) {
+        return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(answer.action.refusal));
     }
     uint32_t k;
-    struct local_shard *d = term_context_slot(tc, answer.slot, &k);
+    struct local_shard *d = term_context_slot(tc, answer.action.slot, &k);
     *item = (struct tier_item){.version = offer->version,
                                .shard = offer->shard,
                                .image_bytes = offer->image_bytes,
@@ -75,7 +58,7 @@ tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct pe
     struct term_context *tc = agent->term_context;
     uint32_t local_shard = tc ? term_context_shard(tc, offer->shard) : NONE32;
     uint32_t slot = local_shard == NONE32 ? NONE32 : node_slot_of(tc->node, local_shard, offer->version);
-    struct offer_answer answer = {0};
+    struct node_answer answer = {0};
     failpoint(copy, whole);
     if (slot != NONE32) {
         struct event event = {.type = EVENT_VERIFIED,
@@ -84,7 +67,7 @@ tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct pe
                               .root = offer->root,
                               .ok = outcome->code == TCK_OK,
                               .refusal = outcome->code == TCK_ERR_CORRUPT ? REFUSAL_CORRUPT : REFUSAL_HOLDER_LOST};
-        answer = ask_machine(tc, &event);
+        answer = driver_ask_node(tc, &event);
     }
     if (outcome->code != TCK_OK) {
         log_warn("copy of version %llu.%llu from node %s did not arrive whole: %s",
@@ -92,10 +75,11 @@ tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct pe
                  peer_node(from)->name, outcome->text);
     }
     slot_op_end(agent);
-    if (answer.answered && answer.action == ACTION_ACK_OFFER) {
+    if (answer.given && answer.action.type == ACTION_ACK_OFFER) {
         return TCK_OK;
     }
-    return answer.refusal == REFUSAL_CORRUPT ? TCK_ERR_CORRUPT : TCK_ERR_CANCELED; /* or its version is over by now */
+    return answer.action.refusal == REFUSAL_CORRUPT ? TCK_ERR_CORRUPT
+                                                    : TCK_ERR_CANCELED; /* or its version is over by now */
 }
 
 /* The slot of a segment whose header says that it holds this version; NONE32 if none. */

@@ -6,14 +6,6 @@
 
 #include "agent/state/context.h"
 
-/* What the machine says to an offer: filled in while the OFFER event is carried out. */
-struct offer_answer {
-    bool answered;
-    enum action_type action; /* STORE, ACK_OFFER, REJECT_OFFER */
-    uint32_t slot;
-    enum refusal refusal;
-};
-void replica_answer_offer(struct term_context *tc, const struct action *action);
 /* Callbacks of the peer tier (tiers/peer.h). */
 tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
                                   struct tier_item *item_out, struct error *err);

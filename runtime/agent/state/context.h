@@ -96,9 +96,16 @@ struct storage_op {
     void *ctx;
 };
 
+/* What the node machine says to a question: EVENT_OFFER, EVENT_FETCH, or EVENT_VERIFIED of a copy that was offered. */
+struct node_answer {
+    bool given;
+    struct action action; /* STORE, REJECT_OFFER, ACK_OFFER, FETCH_SLOT */
+};
+
 struct queued_event {
     bool for_coordinator;
     struct event event;
+    struct node_answer *answer; /* of the caller, who waits for it; NULL: nobody asks */
 };
 
 /* A node that is down; its agent may come back in a moment. */
@@ -249,7 +256,6 @@ struct agent {
     struct recover *recover;           /* on the coordinator */
     struct recover *dry;               /* a plan being made for the command */
     struct fetch *fetches;             /* under way */
-    struct fetch *fetch_asking;        /* being answered by the machine right now */
     struct gathering *gathering;       /* manifest of the drain under way, on the coordinator */
     struct storage_op *storage;        /* under way */
     struct term_context *left;         /* whose term is over, with calls to storage that have not ended */
@@ -259,7 +265,6 @@ struct agent {
     uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
     uint64_t commit_again_ms;             /* not before, after a try that failed */
     bool metadata_busy;
-    struct offer_answer *offer_pending;  /* filled in while an OFFER event is carried out */
     uint32_t ops;                        /* operations under way that read or write slots, but for those on storage */
     struct settings settings;            /* in force (shared, beats) */
     uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */

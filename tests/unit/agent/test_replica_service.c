@@ -37,6 +37,12 @@ void driver_step_node(struct term_context *term_context, const struct event *eve
     node_step(term_context->node, &e, &term_context->actions);
 }
 
+struct node_answer driver_ask_node(struct term_context *term_context, const struct event *event)
+{
+    driver_step_node(term_context, event);
+    return (struct node_answer){0};
+}
+
 const struct kept *hard_state_get(const struct hard_state *state)
 {
     (void)state;

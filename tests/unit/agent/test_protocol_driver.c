@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Questions to the node machine and their answers. One node, one shard that it owns. */
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/term_context.h"
+#include "agent/driver/twins.h"
+#include "agent/ipc/ipc_server.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#define TERM        5
+#define SLOTS       2
+#define IMAGE_BYTES 4096
+#define CAP_BYTES   ((uint64_t)64 << 20)
+
+static const struct hash128 shard = {1, 1};
+static const struct version before = {TERM - 1, 10};
+
+static struct agent agent;
+static struct term_context *tc;
+static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
+static uint32_t carried[ACTION_PUBLISH + 1];
+static bool asks_inside;
+static struct node_answer inside;
+
+/* ---- what protocol_driver.c and term_context.c need of the rest of the agent --------------------------------------
+ */
+
+const struct kept *hard_state_get(const struct hard_state *state)
+{
+    (void)state;
+    return &kept;
+}
+
+void hard_state_put(struct hard_state *state, const struct kept *now)
+{
+    (void)state;
+    kept = *now;
+}
+
+struct client *client_of_rank(const struct agent *a, uint64_t term, uint32_t rank)
+{
+    (void)a;
+    (void)term;
+    (void)rank;
+    return NULL;
+}
+
+void twins_free(struct term_context *term_context)
+{
+    (void)term_context;
+}
+
+static struct node_answer ask_slot(struct version version)
+{
+    struct event fetch = {.type = EVENT_FETCH, .shard = 0, .version = version};
+    return driver_ask_node(tc, &fetch);
+}
+
+static void carry_out(struct term_context *term_context, const struct action *action)
+{
+    (void)term_context;
+    carried[action->type]++;
+    if (asks_inside) {
+        asks_inside = false;
+        inside = ask_slot((struct version){TERM - 1, 11});
+    }
+}
+
+/* ---- one node ---------------------------------------------------------------------------------------------------- */
+
+static void form(void)
+{
+    struct rank_hello hello = {.node = {.name = "a", .domain = "a", .agent_id = 1}};
+    struct shard_info info = {.id = shard, .image_bytes = IMAGE_BYTES};
+    const uint32_t count = 1;
+    struct world world;
+    struct placement placement;
+    struct error err = {0};
+    cr_assert_eq(world_build(TERM, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(world_add_shards(&world, &info, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(placement_build(&world, 1, &placement, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(term_context_new(&agent, &world, &placement, NULL, &tc, &err), TCK_OK, "%s", err.text);
+}
+
+static void set_up(void)
+{
+    static const struct agent_hooks hooks = {.carry_out = carry_out};
+    struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
+    struct segment *segment;
+    struct error err = {0};
+    strcpy(agent.config.node, "a");
+    agent.hooks = &hooks;
+    cr_assert_eq(memory_new(&setup, &agent.memory, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(agent.memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    form();
+}
+
+static void tear_down(void)
+{
+    term_context_free(tc);
+    memory_free(agent.memory);
+}
+
+TestSuite(driver, .init = set_up, .fini = tear_down);
+
+Test(driver, hands_the_answer_to_who_asked_and_carries_out_the_rest)
+{
+    struct node_answer answer = ask_slot(before);
+    cr_assert(answer.given);
+    cr_assert_eq(answer.action.type, ACTION_FETCH_SLOT);
+    cr_assert_eq(node_slot(tc->node, answer.action.slot)->state, SLOT_RECEIVING);
+    cr_assert_eq(carried[ACTION_FETCH_SLOT], 0);
+    cr_assert_eq(carried[ACTION_WRITE_HEADER], 1);
+}
+
+Test(driver, drops_an_answer_that_nobody_waits_for)
+{
+    struct event fetch = {.type = EVENT_FETCH, .shard = 0, .version = before};
+    driver_step_node(tc, &fetch);
+    cr_assert_eq(carried[ACTION_FETCH_SLOT], 0);
+    cr_assert_eq(carried[ACTION_WRITE_HEADER], 1);
+}
+
+Test(driver, gives_no_answer_inside_an_action_and_asks_afterwards)
+{
+    asks_inside = true;
+    struct node_answer answer = ask_slot(before);
+    cr_assert(answer.given);
+    cr_assert(version_is(answer.action.version, before), "it is not the answer to the other question");
+    cr_assert_not(inside.given);
+    cr_assert_eq(carried[ACTION_WRITE_HEADER], 2, "the other question was asked, too");
+}
+
+Test(driver, asks_nothing_when_the_term_is_over)
+{
+    tc->closed = true;
+    cr_assert_not(ask_slot(before).given);
+    cr_assert_eq(carried[ACTION_WRITE_HEADER], 0);
+}
