@@ -18,12 +18,6 @@ static uint32_t page_crc(const uint8_t *page)
     return crc32c(0, page + CRC_END, SLOT_HEADER_BYTES - CRC_END);
 }
 
-/* A writer over memory of the caller. It never allocates as long as all that is written fits. */
-static struct writer writer_over(uint8_t *data, size_t cap)
-{
-    return (struct writer){.data = data, .cap = cap, .max = cap};
-}
-
 static void write_slot_writer(struct writer *w, const struct slot_writer *writer)
 {
     write_u32(w, (uint32_t)writer->process.pid);

@@ -2,7 +2,6 @@
  * The bounded reader and the growing writer. All integers are little endian and need no alignment. */
 #include "base/buf.h"
 
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,46 +54,6 @@ void read_into(struct reader *r, void *out, size_t len)
     }
 }
 
-uint8_t read_u8(struct reader *r)
-{
-    uint8_t v;
-
-    read_into(r, &v, sizeof(v));
-    return v;
-}
-
-bool read_bool(struct reader *r)
-{
-    uint8_t v = read_u8(r);
-
-    r->failed |= v > 1;
-    return v == 1;
-}
-
-uint16_t read_u16(struct reader *r)
-{
-    uint16_t v;
-
-    read_into(r, &v, sizeof(v));
-    return le16toh(v);
-}
-
-uint32_t read_u32(struct reader *r)
-{
-    uint32_t v;
-
-    read_into(r, &v, sizeof(v));
-    return le32toh(v);
-}
-
-uint64_t read_u64(struct reader *r)
-{
-    uint64_t v;
-
-    read_into(r, &v, sizeof(v));
-    return le64toh(v);
-}
-
 void read_str(struct reader *r, char *out, size_t cap)
 {
     uint16_t len = read_u16(r);
@@ -116,11 +75,16 @@ struct writer writer_new(size_t max)
     return (struct writer){.max = max};
 }
 
+struct writer writer_over(void *data, size_t cap)
+{
+    return (struct writer){.data = data, .cap = cap, .max = cap};
+}
+
 /* Makes room for len more bytes; false (and failed) if the limit or the memory does not allow it. */
 static bool writer_reserve(struct writer *w, size_t len)
 {
     size_t limit = w->max == 0 ? SIZE_MAX : w->max;
-    size_t cap = w->cap == 0 ? WRITER_FIRST_BYTES : w->cap;
+    size_t cap = w->cap > 0 ? w->cap : limit < WRITER_FIRST_BYTES ? limit : WRITER_FIRST_BYTES;
     uint8_t *data;
 
     if (w->failed || len > limit - w->len) {
@@ -150,29 +114,6 @@ void write_bytes(struct writer *w, const void *data, size_t len)
     }
     memcpy(w->data + w->len, data, len);
     w->len += len;
-}
-
-void write_u8(struct writer *w, uint8_t v)
-{
-    write_bytes(w, &v, sizeof(v));
-}
-
-void write_u16(struct writer *w, uint16_t v)
-{
-    v = htole16(v);
-    write_bytes(w, &v, sizeof(v));
-}
-
-void write_u32(struct writer *w, uint32_t v)
-{
-    v = htole32(v);
-    write_bytes(w, &v, sizeof(v));
-}
-
-void write_u64(struct writer *w, uint64_t v)
-{
-    v = htole64(v);
-    write_bytes(w, &v, sizeof(v));
 }
 
 void write_str(struct writer *w, const char *s)

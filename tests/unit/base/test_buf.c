@@ -150,6 +150,20 @@ Test(buf, writer_can_be_filled_to_its_limit)
     writer_free(&w);
 }
 
+Test(buf, writer_over_the_callers_bytes_takes_what_fits_and_no_more)
+{
+    uint8_t bytes[5] = {0};
+    struct writer w = writer_over(bytes, 4);
+
+    write_u16(&w, 0x0201);
+    write_u16(&w, 0x0403);
+    cr_assert_not(w.failed);
+    write_u8(&w, 9);
+    cr_assert(w.failed);
+    cr_assert_eq(w.data, bytes);
+    cr_assert_arr_eq(bytes, "\1\2\3\4\0", 5);
+}
+
 Test(buf, writer_grows_over_many_writes)
 {
     struct writer w = writer_new(0);
