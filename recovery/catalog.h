@@ -30,7 +30,7 @@ SCHEMA_STRUCT(catalog_version, CATALOG_VERSION_FIELDS)
     F(hash128, shard)           \
     F(hash128, root)            \
     F(u64, bytes)               \
-    F(names, holders, holder_count, CATALOG_HOLDERS_MAX, CONFIG_NAME) /* node names */
+    F(few, holder_count, CATALOG_HOLDERS_MAX, str, holders, CONFIG_NAME) /* node names */
 SCHEMA_STRUCT(catalog_shard, CATALOG_SHARD_FIELDS)
 
 /* rebuilt_out: the old one would not open and was moved to <dir>.bad-<time>; the caller should feed what it knows. In

@@ -25,53 +25,6 @@ SCHEMA_PART(msg_segment, SEGMENT_FIELDS, segment_is_valid)
 SCHEMA_PART(msg_root, ROOT_FIELDS, schema_any)
 SCHEMA_PART(restored_shard, RESTORED_SHARD_FIELDS, restored_shard_is_valid)
 
-static void write_rank_hello(struct writer *w, const struct rank_hello *hello)
-{
-    uint8_t encoded[RANK_HELLO_BYTES];
-    rank_hello_encode(hello, encoded);
-    write_bytes(w, encoded, sizeof(encoded));
-}
-
-static struct rank_hello read_rank_hello(struct reader *r)
-{
-    struct rank_hello hello = {0};
-    const uint8_t *encoded = read_bytes(r, RANK_HELLO_BYTES);
-    r->failed = r->failed || rank_hello_decode(encoded, &hello) != TCK_OK;
-    return hello;
-}
-
-/* Statuses travel as their distance below 0. */
-static bool status_of_wire(uint32_t wire, tck_status_t *out)
-{
-    static const tck_status_t known[] = {
-#define TCK_STATUS_KNOWN(name, value, text) TCK_##name,
-        TCK_STATUS_MAP(TCK_STATUS_KNOWN)
-#undef TCK_STATUS_KNOWN
-    };
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (known[i] != TCK_OK && wire == (uint32_t)-known[i]) {
-            *out = known[i];
-            return true;
-        }
-    }
-    return false;
-}
-
-static void write_error(struct writer *w, const struct error *error)
-{
-    write_u32(w, (uint32_t)-error->code);
-    write_str(w, error->text);
-}
-
-static struct error read_error(struct reader *r)
-{
-    struct error error = {0};
-    uint32_t code = read_u32(r);
-    read_str(r, error.text, sizeof(error.text));
-    r->failed = r->failed || !status_of_wire(code, &error.code);
-    return error;
-}
-
 /* ---- messages ------------------------------------------------------------------------------------------------ */
 
 static bool hello_is_valid(const struct msg_hello *m)

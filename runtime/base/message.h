@@ -201,7 +201,7 @@ struct shared_status {
 
 #define ERROR_FIELDS(F) \
     F(u32, seq)         \
-    F(part, error, error)
+    F(error, error)
 
 /* M(name, fields, what must hold): struct msg_name with msg_name_encode, msg_name_decode and msg_name_free. Another
  * format number does not decode. */

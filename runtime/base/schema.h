@@ -14,18 +14,26 @@
  * A struct that lies in others has SCHEMA_PART in place of SCHEMA_CODEC. The kinds of fields:
  *
  *     F(u8, name), and u16, u32, u64, i32, bool, version, hash128
+ *     F(error, name)                   struct error name, not TCK_OK: a u32, its distance below 0; its text as a str
  *     F(str, name, cap)                char name[cap]: a u16 length, then the bytes without a NUL
+ *     F(padded, name, cap)             char name[cap]: all of it, zeros after the text
  *     F(choice, type, name, limit)     an enum, of which a u8 below limit travels
  *     F(constant, number, value)       no member: of the kind `number`, and nothing else decodes
- *     F(names, name, count, max, cap)  uint32_t count, a u8; char name[max][cap], each as a str
+ *     F(few, count, max, kind, name, ...)  uint32_t count, a u8; name[max], of which count travel, each of that kind
  *     F(bytes, name, n)                uint8_t name[n]
  *     F(view, number, len, type, name) a length of the kind `number`, then as many bytes; const type *name points into
  *                                      what was decoded
+ *     F(rest, type, name, len)         size_t len; const type *name: all that is left of what was decoded
  *     F(part, type, name)              struct type name, by write_type and read_type
+ *     F(optional, type, name)          the same after a u8, 1; or a 0 alone if type_is_none, and all zeros come back
  *     F(owned, type, name)             struct type name, by type_encode, type_decode and type_free
  *     F(list, type, name, count, max)  uint32_t count, then at most max parts: struct type *name, the receiver's
  *     F(owners, type, name, count, max) the same of parts that own memory: free_type frees it
  *     F(numbers, name, count, max)     the same of uint32_t
+ *
+ * A table of a struct that is declared by hand, without SCHEMA_STRUCT, may name members of members:
+ *
+ *     F(u64, node.agent_id)
  *
  * Decoders are total: any bytes are TCK_ERR_PROTO unless an encoder makes them, and out is written on success only. An
  * array is allocated only if its elements can be among the bytes that are left. */
@@ -158,6 +166,12 @@
 #define SCHEMA_READ_hash128(name)   m->name = read_hash128(r);
 #define SCHEMA_FREE_hash128(name)
 
+#define SCHEMA_MEMBER_error(name) struct error name;
+#define SCHEMA_BYTES_error(name)  +4 + 2
+#define SCHEMA_WRITE_error(name)  write_error(w, &m->name);
+#define SCHEMA_READ_error(name)   m->name = read_error(r);
+#define SCHEMA_FREE_error(name)
+
 #define SCHEMA_MEMBER_choice(type, name, limit) type name;
 #define SCHEMA_BYTES_choice(type, name, limit)  +1
 #define SCHEMA_WRITE_choice(type, name, limit)  write_u8(w, (uint8_t)m->name);
@@ -180,22 +194,28 @@
 #define SCHEMA_READ_str(name, cap)   read_str(r, m->name, sizeof(m->name));
 #define SCHEMA_FREE_str(name, cap)
 
-#define SCHEMA_MEMBER_names(name, count, max, cap) \
-    uint32_t count;                                \
-    char name[max][cap];
-#define SCHEMA_BYTES_names(name, count, max, cap) +1
-#define SCHEMA_WRITE_names(name, count, max, cap) \
-    write_u8(w, (uint8_t)m->count);               \
-    for (uint32_t i = 0; i < m->count; i++) {     \
-        write_str(w, m->name[i]);                 \
+#define SCHEMA_MEMBER_padded(name, cap) char name[cap];
+#define SCHEMA_BYTES_padded(name, cap)  +(cap)
+#define SCHEMA_WRITE_padded(name, cap)  write_padded(w, m->name, sizeof(m->name));
+#define SCHEMA_READ_padded(name, cap)   read_padded(r, m->name, sizeof(m->name));
+#define SCHEMA_FREE_padded(name, cap)
+
+#define SCHEMA_MEMBER_few(count, max, kind, name, ...) \
+    uint32_t count;                                    \
+    SCHEMA_MEMBER_##kind(name[max], ##__VA_ARGS__)
+#define SCHEMA_BYTES_few(count, max, kind, name, ...) +1
+#define SCHEMA_WRITE_few(count, max, kind, name, ...) \
+    write_u8(w, (uint8_t)m->count);                   \
+    for (uint32_t i = 0; i < m->count; i++) {         \
+        SCHEMA_WRITE_##kind(name[i], ##__VA_ARGS__)   \
     }
-#define SCHEMA_READ_names(name, count, max, cap)            \
+#define SCHEMA_READ_few(count, max, kind, name, ...)        \
     m->count = read_u8(r);                                  \
     r->failed = r->failed || m->count > (max);              \
     for (uint32_t i = 0; !r->failed && i < m->count; i++) { \
-        read_str(r, m->name[i], sizeof(m->name[i]));        \
+        SCHEMA_READ_##kind(name[i], ##__VA_ARGS__)          \
     }
-#define SCHEMA_FREE_names(name, count, max, cap)
+#define SCHEMA_FREE_few(count, max, kind, name, ...)
 
 #define SCHEMA_MEMBER_bytes(name, n) uint8_t name[n];
 #define SCHEMA_BYTES_bytes(name, n)  +(n)
@@ -209,6 +229,16 @@
 #define SCHEMA_READ_view(number, len, type, name)   SCHEMA_READ_##number(len) m->name = read_bytes(r, m->len);
 #define SCHEMA_FREE_view(number, len, type, name)
 
+#define SCHEMA_MEMBER_rest(type, name, len) \
+    size_t len;                             \
+    const type *name;
+#define SCHEMA_BYTES_rest(type, name, len)
+#define SCHEMA_WRITE_rest(type, name, len) write_bytes(w, m->name, m->len);
+#define SCHEMA_READ_rest(type, name, len) \
+    m->len = reader_left(r);              \
+    m->name = read_bytes(r, m->len);
+#define SCHEMA_FREE_rest(type, name, len)
+
 /* ---- structs ------------------------------------------------------------------------------------------------- */
 
 #define SCHEMA_MEMBER_part(type, name) struct type name;
@@ -216,6 +246,19 @@
 #define SCHEMA_WRITE_part(type, name)  write_##type(w, &m->name);
 #define SCHEMA_READ_part(type, name)   m->name = read_##type(r);
 #define SCHEMA_FREE_part(type, name)
+
+#define SCHEMA_MEMBER_optional(type, name) struct type name;
+#define SCHEMA_BYTES_optional(type, name)  +1
+#define SCHEMA_WRITE_optional(type, name)   \
+    write_u8(w, !type##_is_none(&m->name)); \
+    if (!type##_is_none(&m->name)) {        \
+        write_##type(w, &m->name);          \
+    }
+#define SCHEMA_READ_optional(type, name) \
+    if (read_bool(r)) {                  \
+        m->name = read_##type(r);        \
+    }
+#define SCHEMA_FREE_optional(type, name)
 
 #define SCHEMA_MEMBER_owned(type, name) struct type name;
 #define SCHEMA_WRITE_owned(type, name)  type##_encode(&m->name, w);
@@ -269,6 +312,12 @@
         m->name[i] = read_u32(r);                                                                        \
     }
 #define SCHEMA_FREE_numbers(name, count, max) free(m->name);
+
+/* As of F(error) and F(padded). */
+void write_error(struct writer *w, const struct error *error);
+struct error read_error(struct reader *r);
+void write_padded(struct writer *w, const char *text, size_t cap);
+void read_padded(struct reader *r, char *out, size_t cap);
 
 /* Zeroed memory for count elements of size bytes, each of at least least_bytes in what is left. NULL if there is not so
  * much left or, then with *status, no memory; the reader has failed then. Never of size 0. */

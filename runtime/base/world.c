@@ -2,16 +2,12 @@
  * The world of one term: grouping ranks into nodes and their shards into one layout, and the encodings of both. */
 #include "base/world.h"
 #include "base/digest.h"
-#include <assert.h>
-#include <endian.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SHARD_MIN_BYTES       (16 + 8 + 4)                         /* encoded without ranks */
 #define SHARD_IMAGE_BYTES_MAX ((uint64_t)UINT32_MAX * CHUNK_BYTES) /* chunk numbers fit 32 bits */
-
-static_assert(CONFIG_NAME == 64 && ADDRESS_TEXT == 64, "the fixed texts of RANK_HELLO_BYTES");
 
 /* An array of the caller's, never of size 0. */
 static void *new_array(size_t count, size_t size)
@@ -287,59 +283,12 @@ static bool node_info_is_valid(const struct node_info *node)
     return name_is_safe(node->name) && name_is_safe(node->domain);
 }
 
-/* A text in a field of 64 bytes, filled up with zeros. */
-static uint8_t *put_text(uint8_t *to, const char *text)
+static bool rank_hello_is_valid(const struct rank_hello *hello)
 {
-    memset(to, 0, CONFIG_NAME);
-    memcpy(to, text, strnlen(text, CONFIG_NAME - 1));
-    return to + CONFIG_NAME;
+    return node_info_is_valid(&hello->node);
 }
 
-static uint8_t *put_u64(uint8_t *to, uint64_t value)
-{
-    value = htole64(value);
-    memcpy(to, &value, sizeof(value));
-    return to + sizeof(value);
-}
-
-void rank_hello_encode(const struct rank_hello *hello, uint8_t out[RANK_HELLO_BYTES])
-{
-    uint8_t *to = put_text(out, hello->node.name);
-    to = put_text(to, hello->node.domain);
-    to = put_text(to, hello->node.address);
-    to = put_u64(to, hello->node.agent_id);
-    put_u64(to, hello->term_seen);
-}
-
-static void get_text(struct reader *r, char out[CONFIG_NAME])
-{
-    const char *text = read_bytes(r, CONFIG_NAME);
-    if (text == NULL) {
-        return;
-    }
-    memcpy(out, text, CONFIG_NAME);
-    size_t len = strnlen(text, CONFIG_NAME);
-    for (size_t i = len; i < CONFIG_NAME; i++) {
-        r->failed |= text[i] != '\0';
-    }
-    r->failed |= len == CONFIG_NAME;
-}
-
-tck_status_t rank_hello_decode(const uint8_t in[RANK_HELLO_BYTES], struct rank_hello *out)
-{
-    struct reader r = reader_of(in, RANK_HELLO_BYTES);
-    struct rank_hello hello = {0};
-    get_text(&r, hello.node.name);
-    get_text(&r, hello.node.domain);
-    get_text(&r, hello.node.address);
-    hello.node.agent_id = read_u64(&r);
-    hello.term_seen = read_u64(&r);
-    if (!reader_done(&r) || !node_info_is_valid(&hello.node)) {
-        return TCK_ERR_PROTO;
-    }
-    *out = hello;
-    return TCK_OK;
-}
+SCHEMA_SHARED_PART(rank_hello, RANK_HELLO_FIELDS, rank_hello_is_valid)
 
 /* Length of shard_ranks. */
 static uint32_t rank_entries(const struct world *world)

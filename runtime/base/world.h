@@ -31,6 +31,14 @@ struct rank_hello {
     struct node_info node;
     uint64_t term_seen; /* highest term its agent has adopted */
 };
+#define RANK_HELLO_FIELDS(F)              \
+    F(padded, node.name, CONFIG_NAME)     \
+    F(padded, node.domain, CONFIG_NAME)   \
+    F(padded, node.address, ADDRESS_TEXT) \
+    F(u64, node.agent_id)                 \
+    F(u64, term_seen)
+SCHEMA_DECLARE_PART(rank_hello, RANK_HELLO_FIELDS)
+#define RANK_HELLO_BYTES ((size_t)rank_hello_LEAST_BYTES) /* of each */
 
 /* What one rank tells of one of its shards. */
 struct shard_info {
@@ -73,10 +81,7 @@ void world_free(struct world *world);
 int64_t world_find_shard(const struct world *world, struct hash128 id);
 int64_t world_find_node(const struct world *world, const char *name);
 
-/* Fixed-size encodings for the allgather, and the whole world for agents (total decoders). */
-#define RANK_HELLO_BYTES (3 * 64 + 8 + 8)
-void rank_hello_encode(const struct rank_hello *hello, uint8_t out[RANK_HELLO_BYTES]);
-must_check tck_status_t rank_hello_decode(const uint8_t in[RANK_HELLO_BYTES], struct rank_hello *out);
+/* The whole world, for agents; the decoder is total. */
 void world_encode(const struct world *world, struct writer *w);
 must_check tck_status_t world_decode(struct reader *r, struct world *out, struct error *err);
 

@@ -43,7 +43,9 @@ static tck_status_t open_session(struct tck_client *client, const tck_attach_par
 static tck_status_t decode_hellos(const uint8_t *encoded, struct rank_hello *hellos, uint32_t count, struct error *err)
 {
     for (uint32_t r = 0; r < count; r++) {
-        if (rank_hello_decode(encoded + (size_t)r * RANK_HELLO_BYTES, &hellos[r]) != TCK_OK) {
+        struct reader reader = reader_of(encoded + r * RANK_HELLO_BYTES, RANK_HELLO_BYTES);
+        hellos[r] = read_rank_hello(&reader);
+        if (reader.failed) {
             return error_set(err, TCK_ERR_PROTO, "malformed hello of rank %u", r);
         }
     }
@@ -55,14 +57,15 @@ static tck_status_t exchange_hellos(struct tck_client *client, tck_status_t stat
                                     struct error *err)
 {
     uint32_t world_size = client->oob.world_size;
-    uint8_t *all = malloc((size_t)world_size * RANK_HELLO_BYTES);
+    uint8_t *all = malloc(world_size * RANK_HELLO_BYTES);
     uint8_t mine[RANK_HELLO_BYTES] = {0};
+    struct writer w = writer_over(mine, sizeof(mine));
 
     if (status == TCK_OK && (all == NULL || hellos == NULL)) {
         status = error_set(err, TCK_ERR_NOMEM, "no memory for a world of %u ranks", world_size);
     }
     if (status == TCK_OK) {
-        rank_hello_encode(&client->session.hello, mine);
+        write_rank_hello(&w, &client->session.hello);
     }
     status = oob_exchange(&client->oob, status, mine, all, sizeof(mine), err);
     if (status == TCK_OK) {

@@ -21,11 +21,20 @@ SCHEMA_PART(entry, ENTRY_FIELDS, entry_is_valid)
     F(i32, outcome)                         \
     F(choice, enum colour, colour, COLOURS) \
     F(bytes, raw, 3)                        \
-    F(names, names, name_count, 2, 8)       \
+    F(few, name_count, 2, str, names, 8)    \
+    F(few, step_count, 3, u16, steps)       \
+    F(padded, name, 4)                      \
+    F(error, why)                           \
+    F(optional, entry, there)               \
+    F(optional, entry, missing)             \
     F(part, entry, one)                     \
     F(list, entry, entries, count, 3)       \
     F(numbers, numbers, number_count, 2)    \
-    F(view, u32, rest_len, char, rest)
+    F(view, u32, text_len, char, text)
+static bool entry_is_none(const struct entry *m)
+{
+    return m->number == 0;
+}
 SCHEMA_STRUCT(all, ALL_FIELDS)
 SCHEMA_DECLARE(all)
 static bool all_is_valid(const struct all *m)
@@ -45,13 +54,18 @@ static struct all sample(void)
                         .raw = {1, 2, 3},
                         .names = {"x", "yz"},
                         .name_count = 2,
+                        .steps = {7, 8},
+                        .step_count = 2,
+                        .name = "n",
+                        .why = {.code = TCK_ERR_INVAL, .text = "no"},
+                        .there = {6, "t"},
                         .one = {9, "one"},
                         .entries = entries,
                         .count = 2,
                         .numbers = numbers,
                         .number_count = 2,
-                        .rest = "rest",
-                        .rest_len = 4};
+                        .text = "text",
+                        .text_len = 4};
 }
 
 static tck_status_t decoded(const struct all *m)
@@ -78,8 +92,28 @@ Test(schema, fields_stand_in_the_order_of_the_table)
     struct all m = sample();
     struct writer w = writer_new(0);
     all_encode(&m, &w);
-    codec_bytes(&w, "cdabfeffffff01010203020100780200797a0903006f6e650200000001010061020200626302000000050000"
-                    "00060000000400000072657374");
+    codec_bytes(&w, "cdabfeffffff01010203020100780200797a02070008006e0000000100000002006e6f010601007400090300"
+                    "6f6e65020000000101006102020062630200000005000000060000000400000074657874");
+    writer_free(&w);
+}
+
+#define PIECE_FIELDS(F) \
+    F(u16, offset)      \
+    F(rest, char, data, len)
+SCHEMA_STRUCT(piece, PIECE_FIELDS)
+SCHEMA_DECLARE(piece)
+SCHEMA_CODEC(piece, PIECE_FIELDS, schema_any)
+
+Test(schema, the_rest_is_whatever_is_left)
+{
+    struct piece m = {.offset = 1, .data = "abc", .len = 3}, out;
+    struct writer w = writer_new(0);
+    piece_encode(&m, &w);
+    codec_bytes(&w, "0100616263");
+    for (size_t len = 0; len <= w.len; len++) {
+        cr_assert_eq(piece_decode(w.data, len, &out), len < 2 ? TCK_ERR_PROTO : TCK_OK);
+        cr_assert(len < 2 || (out.len == len - 2 && memcmp(out.data, "abc", out.len) == 0));
+    }
     writer_free(&w);
 }
 
@@ -93,6 +127,20 @@ Test(schema, a_list_is_no_longer_than_its_table_says)
     m = sample();
     m.number_count = 3;
     cr_assert_eq(decoded(&m), TCK_ERR_PROTO);
+}
+
+Test(schema, few_are_no_more_than_their_table_says)
+{
+    struct all m = sample();
+    struct writer w = writer_new(0);
+    struct all out;
+    m.step_count = 0;
+    cr_assert_eq(decoded(&m), TCK_OK);
+    all_encode(&m, &w);
+    cr_assert_eq(w.data[18], 0);
+    w.data[18] = 4; /* of three at most */
+    cr_assert_eq(all_decode(w.data, w.len, &out), TCK_ERR_PROTO);
+    writer_free(&w);
 }
 
 Test(schema, what_must_hold_is_asked_of_parts_and_of_the_whole)
