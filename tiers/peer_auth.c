@@ -60,7 +60,7 @@ void auth_accept(struct auth *auth, const struct auth_self *self)
     *auth = (struct auth){.self = self, .awaits = AUTH_HELLO};
 }
 
-static tck_status_t refuse_mismatch(const struct auth *auth, const struct wire_hello *hello, struct writer *out,
+static tck_status_t refuse_mismatch(const struct auth *auth, const struct wire_hello_head *hello, struct writer *out,
                                     struct error *err)
 {
     struct wire_mismatch ours = {.format = PEER_FORMAT};
@@ -74,31 +74,34 @@ static tck_status_t refuse_mismatch(const struct auth *auth, const struct wire_h
 static tck_status_t answer_hello(struct auth *auth, struct writer *out, struct error *err)
 {
     struct wire_challenge challenge = {.node = *auth->self->node};
-    uint8_t mac[MAC_BYTES];
     tck_status_t status = random_bytes(challenge.nonce, sizeof(challenge.nonce));
 
     if (status != TCK_OK) {
         return error_set(err, status, "no random bytes for a handshake");
     }
     wire_challenge_encode(&challenge, out);
-    if (out->failed || transcript_add(auth, out->data, out->len) != TCK_OK) {
+    if (out->failed || transcript_add(auth, out->data, out->len - MAC_BYTES) != TCK_OK) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for a handshake");
     }
-    make_mac(auth, ACCEPTOR_LABEL, mac);
-    write_bytes(out, mac, sizeof(mac));
+    make_mac(auth, ACCEPTOR_LABEL, out->data + out->len - MAC_BYTES);
     auth->awaits = AUTH_PROOF;
     return TCK_OK;
 }
 
 static tck_status_t take_hello(struct auth *auth, const void *data, size_t len, struct writer *out, struct error *err)
 {
+    struct reader r = reader_of(data, len);
+    struct wire_hello_head head = read_wire_hello_head(&r);
     struct wire_hello hello;
 
+    if (!r.failed && head.format != PEER_FORMAT) {
+        return refuse_mismatch(auth, &head, out, err);
+    }
     if (wire_hello_decode(data, len, &hello) != TCK_OK) {
         return error_set(err, TCK_ERR_PROTO, "a connection began with something else than HELLO");
     }
-    if (hello.format != PEER_FORMAT || strcmp(hello.job, auth->self->job) != 0) {
-        return refuse_mismatch(auth, &hello, out, err);
+    if (strcmp(hello.job, auth->self->job) != 0) {
+        return refuse_mismatch(auth, &head, out, err);
     }
     if (hello.node.agent_id == auth->self->node->agent_id) {
         return error_set(err, TCK_ERR_DENIED, "node %s connected with the id of this agent, %016" PRIx64,
@@ -128,7 +131,7 @@ static tck_status_t take_challenge(struct auth *auth, const void *data, size_t l
                                    struct error *err)
 {
     struct wire_challenge challenge;
-    uint8_t mac[MAC_BYTES];
+    struct wire_proof proof;
 
     if (wire_kind_of(data, len) == WIRE_MISMATCH) {
         return take_mismatch(auth, data, len, err);
@@ -140,8 +143,8 @@ static tck_status_t take_challenge(struct auth *auth, const void *data, size_t l
     if (!mac_is_right(auth, ACCEPTOR_LABEL, challenge.mac)) {
         return error_set(err, TCK_ERR_DENIED, SECRET_DIFFERS, challenge.node.name);
     }
-    make_mac(auth, CONNECTOR_LABEL, mac);
-    wire_proof_encode(mac, out);
+    make_mac(auth, CONNECTOR_LABEL, proof.mac);
+    wire_proof_encode(&proof, out);
     auth->node = challenge.node;
     auth->awaits = AUTH_WELCOME;
     return TCK_OK;
@@ -149,12 +152,12 @@ static tck_status_t take_challenge(struct auth *auth, const void *data, size_t l
 
 static tck_status_t take_proof(struct auth *auth, const void *data, size_t len, struct writer *out, struct error *err)
 {
-    uint8_t mac[MAC_BYTES];
+    struct wire_proof proof;
 
-    if (wire_proof_decode(data, len, mac) != TCK_OK) {
+    if (wire_proof_decode(data, len, &proof) != TCK_OK) {
         return error_set(err, TCK_ERR_PROTO, "malformed PROOF");
     }
-    if (!mac_is_right(auth, CONNECTOR_LABEL, mac)) {
+    if (!mac_is_right(auth, CONNECTOR_LABEL, proof.mac)) {
         return error_set(err, TCK_ERR_DENIED, SECRET_DIFFERS, auth->node.name);
     }
     wire_welcome_encode(out);

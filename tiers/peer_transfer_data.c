@@ -53,9 +53,10 @@ static void push_next(struct transfer *transfer)
     const uint8_t *data = transfer->item.image + (uint64_t)chunk.index * CHUNK_BYTES;
     struct peer *peer = transfer->peer;
     uint8_t header[WIRE_CHUNK_BYTES];
+    struct writer w = writer_over(header, sizeof(header));
     tck_status_t status;
 
-    wire_chunk_encode(&chunk, header);
+    wire_chunk_encode(&chunk, &w);
     transfer->next_chunk++;
     transfer->moving++;
     peer->pushing++;

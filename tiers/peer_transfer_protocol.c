@@ -59,7 +59,7 @@ static tck_status_t take_offer(struct peer *peer, const void *data, size_t len)
     struct transfer *transfer;
     uint32_t *crcs;
 
-    if (wire_copy_decode(data, len, true, &copy) != TCK_OK || copy.to_token != 0) {
+    if (wire_copy_decode(data, len, &copy) != TCK_OK || copy.crcs_bytes == 0 || copy.to_token != 0) {
         return TCK_ERR_PROTO;
     }
     if (peer->transfer_count >= TRANSFERS_MAX) {
@@ -104,7 +104,7 @@ static tck_status_t take_pull(struct peer *peer, const void *data, size_t len)
     struct wire_copy copy;
     struct transfer *transfer;
 
-    if (wire_copy_decode(data, len, false, &copy) != TCK_OK || copy.to_token != 0) {
+    if (wire_copy_decode(data, len, &copy) != TCK_OK || copy.crcs_bytes != 0 || copy.to_token != 0) {
         return TCK_ERR_PROTO;
     }
     if (peer->transfer_count >= TRANSFERS_MAX) {
@@ -155,7 +155,7 @@ static tck_status_t take_ready(struct peer *peer, const void *data, size_t len)
     struct transfer *transfer;
     struct wire_copy copy;
 
-    if (wire_copy_decode(data, len, true, &copy) != TCK_OK) {
+    if (wire_copy_decode(data, len, &copy) != TCK_OK || copy.crcs_bytes == 0) {
         return TCK_ERR_PROTO;
     }
     transfer = transfer_find_live(peer, copy.to_token, false);
@@ -230,7 +230,7 @@ static tck_status_t take_end(struct peer *peer, bool to_sender, const void *data
     }
     transfer = transfer_find_live(peer, end.to_token, to_sender);
     if (transfer != NULL) {
-        transfer_fail(transfer, end.code, end.text);
+        transfer_fail(transfer, end.error.code, end.error.text);
     }
     return TCK_OK;
 }

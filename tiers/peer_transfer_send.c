@@ -17,10 +17,10 @@ static void send_writer(struct peer *peer, enum wire_kind kind, struct writer *w
 
 void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token, tck_status_t code, const char *text)
 {
-    struct wire_end end = {.to_token = to_token, .code = code == TCK_OK ? TCK_ERR_CANCELED : code};
+    struct wire_end end = {.to_token = to_token, .error.code = code == TCK_OK ? TCK_ERR_CANCELED : code};
     struct writer w = writer_new(0);
 
-    snprintf(end.text, sizeof(end.text), "%s", text);
+    snprintf(end.error.text, sizeof(end.error.text), "%s", text);
     wire_end_encode(&end, &w);
     send_writer(peer, kind, &w);
 }
@@ -47,6 +47,9 @@ void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind)
         .to_token = transfer->remote_token, .from_token = transfer->token, .offer = transfer->offer};
     struct writer w = writer_new(PEER_MESSAGE_MAX);
 
-    wire_copy_encode(&copy, kind == WIRE_PULL ? NULL : transfer->item.crcs, &w);
+    wire_copy_encode(&copy, &w);
+    if (kind != WIRE_PULL) {
+        wire_crcs_encode(transfer->item.crcs, chunk_count(transfer->offer.image_bytes), &w);
+    }
     send_writer(transfer->peer, kind, &w);
 }

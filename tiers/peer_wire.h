@@ -14,31 +14,46 @@
 #define WIRE_MAGIC         UINT32_C(0x70636b74)    /* "tkcp" */
 #define WIRE_PART_BYTES    (LINK_MESSAGE_MAX - 64) /* of payload in one part */
 #define WIRE_IMAGE_MAX     (UINT64_C(1) << 45)     /* so that its CRC table fits PEER_MESSAGE_MAX */
-#define WIRE_CHUNK_BYTES   12                      /* header of a chunk */
 #define WIRE_HANDSHAKE_MAX 512
 
 enum wire_kind {
     /* the handshake */
-    WIRE_HELLO = 1,
-    WIRE_CHALLENGE,
-    WIRE_PROOF,
-    WIRE_WELCOME,
-    WIRE_MISMATCH,
-    /* of a session */
-    WIRE_BEAT = 16,
-    WIRE_MESSAGE,
-    WIRE_OFFER,  /* struct wire_copy with CRCs: may I send? */
-    WIRE_PULL,   /* struct wire_copy: please send */
-    WIRE_READY,  /* struct wire_copy with CRCs: answers a pull */
-    WIRE_GRANT,  /* struct wire_grant: answers offer and ready, chunks may come */
-    WIRE_ACK,    /* struct wire_ack: the receiver has it, verified */
-    WIRE_REFUSE, /* struct wire_end: the receiver has given it up */
-    WIRE_CANCEL, /* struct wire_end: the sender has given it up */
+    WIRE_HELLO = 1, /* struct wire_hello */
+    WIRE_CHALLENGE, /* struct wire_challenge */
+    WIRE_PROOF,     /* struct wire_proof */
+    WIRE_WELCOME,   /* nothing */
+    WIRE_MISMATCH,  /* struct wire_mismatch: says another job or format, instead of CHALLENGE */
+    /* of a session, each in parts: struct wire_part */
+    WIRE_BEAT = 16, /* bytes of the agent's: a heartbeat, or empty */
+    WIRE_MESSAGE,   /* bytes of the agent's, by type */
+    WIRE_OFFER,     /* struct wire_copy with CRCs: may I send? */
+    WIRE_PULL,      /* struct wire_copy: please send */
+    WIRE_READY,     /* struct wire_copy with CRCs: answers a pull */
+    WIRE_GRANT,     /* struct wire_grant: answers offer and ready, chunks may come */
+    WIRE_ACK,       /* struct wire_ack: the receiver has it, verified */
+    WIRE_REFUSE,    /* struct wire_end: the receiver has given it up */
+    WIRE_CANCEL,    /* struct wire_end: the sender has given it up */
 };
 
 enum wire_role { WIRE_CONTROL = 1, WIRE_BULK };
 
-/* Of another format only format and job are decoded, so that both can be named. */
+/* ---- what each message holds (base/schema.h) ----------------------------------------------------------------- */
+
+/* What HELLO begins with in every format, so that both sides' formats and jobs can be named. */
+#define PEER_HELLO_HEAD_FIELDS(F) \
+    F(constant, u8, WIRE_HELLO)   \
+    F(constant, u32, WIRE_MAGIC)  \
+    F(u16, format)                \
+    F(str, job, CONFIG_NAME)
+SCHEMA_STRUCT(wire_hello_head, PEER_HELLO_HEAD_FIELDS)
+SCHEMA_DECLARE_PART(wire_hello_head, PEER_HELLO_HEAD_FIELDS)
+
+#define PEER_NODE_FIELDS(F)          \
+    F(u64, node.agent_id)            \
+    F(str, node.name, CONFIG_NAME)   \
+    F(str, node.domain, CONFIG_NAME) \
+    F(str, node.address, ADDRESS_TEXT)
+
 struct wire_hello {
     uint16_t format;
     char job[CONFIG_NAME];
@@ -47,12 +62,28 @@ struct wire_hello {
     struct node_info node;
     uint8_t nonce[NONCE_BYTES];
 };
+#define PEER_HELLO_FIELDS(F)                       \
+    PEER_HELLO_HEAD_FIELDS(F)                      \
+    F(choice, enum wire_role, role, WIRE_BULK + 1) \
+    F(u64, session)                                \
+    PEER_NODE_FIELDS(F)                            \
+    F(bytes, nonce, NONCE_BYTES)
 
 struct wire_challenge {
     struct node_info node;
     uint8_t nonce[NONCE_BYTES];
     uint8_t mac[MAC_BYTES]; /* last: it covers the rest */
 };
+#define PEER_CHALLENGE_FIELDS(F)    \
+    F(constant, u8, WIRE_CHALLENGE) \
+    PEER_NODE_FIELDS(F)             \
+    F(bytes, nonce, NONCE_BYTES)    \
+    F(bytes, mac, MAC_BYTES)
+
+#define PEER_PROOF_FIELDS(F)    \
+    F(constant, u8, WIRE_PROOF) \
+    F(bytes, mac, MAC_BYTES)
+SCHEMA_STRUCT(wire_proof, PEER_PROOF_FIELDS)
 
 #define PEER_MISMATCH_FIELDS(F)    \
     F(constant, u8, WIRE_MISMATCH) \
@@ -60,70 +91,79 @@ struct wire_challenge {
     F(u16, format)                 \
     F(str, job, CONFIG_NAME)
 SCHEMA_STRUCT(wire_mismatch, PEER_MISMATCH_FIELDS)
-SCHEMA_DECLARE(wire_mismatch)
 
-struct wire_part {
-    enum wire_kind kind;
-    uint16_t type;          /* of a WIRE_MESSAGE */
-    uint32_t total, offset; /* of the whole payload */
-    const uint8_t *data;
-    size_t len;
-};
+#define PEER_PART_FIELDS(F)                          \
+    F(choice, enum wire_kind, kind, WIRE_CANCEL + 1) \
+    F(u16, type)  /* of a WIRE_MESSAGE */            \
+    F(u32, total) /* of the whole payload */         \
+    F(u32, offset)                                   \
+    F(rest, uint8_t, data, len)
+SCHEMA_STRUCT(wire_part, PEER_PART_FIELDS)
 
 /* Every transfer has a token on each side, made by that side. */
 struct wire_copy {
     uint64_t to_token, from_token; /* to_token 0 in a request */
     struct peer_offer offer;
-    const uint8_t *crcs; /* chunk_count(image_bytes) u32 LE, or NULL */
+    size_t crcs_bytes; /* 0, or of chunk_count(image_bytes) u32 */
+    const uint8_t *crcs;
 };
+#define PEER_COPY_FIELDS(F)   \
+    F(u64, to_token)          \
+    F(u64, from_token)        \
+    F(u64, offer.term)        \
+    F(version, offer.version) \
+    F(hash128, offer.shard)   \
+    F(u64, offer.image_bytes) \
+    F(hash128, offer.root)    \
+    F(rest, uint8_t, crcs, crcs_bytes)
 
 #define PEER_GRANT_FIELDS(F) \
     F(u64, to_token)         \
     F(u64, from_token)
 SCHEMA_STRUCT(wire_grant, PEER_GRANT_FIELDS)
-SCHEMA_DECLARE(wire_grant)
 
 #define PEER_ACK_FIELDS(F) \
     F(u64, to_token)       \
     F(hash128, root)
 SCHEMA_STRUCT(wire_ack, PEER_ACK_FIELDS)
-SCHEMA_DECLARE(wire_ack)
 
-struct wire_end {
-    uint64_t to_token;
-    tck_status_t code;
-    char text[ERROR_TEXT_BYTES];
-};
+#define PEER_END_FIELDS(F) \
+    F(u64, to_token)       \
+    F(error, error)
+SCHEMA_STRUCT(wire_end, PEER_END_FIELDS)
 
-struct wire_chunk {
-    uint64_t to_token;
-    uint32_t index;
-};
+#define PEER_CHUNK_FIELDS(F) \
+    F(u64, to_token)         \
+    F(u32, index)
+SCHEMA_STRUCT(wire_chunk, PEER_CHUNK_FIELDS)
+enum { WIRE_CHUNK_BYTES = SCHEMA_LEAST_BYTES(PEER_CHUNK_FIELDS) }; /* of each */
+
+/* M(name, fields, what must hold): struct wire_name with wire_name_encode, wire_name_decode and wire_name_free. */
+#define PEER_MESSAGES(M)                                    \
+    M(hello, PEER_HELLO_FIELDS, hello_is_valid)             \
+    M(challenge, PEER_CHALLENGE_FIELDS, challenge_is_valid) \
+    M(proof, PEER_PROOF_FIELDS, schema_any)                 \
+    M(mismatch, PEER_MISMATCH_FIELDS, schema_any)           \
+    M(part, PEER_PART_FIELDS, part_is_valid)                \
+    M(copy, PEER_COPY_FIELDS, copy_is_valid)                \
+    M(grant, PEER_GRANT_FIELDS, schema_any)                 \
+    M(ack, PEER_ACK_FIELDS, schema_any)                     \
+    M(end, PEER_END_FIELDS, schema_any)                     \
+    M(chunk, PEER_CHUNK_FIELDS, schema_any)
+#define PEER_DECLARE(name, FIELDS, is_valid) SCHEMA_DECLARE(wire_##name)
+PEER_MESSAGES(PEER_DECLARE)
+#undef PEER_DECLARE
+
+/* WELCOME is nothing but its kind, so it has no struct and no table. */
+void wire_welcome_encode(struct writer *w);
+must_check tck_status_t wire_welcome_decode(const void *data, size_t len);
 
 /* The first byte; 0 if there is none. */
 uint8_t wire_kind_of(const void *data, size_t len);
 
-void wire_hello_encode(const struct wire_hello *in, struct writer *w);
-void wire_challenge_encode(const struct wire_challenge *in, struct writer *w); /* without the mac: the caller adds it */
-void wire_proof_encode(const uint8_t mac[MAC_BYTES], struct writer *w);
-void wire_welcome_encode(struct writer *w);
-void wire_part_encode(const struct wire_part *in, struct writer *w);
-/* crcs in host order, NULL for none; in->crcs is not used. */
-void wire_copy_encode(const struct wire_copy *in, const uint32_t *crcs, struct writer *w);
-void wire_end_encode(const struct wire_end *in, struct writer *w);
-void wire_chunk_encode(const struct wire_chunk *in, uint8_t out[WIRE_CHUNK_BYTES]);
-
-must_check tck_status_t wire_hello_decode(const void *data, size_t len, struct wire_hello *out);
-must_check tck_status_t wire_challenge_decode(const void *data, size_t len, struct wire_challenge *out);
-must_check tck_status_t wire_proof_decode(const void *data, size_t len, uint8_t out[MAC_BYTES]);
-must_check tck_status_t wire_welcome_decode(const void *data, size_t len);
-must_check tck_status_t wire_part_decode(const void *data, size_t len, struct wire_part *out);
-/* crcs of the result points into data. */
-must_check tck_status_t wire_copy_decode(const void *data, size_t len, bool with_crcs, struct wire_copy *out);
-must_check tck_status_t wire_end_decode(const void *data, size_t len, struct wire_end *out);
-must_check tck_status_t wire_chunk_decode(const void *data, size_t len, struct wire_chunk *out);
-
-/* The decoded table, or NULL if out of memory; the caller frees it. */
+/* A copy's CRCs, which follow what wire_copy_encode writes of one without. */
+void wire_crcs_encode(const uint32_t *crcs, uint32_t count, struct writer *w);
+/* Those of a decoded copy, or NULL if out of memory; the caller frees them. */
 uint32_t *wire_copy_crcs(const struct wire_copy *copy);
 
 #endif

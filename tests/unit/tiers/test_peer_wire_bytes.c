@@ -32,14 +32,16 @@ Test(peer_wire_bytes, challenge)
     struct wire_challenge m = {.node = NODE};
     memset(m.nonce, 0x5a, sizeof(m.nonce));
     memset(m.mac, 0x77, sizeof(m.mac));
-    BYTES(challenge, &m, "0206000000000000000100610100720300783a315a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a");
+    BYTES(challenge, &m,
+          "0206000000000000000100610100720300783a315a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a"
+          "7777777777777777777777777777777777777777777777777777777777777777");
 }
 
 Test(peer_wire_bytes, proof)
 {
-    uint8_t mac[MAC_BYTES];
-    memset(mac, 0x33, sizeof(mac));
-    BYTES(proof, mac, "033333333333333333333333333333333333333333333333333333333333333333");
+    struct wire_proof m;
+    memset(m.mac, 0x33, sizeof(m.mac));
+    BYTES(proof, &m, "033333333333333333333333333333333333333333333333333333333333333333");
 }
 
 Test(peer_wire_bytes, welcome)
@@ -70,7 +72,8 @@ Test(peer_wire_bytes, copy)
         .from_token = 2,
         .offer = {.term = 3, .version = {3, 40}, .shard = A, .image_bytes = CHUNK_BYTES + 1, .root = B}};
     struct writer w = writer_new(0);
-    wire_copy_encode(&m, crcs, &w);
+    wire_copy_encode(&m, &w);
+    wire_crcs_encode(crcs, 2, &w);
     codec_bytes(&w, "0100000000000000020000000000000003000000000000000300000000000000280000000000000088776655"
                     "4433221100ffeeddccbbaa990100400000000000887766554433222103000000000000000403020105000000");
     writer_free(&w);
@@ -88,17 +91,13 @@ Test(peer_wire_bytes, ack)
 
 Test(peer_wire_bytes, end)
 {
-    BYTES(end, (&(struct wire_end){.to_token = 1, .code = TCK_ERR_CORRUPT, .text = "bad"}),
+    BYTES(end, (&(struct wire_end){.to_token = 1, .error = {.code = TCK_ERR_CORRUPT, .text = "bad"}}),
           "0100000000000000080000000300626164");
 }
 
 Test(peer_wire_bytes, chunk)
 {
     struct wire_chunk m = {.to_token = 0x1122334455667788, .index = 0x99aabbcc};
-    uint8_t header[WIRE_CHUNK_BYTES];
-    struct writer w = writer_new(0);
-    wire_chunk_encode(&m, header);
-    write_bytes(&w, header, sizeof(header));
-    codec_bytes(&w, "8877665544332211ccbbaa99");
-    writer_free(&w);
+    BYTES(chunk, &m, "8877665544332211ccbbaa99");
+    cr_assert_eq(WIRE_CHUNK_BYTES, 12);
 }
