@@ -5,28 +5,29 @@
 
 #include "base/world.h"
 
-struct holding {
-    struct hash128 shard;
-    struct hash128 layout;
-    struct version version;
-    struct hash128 root;
-    uint64_t image_bytes;
-    bool committed; /* the holder had learned the commit */
-};
+#define INVENTORY_FORMAT       1
+#define INVENTORY_HOLDINGS_MAX (1u << 26)
 
-struct inventory {
-    struct node_info node;
-    struct version
-        watermark;        /* newest commit this agent knew, over all terms; a hint, and what "lost" is measured by */
-    uint64_t newest_step; /* newest step any of its trainers had begun to save */
-    uint32_t count;
-    struct holding *holdings; /* owned; sorted by shard, then version */
-};
+#define HOLDING_FIELDS(F) \
+    F(hash128, shard)     \
+    F(hash128, layout)    \
+    F(version, version)   \
+    F(hash128, root)      \
+    F(u64, image_bytes)   \
+    F(bool, committed) /* the holder had learned the commit */
+SCHEMA_STRUCT(holding, HOLDING_FIELDS)
 
-void inventory_free(struct inventory *inventory);
+#define NODE_INVENTORY_FIELDS(F)                                                                                      \
+    F(constant, u8, INVENTORY_FORMAT)                                                                                 \
+    F(part, node_info, node)                                                                                          \
+    /* newest commit this agent knew, over all terms; a hint, and what "lost" is measured by */                       \
+    F(version, watermark)                                                                                             \
+    F(u64, newest_step)                                       /* newest step any of its trainers had begun to save */ \
+    F(list, holding, holdings, count, INVENTORY_HOLDINGS_MAX) /* owned; sorted by shard, then version */
+SCHEMA_STRUCT(inventory, NODE_INVENTORY_FIELDS)
+SCHEMA_DECLARE(inventory)
+
 /* Brings holdings into their order. */
 void inventory_sort(struct inventory *inventory);
-void inventory_encode(const struct inventory *inventory, struct writer *w);
-must_check tck_status_t inventory_decode(const void *data, size_t len, struct inventory *out, struct error *err);
 
 #endif

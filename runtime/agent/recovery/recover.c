@@ -573,9 +573,10 @@ void recover_tick(struct term_context *tc)
 static void recover_heard(struct recover *r, struct peer *from, const struct wire_inventory *m)
 {
     struct inventory inv;
-    struct error err;
-    if (inventory_decode(m->inventory, m->inventory_len, &inv, &err) != TCK_OK) {
-        log_warn("malformed inventory of node %s: %s", peer_node(from)->name, err.text);
+    tck_status_t status = inventory_decode(m->inventory, m->inventory_len, &inv);
+    if (status != TCK_OK) {
+        log_warn("the inventory of node %s, of %zu bytes, cannot be read: %s", peer_node(from)->name,
+                 (size_t)m->inventory_len, status_text(status));
         return;
     }
     recover_add_outsiders(r, m->known, m->known_count);
