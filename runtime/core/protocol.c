@@ -41,27 +41,6 @@ bool decision_is_recovered(const struct decision *d)
     return d->based || d->base_lost || d->watermark.term == d->term;
 }
 
-void decision_encode(const struct decision *d, struct writer *w)
-{
-    write_u64(w, d->term);
-    write_u64(w, d->seq);
-    write_u8(w, d->readable);
-    write_version(w, d->base);
-    write_u8(w, d->base_lost);
-    write_u8(w, d->based);
-    write_version(w, d->watermark);
-    write_u64(w, d->horizon);
-    write_u64(w, d->not_before);
-    write_u8(w, (uint8_t)d->open_count);
-    for (uint32_t i = 0; i < d->open_count; i++) {
-        write_u64(w, d->open[i]);
-    }
-    write_version(w, d->drain);
-    write_u64(w, d->drain_attempt);
-    write_u8(w, d->drain_wanted);
-    write_version(w, d->published);
-}
-
 /* The invariants that the coordinator keeps; a sender that breaks them is not one. */
 static bool decision_is_sane(const struct decision *d)
 {
@@ -88,35 +67,7 @@ static bool decision_is_sane(const struct decision *d)
     return true;
 }
 
-struct decision decision_decode(struct reader *r)
-{
-    struct decision d = {0};
-    d.term = read_u64(r);
-    d.seq = read_u64(r);
-    d.readable = read_bool(r);
-    d.base = read_version(r);
-    d.base_lost = read_bool(r);
-    d.based = read_bool(r);
-    d.watermark = read_version(r);
-    d.horizon = read_u64(r);
-    d.not_before = read_u64(r);
-    d.open_count = read_u8(r);
-    if (d.open_count > CORE_OPEN_MAX) {
-        d.open_count = 0;
-        r->failed = true;
-    }
-    for (uint32_t i = 0; i < d.open_count; i++) {
-        d.open[i] = read_u64(r);
-    }
-    d.drain = read_version(r);
-    d.drain_attempt = read_u64(r);
-    d.drain_wanted = read_bool(r);
-    d.published = read_version(r);
-    if (!decision_is_sane(&d)) {
-        r->failed = true;
-    }
-    return d;
-}
+SCHEMA_SHARED_PART(decision, DECISION_FIELDS, decision_is_sane)
 
 const char *refusal_text(enum refusal refusal)
 {

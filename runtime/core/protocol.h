@@ -8,7 +8,7 @@
 #ifndef TCK_CORE_PROTOCOL_H
 #define TCK_CORE_PROTOCOL_H
 
-#include "base/version.h"
+#include "base/schema.h"
 
 #define CORE_OPEN_MAX    8 /* undecided versions the coordinator keeps open; one more aborts the oldest */
 #define CORE_HOLDERS_MAX 4 /* replicas of one shard */
@@ -21,24 +21,31 @@
  * A version of an older term is over once `based` is set or the watermark is of this term; only the watermark itself,
  * which may be of an older term (the base of a recovery), stays. With `base_lost` the base alone is over: a
  * recovery may still need what was committed before it. What is committed or over never becomes undecided. */
-struct decision {
-    uint64_t term;
-    uint64_t seq; /* grows with every change; an older one is ignored */
-    bool
-        readable; /* what this term restores is chosen: base and nothing else, whoever leads its recovery from now on */
-    struct version base; /* VERSION_NONE: nothing, a fresh start */
-    bool base_lost;      /* no good copy of a shard of it is left, and it was not protected yet: its slots are free */
-    bool based;          /* recovery of this term is over: the watermark (if any) is protected again in this world */
-    struct version watermark; /* newest committed */
-    uint64_t horizon;         /* one above the highest step ever heard of in this term; 0: none heard of */
-    uint64_t not_before; /* no step below it is begun, but those in open[]: too much was saved; 0: any may be begun */
-    uint32_t open_count;
-    uint64_t open[CORE_OPEN_MAX]; /* ascending */
-    struct version drain;         /* committed version being drained; VERSION_NONE: none. Its slots stay */
-    uint64_t drain_attempt;       /* counts the drains of this term: tells two attempts at one version apart */
-    bool drain_wanted;            /* a storage version was committed while that one was being drained */
-    struct version published;     /* newest one published in this term */
-};
+#define DECISION_FIELDS(F)                                                                                           \
+    F(u64, term)                                                                                                     \
+    F(u64, seq) /* grows with every change; an older one is ignored */                                               \
+    /* what this term restores is chosen: base and nothing else, whoever leads its recovery from now on */           \
+    F(bool, readable)                                                                                                \
+    F(version, base)   /* VERSION_NONE: nothing, a fresh start */                                                    \
+    F(bool, base_lost) /* no good copy of a shard of it is left, and it was not protected yet: its slots are free */ \
+    F(bool, based)     /* recovery of this term is over: the watermark (if any) is protected again in this world */  \
+    F(version, watermark) /* newest committed */                                                                     \
+    F(u64, horizon)       /* one above the highest step ever heard of in this term; 0: none heard of */              \
+    /* no step below it is begun, but those in open[]: too much was saved; 0: any may be begun */                    \
+    F(u64, not_before)                                                                                               \
+    F(few, open_count, CORE_OPEN_MAX, u64, open) /* ascending */                                                     \
+    F(version, drain)     /* committed version being drained; VERSION_NONE: none. Its slots stay */                  \
+    F(u64, drain_attempt) /* counts the drains of this term: tells two attempts at one version apart */              \
+    F(bool, drain_wanted) /* a storage version was committed while that one was being drained */                     \
+    F(version, published) /* newest one published in this term */
+SCHEMA_STRUCT(decision, DECISION_FIELDS)
+SCHEMA_DECLARE_PART(decision, DECISION_FIELDS)
+
+/* There is none before a term has a coordinator. */
+static inline bool decision_is_none(const struct decision *d)
+{
+    return d->term == 0;
+}
 
 enum fate {
     FATE_UNDECIDED,
@@ -52,8 +59,6 @@ bool decision_lets_begin(const struct decision *d, uint64_t step);
 enum fate decision_fate(const struct decision *d, struct version v);
 /* The recovery is over: the term's base is protected or lost, or the term has a commit of its own and needs no base. */
 bool decision_is_recovered(const struct decision *d);
-void decision_encode(const struct decision *d, struct writer *w);
-struct decision decision_decode(struct reader *r); /* r->failed if malformed */
 
 /* Why a save or an offer is refused; X(name, text). */
 #define REFUSAL_MAP(X)                                                                                     \

@@ -255,9 +255,9 @@ void check_fenced(struct sim *s, uint32_t machine)
 static struct decision through_wire(struct sim *s, const struct decision *d)
 {
     struct writer w = writer_new(0);
-    decision_encode(d, &w);
+    write_decision(&w, d);
     struct reader r = reader_of(w.data, w.len);
-    struct decision again = decision_decode(&r);
+    struct decision again = read_decision(&r);
     if (w.failed || r.failed || again.seq != d->seq || !version_is(again.watermark, d->watermark)) {
         sim_fail(s, "wire: decision %" PRIu64 " of term %" PRIu64 " is refused by who receives it", d->seq, d->term);
     }

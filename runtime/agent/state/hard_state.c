@@ -144,7 +144,7 @@ static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *ou
     out->watermark = read_version(&r);
     out->decision = (struct decision){0};
     if (read_u8(&r) != 0) {
-        out->decision = decision_decode(&r);
+        out->decision = read_decision(&r);
     }
     out->port = read_u16(&r); /* builds that did not keep it, or what follows, left zeros there */
     out->save_dir = read_u64(&r);
@@ -166,7 +166,7 @@ static void head_encode(const struct kept *kept, uint64_t sequence, uint8_t page
     write_version(&w, kept->watermark);
     write_u8(&w, kept->decision.term != 0);
     if (kept->decision.term != 0) {
-        decision_encode(&kept->decision, &w);
+        write_decision(&w, &kept->decision);
     }
     write_u16(&w, kept->port);
     write_u64(&w, kept->save_dir);

@@ -6,25 +6,6 @@
 
 /* ---- parts --------------------------------------------------------------------------------------------------- */
 
-/* A term of 0, which has no decision, is one byte. */
-static void write_decision(struct writer *w, const struct decision *decision)
-{
-    write_u8(w, decision->term != 0);
-    if (decision->term != 0) {
-        decision_encode(decision, w);
-    }
-}
-
-static struct decision read_decision(struct reader *r)
-{
-    struct decision decision = {0};
-    if (read_bool(r)) {
-        decision = decision_decode(r);
-        r->failed = r->failed || decision.term == 0;
-    }
-    return decision;
-}
-
 SCHEMA_PART(wire_root, WIRE_ROOT_FIELDS, schema_any)
 
 enum { manifest_file_LEAST_BYTES = 16 + 8 + 16 };

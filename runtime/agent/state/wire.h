@@ -42,7 +42,7 @@ enum wire_type {
 #define BEAT_FIELDS(F)                                                      \
     F(u64, term)                                                            \
     F(bool, from_coordinator)                                               \
-    F(part, decision, decision)                                             \
+    F(optional, decision, decision)                                         \
     F(u64, mem_steps) /* intervals in force */                              \
     F(u64, storage_steps)                                                   \
     F(u64, from_step)  /* from that step on */                              \

@@ -84,9 +84,9 @@ Test(protocol, a_step_that_is_held_back_does_not_begin_unless_it_is_open)
 static struct decision through_wire(const struct decision *d, bool *failed_out)
 {
     struct writer w = writer_new(0);
-    decision_encode(d, &w);
+    write_decision(&w, d);
     struct reader r = reader_of(w.data, w.len);
-    struct decision got = decision_decode(&r);
+    struct decision got = read_decision(&r);
     *failed_out = !reader_done(&r);
     writer_free(&w);
     return got;
@@ -119,7 +119,7 @@ Test(protocol, decision_keeps_its_bytes)
 {
     struct decision d = some_decision();
     struct writer w = writer_new(0);
-    decision_encode(&d, &w);
+    write_decision(&w, &d);
     codec_bytes(&w, "050000000000000009000000000000000104000000000000001e00000000000000010105000000000000000a"
                     "0000000000000015000000000000001e00000000000000020c00000000000000140000000000000005000000"
                     "00000000080000000000000003000000000000000104000000000000000400000000000000");
@@ -159,10 +159,10 @@ Test(protocol, truncated_decision_does_not_decode)
 {
     struct decision d = some_decision();
     struct writer w = writer_new(0);
-    decision_encode(&d, &w);
+    write_decision(&w, &d);
     for (size_t len = 0; len < w.len; len++) {
         struct reader r = reader_of(w.data, len);
-        decision_decode(&r);
+        read_decision(&r);
         cr_assert_not(reader_done(&r), "length %zu", len);
     }
     writer_free(&w);
