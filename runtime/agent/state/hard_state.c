@@ -102,27 +102,7 @@ bool hard_state_adopt(struct hard_state *s, const char *name, int fd)
     return strncmp(name, WORLD_PREFIX, strlen(WORLD_PREFIX)) == 0 && adopt_world(s, name, fd);
 }
 
-static void reserve_decode(struct reader *r, struct reserve *out)
-{
-    out->first = read_u64(r);
-    out->last = read_u64(r);
-    out->given.to = read_u64(r);
-    out->given.term = read_u64(r);
-    out->given.last = read_u64(r);
-    out->given.follows = read_u64(r);
-    out->follows = read_u64(r);
-}
-
-static void reserve_encode(const struct reserve *reserve, struct writer *w)
-{
-    write_u64(w, reserve->first);
-    write_u64(w, reserve->last);
-    write_u64(w, reserve->given.to);
-    write_u64(w, reserve->given.term);
-    write_u64(w, reserve->given.last);
-    write_u64(w, reserve->given.follows);
-    write_u64(w, reserve->follows);
-}
+SCHEMA_PART(kept, KEPT_FIELDS, schema_any)
 
 static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *out)
 {
@@ -138,46 +118,20 @@ static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *ou
         return false;
     }
     *sequence = read_u64(&r);
-    out->agent_id = read_u64(&r);
-    out->term.adopted = read_u64(&r);
-    out->term.joined = read_u64(&r);
-    out->watermark = read_version(&r);
-    out->decision = (struct decision){0};
-    if (read_u8(&r) != 0) {
-        out->decision = read_decision(&r);
-    }
-    out->port = read_u16(&r); /* builds that did not keep it, or what follows, left zeros there */
-    out->save_dir = read_u64(&r);
-    reserve_decode(&r, &out->reserve);
-    out->claimed = read_u64(&r);
-    out->claimed_pid = read_u32(&r);
+    *out = read_kept(&r);
     return !r.failed;
 }
 
 static void head_encode(const struct kept *kept, uint64_t sequence, uint8_t page[PAGE])
 {
-    struct writer w = writer_new(PAGE);
+    struct writer w = writer_over(page, PAGE - 4);
+    struct writer tail = writer_over(page + PAGE - 4, 4);
+    memset(page, 0, PAGE);
     write_u64(&w, HEAD_MAGIC);
     write_u32(&w, STATE_FORMAT);
     write_u64(&w, sequence);
-    write_u64(&w, kept->agent_id);
-    write_u64(&w, kept->term.adopted);
-    write_u64(&w, kept->term.joined);
-    write_version(&w, kept->watermark);
-    write_u8(&w, kept->decision.term != 0);
-    if (kept->decision.term != 0) {
-        write_decision(&w, &kept->decision);
-    }
-    write_u16(&w, kept->port);
-    write_u64(&w, kept->save_dir);
-    reserve_encode(&kept->reserve, &w);
-    write_u64(&w, kept->claimed);
-    write_u32(&w, kept->claimed_pid);
-    memset(page, 0, PAGE);
-    memcpy(page, w.data, w.len);
-    writer_free(&w);
-    uint32_t crc = crc32c(0, page, PAGE - 4);
-    memcpy(page + PAGE - 4, &crc, sizeof crc);
+    write_kept(&w, kept);
+    write_u32(&tail, crc32c(0, page, PAGE - 4));
 }
 
 void hard_state_put(struct hard_state *s, const struct kept *kept)

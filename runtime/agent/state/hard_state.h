@@ -5,6 +5,7 @@
 #define TCK_AGENT_STATE_H
 
 #include "base/world.h"
+#include "core/protocol.h"
 #include "core/reserve.h"
 #include "core/term.h"
 
@@ -28,6 +29,26 @@ struct kept {
     uint32_t claimed_pid;     /* and its process */
     uint16_t port;            /* under which this agent told others that it can be reached; 0: not known */
 };
+
+/* What follows magic, format and sequence number in the head. Builds that did not keep the last ones left zeros there.
+ */
+#define KEPT_FIELDS(F)              \
+    F(u64, agent_id)                \
+    F(u64, term.adopted)            \
+    F(u64, term.joined)             \
+    F(version, watermark)           \
+    F(optional, decision, decision) \
+    F(u16, port)                    \
+    F(u64, save_dir)                \
+    F(u64, reserve.first)           \
+    F(u64, reserve.last)            \
+    F(u64, reserve.given.to)        \
+    F(u64, reserve.given.term)      \
+    F(u64, reserve.given.last)      \
+    F(u64, reserve.given.follows)   \
+    F(u64, reserve.follows)         \
+    F(u64, claimed)                 \
+    F(u32, claimed_pid)
 
 must_check tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out,
                                        struct error *err);
