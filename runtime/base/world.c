@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARD_MIN_BYTES       (16 + 8 + 4)                         /* encoded without ranks */
 #define SHARD_IMAGE_BYTES_MAX ((uint64_t)UINT32_MAX * CHUNK_BYTES) /* chunk numbers fit 32 bits */
 
 /* An array of the caller's, never of size 0. */
@@ -303,6 +302,15 @@ static uint32_t rank_entries(const struct world *world)
 SCHEMA_SHARED_PART(node_info, NODE_INFO_FIELDS, schema_any)
 SCHEMA_SHARED_PART(known_node, KNOWN_NODE_FIELDS, schema_any)
 
+static bool world_shard_is_valid(const struct world_shard *shard)
+{
+    return shard->image_bytes <= SHARD_IMAGE_BYTES_MAX && shard->rank_count > 0;
+}
+
+SCHEMA_PART(world_shard, WORLD_SHARD_FIELDS, world_shard_is_valid)
+
+/* The world has parts that are tables, but is none itself: one array has an entry per rank and no count of its own, and
+ * the ranks of all shards lie in one array, though each shard's ranks follow it. */
 void world_encode(const struct world *world, struct writer *w)
 {
     write_u64(w, world->term);
@@ -318,9 +326,7 @@ void world_encode(const struct world *world, struct writer *w)
     write_u32(w, rank_entries(world));
     for (uint32_t i = 0; i < world->shard_count; i++) {
         const struct world_shard *shard = &world->shards[i];
-        write_hash128(w, shard->id);
-        write_u64(w, shard->image_bytes);
-        write_u32(w, shard->rank_count);
+        write_world_shard(w, shard);
         for (uint32_t k = 0; k < shard->rank_count; k++) {
             write_u32(w, world->shard_ranks[shard->first_rank + k]);
         }
@@ -352,51 +358,39 @@ static tck_status_t check_names_differ(const struct world *world)
 
 static tck_status_t decode_nodes(struct reader *r, struct world *world)
 {
+    tck_status_t status = TCK_ERR_PROTO;
     world->node_count = read_u32(r);
-    if (world->node_count == 0 || world->node_count > world->world_size ||
-        world->node_count > reader_left(r) / node_info_LEAST_BYTES) {
+    if (world->node_count == 0 || world->node_count > world->world_size) {
         return TCK_ERR_PROTO;
     }
-    world->nodes = new_array(world->node_count, sizeof(*world->nodes));
-    if (world->nodes == NULL) {
-        return TCK_ERR_NOMEM;
-    }
-    for (uint32_t i = 0; i < world->node_count; i++) {
+    world->nodes = schema_array(r, world->node_count, node_info_LEAST_BYTES, sizeof(*world->nodes), &status);
+    for (uint32_t i = 0; !r->failed && i < world->node_count; i++) {
         world->nodes[i] = read_node_info(r);
-        if (r->failed || !node_info_is_valid(&world->nodes[i])) {
-            return TCK_ERR_PROTO;
-        }
+        r->failed = r->failed || !node_info_is_valid(&world->nodes[i]);
     }
-    return check_names_differ(world);
+    return r->failed ? status : check_names_differ(world);
 }
 
 /* Node numbers must appear in order, as world_build gives them. */
 static tck_status_t decode_ranks(struct reader *r, struct world *world)
 {
+    tck_status_t status = TCK_ERR_PROTO;
     uint32_t seen = 0;
-    if (world->world_size > reader_left(r) / sizeof(uint32_t)) {
-        return TCK_ERR_PROTO;
-    }
-    world->node_of_rank = new_array(world->world_size, sizeof(*world->node_of_rank));
-    if (world->node_of_rank == NULL) {
-        return TCK_ERR_NOMEM;
-    }
-    for (uint32_t i = 0; i < world->world_size; i++) {
+    world->node_of_rank = schema_array(r, world->world_size, sizeof(uint32_t), sizeof(uint32_t), &status);
+    for (uint32_t i = 0; !r->failed && i < world->world_size; i++) {
         uint32_t node = read_u32(r);
-        if (node > seen || node >= world->node_count) {
-            return TCK_ERR_PROTO;
-        }
+        r->failed = r->failed || node > seen || node >= world->node_count;
         seen += node == seen;
         world->node_of_rank[i] = node;
     }
-    return seen == world->node_count ? TCK_OK : TCK_ERR_PROTO;
+    return r->failed || seen < world->node_count ? status : TCK_OK;
 }
 
 /* The ranks of one shard, ascending, to shard_ranks, of which left entries are free. */
 static tck_status_t decode_shard_ranks(struct reader *r, struct world *world, const struct world_shard *shard,
                                        uint32_t left)
 {
-    if (shard->rank_count == 0 || shard->rank_count > left) {
+    if (shard->rank_count > left) {
         return TCK_ERR_PROTO;
     }
     uint32_t *ranks = &world->shard_ranks[shard->first_rank];
@@ -415,11 +409,9 @@ static tck_status_t decode_shard_list(struct reader *r, struct world *world, uin
     uint32_t used = 0;
     for (uint32_t i = 0; i < world->shard_count; i++) {
         struct world_shard *shard = &world->shards[i];
-        shard->id = read_hash128(r);
-        shard->image_bytes = read_u64(r);
+        *shard = read_world_shard(r);
         shard->first_rank = used;
-        shard->rank_count = read_u32(r);
-        if (shard->image_bytes > SHARD_IMAGE_BYTES_MAX || (i > 0 && hash128_cmp(shard[-1].id, shard->id) >= 0)) {
+        if (r->failed || (i > 0 && hash128_cmp(shard[-1].id, shard->id) >= 0)) {
             return TCK_ERR_PROTO;
         }
         tck_status_t status = decode_shard_ranks(r, world, shard, total - used);
@@ -435,16 +427,16 @@ static tck_status_t decode_shards(struct reader *r, struct world *world)
 {
     world->shard_count = read_u32(r);
     uint32_t total = read_u32(r);
-    uint64_t least = (uint64_t)world->shard_count * SHARD_MIN_BYTES + (uint64_t)total * sizeof(uint32_t);
-    if (r->failed || total > WORLD_SHARDS_MAX || least > reader_left(r)) {
+    tck_status_t status = TCK_ERR_PROTO;
+    if (total > WORLD_SHARDS_MAX) {
         return TCK_ERR_PROTO;
     }
-    world->shards = new_array(world->shard_count, sizeof(*world->shards));
-    world->shard_ranks = new_array(total, sizeof(*world->shard_ranks));
-    if (world->shards == NULL || world->shard_ranks == NULL) {
-        return TCK_ERR_NOMEM;
+    world->shards = schema_array(r, world->shard_count, world_shard_LEAST_BYTES, sizeof(*world->shards), &status);
+    world->shard_ranks = schema_array(r, total, sizeof(uint32_t), sizeof(uint32_t), &status);
+    if (r->failed) {
+        return status;
     }
-    tck_status_t status = decode_shard_list(r, world, total);
+    status = decode_shard_list(r, world, total);
     return status == TCK_OK ? hash_layout(world) : status;
 }
 

@@ -53,6 +53,11 @@ struct world_shard {
     uint32_t first_rank; /* into shard_ranks */
     uint32_t rank_count; /* ranks that hold it (twins), ascending */
 };
+/* Its ranks follow. */
+#define WORLD_SHARD_FIELDS(F) \
+    F(hash128, id)            \
+    F(u64, image_bytes)       \
+    F(u32, rank_count)
 
 struct world {
     uint64_t term;
