@@ -12,7 +12,7 @@ tiers/slot_header.h SLOT_FORMAT slot header
 runtime/agent/state/hard_state.c STATE_FORMAT stored agent state
 runtime/base/message.h MESSAGE_FORMAT client messages
 tiers/peer_wire.h PEER_FORMAT agent to agent
-recovery/inventory.c INVENTORY_FORMAT inventory
+recovery/inventory.h INVENTORY_FORMAT inventory
 tiers/manifest.h MANIFEST_FORMAT manifest
 tiers/persistent_open.c MARKER_FORMAT marker `.tierckpt`
 recovery/catalog_codec.c VALUE_FORMAT catalog values
