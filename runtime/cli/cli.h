@@ -63,5 +63,6 @@ void text_version(const json_t *version, char *out, size_t cap); /* "3.120", "-"
 const char *text_of(const json_t *object, const char *key);      /* "" if missing */
 uint64_t number_of(const json_t *object, const char *key);       /* 0 if missing */
 bool flag_of(const json_t *object, const char *key);
+bool text_first_line(const char *path, char *out, size_t cap); /* of a file; false and "" if it has none */
 
 #endif

@@ -40,27 +40,15 @@ static void tell(struct report *report, enum verdict verdict, const char *what, 
     json_add(report->list, NULL, item);
 }
 
-static bool read_file(const char *path, char *out, size_t cap)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, out, cap - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    out[n > 0 ? n : 0] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-    return n > 0;
-}
-
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
 static void check_pages(struct report *report, const struct config *config)
 {
     char free_pages[32], shmem[128], detail[CONFIG_PATH + 512];
     bool hugetlb =
-        read_file("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free_pages, sizeof free_pages) &&
+        text_first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free_pages, sizeof free_pages) &&
         strcmp(free_pages, "0") != 0;
-    bool known = read_file("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shmem, sizeof shmem);
+    bool known = text_first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shmem, sizeof shmem);
     bool thp = known && !strstr(shmem, "[never]") && !strstr(shmem, "[deny]");
     bool mount = config->hugetlb_mount[0] != '\0';
     snprintf(detail, sizeof detail,

@@ -5,11 +5,9 @@
 #include "base/clock.h"
 #include "base/message.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
@@ -176,14 +174,7 @@ static bool read_beside(const struct cli *cli, const char *name, char *out, size
 {
     char path[3 * CONFIG_PATH];
     snprintf(path, sizeof path, "%s/%s/%s/%s", cli->config.runtime_dir, cli->config.job, cli->config.node, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    ssize_t n = fd >= 0 ? read(fd, out, cap - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    out[n > 0 ? n : 0] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-    return n > 0;
+    return text_first_line(path, out, cap);
 }
 
 /* No agent answers: what keeps it from starting, and for how long its supervisor holds the memory that it had. */

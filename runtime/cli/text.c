@@ -2,8 +2,11 @@
  * Small texts for people. */
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 void text_bytes(uint64_t bytes, char *out, size_t cap)
 {
@@ -53,4 +56,16 @@ bool flag_of(const json_t *object, const char *key)
 {
     bool value = false;
     return json_bool(json_get(object, key), &value) && value;
+}
+
+bool text_first_line(const char *path, char *out, size_t cap)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ssize_t n = fd >= 0 ? read(fd, out, cap - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    return n > 0;
 }
