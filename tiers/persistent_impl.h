@@ -76,6 +76,9 @@ must_check tck_status_t prune_superseded(struct persistent *p, struct version pu
 
 /* The same as persistent_survey, of save_dir alone. */
 must_check tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err);
+/* The versions that are good; the caller frees them. Frees the survey, also when it fails. */
+must_check tck_status_t survey_take_good(struct survey *survey, struct published **out, size_t *count_out,
+                                         struct error *err);
 
 /* Deletes a directory that may hold only regular files with names that may_delete accepts; if there is anything else,
  * nothing is touched and the status is TCK_ERR_DENIED. The manifest goes last: an interrupted deletion can still be

@@ -157,6 +157,24 @@ static void warn_of(const struct persistent *p, const struct candidate *candidat
              p->config->job, name, texts[candidate->standing], candidate->why);
 }
 
+tck_status_t survey_take_good(struct survey *survey, struct published **out, size_t *count_out, struct error *err)
+{
+    struct published *versions = calloc(survey->count + 1, sizeof(*versions));
+    size_t count = 0;
+    for (size_t i = 0; i < survey->count && versions != NULL; i++) {
+        if (survey->candidates[i].standing == STANDING_GOOD) {
+            versions[count++] = survey->candidates[i].which;
+        }
+    }
+    survey_free(survey);
+    if (versions == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of versions");
+    }
+    *out = versions;
+    *count_out = count;
+    return TCK_OK;
+}
+
 tck_status_t persistent_list(struct persistent *p, struct published **out, size_t *count_out, struct error *err)
 {
     struct survey survey;
@@ -164,22 +182,12 @@ tck_status_t persistent_list(struct persistent *p, struct published **out, size_
     if (status != TCK_OK) {
         return status;
     }
-    struct published *versions = calloc(survey.count + 1, sizeof(*versions));
-    size_t count = 0;
-    for (size_t i = 0; i < survey.count && versions != NULL; i++) {
-        if (survey.candidates[i].standing == STANDING_GOOD) {
-            versions[count++] = survey.candidates[i].which;
-        } else {
+    for (size_t i = 0; i < survey.count; i++) {
+        if (survey.candidates[i].standing != STANDING_GOOD) {
             warn_of(p, &survey.candidates[i]);
         }
     }
-    survey_free(&survey);
-    if (versions == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of versions");
-    }
-    *out = versions;
-    *count_out = count;
-    return TCK_OK;
+    return survey_take_good(&survey, out, count_out, err);
 }
 
 tck_status_t persistent_list_invalid(struct persistent *p, void (*found)(void *ctx, const char *why), void *ctx,

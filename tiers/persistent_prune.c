@@ -13,23 +13,7 @@ static tck_status_t good_versions(struct persistent *p, struct published **out, 
 {
     struct survey survey;
     tck_status_t status = survey_save_dir(p, &survey, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    struct published *versions = calloc(survey.count + 1, sizeof(*versions));
-    size_t count = 0;
-    for (size_t i = 0; i < survey.count && versions != NULL; i++) {
-        if (survey.candidates[i].standing == STANDING_GOOD) {
-            versions[count++] = survey.candidates[i].which;
-        }
-    }
-    survey_free(&survey);
-    if (versions == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of versions");
-    }
-    *out = versions;
-    *count_out = count;
-    return TCK_OK;
+    return status == TCK_OK ? survey_take_good(&survey, out, count_out, err) : status;
 }
 
 /* Keeps in versions, which are the newest first, those that have to go; returns how many. */
