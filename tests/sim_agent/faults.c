@@ -4,6 +4,8 @@
 
 struct faults faults;
 
+static uint64_t pause_ms; /* between faults, at most: as the seed has it */
+
 static struct host *any_host(void)
 {
     return &sim.hosts[sim_between(0, sim.host_count - 1)];
@@ -17,6 +19,23 @@ static void kill_agents(void)
         if (&sim.hosts[i] == one || sim_chance(chance)) {
             host_kill_agent(&sim.hosts[i], sim_between(20, 800) * MS);
         }
+    }
+}
+
+/* In the middle of what it does, as soon as it has done so much of it. */
+static void die_soon(void)
+{
+    struct host *host = any_host();
+    host->dies_in = (uint32_t)sim_between(1, 60);
+    sim_say("the agent of %s is about to die", host->name);
+}
+
+/* Sometimes two, with all copies of what both had. */
+static void lose(void)
+{
+    host_lose(any_host(), sim_between(200, 3000) * MS);
+    if (sim_chance(20)) {
+        host_lose(any_host(), sim_between(200, 3000) * MS);
     }
 }
 
@@ -59,10 +78,12 @@ static void inject(void *unused)
     uint64_t dice = sim_between(0, 99);
     faults.count++;
     faults.last_us = sim.us;
-    if (dice < 35) {
+    if (dice < 20) {
         kill_agents();
+    } else if (dice < 35) {
+        die_soon();
     } else if (dice < 50) {
-        host_lose(any_host(), sim_between(200, 3000) * MS);
+        lose();
     } else if (dice < 65) {
         refuse();
     } else if (dice < 80) {
@@ -70,13 +91,15 @@ static void inject(void *unused)
     } else if (job.launch) {
         launch_fail(job.launch, sim_between(10, 1000) * MS, "its trainers are killed");
     }
-    sim_after(sim_between(10, 3000) * MS, NULL, inject, NULL);
+    sim_after(sim_between(1, pause_ms) * MS, NULL, inject, NULL);
 }
 
 void faults_plan(void)
 {
+    static const uint64_t pauses_ms[] = {50, 300, 1000, 4000};
+    pause_ms = pauses_ms[sim_between(0, 3)];
     if (faults.any) {
-        faults.until_us = sim_between(2, 15) * S;
+        faults.until_us = sim_between(1, 8) * S;
         sim_after(sim_between(50, 3000) * MS, NULL, inject, NULL);
     }
 }

@@ -99,6 +99,7 @@ void sd_notify_take_back(void (*found)(void *ctx, const char *name, int fd), voi
 static void end_life(struct host *host)
 {
     host->life++;
+    host->dies_in = 0;
     host->agent = NULL;
     host->loop = NULL;
     host->listener = NULL;
@@ -127,6 +128,15 @@ static uint64_t processor_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+void host_does_something(void)
+{
+    struct host *host = sim.current;
+    if (host && host->agent && host->dies_in > 0 && --host->dies_in == 0) {
+        sim_say("the agent of %s dies", host->name);
+        longjmp(host->death, 1);
+    }
 }
 
 static void leave(void *ctx)
@@ -234,5 +244,16 @@ void hosts_make(uint32_t count, const char *config_json)
         snprintf(host->config.node, sizeof host->config.node, "%s", host->name);
         snprintf(host->config.domain, sizeof host->config.domain, "%s", host->name);
         host_start(host);
+    }
+}
+
+void host_show_slots(const struct host *host)
+{
+    const struct term_context *tc = host->agent ? host->agent->term_context : NULL;
+    for (uint32_t i = 0; tc && i < node_slot_total(tc->node); i++) {
+        const struct slot *slot = node_slot(tc->node, i);
+        sim_say("%s slot %u of shard %u: %s, step %llu of term %llu", host->name, i, slot->shard,
+                slot_state_name(slot->state), (unsigned long long)slot->version.step,
+                (unsigned long long)slot->version.term);
     }
 }

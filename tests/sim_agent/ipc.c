@@ -88,6 +88,7 @@ tck_status_t ipc_send(int fd, uint32_t type, const void *payload, size_t len, co
 {
     (void)timeout_ms;
     struct object *from = object_of(fd);
+    host_does_something();
     if (!from || from->hung_up || !from->other) {
         return error_set(err, TCK_ERR_UNREACHABLE, "the other side is gone");
     }

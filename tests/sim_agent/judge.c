@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NOTE_US (5 * S) /* a commit is noted on storage long before */
+
 /* A version that all ranks have sealed, or some. */
 struct sealed_version {
     struct version version;
@@ -20,6 +22,8 @@ static size_t version_count;
 static struct version promise;   /* newest that trainers were told to be committed */
 static uint32_t losses;          /* machines lost since, */
 static uint64_t witnesses;       /* and those that still know of it: a bit each */
+static uint64_t quiet_us;        /* since when storage answers all, and no agent died */
+static bool noted;               /* save_dir says that something was committed */
 static struct version published; /* newest that they were told to be on storage */
 
 static bool is_older(struct version a, struct version b)
@@ -79,6 +83,7 @@ static void look_at_status(struct rank *rank)
     rank->committed = committed;
     rank->published = stored;
     now.step = committed;
+    noted = noted || (committed > 0 && sim.us > quiet_us + NOTE_US);
     if (committed > 0 && is_older(promise, now)) {
         check_sealed(now, "committed");
         promise = now;
@@ -99,6 +104,7 @@ static void look_at_status(struct rank *rank)
 
 static void look_at_host(struct host *host)
 {
+    quiet_us = host->deaf || !host->agent ? sim.us : quiet_us;
     uint64_t adopted = host->agent ? hard_state_get(host->agent->state)->term.adopted : host->adopted;
     if (adopted < host->adopted) {
         sim_violation("%s goes from term %" PRIu64 " back to %" PRIu64, host->name, host->adopted, adopted);
@@ -154,7 +160,7 @@ static void check_version(const struct rank *rank)
 {
     struct version v = rank->version;
     if (rank->fresh) {
-        if (!version_none(promise)) {
+        if (!version_none(promise) && (is_known() || noted)) {
             sim_violation("a fresh start, although step %" PRIu64 " of term %" PRIu64 " was committed", promise.step,
                           promise.term);
         }
@@ -190,6 +196,7 @@ void judge_restored(const struct launch *launch)
     job.committed = first->version.step;
     job.published = 0;
     published = VERSION_NONE;
+    quiet_us = sim.us;
 }
 
 void judge_unrecoverable(const struct launch *launch, const struct error *err)

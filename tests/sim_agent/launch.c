@@ -202,7 +202,8 @@ static bool is_finished(const struct launch *launch)
             return false;
         }
     }
-    return launch->step >= job.steps && job.committed >= last_multiple(job.steps, job.save_every) &&
+    return sim.us > faults.until_us && launch->step >= job.steps &&
+           job.committed >= last_multiple(job.steps, job.save_every) &&
            job.published >= last_multiple(job.steps, job.store_every);
 }
 
@@ -232,6 +233,9 @@ static void take_step(void *ctx)
         sim_violation("saves come to nothing: step %llu, committed %llu, published %llu",
                       (unsigned long long)launch->step, (unsigned long long)job.committed,
                       (unsigned long long)job.published);
+        for (uint32_t i = 0; i < sim.host_count; i++) {
+            host_show_slots(&sim.hosts[i]);
+        }
     }
     sim_after(job.step_us, NULL, take_step, launch);
 }

@@ -108,8 +108,10 @@ static void tell_down(void *ctx)
 static void conn_die(struct link_conn *conn, uint64_t in_us)
 {
     if (!conn->dying) {
+        uint64_t at = sim.us + in_us;
         conn->dying = true;
-        sim_after(in_us, conn->link->host, tell_down, conn);
+        at = at > conn->arrives_us ? at : conn->arrives_us + 1; /* not before it was accepted */
+        sim_after(at - sim.us, conn->link->host, tell_down, conn);
     }
 }
 
@@ -213,6 +215,7 @@ static void got_message(void *ctx)
 tck_status_t link_send(struct link_conn *conn, const void *data, size_t len)
 {
     struct host *host = conn->link->host;
+    host_does_something();
     if (conn->dead || conn->closed || !conn->other) {
         return conn->dead ? TCK_ERR_UNREACHABLE : TCK_OK; /* lost on its way */
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Runs schedules, each in a process of its own:
  *
- *   sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs N] [--verbose]
+ *   sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose]
  *   sim_agent --scale NODES [--ranks RANKS_PER_NODE]
  *
- * first those of FILE (one seed a line, the rest of the line says what it once found), then N from S on. Exit status 1
- * if a promise was broken. */
+ * first those of FILE (one seed a line, the rest of the line says what it once found), then N from S on, up to the
+ * first broken promise. Exit status 1 if one was broken. */
 #include "sim.h"
 
 #include "wrapped.h"
@@ -28,7 +28,7 @@
 struct arguments {
     const char *seeds;
     uint64_t seed, count, jobs, scale, ranks;
-    bool verbose;
+    bool verbose, keep_going;
 };
 
 /* Shared with the processes of the schedules. */
@@ -178,7 +178,7 @@ static bool run_seeds(const struct arguments *a)
 static bool run_range(const struct arguments *a, uint64_t first)
 {
     bool ok = true;
-    for (uint64_t i = first; i < a->count; i += a->jobs) {
+    for (uint64_t i = first; i < a->count && (ok || a->keep_going); i += a->jobs) {
         ok &= run_one(a->seed + i, a->verbose);
     }
     return ok;
@@ -221,6 +221,8 @@ static bool parse(int argc, char **argv, struct arguments *a)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0) {
             a->verbose = true;
+        } else if (strcmp(argv[i], "--keep-going") == 0) {
+            a->keep_going = true;
         } else if (i + 1 == argc || !parse_value(argv[i], argv[i + 1], a)) {
             return false;
         } else {
@@ -242,7 +244,7 @@ int main(int argc, char **argv)
     struct arguments a = {.seed = 1, .count = 1, .jobs = 1, .ranks = 8};
     if (!parse(argc, argv, &a)) {
         fprintf(stderr,
-                "usage: sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--verbose]\n"
+                "usage: sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose]\n"
                 "       sim_agent --scale NODES [--ranks RANKS_PER_NODE]\n",
                 JOBS_MAX);
         return 2;

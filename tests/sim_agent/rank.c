@@ -183,6 +183,18 @@ static void tell_step(struct rank *rank, enum message_type type, uint64_t step)
     }
 }
 
+/* What the agent that died may not have heard. */
+static void say_again(struct rank *rank)
+{
+    rank->was_cut = false;
+    if (rank->sealed_step > 0) {
+        tell_step(rank, MSG_SEAL, rank->sealed_step);
+    }
+    if (rank->asked_step > rank->sealed_step) {
+        tell_step(rank, MSG_ABANDON, rank->asked_step);
+    }
+}
+
 /* ---- what comes next
  * -------------------------------------------------------------------------------------------------- */
 
@@ -222,6 +234,9 @@ static bool must_map(struct rank *rank)
 static bool request(struct rank *rank)
 {
     enum phase phase = rank->launch->phase;
+    if (rank->was_cut && rank->registered && phase >= PHASE_RESTORE && !must_map(rank)) {
+        say_again(rank);
+    }
     if (!rank->greeted) {
         say_hello(rank);
     } else if (phase == PHASE_CLAIM && rank->number == 0 && !rank->claimed) {
@@ -426,6 +441,7 @@ static void on_cut(struct rank *rank)
     object_unref(rank->socket);
     rank->socket = NULL;
     rank->greeted = rank->joined = rank->registered = false;
+    rank->was_cut = true;
     if (rank->asked) {
         rank->asked = 0;
         rank->saving = 0;
@@ -466,7 +482,7 @@ void rank_save(struct rank *rank, uint64_t step, bool to_storage)
     }
     m.seq = rank->asked = new_seq(rank);
     msg_begin_encode(&m, &w);
-    rank->saving = step;
+    rank->saving = rank->asked_step = step;
     send_frame(rank, MSG_BEGIN, &w);
 }
 
@@ -491,6 +507,7 @@ static void copied(void *ctx)
     }
     uint64_t step = rank->saving;
     rank->saving = 0;
+    rank->sealed_step = step;
     seal(rank, (struct version){rank->launch->term, step});
     judge_sealed(rank, step);
     tell_step(rank, MSG_SEAL, step);

@@ -86,9 +86,10 @@ struct host {
     struct loop *loop;
     struct link *link;
     uint32_t life;
-    jmp_buf death; /* of _exit */
-    bool deaf;     /* storage refuses this host */
-    bool gone;     /* the machine is down */
+    jmp_buf death;    /* of _exit */
+    uint32_t dies_in; /* so many things that it does; 0: it does not */
+    bool deaf;        /* storage refuses this host */
+    bool gone;        /* the machine is down */
     pid_t pid;
     struct object *listener;
     struct parked *parked;
@@ -103,6 +104,10 @@ void host_start(struct host *host);
 void host_kill_agent(struct host *host, uint64_t restart_us);
 /* With all its memory; another machine of the same name comes in return_us. */
 void host_lose(struct host *host, uint64_t return_us);
+/* Says what lies in its memory. */
+void host_show_slots(const struct host *host);
+/* The agent does something that others see: it may die here. */
+void host_does_something(void);
 /* Calls fn(ctx) as the host's agent and does what its loop does after a callback. */
 void host_run(struct host *host, sim_fn *fn, void *ctx);
 
@@ -204,7 +209,9 @@ struct rank {
     struct object *status_file;
     struct rank_shard *shards;
     uint32_t shard_count, mapped;
-    uint64_t saving; /* step being copied, 0 none */
+    uint64_t saving;                  /* step being copied, 0 none */
+    uint64_t asked_step, sealed_step; /* newest that was begun, that was sealed */
+    bool was_cut;                     /* and the agent that it is back at may not have heard of those */
     uint64_t committed, published;
     struct version version; /* restored */
     bool fresh;
