@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the logger "tierckpt" says of a training."""
 
+import json
 import logging
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -78,6 +82,41 @@ def test_an_agent_that_is_gone_is_a_warning_once_and_its_return_another(site, ca
     skipped = [line for line in lines(caplog, "WARNING") if "saves are skipped" in line]
     assert skipped and len(skipped) == len(set(skipped))
     checkpoint.close(job_done=False)
+
+
+FORKS_AND_ENDS = """
+import json, logging, os, sys
+import place  # noqa: F401
+import torch
+import tierckpt
+logging.basicConfig(level=logging.INFO, format="%(process)d %(message)s", stream=sys.stderr)
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+checkpoint = tierckpt.init(model=model, optimizer=optimizer, config=json.loads(sys.stdin.read()))
+checkpoint.save_checkpoint(1)
+checkpoint.wait("committed")
+child = os.fork()
+if child == 0:
+    sys.exit(0)  # through the end of the interpreter
+ended = os.waitpid(child, 0)[1]
+checkpoint.close()
+print(os.getpid(), child)
+sys.exit(ended)
+"""
+
+
+def test_lines_are_logged_up_to_the_end_and_by_no_forked_child(site):
+    done = subprocess.run([sys.executable, "-c", FORKS_AND_ENDS], timeout=120, check=False, text=True,
+                          input=json.dumps(site.config), capture_output=True, cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stderr
+    parent, child = done.stdout.split()
+    said = [line.partition(" ") for line in done.stderr.splitlines()]
+    assert [text for pid, _, text in said if pid == child] == []
+    texts = [text for pid, _, text in said if pid == parent]
+    assert len([text for text in texts if "attached to job test" in text]) == 1
+    assert len([text for text in texts if "goes with the memory of its nodes" in text]) == 1
+    (log,) = (site.dir / "run/test").glob("*/agent.log")
+    assert f"rank0[{parent}] attached to job test" in log.read_text()
 
 
 class Sick(FakeClient):
