@@ -69,27 +69,30 @@ def printer_of(value):
 # ---- the agent -------------------------------------------------------------------------------------------------------
 
 
-def frames():
-    """Those of the main thread, which is the agent's loop."""
-    for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
-        thread.switch()
-        frame = gdb.newest_frame()
-        while frame is not None:
-            yield frame
-            frame = frame.older()
-        return
+def main_loop():
+    """The event loop of the main thread. It is needed after each turn, so that its frame has it in every kind of build."""
+    min(gdb.selected_inferior().threads(), key=lambda thread: thread.num).switch()
+    frame = gdb.newest_frame()
+    while frame is not None and frame.name() != "loop_run":
+        frame = frame.older()
+    if frame is None:
+        raise gdb.GdbError("the main thread is in no event loop: is this a tierckptd, with its debug information?")
+    return frame.read_var("loop")
 
 
 def find_agent():
-    """`agent` of the innermost frame that has it."""
-    for frame in frames():
+    """The agent is what its own timers, which the loop has in a list, are given."""
+    kind = gdb.lookup_type("struct agent").pointer()
+    timer = main_loop()["timers"]
+    while timer:
+        agent = timer["ctx"].cast(kind)
         try:
-            value = frame.read_var("agent")
-        except (ValueError, RuntimeError):
-            continue
-        if not value.is_optimized_out and value.type.code == gdb.TYPE_CODE_PTR and value.type.target().tag == "agent":
-            return value
-    raise gdb.GdbError("no frame of the main thread knows the agent: is this a tierckptd, with its debug information?")
+            if timer in (agent["tick"], agent["slow_tick"]):
+                return agent
+        except gdb.MemoryError:
+            pass
+        timer = timer["next"]
+    raise gdb.GdbError("the agent's timers do not run: it has not begun, or is about to end")
 
 
 def agent_of(argument):
