@@ -2,8 +2,10 @@
  * The functions of tierckpt.h that do not save (save.c has those that do): they check the caller's arguments. */
 #include "base/log.h"
 #include "client/api_check.h"
+#include "client/cuda.h"
 #include "client/log_sink.h"
 #include "client/notices.h"
+#include "client/slot_copy.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -38,6 +40,17 @@ int tck_version_number(void)
 
 /* ---- attach -------------------------------------------------------------------------------------------------- */
 
+static tck_status_t add_host_memory(struct tck_client *client, struct error *err)
+{
+    struct device *host = NULL;
+    tck_status_t status = device_host_new(&host, err);
+
+    if (status == TCK_OK) {
+        devices_add(&client->devices, host);
+    }
+    return status;
+}
+
 tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client_out)
 {
     struct tck_client *client;
@@ -56,9 +69,13 @@ tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client
     worker_init(&client->worker);
     status = forks_watch(&attach_error);
     if (status == TCK_OK) {
+        status = add_host_memory(client, &attach_error);
+    }
+    if (status == TCK_OK) {
         status = client_attach(client, params, &attach_error);
     }
     if (status != TCK_OK) {
+        devices_free(&client->devices);
         log_sink_close();
         worker_free(&client->worker);
         free(client);
@@ -109,11 +126,10 @@ void tck_detach(tck_client_t *client, int job_done)
         notice_done(client);
     }
     say_goodbye(client, job_done != 0);
-    copier_free(client->copier);
-    save_plan_free(&client->plan);
-    cuda_rest(client->cuda);
+    devices_rest(&client->devices);
     slots_close(&client->slots);
-    cuda_free(client->cuda);
+    devices_free(&client->devices);
+    copier_free(client->copier);
     session_close(&client->session);
     layout_free(&client->layout);
     worker_free(&client->worker);
@@ -123,20 +139,28 @@ void tck_detach(tck_client_t *client, int job_done)
 
 /* ---- what is saved ------------------------------------------------------------------------------------------- */
 
-/* A record on a device needs the module and the device. */
-static tck_status_t place_record(struct tck_client *client, const struct record *record)
+/* The first record on a CUDA device has the module loaded. */
+static tck_status_t find_device(struct tck_client *client, tck_memory_t memory, struct device **out)
 {
     tck_status_t status = TCK_OK;
 
-    if (record->memory == TCK_HOST) {
-        return TCK_OK;
+    *out = devices_find(&client->devices, memory);
+    if (*out == NULL) {
+        status = cuda_new(client->cuda_module, out, &client->error);
+        if (status == TCK_OK) {
+            devices_add(&client->devices, *out);
+        }
     }
-    if (client->cuda == NULL) {
-        status = cuda_new(client->cuda_module, &client->cuda, &client->error);
-    }
+    return status;
+}
+
+static tck_status_t place_record(struct tck_client *client, const struct record *record)
+{
+    struct device *device = NULL;
+    tck_status_t status = find_device(client, record->memory, &device);
+
     if (status == TCK_OK) {
-        status =
-            cuda_place_record(client->cuda, record->device, record->bytes > 0 ? record->addr : NULL, &client->error);
+        status = device->ops->place(device, record->device, record->bytes > 0 ? record->addr : NULL, &client->error);
     }
     return status == TCK_OK ? status : error_prefix(&client->error, "record \"%.200s\"", record->key);
 }
@@ -281,8 +305,9 @@ tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr)
         return error_set(&client->error, TCK_ERR_BUSY,
                          "record \"%.200s\" is being copied: call tck_fence before it is moved", moved->key);
     }
-    if (moved->memory == TCK_CUDA && moved->bytes > 0) {
-        status = cuda_place_record(client->cuda, moved->device, addr, &client->error);
+    struct device *device = devices_find(&client->devices, moved->memory);
+    if (moved->bytes > 0) {
+        status = device->ops->place(device, moved->device, addr, &client->error);
 
         if (status != TCK_OK) {
             return error_prefix(&client->error, "record \"%.200s\"", moved->key);
@@ -290,7 +315,7 @@ tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr)
     }
     moved->addr = addr;
     if (client->state == CLIENT_REGISTERED) {
-        save_plan_move(&client->plan, &client->layout, record);
+        device->ops->relocate(device, &client->layout, record);
     }
     return TCK_OK;
 }

@@ -21,11 +21,9 @@ struct tck_client {
     struct layout layout;
     /* from register on: */
     struct slots slots;
-    struct save_plan plan;
     struct copier *copier;
     struct snapshot_worker worker;
-    /* once a record lies on a device: */
-    struct cuda *cuda;       /* NULL: none does */
+    struct devices devices;  /* host memory, and CUDA once a record lies on one of its devices */
     const char *cuda_module; /* of tests: loaded in place of the real one; NULL: none */
     uint64_t segment_bytes;
     uint32_t page_bytes;

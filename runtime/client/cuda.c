@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
+#include "client/cuda_device.h"
 #include "client/install_paths.h"
 
 #include <dlfcn.h>
@@ -13,11 +14,22 @@
 #include <stdlib.h>
 
 struct cuda {
+    struct device base;
     const struct cuda_calls *calls;
     int device_count;
     struct cuda_device *lanes; /* one for each device of the machine; those that are open have a stream */
     bool unpinned_told, wants_digests;
 };
+
+static struct cuda *cuda_of(struct device *device)
+{
+    return (struct cuda *)device;
+}
+
+static const struct cuda *const_cuda_of(const struct device *device)
+{
+    return (const struct cuda *)device;
+}
 
 /* ---- the module ---------------------------------------------------------------------------------------------- */
 
@@ -67,36 +79,6 @@ static tck_status_t count_devices(struct cuda *cuda, struct error *err)
                                : TCK_OK;
 }
 
-tck_status_t cuda_new(const char *module, struct cuda **out, struct error *err)
-{
-    const struct cuda_calls *calls = NULL;
-    char path[PATH_MAX];
-    tck_status_t status = module_path(module, path, err);
-
-    if (status == TCK_OK) {
-        status = load(path, &calls, err);
-    }
-    return status == TCK_OK ? cuda_new_with(calls, out, err) : status;
-}
-
-tck_status_t cuda_new_with(const struct cuda_calls *calls, struct cuda **out, struct error *err)
-{
-    struct cuda *cuda = calloc(1, sizeof(*cuda));
-    tck_status_t status;
-
-    if (cuda == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the CUDA devices");
-    }
-    cuda->calls = calls;
-    status = count_devices(cuda, err);
-    if (status != TCK_OK) {
-        free(cuda);
-        return status;
-    }
-    *out = cuda;
-    return TCK_OK;
-}
-
 static struct cuda_device *lane_of(const struct cuda *cuda, int device)
 {
     bool open = device >= 0 && device < cuda->device_count && cuda->lanes[device].calls != NULL;
@@ -115,31 +97,11 @@ static struct cuda_device *next_lane(const struct cuda *cuda, const struct cuda_
     return NULL;
 }
 
-void cuda_rest(const struct cuda *cuda)
-{
-    for (struct cuda_device *dev = cuda == NULL ? NULL : next_lane(cuda, NULL); dev != NULL;
-         dev = next_lane(cuda, dev)) {
-        cuda_device_rest(dev);
-    }
-}
-
-void cuda_free(struct cuda *cuda)
-{
-    if (cuda == NULL) {
-        return;
-    }
-    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
-        cuda_device_close(dev);
-    }
-    free(cuda->lanes);
-    free(cuda);
-}
-
 /* ---- slots --------------------------------------------------------------------------------------------------- */
 
-static bool pin(void *ctx, void *base, size_t bytes, uint32_t page_bytes)
+static bool cuda_pin(struct device *device, void *base, size_t bytes, uint32_t page_bytes)
 {
-    struct cuda *cuda = ctx;
+    struct cuda *cuda = cuda_of(device);
     const struct cuda_device *dev = next_lane(cuda, NULL); /* any will do: pinned is pinned for all */
     struct cuda_place before;
     uint64_t begin_ns = clock_ns();
@@ -163,9 +125,9 @@ static bool pin(void *ctx, void *base, size_t bytes, uint32_t page_bytes)
     return rc == 0;
 }
 
-static void unpin(void *ctx, void *base)
+static void cuda_unpin(struct device *device, void *base)
 {
-    const struct cuda *cuda = ctx;
+    const struct cuda *cuda = cuda_of(device);
     const struct cuda_device *dev = next_lane(cuda, NULL);
     struct cuda_place before;
 
@@ -173,16 +135,6 @@ static void unpin(void *ctx, void *base)
         cuda->calls->unpin(base);
         cuda->calls->leave(&before);
     }
-}
-
-struct slot_pins cuda_pins(struct cuda *cuda)
-{
-    return (struct slot_pins){.ctx = cuda, .pin = pin, .unpin = unpin};
-}
-
-void cuda_want_digests(struct cuda *cuda)
-{
-    cuda->wants_digests = true;
 }
 
 /* ---- what lies where ----------------------------------------------------------------------------------------- */
@@ -204,8 +156,9 @@ static tck_status_t check_address(const struct cuda_device *dev, const void *add
                     : error_set(err, TCK_ERR_INVAL, "address %p is not memory of CUDA device %d", addr, dev->device);
 }
 
-tck_status_t cuda_place_record(struct cuda *cuda, int device, const void *addr, struct error *err)
+static tck_status_t cuda_place_record(struct device *base, int device, const void *addr, struct error *err)
 {
+    struct cuda *cuda = cuda_of(base);
     tck_status_t status = TCK_OK;
 
     if (device < 0 || device >= cuda->device_count) {
@@ -226,21 +179,24 @@ tck_status_t cuda_place_record(struct cuda *cuda, int device, const void *addr, 
     return status;
 }
 
-tck_status_t cuda_prepare(struct cuda *cuda, const struct layout *layout, struct error *err)
+static tck_status_t cuda_prepare(struct device *device, const struct device_setup *setup, struct error *err)
 {
+    struct cuda *cuda = cuda_of(device);
     tck_status_t status = TCK_OK;
 
+    cuda->wants_digests = setup->wants_digests;
     for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
-        dev->wants_digests = cuda->wants_digests;
+        dev->wants_digests = setup->wants_digests;
         if (status == TCK_OK && dev->lists == NULL) {
-            status = cuda_device_prepare(dev, layout, err);
+            status = cuda_device_prepare(dev, setup->layout, err);
         }
     }
     return status;
 }
 
-void cuda_relocate(struct cuda *cuda, const struct layout *layout, uint32_t record)
+static void cuda_relocate(struct device *device, const struct layout *layout, uint32_t record)
 {
+    const struct cuda *cuda = cuda_of(device);
     struct cuda_device *dev = lane_of(cuda, layout->records[record].device);
 
     if (dev != NULL) {
@@ -248,9 +204,9 @@ void cuda_relocate(struct cuda *cuda, const struct layout *layout, uint32_t reco
     }
 }
 
-tck_status_t cuda_set_stream(struct cuda *cuda, int device, void *stream, struct error *err)
+static tck_status_t cuda_set_stream(struct device *base, int device, void *stream, struct error *err)
 {
-    struct cuda_device *dev = lane_of(cuda, device);
+    struct cuda_device *dev = lane_of(cuda_of(base), device);
 
     if (dev == NULL) {
         return error_set(err, TCK_ERR_INVAL, "no record lies on CUDA device %d", device);
@@ -262,7 +218,7 @@ tck_status_t cuda_set_stream(struct cuda *cuda, int device, void *stream, struct
 
 /* ---- the trainer's side -------------------------------------------------------------------------------------- */
 
-tck_status_t cuda_mark(struct cuda *cuda, bool eager, struct error *err)
+static tck_status_t mark_all(const struct cuda *cuda, bool eager, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
@@ -272,18 +228,26 @@ tck_status_t cuda_mark(struct cuda *cuda, bool eager, struct error *err)
     return status;
 }
 
-bool cuda_can_hold(const struct cuda *cuda)
+static tck_status_t cuda_mark(struct device *device, struct error *err)
 {
-    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
-        if (!dev->told) {
-            return false;
-        }
-    }
-    return true;
+    return mark_all(cuda_of(device), true, err);
 }
 
-tck_status_t cuda_hold(struct cuda *cuda, struct error *err)
+/* All devices' streams must be known. */
+static bool cuda_can_hold(const struct device *device)
 {
+    const struct cuda *cuda = const_cuda_of(device);
+    bool told = next_lane(cuda, NULL) != NULL;
+
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        told = told && dev->told;
+    }
+    return told;
+}
+
+static tck_status_t cuda_hold(struct device *device, struct error *err)
+{
+    const struct cuda *cuda = cuda_of(device);
     tck_status_t status = TCK_OK;
 
     for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
@@ -294,7 +258,7 @@ tck_status_t cuda_hold(struct cuda *cuda, struct error *err)
 
 /* ---- copies -------------------------------------------------------------------------------------------------- */
 
-tck_status_t cuda_start(struct cuda *cuda, struct error *err)
+static tck_status_t start_all(const struct cuda *cuda, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
@@ -304,50 +268,7 @@ tck_status_t cuda_start(struct cuda *cuda, struct error *err)
     return status;
 }
 
-tck_status_t cuda_digest(struct cuda *cuda, uint32_t shard, struct error *err)
-{
-    tck_status_t status = TCK_OK;
-
-    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
-        status = status == TCK_OK ? cuda_device_digest(dev, shard, err) : status;
-    }
-    return status;
-}
-
-tck_status_t cuda_digested(struct cuda *cuda, struct error *err)
-{
-    tck_status_t status = TCK_OK;
-
-    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
-        status = status == TCK_OK ? cuda_device_digested(dev, err) : status;
-    }
-    return status;
-}
-
-tck_status_t cuda_await_digests(struct cuda *cuda, struct error *err)
-{
-    tck_status_t status = TCK_OK;
-
-    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
-        status = status == TCK_OK ? cuda_device_await_digests(dev, err) : status;
-    }
-    return status;
-}
-
-tck_status_t cuda_save(struct cuda *cuda, uint32_t shard, const struct shard_slots *slots, uint8_t *image,
-                       struct error *err)
-{
-    tck_status_t status = TCK_OK;
-
-    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
-        if (status == TCK_OK) {
-            status = cuda_device_copy(dev, &dev->lists[shard], TO_IMAGE, slots->pinned, image, err);
-        }
-    }
-    return status;
-}
-
-tck_status_t cuda_end(struct cuda *cuda, struct error *err)
+static tck_status_t end_all(const struct cuda *cuda, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
@@ -357,9 +278,74 @@ tck_status_t cuda_end(struct cuda *cuda, struct error *err)
     return status;
 }
 
-/* The first error counts; all are waited for. */
-tck_status_t cuda_finish(struct cuda *cuda, struct error *err)
+/* All of them before the first copy: their roots are known while that goes on. */
+static tck_status_t digest_all(const struct cuda *cuda, const struct device_image *images, uint32_t count,
+                               struct error *err)
 {
+    tck_status_t status = TCK_OK;
+
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        for (uint32_t i = 0; i < count && status == TCK_OK; i++) {
+            status = cuda_device_digest(dev, images[i].shard, err);
+        }
+        status = status == TCK_OK ? cuda_device_digested(dev, err) : status;
+    }
+    return status;
+}
+
+static tck_status_t copy_all(const struct cuda *cuda, enum way way, const struct device_image *image, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        const struct copy_plan *plans = way == TO_IMAGE ? dev->lists : dev->restores;
+
+        if (status == TCK_OK) {
+            status = cuda_device_copy(dev, &plans[image->shard], way, image->pinned, image->image, err);
+        }
+    }
+    return status;
+}
+
+static tck_status_t copy_images(const struct cuda *cuda, enum way way, const struct device_image *images,
+                                uint32_t count, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (uint32_t i = 0; i < count && status == TCK_OK; i++) {
+        status = copy_all(cuda, way, &images[i], err);
+    }
+    return status == TCK_OK ? end_all(cuda, err) : status;
+}
+
+/* The devices copy by themselves, unless slots are not pinned. */
+static tck_status_t cuda_save(struct device *device, const struct device_image *images, uint32_t count,
+                              struct error *err)
+{
+    const struct cuda *cuda = cuda_of(device);
+    tck_status_t status = start_all(cuda, err);
+
+    if (status == TCK_OK) {
+        status = digest_all(cuda, images, count, err);
+    }
+    return status == TCK_OK ? copy_images(cuda, TO_IMAGE, images, count, err) : status;
+}
+
+static tck_status_t cuda_await_digests(struct device *device, struct error *err)
+{
+    const struct cuda *cuda = cuda_of(device);
+    tck_status_t status = TCK_OK;
+
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        status = status == TCK_OK ? cuda_device_await_digests(dev, err) : status;
+    }
+    return status;
+}
+
+/* The first error counts; all are waited for. */
+static tck_status_t cuda_finish(struct device *device, struct error *err)
+{
+    const struct cuda *cuda = cuda_of(device);
     tck_status_t status = TCK_OK;
 
     for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
@@ -386,16 +372,17 @@ static bool add_sums(const struct cuda *cuda, uint32_t shard, uint32_t chunks, u
     return any;
 }
 
-bool cuda_root(const struct cuda *cuda, const struct layout *layout, uint32_t shard, const uint8_t *image,
-               struct hash128 *out)
+static bool cuda_root(const struct device *device, const struct layout *layout, const struct device_image *image,
+                      struct hash128 *out)
 {
-    uint64_t bytes = layout->shards[shard].image_bytes;
+    const struct cuda *cuda = const_cuda_of(device);
+    uint64_t bytes = layout->shards[image->shard].image_bytes;
     uint32_t chunks = chunk_count(bytes);
     uint32_t *sums = cuda->wants_digests ? calloc(chunks + (size_t)1, sizeof(*sums)) : NULL;
-    bool any = sums != NULL && add_sums(cuda, shard, chunks, sums);
+    bool any = sums != NULL && add_sums(cuda, image->shard, chunks, sums);
 
     if (any) {
-        host_digest_add(layout, &layout->shards[shard], image, sums);
+        host_digest_add(layout, &layout->shards[image->shard], image->image, sums);
         *out = digest_of_sums(sums, bytes);
     }
     free(sums);
@@ -404,8 +391,9 @@ bool cuda_root(const struct cuda *cuda, const struct layout *layout, uint32_t sh
 
 /* ---- restoring ----------------------------------------------------------------------------------------------- */
 
-tck_status_t cuda_restore_prepare(struct cuda *cuda, const struct layout *layout, struct error *err)
+static tck_status_t cuda_restore_prepare(struct device *device, const struct layout *layout, struct error *err)
 {
+    const struct cuda *cuda = cuda_of(device);
     tck_status_t status = TCK_OK;
 
     for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
@@ -414,29 +402,106 @@ tck_status_t cuda_restore_prepare(struct cuda *cuda, const struct layout *layout
     return status;
 }
 
-tck_status_t cuda_restore(struct cuda *cuda, uint32_t shard, bool pinned, uint8_t *image, struct error *err)
+static tck_status_t cuda_restore(struct device *device, const struct device_image *images, uint32_t count,
+                                 struct error *err)
 {
-    tck_status_t status = TCK_OK;
+    const struct cuda *cuda = cuda_of(device);
+    tck_status_t status = mark_all(cuda, false, err);
 
-    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
-        if (status == TCK_OK) {
-            status = cuda_device_copy(dev, &dev->restores[shard], FROM_IMAGE, pinned, image, err);
-        }
+    if (status == TCK_OK) {
+        status = start_all(cuda, err);
     }
-    return status;
+    return status == TCK_OK ? copy_images(cuda, FROM_IMAGE, images, count, err) : status;
 }
 
-void cuda_restore_over(struct cuda *cuda)
+static void cuda_restore_over(struct device *device)
 {
+    const struct cuda *cuda = cuda_of(device);
+
     for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
         cuda_device_restore_over(dev);
     }
 }
 
-tck_status_t cuda_write(struct cuda *cuda, int device, void *to, const void *from, uint64_t bytes, struct error *err)
+static tck_status_t cuda_write(struct device *base, int device, void *to, const void *from, uint64_t bytes,
+                               struct error *err)
 {
-    struct cuda_device *dev = lane_of(cuda, device);
+    struct cuda_device *dev = lane_of(cuda_of(base), device);
 
     return dev == NULL ? error_set(err, TCK_ERR_INTERNAL, "CUDA device %d is not open", device)
                        : cuda_device_write(dev, to, from, bytes, err);
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------------- */
+
+static void cuda_rest(const struct device *device)
+{
+    const struct cuda *cuda = const_cuda_of(device);
+
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        cuda_device_rest(dev);
+    }
+}
+
+static void cuda_free(struct device *device)
+{
+    struct cuda *cuda = cuda_of(device);
+
+    for (struct cuda_device *dev = next_lane(cuda, NULL); dev != NULL; dev = next_lane(cuda, dev)) {
+        cuda_device_close(dev);
+    }
+    free(cuda->lanes);
+    free(cuda);
+}
+
+static const struct device_ops cuda_ops = {.memory = TCK_CUDA,
+                                           .place = cuda_place_record,
+                                           .prepare = cuda_prepare,
+                                           .relocate = cuda_relocate,
+                                           .pin = cuda_pin,
+                                           .unpin = cuda_unpin,
+                                           .mark = cuda_mark,
+                                           .set_stream = cuda_set_stream,
+                                           .can_hold = cuda_can_hold,
+                                           .hold = cuda_hold,
+                                           .save = cuda_save,
+                                           .await_digests = cuda_await_digests,
+                                           .root = cuda_root,
+                                           .finish = cuda_finish,
+                                           .restore_prepare = cuda_restore_prepare,
+                                           .restore = cuda_restore,
+                                           .restore_over = cuda_restore_over,
+                                           .write = cuda_write,
+                                           .rest = cuda_rest,
+                                           .free = cuda_free};
+
+tck_status_t cuda_new_with(const struct cuda_calls *calls, struct device **out, struct error *err)
+{
+    struct cuda *cuda = calloc(1, sizeof(*cuda));
+    tck_status_t status;
+
+    if (cuda == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the CUDA devices");
+    }
+    cuda->base.ops = &cuda_ops;
+    cuda->calls = calls;
+    status = count_devices(cuda, err);
+    if (status != TCK_OK) {
+        free(cuda);
+        return status;
+    }
+    *out = &cuda->base;
+    return TCK_OK;
+}
+
+tck_status_t cuda_new(const char *module, struct device **out, struct error *err)
+{
+    const struct cuda_calls *calls = NULL;
+    char path[PATH_MAX];
+    tck_status_t status = module_path(module, path, err);
+
+    if (status == TCK_OK) {
+        status = load(path, &calls, err);
+    }
+    return status == TCK_OK ? cuda_new_with(calls, out, err) : status;
 }

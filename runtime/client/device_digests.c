@@ -1,38 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
- * See roots.h. */
+ * See device_digests.h. */
 #include "client/device_digests.h"
 #include "base/log.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-tck_status_t device_digests_make(struct save_plan *plan, const struct slots *slots, const struct layout *layout,
-                                 const struct msg_grant *grant, struct error *err)
+tck_status_t device_digests_make(const struct devices *devices, struct slots *slots, const struct layout *layout,
+                                 const struct device_image *images, uint32_t count, struct error *err)
 {
-    struct cuda *cuda = plan->cuda;
-    tck_status_t status = cuda_await_digests(cuda, err);
-    uint32_t n = 0;
+    tck_status_t status = devices_await_digests(devices, err);
 
-    for (uint32_t i = 0; i < slots->count && status == TCK_OK; i++) {
-        const struct shard_slots *shard = &slots->shards[i];
-        struct made_root *mine = &plan->roots[i];
+    for (uint32_t i = 0; i < count && status == TCK_OK; i++) {
+        struct shard_slots *shard = &slots->shards[images[i].shard];
 
-        mine->made =
-            shard->segment.stored_here && cuda_root(cuda, layout, i, slot_image(shard, grant->slots[n++]), &mine->root);
+        shard->root_made = devices_root(devices, layout, &images[i], &shard->root);
     }
     return status;
 }
 
-void device_digests_send(struct session *session, const struct save_plan *plan, const struct slots *slots,
-                         uint64_t step)
+void device_digests_send(struct session *session, const struct slots *slots, uint64_t step)
 {
     struct msg_roots message = {.seq = session_seq(session), .step = step};
     struct writer w = writer_new(0);
 
     message.roots = calloc(slots->count + (size_t)1, sizeof(*message.roots));
     for (uint32_t i = 0; i < slots->count && message.roots != NULL; i++) {
-        if (plan->roots[i].made) {
-            message.roots[message.count++] = (struct msg_root){slots->shards[i].segment.shard, plan->roots[i].root};
+        if (slots->shards[i].root_made) {
+            message.roots[message.count++] = (struct msg_root){slots->shards[i].segment.shard, slots->shards[i].root};
         }
     }
     if (message.count > 0) {

@@ -6,13 +6,12 @@
 #define TCK_CLIENT_ROOTS_H
 
 #include "base/message.h"
-#include "client/save_plan.h"
+#include "client/devices.h"
 
-/* Waits for the digests, not for the copies; in the slots is what comes from host memory. Sets the plan's roots. */
-must_check tck_status_t device_digests_make(struct save_plan *plan, const struct slots *slots,
-                                            const struct layout *layout, const struct msg_grant *grant,
-                                            struct error *err);
-void device_digests_send(struct session *session, const struct save_plan *plan, const struct slots *slots,
-                         uint64_t step);
+/* Waits for the digests, not for the copies; in the images is what comes from host memory. Sets the shards' roots. */
+must_check tck_status_t device_digests_make(const struct devices *devices, struct slots *slots,
+                                            const struct layout *layout, const struct device_image *images,
+                                            uint32_t count, struct error *err);
+void device_digests_send(struct session *session, const struct slots *slots, uint64_t step);
 
 #endif

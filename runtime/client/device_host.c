@@ -1,152 +1,303 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Host memory. The best kernel is found by the copies themselves: the first large batches go through each kernel in
- * turn and are timed. A probe at registration would need memory of its own, which behaves differently and has to be
- * faulted in, or the slots, which may hold a version that is still needed. */
-#include "base/clock.h"
+ * Host memory. What a snapshot copies is worked out once: no look-up and no allocation is left for the step path, which
+ * only reads it and fills the staging area of eager records. */
+#include "base/failpoint.h"
 #include "client/device.h"
-#include "client/memcpy_nt.h"
+#include "client/slot_copy.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_BYTES 4096        /* below, libc's memcpy is best */
-#define TIMED_BYTES (2u << 20)  /* batches from here on are worth timing, */
-#define TIMED_PIECE (32u << 10) /* if their pieces are so large on average */
-#define ROUNDS      3           /* each kernel is timed so often, its best time counts */
-#define HEAD_BYTES  256         /* of the next piece, prefetched */
+#define STAGING_ALIGN 64
 
 struct host {
     struct device base;
-    struct memcpy_nt kernels[KERNELS_MAX];
-    unsigned kernel_count;
-    _Atomic unsigned trial;                  /* the next one; ROUNDS * kernel_count: done */
-    _Atomic uint64_t best_time[KERNELS_MAX]; /* ns per MiB */
-    _Atomic unsigned chosen;
+    const struct layout *layout; /* this and copier: the client's; NULL before prepare */
+    struct copier *copier;
+    struct copy_list *lists; /* per shard of the layout */
+    uint32_t *eager;         /* records that are copied inside the save call */
+    uint32_t eager_count;
+    uint8_t *staging;           /* their copies */
+    uint8_t **addrs;            /* per record of host memory: where a snapshot reads it, in staging or in place */
+    struct copy_list *restores; /* per shard, straight to the records' own memory, eager ones too; NULL: no restore */
 };
 
-static void prefetch_head(const uint8_t *addr, uint64_t bytes)
+static struct host *host_of(struct device *device)
 {
-    for (uint64_t at = 0; at < bytes && at < HEAD_BYTES; at += 64) {
-        __builtin_prefetch(addr + at, 0, 0);
-    }
+    return (struct host *)device;
 }
 
-static void copy_one(kernel_fn kernel, void *dst, const void *src, uint64_t bytes)
+/* ---- registration ---------------------------------------------------------------------------------------------- */
+
+static tck_status_t host_place(struct device *device, int number, const void *addr, struct error *err)
 {
-    if (bytes < SMALL_BYTES) {
-        memcpy(dst, src, bytes);
-    } else {
-        kernel(dst, src, bytes);
-    }
+    (void)device, (void)number, (void)addr, (void)err;
+    return TCK_OK;
 }
 
-static void copy_batch(kernel_fn kernel, const struct piece *pieces, uint32_t count, uint8_t *image)
+static uint64_t staging_size(const struct record *record)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        if (i + 1 < count) {
-            prefetch_head(pieces[i + 1].addr, pieces[i + 1].bytes);
+    bool aside = record->eager && record->memory == TCK_HOST;
+
+    return aside ? (record->bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN : 0;
+}
+
+static tck_status_t make_staging(struct host *host, const struct layout *layout, struct error *err)
+{
+    uint64_t staging_bytes = STAGING_ALIGN;
+
+    for (uint32_t i = 0; i < layout->record_count; i++) {
+        staging_bytes += staging_size(&layout->records[i]);
+    }
+    host->addrs = calloc(layout->record_count + (size_t)1, sizeof(*host->addrs));
+    host->eager = calloc(layout->record_count + (size_t)1, sizeof(*host->eager));
+    host->staging = aligned_alloc(STAGING_ALIGN, staging_bytes);
+    if (host->addrs == NULL || host->eager == NULL || host->staging == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the save plan of %u records and %llu bytes of eager ones",
+                         layout->record_count, (unsigned long long)staging_bytes);
+    }
+    memset(host->staging, 0, staging_bytes); /* faults its pages in */
+    uint8_t *next = host->staging;
+    for (uint32_t i = 0; i < layout->record_count; i++) {
+        uint64_t bytes = staging_size(&layout->records[i]);
+
+        host->addrs[i] = bytes > 0 ? next : layout->records[i].addr;
+        if (bytes > 0) {
+            host->eager[host->eager_count++] = i;
         }
-        copy_one(kernel, image + pieces[i].offset, pieces[i].addr, pieces[i].bytes);
+        next += bytes;
     }
-    memcpy_nt_fence();
+    return TCK_OK;
 }
 
-static uint64_t batch_bytes(const struct piece *pieces, uint32_t count)
+static void free_lists(const struct layout *layout, struct copy_list **lists)
 {
-    uint64_t bytes = 0;
+    for (uint32_t i = 0; *lists != NULL && i < layout->shard_count; i++) {
+        copy_list_free(&(*lists)[i]);
+    }
+    free(*lists);
+    *lists = NULL;
+}
 
+static tck_status_t build_lists(const struct layout *layout, uint8_t *const *addrs, struct copy_list **out,
+                                struct error *err)
+{
+    struct copy_list *lists = calloc(layout->shard_count + (size_t)1, sizeof(*lists));
+    tck_status_t status =
+        lists == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory to copy %u shards", layout->shard_count) : TCK_OK;
+
+    for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
+        status = copy_list_build(layout, &layout->shards[i], addrs, &lists[i], err);
+    }
+    if (status != TCK_OK) {
+        free_lists(layout, &lists);
+    }
+    *out = lists;
+    return status;
+}
+
+static void forget_plan(struct host *host)
+{
+    if (host->layout != NULL) {
+        free_lists(host->layout, &host->lists);
+    }
+    free(host->eager);
+    free(host->staging);
+    free(host->addrs);
+    *host = (struct host){.base = host->base};
+}
+
+static tck_status_t host_prepare(struct device *device, const struct device_setup *setup, struct error *err)
+{
+    struct host *host = host_of(device);
+
+    if (host->lists != NULL) {
+        return TCK_OK;
+    }
+    host->layout = setup->layout;
+    host->copier = setup->copier;
+    tck_status_t status = make_staging(host, setup->layout, err);
+    if (status == TCK_OK) {
+        status = build_lists(setup->layout, host->addrs, &host->lists, err);
+    }
+    if (status != TCK_OK) {
+        forget_plan(host);
+    }
+    return status;
+}
+
+static void host_relocate(struct device *device, const struct layout *layout, uint32_t record)
+{
+    struct host *host = host_of(device);
+    const struct record *moved = &layout->records[record];
+
+    if (!moved->eager) {
+        host->addrs[record] = moved->addr;
+        copy_list_move(&host->lists[moved->shard], moved, moved->addr);
+    }
+}
+
+static bool host_pin(struct device *device, void *base, size_t bytes, uint32_t page_bytes)
+{
+    (void)device, (void)base, (void)bytes, (void)page_bytes;
+    return false;
+}
+
+static void host_unpin(struct device *device, void *base)
+{
+    (void)device, (void)base;
+}
+
+/* ---- the trainer's side ---------------------------------------------------------------------------------------- */
+
+static tck_status_t host_mark(struct device *device, struct error *err)
+{
+    const struct host *host = host_of(device);
+
+    (void)err;
+    for (uint32_t i = 0; i < host->eager_count; i++) {
+        const struct record *record = &host->layout->records[host->eager[i]];
+
+        memcpy(host->addrs[host->eager[i]], record->addr, record->bytes);
+    }
+    return TCK_OK;
+}
+
+static tck_status_t host_set_stream(struct device *device, int number, void *stream, struct error *err)
+{
+    (void)device, (void)stream;
+    return error_set(err, TCK_ERR_INVAL, "no record lies on CUDA device %d", number);
+}
+
+/* The trainer's own thread changes it. */
+static bool host_can_hold(const struct device *device)
+{
+    (void)device;
+    return false;
+}
+
+static tck_status_t host_hold(struct device *device, struct error *err)
+{
+    (void)device;
+    return error_set(err, TCK_ERR_UNSUPPORTED, "host memory has no stream that could wait");
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------------- */
+
+static tck_status_t host_save(struct device *device, const struct device_image *images, uint32_t count,
+                              struct error *err)
+{
+    const struct host *host = host_of(device);
+
+    (void)err;
     for (uint32_t i = 0; i < count; i++) {
-        bytes += pieces[i].bytes;
+        copy_to_slot(host->copier, &host->lists[images[i].shard], images[i].image);
+        failpoint(save, copying);
     }
-    return bytes;
+    return TCK_OK;
 }
 
-static void choose(struct host *host)
+static tck_status_t host_nothing_to_wait_for(struct device *device, struct error *err)
 {
-    unsigned best = 0;
-
-    for (unsigned i = 1; i < host->kernel_count; i++) {
-        if (atomic_load(&host->best_time[i]) < atomic_load(&host->best_time[best])) {
-            best = i;
-        }
-    }
-    atomic_store(&host->chosen, best);
+    (void)device, (void)err;
+    return TCK_OK;
 }
 
-/* In processor time: being preempted says nothing of a kernel. Threads may overtake each other here; then a time is
- * lost, nothing else. */
-static void copy_timed(struct host *host, unsigned trial, const struct piece *pieces, uint32_t count, uint8_t *image)
+/* The agent digests what comes from here. */
+static bool host_root(const struct device *device, const struct layout *layout, const struct device_image *image,
+                      struct hash128 *out)
 {
-    unsigned k = trial % host->kernel_count;
-    uint64_t begin_ns = clock_thread_ns(), time;
-
-    copy_batch(host->kernels[k].copy, pieces, count, image);
-    time = ((clock_thread_ns() - begin_ns) << 20) / batch_bytes(pieces, count);
-    if (time < atomic_load(&host->best_time[k])) {
-        atomic_store(&host->best_time[k], time);
-    }
-    if (trial + 1 == ROUNDS * host->kernel_count) {
-        choose(host);
-    }
+    (void)device, (void)layout, (void)image, (void)out;
+    return false;
 }
 
-static bool worth_timing(const struct host *host, const struct piece *pieces, uint32_t count)
+static tck_status_t host_restore_prepare(struct device *device, const struct layout *layout, struct error *err)
 {
-    return atomic_load_explicit(&host->trial, memory_order_relaxed) < ROUNDS * host->kernel_count &&
-           batch_bytes(pieces, count) >= TIMED_BYTES && batch_bytes(pieces, count) / count >= TIMED_PIECE;
-}
+    uint8_t **addrs = calloc(layout->record_count + (size_t)1, sizeof(*addrs));
 
-static void host_to_slot(struct device *device, const struct piece *pieces, uint32_t count, uint8_t *image)
-{
-    struct host *host = (struct host *)device;
-
-    if (worth_timing(host, pieces, count)) {
-        unsigned trial = atomic_fetch_add(&host->trial, 1);
-
-        if (trial < ROUNDS * host->kernel_count) {
-            copy_timed(host, trial, pieces, count, image);
-            return;
-        }
+    if (addrs == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory to restore %u records", layout->record_count);
     }
-    copy_batch(host->kernels[atomic_load(&host->chosen)].copy, pieces, count, image);
+    for (uint32_t i = 0; i < layout->record_count; i++) {
+        addrs[i] = layout->records[i].addr;
+    }
+    tck_status_t status = build_lists(layout, addrs, &host_of(device)->restores, err);
+    free(addrs);
+    return status;
 }
 
-static void host_from_slot(struct device *device, const struct piece *pieces, uint32_t count, const uint8_t *image)
+static tck_status_t host_restore(struct device *device, const struct device_image *images, uint32_t count,
+                                 struct error *err)
 {
-    struct host *host = (struct host *)device;
-    kernel_fn kernel = host->kernels[atomic_load(&host->chosen)].copy;
+    const struct host *host = host_of(device);
 
+    (void)err;
     for (uint32_t i = 0; i < count; i++) {
-        copy_one(kernel, pieces[i].addr, image + pieces[i].offset, pieces[i].bytes);
+        copy_from_slot(host->copier, &host->restores[images[i].shard], images[i].image);
+        failpoint(restore, copying);
     }
-    memcpy_nt_fence();
+    return TCK_OK;
+}
+
+static void host_restore_over(struct device *device)
+{
+    struct host *host = host_of(device);
+
+    if (host->restores != NULL) {
+        free_lists(host->layout, &host->restores);
+    }
+}
+
+static tck_status_t host_write(struct device *device, int number, void *to, const void *from, uint64_t bytes,
+                               struct error *err)
+{
+    (void)device, (void)number, (void)err;
+    memcpy(to, from, bytes);
+    return TCK_OK;
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------- */
+
+static void host_rest(const struct device *device)
+{
+    (void)device;
 }
 
 static void host_free(struct device *device)
 {
+    host_restore_over(device);
+    forget_plan(host_of(device));
     free(device);
 }
 
-static const struct device_ops host_ops = {
-    .name = "host",
-    .to_slot = host_to_slot,
-    .from_slot = host_from_slot,
-    .free = host_free,
-};
-
 tck_status_t device_host_new(struct device **out, struct error *err)
 {
+    static const struct device_ops ops = {.memory = TCK_HOST,
+                                          .place = host_place,
+                                          .prepare = host_prepare,
+                                          .relocate = host_relocate,
+                                          .pin = host_pin,
+                                          .unpin = host_unpin,
+                                          .mark = host_mark,
+                                          .set_stream = host_set_stream,
+                                          .can_hold = host_can_hold,
+                                          .hold = host_hold,
+                                          .save = host_save,
+                                          .await_digests = host_nothing_to_wait_for,
+                                          .root = host_root,
+                                          .finish = host_nothing_to_wait_for,
+                                          .restore_prepare = host_restore_prepare,
+                                          .restore = host_restore,
+                                          .restore_over = host_restore_over,
+                                          .write = host_write,
+                                          .rest = host_rest,
+                                          .free = host_free};
     struct host *host = calloc(1, sizeof(*host));
 
     if (host == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the copy engine");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a client");
     }
-    host->base.ops = &host_ops;
-    host->kernel_count = memcpy_nt_list(host->kernels);
-    for (unsigned i = 0; i < host->kernel_count; i++) {
-        atomic_init(&host->best_time[i], UINT64_MAX);
-    }
+    host->base.ops = &ops;
     *out = &host->base;
     return TCK_OK;
 }

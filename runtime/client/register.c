@@ -3,6 +3,7 @@
  * everything that a step needs is made ready. */
 #include "client/client.h"
 #include "client/notices.h"
+#include "client/slot_copy.h"
 
 #include "base/failpoint.h"
 
@@ -136,9 +137,7 @@ static tck_status_t memory_step(void *ctx, struct error *err)
     struct msg_segments segments;
     tck_status_t status = session_register(&client->session, &segments, err);
 
-    if (client->cuda != NULL) {
-        client->slots.pins = cuda_pins(client->cuda);
-    }
+    client->slots.pins = devices_pins(&client->devices);
     return status == TCK_OK ? slots_adopt(&client->slots, &client->session, &client->layout, &segments, err) : status;
 }
 
@@ -187,36 +186,24 @@ static struct copy_threads copy_threads(const struct tck_client *client)
                                  .restore = clamp(cpus, RESTORE_THREADS_MAX)};
 }
 
-static tck_status_t start_copier(struct tck_client *client, struct error *err)
-{
-    struct device *device = NULL;
-    tck_status_t status = device_host_new(&device, err);
-
-    return status == TCK_OK ? copier_new(copy_threads(client), device, &client->copier, err) : status;
-}
-
 static tck_status_t make_ready(struct tck_client *client, struct error *err)
 {
-    bool again = client->copier != NULL;
     tck_status_t status = get_memory(client, err);
 
-    if (status == TCK_OK && !again) {
-        status = save_plan_build(&client->layout, &client->plan, err);
+    if (status == TCK_OK && client->copier == NULL) {
+        status = copier_new(copy_threads(client), &client->copier, err);
     }
-    if (status == TCK_OK && client->cuda != NULL) {
-        client->plan.cuda = client->cuda;
-        if (client->session.config.digest == DIGEST_DEVICE) {
-            cuda_want_digests(client->cuda);
-        }
-        status = cuda_prepare(client->cuda, &client->layout, err);
-    }
-    if (status == TCK_OK && !again) {
-        status = start_copier(client, err);
+    if (status == TCK_OK) {
+        const struct device_setup setup = {.layout = &client->layout,
+                                           .copier = client->copier,
+                                           .wants_digests = client->session.config.digest == DIGEST_DEVICE};
+
+        status = devices_prepare(&client->devices, &setup, err);
     }
     if (status == TCK_OK) {
         atomic_store(&client->session.connected, true);
-        status = worker_start(&client->worker, &client->session, &client->layout, &client->slots, &client->plan,
-                              client->copier, err);
+        status =
+            worker_start(&client->worker, &client->session, &client->layout, &client->slots, &client->devices, err);
         client->worker.confirms = client->confirms;
     }
     return status;

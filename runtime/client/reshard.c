@@ -251,7 +251,9 @@ static tck_status_t check(const struct resharding *r, const struct record *recor
 
 static tck_status_t write_device(const struct resharding *r, const struct record *record, uint64_t at, uint64_t bytes)
 {
-    return cuda_write(r->client->cuda, record->device, (uint8_t *)record->addr + at, r->scratch, bytes, r->err);
+    struct device *device = devices_find(&r->client->devices, record->memory);
+
+    return device->ops->write(device, record->device, (uint8_t *)record->addr + at, r->scratch, bytes, r->err);
 }
 
 /* The slabs of a record lie one after the other in it. */

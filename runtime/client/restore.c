@@ -7,6 +7,7 @@
 #include "client/notices.h"
 #include "client/reshard.h"
 #include "client/restore_sources.h"
+#include "client/slot_copy.h"
 
 #include <endian.h>
 #include <inttypes.h>
@@ -190,51 +191,6 @@ static tck_status_t ask_until_answered(struct tck_client *client, const struct q
 
 /* ---- copying ------------------------------------------------------------------------------------------------- */
 
-/* One list per shard, straight to the records' own memory, eager ones too. */
-static tck_status_t build_lists(const struct layout *layout, struct copy_list **out, struct error *err)
-{
-    uint8_t **addrs = calloc(layout->record_count + (size_t)1, sizeof(*addrs));
-    struct copy_list *lists = calloc(layout->shard_count + (size_t)1, sizeof(*lists));
-    tck_status_t status = TCK_OK;
-
-    if (addrs == NULL || lists == NULL) {
-        status = error_set(err, TCK_ERR_NOMEM, "no memory to restore %u records", layout->record_count);
-    }
-    for (uint32_t i = 0; i < layout->record_count && status == TCK_OK; i++) {
-        addrs[i] = layout->records[i].addr;
-    }
-    for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
-        status = copy_list_build(layout, &layout->shards[i], addrs, &lists[i], err);
-    }
-    free(addrs);
-    *out = lists; /* what there is of it */
-    return status;
-}
-
-static void free_lists(const struct layout *layout, struct copy_list *lists)
-{
-    for (uint32_t i = 0; i < layout->shard_count && lists != NULL; i++) {
-        copy_list_free(&lists[i]);
-    }
-    free(lists);
-}
-
-/* The devices' part, which they begin to copy by themselves. */
-static tck_status_t start_devices(struct tck_client *client, const struct restore_sources *gather, struct error *err)
-{
-    tck_status_t status = cuda_mark(client->cuda, false, err);
-
-    if (status == TCK_OK) {
-        status = cuda_start(client->cuda, err);
-    }
-    for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
-        bool pinned = client->slots.shards[i].pinned && !gather->own.came[i];
-
-        status = cuda_restore(client->cuda, i, pinned, gather->own.images[i], err);
-    }
-    return status == TCK_OK ? cuda_end(client->cuda, err) : status;
-}
-
 /* The agent has checked them, but that may be a while ago: memory that went bad since must not reach the trainer. */
 static tck_status_t check_bytes(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
@@ -282,24 +238,24 @@ static tck_status_t consult(struct tck_client *client, const struct restore_sour
     return oob_agree(&client->oob, status, err);
 }
 
-static tck_status_t copy_images(struct tck_client *client, const struct restore_sources *gather,
-                                const struct copy_list *lists, struct error *err)
+static tck_status_t copy_images(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
-    tck_status_t status = TCK_OK, finished = TCK_OK;
+    struct device_image *images = calloc(gather->own.count + (size_t)1, sizeof(*images));
+    tck_status_t status = images == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory to restore with") : TCK_OK;
 
-    if (client->check == NULL) {
+    for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
+        bool pinned = client->slots.shards[i].pinned && !gather->own.came[i];
+
+        images[i] = (struct device_image){i, pinned, gather->own.images[i]};
+    }
+    if (status == TCK_OK && client->check == NULL) {
         status = check_bytes(client, gather, err); /* else all ranks did before they agreed to come here */
     }
-    if (status == TCK_OK && client->cuda != NULL) {
-        status = start_devices(client, gather, err);
+    if (status == TCK_OK) {
+        status = devices_restore(&client->devices, images, gather->own.count, err);
     }
-    for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
-        copy_from_slot(client->copier, &lists[i], gather->own.images[i]);
-        failpoint(restore, copying);
-    }
-    if (client->cuda != NULL) {
-        finished = cuda_finish(client->cuda, status == TCK_OK ? err : NULL);
-    }
+    tck_status_t finished = devices_finish(&client->devices, status == TCK_OK ? err : NULL);
+    free(images);
     return status == TCK_OK ? finished : status;
 }
 
@@ -419,12 +375,8 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
 {
     struct attempt attempt = {.spread = restore_sources_wanted(client), .offer = offer};
     struct question question = {.step = step, .may_lack = attempt.spread != SPREAD_AGENTS};
-    struct copy_list *lists = NULL;
-    tck_status_t status = build_lists(&client->layout, &lists, err);
+    tck_status_t status = devices_restore_prepare(&client->devices, &client->layout, err);
 
-    if (status == TCK_OK && client->cuda != NULL) {
-        status = cuda_restore_prepare(client->cuda, &client->layout, err);
-    }
     status = get_offer(client, status, &question, &attempt, err);
     if (status == TCK_OK) {
         status = gather_images(client, &attempt, err);
@@ -434,15 +386,12 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
     }
     if (status == TCK_OK) {
         failpoint(restore, agreed);
-        client->placed = copy_images(client, &attempt.gather, lists, err);
+        client->placed = copy_images(client, &attempt.gather, err);
         failpoint(restore, copied);
     }
-    if (client->cuda != NULL) {
-        cuda_restore_over(client->cuda);
-    }
+    devices_restore_over(&client->devices);
     restore_sources_free(client, &attempt.gather);
     unmap_foreign(client);
-    free_lists(&client->layout, lists);
     return status;
 }
 

@@ -196,10 +196,7 @@ tck_status_t tck_set_stream(tck_client_t *client, int device, void *stream)
     if (status != TCK_OK) {
         return status;
     }
-    if (client->cuda == NULL) {
-        return error_set(&client->error, TCK_ERR_INVAL, "no record lies on CUDA device %d", device);
-    }
-    return cuda_set_stream(client->cuda, device, stream, &client->error);
+    return devices_set_stream(&client->devices, device, stream, &client->error);
 }
 
 tck_status_t tck_fence(tck_client_t *client)

@@ -19,7 +19,7 @@ static uint64_t pieces_of(uint64_t bytes)
     return (bytes + COPY_BATCH_BYTES - 1) / COPY_BATCH_BYTES;
 }
 
-/* Others have their own way (cuda.h). */
+/* The others are copied by their devices. */
 static bool is_ours(const struct record *record)
 {
     return record->memory == TCK_HOST;
@@ -125,7 +125,7 @@ struct run {
 };
 
 struct copier {
-    struct device *device;               /* owned */
+    struct host_copy *host;              /* owned */
     uint32_t helper_count, save_helpers; /* those for a save among them */
     pthread_t *helpers;
     pthread_mutex_t lock; /* of all below */
@@ -143,9 +143,9 @@ static void copy_batch(const struct copier *copier, const struct run *run, uint3
     const struct piece *pieces = &run->list->pieces[batch->first];
 
     if (run->work == TO_SLOT) {
-        copier->device->ops->to_slot(copier->device, pieces, batch->count, run->image);
+        host_copy_to_slot(copier->host, pieces, batch->count, run->image);
     } else {
-        copier->device->ops->from_slot(copier->device, pieces, batch->count, run->image);
+        host_copy_from_slot(copier->host, pieces, batch->count, run->image);
     }
 }
 
@@ -303,17 +303,20 @@ static tck_status_t start_helpers(struct copier *copier, uint32_t count, struct 
     return TCK_OK;
 }
 
-tck_status_t copier_new(struct copy_threads threads, struct device *device, struct copier **out, struct error *err)
+tck_status_t copier_new(struct copy_threads threads, struct copier **out, struct error *err)
 {
     uint32_t most = threads.save > threads.restore ? threads.save : threads.restore;
     struct copier *copier = calloc(1, sizeof(*copier));
     tck_status_t status;
 
     if (copier == NULL) {
-        device->ops->free(device);
         return error_set(err, TCK_ERR_NOMEM, "no memory for the copy engine");
     }
-    copier->device = device;
+    status = host_copy_new(&copier->host, err);
+    if (status != TCK_OK) {
+        free(copier);
+        return status;
+    }
     copier->save_helpers = threads.save > 0 ? threads.save - 1 : 0;
     pthread_mutex_init(&copier->lock, NULL);
     pthread_cond_init(&copier->begun, NULL);
@@ -342,7 +345,7 @@ void copier_free(struct copier *copier)
     pthread_cond_destroy(&copier->ended);
     pthread_cond_destroy(&copier->begun);
     pthread_mutex_destroy(&copier->lock);
-    copier->device->ops->free(copier->device);
+    host_copy_free(copier->host);
     free(copier->helpers);
     free(copier);
 }

@@ -5,7 +5,7 @@
 #define TCK_CLIENT_COPY_H
 
 #include "base/layout.h"
-#include "client/device.h"
+#include "client/host_copy.h"
 
 #define COPY_BATCH_BYTES (8u << 20) /* a copy can be given up after each batch */
 
@@ -38,9 +38,8 @@ struct copy_threads {
     uint32_t save, restore;
 };
 
-/* Takes the device over, also on failure. Threads sleep until they are needed. */
-must_check tck_status_t copier_new(struct copy_threads threads, struct device *device, struct copier **out,
-                                   struct error *err);
+/* Threads sleep until they are needed. */
+must_check tck_status_t copier_new(struct copy_threads threads, struct copier **out, struct error *err);
 void copier_free(struct copier *copier);
 
 /* Copies the whole list. */

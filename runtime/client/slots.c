@@ -88,7 +88,7 @@ static tck_status_t map_fd(const struct slots *slots, struct shard_slots *shard,
     shard->bytes = bytes;
     shard->dev = st.st_dev;
     shard->ino = st.st_ino;
-    if (slots->pins.pin != NULL && shard->pinnable && shard->segment.stored_here) { /* others are read once */
+    if (shard->pinnable && shard->segment.stored_here) { /* others are read once */
         shard->pinned = slots->pins.pin(slots->pins.ctx, base, bytes, shard->segment.page_bytes);
     }
     return TCK_OK;

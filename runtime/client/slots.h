@@ -8,7 +8,7 @@
 #include "base/seal.h"
 #include "client/session.h"
 
-/* Has mapped slots pinned for a device; all NULL: nobody wants that. */
+/* Has mapped slots pinned for devices. */
 struct slot_pins {
     void *ctx;
     bool (*pin)(void *ctx, void *base, size_t bytes, uint32_t page_bytes); /* false: it cannot be */
@@ -22,6 +22,8 @@ struct shard_slots {
     size_t bytes;
     bool pinnable; /* devices copy to and from it */
     bool pinned;
+    bool root_made; /* on devices, of the snapshot under way: */
+    struct hash128 root;
     struct seal *seals; /* one per slot, NULL: not mapped */
     struct page_window seals_window;
     dev_t dev; /* which memory it is, */

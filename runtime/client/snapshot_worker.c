@@ -154,39 +154,6 @@ static tck_status_t ask_for_slots(struct snapshot_worker *worker, struct msg_gra
     return status;
 }
 
-/* All of them before the first copy: their roots are known while that goes on. */
-static tck_status_t start_digests(struct snapshot_worker *worker, struct error *err)
-{
-    tck_status_t status = TCK_OK;
-
-    for (uint32_t i = 0; i < worker->slots->count && status == TCK_OK; i++) {
-        if (worker->slots->shards[i].segment.stored_here) {
-            status = cuda_digest(worker->plan->cuda, i, err);
-        }
-    }
-    return status == TCK_OK ? cuda_digested(worker->plan->cuda, err) : status;
-}
-
-/* Has the devices copy to the slots, which they do by themselves unless slots are not pinned. */
-static tck_status_t start_devices(struct snapshot_worker *worker, const struct msg_grant *grant, struct error *err)
-{
-    struct cuda *cuda = worker->plan->cuda;
-    tck_status_t status = cuda_start(cuda, err);
-    uint32_t n = 0;
-
-    if (status == TCK_OK) {
-        status = start_digests(worker, err);
-    }
-    for (uint32_t i = 0; i < worker->slots->count && status == TCK_OK; i++) {
-        struct shard_slots *shard = &worker->slots->shards[i];
-
-        if (shard->segment.stored_here) {
-            status = cuda_save(cuda, i, shard, slot_image(shard, grant->slots[n++]), err);
-        }
-    }
-    return status == TCK_OK ? cuda_end(cuda, err) : status;
-}
-
 static uint64_t shard_bytes(const struct layout *layout, const struct shard *shard)
 {
     uint64_t bytes = 0;
@@ -197,30 +164,30 @@ static uint64_t shard_bytes(const struct layout *layout, const struct shard *sha
     return bytes;
 }
 
-static void prepare_slots(struct snapshot_worker *worker, const struct msg_grant *grant)
+/* The slots that were granted, with all in them that stays the same from step to step; the caller frees. */
+static struct device_image *prepare_slots(struct snapshot_worker *worker, const struct msg_grant *grant)
 {
+    struct device_image *images = calloc(grant->count + (size_t)1, sizeof(*images));
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < worker->slots->count; i++) {
-        if (worker->slots->shards[i].segment.stored_here) {
-            slot_prepare(&worker->slots->shards[i], grant->slots[n++], worker->layout, &worker->layout->shards[i]);
-        }
-    }
-}
-
-static uint64_t copy_host_memory(struct snapshot_worker *worker, const struct msg_grant *grant)
-{
-    uint64_t bytes = 0;
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < worker->slots->count; i++) {
+    for (uint32_t i = 0; i < worker->slots->count && images != NULL; i++) {
         struct shard_slots *shard = &worker->slots->shards[i];
 
         if (shard->segment.stored_here) {
-            copy_to_slot(worker->copier, &worker->plan->lists[i], slot_image(shard, grant->slots[n++]));
-            bytes += shard_bytes(worker->layout, &worker->layout->shards[i]);
-            failpoint(save, copying);
+            slot_prepare(shard, grant->slots[n], worker->layout, &worker->layout->shards[i]);
+            images[n] = (struct device_image){i, shard->pinned, slot_image(shard, grant->slots[n])};
+            n++;
         }
+    }
+    return images;
+}
+
+static uint64_t bytes_of(const struct layout *layout, const struct device_image *images, uint32_t count)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += shard_bytes(layout, &layout->shards[images[i].shard]);
     }
     return bytes;
 }
@@ -239,35 +206,31 @@ static void release(struct snapshot_worker *worker)
 static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg_grant *grant, uint64_t *bytes_out,
                                 struct error *err)
 {
-    struct cuda *cuda = worker->plan->cuda;
-    tck_status_t status = TCK_OK, finished = TCK_OK;
+    struct device_image *images = prepare_slots(worker, grant);
 
-    prepare_slots(worker, grant);
-    if (cuda != NULL) {
-        status = start_devices(worker, grant, err);
+    if (images == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the copies of %u shards", grant->count);
+    }
+    tck_status_t status = devices_save(worker->devices, images, grant->count, err);
+    if (status == TCK_OK) {
+        *bytes_out = bytes_of(worker->layout, images, grant->count);
+        release(worker);
+        status = device_digests_make(worker->devices, worker->slots, worker->layout, images, grant->count, err);
     }
     if (status == TCK_OK) {
-        *bytes_out = copy_host_memory(worker, grant);
-        release(worker);
+        device_digests_send(worker->session, worker->slots, worker->step);
     }
-    if (cuda != NULL && status == TCK_OK) {
-        status = device_digests_make(worker->plan, worker->slots, worker->layout, grant, err);
-    }
-    if (cuda != NULL && status == TCK_OK) {
-        device_digests_send(worker->session, worker->plan, worker->slots, worker->step);
-    }
-    if (cuda != NULL) {
-        finished = cuda_finish(cuda, status == TCK_OK ? err : NULL);
-    }
+    tck_status_t finished = devices_finish(worker->devices, status == TCK_OK ? err : NULL);
+    free(images);
     return status == TCK_OK ? finished : status;
 }
 
 /* With the root of the device's digests, if they were made: the agent compares it with that of its own. */
 static void seal_slot(struct snapshot_worker *worker, uint32_t i, uint32_t slot, struct version version)
 {
-    const struct made_root *mine = &worker->plan->roots[i];
+    const struct shard_slots *shard = &worker->slots->shards[i];
 
-    seal_set(&worker->slots->shards[i].seals[slot], version, mine->made ? &mine->root : NULL);
+    seal_set(&shard->seals[slot], version, shard->root_made ? &shard->root : NULL);
 }
 
 /* Only when all is copied: part of a snapshot is worth nothing. */
@@ -611,7 +574,7 @@ void worker_free(struct snapshot_worker *worker)
 }
 
 tck_status_t worker_start(struct snapshot_worker *worker, struct session *session, const struct layout *layout,
-                          struct slots *slots, struct save_plan *plan, struct copier *copier, struct error *err)
+                          struct slots *slots, const struct devices *devices, struct error *err)
 {
     int rc;
 
@@ -620,8 +583,7 @@ tck_status_t worker_start(struct snapshot_worker *worker, struct session *sessio
     worker->session = session;
     worker->layout = layout;
     worker->slots = slots;
-    worker->plan = plan;
-    worker->copier = copier;
+    worker->devices = devices;
     pthread_mutex_unlock(&worker->lock);
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (worker->wake_fd < 0) {
@@ -665,18 +627,6 @@ void worker_stop(struct snapshot_worker *worker)
 
 /* ---- the trainer's side -------------------------------------------------------------------------------------- */
 
-static void copy_eager(const struct snapshot_worker *worker)
-{
-    for (uint32_t i = 0; i < worker->plan->eager_count; i++) {
-        uint32_t r = worker->plan->eager[i];
-        const struct record *record = &worker->layout->records[r];
-
-        if (record->bytes > 0) {
-            memcpy(worker->plan->addrs[r], record->addr, record->bytes);
-        }
-    }
-}
-
 const struct error *worker_abandoned(const struct snapshot_worker *worker)
 {
     static const struct error forsaken = {
@@ -719,8 +669,7 @@ static tck_status_t may_begin(const struct snapshot_worker *worker, struct error
         *why_out = *why;
         return why->code;
     }
-    return worker->plan->cuda == NULL || worker->work != WORK_SAVE ? TCK_OK
-                                                                   : cuda_mark(worker->plan->cuda, true, why_out);
+    return worker->work == WORK_SAVE ? devices_mark(worker->devices, why_out) : TCK_OK;
 }
 
 /* Marks the snapshot as begun, or as skipped; with the lock held. */
@@ -748,9 +697,6 @@ static tck_status_t enter(struct snapshot_worker *worker, uint64_t step, bool to
     }
     worker->failed_step = worker->failed_step == step ? 0 : worker->failed_step; /* this time it was not skipped */
     worker->counts.started++;
-    if (worker->work == WORK_SAVE) {
-        copy_eager(worker);
-    }
     hand_over(worker, step, to_storage);
     *started_out = true;
     return TCK_OK;
@@ -912,7 +858,6 @@ void worker_wait(struct snapshot_worker *worker)
 
 tck_status_t worker_fence(struct snapshot_worker *worker, struct error *err)
 {
-    struct cuda *cuda = worker->plan->cuda;
     bool under_way;
 
     pthread_mutex_lock(&worker->lock);
@@ -921,8 +866,8 @@ tck_status_t worker_fence(struct snapshot_worker *worker, struct error *err)
     }
     under_way = worker->state == SAVE_COPYING && !worker->copied;
     pthread_mutex_unlock(&worker->lock);
-    if (under_way && cuda != NULL && cuda_can_hold(cuda)) {
-        tck_status_t status = cuda_hold(cuda, err);
+    if (under_way) {
+        tck_status_t status = devices_hold(worker->devices, err);
 
         if (status == TCK_OK || status == TCK_ERR_INVAL) {
             return status;

@@ -5,7 +5,7 @@
 #ifndef TCK_CLIENT_SAVER_H
 #define TCK_CLIENT_SAVER_H
 
-#include "client/save_plan.h"
+#include "client/devices.h"
 
 #include "base/log.h"
 
@@ -27,8 +27,7 @@ struct snapshot_worker {
     struct session *session;
     const struct layout *layout;
     struct slots *slots;
-    struct save_plan *plan;
-    struct copier *copier;
+    const struct devices *devices;
     pthread_t thread;
     bool running;
     int wake_fd;          /* eventfd: there is a snapshot, or stop */
@@ -70,8 +69,8 @@ void worker_free(struct snapshot_worker *worker);
 
 /* The parts are the caller's and outlive the snapshot worker. */
 must_check tck_status_t worker_start(struct snapshot_worker *worker, struct session *session,
-                                     const struct layout *layout, struct slots *slots, struct save_plan *plan,
-                                     struct copier *copier, struct error *err);
+                                     const struct layout *layout, struct slots *slots, const struct devices *devices,
+                                     struct error *err);
 /* Waits for the copy under way, ends the thread. Also for one that was never started (zeros). */
 void worker_stop(struct snapshot_worker *worker);
 

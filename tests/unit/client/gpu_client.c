@@ -4,6 +4,7 @@
  */
 #include "base/digest.h"
 #include "client/client.h"
+#include "client/cuda.h"
 #include "fake_agent.h"
 
 #include <dlfcn.h>
@@ -73,6 +74,7 @@ static void attach_with(struct trainer *t, const char *digest)
 {
     char config[512];
     tck_attach_params_t params = {.struct_size = sizeof(params), .config_json = config, .world_size = 1};
+    struct device *cuda = NULL;
     struct error err;
 
     snprintf(config, sizeof(config),
@@ -80,7 +82,8 @@ static void attach_with(struct trainer *t, const char *digest)
              "\"digest\":\"%s\"}",
              t->dir, t->dir, digest);
     require(tck_attach(&params, &t->client) == TCK_OK, tck_errmsg(NULL));
-    require(cuda_new_with(&altered, &t->client->cuda, &err) == TCK_OK, err.text);
+    require(cuda_new_with(&altered, &cuda, &err) == TCK_OK, err.text);
+    devices_add(&t->client->devices, cuda);
     done(calls->stream_new(&t->stream));
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Records on devices, with the stand-in in the place of CUDA: order, fences, what is refused, given up, fallen back to.
  */
+#include "client/cuda.h"
+#include "client/cuda_device.h"
 #include "cuda_rig.h"
 
 #include <criterion/criterion.h>
@@ -358,7 +360,9 @@ static void alter_enter(struct cuda_calls *altered)
 {
     *altered = *tierckpt_cuda_calls();
     altered->enter = enter_or_not;
-    rig_ok(&rig, cuda_new_with(altered, &rig.client->cuda, NULL));
+    struct device *cuda = NULL;
+    rig_ok(&rig, cuda_new_with(altered, &cuda, NULL));
+    devices_add(&rig.client->devices, cuda);
 }
 
 Test(cuda, a_device_that_could_not_be_opened_does_not_pass_for_open)
