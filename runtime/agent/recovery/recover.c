@@ -10,12 +10,12 @@
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
+#include "recovery/restore_reply.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define FETCH_TRIES     4
-#define GRACE_MS        1500  /* for trainers that ask for a given step; after it the newest is recovered unasked */
 #define STORAGE_WAIT_MS 4000  /* for what cannot be read to be readable again */
 #define STORAGE_HANG_MS 60000 /* for an answer of storage, if nothing can be decided without */
 #define ASK_AGAIN_MS    1000  /* fetches without an outcome, members without an inventory */
@@ -440,19 +440,16 @@ static bool will_be_asked(const struct term_context *tc)
     return false;
 }
 
-/* Trainers may also save without a restore, or end before they ask. A base that was chosen is gone on with. */
-static bool may_start_unasked(const struct term_context *tc)
-{
-    return clock_ms() - tc->all_registered_ms >= GRACE_MS &&
-           (coordinator_decision(tc->coordinator)->readable || !will_be_asked(tc));
-}
-
 /* As soon as all is known that it needs, not at the next tick: a restore from memory takes less than a tick. */
 static void start_if_due(struct term_context *tc)
 {
-    const struct decision *d = coordinator_decision(tc->coordinator);
-    bool over = tc->agent->recover || decision_is_recovered(d);
-    if (!over && all_registered(tc) && (tc->asked || may_start_unasked(tc))) {
+    struct restore_due due = {.decision = coordinator_decision(tc->coordinator),
+                              .recovering = tc->agent->recover != NULL,
+                              .all_registered = all_registered(tc),
+                              .asked = tc->asked,
+                              .will_be_asked = will_be_asked(tc),
+                              .waited_ms = clock_ms() - tc->all_registered_ms};
+    if (restore_is_due(&due)) {
         recover_start(tc, tc->asked ? tc->asked_step : TCK_NEWEST);
     }
 }
@@ -472,65 +469,64 @@ void recover_registered(struct term_context *tc, uint32_t node)
     }
 }
 
-/* The answer that a restart of this agent made it forget, if the kept decision has it. A base of none does not say why
- * there is none, so only a recovery in a new term can tell whether nothing was ever saved. */
-static bool remember_readable(struct term_context *tc, uint64_t step)
+static void answer_again(struct term_context *tc, uint64_t step)
 {
-    const struct decision *d = coordinator_decision(tc->coordinator);
-    bool kept = d->based && !version_none(d->base) && d->watermark.term < tc->world.term;
-    if (tc->readable_known || tc->agent->recover || !kept) {
-        return tc->readable_known;
-    }
-    tc->readable = (struct wire_readable){
-        .term = tc->world.term, .asked_step = step, .version = d->base, .newest_step = d->base.step};
-    tc->readable_known = true;
-    return true;
-}
-
-/* Does the answer to the term's one recovery, if there is one by now, answer this question too? */
-static bool fits_base(const struct term_context *tc, uint64_t step)
-{
-    const struct decision *d = coordinator_decision(tc->coordinator);
-    return d->readable && (step == d->base.step || (step == TCK_NEWEST && !tc->readable_known));
-}
-
-/* False if another version was recovered. */
-static bool answer_again(struct term_context *tc, uint64_t step)
-{
-    bool fits = fits_base(tc, step);
-    if (!remember_readable(tc, step) || (!fits && tc->readable.asked_step != step)) {
-        return false;
-    }
     tc->readable.asked_step = step;
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
         say_again(tc, n);
     }
-    return true;
+}
+
+/* The answer that a restart of this agent made it forget. */
+static void answer_kept_base(struct term_context *tc, uint64_t step)
+{
+    struct version base = coordinator_decision(tc->coordinator)->base;
+    tc->readable = (struct wire_readable){.term = tc->world.term, .version = base, .newest_step = base.step};
+    tc->readable_known = true;
+    answer_again(tc, step);
+}
+
+static enum restore_reply reply_to(const struct term_context *tc, uint64_t step)
+{
+    const struct recover *r = tc->agent->recover;
+    struct restore_question question = {.step = step,
+                                        .decision = coordinator_decision(tc->coordinator),
+                                        .recovering = r != NULL,
+                                        .ended = r && r->ended,
+                                        .recovery_step = r ? r->step : 0,
+                                        .answered = tc->readable_known,
+                                        .answered_step = tc->readable.asked_step};
+    return restore_reply(&question);
 }
 
 void recover_restore_ask(struct term_context *tc, uint64_t step)
 {
-    const struct recover *r = tc->agent->recover;
-    const struct decision *d = coordinator_decision(tc->coordinator);
-    if (d->base_lost) {
-        answer_otherwise(tc, step, TCK_ERR_BUSY, "the version that this term went on from is lost: attach again");
-        return;
-    }
-    bool begun = r || d->readable || d->based;
-    if (!begun || (!r && !d->based && fits_base(tc, step))) {
+    static const char *const refused[] = {[RESTORE_BASE_LOST] =
+                                              "the version that this term went on from is lost: attach again",
+                                          [RESTORE_SAVED] = "this term has saved since it began: attach again",
+                                          [RESTORE_NO_BASE] = "this term began without a version: attach again",
+                                          [RESTORE_OTHER] = "this term has recovered another version: attach again"};
+    enum restore_reply reply = reply_to(tc, step);
+    switch (reply) {
+    case RESTORE_BEGIN:
         tc->asked_step = step;
         tc->asked = true;
         start_if_due(tc);
-        return;
-    }
-    if (r && !r->ended && !tc->readable_known && (r->step == step || fits_base(tc, step))) {
-        return; /* under way */
-    }
-    if (!answer_again(tc, step)) {
-        answer_otherwise(tc, step, TCK_ERR_BUSY,
-                         d->watermark.term == tc->world.term ? "this term has saved since it began: attach again"
-                         : version_none(d->base)             ? "this term began without a version: attach again"
-                                                             : "this term has recovered another version: attach again");
+        break;
+    case RESTORE_UNDER_WAY:
+        break;
+    case RESTORE_ANSWERED:
+        answer_again(tc, step);
+        break;
+    case RESTORE_KEPT_BASE:
+        answer_kept_base(tc, step);
+        break;
+    case RESTORE_BASE_LOST:
+    case RESTORE_SAVED:
+    case RESTORE_NO_BASE:
+    case RESTORE_OTHER:
+        answer_otherwise(tc, step, TCK_ERR_BUSY, refused[reply]);
+        break;
     }
 }
 

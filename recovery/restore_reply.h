@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * When the coordinator begins the recovery of its term, and what it replies to a trainer that asks to restore. A term
+ * has one recovery, and one answer: its base. Pure. */
+#ifndef TCK_RECOVERY_RESTORE_REPLY_H
+#define TCK_RECOVERY_RESTORE_REPLY_H
+
+#include "core/protocol.h"
+
+#define RESTORE_GRACE_MS 1500 /* for trainers that ask for a given step; after it the newest is recovered unasked */
+
+struct restore_due {
+    const struct decision *decision;
+    bool recovering; /* this agent has begun it */
+    bool all_registered;
+    bool asked;
+    bool will_be_asked; /* a trainer that has not asked yet has said that it will ask for a given step */
+    uint64_t waited_ms; /* since all have registered */
+};
+
+/* Trainers may also save without a restore, or end before they ask. A base that was chosen is gone on with. */
+bool restore_is_due(const struct restore_due *due);
+
+struct restore_question {
+    uint64_t step; /* or TCK_NEWEST */
+    const struct decision *decision;
+    bool recovering, ended; /* this agent has begun the recovery, and it is over */
+    uint64_t recovery_step; /* what it began with */
+    bool answered;          /* an answer is known, to answered_step */
+    uint64_t answered_step;
+};
+
+enum restore_reply {
+    RESTORE_BEGIN,     /* the recovery begins with this question, as soon as it is due */
+    RESTORE_UNDER_WAY, /* all are told when it is ready */
+    RESTORE_ANSWERED,  /* with the answer that is known */
+    RESTORE_KEPT_BASE, /* with the base of the kept decision: an agent that was started again has forgotten its answer
+                        */
+    /* A new term is needed: */
+    RESTORE_BASE_LOST, /* the version that this term went on from is lost */
+    RESTORE_SAVED,     /* this term has saved since it began */
+    RESTORE_NO_BASE,   /* it began without a version: why, only a recovery can tell */
+    RESTORE_OTHER,     /* it has recovered another version */
+};
+
+enum restore_reply restore_reply(const struct restore_question *question);
+
+#endif
