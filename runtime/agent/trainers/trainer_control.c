@@ -9,6 +9,7 @@
 #include "agent/replication/peer_rpc.h"
 #include "agent/storage/health.h"
 #include "base/clock.h"
+#include "core/node_loss.h"
 
 #include <signal.h>
 #include <string.h>
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #define KILL_AFTER_MS 3000 /* from SIGTERM to SIGKILL */
-#define BACK_MS       2000 /* an agent that its supervisor starts again, or that leaves with its job, is no lost node */
 #define AHEAD_STEPS   2    /* a change of settings must not come too late for the fastest trainer */
 
 /* ---- shared status pages
@@ -167,9 +167,10 @@ static void send_signal(const struct client *c, int signal)
     }
 }
 
-static void act_on_loss(struct term_context *tc, uint32_t node, const char *why)
+static void act_on_loss(struct term_context *tc, uint32_t node, enum node_loss loss)
 {
-    if (tc->agent->config.on_node_loss != ON_NODE_LOSS_END_TRAINERS) {
+    const char *why = tc->lost[node].why;
+    if (loss == NODE_LOSS_REPORT) {
         log_error("node %s of term %llu is lost (%s): nothing commits before it is back or the job is started again "
                   "(on_node_loss is \"report\": the launcher must do that)",
                   tc->world.nodes[node].name, (unsigned long long)tc->world.term, why);
@@ -215,24 +216,27 @@ void trainers_node_up(struct term_context *tc, uint32_t node)
     }
 }
 
-/* Whoever is given longer to be heard of is also given longer to come back. */
-static uint64_t back_ms(const struct agent *agent)
+static enum node_loss judge(const struct term_context *tc, uint32_t node)
 {
-    return agent->config.peer_timeout_ms > BACK_MS ? agent->config.peer_timeout_ms : BACK_MS;
+    struct node_absence absence = {.since_ms = tc->lost[node].since_ms,
+                                   .acted = tc->lost[node].acted,
+                                   .peer_timeout_ms = tc->agent->config.peer_timeout_ms,
+                                   .on_node_loss = tc->agent->config.on_node_loss};
+    return node_loss_judge(&absence, clock_ms());
 }
 
 static void act_on_losses(struct term_context *tc)
 {
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        struct lost_node *lost = &tc->lost[n];
-        if (lost->since_ms > 0 && !lost->acted && clock_ms() >= lost->since_ms + back_ms(tc->agent)) {
-            lost->acted = true;
+        enum node_loss loss = judge(tc, n);
+        if (loss != NODE_LOSS_NONE) {
+            tc->lost[n].acted = true;
             /* Not sooner: versions that wait for a copy there are given up now, and they were to go on when its agent
              * is killed and comes back. */
             struct event event = {.type = EVENT_NODE_DOWN, .node = n};
             trainers_show_settings(tc->agent); /* first: who sees that its version failed also sees why */
             driver_step_node(tc, &event);
-            act_on_loss(tc, n, lost->why);
+            act_on_loss(tc, n, loss);
         }
     }
 }

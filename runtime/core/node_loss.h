@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * When a node that is down counts as lost, and what follows. Pure. */
+#ifndef TCK_CORE_NODE_LOSS_H
+#define TCK_CORE_NODE_LOSS_H
+
+#include "base/config.h"
+
+/* An agent that its supervisor starts again, or that leaves with its job, is no lost node. */
+#define NODE_BACK_MS 2000
+
+struct node_absence {
+    uint64_t since_ms; /* 0: it is there; may lie ahead, for one that has not been heard of yet */
+    bool acted;        /* its loss was acted on already */
+    uint64_t peer_timeout_ms;
+    enum on_node_loss on_node_loss;
+};
+
+enum node_loss { NODE_LOSS_NONE, NODE_LOSS_REPORT, NODE_LOSS_END_TRAINERS };
+
+enum node_loss node_loss_judge(const struct node_absence *absence, uint64_t now_ms);
+
+#endif
