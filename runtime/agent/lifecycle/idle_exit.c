@@ -5,9 +5,7 @@
 #include "agent/ipc/ipc_server.h"
 #include "agent/lifecycle/fdstore.h"
 #include "base/clock.h"
-
-#define AFTER_DONE_MS 2000 /* a drain of another node may still need this one */
-#define DRAIN_WAIT_MS 60000
+#include "core/agent_end.h"
 
 static bool draining(const struct agent *agent)
 {
@@ -21,32 +19,36 @@ static bool writes_down(const struct agent *agent)
     return agent->metadata_busy || agent->ledger;
 }
 
-static bool may_leave(const struct agent *agent)
+static void leave(struct agent *agent, const char *why)
 {
-    uint64_t idle_ms = clock_ms() - agent->idle_since_ms;
-    if (agent->job_done && idle_ms >= AFTER_DONE_MS) {
-        return (!draining(agent) && !writes_down(agent)) || idle_ms >= DRAIN_WAIT_MS;
-    }
-    return idle_ms >= (uint64_t)agent->config.linger_s * 1000;
+    log_info("leaving: %s", why);
+    fdstore_stopping(agent->fdstore);
+    loop_stop(agent->loop);
 }
 
 void idle_exit_tick(struct agent *agent)
 {
-    if (agent->stop_forced) {
-        log_info("leaving: stopped with --force");
-        fdstore_stopping(agent->fdstore);
-        loop_stop(agent->loop);
-        return;
-    }
-    if (agent->clients && clients_trainers(agent) > 0) {
+    struct agent_use use = {.stop_forced = agent->stop_forced,
+                            .trainers = agent->clients && clients_trainers(agent) > 0,
+                            .idle_since_ms = agent->idle_since_ms,
+                            .job_done = agent->job_done,
+                            .writes = draining(agent) || writes_down(agent),
+                            .linger_ms = (uint64_t)agent->config.linger_s * 1000};
+    switch (agent_leave_judge(&use, clock_ms())) {
+    case AGENT_IN_USE:
         agent->idle_since_ms = 0;
-        return;
-    }
-    if (agent->idle_since_ms == 0) {
-        agent->idle_since_ms = clock_ms();
-    } else if (may_leave(agent)) {
-        log_info("leaving: %s", agent->job_done ? "the job is done" : "no trainer came back");
-        fdstore_stopping(agent->fdstore);
-        loop_stop(agent->loop);
+        break;
+    case AGENT_IDLE:
+        agent->idle_since_ms = agent->idle_since_ms ? agent->idle_since_ms : clock_ms();
+        break;
+    case AGENT_LEAVES_STOPPED:
+        leave(agent, "stopped with --force");
+        break;
+    case AGENT_LEAVES_DONE:
+        leave(agent, "the job is done");
+        break;
+    case AGENT_LEAVES_ALONE:
+        leave(agent, "no trainer came back");
+        break;
     }
 }

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * When an agent ends by itself. */
+#include "core/agent_end.h"
+
+static enum agent_leave judge_idle(const struct agent_use *use, uint64_t idle_ms)
+{
+    if (use->job_done && idle_ms >= AGENT_AFTER_DONE_MS) {
+        return !use->writes || idle_ms >= AGENT_DRAIN_WAIT_MS ? AGENT_LEAVES_DONE : AGENT_IDLE;
+    }
+    if (idle_ms < use->linger_ms) {
+        return AGENT_IDLE;
+    }
+    return use->job_done ? AGENT_LEAVES_DONE : AGENT_LEAVES_ALONE;
+}
+
+enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms)
+{
+    if (use->stop_forced) {
+        return AGENT_LEAVES_STOPPED;
+    }
+    if (use->trainers) {
+        return AGENT_IN_USE;
+    }
+    return use->idle_since_ms == 0 ? AGENT_IDLE : judge_idle(use, now_ms - use->idle_since_ms);
+}
+
+enum agent_deaf agent_deaf_judge(const struct agent_hearing *hearing, uint64_t now_ms)
+{
+    if (hearing->job_done || hearing->listening) {
+        return AGENT_HEARS;
+    }
+    if (hearing->since_ms == 0) {
+        return AGENT_TURNS_DEAF;
+    }
+    return hearing->kept && now_ms - hearing->since_ms >= AGENT_DEAF_MS ? AGENT_ENDS_DEAF : AGENT_STAYS_DEAF;
+}

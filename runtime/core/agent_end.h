@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * When an agent ends by itself: it is not needed any more, or others cannot connect to it any more. Pure. */
+#ifndef TCK_CORE_AGENT_END_H
+#define TCK_CORE_AGENT_END_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define AGENT_AFTER_DONE_MS 2000  /* after its job: a drain of another node may still need this one */
+#define AGENT_DRAIN_WAIT_MS 60000 /* then it leaves though a drain or a note has not ended */
+/* An agent that lives for so long does not count as one that dies at once (supervisor_child.c). */
+#define AGENT_DEAF_MS 15000
+
+struct agent_use {
+    bool stop_forced;
+    bool trainers;          /* there are some */
+    uint64_t idle_since_ms; /* no trainer since; 0: there was one at the last look */
+    bool job_done;
+    bool writes; /* a drain, or notes: without the one that the job has ended well the next launch would blame the
+                    version */
+    uint64_t linger_ms;
+};
+
+enum agent_leave {
+    AGENT_IN_USE,
+    AGENT_IDLE,
+    AGENT_LEAVES_STOPPED,
+    AGENT_LEAVES_DONE,  /* the job is done */
+    AGENT_LEAVES_ALONE, /* no trainer came back */
+};
+
+enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms);
+
+struct agent_hearing {
+    bool listening;    /* others can connect */
+    bool job_done;     /* it leaves soon anyway */
+    bool kept;         /* all that it has outlives the process */
+    uint64_t since_ms; /* others cannot connect; 0: that was not noticed yet */
+};
+
+enum agent_deaf { AGENT_HEARS, AGENT_TURNS_DEAF, AGENT_STAYS_DEAF, AGENT_ENDS_DEAF };
+
+enum agent_deaf agent_deaf_judge(const struct agent_hearing *hearing, uint64_t now_ms);
+
+#endif
