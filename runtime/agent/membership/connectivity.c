@@ -9,6 +9,7 @@
 #include "agent/membership/save_dir_check.h"
 #include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
+#include "core/join.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -192,10 +193,19 @@ void connectivity_handle_gone(struct agent *agent, uint64_t term, const struct n
 
 /* ---- answers ------------------------------------------------------------------------------------------------- */
 
-/* One who comes back to an agent that was started again had met them before, and must not wait for another restart. */
 static bool waits(const struct client *c)
 {
     return c->term != 0 && c->term == c->agent->connectivity.term && join_may_reply(c);
+}
+
+static void answer(struct client *client, enum join_verdict verdict, const struct error *why)
+{
+    if (verdict == JOIN_ANSWER) {
+        join_reply(client, NULL);
+    } else if (verdict == JOIN_REFUSE) {
+        log_error("rank %u cannot join: %s", client->rank, why->text);
+        join_reply(client, why);
+    }
 }
 
 void connectivity_tick(struct agent *agent)
@@ -213,16 +223,16 @@ void connectivity_tick(struct agent *agent)
                         agent->connectivity.gone, (unsigned long long)agent->connectivity.term);
     }
     bool unshared = any && save_dir_is_not_shared(agent, &err);
-    bool good = !missing && !unshared && !save_dir_check_is_open(agent);
+    struct join_standing standing = {.missing = missing,
+                                     .gone = gone,
+                                     .unshared = unshared,
+                                     .checking = save_dir_check_is_open(agent),
+                                     .limit_ms = agent->config.session_wait_ms};
     for (struct client *c = agent->clients; any && c; c = c->next) {
-        if (!waits(c)) {
-            continue;
-        }
-        if (good || c->returning) {
-            join_reply(c, NULL);
-        } else if (gone || unshared || (missing && clock_ms() - c->meet_since_ms >= agent->config.session_wait_ms)) {
-            log_error("rank %u cannot join: %s", c->rank, err.text);
-            join_reply(c, &err);
+        if (waits(c)) {
+            standing.returning = c->returning;
+            standing.waited_ms = clock_ms() - c->meet_since_ms;
+            answer(c, join_judge(&standing), &err);
         }
     }
 }
