@@ -10,6 +10,7 @@
 #include "agent/driver/term_context.h"
 #include "agent/replication/fetch.h"
 #include "base/clock.h"
+#include "recovery/repair_source.h"
 
 #include <stdlib.h>
 
@@ -240,39 +241,26 @@ tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, stru
 
 /* ---- copies that are missing --------------------------------------------------------------------------------- */
 
-/* The n-th place where a copy of this shard should be; past the last node it is storage. False past that. */
-static bool source_at(const struct term_context *tc, uint32_t local_shard, uint32_t n, struct wire_fetch *ask)
-{
-    const struct shard_placement *p = &tc->placement.shards[tc->shards[local_shard].world_shard];
-    uint32_t seen = 0;
-    for (uint32_t i = 0; i < p->owner_count + p->holder_count; i++) {
-        bool owner = i < p->owner_count;
-        uint32_t node = owner ? tc->placement.owners[p->first_owner + i] : p->holders[i - p->owner_count];
-        if (node != tc->self && seen++ == n) {
-            ask->source = owner ? SOURCE_TWIN : SOURCE_PEER;
-            ask->from = tc->world.nodes[node];
-            return true;
-        }
-    }
-    ask->source = SOURCE_STORAGE;
-    return seen == n;
-}
-
 /* Asks one place after the other, with a pause after the last. */
 static void repair(struct term_context *tc, uint32_t local_shard, struct version version)
 {
     struct local_shard *d = &tc->local_shards[local_shard];
-    struct wire_fetch ask = {
-        .term = tc->world.term, .shard = tc->shards[local_shard].world_shard, .version = version, .floor = version};
+    uint32_t shard = tc->shards[local_shard].world_shard;
+    struct wire_fetch ask = {.term = tc->world.term, .shard = shard, .version = version, .floor = version};
+    struct repair_source source;
     if (clock_ms() < d->repair_after_ms) {
         return;
     }
-    if (!source_at(tc, local_shard, d->repair_tries, &ask)) {
+    if (!repair_source_at(&tc->placement, shard, tc->self, d->repair_tries, &source)) {
         d->repair_tries = 0;
         d->repair_after_ms = clock_ms() + REPAIR_PAUSE_MS;
         return;
     }
     d->repair_tries++;
+    ask.source = source.kind;
+    if (source.node != NONE32) {
+        ask.from = tc->world.nodes[source.node];
+    }
     fetch_repair(tc, &ask);
 }
 
