@@ -11,10 +11,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LOOK_NS 50000000
-#define TRIES   3
-#define RECOVERY_MS \
-    20000             /* a term that has not recovered after so long does not come to it; then there is room or not */
+#define LOOK_NS  50000000
+#define TRIES    3
 #define ROUND_MS 2000 /* also when a drain is asked for again: it may have failed, or the question been lost */
 
 struct last {
@@ -77,20 +75,19 @@ static uint64_t newest_begun(struct snapshot_worker *worker, bool *skipped)
 static bool has_room(const struct last *last, uint64_t before, int answer_ms)
 {
     struct tck_client *client = last->client;
-    struct memory_state memory;
+    struct memory_state memory = {0};
+    struct final_save_room room = {.saved_before = before > 0};
     struct error ignored;
-    tck_status_t status;
 
     if (may_come_back(&client->worker) ||
         (before > 0 && client_wait(client, before, TCK_STAGE_COMMITTED, 0, &ignored) == TCK_ERR_TIMEDOUT)) {
         return false;
     }
-    status = drain_request_newest(&client->session.config, answer_ms, &memory, &ignored);
-    if (status != TCK_OK) {
-        return status != TCK_ERR_TIMEDOUT && status != TCK_ERR_BUSY;
-    }
-    return version_none(memory.draining) &&
-           (before > 0 || memory.recovered || clock_ms() - last->term_ms >= RECOVERY_MS);
+    room.answer = drain_request_newest(&client->session.config, answer_ms, &memory, &ignored);
+    room.draining = !version_none(memory.draining);
+    room.recovered = memory.recovered;
+    room.waited_ms = clock_ms() - last->term_ms;
+    return final_save_has_room(&room);
 }
 
 static tck_status_t await_room(const struct last *last, uint64_t before)
