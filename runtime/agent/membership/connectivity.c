@@ -10,6 +10,7 @@
 #include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
 #include "core/join.h"
+#include "recovery/sessions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,24 +113,6 @@ void connectivity_want_world(struct agent *agent, const struct world *world)
     }
 }
 
-/* Sessions are wanted with the coordinator, with those this node sends copies to, and with those it holds copies for;
- * the coordinator wants all. Others are met when a recovery needs them. */
-static void mark_wanted(const struct term_context *tc, bool *wanted)
-{
-    for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        wanted[n] = n == 0 || tc->coordinator;
-    }
-    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
-        const struct node_shard *s = &tc->shards[i];
-        for (uint32_t h = 0; h < s->holder_count; h++) {
-            wanted[s->holders[h]] = true;
-        }
-        if (s->held && s->world_shard != NONE32) {
-            wanted[tc->placement.shards[s->world_shard].source] = true;
-        }
-    }
-}
-
 void connectivity_want_term(struct term_context *tc)
 {
     bool *wanted = calloc(tc->world.node_count, sizeof *wanted);
@@ -137,7 +120,7 @@ void connectivity_want_term(struct term_context *tc)
         log_error("out of memory: no session with other nodes");
         return;
     }
-    mark_wanted(tc, wanted);
+    sessions_wanted(&tc->setup, &tc->placement, tc->coordinator != NULL, wanted);
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
         struct error err;
         if (n == tc->self || !wanted[n]) {
