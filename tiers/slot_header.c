@@ -18,25 +18,12 @@ static uint32_t page_crc(const uint8_t *page)
     return crc32c(0, page + CRC_END, SLOT_HEADER_BYTES - CRC_END);
 }
 
-static void write_slot_writer(struct writer *w, const struct slot_writer *writer)
+static bool slot_writer_is_valid(const struct slot_writer *writer)
 {
-    write_u32(w, (uint32_t)writer->process.pid);
-    write_u64(w, writer->process.start);
-    write_u32(w, writer->rank);
+    return writer->process.pid >= 0;
 }
 
-static struct slot_writer read_slot_writer(struct reader *r)
-{
-    struct slot_writer writer = {0};
-    uint32_t pid = read_u32(r);
-    r->failed = r->failed || pid > INT32_MAX;
-    writer.process.pid = r->failed ? 0 : (pid_t)pid;
-    writer.process.start = read_u64(r);
-    writer.rank = read_u32(r);
-    return writer;
-}
-
-enum { slot_writer_LEAST_BYTES = 4 + 8 + 4 };
+SCHEMA_PART(slot_writer, SLOT_WRITER_FIELDS, slot_writer_is_valid)
 
 /* What must hold for the sizes to be computed with. */
 static bool sizes_make_sense(const struct slot_header *header)

@@ -19,6 +19,10 @@ struct slot_writer {
     struct process process;
     uint32_t rank; /* of the header's version */
 };
+#define SLOT_WRITER_FIELDS(F) \
+    F(i32, process.pid)       \
+    F(u64, process.start)     \
+    F(u32, rank)
 
 #define SLOT_HEADER_FIELDS(F)                                                                  \
     F(u64, sequence) /* grows with every write */                                              \
