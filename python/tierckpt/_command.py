@@ -7,7 +7,7 @@ import sys
 from .runtime.installation import PROGRAMS
 
 
-def main():
+def main() -> None:
     programs = os.environ.setdefault("TIERCKPT_BIN_DIR", str(PROGRAMS))
     command = os.path.join(programs, "tierckpt")
     try:

@@ -3,9 +3,10 @@
 
 
 class Error(Exception):
-    """A call failed. `status` is the number in tierckpt.h."""
+    """A call failed."""
 
-    status = None
+    status: int | None = None
+    """The number of its status in tierckpt.h."""
 
 
 class InvalidArgumentError(Error):
@@ -119,7 +120,7 @@ class InternalError(Error):
 REFRESH = "call ckpt.refresh() on every rank"
 """The remedy for a layout that has changed."""
 
-_BY_STATUS = {kind.status: kind for kind in Error.__subclasses__()}
+_BY_STATUS: dict[int | None, type[Error]] = {kind.status: kind for kind in Error.__subclasses__()}
 
 
 def from_status(status: int, text: str) -> Error:

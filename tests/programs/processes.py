@@ -32,7 +32,8 @@ def agents(runtime_dir: Path, victim: str) -> list[int]:
         if str(runtime_dir).encode() not in command:
             continue
         program = os.path.basename(command.split(b"\0")[0])
-        if (program == b"tierckptd" and "agent" in victim) or (program == b"tierckpt-supervisor" and "supervisor" in victim):
+        if program == b"tierckptd" and "agent" in victim or \
+                program == b"tierckpt-supervisor" and "supervisor" in victim:
             found.append(int(pid))
     return found
 

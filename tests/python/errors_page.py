@@ -26,9 +26,9 @@ _TEXT_MAX = 420
 _HEAD = """# Everyday errors
 
 Each entry is a mistake and the text that it produces, with the Python exception, whose `status` is that of the C
-function (`tierckpt.h`), or with the exit status of the command: 0 the answer is good, 1 it is not, 2 wrong usage. Paths,
-process ids and names of nodes are shown as `/job`, `PID` and `NODE`. The tests make each mistake and compare what is
-printed (`tests/python/errors_page.py` writes the page).
+function (`tierckpt.h`), or with the exit status of the command: 0 the answer is good, 1 it is not, 2 wrong usage.
+Paths, process ids and names of nodes are shown as `/job`, `PID` and `NODE`. The tests make each mistake and compare
+what is printed (`tests/python/errors_page.py` writes the page).
 
 Errors of running jobs are in [troubleshooting.md](troubleshooting.md).
 """

@@ -12,8 +12,15 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Protocol
 
 log = logging.getLogger("tierckpt")
+
+
+class Requirement(Protocol):
+    """Something that an adapter counts on."""
+
+    def fault(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class RequiredApi:
         """What is wrong with it; None: it is as known."""
         module, _, path = self.where.partition(":")
         try:
-            found = importlib.import_module(module)
+            found: Any = importlib.import_module(module)
             for name in path.split("."):
                 found = getattr(found, name)
         except (ImportError, AttributeError) as error:
@@ -49,11 +56,11 @@ def version_of(distribution: str) -> str:
 
 
 @cache
-def _say_once(text: str):
+def _say_once(text: str) -> None:
     log.warning("%s", text)
 
 
-def usable(adapter: str, distribution: str, required: Iterable[RequiredApi]) -> bool:
+def usable(adapter: str, distribution: str, required: Iterable[Requirement]) -> bool:
     """Whether all are as the adapter knows them. If not, one warning names the first that is not and the framework's
     version, and says that nothing will be saved."""
     fault = next(filter(None, (one.fault() for one in required)), None)

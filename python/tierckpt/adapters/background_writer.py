@@ -12,18 +12,23 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 
 log = logging.getLogger("tierckpt")
 
 
-def copy_to_cpu(value):
+_Storages = dict[tuple[torch.device, int, int], Any]
+"""The copy of each storage, by where that lies."""
+
+
+def copy_to_cpu(value: Any) -> Any:
     """The value with tensors of its own in CPU memory. Those that shared memory share it in the copy, too."""
     return _copied(value, {})
 
 
-def _copied(value, storages: dict):
+def _copied(value: Any, storages: _Storages) -> Any:
     if torch.is_tensor(value):
         return _copied_tensor(value.detach(), storages)
     if isinstance(value, dict):
@@ -36,10 +41,10 @@ def _copied(value, storages: dict):
     return copy.deepcopy(value)
 
 
-def _copied_tensor(tensor: torch.Tensor, storages: dict) -> torch.Tensor:
+def _copied_tensor(tensor: torch.Tensor, storages: _Storages) -> torch.Tensor:
     if tensor.layout != torch.strided:
         return tensor.to("cpu", copy=True)
-    storage = tensor.untyped_storage()
+    storage: Any = tensor.untyped_storage()
     place = (storage.device, storage.data_ptr(), storage.nbytes())
     if place not in storages:
         storages[place] = storage.clone() if storage.device.type == "cpu" else storage.cpu()
@@ -47,7 +52,7 @@ def _copied_tensor(tensor: torch.Tensor, storages: dict) -> torch.Tensor:
                                                    tensor.stride())
 
 
-def write_durably(path: str | os.PathLike, write: Callable[[str], None]):
+def write_durably(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
     """`write` fills a file under another name; then it is made durable and gets its own."""
     partial = f"{path}.partial"
     write(partial)
@@ -56,13 +61,13 @@ def write_durably(path: str | os.PathLike, write: Callable[[str], None]):
     _sync(Path(path).parent)
 
 
-def make_directory(path: str | os.PathLike, exist_ok: bool = False):
+def make_directory(path: str | os.PathLike[str], exist_ok: bool = False) -> None:
     """With its entry in the directory above made durable."""
     os.makedirs(path, exist_ok=exist_ok)
     _sync(Path(path).absolute().parent)
 
 
-def _sync(path: str | os.PathLike):
+def _sync(path: str | os.PathLike[str]) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -73,36 +78,36 @@ def _sync(path: str | os.PathLike):
 class BackgroundWriter:
     """One thread, which does one thing after the other. A failure is logged; what belongs together is not finished."""
 
-    def __init__(self, agree: Callable[[bool], bool]):
+    def __init__(self, agree: Callable[[bool], bool]) -> None:
         """`agree` is called in the thread, once per `finish` of all ranks or more: True on each if it is on all."""
         self._agree = agree
         self._pool = ThreadPoolExecutor(1, "tierckpt-files")
-        self._under_way: list[Future] = []
+        self._under_way: list[Future[Any]] = []
         self._whole = True
 
-    def write(self, path: str, write: Callable[[str], None]):
+    def write(self, path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
         """See write_durably."""
-        self.do(path, lambda: write_durably(path, write))
+        self.do(os.fspath(path), lambda: write_durably(path, write))
 
-    def do(self, what: str, act: Callable[[], None]):
+    def do(self, what: str, act: Callable[[], None]) -> None:
         """Something else that writes; a later `finish` makes it durable."""
         self._under_way.append(self._pool.submit(self._do, what, act))
 
-    def finish(self, what: str, done: Callable[[], None], parts: Sequence[Future] = ()) -> Future:
+    def finish(self, what: str, done: Callable[[], None], parts: Sequence[Future[Any]] = ()) -> Future[Any]:
         """Collective. `done` is called after everything before it, if that is durable on every rank, and the `parts`,
         finished before, are, too. The result is whether it was, and succeeded, on every rank."""
         future = self._pool.submit(self._finish, what, done, parts)
         self._under_way.append(future)
         return future
 
-    def _do(self, what: str, act: Callable[[], None]):
+    def _do(self, what: str, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception as error:  # of whatever kind: training goes on
             self._whole = False
             log.error("%s was not written: %s", what, error)
 
-    def _finish(self, what: str, done: Callable[[], None], parts: Sequence[Future]) -> bool:
+    def _finish(self, what: str, done: Callable[[], None], parts: Sequence[Future[Any]]) -> bool:
         whole, self._whole = self._whole, True
         try:
             if not self._agree(whole and all(part.result() for part in parts)):
@@ -113,7 +118,7 @@ class BackgroundWriter:
             log.error("%s was not finished: %s", what, error)
             return False
 
-    def wait(self):
+    def wait(self) -> None:
         """Until nothing is under way."""
         while self._under_way:
             self._under_way.pop(0).result()

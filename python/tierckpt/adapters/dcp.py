@@ -18,19 +18,25 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from torch.distributed import checkpoint as torch_dcp
+from torch.distributed import ProcessGroup
+from torch.distributed.checkpoint import storage as torch_storage
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.storage import WriteResult
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import errors
 from ..core import checkpoint
-from ..runtime import control
+from ..runtime import control, native
+from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import join_world
+from ..state.contents import Contents
 from ..state.walk_state_dict import Rules, StateDict, stateless
 from .api_compat import RequiredApi, usable
 from .dcp_sources import other_layout, source
@@ -48,12 +54,15 @@ _REQUIRED_API = (
     RequiredApi(f"{_DCP}:LoadPlanner.load_bytes", ("self", "read_item", "value")),
     RequiredApi("torch.optim.optimizer:register_optimizer_step_pre_hook", ("hook",)),
 )
+CheckpointId = int | str | os.PathLike[str]
+"""A step: a number, or a text or path whose last part ends with one."""
+
 _TRANSFORMS = ("resolve_data", "lookup_object", "transform_object")
 _NEWEST = (None, "newest")
 _ID = re.compile(r"(?:.*\D)?(\d{1,19})", re.DOTALL)
 
 
-def step_of(checkpoint_id) -> int:
+def step_of(checkpoint_id: CheckpointId) -> int:
     """The step that a checkpoint id names: 120, "120", "step-120", "/anywhere/checkpoint_120"."""
     text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.path.basename(os.fspath(checkpoint_id))
     match = _ID.fullmatch(text)
@@ -65,11 +74,11 @@ def step_of(checkpoint_id) -> int:
     return step
 
 
-def _wanted(checkpoint_id) -> int | None:
+def _wanted(checkpoint_id: CheckpointId | None) -> int | None:
     return None if checkpoint_id in _NEWEST else step_of(checkpoint_id)
 
 
-def flatten(state_dict) -> tuple[dict, dict]:
+def flatten(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """As DefaultSavePlanner does it: values and paths, by dotted key."""
     from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
@@ -79,7 +88,7 @@ def flatten(state_dict) -> tuple[dict, dict]:
 # ---- the tiers of a job
 
 
-def attach(state_dict=None, **arguments) -> "Tiers":
+def attach(state_dict: Mapping[str, Any] | None = None, **arguments: Any) -> "Tiers":
     """Tiers(**arguments), registered with the layout of this state dict: with the tensors that training will have, so
     after an optimizer has made its state (torch.distributed.checkpoint.state_dict.get_state_dict sees to it).
     Collective over all ranks of the job. Without a state dict the first save registers; nothing can be loaded from
@@ -104,8 +113,9 @@ class Tiers:
     timeout_s           what a save waits for its commit, or its publishing, at most
     """
 
-    def __init__(self, *, config=None, overrides=None, group=None, replicate_group=None, private=(),
-                 pickle_leaves=False, capacity=None, timeout_s=600, scope=""):
+    def __init__(self, *, config: ConfigSource = None, overrides: Overrides = None, group: ProcessGroup | None = None,
+                 replicate_group: ProcessGroup | None = None, private: Iterable[str] = (), pickle_leaves: bool = False,
+                 capacity: int | None = None, timeout_s: float = 600, scope: str = "") -> None:
         self.on = usable("tierckpt.dcp", "torch", _REQUIRED_API)
         self._config, self._overrides = config, overrides
         self._group, self._capacity, self._timeout_s = group, capacity, timeout_s
@@ -114,21 +124,21 @@ class Tiers:
         self._copying = False
         self._checkpoint: checkpoint.Checkpoint | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._unhook = None
-        self._plan: dict | None = None
+        self._unhook: Callable[[], None] | None = None
+        self._plan: dict[str, Any] | None = None
 
     # ---- attach
 
-    def attach(self, state_dict):
+    def attach(self, state_dict: Mapping[str, Any]) -> None:
         if self.on:
             self._attach(*flatten(state_dict))
 
-    def _attach(self, flat: dict, paths: dict):
+    def _attach(self, flat: dict[str, Any], paths: dict[str, Any]) -> None:
         if self._checkpoint is not None:
             raise errors.InvalidArgumentError("these tiers are attached already: close them first")
         self.world = join_world(self._group)
         self.walk = StateDict(flat, paths, self.world, self._rules)
-        contents = checkpoint.Contents(self.walk.records, self.walk.blobs(self._capacity))
+        contents = Contents(self.walk.records, self.walk.blobs(self._capacity))
         self._checkpoint = checkpoint.attach(contents, world=self.world, config=self._config,
                                              overrides=self._overrides)
         self._unhook = register_optimizer_step_pre_hook(lambda *_: self.fence()).remove
@@ -150,36 +160,41 @@ class Tiers:
 
     # ---- what torch.distributed.checkpoint is given
 
-    def writer(self, checkpoint_id=None, to_storage: bool | None = None) -> "StorageWriter":
+    def writer(self, checkpoint_id: CheckpointId | None = None, to_storage: bool | None = None) -> "StorageWriter":
         """For dcp.save and dcp.async_save. to_storage: the save is done when it is published, not already when it is
         committed in memory; default: where save_storage_interval falls on this step."""
         return StorageWriter(self, checkpoint_id, to_storage)
 
-    def reader(self, checkpoint_id=None) -> "StorageReader":
+    def reader(self, checkpoint_id: CheckpointId | None = None) -> "StorageReader":
         """For dcp.load: from memory or storage, whichever is newer; by default the newest."""
         return StorageReader(self._config, overrides=self._overrides, checkpoint_id=checkpoint_id, tiers=self)
 
     # ---- save
 
-    def snapshot(self, flat: dict, paths: dict, step: int, to_storage: bool | None) -> bool:
+    def snapshot(self, flat: dict[str, Any], paths: dict[str, Any], step: int, to_storage: bool | None) -> bool:
         """Returns whether it is to go to storage."""
         with self._lock:
             if self._checkpoint is None:
                 self._attach(flat, paths)
-            self._checkpoint.fence()
+            attached = self._attached()
+            attached.fence()
             self.walk.take(flat)
-            storage = self._checkpoint.storage_due(step) if to_storage is None else to_storage
-            self._checkpoint.save_checkpoint(step, storage)
+            storage = attached.storage_due(step) if to_storage is None else to_storage
+            attached.save_checkpoint(step, storage)
             self._copying, self._plan = True, None
         return storage
 
-    def copied(self, result) -> Future:
+    def copied(self, result: Any) -> Future[Any]:
         """Done, with this result, when the save under way is copied."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="tierckpt-dcp")
-        return self._pool.submit(lambda: (self.settle(), result)[1])
+        def wait() -> Any:
+            self.settle()
+            return result
 
-    def fence(self):
+        return self._pool.submit(wait)
+
+    def fence(self) -> None:
         """Waits until the save under way is copied; of CUDA devices the current streams wait. Every torch optimizer
         calls it before its step; call it yourself (or wait for staging_completion) before changing tensors in any other
         way."""
@@ -188,7 +203,7 @@ class Tiers:
                 self._attached().fence()
                 self._copying = False
 
-    def settle(self):
+    def settle(self) -> None:
         """Waits until the save under way is copied, from devices too. For other threads than the training's, whose
         current streams and fence it leaves alone."""
         if not self._attached().on_devices:
@@ -207,7 +222,7 @@ class Tiers:
                 pass
         return True
 
-    def wait(self, step: int, to_storage: bool):
+    def wait(self, step: int, to_storage: bool) -> None:
         """Until this step is committed, or published. Training may go on in another thread meanwhile."""
         deadline, pause = time.monotonic() + self._timeout_s, 0.001
         while not self.reached(step, to_storage):
@@ -236,7 +251,7 @@ class Tiers:
         plan = (self._plan or {}).get("plan")
         return max(control.version_of(plan, "version"), other_layout(plan))[1] or None
 
-    def _ask_plan(self, step: int | None) -> dict | None:
+    def _ask_plan(self, step: int | None) -> dict[str, Any] | None:
         """What a restore of this step would do, as the agent of rank 0 sees it."""
         self._attached()
         answer, fault = None, None
@@ -251,7 +266,7 @@ class Tiers:
             raise fault or errors.Error(text)
         return answer
 
-    def take_plan(self, step: int | None) -> dict | None:
+    def take_plan(self, step: int | None) -> dict[str, Any] | None:
         """The same; what newest() was told just before serves for the load after it."""
         plan, self._plan = self._plan, None
         return plan if plan is not None and step is None else self._ask_plan(step)
@@ -259,21 +274,21 @@ class Tiers:
     def restore(self, step: int | None) -> int | None:
         """Into where walk.land has said. Collective."""
         with self._lock:
-            return self._checkpoint.load_checkpoint(step)
+            return self._attached().load_checkpoint(step)
 
     @property
-    def restored(self):
+    def restored(self) -> native.Restored | None:
         """Of the last load: version, bytes by source, newest_step, seconds. None: it was not from these tiers' memory
         or with their layout."""
         return self._attached().restored
 
-    def stats(self):
+    def stats(self) -> native.Stats:
         with self._lock:
             return self._attached().stats()
 
     # ---- end
 
-    def close(self, job_done: bool = True):
+    def close(self, job_done: bool = True) -> None:
         """Leaves. job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
         if self._unhook is not None:
             self._unhook()
@@ -284,53 +299,54 @@ class Tiers:
                 self._checkpoint.close(job_done)
         self._checkpoint = self._pool = self._unhook = None
 
-    def __enter__(self):
+    def __enter__(self) -> "Tiers":
         return self
 
-    def __exit__(self, kind, _error, _traceback):
+    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None,
+                 _traceback: TracebackType | None) -> None:
         self.close(job_done=kind is None)
 
 
 # ---- save
 
 
-class StorageWriter(torch_dcp.StorageWriter):
+class StorageWriter(torch_storage.StorageWriter):
     """Also an AsyncStager: dcp.async_save returns when what may change at once is copied, with staging_completion for
     the rest and upload_completion for the commit, or the publishing."""
 
     _synchronize_after_execute = False
 
-    def __init__(self, tiers: Tiers, checkpoint_id=None, to_storage: bool | None = None):
+    def __init__(self, tiers: Tiers, checkpoint_id: CheckpointId | None = None, to_storage: bool | None = None) -> None:
         self._tiers = tiers
         self._to_storage = to_storage
         self._step = None if checkpoint_id is None else step_of(checkpoint_id)
         self._staged: tuple[int, bool] | None = None  # step, whether to storage
         self._use_collectives = True
 
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise errors.UnsupportedError("the agents have the memory, so a process of its own has nothing to save: use "
                                       "AsyncCheckpointerType.THREAD")
 
-    def reset(self, checkpoint_id=None):
+    def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
         step = self._step if checkpoint_id is None else step_of(checkpoint_id)
         if self._staged is not None and step != self._staged[0]:
             raise errors.InvalidArgumentError(f"step {self._staged[0]} was staged, and is to be saved as step {step}")
         self._step = step
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         try:
             return step_of(checkpoint_id) > 0
         except (errors.InvalidArgumentError, TypeError):
             return False
 
-    def set_up_storage_writer(self, is_coordinator: bool, *args, **kwargs):
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self._use_collectives = kwargs.get("use_collectives", True)
 
-    def prepare_local_plan(self, plan):
+    def prepare_local_plan(self, plan: Any) -> Any:
         return plan
 
-    def prepare_global_plan(self, plans):
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
         world = dist.get_world_size() if dist.is_initialized() else 1
         if self._use_collectives and len(plans) != world:
             raise errors.InvalidArgumentError(
@@ -338,24 +354,25 @@ class StorageWriter(torch_dcp.StorageWriter):
                 "hold replicas too (a process_group must have them all)")
         return plans
 
-    def write_data(self, plan, planner):
+    def write_data(self, plan: Any, planner: Any) -> torch.futures.Future[list[torch_storage.WriteResult]]:
         if self._tiers.on:
             staged = self._staged or self._take(*_flattened_by(planner))
             self._staged = None
             self._tiers.settle()
             self._tiers.wait(*staged)
-        done = torch.futures.Future()
-        done.set_result([WriteResult(item.index, 0, None) for item in plan.items] if self._tiers.on else [])
+        done: torch.futures.Future[list[torch_storage.WriteResult]] = torch.futures.Future()
+        written = plan.items if self._tiers.on else ()
+        done.set_result([torch_storage.WriteResult(item.index, 0, None) for item in written])
         return done
 
-    def _take(self, flat: dict, paths: dict) -> tuple[int, bool]:
+    def _take(self, flat: dict[str, Any], paths: dict[str, Any]) -> tuple[int, bool]:
         if self._step is None:
             raise errors.InvalidArgumentError(
                 "which step is it? Give the writer a checkpoint id: tiers.writer('step-120'); "
                 "dcp.async_save's own comes after the state was taken")
         return self._step, self._tiers.snapshot(flat, paths, self._step, self._to_storage)
 
-    def finish(self, metadata, results):
+    def finish(self, metadata: Any, results: Any) -> None:
         """Nothing is left to do: a version is committed by the agents, as a whole."""
 
     # ---- AsyncStager
@@ -364,7 +381,7 @@ class StorageWriter(torch_dcp.StorageWriter):
     def should_synchronize_after_execute(self) -> bool:
         return self._synchronize_after_execute
 
-    def stage(self, state_dict):
+    def stage(self, state_dict: dict[str, Any]) -> Any:
         if not self._tiers.on:
             return state_dict
         from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
@@ -373,16 +390,16 @@ class StorageWriter(torch_dcp.StorageWriter):
         self._staged = self._take(flat, paths)
         return self._tiers.copied(unflatten_state_dict(flat, paths))
 
-    def synchronize_staging(self):
+    def synchronize_staging(self) -> None:
         self._tiers.settle()
 
-    def close(self):
+    def close(self) -> None:
         """The tiers stay attached: Tiers.close ends them."""
 
 
-def _flattened_by(planner) -> tuple[dict, dict]:
+def _flattened_by(planner: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The state dict that a planner was given. It is taken from there, so the planner must not change it."""
-    base = torch_dcp.DefaultSavePlanner
+    base = DefaultSavePlanner
     known = isinstance(planner, base) and planner.flatten_state_dict
     if not known or any(getattr(type(planner), name) is not getattr(base, name) for name in _TRANSFORMS):
         raise errors.UnsupportedError(
@@ -394,7 +411,7 @@ def _flattened_by(planner) -> tuple[dict, dict]:
 # ---- load
 
 
-class StorageReader(torch_dcp.StorageReader):
+class StorageReader(torch_storage.StorageReader):
     """Loads what these tiers have in memory or on storage (Tiers.reader), or, without tiers, what was published: from
     any number of ranks, with or without a process group, without the job.
 
@@ -402,16 +419,17 @@ class StorageReader(torch_dcp.StorageReader):
     checkpoint_id       default: the newest. What is newer in memory than on storage is published first
     """
 
-    def __init__(self, config=None, *, overrides=None, checkpoint_id=None, tiers: Tiers | None = None):
+    def __init__(self, config: ConfigSource = None, *, overrides: Overrides = None,
+                 checkpoint_id: CheckpointId | None = None, tiers: Tiers | None = None) -> None:
         self._config, self._overrides, self._tiers = config, overrides, tiers
         self.reset(checkpoint_id)
 
-    def reset(self, checkpoint_id=None):
+    def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
         self._step = _wanted(checkpoint_id)
-        self._source = None
+        self._source: Any = None
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         return checkpoint_id in _NEWEST or StorageWriter.validate_checkpoint_id(checkpoint_id)
 
     @property
@@ -425,13 +443,13 @@ class StorageReader(torch_dcp.StorageReader):
         self._source = source(self._tiers, self._config, self._overrides, self._step)
         return self._source.metadata()
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args, **kwargs):
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def prepare_local_plan(self, plan):
+    def prepare_local_plan(self, plan: Any) -> Any:
         return dataclasses.replace(plan, storage_data=self._source.version)
 
-    def prepare_global_plan(self, plans):
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
         versions = {plan.storage_data for plan in plans}
         if len(versions) > 1:
             raise errors.BusyError(
@@ -439,8 +457,8 @@ class StorageReader(torch_dcp.StorageReader):
                 "step to load")
         return plans
 
-    def read_data(self, plan, planner):
+    def read_data(self, plan: Any, planner: Any) -> torch.futures.Future[None]:
         self._source.read(plan, planner)
-        done = torch.futures.Future()
+        done: torch.futures.Future[None] = torch.futures.Future()
         done.set_result(None)
         return done

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch.distributed.checkpoint loads from: the layout that is attached, or a published version in any sharding."""
 
+import io
 import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -15,15 +18,19 @@ from torch.distributed.checkpoint.planner import LoadItemType
 
 from .. import errors
 from ..core.publish_first import newest_published, only_in_memory, published_or_none
-from ..runtime import control
+from ..core.published import Published
+from ..runtime import control, native
+from ..runtime.settings import ConfigSource, Overrides
 from ..state import jsonstate
 from ..state.sharding import rank_key
 from ..state.walk_state_dict import LEAVES, PATHS, Piece, leaf_bytes, paths_of
 
+_T = TypeVar("_T")
+
 _OWN = re.compile(r"rank\d+/")  # a rank's own value of what another rank has saved under the plain name
 
 
-def source(tiers, config, overrides, step: int | None):
+def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | None) -> "_Registered | _Published":
     """For a step, or the newest. `tiers` is a tierckpt.dcp.Tiers, or None: what is published."""
     if tiers is None or not tiers.attached:
         return _Published(newest_published(config, overrides, step))
@@ -37,7 +44,7 @@ def source(tiers, config, overrides, step: int | None):
     return _Published(published, tiers.scope)
 
 
-def other_layout(plan: dict | None) -> tuple[int, int]:
+def other_layout(plan: dict[str, Any] | None) -> tuple[int, int]:
     """The version of another layout that a restore would take from storage, else the newest that it could not take."""
     resharded = control.version_of(plan, "resharded")
     return resharded if resharded > (0, 0) else max(
@@ -50,7 +57,7 @@ class _Registered:
 
     version = None  # the agents choose one for all ranks
 
-    def __init__(self, tiers, step: int | None):
+    def __init__(self, tiers: Any, step: int | None) -> None:
         self._tiers, self._asked = tiers, step
         self._walk, self._world = tiers.walk, tiers.world
         self.step: int | None = None
@@ -63,7 +70,7 @@ class _Registered:
             table.add_leaves(leaves)
         return table.metadata(self._walk.paths)
 
-    def read(self, plan, planner):
+    def read(self, plan: Any, planner: Any) -> None:
         tensors, leaves = _split(plan)
         resolved = self._agreed(lambda: [self._resolve(item, planner) for item in tensors])
         targets = {item.storage_index.fqn: tensor.detach() for item, tensor in zip(tensors, resolved, strict=True)
@@ -80,9 +87,9 @@ class _Registered:
         for item in leaves:
             planner.load_bytes(item, self._walk.leaf(item.storage_index.fqn))
 
-    def _agreed(self, make):
+    def _agreed(self, make: Callable[[], _T]) -> _T:
         """What `make` returns, if it fails on no rank: what follows is collective."""
-        made, fault = None, None
+        fault: Exception | None = None
         try:
             made = make()
         except Exception as error:
@@ -92,7 +99,7 @@ class _Registered:
             raise fault or errors.LayoutError(f"another rank cannot load: {faults[0]}")
         return made
 
-    def _resolve(self, item, planner) -> torch.Tensor:
+    def _resolve(self, item: Any, planner: Any) -> torch.Tensor:
         """Where an item is to go. It asks for a part of one piece, which must be this rank's."""
         piece = self._walk.pieces.get(item.storage_index.fqn)
         if piece is None or piece.offset != tuple(item.storage_index.offset or piece.offset):
@@ -101,7 +108,7 @@ class _Registered:
                 "or what is published with tierckpt.dcp.StorageReader")
         return planner.resolve_tensor(item)
 
-    def _is_whole(self, item, tensor: torch.Tensor) -> bool:
+    def _is_whole(self, item: Any, tensor: torch.Tensor) -> bool:
         """The piece can be put there as it is."""
         piece = self._walk.pieces[item.storage_index.fqn]
         return (tuple(item.lengths) == piece.shape == tuple(tensor.shape) and tensor.dtype == piece.dtype
@@ -111,20 +118,19 @@ class _Registered:
 class _Published:
     """A published version, in any sharding."""
 
-    def __init__(self, published, scope: str = ""):
+    def __init__(self, published: Published, scope: str = "") -> None:
         self._published, self._scope = published, scope
         self.version = tuple(published.version)
         self.step = published.step
         self._leaves = self._blobs(LEAVES)
 
-    def _blobs(self, name: str) -> list:
+    def _blobs(self, name: str) -> list[Any]:
         """Of this name, of all ranks that have saved one, the lowest rank first."""
-        found = [entry for entry in self._published.entries
-                 if entry.blob and entry.key == rank_key(entry.rank, f"tierckpt.{self._scope}{name}")]
-        return [jsonstate.loads(self._published.blob(entry.key, entry.rank))
-                for entry in sorted(found, key=lambda entry: entry.rank)]
+        found = {entry.rank: entry.key for entry in self._published.entries if entry.blob and entry.rank is not None
+                 and entry.key == rank_key(entry.rank, f"tierckpt.{self._scope}{name}")}
+        return [jsonstate.loads(self._published.blob(key, rank)) for rank, key in sorted(found.items())]
 
-    def _tensors(self):
+    def _tensors(self) -> Iterator[tuple[str, native.Entry]]:
         """(key, entry) of each piece; not what is a rank's own beside what another has saved under the plain name."""
         for entry in self._published.entries:
             if not entry.blob and entry.key.startswith(self._scope) and not _OWN.match(entry.key):
@@ -140,7 +146,7 @@ class _Published:
             paths.update(paths_of(text))
         return table.metadata(paths)
 
-    def read(self, plan, planner):
+    def read(self, plan: Any, planner: Any) -> None:
         tensors, leaves = _split(plan)
         for item in tensors:
             tensor = planner.resolve_tensor(item)
@@ -152,17 +158,17 @@ class _Published:
             planner.load_bytes(item, self._leaf(item.storage_index.fqn))
         self._published.close()
 
-    def _leaf(self, key: str):
+    def _leaf(self, key: str) -> io.BytesIO:
         """As the lowest rank that has it has saved it."""
         return leaf_bytes(next(saved for saved in self._leaves if key in (*saved["plain"], *saved["pickled"])), key)
 
 
-def _split(plan) -> tuple[list, list]:
+def _split(plan: Any) -> tuple[list[Any], list[Any]]:
     tensors = [item for item in plan.items if item.type != LoadItemType.BYTE_IO]
     return tensors, [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
 
 
-def _part(piece: torch.Tensor, item) -> torch.Tensor:
+def _part(piece: torch.Tensor, item: Any) -> torch.Tensor:
     for dim, (at, size) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
         piece = piece.narrow(dim, at, size)
     return piece
@@ -171,21 +177,22 @@ def _part(piece: torch.Tensor, item) -> torch.Tensor:
 class _Table:
     """What a Metadata says of each key."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._whole: dict[str, Piece] = {}
-        self._chunks: dict[str, dict[tuple, tuple]] = {}
+        self._chunks: dict[str, dict[tuple[Any, ...], tuple[Any, ...]]] = {}
         self._leaves: set[str] = set()
 
-    def add(self, key: str, piece: Piece):
+    def add(self, key: str, piece: Piece) -> None:
         """Replicas have the same place, which is to be read once."""
         self._whole[key] = piece
         self._chunks.setdefault(key, {})[piece.offset] = piece.shape
 
-    def add_leaves(self, keys):
+    def add_leaves(self, keys: Iterable[str]) -> None:
         self._leaves.update(keys)
 
-    def metadata(self, paths: dict[str, tuple]) -> Metadata:
-        table = {key: BytesStorageMetadata() for key in self._leaves}
+    def metadata(self, paths: dict[str, tuple[Any, ...]]) -> Metadata:
+        table: dict[str, TensorStorageMetadata | BytesStorageMetadata] = {}
+        table.update({key: BytesStorageMetadata() for key in self._leaves})
         for key, piece in self._whole.items():
             chunks = [ChunkStorageMetadata(torch.Size(offset), torch.Size(shape))
                       for offset, shape in self._chunks[key].items()]

@@ -10,7 +10,7 @@ from .. import errors
 from ..state.rng import Rng
 
 
-def settle_ddp(ddp_model: DistributedDataParallel, forward_backward: Callable[[], object]):
+def settle_ddp(ddp_model: DistributedDataParallel, forward_backward: Callable[[], object]) -> None:
     """Makes a training under DistributedDataParallel resume with equal bits.
 
     DDP puts its gradient buckets into another order after the first backward pass, and the order of gloo's sums

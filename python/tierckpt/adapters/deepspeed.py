@@ -13,23 +13,28 @@ A save reads the optimizer's own tensors, with no collective and no barrier.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
 
 from .. import errors
 from ..core.checkpoint import Checkpoint
 from ..core.checkpoint import attach as attach_contents
 from ..core.saving import NOT_DUE, SaveResult
+from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World, join_world
 from ..state import groups, module_state, twins, walk_model
+from ..state.arguments import Stateful
 from ..state.blobs import Blob
 from ..state.contents import Contents
 from ..state.rng import Rng
@@ -75,7 +80,9 @@ REQUIRED_API = (
 )
 
 
-def attach(engine, *, config=None, overrides=None, client_state=None, group=None, capacity=None):
+def attach(engine: Any, *, config: ConfigSource = None, overrides: Overrides = None,
+           client_state: dict[str, Any] | Stateful | None = None, group: ProcessGroup | None = None,
+           capacity: Mapping[str, int] | None = None) -> "EngineCheckpoint | NoCheckpoint":
     """Registers the state of an engine, right after deepspeed.initialize. Collective. Returns an EngineCheckpoint.
 
     config        path of a JSON file, or a dict with the same keys; default: "tierckpt" in DeepSpeed's
@@ -93,7 +100,7 @@ def attach(engine, *, config=None, overrides=None, client_state=None, group=None
         return NoCheckpoint()
     _refuse_unknown(engine)
     world = join_world(group)
-    contents = _contents(engine, world, client_state, capacity or {})
+    contents = _contents(engine, world, client_state, dict(capacity or {}))
     twins.confirm(contents.records, world)
     files = _Files(engine, world)
     try:
@@ -103,11 +110,11 @@ def attach(engine, *, config=None, overrides=None, client_state=None, group=None
         raise
 
 
-def _configuration(engine, config):
+def _configuration(engine: Any, config: ConfigSource) -> ConfigSource:
     return engine._config._param_dict.get("tierckpt") if config is None else config
 
 
-def _refuse_unknown(engine):
+def _refuse_unknown(engine: Any) -> None:
     """What is not saved is not said to be."""
     from deepspeed.runtime.engine import DeepSpeedEngine
 
@@ -137,7 +144,8 @@ def _refuse_unknown(engine):
 # ---- contents
 
 
-def _contents(engine, world: World, client_state, capacity: dict) -> Contents:
+def _contents(engine: Any, world: World, client_state: dict[str, Any] | Stateful | None,
+              capacity: dict[str, int]) -> Contents:
     replicas = groups.of_process_group(engine.seq_data_parallel_group)
     placer = Placer(world.rank, replicas)
     model = walk_model.Model(engine.module, None)
@@ -165,15 +173,15 @@ class _Scalars:
     _COUNTS = ("global_steps", "global_samples", "skipped_steps", "micro_steps")
     _OF_OPTIMIZER = ("custom_loss_scaler", "external_loss_scale", "overflow")
 
-    def __init__(self, engine):
+    def __init__(self, engine: Any) -> None:
         self._engine = engine
 
-    def _scalers(self) -> dict:
+    def _scalers(self) -> dict[str, Any]:
         """The objects that keep a loss scale as attributes."""
         found = {name: getattr(self._engine.optimizer, name, None) for name in ("loss_scaler", "loss_scale_config")}
         return {name: scaler for name, scaler in found.items() if scaler is not None}
 
-    def _stateful(self) -> dict:
+    def _stateful(self) -> dict[str, Any]:
         found = {
             "lr_scheduler": self._engine.lr_scheduler,
             "gradscaler": self._engine.torch_autocast_z0_gradscaler,
@@ -181,7 +189,7 @@ class _Scalars:
         }
         return {name: thing for name, thing in found.items() if hasattr(thing, "state_dict")}
 
-    def capture(self) -> dict:
+    def capture(self) -> dict[str, Any]:
         optimizer = self._engine.optimizer
         return {
             "counts": {name: getattr(self._engine, name) for name in self._COUNTS},
@@ -191,7 +199,7 @@ class _Scalars:
             "state": {name: thing.state_dict() for name, thing in self._stateful().items()},
         }
 
-    def apply(self, saved: dict):
+    def apply(self, saved: dict[str, Any]) -> None:
         for target, values in ((self._engine, saved["counts"]), (self._engine.optimizer, saved["optimizer"])):
             for name, value in values.items():
                 setattr(target, name, value)
@@ -202,7 +210,7 @@ class _Scalars:
                 thing.load_state_dict(saved["state"][name])
 
 
-def _is_plain(value) -> bool:
+def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
@@ -212,7 +220,8 @@ def _is_plain(value) -> bool:
 class EngineCheckpoint:
     """Made by attach. What a Checkpoint can do (query, wait, stats, restored), with the engine's number of steps."""
 
-    def __init__(self, engine, contents: Contents, world: World, config, overrides, files: "_Files"):
+    def __init__(self, engine: Any, contents: Contents, world: World, config: ConfigSource, overrides: Overrides,
+                 files: "_Files") -> None:
         self._engine = engine
         self._files = files
         self._saveable_at = engine.micro_steps
@@ -221,7 +230,7 @@ class EngineCheckpoint:
         self._checkpoint: Checkpoint = attach_contents(contents, world=world, config=config, overrides=overrides,
                                                        fences=[self._before_step])
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._checkpoint, name)
@@ -229,7 +238,7 @@ class EngineCheckpoint:
     def _before_step(self, fence: Callable[[], None]) -> Callable[[], None]:
         engine, step = self._engine, self._engine._take_model_step
 
-        def fenced(*arguments, **named):
+        def fenced(*arguments: Any, **named: Any) -> None:
             fence()
             step(*arguments, **named)
             self._saveable_at = engine.micro_steps + 1  # engine.step() adds it at its end
@@ -273,12 +282,12 @@ class EngineCheckpoint:
         self._refuse_half_a_step()
         return self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
 
-    def save_last(self, step: int | None = None, timeout: float = 600):
+    def save_last(self, step: int | None = None, timeout: float = 600) -> None:
         """The end of a training: when it returns, this step is in storage. See Checkpoint.save_last."""
         self._refuse_half_a_step()
         self._checkpoint.save_last(self._engine.global_steps if step is None else step, timeout)
 
-    def _refuse_half_a_step(self):
+    def _refuse_half_a_step(self) -> None:
         if not self._between_steps():
             raise errors.InvalidArgumentError(
                 "there are gradients of a part of a batch, which are not saved: call this "
@@ -287,15 +296,16 @@ class EngineCheckpoint:
 
     # ---- end
 
-    def close(self, job_done: bool = True):
+    def close(self, job_done: bool = True) -> None:
         """Leaves, after what engine.save_checkpoint has handed over is written. See Checkpoint.close."""
         self._files.remove()
         self._checkpoint.close(job_done)
 
-    def __enter__(self):
+    def __enter__(self) -> "EngineCheckpoint":
         return self
 
-    def __exit__(self, kind, _error, _traceback):
+    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None,
+                 _traceback: TracebackType | None) -> None:
         self.close(job_done=kind is None)
 
 
@@ -304,37 +314,37 @@ class NoCheckpoint:
 
     restored = None
 
-    def load_checkpoint(self, step=None):
+    def load_checkpoint(self, step: int | None = None) -> None:
         return None
 
-    def save_checkpoint_if_needed(self, step=None):
+    def save_checkpoint_if_needed(self, step: int | None = None) -> SaveResult:
         return NOT_DUE
 
-    def save_checkpoint(self, step=None, to_storage=False):
+    def save_checkpoint(self, step: int | None = None, to_storage: bool = False) -> SaveResult:
         return NOT_DUE
 
-    def save_last(self, step=None, timeout=600):
+    def save_last(self, step: int | None = None, timeout: float = 600) -> None:
         pass
 
-    def fence(self):
+    def fence(self) -> None:
         pass
 
-    def wait(self, stage, step=None, timeout=60):
+    def wait(self, stage: str, step: int | None = None, timeout: float = 60) -> None:
         pass
 
-    def query(self):
+    def query(self) -> None:
         return None
 
-    def stats(self):
+    def stats(self) -> None:
         return None
 
-    def close(self, job_done=True):
+    def close(self, job_done: bool = True) -> None:
         pass
 
-    def __enter__(self):
+    def __enter__(self) -> "NoCheckpoint":
         return self
 
-    def __exit__(self, *_error):
+    def __exit__(self, *_error: BaseException | None) -> None:
         pass
 
 
@@ -348,38 +358,38 @@ class CheckpointEngine(_CheckpointEngine):
     names a checkpoint when all of its files are durable, on every rank. The next checkpoint waits for the one before.
     """
 
-    def __init__(self, inner, agree: Callable[[bool], bool]):
+    def __init__(self, inner: Any, agree: Callable[[bool], bool]) -> None:
         super().__init__()
         self.name = "tierckpt"
         self.inner = inner
         self._writer = BackgroundWriter(agree)
-        self._info = None
-        self._parts: list[Future] | None = None  # within `together`
+        self._info: Any = None
+        self._parts: list[Future[Any]] | None = None  # within `together`
 
-    def create(self, info):
+    def create(self, info: Any) -> None:
         self.wait()
         self._info = info
         self.inner.create(info)
 
-    def save(self, state_dict, path: str):
+    def save(self, state_dict: Any, path: str) -> None:
         state = copy_to_cpu(state_dict)
         self._writer.write(path, lambda partial_path: self.inner.save(state, partial_path))
 
-    def load(self, path: str, map_location=None):
+    def load(self, path: str, map_location: Any = None) -> Any:
         self.wait()
         return self.inner.load(path, map_location=map_location)
 
-    def commit(self, info):
+    def commit(self, info: Any) -> Any:
         """Who commits, as save_16bit_model does, goes on when what this rank writes is durable."""
         if not self._writer.settle():
             raise errors.IoError(f"files of {info.tag} were not written, see the log")
         return self.inner.commit(info)
 
-    def finish(self, first_rank: bool):
+    def finish(self, first_rank: bool) -> None:
         """After engine.save_checkpoint. Collective."""
         info = self._info
 
-        def done():
+        def done() -> None:
             self.inner.commit(info)
             if first_rank and info.save_latest:
                 latest = os.path.join(info.save_dir, "latest")
@@ -394,7 +404,7 @@ class CheckpointEngine(_CheckpointEngine):
         """What is saved within, by engine.save_checkpoint or the writer, is complete as a whole or not at all. If it
         is, each stage is called in the thread, once what is before it is done on every rank. Collective."""
         self.wait()
-        self._parts = parts = []
+        self._parts = parts = list[Future[Any]]()
         try:
             yield self._writer
         finally:
@@ -402,32 +412,32 @@ class CheckpointEngine(_CheckpointEngine):
         for stage in stages:
             parts = [self._writer.finish(what, stage, parts)]
 
-    def wait(self):
+    def wait(self) -> None:
         """Until nothing is under way."""
         self._writer.wait()
 
-    def makedirs(self, path, exist_ok=False):
+    def makedirs(self, path: str | os.PathLike[str], exist_ok: bool = False) -> None:
         make_directory(path, exist_ok)
 
-    def is_data_parallel_writer(self, dp_rank):
+    def is_data_parallel_writer(self, dp_rank: int) -> Any:
         return self.inner.is_data_parallel_writer(dp_rank)
 
-    def is_decoupled(self):
+    def is_decoupled(self) -> bool:
         return True
 
-    def cleanup(self):
+    def cleanup(self) -> None:
         self.wait()
 
-    def preserves_storage_sharing(self):
+    def preserves_storage_sharing(self) -> Any:
         return self.inner.preserves_storage_sharing()
 
 
 class _Files:
     """Our checkpoint engine in the place of DeepSpeed's own, until `remove`."""
 
-    def __init__(self, engine, world: World):
+    def __init__(self, engine: Any, world: World) -> None:
         self._engine, self._group = engine, None
-        self._ours = None
+        self._ours: Any = None
         if engine.checkpoint_engine.is_decoupled():
             return  # it writes aside already
         if world.size > 1:
@@ -444,16 +454,16 @@ class _Files:
         dist.all_reduce(all_whole, op=dist.ReduceOp.MIN, group=self._group)
         return bool(all_whole.item())
 
-    def _saved_aside(self, *arguments, **named):
+    def _saved_aside(self, *arguments: Any, **named: Any) -> Any:
         result = self._save(*arguments, **named)
         self._ours.finish(self._engine.global_rank == 0)
         return result
 
-    def _loaded_when_written(self, *arguments, **named):
+    def _loaded_when_written(self, *arguments: Any, **named: Any) -> Any:
         self._ours.wait()  # or `latest` would be that of the checkpoint before
         return self._load(*arguments, **named)
 
-    def remove(self):
+    def remove(self) -> None:
         if self._ours is None:
             return
         ours, self._ours = self._ours, None

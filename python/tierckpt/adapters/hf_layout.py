@@ -13,10 +13,11 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
@@ -32,7 +33,10 @@ _PLAN, _OTHERS = "tierckpt-plan.json", "tierckpt-others.json"
 _POLL_S = 0.1
 
 
-def building(output_dir, step: int) -> Path:
+_Name = TypeVar("_Name", bound=Hashable)
+
+
+def building(output_dir: str | os.PathLike[str], step: int) -> Path:
     """The directory of a step before it is whole. It is made, with its marker, if it is not there."""
     path = Path(output_dir, f"tmp-checkpoint-{step}")
     path.mkdir(parents=True, exist_ok=True)
@@ -40,13 +44,13 @@ def building(output_dir, step: int) -> Path:
     return path
 
 
-def _steps(output_dir, prefix: str) -> list[int]:
+def _steps(output_dir: str | os.PathLike[str], prefix: str) -> list[int]:
     """Of the directories below output_dir that carry our marker, in their order."""
     found = (re.fullmatch(rf"{prefix}-(\d+)", path.name) for path in Path(output_dir).glob(f"{prefix}-*"))
     return sorted(int(match[1]) for match in found if match and Path(output_dir, match[0], MARKER).is_file())
 
 
-def _read(version: Path, keys: dict) -> dict:
+def _read(version: Path, keys: dict[_Name, str]) -> dict[_Name, torch.Tensor]:
     """Whole tensors, by the names that the caller has for their keys; those of one key share the tensor."""
     with open_published(version) as published:
         tensors = {key: published.read(key) for key in set(keys.values())}
@@ -57,20 +61,20 @@ def _read(version: Path, keys: dict) -> dict:
 class OptimizerPlan:
     """What optimizer.state_dict() is, with keys of the published version where it has tensors."""
 
-    groups: list[dict]
+    groups: list[dict[str, Any]]
     keys: dict[int, dict[str, str]]
-    values: dict[int, dict]
+    values: dict[int, dict[str, Any]]
 
-    def write(self, directory: Path):
+    def write(self, directory: Path) -> None:
         (directory / _PLAN).write_bytes(jsonstate.dumps("the optimizer", vars(self)))
 
     @classmethod
     def read(cls, directory: Path) -> "OptimizerPlan":
         return cls(**jsonstate.loads((directory / _PLAN).read_bytes()))
 
-    def state_dict(self, version: Path) -> dict:
+    def state_dict(self, version: Path) -> dict[str, Any]:
         flat = {(number, name): key for number, state in self.keys.items() for name, key in state.items()}
-        state = {number: dict(values) for number, values in self.values.items()}
+        state: dict[int, dict[str, Any]] = {number: dict(values) for number, values in self.values.items()}
         for (number, name), tensor in _read(version, flat).items():
             state.setdefault(number, {})[name] = tensor
         return {"state": state, "param_groups": self.groups}
@@ -93,7 +97,7 @@ class _Awaited:
     def is_newer(self, name: str) -> bool:
         return name not in self.others
 
-    def write(self, directory: Path):
+    def write(self, directory: Path) -> None:
         (directory / _OTHERS).write_text(json.dumps(self.others))
 
     @classmethod
@@ -108,39 +112,39 @@ class _Awaited:
 class Directories:
     """Those of one output_dir: how one becomes whole, and which of them stay."""
 
-    def __init__(self, output_dir, keep: int):
+    def __init__(self, output_dir: str | os.PathLike[str], keep: int) -> None:
         self._output_dir = Path(output_dir)
         self._keep = keep
         self._protected: Path | None = None
 
-    def protect(self, directory: str | None):
+    def protect(self, directory: str | None) -> None:
         """Rotation is to leave this one."""
         self._protected = None if directory is None else Path(directory)
 
-    def keep_only_protected(self):
+    def keep_only_protected(self) -> None:
         """As the Trainer does at its end if it is to keep one, and the best is not the last. Nothing is being made."""
         for step in _steps(self._output_dir, "checkpoint"):
             path = self._output_dir / f"checkpoint-{step}"
             if path != self._protected:
                 _delete(path, "save_total_limit is 1, and it is not the best")
 
-    def delete_unfinished(self):
+    def delete_unfinished(self) -> None:
         """What will never be whole. Nothing is being made."""
         for step in _steps(self._output_dir, "tmp-checkpoint"):
             left = building(self._output_dir, step)
             _try(f"{left} could not be deleted", _delete, left, "a save that was cut off")
 
-    def complete(self, step: int):
+    def complete(self, step: int) -> None:
         """All is written in `building` of it."""
         self._make_whole(step)
         self._rotate()
 
-    def _empty_trash(self):
+    def _empty_trash(self) -> None:
         for prefix in ("trash-checkpoint", "trash-tmp-checkpoint"):
             for step in _steps(self._output_dir, prefix):
                 _empty(self._output_dir / f"{prefix}-{step}")
 
-    def _make_whole(self, step: int):
+    def _make_whole(self, step: int) -> None:
         directory, target = building(self._output_dir, step), self._output_dir / f"checkpoint-{step}"
         sync_files(directory)
         if (target / MARKER).is_file():
@@ -149,10 +153,10 @@ class Directories:
         _sync(self._output_dir)
         log.info("checkpoint-%d is in %s", step, self._output_dir)
 
-    def _rotate(self):
+    def _rotate(self) -> None:
         _try("old directories could not be deleted", self._delete_old)
 
-    def _delete_old(self):
+    def _delete_old(self) -> None:
         if self._keep == 0:
             return
         paths = [self._output_dir / f"checkpoint-{step}" for step in _steps(self._output_dir, "checkpoint")]
@@ -167,7 +171,7 @@ class Directories:
 class WrittenCheckpoints(Directories):
     """Of files that the ranks write. One rank has this."""
 
-    def finish_left(self):
+    def finish_left(self) -> None:
         """Nobody can finish what an earlier process left."""
         self._empty_trash()
         self.delete_unfinished()
@@ -177,8 +181,8 @@ class PlainCheckpoints(Directories):
     """The thread, and what it is to do. `model` has the keys of model.state_dict() in a published version;
     `write_weights` writes a state dict of the model into a directory."""
 
-    def __init__(self, output_dir, versions: Path, keep: int, model: dict[str, str],
-                 write_weights: Callable[[Path, dict], None]):
+    def __init__(self, output_dir: str | os.PathLike[str], versions: Path, keep: int, model: dict[str, str],
+                 write_weights: Callable[[Path, dict[str, Any]], None]) -> None:
         super().__init__(output_dir, keep)
         self._versions = versions
         self._model = model
@@ -188,7 +192,7 @@ class PlainCheckpoints(Directories):
         self._ending = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="tierckpt-plain", daemon=True)
 
-    def finish_left(self):
+    def finish_left(self) -> None:
         """Makes whole what an earlier process left and what is published by now. Before `start`."""
         self._empty_trash()
         for step in _steps(self._output_dir, "tmp-checkpoint"):
@@ -200,18 +204,20 @@ class PlainCheckpoints(Directories):
             else:
                 self._waiting[step] = left  # agents outlive trainers
 
-    def start(self, best: str | None):
+    def start(self, best: str | None) -> None:
         """From now on others become whole as they are published. `best` as for protect."""
         self.protect(best)
         self._thread.start()
 
-    def begin(self, step: int):
+    def begin(self, step: int) -> None:
         """Before the save of this step: versions that are there by now are others."""
         _Awaited(step, self._published(), own=True).write(building(self._output_dir, step))
 
-    def saved(self, step: int):
+    def saved(self, step: int) -> None:
         """The version of this step will be published or given up. All that is small is in `building` of it."""
         awaited = _Awaited.read(step, building(self._output_dir, step))
+        if awaited is None:
+            raise errors.InternalError(f"the save of step {step} was not begun")
         with self._lock:
             self._waiting[step] = replace(awaited, own=True)
             self._lock.notify_all()
@@ -221,7 +227,7 @@ class PlainCheckpoints(Directories):
         with self._lock:
             return sorted(step for step, awaited in self._waiting.items() if awaited.own)
 
-    def give_up(self, step: int):
+    def give_up(self, step: int) -> None:
         """There will be no version of this step."""
         if self._take(step):
             log.warning("no checkpoint-%d: its version was not published", step)
@@ -232,7 +238,7 @@ class PlainCheckpoints(Directories):
         with self._lock:
             return self._lock.wait_for(lambda: step not in self._waiting, timeout)
 
-    def close(self, to_the_end: bool):
+    def close(self, to_the_end: bool) -> None:
         """to_the_end: no version comes any more, those that are published are finished, and the others never will be.
         Else the next process finishes what is left."""
         with self._lock:
@@ -252,7 +258,7 @@ class PlainCheckpoints(Directories):
             self._lock.notify_all()
         return known
 
-    def _run(self):
+    def _run(self) -> None:
         while (found := self._next()) is not None:
             awaited, version = found
             if version is None:
@@ -291,10 +297,10 @@ class PlainCheckpoints(Directories):
     def _is_overtaken(self, awaited: "_Awaited") -> bool:
         return any(awaited.is_newer(name) and _numbers(name)[1] > awaited.step for name in self._published())
 
-    def _try_to_finish(self, step: int, version: Path):
+    def _try_to_finish(self, step: int, version: Path) -> None:
         _try(f"checkpoint-{step} could not be made from the published version", self._finish, step, version)
 
-    def _finish(self, step: int, version: Path):
+    def _finish(self, step: int, version: Path) -> None:
         directory = building(self._output_dir, step)
         self._write_weights(directory, _read(version, self._model))
         if (directory / _PLAN).exists():
@@ -306,19 +312,19 @@ class PlainCheckpoints(Directories):
         self._make_whole(step)
 
 
-def _try(failure: str, act: Callable, *arguments):
+def _try(failure: str, act: Callable[..., Any], *arguments: Any) -> None:
     try:
         act(*arguments)
     except Exception as error:  # a thread has nobody to raise it to, and training goes on
         log.error("%s: %s", failure, error)
 
 
-def sync_files(directory: Path):
+def sync_files(directory: Path) -> None:
     for path in [directory, *directory.rglob("*")]:
         _sync(path)
 
 
-def _sync(path: Path):
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -326,7 +332,7 @@ def _sync(path: Path):
         os.close(descriptor)
 
 
-def _delete(path: Path, why: str):
+def _delete(path: Path, why: str) -> None:
     """Renamed first, so that nobody takes what is left of it for a checkpoint."""
     if not (path / MARKER).is_file():
         raise errors.InternalError(f"{path} is not ours to delete")
@@ -338,7 +344,7 @@ def _delete(path: Path, why: str):
     _empty(trash)
 
 
-def _empty(trash: Path):
+def _empty(trash: Path) -> None:
     """The marker goes last: while there is something left, it says whose it is."""
     for path in trash.iterdir():
         if path.is_dir():

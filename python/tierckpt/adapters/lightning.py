@@ -12,21 +12,23 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from .. import errors
-from ..core.checkpoint import attach
-from ..runtime.settings import save_dir_at, values_of
+from ..core.checkpoint import Checkpoint, attach
+from ..runtime.settings import ConfigSource, Overrides, save_dir_at, values_of
 from ..runtime.world import join_world
 from ..state import module_state, walk_model
 from ..state.blobs import Blob
-from ..state.contents import Contents
+from ..state.contents import Contents, Fence
 from ..state.rng import Rng
 from ..state.sharding import Placer
-from ..state.walk_optimizer import OptimizerState
+from ..state.walk_optimizer import OptimizerState, check_all
 from .api_compat import RequiredApi, usable
 from .background_writer import BackgroundWriter, copy_to_cpu, write_durably
 from .reshard import load_any_layout
@@ -35,8 +37,8 @@ from .reshard import load_any_layout
 _OLD_NAME = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
 _PYTORCH = "pytorch_lightning" if _OLD_NAME else "lightning.pytorch"
 _FABRIC = "lightning_fabric" if _OLD_NAME else "lightning.fabric"
-Callback = importlib.import_module(f"{_PYTORCH}.callbacks").Callback
-TorchCheckpointIO = importlib.import_module(f"{_FABRIC}.plugins").TorchCheckpointIO
+Callback: Any = importlib.import_module(f"{_PYTORCH}.callbacks").Callback
+TorchCheckpointIO: Any = importlib.import_module(f"{_FABRIC}.plugins").TorchCheckpointIO
 
 log = logging.getLogger("tierckpt")
 
@@ -75,7 +77,8 @@ _NOT_NEEDED = ("hyper_parameters", "hparams_name", "hparams_type", "datamodule_h
 class TierCheckpoint(Callback):
     """Restores at the start of `fit`, saves after each step that is due, and brings the last step to storage."""
 
-    def __init__(self, config=None, *, overrides=None, save_mem_interval=None, state_bytes=_STATE_BYTES):
+    def __init__(self, config: ConfigSource = None, *, overrides: Overrides = None,
+                 save_mem_interval: int | str | None = None, state_bytes: int = _STATE_BYTES) -> None:
         """
         config             path of a JSON file, or a dict with the same keys; save_dir is <default_root_dir>/tierckpt
                            if neither this nor overrides has it
@@ -87,45 +90,45 @@ class TierCheckpoint(Callback):
         if save_mem_interval is not None:
             self._overrides["save_mem_interval"] = save_mem_interval
         self._state_bytes = state_bytes
-        self._fit = None
+        self._fit: _Fit | None = None
 
     @property
-    def checkpoint(self):
+    def checkpoint(self) -> Checkpoint | None:
         """The tierckpt.Checkpoint while fit runs, None else."""
-        return self._fit and self._fit.checkpoint
+        return None if self._fit is None else self._fit.checkpoint
 
-    def setup(self, trainer, pl_module, stage):
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit" or trainer.fast_dev_run or not usable("tierckpt.lightning", "lightning", REQUIRED_API):
             return
         # The last one, so that what is saved of a step includes what the other callbacks do for it.
         trainer.callbacks = [one for one in trainer.callbacks if one is not self] + [self]
         self._fit = _Fit(trainer, self._settings(trainer), self._state_bytes)
 
-    def _settings(self, trainer) -> dict:
+    def _settings(self, trainer: Any) -> dict[str, Any]:
         values = values_of(self._config, self._overrides)
         if "save_dir" not in values:
             values["save_dir"] = save_dir_at(trainer.default_root_dir, "tierckpt")
         return values
 
-    def on_fit_start(self, trainer, pl_module):
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         if self._fit is not None:
             self._fit.start()
 
-    def on_train_start(self, trainer, pl_module):
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._fit is not None:
             self._fit.train_start()
 
-    def on_train_end(self, trainer, pl_module):
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self._fit is not None:
             self._fit.train_end()
 
-    def on_fit_end(self, trainer, pl_module):
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         self._leave(job_done=True)
 
-    def on_exception(self, trainer, pl_module, exception):
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._leave(job_done=False)
 
-    def _leave(self, job_done: bool):
+    def _leave(self, job_done: bool) -> None:
         fit, self._fit = self._fit, None
         if fit is not None:
             fit.leave(job_done)
@@ -135,14 +138,17 @@ class _Fit:
     """One call of trainer.fit. A step is saved when all that belongs to it has happened: optimizer, schedulers,
     callbacks, validation. The last one of an epoch is saved when the next epoch has begun."""
 
-    def __init__(self, trainer, settings: dict, state_bytes: int):
+    def __init__(self, trainer: Any, settings: dict[str, Any], state_bytes: int) -> None:
         self._trainer, self._settings, self._state_bytes = trainer, settings, state_bytes
         self._loop, self._epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
-        self.checkpoint = None
-        self._found = self._found_generators = None
-        self._last_step, self._pending = None, None
+        self.checkpoint: Any = None
+        self._found: dict[str, Any] | None = None
+        self._found_generators: Any = None
+        self._last_step: int | None = None
+        self._pending: int | None = None
         self._ended = False
-        self._data = {"setup": _generators(), "iter": None}  # before the loaders were made, and before their iterators
+        # Generators before the loaders were made, and before their iterators.
+        self._data: dict[str, Any] = {"setup": _generators(), "iter": None}
         self._undo = [_replace(self._loop, "setup_data", self._setup_data),
                       _replace(self._epoch, "on_run_start", self._on_run_start),
                       _replace(self._epoch, "on_advance_end", self._on_advance_end),
@@ -153,7 +159,7 @@ class _Fit:
 
     # ---- attach and restore
 
-    def start(self):
+    def start(self) -> None:
         trainer = self._trainer
         if type(trainer.strategy).__name__ not in _STRATEGIES:
             raise errors.UnsupportedError(
@@ -177,12 +183,12 @@ class _Fit:
         else:
             self._restore(step)
 
-    def _contents(self) -> tuple[Contents, list]:
+    def _contents(self) -> tuple[Contents, list[Any]]:
         trainer, world = self._trainer, self._world
         model = walk_model.unwrap(trainer.strategy.model)
         self._refuse_foreign_weights(model.module)
         placer = Placer(world.rank, walk_model.plain_group(model, world.rank, world.size, None))
-        names = walk_model.named_parameters(model.module)
+        names: dict[str, torch.Tensor] = {**walk_model.named_parameters(model.module)}
         states, rng = [OptimizerState(one, names, placer) for one in trainer.optimizers], Rng()
         records = (walk_model.parameter_records(model, placer) + walk_model.buffer_records(model, placer)
                    + [record for state in states for record in state.records()] + [rng.record(placer)])
@@ -192,10 +198,10 @@ class _Fit:
                  Blob("trainer", self._capture, self._keep, self._state_bytes),
                  replace(rng.blob(None), apply=self._keep_generators)]
         self._put_back_generators = rng.blob(None).apply
-        contents = Contents(records, blobs, check=lambda: [state.check() for state in states])
+        contents = Contents(records, blobs, check=partial(check_all, states))
         return contents, [_before_step_without_closure(one) for one in trainer.optimizers]
 
-    def _refuse_foreign_weights(self, module):
+    def _refuse_foreign_weights(self, module: torch.nn.Module) -> None:
         """A hook may put other weights into a checkpoint than those that are trained."""
         mine = {id(tensor) for tensor in [*module.parameters(), *module.buffers()]}
         mine |= {tensor.data_ptr() for tensor in [*module.parameters(), *module.buffers()]}
@@ -207,15 +213,15 @@ class _Fit:
                     f"a hook on_save_checkpoint puts {key} into the checkpoint, which is no parameter or buffer of the "
                     "LightningModule (averaged weights?): make it one, e.g. an AveragedModel as a submodule")
 
-    def _keep(self, value: dict):
+    def _keep(self, value: dict[str, Any]) -> None:
         self._found = value
 
-    def _keep_generators(self, value):
+    def _keep_generators(self, value: Any) -> None:
         self._found_generators = value
 
-    def _restore(self, step: int):
+    def _restore(self, step: int) -> None:
         """What Lightning restores from a file, out of our state, which has the same parts but for the tensors."""
-        trainer, connector, found = self._trainer, self._trainer._checkpoint_connector, self._found
+        trainer, connector, found = self._trainer, self._trainer._checkpoint_connector, self._found or {}
         self._last_step = step
         connector._loaded_checkpoint = {**found["checkpoint"], "state_dict": trainer.lightning_module.state_dict(),
                                         "optimizer_states": [one.state_dict() for one in trainer.optimizers]}
@@ -232,7 +238,7 @@ class _Fit:
         warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch ended")
         log.info("resuming after step %d (%s)", step, self.checkpoint.restored or "of another number of ranks")
 
-    def _forget_restart(self):
+    def _forget_restart(self) -> None:
         """From here on the loops behave as if there had been no restart."""
         self._loop._restarting = False  # its setter would ask whether the training is by steps
         self._epoch.restarting = False
@@ -240,19 +246,19 @@ class _Fit:
 
     # ---- data
 
-    def _setup_data(self, original):
+    def _setup_data(self, original: Callable[..., Any]) -> None:
         if self._loop._combined_loader is None or self._loop._should_reload_train_dl:
             if self._found is not None:
                 _put_back(self._found["data"]["setup"])
             self._data = {"setup": _generators(), "iter": None}
         original()
 
-    def train_start(self):
+    def train_start(self) -> None:
         """A version that was saved after the end of a training goes on with a new epoch."""
         if self._found is not None and self._found["ended"]:
             self._put_back_generators(self._found_generators)
 
-    def _on_run_start(self, original, data_fetcher):
+    def _on_run_start(self, original: Callable[..., Any], data_fetcher: Any) -> None:
         """An epoch begins, or goes on."""
         found, self._found = self._found, None
         if found is not None and not found["ended"]:
@@ -268,7 +274,7 @@ class _Fit:
             self.checkpoint.save_checkpoint_if_needed(self._pending)
             self._pending = None
 
-    def _go_on(self, found: dict, original, data_fetcher):
+    def _go_on(self, found: dict[str, Any], original: Callable[..., Any], data_fetcher: Any) -> None:
         """Goes on after the last batch of this epoch that was trained, unless the loaders have gone there by
         themselves."""
         fetched = data_fetcher.fetched
@@ -286,7 +292,7 @@ class _Fit:
         self._forget_restart()
         self._put_back_generators(self._found_generators)
 
-    def _skip(self, data_fetcher, batches: int):
+    def _skip(self, data_fetcher: Any, batches: int) -> None:
         for number in range(batches):
             try:
                 next(data_fetcher)
@@ -297,18 +303,18 @@ class _Fit:
 
     # ---- save
 
-    def _capture(self) -> dict:
+    def _capture(self) -> dict[str, Any]:
         checkpoint = self._trainer._checkpoint_connector.dump_checkpoint(False)
         kept = {key: value for key, value in checkpoint.items() if key not in (*_NOT_OURS, *_NOT_NEEDED)}
         return {"checkpoint": kept, "data": self._data, "ended": self._ended}
 
-    def _after_closure(self, original, model, optimizer):
+    def _after_closure(self, original: Callable[..., Any], model: Any, optimizer: Any) -> None:
         """Forward and backward pass are done, and the parameters are about to change."""
         if self.checkpoint is not None:
             self.checkpoint.fence()
         original(model, optimizer)
 
-    def _on_advance_end(self, original, data_fetcher):
+    def _on_advance_end(self, original: Callable[..., Any], data_fetcher: Any) -> None:
         original(data_fetcher)
         step = self._trainer.global_step
         if step == self._last_step or self._epoch._should_accumulate():
@@ -321,12 +327,12 @@ class _Fit:
         else:
             self.checkpoint.save_checkpoint_if_needed(step)
 
-    def train_end(self):
+    def train_end(self) -> None:
         self._ended = self._pending is not None
         if self._trainer.global_step > 0:
             self.checkpoint.save_last(self._trainer.global_step)
 
-    def leave(self, job_done: bool):
+    def leave(self, job_done: bool) -> None:
         while self._undo:
             self._undo.pop()()
         if isinstance(self._files, TierCheckpointIO):
@@ -336,16 +342,16 @@ class _Fit:
             checkpoint.close(job_done)
 
 
-def _replace(target, name: str, ours):
+def _replace(target: Any, name: str, ours: Callable[..., Any]) -> Callable[[], None]:
     """Puts our function in the place of a method of this one object; returns a function that undoes this."""
     setattr(target, name, partial(ours, getattr(target, name)))
     return lambda: delattr(target, name)
 
 
-def _before_step_without_closure(optimizer):
+def _before_step_without_closure(optimizer: Any) -> Fence:
     """The fence for steps that Lightning does not make. Its own steps have a closure with the forward and the backward
     pass in it. That may run while we copy, and we are called at its end."""
-    def wait(fence, args, kwargs):
+    def wait(fence: Callable[[], None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         closure = args[0] if args else kwargs.get("closure")
         if getattr(getattr(closure, "func", None), "__name__", None) != "_wrap_closure":
             fence()
@@ -356,16 +362,16 @@ def _before_step_without_closure(optimizer):
 class _Optimizers:
     """What several optimizers have beside tensors."""
 
-    def __init__(self, states: list[OptimizerState]):
+    def __init__(self, states: list[OptimizerState]) -> None:
         self._states = states
 
-    def capture(self) -> list:
+    def capture(self) -> list[Any]:
         return [state.capture() for state in self._states]
 
     def room(self) -> int:
         return 1024 + sum(state.room() for state in self._states)
 
-    def apply(self, saved: list):
+    def apply(self, saved: list[Any]) -> None:
         if len(saved) != len(self._states):
             raise errors.LayoutError(f"{len(saved)} optimizers were saved, configure_optimizers returns "
                                      f"{len(self._states)}")
@@ -373,14 +379,13 @@ class _Optimizers:
             state.apply(value)
 
 
-def _generators() -> dict:
+def _generators() -> dict[str, Any]:
     """The generators that data loaders draw from."""
-    rng = Rng()
-    return {"torch": torch.get_rng_state(), "others": {key: value for key, value in rng.blob(None).capture().items()
-                                                       if key != "cuda"}}
+    others: Any = Rng().blob(None).capture()
+    return {"torch": torch.get_rng_state(), "others": {key: value for key, value in others.items() if key != "cuda"}}
 
 
-def _put_back(value: dict):
+def _put_back(value: dict[str, Any]) -> None:
     rng = Rng()
     rng._torch.copy_(value["torch"])
     rng.blob(None).apply(value["others"])
@@ -390,19 +395,20 @@ class TierCheckpointIO(TorchCheckpointIO):
     """Writes Lightning's own files, those of trainer.save_checkpoint and ModelCheckpoint: each file gets its name only
     when it is whole and durable. While a fit with TierCheckpoint runs, a thread writes them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._writer = None
+        self._writer: BackgroundWriter | None = None
 
-    def begin_training(self):
+    def begin_training(self) -> None:
         self._writer = BackgroundWriter(lambda whole: whole)
 
-    def end_training(self):
+    def end_training(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None and not writer.settle():
             log.error("not every file of a checkpoint was written: the lines before say which and why")
 
-    def save_checkpoint(self, checkpoint, path, storage_options=None):
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str],
+                        storage_options: Any = None) -> None:
         if "://" in str(path) or storage_options is not None:
             super().save_checkpoint(checkpoint, path, storage_options)
             return
@@ -412,17 +418,17 @@ class TierCheckpointIO(TorchCheckpointIO):
         else:
             self._writer.write(path, partial(torch.save, copy_to_cpu(checkpoint)))
 
-    def load_checkpoint(self, path, *args, **kwargs):
+    def load_checkpoint(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
         self._wait()
         return super().load_checkpoint(path, *args, **kwargs)
 
-    def remove_checkpoint(self, path):
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         self._wait()
         super().remove_checkpoint(path)
 
-    def teardown(self):
+    def teardown(self) -> None:
         self._wait()
 
-    def _wait(self):
+    def _wait(self) -> None:
         if self._writer is not None:
             self._writer.wait()

@@ -6,10 +6,12 @@ Memory holds only versions of the layout that saves them, so this is for version
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 from .. import errors
 from ..core.checkpoint import Checkpoint
 from ..core.published import Published, open_published
+from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World
 from ..state import jsonstate
 from ..state.blobs import Blob
@@ -20,15 +22,15 @@ from ..state.sharding import rank_key
 log = logging.getLogger("tierckpt")
 
 
-def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, step: int | None = None, *, config=None,
-                    overrides=None) -> int | None:
+def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, step: int | None = None, *,
+                    config: ConfigSource = None, overrides: Overrides = None) -> int | None:
     """checkpoint.load_checkpoint, and where that finds only what another layout has saved, or an older version, what
     is on storage. Collective. `config` and `overrides` are those of attach. Raises LayoutError, with nothing changed,
     if that version lacks something or has it in another shape."""
     loaded, why = None, None
     try:
         loaded = checkpoint.load_checkpoint(step)
-        if loaded is None or not checkpoint.restored.passed_over:
+        if loaded is None or checkpoint.restored is None or not checkpoint.restored.passed_over:
             return loaded
     except (errors.LayoutError, errors.UnrecoverableError) as error:
         why = error
@@ -37,7 +39,7 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
         raise why
     if published is None:
         return loaded
-    if loaded is not None and tuple(published.version) <= tuple(checkpoint.restored.version):
+    if checkpoint.restored is not None and published.version <= checkpoint.restored.version:
         published.close()
         return loaded
     log.warning("step %d was saved in another layout: what is on storage is read for this number of ranks (%s)",
@@ -48,7 +50,8 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
         return published.step
 
 
-def _of_another_layout(contents: Contents, world: World, step: int | None, config, overrides) -> Published | None:
+def _of_another_layout(contents: Contents, world: World, step: int | None, config: ConfigSource,
+                       overrides: Overrides) -> Published | None:
     """What is on storage, unless it is of our own layout: what is wrong with that one, reading it cannot repair."""
     try:
         published = open_published(config, step=step, overrides=overrides)
@@ -81,7 +84,7 @@ def _is_dealt_out(published: Published, contents: Contents, rank: int) -> bool:
     return False
 
 
-def _check(published: Published, contents: Contents, world: World):
+def _check(published: Published, contents: Contents, world: World) -> None:
     own = next(_faults(published, contents, world.rank), None)
     fault = next((fault for fault in world.gather(own) if fault), None)
     if fault is not None:
@@ -112,7 +115,7 @@ def _fault(published: Published, record: Record, key: str | None) -> str | None:
     return None
 
 
-def _read(published: Published, contents: Contents, rank: int):
+def _read(published: Published, contents: Contents, rank: int) -> None:
     """What was private to a rank comes from the rank of that number, or else from rank 0, but for random numbers,
     which no two ranks should have alike."""
     keys = set(published.keys)
@@ -132,7 +135,7 @@ def _blobs(published: Published) -> set[str]:
     return {entry.key for entry in published.entries if entry.blob}
 
 
-def _value(published: Published, blob: Blob, rank: int, present: set[str]):
+def _value(published: Published, blob: Blob, rank: int, present: set[str]) -> Any:
     """What this rank is to have of a blob; None: nothing. Raises LayoutError if it does not fit."""
     sources = _blob_sources(published, blob, rank, present)
     values = map(jsonstate.loads, filter(None, map(published.blob, sources)))

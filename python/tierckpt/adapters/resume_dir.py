@@ -24,7 +24,7 @@ def _lock(path: str) -> int:
     return fd
 
 
-def _is_left_over(entry: os.DirEntry) -> bool:
+def _is_left_over(entry: os.DirEntry[str]) -> bool:
     if not entry.name.startswith(_PREFIX) or not entry.is_dir(follow_symlinks=False):
         return False
     status = entry.stat(follow_symlinks=False)

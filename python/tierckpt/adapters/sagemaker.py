@@ -15,9 +15,11 @@ layout, and a load do. A state dict with DTensors is sharded: it can be loaded b
 import logging
 import os
 import re
+from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import checkpoint as torch_dcp
+from torch.distributed import ProcessGroup
+from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.tensor import DTensor
 
 from .. import errors
@@ -31,14 +33,14 @@ _STEP = re.compile(r"(?:.*[-_.])?(?:(?:global_?)?steps?|checkpoint|ckpt|iter)[-_
 class _Job:
     """What the functions of this module share."""
 
-    def __init__(self, arguments: dict):
+    def __init__(self, arguments: dict[str, Any]) -> None:
         self._arguments = arguments
-        self._tiers: Tiers | None = None
+        self._tiers: Any = None
         self._last_step = 0
         self._calls = 0
         self._pending: list[tuple[int, int, bool]] = []  # call, step, whether to storage
 
-    def tiers(self, state_dict: dict, checkpoint_id, process_group) -> Tiers:
+    def tiers(self, state_dict: dict[str, Any], checkpoint_id: str, process_group: ProcessGroup | None) -> Tiers:
         """Attached, with the layout of this state dict if it is the first."""
         flat, paths = flatten(state_dict)
         local = not any(isinstance(value, DTensor) for value in flat.values())
@@ -54,9 +56,11 @@ class _Job:
         elif self._tiers.scope != scope:
             raise errors.LayoutError(f"this rank's state dict was {self._tiers.scope or 'sharded'} and is now "
                                      f"{scope or 'sharded'}: a job has one kind, and each rank one sub-directory")
-        return self._tiers
+        tiers: Tiers = self._tiers
+        return tiers
 
-    def save(self, state_dict: dict, checkpoint_id, process_group) -> tuple[int, int, bool]:
+    def save(self, state_dict: dict[str, Any], checkpoint_id: str,
+             process_group: ProcessGroup | None) -> tuple[int, int, bool]:
         tiers = self.tiers(state_dict, checkpoint_id, process_group)
         step = _step_of(checkpoint_id) or self._last_step + 1
         storage = tiers.snapshot(*flatten(state_dict), step, None) if tiers.on else False
@@ -87,13 +91,14 @@ class _Job:
         self._tiers.wait(step, storage)
         return True
 
-    def load(self, state_dict: dict, checkpoint_id, process_group, planner):
+    def load(self, state_dict: dict[str, Any], checkpoint_id: str, process_group: ProcessGroup | None,
+             planner: Any) -> None:
         tiers = self.tiers(state_dict, checkpoint_id, process_group)
         reader = tiers.reader(_step_of(checkpoint_id) or None)
-        torch_dcp.load(state_dict, storage_reader=reader, planner=planner, no_dist=bool(tiers.scope))
-        self._last_step = reader.step
+        state_dict_loader.load(state_dict, storage_reader=reader, planner=planner, no_dist=bool(tiers.scope))
+        self._last_step = reader.step or 0
 
-    def close(self, job_done: bool):
+    def close(self, job_done: bool) -> None:
         if self._tiers is not None:
             self._tiers.close(job_done)
 
@@ -101,7 +106,7 @@ class _Job:
 _job: _Job | None = None
 
 
-def configure(**arguments):
+def configure(**arguments: Any) -> None:
     """Once, before the other functions: config=, and what else tierckpt.dcp.Tiers takes. Which saves go to storage is
     said by save_storage_interval, in steps."""
     global _job
@@ -110,7 +115,7 @@ def configure(**arguments):
     _job = _Job(arguments)
 
 
-def close(job_done: bool = True):
+def close(job_done: bool = True) -> None:
     """Leaves. job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
     global _job
     if _job is not None:
@@ -119,9 +124,11 @@ def close(job_done: bool = True):
     _job = None
 
 
-def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None,
-               coordinator_rank: int = 0, queue=None, sharded_strategy=None, wait_error_handling: bool = True,
-               force_check_all_plans: bool = True, s3_region=None, s3client_config=None):
+def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
+               storage_writer: Any = None, planner: Any = None, process_group: ProcessGroup | None = None,
+               coordinator_rank: int = 0, queue: Any = None, sharded_strategy: Any = None,
+               wait_error_handling: bool = True, force_check_all_plans: bool = True, s3_region: Any = None,
+               s3client_config: Any = None) -> None:
     """Returns when what may change at once is copied; the next step of a torch optimizer waits for the rest.
 
     checkpoint_id   a path. A part of it that names a step (step-120, checkpoint-120, 120) gives the step, else each
@@ -136,9 +143,10 @@ def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=N
     _configured().save(state_dict, _path(checkpoint_id), process_group)
 
 
-def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None,
-         coordinator_rank: int = 0, wait_error_handling: bool = True, force_check_all_plans: bool = True,
-         s3_region=None, s3client_config=None):
+def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_writer: Any = None,
+         planner: Any = None, process_group: ProcessGroup | None = None, coordinator_rank: int = 0,
+         wait_error_handling: bool = True, force_check_all_plans: bool = True, s3_region: Any = None,
+         s3client_config: Any = None) -> None:
     """The same, until it is committed, or published. Raises if the save fails."""
     async_save(state_dict, checkpoint_id=checkpoint_id, storage_writer=storage_writer, planner=planner,
                process_group=process_group, s3_region=s3_region, s3client_config=s3client_config)
@@ -147,20 +155,23 @@ def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, p
         raise errors.CanceledError(f"step {step} was not saved (see the warning)")
 
 
-def maybe_finalize_async_calls(blocking: bool = True, process_group=None) -> list[int]:
+def maybe_finalize_async_calls(blocking: bool = True, process_group: ProcessGroup | None = None) -> list[int]:
     """Numbers, from 0, of the async_save calls that have been committed, or published, since the last time;
     blocking=True waits for all. One that failed is told by a warning and is not among them. No collective."""
     return _configured().finalize(blocking)
 
 
-def newest(state_dict, *, checkpoint_id=None, process_group=None) -> int | None:
+def newest(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
+           process_group: ProcessGroup | None = None) -> int | None:
     """The newest step that load would find, None if there is none: a fresh start. With the arguments of load; of the
     state dict its layout counts. Collective over all ranks of the job."""
     return _configured().tiers(state_dict, _path(checkpoint_id), process_group).newest()
 
 
-def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, process_group=None,
-         check_keys_matched: bool = True, coordinator_rank: int = 0, s3_region=None, s3client_config=None):
+def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
+         storage_reader: StorageReader | None = None, planner: Any = None, process_group: ProcessGroup | None = None,
+         check_keys_matched: bool = True, coordinator_rank: int = 0, s3_region: Any = None,
+         s3client_config: Any = None) -> None:
     """Fills the state dict in place, from the step that checkpoint_id names, or else the newest. A rank whose keys
     differ from what was saved is told so, whatever check_keys_matched says.
 
@@ -170,8 +181,8 @@ def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, p
     if storage_reader is None:
         _configured().load(state_dict, _path(checkpoint_id), process_group, planner)
     elif isinstance(storage_reader, StorageReader):
-        torch_dcp.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=storage_reader, planner=planner,
-                       process_group=process_group)
+        state_dict_loader.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=storage_reader, planner=planner,
+                               process_group=process_group)
     else:
         raise errors.UnsupportedError(f"storage_reader is a {type(storage_reader).__name__}: leave it away, or pass a "
                                       "tierckpt.dcp.StorageReader")
@@ -183,7 +194,7 @@ def _configured() -> _Job:
     return _job
 
 
-def _refuse(**keywords):
+def _refuse(**keywords: Any) -> None:
     given = sorted(name for name, value in keywords.items() if value is not None)
     if given:
         raise errors.UnsupportedError(
@@ -191,7 +202,7 @@ def _refuse(**keywords):
             "the agents, to save_dir of the configuration")
 
 
-def _path(checkpoint_id) -> str:
+def _path(checkpoint_id: str | os.PathLike[str] | None) -> str:
     path = "" if checkpoint_id is None else os.fspath(checkpoint_id)
     if path.startswith("s3://"):
         raise errors.UnsupportedError(

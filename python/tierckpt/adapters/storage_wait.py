@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable
 
 from .. import errors
+from ..core.checkpoint import Checkpoint
 
 _SLICE_S = 0.5
 
 
-def trouble_of(checkpoint) -> str | None:
+def trouble_of(checkpoint: Checkpoint) -> str | None:
     """Why nothing reaches storage at the moment, None if no trouble is known."""
     health = checkpoint.health()
     if not health.storage_ok:
@@ -19,7 +20,7 @@ def trouble_of(checkpoint) -> str | None:
     return health.protection_text if health.node_lost else None
 
 
-def wait_while_healthy(checkpoint, done: Callable[[float], bool], timeout: float) -> None:
+def wait_while_healthy(checkpoint: Checkpoint, done: Callable[[float], bool], timeout: float) -> None:
     """Calls done(seconds), which waits at most that long, until it returns true. Raises TimedOutError after `timeout`
     seconds, and IoError as soon as there is trouble with storage: a training goes on without it."""
     deadline = time.monotonic() + timeout
@@ -31,7 +32,7 @@ def wait_while_healthy(checkpoint, done: Callable[[float], bool], timeout: float
             raise errors.TimedOutError(f"it took longer than {timeout:g} s")
 
 
-def is_drained(checkpoint, step: int) -> Callable[[float], bool]:
+def is_drained(checkpoint: Checkpoint, step: int) -> Callable[[float], bool]:
     """For wait_while_healthy."""
     def done(seconds: float) -> bool:
         try:

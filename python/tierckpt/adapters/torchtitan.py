@@ -6,9 +6,12 @@
     Trainer.Config(..., checkpoint=TierckptManager.Config(enable=True, interval=500, save_mem_interval=5))
 """
 
+
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torchtitan.components.checkpointer import MODEL, OPTIMIZER, BaseCheckpointManager, CheckpointManager
@@ -20,10 +23,11 @@ from ..runtime.world import World, join_world
 from ..state import groups, module_state, twins, walk_model
 from ..state.blobs import Blob
 from ..state.contents import Contents, before_optimizer_step
+from ..state.records import Record
 from ..state.rng import Rng
 from ..state.sharding import Placer
 from ..state.user_state import UserState
-from ..state.walk_optimizer import OptimizerState
+from ..state.walk_optimizer import OptimizerState, check_all
 from .api_compat import RequiredApi, usable
 from .reshard import load_any_layout
 
@@ -67,7 +71,7 @@ class TierckptManager(BaseCheckpointManager):
         config_file: str | None = None
         """Path of the configuration file of Tierckpt."""
 
-        settings: dict = field(default_factory=dict)
+        settings: dict[str, Any] = field(default_factory=dict[str, Any])
         """Keys that win over those of config_file."""
 
         state_bytes: int = _STATE_BYTES
@@ -78,11 +82,12 @@ class TierckptManager(BaseCheckpointManager):
             if self.async_mode not in ("disabled", "async", "async_with_pinned_mem"):
                 raise ValueError(f"Invalid async_mode: {self.async_mode}")
 
-    def __init__(self, config: Config, *, dataloader, model_parts, optimizers, lr_schedulers, states, sd_adapter,
-                 base_folder: str = ""):
+    def __init__(self, config: Config, *, dataloader: Any, model_parts: Any, optimizers: Any, lr_schedulers: Any,
+                 states: Any, sd_adapter: Any, base_folder: str = "") -> None:
         self.save_future = None
         self.enable = config.enable and usable("tierckpt.torchtitan", "torchtitan", REQUIRED_API)
-        self.checkpoint = None
+        self.checkpoint: Any = None
+        """The tierckpt.Checkpoint, from the first load or save until the end."""
         if not self.enable:
             return
         self._config = config
@@ -96,7 +101,7 @@ class TierckptManager(BaseCheckpointManager):
 
     # ---- attach
 
-    def _attach(self):
+    def _attach(self) -> None:
         """At the first load or save: the model has its values by then."""
         if self.checkpoint is not None:
             return
@@ -122,7 +127,7 @@ class TierckptManager(BaseCheckpointManager):
             return True
         return self._stock._load(step)
 
-    def _optimizer_kept(self):
+    def _optimizer_kept(self) -> "_Kept":
         kept = OPTIMIZER in self._config.exclude_from_loading
         return _Kept(self._optimizers if kept else ())
 
@@ -149,7 +154,7 @@ class TierckptManager(BaseCheckpointManager):
             self._saved(curr_step, "committed" if config.async_mode == "disabled" else None)
         return started
 
-    def _saved(self, step: int, stage: str | None):
+    def _saved(self, step: int, stage: str | None) -> None:
         if self._config.async_mode != "async_with_pinned_mem":
             self.checkpoint.fence()
         if stage is None:
@@ -176,7 +181,7 @@ class TierckptManager(BaseCheckpointManager):
             checkpoint.close(job_done=self._finished)
 
 
-def _settings(config: TierckptManager.Config, base_folder: str) -> dict:
+def _settings(config: TierckptManager.Config, base_folder: str) -> dict[str, Any]:
     values = {} if config.config_file is None else values_of_file(config.config_file)
     values |= config.settings
     if "save_dir" not in values:
@@ -201,26 +206,26 @@ def _stock_config(config: TierckptManager.Config) -> CheckpointManager.Config:
 class _OtherStates:
     """What the trainer has beside model and optimizers, as one object: dataloader, schedule, its own counters."""
 
-    def __init__(self, states: dict):
+    def __init__(self, states: dict[str, Any]) -> None:
         self._states = {key: state for key, state in states.items()
                         if key not in (MODEL, OPTIMIZER) and state is not None}
-        self._excluded = ()
+        self._excluded: Iterable[str] = ()
 
-    def without(self, excluded):
+    def without(self, excluded: Iterable[str]) -> "_OtherStates":
         """For a with-statement in which these are not loaded."""
         self._excluded = excluded
         return self
 
-    def __enter__(self):
+    def __enter__(self) -> "_OtherStates":
         return self
 
-    def __exit__(self, *_error):
+    def __exit__(self, *_error: BaseException | None) -> None:
         self._excluded = ()
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         return {key: state.state_dict() for key, state in self._states.items()}
 
-    def load_state_dict(self, value: dict):
+    def load_state_dict(self, value: dict[str, Any]) -> None:
         for key, state in self._states.items():
             if key not in self._excluded and key in value:
                 state.load_state_dict(value[key])
@@ -229,31 +234,32 @@ class _OtherStates:
 class _Kept:
     """Puts optimizers back to what they were before the with-statement."""
 
-    def __init__(self, optimizers):
+    def __init__(self, optimizers: Any) -> None:
         self._optimizers = list(optimizers)
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self._tensors = [(tensor, tensor.clone()) for optimizer in self._optimizers
                          for state in optimizer.state.values() for tensor in state.values() if torch.is_tensor(tensor)]
         self._groups = [[dict(group) for group in optimizer.param_groups] for optimizer in self._optimizers]
 
-    def __exit__(self, *_error):
+    def __exit__(self, *_error: BaseException | None) -> None:
         with torch.no_grad():
             for tensor, before in self._tensors:
                 tensor.copy_(before)
-        for optimizer, before in zip(self._optimizers, self._groups, strict=True):
-            for group, values in zip(optimizer.param_groups, before, strict=True):
+        for optimizer, groups_before in zip(self._optimizers, self._groups, strict=True):
+            for group, values in zip(optimizer.param_groups, groups_before, strict=True):
                 group.update(values)
 
 
 # ---- contents
 
 
-def _contents(model_parts, optimizers, others: _OtherStates, state_bytes: int, world: World) -> Contents:
+def _contents(model_parts: Any, optimizers: Any, others: _OtherStates, state_bytes: int, world: World) -> Contents:
     """Parameters by their own names and in their own memory. state_dict() has others for fused ones: copies, which its
     hooks make anew each time."""
     placer = Placer(world.rank, groups.of_ranks([world.rank]) if world.size == 1 else None)
-    records, names = [], {}
+    records: list[Record] = []
+    names: dict[str, torch.Tensor] = {}
     for part in model_parts:
         model = walk_model.unwrap(part)
         names |= walk_model.named_parameters(model.module)
@@ -270,28 +276,28 @@ def _contents(model_parts, optimizers, others: _OtherStates, state_bytes: int, w
     blobs = module_state.blobs_of([("", walk_model.unwrap(part).module) for part in model_parts])
     blobs += [Blob("optimizer", together.capture, together.apply, together.room(), structural=True)]
     blobs += [extra.blob(state_bytes), rng.blob(None)]
-    return Contents(records, blobs, check=lambda: [state.check() for state in states])
+    return Contents(records, blobs, check=partial(check_all, states))
 
 
 class _PartsState:
     """What else than tensors the optimizers of all model parts have."""
 
-    def __init__(self, states: list[OptimizerState]):
+    def __init__(self, states: list[OptimizerState]) -> None:
         self._states = states
 
-    def capture(self) -> dict:
+    def capture(self) -> dict[str, Any]:
         return {"parts": [state.capture() for state in self._states]}
 
     def room(self) -> int:
         return 1024 + sum(state.room() for state in self._states)
 
-    def apply(self, saved: dict):
+    def apply(self, saved: dict[str, Any]) -> None:
         """Other ranks may have had more parts, or fewer. torchtitan gives all of them the same hyperparameters."""
         for i, state in enumerate(self._states):
             state.apply(saved["parts"][min(i, len(saved["parts"]) - 1)])
 
 
-def _refuse_unknown(optimizer: torch.optim.Optimizer):
+def _refuse_unknown(optimizer: torch.optim.Optimizer) -> None:
     hooks = [getattr(hook, "__name__", "") for hook in optimizer._optimizer_step_pre_hooks.values()]
     if "_bf16_state_init_hook" in hooks:
         raise errors.UnsupportedError("fused_opt_states_bf16 makes the optimizer's state in the first step, and it is "

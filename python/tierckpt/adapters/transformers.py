@@ -11,9 +11,12 @@ import dataclasses
 import json
 import logging
 import os
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -24,7 +27,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from .. import errors
 from ..core.checkpoint import attach
 from ..runtime.native import job_name
-from ..runtime.settings import configuration, save_dir_at, values_of
+from ..runtime.settings import ConfigSource, Overrides, configuration, save_dir_at, values_of
 from ..runtime.world import World, join_world
 from ..state import jsonstate, module_state, twins, walk_model
 from ..state.blobs import Blob
@@ -33,7 +36,7 @@ from ..state.rng import Rng
 from ..state.sharding import Placer
 from ..state.walk_optimizer import OptimizerState, state_key
 from .api_compat import RequiredApi, usable
-from .background_writer import copy_to_cpu
+from .background_writer import BackgroundWriter, copy_to_cpu
 from .ddp import settle_ddp
 from .hf_layout import OptimizerPlan, PlainCheckpoints, WrittenCheckpoints, building, sync_files
 from .reshard import load_any_layout
@@ -77,8 +80,9 @@ _DRAIN_S = 600
 class TrainerWrapper:
     """Is the trainer in all that it does not do itself."""
 
-    def __init__(self, trainer, config=None, *, overrides=None, save_mem_interval=None, plain_checkpoints=True,
-                 history_bytes=4 << 20):
+    def __init__(self, trainer: Any, config: ConfigSource = None, *, overrides: Overrides = None,
+                 save_mem_interval: int | str | None = None, plain_checkpoints: bool = True,
+                 history_bytes: int = 4 << 20) -> None:
         """
         config             path of a JSON file, or a dict with the same keys; save_dir is <output_dir>/tierckpt if
                            neither this nor overrides has it
@@ -100,18 +104,19 @@ class TrainerWrapper:
             adapter = _Adapter(trainer, settings, plain_checkpoints, history_bytes)
         self.__dict__.update(_trainer=trainer, _adapter=adapter)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._trainer, name)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._trainer, name, value)
 
     @property
-    def checkpoint(self):
+    def checkpoint(self) -> Any:
         """The tierckpt.Checkpoint while train() runs, None else."""
         return self._adapter and self._adapter.checkpoint
 
-    def train(self, resume_from_checkpoint=None, trial=None, ignore_keys_for_eval=None):
+    def train(self, resume_from_checkpoint: str | bool | None = None, trial: Any = None,
+              ignore_keys_for_eval: list[str] | None = None) -> Any:
         """As Trainer.train; resume_from_checkpoint=True resumes from the newest version wherever it lies, memory or
         storage, or from a newer checkpoint-<step> of a plain Trainer, or starts fresh if there is nothing."""
         if self._adapter is None or trial is not None:
@@ -121,7 +126,8 @@ class TrainerWrapper:
         return self._adapter.train(resume_from_checkpoint, ignore_keys_for_eval)
 
 
-def _settings(args, config, overrides, save_mem_interval) -> dict:
+def _settings(args: Any, config: ConfigSource, overrides: Overrides,
+              save_mem_interval: int | str | None) -> dict[str, Any]:
     values = values_of(config, overrides)
     if save_mem_interval is not None:
         values["save_mem_interval"] = save_mem_interval
@@ -136,7 +142,7 @@ def _settings(args, config, overrides, save_mem_interval) -> dict:
     return values
 
 
-def _last_checkpoint(output_dir) -> str | None:
+def _last_checkpoint(output_dir: str | os.PathLike[str]) -> str | None:
     return get_last_checkpoint(output_dir) if os.path.isdir(output_dir) else None
 
 
@@ -145,39 +151,44 @@ class _EpochEnd(TrainerCallback):
 
     passed = False
 
-    def on_epoch_begin(self, args, state, control, **kwargs):
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.passed = False
 
-    def on_epoch_end(self, args, state, control, **kwargs):
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.passed = True
 
 
 class _OnTrainBegin(TrainerCallback):
-    def __init__(self, call):
+    def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._call()
 
 
 class _Adapter:
-    def __init__(self, trainer, settings: dict, plain_checkpoints: bool, history_bytes: int):
+    def __init__(self, trainer: Any, settings: dict[str, Any], plain_checkpoints: bool, history_bytes: int) -> None:
         self._trainer = trainer
         self._settings = settings
         self._plain_wanted = plain_checkpoints
         self._history = _History(history_bytes)
-        self._originals = {}
-        self.checkpoint = None
+        self._originals: dict[str, Callable[..., Any]] = {}
+        self.checkpoint: Any = None
 
     # ---- train
 
-    def train(self, resume, ignore_keys_for_eval):
+    def train(self, resume: str | bool | None, ignore_keys_for_eval: list[str] | None) -> Any:
         self._epoch = _EpochEnd()
         self._begin = _OnTrainBegin(self._carry_on)
-        self._plain = self._files = self._written = None
-        self._dataloader = self._found = self._elsewhere = self._last_saved = None
+        self._plain: Any = None
+        self._files: Any = None
+        self._written: Any = None
+        self._dataloader: Any = None
+        self._found: Any = None
+        self._elsewhere: str | None = None
+        self._last_saved: int | None = None
         self._storage_due = self._inside = False
-        self._storage_steps = set()
+        self._storage_steps: set[int] = set()
         with ExitStack() as stack:
             stack.enter_context(self._rebound())
             # The Trainer wants a directory to resume from. What is in it is written when it is known.
@@ -188,7 +199,7 @@ class _Adapter:
                                        ignore_keys_for_eval=ignore_keys_for_eval)
 
     @contextmanager
-    def _rebound(self):
+    def _rebound(self) -> Iterator[None]:
         """Our functions in the place of the Trainer's, on this one object and for this one training."""
         ours = {name: getattr(self, name) for name in (
             "set_initial_training_values", "_init_training_state", "_prepare_for_training", "_load_from_checkpoint",
@@ -208,7 +219,8 @@ class _Adapter:
                 delattr(self._trainer, name)
             vars(self._trainer).update(before)
 
-    def _leave(self, kind, _error, _traceback):
+    def _leave(self, kind: type[BaseException] | None, _error: BaseException | None,
+               _traceback: TracebackType | None) -> None:
         plain, self._plain = self._plain, None
         try:
             if plain is not None:
@@ -216,19 +228,19 @@ class _Adapter:
         finally:
             self._close(job_done=kind is None)
 
-    def _close(self, job_done: bool):
+    def _close(self, job_done: bool) -> None:
         checkpoint, self.checkpoint = self.checkpoint, None
         if checkpoint is not None:
             checkpoint.close(job_done)
 
     # ---- attach and resume
 
-    def set_initial_training_values(self, args, dataloader):
+    def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
         self._dataloader = dataloader
         return self._originals["set_initial_training_values"](args, dataloader)
 
-    def _init_training_state(self, max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint,
-                             trial):
+    def _init_training_state(self, max_steps: Any, num_update_steps_per_epoch: Any, num_train_epochs: Any,
+                             resume_from_checkpoint: str | bool | None, trial: Any) -> Any:
         """The Trainer asks here where to go on, before it has wrapped model and optimizer, which we need to load
         anything. So they are prepared now, and handed out when the Trainer comes to it."""
         stub = resume_from_checkpoint == self._stub
@@ -243,10 +255,11 @@ class _Adapter:
             self._plain.start(self._trainer.state.best_model_checkpoint)
         return places
 
-    def _prepare_for_training(self, max_steps, train_dataloader, resume_from_checkpoint):
+    def _prepare_for_training(self, max_steps: Any, train_dataloader: Any,
+                              resume_from_checkpoint: str | bool | None) -> Any:
         return self._prepared
 
-    def _attach(self):
+    def _attach(self) -> None:
         self._leave(RuntimeError, None, None)  # of a try with a batch that was too large
         self._files = self._written = None
         self._world = join_world()
@@ -261,7 +274,7 @@ class _Adapter:
         self.checkpoint = attach(contents, world=self._world, config=self._settings, fences=fences)
         self._load_newest = partial(load_any_layout, self.checkpoint, contents, self._world, config=self._settings)
 
-    def _settle(self):
+    def _settle(self) -> None:
         """See settle_ddp. Two ranks add in the same order in any case."""
         model = self._prepared[0]
         if not isinstance(model, DistributedDataParallel) or model.find_unused_parameters or self._world.size < 3:
@@ -312,18 +325,18 @@ class _Adapter:
         self._trainer._load_scaler(directory)
         return directory
 
-    def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if resume_from_checkpoint != self._stub:
             self._originals["_load_from_checkpoint"](resume_from_checkpoint, model)
 
-    def _load_rng_state(self, checkpoint):
+    def _load_rng_state(self, checkpoint: str) -> None:
         """The Trainer calls this when it has skipped the batches that were trained. It has drawn numbers by then."""
         if checkpoint != self._stub or self._elsewhere is not None:
             self._originals["_load_rng_state"](self._elsewhere or checkpoint)
         elif self._found is not None:
             self._put_back_generators()
 
-    def _carry_on(self):
+    def _carry_on(self) -> None:
         """on_train_begin: the Trainer has just set these to their first values."""
         if self._found is None:
             return
@@ -336,11 +349,11 @@ class _Adapter:
 
     # ---- what is saved
 
-    def _capture(self) -> dict:
+    def _capture(self) -> dict[str, Any]:
         trainer = self._trainer
         # Before the first step there is no loss yet.
         loss = getattr(trainer, "_tr_loss", None)
-        value = {"carried": {
+        value: dict[str, Any] = {"carried": {
             "tr_loss": 0.0 if loss is None else float(loss),
             "globalstep_last_logged": getattr(trainer, "_globalstep_last_logged", 0),
             "current_flos": trainer.current_flos,
@@ -351,14 +364,14 @@ class _Adapter:
             value["state"] = state
         return value
 
-    def _keep(self, value: dict):
+    def _keep(self, value: dict[str, Any]) -> None:
         if "state" in value:
             value["state"]["log_history"] = self._history.entries(value.pop("history"))
         self._found = value
 
     # ---- save
 
-    def _maybe_log_save_evaluate(self, *args, **kwargs):
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
         self._inside = True
         try:
             self._originals["_maybe_log_save_evaluate"](*args, **kwargs)
@@ -370,7 +383,7 @@ class _Adapter:
             self._save()
         # else it comes once more at once, for the end of the epoch, and what happens there belongs to this step
 
-    def _save_checkpoint(self, model, trial):
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """What the Trainer does when control.should_save is set; right after it the callbacks' on_save."""
         step, state = self._trainer.state.global_step, self._trainer.state
         target = os.path.join(self._trainer.args.output_dir, f"checkpoint-{step}")
@@ -386,7 +399,7 @@ class _Adapter:
         if not self._inside:
             self._save()
 
-    def _save(self):
+    def _save(self) -> None:
         step, due, self._storage_due = self._trainer.state.global_step, self._storage_due, False
         if step == self._last_saved:
             return
@@ -406,7 +419,7 @@ class _Adapter:
 
     # ---- for the plain Trainer
 
-    def _open_plain(self):
+    def _open_plain(self) -> None:
         if not self._plain_wanted:
             return
         trainer = self._trainer
@@ -421,7 +434,7 @@ class _Adapter:
             self._plain.finish_left()
         self._world.gather(None)  # what was left is whole on all ranks
 
-    def _open_files(self):
+    def _open_files(self) -> None:
         from . import deepspeed
 
         args, files = self._trainer.args, self._trainer.model_wrapped.checkpoint_engine
@@ -433,7 +446,7 @@ class _Adapter:
             self._written = WrittenCheckpoints(args.output_dir, args.save_total_limit or 0)
             self._written.finish_left()
 
-    def _write_files(self, step: int):
+    def _write_files(self, step: int) -> None:
         """As the Trainer does it, but aside. DeepSpeed's files come first: they wait for what is under way."""
         trainer = self._trainer
         trainer.store_flos()
@@ -458,11 +471,11 @@ class _Adapter:
         self._world.gather(None)
         return building(self._trainer.args.output_dir, step)
 
-    def _complete(self, step: int):
+    def _complete(self, step: int) -> None:
         if self._written is not None:
             self._written.complete(step)
 
-    def _write_small(self, step: int):
+    def _write_small(self, step: int) -> None:
         trainer = self._trainer
         if self._plain is not None:
             self._plain.begin(step)
@@ -477,7 +490,7 @@ class _Adapter:
             _optimizer_plan(trainer).write(directory)
         TrainerState(**_state_now(trainer)).save_to_json(str(directory / _STATE_FILE))
 
-    def _wait_for_room(self):
+    def _wait_for_room(self) -> None:
         """No more at a time than there are versions on storage: one that is deleted cannot be made into anything."""
         limit = self._trainer.args.save_total_limit or int(self._settings.get("max_ckpt_num", 3))
         if self._plain is None or limit == 0:
@@ -486,7 +499,7 @@ class _Adapter:
         while len(self._plain.waiting()) >= limit:
             self._finish(self._plain.waiting()[0], _DRAIN_S)
 
-    def _finish(self, step: int, timeout: float):
+    def _finish(self, step: int, timeout: float) -> None:
         """Waits while storage works. If it does not, training goes on at once, and this step gets no directory."""
         try:
             wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), timeout)
@@ -495,7 +508,7 @@ class _Adapter:
             log.warning("there will be no checkpoint-%d: %s", step, error)
             self._plain.give_up(step)
 
-    def _finalize_training(self, trial, num_train_samples, start_time):
+    def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: Any) -> Any:
         self.checkpoint.fence()
         self._wait_for_storage()
         args, limit = self._trainer.args, self._trainer.args.save_total_limit
@@ -509,7 +522,7 @@ class _Adapter:
             if directories is not None and limit == 1 and self._trainer.state.best_model_checkpoint is not None:
                 directories.keep_only_protected()
 
-    def _wait_for_storage(self):
+    def _wait_for_storage(self) -> None:
         """Until all that was saved to storage is there, in both forms."""
         state = self._trainer.state
         if self._plain is not None:
@@ -528,7 +541,7 @@ class _Adapter:
             log.warning("the best checkpoint %s could not be made: it is not loaded", best)
             state.best_model_checkpoint = None
 
-    def _drained(self, step: int):
+    def _drained(self, step: int) -> None:
         try:
             wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), _DRAIN_S)
         except errors.Error as error:
@@ -536,11 +549,11 @@ class _Adapter:
 
 
 @contextmanager
-def _weights_aside(trainer, writer):
+def _weights_aside(trainer: Any, writer: BackgroundWriter) -> Iterator[None]:
     """What trainer.save_model collects is written by the writer."""
     save = trainer._save
 
-    def later(output_dir=None, state_dict=None):
+    def later(output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         if not state_dict or not trainer.args.should_save:  # nothing, or a dummy, which it deletes again at once
             save(output_dir, state_dict=state_dict)
             return
@@ -556,23 +569,22 @@ def _weights_aside(trainer, writer):
             trainer._save = before
 
 
-def _generators_as_now():
+def _generators_as_now() -> Callable[[], object]:
     """A function that puts the random number generators back to where they are now."""
     rng = Rng().blob(None)
-    value = rng.capture()
-    return lambda: rng.apply(value)
+    return partial(rng.apply, rng.capture())
 
 
 class _History:
     """state.log_history as text. It grows all the time and is saved often, so what was encoded once is kept."""
 
-    def __init__(self, capacity: int):
+    def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._lines: list[str] = []
         self._bytes = 0
-        self._last = None
+        self._last: dict[str, Any] | None = None
 
-    def text(self, entries: list[dict]) -> str:
+    def text(self, entries: list[dict[str, Any]]) -> str:
         known = len(self._lines)
         if known > len(entries) or (known > 0 and entries[known - 1] is not self._last):
             self._lines, self._bytes, known = [], 0, 0
@@ -592,8 +604,8 @@ class _History:
         return self._lines[first:]
 
     @staticmethod
-    def entries(text: str) -> list[dict]:
-        return [jsonstate.loads(line) for line in text.split("\n") if line]
+    def entries(text: str) -> list[dict[str, Any]]:
+        return [jsonstate.loads(line.encode()) for line in text.split("\n") if line]
 
 
 def _size_in_blob(line: str) -> int:
@@ -601,7 +613,7 @@ def _size_in_blob(line: str) -> int:
 
 
 @cache
-def _say_history_is_cut(capacity: int):
+def _say_history_is_cut(capacity: int) -> None:
     log.warning("state.log_history has outgrown %d bytes: only its newest entries are saved (TrainerWrapper("
                 "history_bytes=))", capacity)
 
@@ -609,35 +621,36 @@ def _say_history_is_cut(capacity: int):
 class _ClientState:
     """A blob as the adapter of DeepSpeed takes it, with the schedule if the engine does not have it itself."""
 
-    def __init__(self, trainer, own: Blob):
+    def __init__(self, trainer: Any, own: Blob) -> None:
         self._own = own
         scheduler = trainer.lr_scheduler
         of_engine = getattr(scheduler, "scheduler", scheduler) is trainer.model_wrapped.lr_scheduler
         self._scheduler = None if of_engine else scheduler
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         return {"trainer": self._own.capture(),
                 "scheduler": None if self._scheduler is None else self._scheduler.state_dict()}
 
-    def load_state_dict(self, value: dict):
+    def load_state_dict(self, value: dict[str, Any]) -> None:
         self._own.apply(value["trainer"])
         if self._scheduler is not None:
             self._scheduler.load_state_dict(value["scheduler"])
 
 
-def _attach_deepspeed(trainer, own: Blob, settings: dict):
+def _attach_deepspeed(trainer: Any, own: Blob, settings: dict[str, Any]) -> Any:
     from . import deepspeed
 
     return deepspeed.attach(trainer.model_wrapped, config=settings, client_state=_ClientState(trainer, own),
-                            capacity={"client_state": own.capacity + _BLOB_BYTES})
+                            capacity={"client_state": (own.capacity or 0) + _BLOB_BYTES})
 
 
-def _contents(trainer, world: World, own: Blob) -> tuple[Contents, list]:
+def _contents(trainer: Any, world: World, own: Blob) -> tuple[Contents, list[Any]]:
     """All that the Trainer trains with, and the fences before what changes it."""
     model = walk_model.unwrap(trainer.model_wrapped)
     placer = Placer(world.rank, walk_model.plain_group(model, world.rank, world.size, None))
     optimizer = trainer.optimizer.optimizer  # without what Accelerate puts around it
-    state, rng = OptimizerState(optimizer, walk_model.named_parameters(model.module), placer), Rng()
+    names: dict[str, torch.Tensor] = {**walk_model.named_parameters(model.module)}
+    state, rng = OptimizerState(optimizer, names, placer), Rng()
     records = (walk_model.parameter_records(model, placer) + walk_model.buffer_records(model, placer)
                + state.records() + [rng.record(placer)])
     twins.confirm(records, world)
@@ -650,7 +663,7 @@ def _contents(trainer, world: World, own: Blob) -> tuple[Contents, list]:
     return Contents(records, [*blobs, own, rng.blob(None)], check=state.check), [before_optimizer_step(optimizer)]
 
 
-def _state_now(trainer) -> dict:
+def _state_now(trainer: Any) -> dict[str, Any]:
     """The members of trainer.state, with what the callbacks and the control have to say now."""
     value = {field.name: getattr(trainer.state, field.name) for field in dataclasses.fields(trainer.state)}
     exportable = [one for one in trainer.callback_handler.callbacks + [trainer.control]
@@ -667,14 +680,15 @@ def _model_keys(model: torch.nn.Module) -> dict[str, str]:
     return {name: keys[id(tensor)] for name, tensor in bare.state_dict(keep_vars=True).items() if id(tensor) in keys}
 
 
-def _optimizer_plan(trainer) -> OptimizerPlan:
+def _optimizer_plan(trainer: Any) -> OptimizerPlan:
     optimizer = trainer.optimizer.optimizer
     names = {id(parameter): name for name, parameter in
              walk_model.named_parameters(walk_model.unwrap(trainer.model).module).items()}
     packed = optimizer.state_dict()
     numbers = [number for group in packed["param_groups"] for number in group["params"]]
     params = [param for group in optimizer.param_groups for param in group["params"]]
-    keys, values = {}, {}
+    keys: dict[int, dict[str, str]] = {}
+    values: dict[int, dict[str, Any]] = {}
     for number, param in zip(numbers, params, strict=True):
         for key, value in packed["state"].get(number, {}).items():
             if torch.is_tensor(value):

@@ -6,9 +6,11 @@ starts again with the default. Its capacities stand in the versions themselves: 
 """
 
 import logging
+from collections.abc import Callable
 
 from .. import errors
 from ..runtime import control, native
+from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World
 from .publish_first import published_or_none
 
@@ -21,7 +23,7 @@ _LENGTH_BYTES = 8  # before the content of a blob
 _NOTHING: Found = ((0, 0), {})
 
 
-def of_saved(world: World, config, overrides, step: int) -> dict[str, int]:
+def of_saved(world: World, config: ConfigSource, overrides: Overrides, step: int) -> dict[str, int]:
     """The capacities of the newest version that can be seen, or of that of a step, by key, for all ranks. Collective.
     Empty if there is none: each node knows what its memory has, and the first rank reads what is published."""
     found = [_looked_up("this node's memory", _in_memory, config, overrides, step)]
@@ -33,7 +35,7 @@ def of_saved(world: World, config, overrides, step: int) -> dict[str, int]:
             for key, capacity in capacities.items()}
 
 
-def _looked_up(where: str, look, config, overrides, step: int) -> Found:
+def _looked_up(where: str, look: Callable[..., Found], config: ConfigSource, overrides: Overrides, step: int) -> Found:
     """An error here does not replace the one that led to this question, which says why nothing was loaded."""
     try:
         return look(config, overrides, step)
@@ -42,7 +44,7 @@ def _looked_up(where: str, look, config, overrides, step: int) -> Found:
         return _NOTHING
 
 
-def _in_memory(config, overrides, step: int) -> Found:
+def _in_memory(config: ConfigSource, overrides: Overrides, step: int) -> Found:
     answer = control.ask(config, overrides, "show")
     found: dict[tuple[int, int], dict[str, int]] = {}
     for segment in (answer or {}).get("segments", ()):
@@ -53,10 +55,10 @@ def _in_memory(config, overrides, step: int) -> Found:
     return max(found.items(), default=_NOTHING)
 
 
-def _on_storage(config, overrides, step: int) -> Found:
+def _on_storage(config: ConfigSource, overrides: Overrides, step: int) -> Found:
     published = published_or_none(config, overrides, None if step == native.NEWEST else step)
     if published is None:
         return _NOTHING
     with published:
-        return tuple(published.version), {entry.key: entry.local_shape[0] - _LENGTH_BYTES
+        return published.version, {entry.key: entry.local_shape[0] - _LENGTH_BYTES
                                           for entry in published.entries if entry.blob}

@@ -3,14 +3,19 @@
 
 import logging
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from torch.distributed import ProcessGroup
 
 from .. import errors
 from ..runtime import native
 from ..runtime.notices import Notices
-from ..runtime.settings import configuration, warn_of_memory
+from ..runtime.settings import ConfigSource, Overrides, configuration, warn_of_memory
 from ..runtime.world import Oob, World, join_world
 from ..state import arguments
+from ..state.arguments import Models, Optimizers, Schedulers, Stateful
 from ..state.blobs import BlobTable
 from ..state.contents import Contents, Fence
 from ..state.records import RecordTable
@@ -24,8 +29,10 @@ from .watch import Watch
 log = logging.getLogger("tierckpt")
 
 
-def init(*, model, optimizer=None, scheduler=None, extra_state=None, config=None, overrides=None,
-         replicate_group=None, group=None, capacity=None) -> "Checkpoint":
+def init(*, model: Models, optimizer: Optimizers = None, scheduler: Schedulers = None,
+         extra_state: dict[str, Any] | Stateful | None = None, config: ConfigSource = None, overrides: Overrides = None,
+         replicate_group: ProcessGroup | str | None = None, group: ProcessGroup | None = None,
+         capacity: Mapping[str, int] | None = None) -> "Checkpoint":
     """Attaches to the agent of this node and registers the training state. Collective: every rank calls it, after
     the model is wrapped and the optimizer made, and before the first step.
 
@@ -62,13 +69,14 @@ def init(*, model, optimizer=None, scheduler=None, extra_state=None, config=None
     return _open(contents, registration.fences(), world, config, overrides, registration)
 
 
-def attach(contents: Contents, *, world: World, config=None, overrides=None, fences: Iterable[Fence] = ()
-           ) -> "Checkpoint":
+def attach(contents: Contents, *, world: World, config: ConfigSource = None, overrides: Overrides = None,
+           fences: Iterable[Fence] = ()) -> "Checkpoint":
     """What init does, for contents that somebody else has made. Collective over `world`."""
     return _open(contents, fences, world, config, overrides)
 
 
-def _open(contents, fences, world, config, overrides, registration=None) -> "Checkpoint":
+def _open(contents: Contents, fences: Iterable[Fence], world: World, config: ConfigSource, overrides: Overrides,
+          registration: Registration | None = None) -> "Checkpoint":
     place = Place(world, config, overrides)
     blobs = _blobs_of(contents, world)
     lifetime.close_predecessor(place.job)
@@ -86,7 +94,7 @@ def _open(contents, fences, world, config, overrides, registration=None) -> "Che
 def _blobs_of(contents: Contents, world: World) -> BlobTable:
     """Checks records and blobs on all ranks before any of them attaches, because those that can would wait for the
     others. Collective."""
-    def make():
+    def make() -> BlobTable:
         RecordTable(contents.records)
         return BlobTable(world.rank, contents.blobs)
     return settled(world, make, "nothing is registered")
@@ -95,7 +103,7 @@ def _blobs_of(contents: Contents, world: World) -> BlobTable:
 class Place:
     """Which job a checkpoint is of, and which of its ranks this one is."""
 
-    def __init__(self, world: World, config=None, overrides=None):
+    def __init__(self, world: World, config: ConfigSource = None, overrides: Overrides = None) -> None:
         self.world = world
         self.config, self.overrides = config, overrides
         self.job = lifetime.job_of(config, overrides)
@@ -110,7 +118,7 @@ class Checkpoint:
     """Made by init or attach. As a context manager it closes itself, with job_done=False if the block raised."""
 
     def __init__(self, client: native.Client, contents: Contents, blobs: BlobTable, fences: Iterable[Fence],
-                 place: Place | None = None, registration: Registration | None = None):
+                 place: Place | None = None, registration: Registration | None = None) -> None:
         self._place = place or Place(World(0, 1, Oob()))
         self._registration = registration
         self.restored: native.Restored | None = None
@@ -120,12 +128,11 @@ class Checkpoint:
         """Of the last load: the names of what was loaded, and of what was not."""
         self._misfits: dict[str, str] | None = None  # of a load of what fits
         self._lost_by: Exception | None = None  # the error after which nothing was registered
-        self._saving: Saving | None = None
         self._enter(client, contents, blobs, list(fences))
 
-    def _enter(self, client: native.Client, contents: Contents, blobs: BlobTable, fences: list[Fence]):
-        """Registers with a client that is attached."""
-        before = self._saving
+    def _enter(self, client: native.Client, contents: Contents, blobs: BlobTable, fences: list[Fence],
+               before: Saving | None = None) -> None:
+        """Registers with a client that is attached. `before` are the saves of the registration before this one."""
         self._client = client
         self._fences = fences
         self._contents = contents
@@ -144,13 +151,13 @@ class Checkpoint:
         self._left_open = lifetime.watch(self, client, self._place.job)
         self._notices.look()
 
-    def _check_restored(self):
+    def _check_restored(self) -> None:
         if self._misfits is None:
             self._blobs.check(self._client)
         else:
             self._misfits = self._blobs.misfits(self._client)
 
-    def _leave(self, job_done: bool):
+    def _leave(self, job_done: bool) -> None:
         self._left_open.detach()
         while self._undo_fences:
             self._undo_fences.pop()()
@@ -158,7 +165,8 @@ class Checkpoint:
 
     # ---- another layout
 
-    def refresh(self, *, model=None, optimizer=None, scheduler=None, extra_state=None) -> None:
+    def refresh(self, *, model: Models | None = None, optimizer: Optimizers = None, scheduler: Schedulers = None,
+                extra_state: dict[str, Any] | Stateful | None = None) -> None:
         """Registers what is trained once more, after its layout has changed: a parameter group, adapters or buffers
         were added, parameters unfrozen, shapes changed, optimizers exchanged, extra_state has outgrown its room.
         Collective, between two steps. What is given here takes the place of what init was given; the rest is looked up
@@ -178,7 +186,7 @@ class Checkpoint:
         self._registration = after
         self._enter_again(contents, blobs, after.fences())
 
-    def _enter_again(self, contents: Contents, blobs: BlobTable, fences: list[Fence]):
+    def _enter_again(self, contents: Contents, blobs: BlobTable, fences: list[Fence]) -> None:
         """In a new term. Collective."""
         self._client.fence()
         self._leave(job_done=False)
@@ -186,7 +194,7 @@ class Checkpoint:
         try:
             client = self._place.client()
             try:
-                self._enter(client, contents, blobs, fences)
+                self._enter(client, contents, blobs, fences, self._saving)
             except BaseException:
                 client.detach(job_done=False)
                 raise
@@ -194,18 +202,18 @@ class Checkpoint:
             self._lost_by = error
             raise
 
-    def _change_blobs(self, blobs: BlobTable):
+    def _change_blobs(self, blobs: BlobTable) -> None:
         """Registers the same with other capacities."""
         self._enter_again(self._contents, blobs, self._fences)
         self._records.refresh(self._client)
         self._records.tell_streams(self._client)
         self._saving.loaded()
 
-    def _live(self):
+    def _live(self) -> None:
         if not self._client.is_open:
             raise errors.InvalidArgumentError("the checkpoint is closed")
 
-    def _register_pending(self):
+    def _register_pending(self) -> None:
         """Registers optimizers whose state could not be known before their first step. Collective: part of a save that
         all ranks make, or of a load."""
         if self._registration is not None and self._registration.pending and self._registration.ripe():
@@ -252,9 +260,9 @@ class Checkpoint:
         except errors.NotFoundError:
             return None
         except errors.LayoutError as error:
-            if strict:
+            if strict or self._registration is None:
                 raise self._explained(error) from error
-            return self._load_what_fits(step, error)
+            return self._load_what_fits(self._registration, step, error)
         finally:
             self._notices.look()
         self._put_back(restored)
@@ -262,7 +270,7 @@ class Checkpoint:
             self._make_room()
         return restored.version.step
 
-    def _make_ready_to_load(self, strict: bool):
+    def _make_ready_to_load(self, strict: bool) -> None:
         """Raises if this rank cannot load: the others would wait for it."""
         self._client.fence()
         if self._registration is not None:
@@ -282,7 +290,7 @@ class Checkpoint:
                                   "could not be found out: take one step of it before load_checkpoint, with any "
                                   f"gradients, for the load replaces weights and state ({error})")
 
-    def _put_back(self, restored: native.Restored):
+    def _put_back(self, restored: native.Restored) -> None:
         version = restored.version
         self._records.pour()
         left_out, misfits = self._left_out(restored), self._misfits or {}
@@ -292,19 +300,19 @@ class Checkpoint:
             lambda name, value: states[name].without(value, set())[0] if name in misfits else value)
         self._contents.loaded()
         self.restored = restored
-        self.loaded = Loaded(version.step, tuple(version), [*self._records.keys(), *(set(names) - misfits.keys())],
+        self.loaded = Loaded(version.step, version, [*self._records.keys(), *(set(names) - misfits.keys())],
                              left_out, [], list(misfits), misfits)
         if restored.passed_over and self._client.rank == 0:
             log.warning("step %d (term %d) is loaded in place of a newer one: %s", version.step, version.term,
                         restored.passed_over)
 
-    def _load_what_fits(self, step: int | None, why: errors.LayoutError) -> int:
+    def _load_what_fits(self, registration: Registration, step: int | None, why: errors.LayoutError) -> int:
         place = self._place
         published = open_on_all(place.world, place.config, place.overrides, step)
         if published is None:
             raise why
         with published:
-            self.loaded = fill(self._registration, published, place.world, strict=False, generators=True)
+            self.loaded = fill(registration, published, place.world, strict=False, generators=True)
         self._contents.loaded()
         if self._client.rank == 0:
             log.warning("step %d was saved in another layout: what fits is loaded (%s)", self.loaded.step,
@@ -331,7 +339,7 @@ class Checkpoint:
 
     def _restore_here(self, wanted: int) -> native.Restored:
         """Restores on all ranks, or raises an error of the same class on all of them. Collective."""
-        restored, fault = None, None
+        fault: errors.Error | None = None
         try:
             restored = self._client.restore(wanted)
         except errors.Error as error:
@@ -354,7 +362,7 @@ class Checkpoint:
         verdicts = world.gather(None if blobs is None else blobs.is_like(self._blobs))
         return None if None in verdicts or all(verdicts) else blobs
 
-    def _make_room(self):
+    def _make_room(self) -> None:
         """Gives blobs more room than the loaded version had, if the program has more to save by now."""
         blobs = self._blobs.with_room()
         if not all(self._place.world.gather(blobs.is_like(self._blobs))):
@@ -463,5 +471,6 @@ class Checkpoint:
     def __enter__(self) -> "Checkpoint":
         return self
 
-    def __exit__(self, kind, _error, _traceback) -> None:
+    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None,
+                 _traceback: TracebackType | None) -> None:
         self.close(job_done=kind is None)

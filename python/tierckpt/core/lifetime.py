@@ -7,16 +7,19 @@ checkpoint is garbage, and when a second init of the same job takes the place of
 
 import logging
 import weakref
+from typing import Any
 
 from .. import errors
 from ..runtime import native, settings
+from ..runtime.settings import ConfigSource, Overrides
 
 log = logging.getLogger("tierckpt")
 
-_open: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()  # checkpoint: the job that it is of
+_open: "weakref.WeakKeyDictionary[Any, tuple[str, ...] | None]" = weakref.WeakKeyDictionary()
+"""The job of each checkpoint that is open."""
 
 
-def job_of(config, overrides) -> tuple | None:
+def job_of(config: ConfigSource, overrides: Overrides) -> tuple[str, ...] | None:
     """What tells one job's configuration from another's, None if it cannot be read: then attaching will say why."""
     try:
         values = settings.values_of(config, overrides)
@@ -25,7 +28,7 @@ def job_of(config, overrides) -> tuple | None:
         return None
 
 
-def close_predecessor(job: tuple | None):
+def close_predecessor(job: tuple[str, ...] | None) -> None:
     """A notebook's cell that is run once more makes another checkpoint of its job while the first is still there."""
     for checkpoint in [known for known, its_job in _open.items() if job is not None and its_job == job]:
         log.warning("the checkpoint that this process had opened before for the same job is closed: what it saved "
@@ -33,14 +36,15 @@ def close_predecessor(job: tuple | None):
         checkpoint.close(job_done=False)
 
 
-def watch(checkpoint, client: native.Client, job: tuple | None) -> weakref.finalize:
+def watch(checkpoint: Any, client: native.Client,
+          job: tuple[str, ...] | None) -> "weakref.finalize[[native.Client], Any]":
     """Ends the client before the tensors of the checkpoint are freed, whatever comes first: garbage collection, or the
     interpreter's exit, at which a finalizer runs before any module is torn down."""
     _open[checkpoint] = job
     return weakref.finalize(checkpoint, _leave, client)
 
 
-def _leave(client: native.Client):
+def _leave(client: native.Client) -> None:
     if client.is_open:
         log.info("the checkpoint was not closed: its save under way is finished, and memory keeps it for linger_s")
         client.detach(job_done=False)

@@ -8,12 +8,16 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 
 from .. import errors
+from ..runtime import native
+from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World, join_world
 from ..state import arguments, groups, jsonstate
+from ..state.arguments import Models, Optimizers, Schedulers, Stateful
 from ..state.blobs import Blob
 from ..state.probe import bare
 from ..state.records import Record, check_tensor, pour, saved_dtype, saved_shape
@@ -24,6 +28,8 @@ from ..state.walk_model import unwrap
 from ..state.walk_optimizer import OptimizerState
 from .publish_first import newest_published
 from .published import Published, is_directory, open_published
+
+_T = TypeVar("_T")
 
 log = logging.getLogger("tierckpt")
 
@@ -36,7 +42,7 @@ class Loaded:
     settings), "scheduler", "extra_state" and "rng", with a dot and its name behind it where there are several."""
 
     step: int
-    version: tuple[int, int]
+    version: native.Version
     """Term and step."""
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -47,7 +53,7 @@ class Loaded:
     """What was saved but does not fit, because shape or dtype differ: it is unchanged. `why` says more."""
     why: dict[str, str] = field(default_factory=dict)
 
-    def refuse(self, name: str, why: str):
+    def refuse(self, name: str, why: str) -> None:
         if name not in self.why:
             self.mismatched.append(name)
             self.why[name] = why
@@ -63,8 +69,9 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def load(model, optimizer=None, scheduler=None, extra_state=None, *, config=None, overrides=None,
-         step: int | None = None, strict: bool = True) -> Loaded | None:
+def load(model: Models, optimizer: Optimizers = None, scheduler: Schedulers = None,
+         extra_state: dict[str, Any] | Stateful | None = None, *, config: ConfigSource = None,
+         overrides: Overrides = None, step: int | None = None, strict: bool = True) -> Loaded | None:
     """Puts a version into a model, and into optimizer, scheduler and extra_state if they are given, without taking part
     in the job: for an evaluation, also beside the training, or a fine-tune. It begins no term, needs no agent and
     disturbs none. Where memory has a newer version than storage, the running agents publish it first. Collective over
@@ -102,7 +109,7 @@ def load(model, optimizer=None, scheduler=None, extra_state=None, *, config=None
         raise
 
 
-def _copies(given: Given):
+def _copies(given: Given) -> str | None:
     """For a load it does not matter which ranks have the same plain tensors."""
     wrapped = [unwrap(model).ddp_group is not None for model in given.models.values()]
     return None if all(wrapped) else groups.PRIVATE
@@ -114,14 +121,14 @@ def _states_made_from_here(given: Given) -> Callable[[], None]:
     optimizers += [optimizer.optim for optimizer in optimizers if hasattr(optimizer, "optim")]
     had = [{param for param, state in optimizer.state.items() if state} for optimizer in optimizers]
 
-    def undo():
+    def undo() -> None:
         for optimizer, params in zip(optimizers, had, strict=True):
             for param in [param for param in optimizer.state if param not in params]:
                 del optimizer.state[param]
     return undo
 
 
-def open_on_all(world: World, config, overrides, step: int | None) -> Published | None:
+def open_on_all(world: World, config: ConfigSource, overrides: Overrides, step: int | None) -> Published | None:
     """The same version on all ranks; None if nothing was saved. What only memory has is published first. Collective."""
     published, fault = None, None
     if world.rank == 0:
@@ -139,7 +146,7 @@ def open_on_all(world: World, config, overrides, step: int | None) -> Published 
     return settled(world, lambda: published or _the_same(config, overrides, version))
 
 
-def _the_same(config, overrides, version: tuple[int, int]) -> Published:
+def _the_same(config: ConfigSource, overrides: Overrides, version: tuple[int, int]) -> Published:
     published = open_published(config, step=None if is_directory(config) else version[1], overrides=overrides)
     if tuple(published.version) != version:
         raise errors.IoError(f"rank 0 loads step {version[1]} of term {version[0]}, and here {published.info.path} is "
@@ -147,10 +154,10 @@ def _the_same(config, overrides, version: tuple[int, int]) -> Published:
     return published
 
 
-def settled(world: World, make, otherwise: str = "nothing is loaded"):
+def settled(world: World, make: Callable[[], _T], otherwise: str = "nothing is loaded") -> _T:
     """What `make` returns, if it raises on no rank. `otherwise` tells the other ranks what follows if it does.
     Collective."""
-    made, fault = None, None
+    fault: Exception | None = None
     try:
         made = make()
     except Exception as error:
@@ -185,11 +192,11 @@ def fill(registration: Registration, published: Published, world: World, strict:
 class _Plan:
     """What comes from where. Nothing is changed before apply."""
 
-    def __init__(self, registration: Registration, published: Published, world: World, generators: bool):
+    def __init__(self, registration: Registration, published: Published, world: World, generators: bool) -> None:
         self._parts, self._given = registration.parts, registration.given
         self._published, self._world = published, world
         self._generators = generators
-        self.outcome = Loaded(published.step, tuple(published.version))
+        self.outcome = Loaded(published.step, published.version)
         self._blobs = {entry.key for entry in published.entries if entry.blob}
         self._sources: dict[str, str] = {}
         self._fitting: list[Record] = []
@@ -228,13 +235,13 @@ class _Plan:
                                         f"{tuple(record.global_shape)} here")
         return False
 
-    def _take(self, records: list[Record]):
+    def _take(self, records: list[Record]) -> None:
         self._fitting += records
 
-    def _plan_model(self):
+    def _plan_model(self) -> None:
         self._take([record for record in self._parts.model if self._fits(record)])
 
-    def _plan_optimizer(self, blob: Blob, state: OptimizerState):
+    def _plan_optimizer(self, blob: Blob, state: OptimizerState) -> None:
         """The state of a parameter is loaded as a whole or not at all."""
         value = self._value(blob.name)
         by_parameter, left = state.records_by_parameter(), set()
@@ -253,7 +260,7 @@ class _Plan:
             self._plan_settings(blob, state, value, left, any(by_parameter[name] for name in by_parameter.keys() - left)
                                 or not any(by_parameter.values()))
 
-    def _plan_settings(self, blob: Blob, state: OptimizerState, value, left: set[str], some: bool):
+    def _plan_settings(self, blob: Blob, state: OptimizerState, value: Any, left: set[str], some: bool) -> None:
         value, why = state.without(value, left)
         why = why if some else "none of its state fits"
         if why is not None:
@@ -263,14 +270,14 @@ class _Plan:
 
     # ---- values
 
-    def _value(self, name: str):
+    def _value(self, name: str) -> Any:
         """None if there is none."""
         keys = (rank_key(rank, f"tierckpt.{name}") for rank in (self._world.rank, 0))
         key = next((key for key in keys if key in self._blobs), None)
         data = b"" if key is None else self._published.blob(key)
         return jsonstate.loads(data) if data else None
 
-    def _plan_value(self, blob: Blob, own: list[Record] | None):
+    def _plan_value(self, blob: Blob, own: list[Record] | None) -> None:
         if blob.name == "rng" and not self._generators:
             return
         value = self._value(blob.name)
@@ -302,7 +309,7 @@ class _Plan:
         of."""
         return {_OWN.sub("", source) for source in self._sources.values()}
 
-    def note_unexpected(self, wanted: set[str]):
+    def note_unexpected(self, wanted: set[str]) -> None:
         """`wanted` by any rank."""
         saved = {key.split("/", 1)[1].removeprefix("tierckpt.") for key in self._blobs if "/" in key}
         given = {blob.name for blob in self._parts.blobs} | set(self.outcome.mismatched)
@@ -330,7 +337,7 @@ class _Plan:
                   [name for name in outcome.unexpected if name not in self._no_harm]))
         return "; ".join(text.format(_some(names)) for text, names in lists if names) or None
 
-    def read(self):
+    def read(self) -> None:
         """Reads into memory of the CPU, so that nothing has changed if something cannot be read."""
         for record in self._fitting:
             tensor = record.current()
@@ -339,7 +346,7 @@ class _Plan:
                 self._published.read_box(self._sources[record.key], record.offset, tuple(staged.shape), out=staged)
             self._staged.append((staged, record))
 
-    def apply(self):
+    def apply(self) -> None:
         for staged, record in self._staged:
             pour(staged, record.current().detach())
         for blob, value in self._values:
@@ -348,7 +355,7 @@ class _Plan:
         self.outcome.loaded += [blob.name for blob, _ in self._values if blob.name not in self.outcome.why]
 
 
-def _is_whole(value, records: list[Record]) -> bool:
+def _is_whole(value: Any, records: list[Record]) -> bool:
     """Whether every tensor that stands apart from a value is one of these."""
     paths: set[str] = set()
     join(value, lambda path: paths.add(path))

@@ -3,9 +3,11 @@
 
 import logging
 import time
+from typing import Any
 
 from .. import errors
 from ..runtime import control
+from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World
 from ..state.contents import Contents
 from . import tables
@@ -17,14 +19,14 @@ _TRAINERS_GONE_S = 5
 _NOTHING = (0, 0)  # the version before all others
 
 
-def published_or_none(config, overrides, step):
+def published_or_none(config: ConfigSource, overrides: Overrides, step: int | None) -> Published | None:
     try:
         return open_published(config, step=step, overrides=overrides)
     except errors.NotFoundError:
         return None
 
 
-def drain(config, overrides, version: tuple[int, int]):
+def drain(config: ConfigSource, overrides: Overrides, version: tuple[int, int]) -> None:
     if control.ask(config, overrides, "drain", "--wait") is None:
         raise errors.UnrecoverableError(
             f"step {version[1]} (term {version[0]}) is only in the agents' memory and could not "
@@ -38,7 +40,7 @@ def only_in_memory(version: tuple[int, int]) -> str:
             "it (`tierckpt drain --wait` after the load); or name an older step to load")
 
 
-def newest_published(config, overrides, step: int | None) -> Published:
+def newest_published(config: ConfigSource, overrides: Overrides, step: int | None) -> Published:
     """The newest version, or the newest of a step. If memory has a newer one than storage, the agents publish it first.
     Raises NotFoundError if there is none."""
     if is_directory(config):
@@ -61,7 +63,7 @@ def newest_published(config, overrides, step: int | None) -> Published:
     return found
 
 
-def publish_for(world: World, contents: Contents, config, overrides):
+def publish_for(world: World, contents: Contents, config: ConfigSource, overrides: Overrides) -> None:
     """Publishes what ranks of another layout have committed only in memory, before this world attaches. After that only
     ranks of that layout could do so. Collective."""
     found, held = _NOTHING, None
@@ -84,7 +86,7 @@ def publish_for(world: World, contents: Contents, config, overrides):
     world.gather(None)
 
 
-def _publish(version: tuple[int, int], config, overrides):
+def _publish(version: tuple[int, int], config: ConfigSource, overrides: Overrides) -> None:
     try:
         published = published_or_none(config, overrides, None)
         if published is None or tuple(published.version) < version:
@@ -95,8 +97,8 @@ def _publish(version: tuple[int, int], config, overrides):
         log.warning("%s", error)
 
 
-def _of_another_table(world: World, contents: Contents, held: list[tables.Held | None], config, overrides
-                      ) -> tuple[int, int]:
+def _of_another_table(world: World, contents: Contents, held: list[tables.Held | None], config: ConfigSource,
+                      overrides: Overrides) -> tuple[int, int]:
     """The same for a world of as many ranks that has other tensors, or has them in other pieces. One rank of each node
     asks its agent."""
     nodes = [one and one.node for one in held]
@@ -115,7 +117,8 @@ def _of_another_table(world: World, contents: Contents, held: list[tables.Held |
     return tables.other_than([own for own, _ in answers], [one for _, one in answers if one is not None]) or _NOTHING
 
 
-def _of_other_ranks(config, overrides, ranks: int) -> tuple[tuple[int, int], dict | None]:
+def _of_other_ranks(config: ConfigSource, overrides: Overrides,
+                    ranks: int) -> tuple[tuple[int, int], dict[str, Any] | None]:
     """The newest committed version, if the world that has it had another number of ranks and is gone; and the agent's
     status. The trainers of that world may have ended just now, and the agent may not have noticed yet."""
     deadline = time.monotonic() + _TRAINERS_GONE_S

@@ -9,13 +9,14 @@
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
 from .. import errors
 from ..runtime import native
-from ..runtime.settings import configuration
+from ..runtime.settings import ConfigSource, Overrides, configuration
 from ..state.records import TORCH_DTYPES
 
 _MANIFEST = "manifest.json"
@@ -23,7 +24,8 @@ _LIMIT_S = 20  # the default of storage_timeout_ms: a path brings no configurati
 _EXPORTS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 
 
-def open_published(source=None, *, step: int | None = None, overrides: dict | None = None) -> "Published":
+def open_published(source: ConfigSource = None, *, step: int | None = None,
+                   overrides: dict[str, Any] | None = None) -> "Published":
     """Opens the newest published version, or the newest of a step.
 
     source     a version's directory; or the configuration, as for init: path of a JSON file, or a dict
@@ -37,7 +39,7 @@ def open_published(source=None, *, step: int | None = None, overrides: dict | No
     return published
 
 
-def is_directory(source) -> bool:
+def is_directory(source: Any) -> bool:
     """Whether it is the path of a directory: then it is a version's, and no configuration. TimedOutError if storage
     hangs."""
     return isinstance(source, (str, os.PathLike)) and _within_limit(os.path.isdir, os.fspath(source))
@@ -54,8 +56,9 @@ def _within_limit(look: Callable[[str], bool], path: str) -> bool:
     return said[0]
 
 
-def _where(source, step, overrides) -> dict:
-    if is_directory(source) and _within_limit(os.path.isfile, os.path.join(source, _MANIFEST)):
+def _where(source: ConfigSource, step: int | None, overrides: Overrides) -> dict[str, Any]:
+    if isinstance(source, (str, os.PathLike)) and is_directory(source) \
+            and _within_limit(os.path.isfile, os.path.join(source, _MANIFEST)):
         if step is not None or overrides is not None:
             raise errors.InvalidArgumentError(
                 f"{os.fspath(source)} is a version: step= and overrides= say which of a job's")
@@ -63,9 +66,11 @@ def _where(source, step, overrides) -> dict:
     return {**configuration(source, overrides), "step": native.NEWEST if step is None else step}
 
 
-def export(directory, source=None, *, step: int | None = None, overrides: dict | None = None, memory: bool = False,
-           shard_size: int = 5 << 30, dtype: torch.dtype | None = None, model_files=None, include=(), exclude=(),
-           strip_prefix: str | None = None, add_prefix: str | None = None) -> native.Exported:
+def export(directory: str | os.PathLike[str], source: ConfigSource = None, *, step: int | None = None,
+           overrides: dict[str, Any] | None = None, memory: bool = False, shard_size: int = 5 << 30,
+           dtype: torch.dtype | None = None, model_files: str | os.PathLike[str] | None = None,
+           include: Iterable[str] = (), exclude: Iterable[str] = (), strip_prefix: str | None = None,
+           add_prefix: str | None = None) -> native.Exported:
     """Writes the model's weights as one Hugging Face checkpoint, which from_pretrained opens. Like `tierckpt export`.
 
     directory    is made; it must not be there, its parent must
@@ -83,7 +88,7 @@ def export(directory, source=None, *, step: int | None = None, overrides: dict |
     if dtype is not None and dtype not in _EXPORTS:
         raise errors.InvalidArgumentError(f"dtype {dtype} is none of {', '.join(map(str, _EXPORTS))}")
     return native.export(**_where(source, step, overrides), directory=os.fspath(directory), from_memory=memory,
-                          shard_bytes=shard_size, dtype=_EXPORTS.get(dtype),
+                          shard_bytes=shard_size, dtype=None if dtype is None else _EXPORTS[dtype],
                           model_files=None if model_files is None else os.fspath(model_files), include=list(include),
                           exclude=list(exclude), strip_prefix=strip_prefix, add_prefix=add_prefix)
 
@@ -92,13 +97,12 @@ class Published:
     """A published version. Every byte is checked against the version's digests before it is handed out. Use it from
     one thread at a time; as a context manager it closes itself."""
 
-    def __init__(self, opened: native.Published):
+    def __init__(self, opened: native.Published) -> None:
         self._native = opened
-        self.info = opened.info()
-        """version, job, path, passed_over, wall_ms, bytes, entry_count, file_count, world_size"""
+        self.info: native.PublishedInfo = opened.info()
+        """Version, job, directory and sizes."""
         self.entries: list[native.Entry] = [opened.entry(i) for i in range(self.info.entry_count)]
-        """What each rank has saved, sorted by key: key, file, bytes, dtype, global_shape, offset, local_shape, blob,
-        rank (None: a replica group's)."""
+        """The pieces of tensors and the blobs that the ranks have saved, sorted by key."""
         self._tensors = {entry.key: entry for entry in self.entries if not entry.blob}
 
     @property
@@ -135,7 +139,8 @@ class Published:
         shape = self.shape(key)
         return self.read_box(key, (0,) * len(shape), shape)
 
-    def read_box(self, key: str, offset, shape, out: torch.Tensor | None = None) -> torch.Tensor:
+    def read_box(self, key: str, offset: Iterable[int], shape: Iterable[int],
+                 out: torch.Tensor | None = None) -> torch.Tensor:
         """The part of a tensor that begins at offset, whatever pieces it was saved in: a new tensor, or out, which
         must be contiguous, on the CPU, and of this shape and dtype."""
         whole, dtype = self._entry(key), self.dtype(key)
@@ -161,17 +166,17 @@ class Published:
         """The bytes of a blob; rank says whose if several ranks have one of this key."""
         return self._native.read_blob(key, rank)
 
-    def close(self):
+    def close(self) -> None:
         self._native.close()
 
-    def __enter__(self):
+    def __enter__(self) -> "Published":
         return self
 
-    def __exit__(self, *_error):
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
-def _check_out(key: str, out: torch.Tensor, shape: tuple, dtype: torch.dtype):
+def _check_out(key: str, out: torch.Tensor, shape: tuple[Any, ...], dtype: torch.dtype) -> None:
     if tuple(out.shape) != shape or out.dtype != dtype:
         raise errors.InvalidArgumentError(f"{key}: out is {out.dtype} {tuple(out.shape)}, not {dtype} {shape}")
     if out.device.type != "cpu" or not out.is_contiguous():

@@ -5,7 +5,9 @@ import contextlib
 import logging
 import operator
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from .. import errors
 from ..runtime import native
@@ -52,7 +54,7 @@ class SaveResult:
 NOT_DUE = SaveResult("not due")
 
 
-def whole_step(step) -> int:
+def whole_step(step: SupportsIndex) -> int:
     """The step as an int. numpy's integers and tensors of one integer are fine, too."""
     try:
         number = operator.index(step)
@@ -64,7 +66,7 @@ def whole_step(step) -> int:
     return number
 
 
-def step_to_load(step) -> int:
+def step_to_load(step: SupportsIndex) -> int:
     """The number of a step that may have been saved."""
     number = whole_step(step) if not isinstance(step, int) or step >= 0 else step
     if number < 1:
@@ -79,7 +81,7 @@ class Saving:
     reason."""
 
     def __init__(self, client: native.Client, contents: Contents, records: RecordTable, blobs: BlobTable,
-                 world: World, notices: Notices):
+                 world: World, notices: Notices) -> None:
         self._client = client
         self._contents = contents
         self._records = records
@@ -92,23 +94,23 @@ class Saving:
         self.last_failed: errors.Error | None = None
         """Why the last save_last did not bring its step to storage."""
 
-    def goes_on(self, before: "Saving"):
+    def goes_on(self, before: "Saving") -> None:
         """After a registration in another layout."""
         self._load_missed, self._may_wait_s = before._load_missed, before._may_wait_s
 
-    def settle(self):
+    def settle(self) -> None:
         """Waits until it is known what has become of the last save. After that tensors and layout may change."""
         self._client.fence()
         if self.last_saved is not None:
             with contextlib.suppress(errors.Error):  # it was given up, or its fate takes long
                 self._client.wait(self.last_saved, native.STAGES["committed"], _SETTLED_WITHIN_MS)
 
-    def loaded(self):
+    def loaded(self) -> None:
         """A load has put other contents into the blobs, and other steps follow."""
         self._load_missed = False
         self.last_saved = self.last_failed = None
 
-    def if_needed(self, step) -> SaveResult:
+    def if_needed(self, step: SupportsIndex) -> SaveResult:
         if type(step) is not int or not 0 <= step < native.NEWEST:
             step = whole_step(step)
         if self._client.save_due(step):
@@ -116,12 +118,12 @@ class Saving:
         self._client.save_if_needed(step)  # it learns how long a step takes
         return NOT_DUE
 
-    def explicit(self, step, to_storage: bool) -> SaveResult:
+    def explicit(self, step: SupportsIndex, to_storage: bool) -> SaveResult:
         step = whole_step(step)
         flags = native.SAVE_STORAGE if to_storage else native.SAVE_MEMORY
         return self._save(step, lambda: self._client.snapshot(step, flags))
 
-    def skip(self, step, obstacle: str) -> SaveResult:
+    def skip(self, step: SupportsIndex, obstacle: str) -> SaveResult:
         """For a step that cannot be saved, whatever the state is."""
         step = whole_step(step)
         if self._client.is_open:
@@ -129,7 +131,7 @@ class Saving:
             self._notices.look()
         return SaveResult("skipped", step, obstacle)
 
-    def last(self, step, timeout: float):
+    def last(self, step: SupportsIndex, timeout: float) -> None:
         step = whole_step(step)
         self._client.fence()
         if self._client.watch is not None and self._client.watch.gave_up:
@@ -144,14 +146,14 @@ class Saving:
             self._notices.look()
         self.last_saved, self.last_failed = step, None
 
-    def _agree(self, step: int, obstacle: str | None):
+    def _agree(self, step: int, obstacle: str | None) -> None:
         """All ranks raise if one cannot save: the others would wait for it. Collective."""
         for rank, of_rank in enumerate(self._world.gather(obstacle)):
             if of_rank is not None:
                 self.last_failed = errors.CanceledError(f"step {step} cannot be saved: rank {rank}: {of_rank}")
                 raise self.last_failed
 
-    def _save(self, step: int, begin) -> SaveResult:
+    def _save(self, step: int, begin: Callable[[], bool]) -> SaveResult:
         obstacle = self._take()
         if self._load_missed:
             self._warn_of_missed_load()
@@ -167,7 +169,7 @@ class Saving:
         self.last_saved = step
         return SaveResult("started", step)
 
-    def _begin(self, begin) -> str | None:
+    def _begin(self, begin: Callable[[], bool]) -> str | None:
         """Why the save was not started, None if it was."""
         try:
             return None if begin() else self._client.errmsg()
@@ -192,7 +194,7 @@ class Saving:
             return f"{type(error).__name__}: {error}"
         return None
 
-    def _warn_of_missed_load(self):
+    def _warn_of_missed_load(self) -> None:
         """The saves of a run that has loaded nothing take the place of what is there, which is seldom intended."""
         version = self._restorable()
         self._load_missed = version is None and self._client.stats().committed_step == 0

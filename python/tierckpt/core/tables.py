@@ -8,8 +8,10 @@ a load adapts to those.
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..runtime import control
+from ..runtime.settings import ConfigSource, Overrides
 from ..state.contents import Contents
 from ..state.records import Record, dtype_name, saved_dtype, saved_shape
 from ..state.sharding import rank_key
@@ -57,7 +59,7 @@ class Held:
     """Of the shards that this node has copies of, by id."""
 
 
-def held_by(status: dict | None, ranks: int) -> Held | None:
+def held_by(status: dict[str, Any] | None, ranks: int) -> Held | None:
     """None if there is nothing that only memory has, or it is of another number of ranks."""
     committed = control.version_of(status, "committed")
     if status is None or status.get("ranks") != ranks or committed <= control.version_of(status, "published"):
@@ -65,7 +67,7 @@ def held_by(status: dict | None, ranks: int) -> Held | None:
     return Held(status["node"], committed, status["shards"])
 
 
-def looked_up(held: Held, config, overrides) -> Held:
+def looked_up(held: Held, config: ConfigSource, overrides: Overrides) -> Held:
     """With the tables."""
     tables = {}
     for segment in (control.ask(config, overrides, "show") or {}).get("segments", ()):

@@ -10,6 +10,7 @@ the copy is done.
 import logging
 import threading
 import weakref
+from collections.abc import Callable
 
 from .. import errors
 from ..runtime import native
@@ -23,7 +24,7 @@ _LOOK_MS = 200
 class Watch:
     """Of one client, from its registration until it detaches."""
 
-    def __init__(self, client: native.Client, versions: Versions):
+    def __init__(self, client: native.Client, versions: Versions) -> None:
         self._client = client
         self._versions = versions
         self._lock = threading.Lock()
@@ -37,12 +38,12 @@ class Watch:
                                         name="tierckpt-watch", daemon=True)
         self._thread.start()
 
-    def begun(self, step: int):
+    def begun(self, step: int) -> None:
         """A snapshot has begun, after Versions.note."""
         self._open = step
         self._signal.begun.set()
 
-    def settle(self, step: int | None = None):
+    def settle(self, step: int | None = None) -> None:
         """Confirms the snapshot that was begun last (only if it is of this step) or gives it up, unless that was done.
         Its copy must be over or, of tensors on devices, fenced."""
         if self._open is None:
@@ -73,7 +74,7 @@ class Watch:
             log.debug("the snapshot under way is left to the fence: %s", error)
         return False
 
-    def stop(self):
+    def stop(self) -> None:
         self._end()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -82,16 +83,16 @@ class Watch:
 class _Signal:
     """What the thread waits for. It keeps nothing else alive."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.begun = threading.Event()
         self.ended = False
 
-    def end(self):
+    def end(self) -> None:
         self.ended = True
         self.begun.set()
 
 
-def _compare_each(watch, signal: _Signal):
+def _compare_each(watch: Callable[[], Watch | None], signal: _Signal) -> None:
     while True:
         signal.begun.wait()
         signal.begun.clear()

@@ -5,10 +5,11 @@ import json
 import os
 import shutil
 import subprocess
+from typing import Any
 
 from .. import errors
 from .installation import PROGRAMS
-from .settings import configuration
+from .settings import ConfigSource, Overrides, configuration
 
 _ANSWER_S, _DRAIN_S = 30, 180
 _BAD_CONFIGURATION = "invalid configuration"  # the text of its status in tierckpt.h
@@ -24,7 +25,7 @@ def _command() -> str:
     return command
 
 
-def ask(config, overrides, *words: str) -> dict | None:
+def ask(config: ConfigSource, overrides: Overrides, *words: str) -> dict[str, Any] | None:
     """The answer of `tierckpt --json WORDS`, for a job of this configuration (as init takes it). None if no agent of it
     answers here."""
     done = _run([_command(), *_configuration(config, overrides), "--json", *words],
@@ -39,21 +40,21 @@ def ask(config, overrides, *words: str) -> dict | None:
     return answer if answer.get("ok") else None
 
 
-def _configuration(config, overrides) -> list[str]:
+def _configuration(config: ConfigSource, overrides: Overrides) -> list[str]:
     """As options of the command, which reads it as the library does: a relative path begins where the file lies."""
     values = configuration(config, overrides)
     file, text = values["config_file"], values["config_json"]
     return [*(["--config", file] if file is not None else []), *(["--config-json", text or "{}"])]
 
 
-def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess:
+def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
         raise errors.TimedOutError(f"the agent has not answered `{' '.join(command)}` within {timeout_s} s") from None
 
 
-def version_of(answer: dict | None, key: str) -> tuple[int, int]:
+def version_of(answer: dict[str, Any] | None, key: str) -> tuple[int, int]:
     """(term, step); (0, 0) is none."""
     version = (answer or {}).get(key) or {}
     return version.get("term", 0), version.get("step", 0)

@@ -8,10 +8,11 @@ import ctypes
 import logging
 import os
 import weakref
-from collections import namedtuple
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from .. import errors
 from . import installation
@@ -34,9 +35,38 @@ ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
 CHECK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
-Version = namedtuple("Version", "term step")
-Restored = namedtuple("Restored", "version bytes_local bytes_twin bytes_peer bytes_storage newest_step seconds "
-                                  "resharded saved_world_size left_count passed_over")
+class Version(NamedTuple):
+    """Names what was saved: of two versions the greater one is the newer."""
+
+    term: int
+    """Which formation of the job's world has saved it; each one has a greater number than those before."""
+    step: int
+
+
+class Restored(NamedTuple):
+    """What a restore has done."""
+
+    version: Version
+    bytes_local: int
+    """Bytes of this rank, by where they were found: in this node's memory,"""
+    bytes_twin: int
+    """in the memory of a node whose ranks hold the same,"""
+    bytes_peer: int
+    """in the memory of another node that held a copy,"""
+    bytes_storage: int
+    """on storage."""
+    newest_step: int
+    """The newest step that any rank had begun to keep, 0 if that is not known: what was lost is its distance."""
+    seconds: float
+    """From the call to the last byte in place."""
+    resharded: bool
+    """Whether the version has another layout; it was read from storage then."""
+    saved_world_size: int
+    """If it was resharded: how many ranks had saved it,"""
+    left_count: int
+    """and how many records and blobs of this rank were left as they are."""
+    passed_over: str
+    """Which newer version was not restored, and why; empty if there is none."""
 
 
 class _Oob(ctypes.Structure):
@@ -137,15 +167,70 @@ class _Exported(ctypes.Structure):
                 ("file_count", c_uint64), ("bytes", c_uint64)]
 
 
-Exported = namedtuple("Exported", "version tensor_count file_count bytes")
+class Exported(NamedTuple):
+    """What an export has written."""
 
-PublishedInfo = namedtuple("PublishedInfo", "version job path passed_over wall_ms bytes entry_count file_count "
-                                            "world_size")
+    version: Version
+    tensor_count: int
+    file_count: int
+    bytes: int
 
-Entry = namedtuple("Entry", "key file bytes dtype global_shape offset local_shape blob rank")
-"""A piece of a tensor, or a blob, as a rank has saved it; rank is None if a replica group did."""
 
-Stats = namedtuple("Stats", [name for name, _ in _Stats._fields_ if name != "struct_size"])
+class PublishedInfo(NamedTuple):
+    """About a published version."""
+
+    version: Version
+    job: str
+    path: str
+    """Its directory."""
+    passed_over: str
+    """Which newer version was passed over for this one, and why; empty if none was."""
+    wall_ms: int
+    """When it was published, in milliseconds since 1970."""
+    bytes: int
+    """Of all files."""
+    entry_count: int
+    file_count: int
+    world_size: int
+    """The number of ranks of the job that saved it."""
+
+
+class Entry(NamedTuple):
+    """A piece of a tensor, or a blob, as a rank has saved it."""
+
+    key: str
+    file: str
+    bytes: int
+    dtype: str
+    """One of DTYPES."""
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    """Where the piece begins in the whole, in elements of each dimension."""
+    local_shape: tuple[int, ...]
+    blob: bool
+    rank: int | None
+    """The rank that has it as its own; None if it belongs to a group of ranks that hold the same."""
+
+
+class Stats(NamedTuple):
+    """Counts of this rank since it attached."""
+
+    saves_started: int
+    saves_copied: int
+    saves_skipped: int
+    """Refused, or there was no agent."""
+    bytes_copied: int
+    stall_ns_last: int
+    """Nanoseconds that the last save spent in its call and its fence; also the longest, and the sum of all."""
+    stall_ns_max: int
+    stall_ns_total: int
+    committed_step: int
+    """The newest step that this term has committed, and that it has published; 0 if there is none."""
+    published_step: int
+    segment_bytes: int
+    """Memory that the agent holds for this rank, and the size of its pages."""
+    page_bytes: int
+
 
 _CLIENT = c_void_p
 _PUBLISHED = c_void_p
@@ -206,7 +291,7 @@ def _library_path() -> Path:
     return path
 
 
-def _load_library():
+def _load_library() -> ctypes.CDLL:
     global _library
     if _library is None:
         library = ctypes.CDLL(str(_library_path()))
@@ -220,11 +305,15 @@ def _load_library():
     return _library
 
 
-def _bytes(text):
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode(errors="replace")
+
+
+def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def log_lines(logger: logging.Logger):
+def log_lines(logger: logging.Logger) -> None:
     """Writes the lines that the library has collected for the log. Its own threads must not wait for the interpreter's
     lock, so it keeps its lines until they are asked for."""
     if _library is None:
@@ -237,7 +326,7 @@ def log_lines(logger: logging.Logger):
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
-def _forked():
+def _forked() -> None:
     for client in list(_clients):
         client.leave_to_parent()
 
@@ -245,16 +334,37 @@ def _forked():
 os.register_at_fork(after_in_child=_forked)
 
 
+class Allgather(Protocol):
+    """How the library reaches the other ranks: see runtime/world.py."""
+
+    callback: Any
+    """An ALLGATHER, or None if there is one rank."""
+
+    def reraise(self) -> None: ...
+
+
+class Watch(Protocol):
+    """Confirms snapshots: see core/watch.py."""
+
+    gave_up: bool
+
+    def begun(self, step: int) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class Client:
     """tck_client_t: attached when made, gone after detach."""
 
-    def __init__(self, *, config_file, config_json, rank, world_size, oob):
-        """`oob` has `callback` (an ALLGATHER or None) and `reraise`; see oob.py."""
+    def __init__(self, *, config_file: str | None, config_json: str | None, rank: int, world_size: int,
+                 oob: Allgather) -> None:
         self._library = _load_library()
         self._oob = oob
-        self._forked_from = None
-        self.watch = None
-        """Set if each snapshot has to be confirmed: an object with begun(), settle() and stop(); see watch.py."""
+        self._forked_from: int | None = None
+        self.watch: Watch | None = None
+        """Set if each snapshot has to be confirmed."""
         self.rank = rank
         self.world_size = world_size
         self._handle = c_void_p()
@@ -264,19 +374,19 @@ class Client:
         self._pid = os.getpid()
         _clients.add(self)
 
-    def _check(self, status: int):
+    def _check(self, status: int) -> None:
         self._oob.reraise()
         if status != 0:
             raise errors.from_status(status, self.errmsg() or self._strerror(status))
 
     def errmsg(self) -> str:
         """Of the last failure, or why the last save was not started."""
-        return self._library.tck_errmsg(self._handle).decode(errors="replace")
+        return _text(self._library.tck_errmsg(self._handle))
 
     def _strerror(self, status: int) -> str:
-        return self._library.tck_strerror(status).decode()
+        return _text(self._library.tck_strerror(status))
 
-    def _live(self):
+    def _live(self) -> c_void_p:
         if not self._handle:
             raise errors.InvalidArgumentError(
                 "the checkpoint is closed" if self._forked_from is None else
@@ -288,7 +398,7 @@ class Client:
     def is_open(self) -> bool:
         return bool(self._handle)
 
-    def detach(self, job_done: bool):
+    def detach(self, job_done: bool) -> None:
         if self.watch is not None and self._handle:
             try:
                 self.fence()
@@ -300,13 +410,14 @@ class Client:
         if handle:
             self._library.tck_detach(handle, int(job_done))
 
-    def leave_to_parent(self):
+    def leave_to_parent(self) -> None:
         """In a child made by fork: threads and connection are the parent's."""
         self.watch = None
         if self._handle:
             self._forked_from, self._handle = self._pid, c_void_p()
 
-    def add_record(self, *, key, dtype, global_shape, offset, local_shape, address, group, when,
+    def add_record(self, *, key: str, dtype: str, global_shape: Sequence[int], offset: Sequence[int],
+                   local_shape: Sequence[int], address: int, group: str | None, when: int,
                    cuda_device: int | None = None) -> int:
         shape_type = c_uint64 * MAX_NDIM
         record = _Record(ctypes.sizeof(_Record), _bytes(key), DTYPES.index(dtype), len(global_shape),
@@ -316,13 +427,13 @@ class Client:
         self._check(self._library.tck_add_record(self._live(), byref(record), byref(number)))
         return number.value
 
-    def set_address(self, record: int, address: int):
+    def set_address(self, record: int, address: int) -> None:
         self._check(self._library.tck_set_address(self._live(), record, address))
 
-    def add_blob(self, key: str, capacity: int):
+    def add_blob(self, key: str, capacity: int) -> None:
         self._check(self._library.tck_add_blob(self._live(), _bytes(key), capacity, None))
 
-    def set_blob(self, key: str, data: bytes):
+    def set_blob(self, key: str, data: bytes) -> None:
         self._check(self._library.tck_set_blob(self._live(), _bytes(key), data, len(data)))
 
     def get_blob(self, key: str) -> bytes:
@@ -335,10 +446,10 @@ class Client:
         self._check(self._library.tck_get_blob(handle, name, data, size.value, byref(size)))
         return data.raw
 
-    def set_reshard(self, key: str, kind: str):
+    def set_reshard(self, key: str, kind: str) -> None:
         self._check(self._library.tck_set_reshard(self._live(), _bytes(key), RESHARD[kind]))
 
-    def register(self):
+    def register(self) -> None:
         self._check(self._library.tck_register(self._live()))
 
     def save_due(self, step: int) -> int:
@@ -363,26 +474,28 @@ class Client:
         self._check(self._library.tck_snapshot(self._live(), step, flags))
         return self._begun(step, self.stats().saves_started > before)
 
-    def skip(self, step: int, why: str):
+    def skip(self, step: int, why: str) -> None:
         self._check(self._library.tck_skip(self._live(), step, _bytes(why)))
 
-    def set_stream(self, device: int, stream: int):
+    def set_stream(self, device: int, stream: int) -> None:
         self._check(self._library.tck_set_stream(self._live(), device, stream))
 
-    def fence(self):
+    def fence(self) -> None:
         self._check(self._library.tck_fence(self._live()))
         if self.watch is not None:
             self.watch.settle()
 
-    def set_confirm(self, on: bool):
+    def set_confirm(self, on: bool) -> None:
         self._check(self._library.tck_set_confirm(self._live(), int(on)))
 
-    def set_check(self, check):
+    def set_check(self, check: Callable[[], Callable[[], None] | None]) -> None:
         """What the weak reference `check` refers to is called in each restore, before anything but blobs is changed.
         What it raises refuses the restore. Weak, since a client is the last to go when a checkpoint is garbage."""
-        def ask(_ctx, why_not, cap):
+        def ask(_ctx: int | None, why_not: int, cap: int) -> int:
             try:
-                check()()
+                function = check()
+                if function is not None:
+                    function()
             except BaseException as error:  # none may pass through C
                 text = (str(error) or type(error).__name__).encode()[:cap - 1] + b"\0"
                 ctypes.memmove(why_not, text, len(text))
@@ -391,7 +504,7 @@ class Client:
         self._asks = CHECK(ask)
         self._check(self._library.tck_set_check(self._live(), self._asks, None))
 
-    def confirm(self, step: int, why_not: str | None):
+    def confirm(self, step: int, why_not: str | None) -> None:
         self._library.tck_confirm(self._live(), step, _bytes(why_not))
 
     def await_copied(self, timeout_ms: int) -> int | None:
@@ -403,10 +516,10 @@ class Client:
             raise errors.TimedOutError(f"the snapshot under way is not copied after {timeout_ms} ms")
         return step.value if status == 0 else None
 
-    def wait(self, step: int, stage: int, timeout_ms: int):
+    def wait(self, step: int, stage: int, timeout_ms: int) -> None:
         self._check(self._library.tck_wait(self._live(), step, stage, timeout_ms))
 
-    def save_last(self, step: int, timeout_ms: int):
+    def save_last(self, step: int, timeout_ms: int) -> None:
         self.fence()
         self._check(self._library.tck_save_last(self._live(), step, timeout_ms))
 
@@ -426,7 +539,7 @@ class Client:
     def stats(self) -> Stats:
         out = _Stats(ctypes.sizeof(_Stats))
         self._check(self._library.tck_stats(self._live(), byref(out)))
-        return Stats(*(getattr(out, name) for name in Stats._fields))
+        return Stats(**{name: getattr(out, name) for name in Stats._fields})
 
     def health(self) -> Health:
         out = _Health(ctypes.sizeof(_Health))
@@ -442,23 +555,24 @@ class Client:
 class Published:
     """tck_published_t: a published version, open from when it is made until close."""
 
-    def __init__(self, *, path=None, config_file=None, config_json=None, step=NEWEST):
+    def __init__(self, *, path: str | None = None, config_file: str | None = None, config_json: str | None = None,
+                 step: int = NEWEST) -> None:
         self._library = _load_library()
         self._handle = c_void_p()
         params = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
         self._check(self._library.tck_published_open(byref(params), byref(self._handle)))
 
-    def _check(self, status: int):
+    def _check(self, status: int) -> None:
         if status != 0:
             text = self._library.tck_published_errmsg(self._handle).decode(errors="replace")
             raise errors.from_status(status, text or self._library.tck_strerror(status).decode())
 
-    def _live(self):
+    def _live(self) -> c_void_p:
         if not self._handle:
             raise errors.InvalidArgumentError("the published version is closed")
         return self._handle
 
-    def close(self):
+    def close(self) -> None:
         if self._handle:
             self._library.tck_published_close(self._handle)
             self._handle = c_void_p()
@@ -473,14 +587,15 @@ class Published:
     def entry(self, index: int) -> Entry:
         out = _Entry(ctypes.sizeof(_Entry))
         self._check(self._library.tck_published_entry(self._live(), index, byref(out)))
-        shapes = (tuple(numbers[:out.ndim]) for numbers in (out.global_shape, out.offset, out.local_shape))
-        return Entry(out.key.decode(), out.file.decode(), out.bytes, DTYPES[out.dtype], *shapes, bool(out.blob),
-                     None if out.rank < 0 else out.rank)
+        return Entry(out.key.decode(), out.file.decode(), out.bytes, DTYPES[out.dtype],
+                     tuple(out.global_shape[:out.ndim]), tuple(out.offset[:out.ndim]),
+                     tuple(out.local_shape[:out.ndim]), bool(out.blob), None if out.rank < 0 else out.rank)
 
-    def read_entry(self, index: int, first: int, size: int, address: int):
+    def read_entry(self, index: int, first: int, size: int, address: int) -> None:
         self._check(self._library.tck_published_read_entry(self._live(), index, first, size, address))
 
-    def read_box(self, *, key, dtype, global_shape, offset, shape, address: int):
+    def read_box(self, *, key: str, dtype: str, global_shape: Sequence[int], offset: Sequence[int],
+                 shape: Sequence[int], address: int) -> None:
         shape_type = c_uint64 * MAX_NDIM
         box = _Box(ctypes.sizeof(_Box), _bytes(key), DTYPES.index(dtype), len(global_shape),
                    shape_type(*global_shape), shape_type(*offset), shape_type(*shape))
@@ -497,7 +612,7 @@ class Published:
         return data.raw
 
 
-def job_name(*, config_file=None, config_json=None) -> str:
+def job_name(*, config_file: str | None = None, config_json: str | None = None) -> str:
     """The configured name of the job, or the one that is derived from save_dir."""
     library, name = _load_library(), ctypes.create_string_buffer(64)
     status = library.tck_job_name(_bytes(config_file), _bytes(config_json), name, len(name))
@@ -506,8 +621,10 @@ def job_name(*, config_file=None, config_json=None) -> str:
     return name.value.decode()
 
 
-def export(*, directory, path=None, config_file=None, config_json=None, step=NEWEST, from_memory=False, shard_bytes=0,
-           dtype=None, model_files=None, include=(), exclude=(), strip_prefix=None, add_prefix=None) -> Exported:
+def export(*, directory: str, path: str | None = None, config_file: str | None = None, config_json: str | None = None,
+           step: int = NEWEST, from_memory: bool = False, shard_bytes: int = 0, dtype: str | None = None,
+           model_files: str | None = None, include: Sequence[str] = (), exclude: Sequence[str] = (),
+           strip_prefix: str | None = None, add_prefix: str | None = None) -> Exported:
     library = _load_library()
     source = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
     convert, kind = (0, 0) if dtype is None else (1, DTYPES.index(dtype))
@@ -521,6 +638,6 @@ def export(*, directory, path=None, config_file=None, config_json=None, step=NEW
     return Exported(Version(out.version.term, out.version.step), out.tensor_count, out.file_count, out.bytes)
 
 
-def _texts(texts):
+def _texts(texts: Sequence[str]) -> "ctypes.Array[c_char_p]":
     """A C array with NULL at its end."""
     return (c_char_p * (len(texts) + 1))(*map(_bytes, texts), None)

@@ -13,7 +13,7 @@ log = logging.getLogger("tierckpt")
 class Notices:
     """Looked at on the calls that do something anyway; a save that is not due asks nothing."""
 
-    def __init__(self, client: native.Client):
+    def __init__(self, client: native.Client) -> None:
         self._client = client
         self._cause: str | None = None
 
@@ -32,8 +32,8 @@ class Notices:
         self._cause = cause
 
 
-def _clock(seconds: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(seconds))
+def _clock(seconds: float | None) -> str:
+    return "an unknown time" if seconds is None else time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
 def _missing(health: native.Health) -> str:

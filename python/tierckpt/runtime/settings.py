@@ -5,16 +5,23 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 from .. import errors
 
 log = logging.getLogger("tierckpt")
 
+ConfigSource = str | os.PathLike[str] | dict[str, Any] | None
+"""A configuration: the path of a JSON file, or a dict with the same keys."""
+
+Overrides = dict[str, Any] | None
+"""Keys that win over those of a configuration."""
+
 PATH_ENDINGS = ("_dir", "_path", "_file", "_mount")
 """Of the names of keys whose values are paths."""
 
 
-def configuration(config, overrides) -> dict:
+def configuration(config: ConfigSource, overrides: Overrides) -> dict[str, Any]:
     """What the library takes, made of a path or a dict and of a dict of keys that win."""
     values = dict(config) if isinstance(config, dict) else {}
     values.update(overrides or {})
@@ -22,13 +29,13 @@ def configuration(config, overrides) -> dict:
     return {"config_file": path, "config_json": json.dumps(values) if values else None}
 
 
-def values_of(config, overrides) -> dict:
+def values_of(config: ConfigSource, overrides: Overrides) -> dict[str, Any]:
     """All of it as one dict."""
     values = dict(config) if isinstance(config, dict) else {} if config is None else values_of_file(config)
     return {**values, **(overrides or {})}
 
 
-def values_of_file(path) -> dict:
+def values_of_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The keys of a configuration file. Relative paths begin at the file's directory, as the library reads them."""
     try:
         values = json.loads(Path(path).read_bytes())
@@ -41,7 +48,7 @@ def values_of_file(path) -> dict:
             for key, value in values.items()}
 
 
-def _is_relative(value) -> bool:
+def _is_relative(value: object) -> bool:
     """What the library refuses (URLs, variables) or expands stays as it is."""
     return isinstance(value, str) and value != "" and value[0] not in "/~$" and ":/" not in value
 
@@ -57,7 +64,7 @@ def save_dir_at(*path: str) -> str:
     return absolute
 
 
-def warn_of_memory(config, overrides, mounts="/proc/self/mounts"):
+def warn_of_memory(config: ConfigSource, overrides: Overrides, mounts: str = "/proc/self/mounts") -> None:
     """Warns if save_dir lies on a file system in memory. The agent's log does so, too, but nobody looks there. Only the
     path is looked at, because storage that hangs must not hold up an attach."""
     save_dir = os.path.abspath(os.path.expanduser(str(values_of(config, overrides).get("save_dir", "/"))))

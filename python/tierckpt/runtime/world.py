@@ -3,28 +3,34 @@
 
 import ctypes
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
 
 from .. import errors
 from .native import ALLGATHER
+
+Gather = Callable[[list[torch.Tensor], torch.Tensor], object]
+"""Puts the bytes of every rank, the second argument, into the tensors of the first."""
 
 
 class Oob:
     """The callback of tck_oob_t. No exception may pass through C: it is kept here and raised again afterwards."""
 
-    def __init__(self, world_size: int = 1, gather=None):
+    def __init__(self, world_size: int = 1, gather: Gather | None = None) -> None:
         """`gather(parts, mine)` puts every rank's bytes into the tensors `parts`; None if there is only one rank."""
         self._world_size = world_size
         self._gather = gather
-        self._raised = None
+        self._raised: BaseException | None = None
         self.callback = ALLGATHER(self._allgather) if gather else None
 
-    def _allgather(self, _ctx, source, target, length):
+    def _allgather(self, _ctx: int | None, source: int, target: int, length: int) -> int | None:
         try:
-            if length > 0:
+            if length > 0 and self._gather is not None:
                 parts = _bytes_at(target, length * self._world_size).view(self._world_size, length)
                 self._gather(list(parts.unbind(0)), _bytes_at(source, length))
             return 0
@@ -32,7 +38,7 @@ class Oob:
             self._raised = error
             return 1
 
-    def reraise(self):
+    def reraise(self) -> None:
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
@@ -42,10 +48,11 @@ def _bytes_at(address: int, length: int) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_ubyte * length).from_address(address), dtype=torch.uint8)
 
 
-def _cpu_group(group):
+def _cpu_group(group: ProcessGroup | None) -> ProcessGroup | None:
     """`group`, or the default one, or a gloo group made here (collective) if that one carries no CPU tensors."""
     if group is None and "cpu:" not in dist.get_backend_config():
-        return dist.new_group(backend="gloo")
+        made: ProcessGroup = dist.new_group(backend="gloo")
+        return made
     if group is not None and dist.get_world_size(group) != dist.get_world_size():
         raise errors.InvalidArgumentError("group= must hold every rank of the job")
     return group
@@ -58,18 +65,18 @@ class World:
     rank: int
     size: int
     oob: Oob
-    group: object = None  # process group for CPU tensors; None: the default one, or there is one rank
+    group: ProcessGroup | None = None  # for CPU tensors; None: the default one, or there is one rank
 
-    def gather(self, value) -> list:
+    def gather(self, value: Any) -> list[Any]:
         """Every rank's value, which pickle must know. Collective."""
         if self.size == 1:
             return [value]
-        values = [None] * self.size
+        values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value, group=self.group)
         return values
 
 
-def join_world(group=None) -> World:
+def join_world(group: ProcessGroup | None = None) -> World:
     """The world of the default process group, or of this rank alone if there is none."""
     if not (dist.is_available() and dist.is_initialized()):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -1,12 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """What init is given, before anything is made of it."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
 import torch
 
 from .. import errors
 
 
-def check(model, optimizer, scheduler):
+@runtime_checkable
+class Stateful(Protocol):
+    """What has a state that it gives and takes: a scheduler, a data loader, what a user makes for extra_state."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object: ...
+
+
+Models = torch.nn.Module | Mapping[str, torch.nn.Module] | Sequence[torch.nn.Module]
+Optimizers = torch.optim.Optimizer | Mapping[str, torch.optim.Optimizer] | Sequence[torch.optim.Optimizer] | None
+Schedulers = Stateful | Mapping[str, Stateful] | Sequence[Stateful] | None
+
+
+def check(model: object, optimizer: object, scheduler: object) -> None:
     """Raises InvalidArgumentError for arguments that cannot be right. What collections hold is checked where it
     is used."""
     if not isinstance(model, (torch.nn.Module, dict, list, tuple)):
@@ -20,7 +37,7 @@ def check(model, optimizer, scheduler):
         _has("scheduler", scheduler, name)
 
 
-def _has(argument: str, value, attribute: str):
+def _has(argument: str, value: object, attribute: str) -> None:
     if value is not None and not isinstance(value, (dict, list, tuple)) and not hasattr(value, attribute):
         raise errors.InvalidArgumentError(f"{argument}= takes an object with {attribute}, and this one has none: "
                                           f"{value!r:.80} ({type(value).__name__})")

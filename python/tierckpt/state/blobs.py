@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """State that is not tensors: small JSON values of this rank, taken at each save and put back after a restore."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from .. import errors
 from ..runtime import native
@@ -14,11 +15,11 @@ from .sharding import rank_key
 class Blob:
     name: str
     capture: Callable[[], object]
-    apply: Callable[[object], None]
+    apply: Callable[[Any], object]
     capacity: int | None = None  # bytes; None: with room to grow
     reshard: str = "refuse"  # into another number of ranks: also "leave" as it is, "any" old rank's
-    fits: Callable[[object], None] = lambda value: None  # raises LayoutError if apply could not put this value back
-    choose: Callable[[Iterable], object] | None = None  # from the values that ranks of another layout have saved
+    fits: Callable[[Any], None] = lambda value: None  # raises LayoutError if apply could not put this value back
+    choose: Callable[[Iterable[Any]], object] | None = None  # from the values that ranks of another layout have saved
     structural: bool = False  # the capacity follows from what is trained, and not from the value or the user
 
 
@@ -40,7 +41,7 @@ def _wanted(blob: Blob) -> int:
 class BlobTable:
     """Blobs in the order in which they are put back."""
 
-    def __init__(self, rank: int, blobs: list[Blob], capacity: dict[str, int] | None = None):
+    def __init__(self, rank: int, blobs: list[Blob], capacity: dict[str, int] | None = None) -> None:
         """`capacity`: by name, instead of those that suit what the blobs hold now."""
         self._rank = rank
         self._blobs = blobs
@@ -56,7 +57,7 @@ class BlobTable:
         if None in found.values() or any(found[blob.name] != self._capacity[blob.name] for blob in self._blobs
                                          if blob.structural):
             return None
-        return BlobTable(self._rank, self._blobs, found)
+        return BlobTable(self._rank, self._blobs, {name: room for name, room in found.items() if room is not None})
 
     def is_like(self, other: "BlobTable") -> bool:
         return self._capacity == other._capacity
@@ -70,13 +71,13 @@ class BlobTable:
         size, now = len(jsonstate.dumps(blob.name, blob.capture())), self._capacity[blob.name]
         return now if now >= max(size, blob.capacity or 0) else _wanted(blob)
 
-    def add_to(self, client: native.Client):
+    def add_to(self, client: native.Client) -> None:
         for blob in self._blobs:
             client.add_blob(self._key(blob), self._capacity[blob.name])
             if blob.reshard != "refuse":
                 client.set_reshard(self._key(blob), blob.reshard)
 
-    def take(self, client: native.Client):
+    def take(self, client: native.Client) -> None:
         """Takes the state as it is now for the next snapshot."""
         for blob in self._blobs:
             data = jsonstate.dumps(blob.name, blob.capture())
@@ -91,14 +92,14 @@ class BlobTable:
         """The names of those that another number of ranks does not get back."""
         return [blob.name for blob in self._blobs if blob.reshard == "leave"]
 
-    def check(self, client: native.Client):
+    def check(self, client: native.Client) -> None:
         """Looks at what a restore has brought, before it is put back. Raises if some of it does not fit."""
         for blob in self._blobs:
             data = client.get_blob(self._key(blob))
             if data:
                 self._check_one(blob, data)
 
-    def _check_one(self, blob: Blob, data: bytes):
+    def _check_one(self, blob: Blob, data: bytes) -> None:
         try:
             value = jsonstate.loads(data)
         except Exception as error:
@@ -118,7 +119,8 @@ class BlobTable:
                 found[blob.name] = str(error)
         return found
 
-    def put_back(self, client: native.Client, left_out=(), change=lambda name, value: value) -> list[str]:
+    def put_back(self, client: native.Client, left_out: Collection[str] = (),
+                 change: Callable[[str, Any], Any] = lambda name, value: value) -> list[str]:
         """Returns the names of what was put back. `change` turns a saved value into the one that is applied."""
         names = []
         for blob in self._blobs:

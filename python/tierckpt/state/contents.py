@@ -10,7 +10,7 @@ from .blobs import Blob
 from .records import Record
 
 
-def _nothing():
+def _nothing() -> None:
     pass
 
 
@@ -20,8 +20,8 @@ class Contents:
 
     records: list[Record]
     blobs: list[Blob]  # in the order in which they are put back, after the records
-    check: Callable[[], None] = _nothing  # before each save; raises if there is state that was not registered
-    loaded: Callable[[], None] = _nothing  # after all was put back: what the framework derives from it is made again
+    check: Callable[[], object] = _nothing  # before each save; raises if there is state that was not registered
+    loaded: Callable[[], object] = _nothing  # after all was put back: what the framework derives from it is made again
 
 
 Fence = Callable[[Callable[[], None]], Callable[[], None]]

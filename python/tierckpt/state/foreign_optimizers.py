@@ -4,6 +4,7 @@
 import logging
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -18,19 +19,22 @@ class ForeignOptimizers:
     """Has them wait for the copy as those that are known do. `ours` are the optimizers that init was given, and
     `states` what is known of their states; `models` has parameters()."""
 
-    def __init__(self, ours: list[torch.optim.Optimizer], states: dict[str, OptimizerState], models, extra_state):
+    def __init__(self, ours: list[torch.optim.Optimizer], states: dict[str, OptimizerState], models: Any,
+                 extra_state: object) -> None:
         self._ours = [*ours, *(one for state in states.values() for one in state.optimizers)]
         self._states, self._models, self._extra_state = states, models, extra_state
-        self._verdicts: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._verdicts: weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[int, bool]] = \
+            weakref.WeakKeyDictionary()
         self._rival: str | None = None
 
     def fence(self, fence: Callable[[], None]) -> Callable[[], None]:
         """As contents.Fence. The hook is torch's own and stays until it is removed, so it keeps nothing alive."""
-        fence = weakref.WeakMethod(fence) if hasattr(fence, "__self__") else (lambda fence=fence: fence)
+        find: Callable[[], Callable[[], None] | None] = \
+            weakref.WeakMethod(fence) if hasattr(fence, "__self__") else lambda: fence
         others = weakref.ref(self)
 
-        def before_any_step(optimizer, *_):
-            known, wait = others(), fence()
+        def before_any_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            known, wait = others(), find()
             if known is not None and wait is not None and known._concern(optimizer):
                 wait()
         return register_optimizer_step_pre_hook(before_any_step).remove
@@ -49,7 +53,7 @@ class ForeignOptimizers:
         self._verdicts[optimizer] = count, verdict
         return verdict
 
-    def _judge(self, optimizer) -> bool:
+    def _judge(self, optimizer: torch.optim.Optimizer) -> bool:
         if any(optimizer is ours for ours in self._ours):
             return False
         stepped = {id(param) for group in optimizer.param_groups for param in group["params"]}
@@ -67,7 +71,7 @@ class ForeignOptimizers:
                         type(optimizer).__name__)
         return True
 
-    def check(self):
+    def check(self) -> None:
         """Before a save."""
         if self._rival is not None:
             raise errors.LayoutError(self._rival)

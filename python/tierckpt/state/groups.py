@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ranks hold identical bytes. Taken from process groups and device meshes, never guessed."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.placement_types import Placement
 
 
 @dataclass(frozen=True)
@@ -22,21 +26,21 @@ PRIVATE = "private"
 """For init(replicate_group=): plain tensors belong to their rank alone, and no two ranks use the same name."""
 
 
-def of_ranks(ranks) -> Group:
+def of_ranks(ranks: Iterable[int]) -> Group:
     return Group(tuple(sorted(int(rank) for rank in ranks)))
 
 
-def of_process_group(group) -> Group:
+def of_process_group(group: ProcessGroup) -> Group:
     return of_ranks(dist.get_process_group_ranks(group))
 
 
-def of_mesh(mesh) -> Group:
+def of_mesh(mesh: DeviceMesh) -> Group:
     return of_ranks(mesh.mesh.flatten().tolist())
 
 
-def of_replicas(mesh, placements) -> Group:
+def of_replicas(mesh: DeviceMesh, placements: Sequence[Placement]) -> Group:
     """The ranks along the mesh dimensions that do not shard, at this rank's coordinate in the others."""
-    here = mesh.get_coordinate()
+    here = mesh.get_coordinate() or ()
     index = tuple(slice(None) if placement.is_replicate() else at
                   for placement, at in zip(placements, here, strict=True))
     return of_ranks(mesh.mesh[index].flatten().tolist())

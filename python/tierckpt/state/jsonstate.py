@@ -9,6 +9,8 @@ import base64
 import json
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy
 import torch
@@ -16,16 +18,16 @@ import torch
 from .. import errors
 
 
-def dumps(what: str, value) -> bytes:
+def dumps(what: str, value: Any) -> bytes:
     """`what` names the value in errors."""
     return json.dumps(_encode(what, value), separators=(",", ":"), allow_nan=False).encode()
 
 
-def loads(data: bytes):
+def loads(data: bytes) -> Any:
     return _decode(json.loads(data))
 
 
-def _encode(what: str, value):
+def _encode(what: str, value: Any) -> Any:
     if isinstance(value, numpy.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)):
@@ -47,35 +49,35 @@ def _encode(what: str, value):
         "bytes and dense tensors can be")
 
 
-def _encode_tensor(what: str, value: torch.Tensor):
+def _encode_tensor(what: str, value: torch.Tensor) -> dict[str, Any]:
     if value.layout != torch.strided or value.is_meta or value.is_quantized or hasattr(value, "to_local"):
         raise errors.UnsupportedError(
             f"{what} is a tensor of another kind than dense ones of one rank: give its value as a "
             "number (.item()) or list (.tolist())")
     data = value.detach().cpu().contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
-    name, text = str(value.dtype).removeprefix("torch."), base64.b64encode(data.numpy()).decode()
+    name, text = str(value.dtype).removeprefix("torch."), base64.b64encode(data.numpy().tobytes()).decode()
     return {"$tensor": [name, list(value.shape), text]}
 
 
-def _decode_tensor(parts):
+def _decode_tensor(parts: tuple[str, list[int], str]) -> torch.Tensor:
     name, shape, text = parts
     data = bytearray(base64.b64decode(text))
     dtype = getattr(torch, name)
     return torch.frombuffer(data, dtype=dtype).reshape(shape) if data else torch.empty(shape, dtype=dtype)
 
 
-def _encode_dict(what: str, value: dict):
+def _encode_dict(what: str, value: dict[str, Any]) -> dict[str, Any]:
     if type(value) is not Counter and all(isinstance(key, str) and not key.startswith("$") for key in value):
         return {key: _encode(f"{what}.{key}", item) for key, item in value.items()}
     items = [[_encode(what, key), _encode(f"{what}[{key!r}]", item)] for key, item in value.items()]
     return {"$counter" if type(value) is Counter else "$items": items}
 
 
-def _hashable_items(items):
+def _hashable_items(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     return {_decode(key): _decode(item) for key, item in items}
 
 
-_DECODERS = {
+_DECODERS: dict[str, Callable[[Any], Any]] = {
     "$float": float,
     "$bytes": bytes.fromhex,
     "$tuple": lambda items: tuple(map(_decode, items)),
@@ -85,7 +87,7 @@ _DECODERS = {
 }
 
 
-def _decode(value):
+def _decode(value: Any) -> Any:
     if isinstance(value, list):
         return [_decode(item) for item in value]
     if not isinstance(value, dict):

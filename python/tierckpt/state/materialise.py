@@ -6,8 +6,10 @@ the state is made here in the same way, which changes nothing. For others stand-
 that a step would make, which probe.py finds out. They are never seen by the optimizer unless something is loaded.
 """
 
+from typing import Any
+
 import torch
-from torch.optim.optimizer import _get_scalar_dtype
+from torch.optim import optimizer as torch_optimizer
 
 from .probe import probe
 from .statetree import tensors_in
@@ -35,23 +37,24 @@ def materialise(optimizer: torch.optim.Optimizer, every: bool = False) -> StandI
     return {param: tensors for param, tensors in stand_ins.items() if tensors}
 
 
-def _fill_adam(optimizer, group, every):
+def _fill_adam(optimizer: torch.optim.Optimizer, group: dict[str, Any], every: bool) -> None:
     """As Adam._init_group does when it meets the first gradient."""
+    scalar_dtype: Any = torch_optimizer._get_scalar_dtype
     for param in group["params"]:
         state = optimizer.state[param]
         if not (param.requires_grad or every) or len(state) > 0:
             continue
         if group["capturable"] or group["fused"]:
-            dtype = _get_scalar_dtype(is_fused=group["fused"])
+            dtype = scalar_dtype(is_fused=group["fused"])
             state["step"] = torch.zeros((), dtype=dtype, device=param.device)
         else:
-            state["step"] = torch.tensor(0.0, dtype=_get_scalar_dtype(), device="cpu")
+            state["step"] = torch.tensor(0.0, dtype=scalar_dtype(), device="cpu")
         keys = ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ())
         for key in keys:
             state[key] = torch.zeros_like(param, memory_format=torch.preserve_format)
 
 
-def _stand_ins_of_sgd(optimizer, every):
+def _stand_ins_of_sgd(optimizer: torch.optim.Optimizer, every: bool) -> StandIns:
     """SGD's first momentum is a copy of the gradient, not a sum with zeros, so a momentum of zeros would not do."""
     stand_ins = {}
     for group in optimizer.param_groups:
@@ -62,7 +65,7 @@ def _stand_ins_of_sgd(optimizer, every):
     return stand_ins
 
 
-def _stand_ins_of_lbfgs(optimizer) -> StandIns:
+def _stand_ins_of_lbfgs(optimizer: torch.optim.Optimizer) -> StandIns:
     """LBFGS has one state for all parameters, with a history that grows up to its limit. Numbers in it may be floats in
     one step and tensors in another."""
     group, = optimizer.param_groups

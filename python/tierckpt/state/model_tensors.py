@@ -6,10 +6,14 @@ submodule in the place of one. So nothing is kept but the module, and names are 
 or the names of what it holds have changed.
 """
 
+from typing import Any, TypeVar
+
 import torch
 from torch.distributed.fsdp import FSDPModule
 
 from .. import errors
+
+_Tensor = TypeVar("_Tensor", bound=torch.Tensor)
 
 # What wrappers inside a model put into names; state_dict() of the bare model has none of it.
 _WRAPPER_NAMES = ("_orig_mod.", "_checkpoint_wrapped_module.")
@@ -22,24 +26,24 @@ def clean_name(name: str) -> str:
 
 
 class ModelTensors:
-    def __init__(self, module: torch.nn.Module, prefix: str = ""):
+    def __init__(self, module: torch.nn.Module, prefix: str = "") -> None:
         """`prefix` stands before names in errors."""
         self._module = module
         self._prefix = prefix
-        self._seen = None
-        self._alive = None  # keeps what `_seen` has the ids of, so that nothing newer can have one of them
+        self._seen: tuple[list[int], list[int], list[str]] | None = None
+        self._alive: object = None  # keeps what `_seen` has the ids of, so that nothing newer can have one of them
         self._parameters: dict[str, torch.nn.Parameter] = {}
         self._buffers: dict[str, torch.Tensor] = {}
-        self._owners: list[tuple] = []
+        self._owners: list[tuple[Any, ...]] = []
         self._stateful: dict[str, torch.nn.Module] = {}
         self.changes = 0
         """Grows whenever names or tensors have changed."""
         self.look()
 
-    def look(self):
+    def look(self) -> None:
         """Takes notice of what has changed. Quick if nothing has."""
         modules = _modules_of(self._module)
-        held = [tensor for module in modules for tensor in module._parameters.values()]
+        held: list[torch.Tensor | None] = [tensor for module in modules for tensor in module._parameters.values()]
         held += [tensor for module in modules for tensor in module._buffers.values()]
         seen = (list(map(id, modules)), list(map(id, held)), _names_in(modules))
         if seen != self._seen:
@@ -47,7 +51,7 @@ class ModelTensors:
             self.changes += 1
             self._seen, self._alive = seen, (modules, held)
 
-    def _name(self, modules):
+    def _name(self, modules: list[torch.nn.Module]) -> None:
         sharded = _sharded_parameters(modules)
         self._parameters, self._buffers, self._owners, self._stateful, met = {}, {}, [], {}, set()
         for prefix, module in self._module.named_modules():
@@ -74,7 +78,7 @@ class ModelTensors:
         """Those that state_dict() has, each once."""
         return self._buffers
 
-    def saved_buffers(self) -> list[tuple]:
+    def saved_buffers(self) -> list[tuple[Any, ...]]:
         """(name, owner, its name there) of each of them."""
         return self._owners
 
@@ -83,17 +87,16 @@ class ModelTensors:
         return self._stateful
 
     def parameter(self, name: str) -> torch.nn.Parameter:
-        return self._present(name, self._parameters)
+        return _present(self._prefix + name, self._parameters.get(name))
 
     def buffer(self, name: str) -> torch.Tensor:
-        return self._present(name, self._buffers)
+        return _present(self._prefix + name, self._buffers.get(name))
 
-    def _present(self, name: str, tensors: dict) -> torch.Tensor:
-        tensor = tensors.get(name)
-        if tensor is None:
-            raise errors.LayoutError(f"{self._prefix}{name} was registered, and the model does not have it any more: "
-                                     f"{errors.REFRESH}")
-        return tensor
+
+def _present(name: str, tensor: _Tensor | None) -> _Tensor:
+    if tensor is None:
+        raise errors.LayoutError(f"{name} was registered, and the model does not have it any more: {errors.REFRESH}")
+    return tensor
 
 
 def _join(prefix: str, name: str) -> str:
@@ -102,20 +105,22 @@ def _join(prefix: str, name: str) -> str:
 
 def _modules_of(module: torch.nn.Module) -> list[torch.nn.Module]:
     """All of them, each once. Faster than modules(), since each save that is due asks."""
-    found, met, waiting = [], set(), [module]
+    found: list[torch.nn.Module] = []
+    met: set[int] = set()
+    waiting: list[torch.nn.Module | None] = [module]
     while waiting:
-        module = waiting.pop()
-        if module is None or id(module) in met:
+        one = waiting.pop()
+        if one is None or id(one) in met:
             continue
-        met.add(id(module))
-        found.append(module)
-        waiting.extend(module._modules.values())
+        met.add(id(one))
+        found.append(one)
+        waiting.extend(one._modules.values())
     return found
 
 
 def _names_in(modules: list[torch.nn.Module]) -> list[str]:
     """The same objects may have exchanged their names, or a buffer that was not saved before may be saved now."""
-    names = []
+    names: list[str] = []
     for module in modules:
         names.extend(module._modules)
         names.extend(module._parameters)

@@ -2,17 +2,20 @@
 """What state an optimizer will make in its first step: its own code does one step of a tensor of the same shape, on the
 meta device where that goes, on the parameter's else. Neither the optimizer nor its parameters take part."""
 
+
 import copy
 from collections import OrderedDict, defaultdict
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from .. import errors
+from .records import local_of
 from .statetree import tensors_in
 
 
-def bare(optimizer):
+def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The optimizer inside of wrappers that add nothing to its state, such as Accelerate's."""
     while True:
         inner = getattr(optimizer, "optimizer", None)
@@ -22,7 +25,7 @@ def bare(optimizer):
         optimizer = inner
 
 
-def probe(optimizer: torch.optim.Optimizer, group: dict, param: torch.Tensor) -> dict[str, torch.Tensor]:
+def probe(optimizer: torch.optim.Optimizer, group: dict[str, Any], param: torch.Tensor) -> dict[str, torch.Tensor]:
     """Zeros, by path, for the state tensors that a step makes for a parameter of this group."""
     if isinstance(optimizer, torch.optim.SparseAdam):
         return {key: torch.zeros_like(param).detach() for key in ("exp_avg", "exp_avg_sq")}
@@ -35,12 +38,13 @@ def probe(optimizer: torch.optim.Optimizer, group: dict, param: torch.Tensor) ->
     return {path: _stand_in(made, group, param) for path, made in found.items()}
 
 
-def _after_a_step(optimizer, group, param, device) -> dict[str, torch.Tensor] | None:
+def _after_a_step(optimizer: torch.optim.Optimizer, group: dict[str, Any], param: torch.Tensor,
+                  device: str | None) -> dict[str, torch.Tensor] | None:
     template = torch.zeros_like(param, device=device).detach().requires_grad_(True)
     twin = _twin(optimizer, group, template)
     if twin is None:
         return None
-    step = type(optimizer).step
+    step: Any = type(optimizer).step
     step = step.__wrapped__ if getattr(step, "hooked", False) else step  # without hooks, which would count it
     template.grad = torch.zeros_like(template)
     try:
@@ -51,7 +55,8 @@ def _after_a_step(optimizer, group, param, device) -> dict[str, torch.Tensor] | 
     return tensors_in(twin.state.get(template, {}))
 
 
-def _twin(optimizer, group, template):
+def _twin(optimizer: torch.optim.Optimizer, group: dict[str, Any],
+          template: torch.Tensor) -> torch.optim.Optimizer | None:
     """An optimizer of the same class with one parameter; None if it may share with the real one what a step changes."""
     attributes = {key: value for key, value in vars(optimizer).items()
                   if key not in ("step", "state", "param_groups", "grad_scale", "found_inf")}
@@ -67,7 +72,7 @@ def _twin(optimizer, group, template):
     return twin
 
 
-def _is_own(value) -> bool:
+def _is_own(value: Any) -> bool:
     """Whether a copy of this value shares nothing with it: no other optimizer, module or tensor is inside. Hooks are
     left out anyway."""
     if isinstance(value, (OrderedDict, type(None), bool, int, float, complex, str, bytes, type, torch.dtype,
@@ -80,9 +85,9 @@ def _is_own(value) -> bool:
     return torch.is_tensor(value) and value.dim() == 0 and not value.requires_grad  # a learning rate
 
 
-def _stand_in(made: torch.Tensor, group: dict, param: torch.Tensor) -> torch.Tensor:
+def _stand_in(made: torch.Tensor, group: dict[str, Any], param: torch.Tensor) -> torch.Tensor:
     if isinstance(made, DTensor):
-        local = torch.zeros(made._local_tensor.shape, dtype=made.dtype, device=param._local_tensor.device)
+        local = torch.zeros(local_of(made).shape, dtype=made.dtype, device=local_of(param).device)
         return DTensor.from_local(local, made.device_mesh, made.placements, run_check=False, shape=made.shape,
                                   stride=made.stride())
     on_device = made.is_meta or (made.dim() == 0 and (group.get("fused") or group.get("capturable")))

@@ -4,6 +4,7 @@
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -91,7 +92,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _DTYPES[dtype]
 
 
-def check_tensor(key: str, tensor: torch.Tensor):
+def check_tensor(key: str, tensor: torch.Tensor) -> None:
     """Raises unless the tensor can be saved. The error says in one line what to do about it."""
     if tensor.is_meta:
         raise errors.UnsupportedError(
@@ -124,7 +125,7 @@ class _Row:
     """A record after registration. It keeps the memory alive that the library copies from: the tensor's own, or a
     staging copy, filled in each save, if the tensor does not lie in C order or may change while it is copied."""
 
-    def __init__(self, record: Record, found: torch.Tensor):
+    def __init__(self, record: Record, found: torch.Tensor) -> None:
         self.record = record
         self.number: int | None = None
         self.form = _form(found)
@@ -132,7 +133,7 @@ class _Row:
         self.unsteady = local_of(found).is_inference()  # whether it has changed during a copy, or might unnoticed
         self.follow(local_of(found))
 
-    def follow(self, tensor: torch.Tensor):
+    def follow(self, tensor: torch.Tensor) -> None:
         """The tensor that the record has now."""
         # An alias: the tensor itself may be given other memory (tensor.data = ...), which would free this one.
         self.tensor = tensor.detach()
@@ -149,17 +150,19 @@ class _Row:
     def address(self) -> int:
         return (self.tensor if self._staging is None else self._staging).data_ptr()
 
-    def fill(self):
-        """The staging copy, before a save."""
-        with torch.no_grad():
-            self._staging.copy_(carried(self.tensor))
+    def fill(self) -> None:
+        """Fills the staging copy, if there is one, before a save."""
+        if self._staging is not None:
+            with torch.no_grad():
+                self._staging.copy_(carried(self.tensor))
 
-    def pour(self):
-        """The staging copy into the tensor, after a restore."""
-        pour(self._staging, self.tensor)
+    def pour(self) -> None:
+        """Copies the staging copy, if there is one, into the tensor, after a restore."""
+        if self._staging is not None:
+            pour(self._staging, self.tensor)
 
 
-def pour(source: torch.Tensor, target: torch.Tensor):
+def pour(source: torch.Tensor, target: torch.Tensor) -> None:
     """Copies what was saved of a tensor, in the form that files have, into it."""
     if target.dtype in _AS_PAIRS:
         source = torch.view_as_complex(source)
@@ -172,13 +175,13 @@ def pour(source: torch.Tensor, target: torch.Tensor):
         target.copy_(source)
 
 
-def _form(tensor: torch.Tensor) -> tuple:
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What may not change without registering again: dtype, shape, device and how it is sharded."""
     local = local_of(tensor)
     return local.dtype, tuple(local.shape), local.device, _sharding(tensor)
 
 
-def _sharding(tensor: torch.Tensor) -> tuple | None:
+def _sharding(tensor: torch.Tensor) -> tuple[Any, ...] | None:
     """Where this rank's piece lies in the whole. Not the mesh itself: two that are alike are not equal if they were
     made in different threads (torch 2.13)."""
     if not isinstance(tensor, DTensor):
@@ -188,12 +191,12 @@ def _sharding(tensor: torch.Tensor) -> tuple | None:
     return tuple(mesh.shape), coordinate and tuple(coordinate), tensor.placements, tuple(tensor.shape)
 
 
-def _alike(before: tuple, now: tuple) -> bool:
+def _alike(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
     """A plain tensor of the same local shape may stand for a DTensor's piece: DCP's loads land in such."""
     return before[:3] == now[:3] and (before[3] == now[3] or before[3] is None or now[3] is None)
 
 
-def _difference(before: tuple, now: tuple) -> str:
+def _difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
     if before[2] != now[2]:
         return f"was registered on {before[2]} and is now on {now[2]}"
     if before[:2] == now[:2]:
@@ -201,7 +204,7 @@ def _difference(before: tuple, now: tuple) -> str:
     return f"was registered as {before[0]} {before[1]} and is now {now[0]} {now[1]}"
 
 
-def _seen(found: list[torch.Tensor], tensors: list[torch.Tensor]) -> tuple:
+def _seen(found: list[torch.Tensor], tensors: list[torch.Tensor]) -> tuple[Any, ...]:
     """What tells whether one of many tensors has moved or changed. It is made quickly, because each save needs it of
     all. Another tensor in the same memory may have a version counter of its own, so the identities count, too."""
     return (list(map(id, found)), list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.size, tensors)),
@@ -215,17 +218,17 @@ class Versions:
     """What the version counters of tensors say about writes during a copy. It refers to nothing but the tensors, so
     that it can be asked when the rest of a checkpoint is garbage."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._tensors: list[torch.Tensor] = []
         self._keys: list[str] = []
         self._before: list[int] = []
         self.unsteady: set[str] = set()
         """Keys of what was ever written to."""
 
-    def watch(self, keys: list[str], tensors: list[torch.Tensor]):
+    def watch(self, keys: list[str], tensors: list[torch.Tensor]) -> None:
         self._keys, self._tensors = keys, tensors
 
-    def note(self):
+    def note(self) -> None:
         """Right before a copy begins."""
         self._before = list(map(_version, self._tensors))
 
@@ -240,22 +243,23 @@ class Versions:
 
 
 class RecordTable:
-    def __init__(self, records: list[Record]):
+    def __init__(self, records: list[Record]) -> None:
         for record in records:
             check_tensor(record.key, record.current())
         self._looks = list(dict.fromkeys(record.look for record in records if record.look is not None))
         self._finds = [record.find for record in records]
         self._rows = [_Row(record, record.find()) for record in records]
-        self._seen = None
-        self._alive = None  # keeps what `_seen` has the ids of, so that nothing newer can have one of them
+        self._seen: tuple[Any, ...] | None = None
+        self._alive: object = None  # keeps what `_seen` has the ids of, so that nothing newer can have one of them
         self.versions = Versions()
         self._unsteady: set[str] = set()  # which of them have a staging copy by now
-        self._cuda_devices = sorted({_cuda_device(row.tensor) for row in self._rows} - {None})
+        devices = map(_cuda_device, (row.tensor for row in self._rows))
+        self._cuda_devices = sorted({device for device in devices if device is not None})
 
     def keys(self) -> list[str]:
         return [row.record.key for row in self._rows]
 
-    def add_to(self, client: native.Client):
+    def add_to(self, client: native.Client) -> None:
         for row in self._rows:
             record = row.record
             row.number = client.add_record(
@@ -269,12 +273,12 @@ class RecordTable:
     def on_devices(self) -> bool:
         return bool(self._cuda_devices)
 
-    def tell_streams(self, client: native.Client):
+    def tell_streams(self, client: native.Client) -> None:
         """The calling thread's current stream of each device is the one whose work changes the records."""
         for device in self._cuda_devices:
             client.set_stream(device, torch.cuda.current_stream(device).cuda_stream)
 
-    def refuse_capture(self):
+    def refuse_capture(self) -> None:
         """Raises in the capture of a CUDA graph. The library would too, but what else a save asks torch for (the state
         of the generators, say) fails there with errors of its own, or spoils the graph."""
         for device in self._cuda_devices:
@@ -284,7 +288,7 @@ class RecordTable:
                         f"the current stream of CUDA device {device} is being captured into a "
                         "graph: saves belong outside of it")
 
-    def refresh(self, client: native.Client):
+    def refresh(self, client: native.Client) -> None:
         """Tells the library of tensors that have moved, before a save or a load. No copy may be under way (after a
         fence). Raises LayoutError, with nothing changed, if one is not what was registered."""
         for look in self._looks:
@@ -298,7 +302,7 @@ class RecordTable:
             self._follow(client, found, tensors)
             self._seen, self._alive = seen, found
 
-    def _follow(self, client, found: list[torch.Tensor], tensors: list[torch.Tensor]):
+    def _follow(self, client: native.Client, found: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
         for row, tensor in zip(self._rows, found, strict=True):
             form = _form(tensor)
             if not _alike(row.form, form):
@@ -313,22 +317,20 @@ class RecordTable:
                     if isinstance(tensor, DTensor) and not row.record.eager and not row.is_staged]  # it counts apart
         self.versions.watch([key for key, _ in watched], [tensor for _, tensor in watched])
 
-    def _move(self, client, row: _Row, tensor: torch.Tensor):
+    def _move(self, client: native.Client, row: _Row, tensor: torch.Tensor) -> None:
         before = row.address
         row.follow(tensor)
-        if row.address != before:
+        if row.address != before and row.number is not None:
             client.set_address(row.number, row.address)
 
     # ---- tensors that have a staging copy
 
-    def fill(self):
+    def fill(self) -> None:
         """Before a save."""
         for row in self._rows:
-            if row.is_staged:
-                row.fill()
+            row.fill()
 
-    def pour(self):
+    def pour(self) -> None:
         """After a restore."""
         for row in self._rows:
-            if row.is_staged:
-                row.pour()
+            row.pour()

@@ -6,12 +6,16 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import torch
+from torch.distributed import ProcessGroup
 
 from .. import errors
 from ..runtime.world import World
-from . import walk_model
+from . import groups, walk_model
+from .arguments import Models, Optimizers, Schedulers, Stateful
 from .blobs import Blob
 from .contents import Contents, Fence, before_optimizer_step
 from .foreign_optimizers import ForeignOptimizers
@@ -27,7 +31,7 @@ from .walk_optimizer import OptimizerState, state_key
 log = logging.getLogger("tierckpt")
 
 
-def by_name(what: str, given) -> dict[str, object]:
+def by_name(what: str, given: Any) -> dict[str, Any]:
     """{"": it} for a single one; all items of a dict or list, by key or number."""
     if given is None:
         return {}
@@ -49,17 +53,18 @@ class Given:
 
     models: dict[str, torch.nn.Module]
     optimizers: dict[str, torch.optim.Optimizer]
-    schedulers: dict[str, object]
-    extra_state: object = None
-    replicate_group: object = None
+    schedulers: dict[str, Stateful]
+    extra_state: dict[str, Any] | Stateful | None = None
+    replicate_group: ProcessGroup | str | None = None
     capacity: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model, optimizer, scheduler, **others) -> "Given":
+    def of(cls, model: Models, optimizer: Optimizers, scheduler: Schedulers, **others: Any) -> "Given":
         return cls(by_name("model", model), by_name("optimizer", optimizer), by_name("scheduler", scheduler),
                    **others).checked()
 
-    def with_(self, model=None, optimizer=None, scheduler=None, extra_state=None) -> "Given":
+    def with_(self, model: Models | None = None, optimizer: Optimizers = None, scheduler: Schedulers = None,
+              extra_state: dict[str, Any] | Stateful | None = None) -> "Given":
         """With others in the place of those that are not None."""
         return replace(self, models=by_name("model", model) or self.models,
                        optimizers=by_name("optimizer", optimizer) or self.optimizers,
@@ -88,8 +93,8 @@ class Given:
 
     def blob_names(self) -> list[str]:
         names = [joined("model", name) for name in self.models]
-        names += [joined("optimizer", name) for name in self.optimizers or {"": None}]
-        names += [joined("scheduler", name) for name in self.schedulers or {"": None}]
+        names += [joined("optimizer", name) for name in self.optimizers or [""]]
+        names += [joined("scheduler", name) for name in self.schedulers or [""]]
         return [*names, "extra_state", "rng"]
 
 
@@ -117,15 +122,23 @@ def _what(kind: str, name: str) -> str:
 
 
 class Registration:
-    def __init__(self, given: Given, world: World):
+    def __init__(self, given: Given, world: World) -> None:
         self.given = given
         self._world = world
         self._stepped: set[str] = set()
         self._said: set[str] = set()
-        self.parts: Parts | None = None
-        """Since contents() was called."""
+        self._parts: Parts | None = None
+        self.check_layout: Callable[[], None] = lambda: None
+        """Raises LayoutError if models or optimizers have another layout than contents() has registered."""
         self.pending: list[str] = []
         """Optimizers whose state cannot be known before their first step. The first save after it registers it."""
+
+    @property
+    def parts(self) -> Parts:
+        """What contents() has made."""
+        if self._parts is None:
+            raise errors.InternalError("contents() was not called yet")
+        return self._parts
 
     def changed_to(self, given: Given) -> "Registration":
         """For the same ranks, with what is given now."""
@@ -136,7 +149,7 @@ class Registration:
 
     def contents(self) -> Contents:
         """Collective: raises on all ranks if it does on one."""
-        made, fault = None, None
+        fault: Exception | None = None
         try:
             made = self._make()
         except Exception as error:
@@ -154,18 +167,19 @@ class Registration:
         given, rank = self.given, self._world.rank
         models = _Models(given, self._world)
         states = self._states(models)
-        self.check_layout = lambda: self._check(models, states)
-        """Raises LayoutError if models or optimizers have another layout than was registered."""
+        self.check_layout = partial(self._check, models, states)
         self.others = ForeignOptimizers([bare(one) for one in given.optimizers.values()], states, models,
                                         given.extra_state)
         rng, extra = Rng(), None if given.extra_state is None else UserState(given.extra_state)
-        alone = Placer(rank, models.alone(rank))
+        alone = Placer(rank, groups.of_ranks([rank]))
         own = {"extra_state": extra.records(alone) if extra else [], "rng": [rng.record(alone)]}
-        self.parts = Parts(models.records(), states, own, self._blobs(models, states, extra, rng))
-        return Contents(self.parts.records(), self.parts.blobs, check=lambda: self._check_save(models, states))
+        self._parts = parts = Parts(models.records(), states, own, self._blobs(models, states, extra, rng))
+        return Contents(parts.records(), parts.blobs, check=partial(self._check_save, models, states))
 
     def _states(self, models: "_Models") -> dict[str, OptimizerState]:
-        states, taken, self.pending = {}, set(), []
+        states: dict[str, OptimizerState] = {}
+        taken: set[str] = set()
+        self.pending = []
         for name, optimizer in self.given.optimizers.items():
             what = f"optimizer {name!r}" if name else "the optimizer"
             try:
@@ -184,20 +198,20 @@ class Registration:
 
     # ---- before a save
 
-    def _check(self, models: "_Models", states: dict[str, OptimizerState]):
+    def _check(self, models: "_Models", states: dict[str, OptimizerState]) -> None:
         models.check()
         for name, state in states.items():
             state.check()
             self._tell_of_strays(name, state)
         self.others.check()
 
-    def _check_save(self, models: "_Models", states: dict[str, OptimizerState]):
+    def _check_save(self, models: "_Models", states: dict[str, OptimizerState]) -> None:
         self._check(models, states)
         if self.pending:
             raise errors.LayoutError("an optimizer whose state could not be told before its first step has not taken "
                                      "one on every rank yet: the first save after that registers it")
 
-    def _tell_of_strays(self, name: str, state: OptimizerState):
+    def _tell_of_strays(self, name: str, state: OptimizerState) -> None:
         strays = state.strays()
         if strays and name not in self._said:
             self._said.add(name)
@@ -218,7 +232,8 @@ class Registration:
 
     # ---- the rest
 
-    def _blobs(self, models: "_Models", states, extra, rng) -> list[Blob]:
+    def _blobs(self, models: "_Models", states: dict[str, OptimizerState], extra: UserState | None,
+               rng: Rng) -> list[Blob]:
         """In the order in which they are put back: the generators last, as the others may draw from them."""
         capacity = self.given.capacity
         blobs = models.blobs(capacity)
@@ -239,17 +254,17 @@ class Registration:
         return [*fences, self.others.fence]
 
     def _fence_of(self, name: str, optimizer: torch.optim.Optimizer) -> Fence:
-        def install(fence: Callable[[], None]):
-            def before_step():
+        def install(fence: Callable[[], None]) -> Callable[[], None]:
+            def before_step() -> None:
                 self._stepped.add(name)
                 fence()
             return before_optimizer_step(optimizer)(before_step)
         return install
 
 
-def _tried(what: str, scheduler) -> Callable[[object], None]:
+def _tried(what: str, scheduler: Stateful) -> Callable[[object], None]:
     """Finds out whether a scheduler takes a state: it is given that, and then gets its own back."""
-    def fits(value):
+    def fits(value: Any) -> None:
         before = scheduler.state_dict()
         try:
             scheduler.load_state_dict(value)
@@ -283,8 +298,8 @@ class _Part:
 
 
 class _Models:
-    def __init__(self, given: Given, world: World):
-        self._parts = []
+    def __init__(self, given: Given, world: World) -> None:
+        self._parts: list[_Part] = []
         bare_models = {name: walk_model.unwrap(model) for name, model in given.models.items()}
         several = len(bare_models) > 1 and any(model.ddp_group is None for model in bare_models.values())
         for name, model in bare_models.items():
@@ -295,7 +310,8 @@ class _Models:
             walk_model.check_made(tensors, prefix)
             names = frozenset((*tensors.parameters(), *tensors.buffers()))
             self._parts.append(_Part(name, prefix, model, placer, tensors, names, bool(tensors.stateful_modules())))
-        self._changes, self._parameters = None, {}
+        self._changes: list[int] | None = None
+        self._parameters: dict[str, torch.Tensor] = {}
 
     def _look(self) -> bool:
         """Whether anything has changed since the last call."""
@@ -328,10 +344,7 @@ class _Models:
     def placer(self) -> Placer:
         return self._parts[0].placer if len(self._parts) == 1 else _OfModels(self._parts)
 
-    def alone(self, rank: int):
-        return walk_model.groups.of_ranks([rank])
-
-    def check(self):
+    def check(self) -> None:
         """Raises LayoutError if a model has other tensors than were registered."""
         for part in self._parts:
             part.tensors.look()
@@ -351,7 +364,7 @@ class _Models:
 class _OfModels(Placer):
     """The placer of the model that a parameter is of."""
 
-    def __init__(self, parts: list[_Part]):
+    def __init__(self, parts: list[_Part]) -> None:
         super().__init__(parts[0].placer.rank, parts[0].placer.plain)
         self._parts = parts
 

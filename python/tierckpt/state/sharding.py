@@ -22,7 +22,7 @@ def rank_key(rank: int, key: str) -> str:
 class Placer:
     """Makes records. `plain` is the group that holds copies of plain tensors, None if that is not known."""
 
-    def __init__(self, rank: int, plain: groups.Group | None):
+    def __init__(self, rank: int, plain: groups.Group | None) -> None:
         self.rank = rank
         self.plain = plain
 
@@ -33,11 +33,12 @@ class Placer:
         """The one for the state of the parameter of this name. A framework's may differ from one to the next."""
         return self
 
-    def record(self, key: str, find: Callable[[], torch.Tensor], eager: bool = False, look=None) -> Record | None:
+    def record(self, key: str, find: Callable[[], torch.Tensor], eager: bool = False,
+               look: Callable[[], None] | None = None) -> Record | None:
         """`find` returns the tensor, a DTensor perhaps. None if this rank holds nothing of it."""
         tensor = find()
         if isinstance(tensor, DTensor):
-            return self._sharded(key, find, eager, look)
+            return self._sharded(key, tensor, find, eager, look)
         if self.plain is None:
             raise errors.UnsupportedError(
                 f"{key} is a plain tensor on each of several ranks, and nothing says whether they hold the same: "
@@ -45,8 +46,8 @@ class Placer:
                 "group of its copies>) or init(replicate_group=tierckpt.PRIVATE)")
         return whole(key, find, self.plain.name, eager, look)
 
-    def _sharded(self, key, find, eager, look) -> Record | None:
-        tensor = find()
+    def _sharded(self, key: str, tensor: DTensor, find: Callable[[], torch.Tensor], eager: bool,
+                 look: Callable[[], None] | None) -> Record | None:
         mesh, placements, shape = tensor.device_mesh, tensor.placements, tuple(tensor.shape)
         if mesh.get_coordinate() is None:
             return None
@@ -62,16 +63,18 @@ class Placer:
         group = groups.of_replicas(mesh, placements)
         return Record(key, find, shape, tuple(offset), group.name, eager, look)
 
-    def step_like(self, key: str, find: Callable[[], torch.Tensor], param: torch.Tensor, look=None) -> Record:
+    def step_like(self, key: str, find: Callable[[], torch.Tensor], param: DTensor,
+                  look: Callable[[], None] | None = None) -> Record:
         """A plain scalar that counts the steps of a sharded parameter: each rank of the mesh counts the same."""
         return whole(key, find, groups.of_mesh(param.device_mesh).name, eager=True, look=look)
 
-    def private(self, key: str, find: Callable[[], torch.Tensor], look=None, reshard: str = "refuse") -> Record:
+    def private(self, key: str, find: Callable[[], torch.Tensor], look: Callable[[], None] | None = None,
+                reshard: str = "refuse") -> Record:
         """Something that other ranks have under the same name, with other contents."""
         return replace(whole(rank_key(self.rank, key), find, None, eager=True, look=look), reshard=reshard)
 
 
-def _check_placements(key: str, tensor: DTensor):
+def _check_placements(key: str, tensor: DTensor) -> None:
     for placement in tensor.placements:
         if not (placement.is_shard() or placement.is_replicate() or isinstance(placement, _StridedShard)):
             raise errors.UnsupportedError(f"{key} has placements {tensor.placements}: only Shard and Replicate can be "
@@ -89,10 +92,10 @@ def _rows(tensor: DTensor, dim: int) -> torch.Tensor:
     what tensor parallelism has sharded along the same dimension, these usually are one piece, but need not be."""
     rows = torch.arange(tensor.shape[dim])
     mesh = tensor.device_mesh
-    for size, at, placement in zip(mesh.shape, mesh.get_coordinate(), tensor.placements, strict=True):
+    for size, at, placement in zip(mesh.shape, mesh.get_coordinate() or (), tensor.placements, strict=True):
         if getattr(placement, "dim", None) != dim:
             continue
-        parts = rows.chunk(placement.split_factor) if isinstance(placement, _StridedShard) else (rows,)
-        shares = [part.chunk(size) for part in parts]
+        parts = rows.chunk(int(placement.split_factor)) if isinstance(placement, _StridedShard) else (rows,)
+        shares = [part.chunk(int(size)) for part in parts]
         rows = torch.cat([rows[:0]] + [share[at] for share in shares if at < len(share)])
     return rows

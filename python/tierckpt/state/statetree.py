@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nested values with tensors in them: taken apart into tensors by path and a rest without tensors, and put together."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 TENSOR = "$tensor"  # stands in the rest for the tensor of this path
 
 
-def split(value, path: str, tensors: dict[str, torch.Tensor]):
+def split(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
     """The value with its tensors moved to `tensors`, by path."""
     if torch.is_tensor(value):
         while path in tensors:  # {"a.b": x, "a": {"b": y}}
@@ -20,7 +23,7 @@ def split(value, path: str, tensors: dict[str, torch.Tensor]):
     return value
 
 
-def join(value, tensor_of):
+def join(value: Any, tensor_of: Callable[[str], Any]) -> Any:
     """The reverse: `tensor_of(path)` gives each tensor."""
     if isinstance(value, dict):
         if value.keys() == {TENSOR}:
@@ -31,14 +34,14 @@ def join(value, tensor_of):
     return value
 
 
-def tensors_in(state: dict) -> dict[str, torch.Tensor]:
+def tensors_in(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Those of a dict, by path: {"exp_avg": ..., "old_dirs.0": ...}."""
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for key, value in state.items():
         split(value, str(key), tensors)
     return tensors
 
 
-def rest_of(state: dict) -> dict:
+def rest_of(state: dict[str, Any]) -> dict[str, Any]:
     """What is in it beside the tensors that stand there by themselves."""
     return {key: split(value, str(key), {}) for key, value in state.items() if not torch.is_tensor(value)}

@@ -2,6 +2,7 @@
 """Do the ranks that are said to hold the same bytes hold the same bytes? Asked once, where a framework says so."""
 
 import hashlib
+from typing import Any
 
 import torch
 
@@ -9,12 +10,17 @@ from .. import errors
 from ..runtime.world import World
 from .records import Record
 
+_Thing = tuple[str | None, str, tuple[int, ...]]
+"""Group, key and offset of a record."""
 
-def confirm(records: list[Record], world: World):
+_Sums = dict[_Thing, bytes]
+
+
+def confirm(records: list[Record], world: World) -> None:
     """Raises InvalidArgumentError on every rank, with record and ranks, if ranks of one group differ in a lazy record.
     Collective. Reads all of them once. Eager ones (counters, buffers) may differ for a while and are not asked."""
     shared = [record for record in records if record.group is not None and not record.eager]
-    sums = {(record.group, record.key, record.offset): _sum(record.current()) for record in shared}
+    sums: _Sums = {(record.group, record.key, record.offset): _sum(record.current()) for record in shared}
     if not _differing(world.gather(_by_group(sums))):
         return
     bad = _differing(world.gather(sums))
@@ -26,27 +32,27 @@ def confirm(records: list[Record], world: World):
 
 def _sum(tensor: torch.Tensor) -> bytes:
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(flat.numpy(), digest_size=16).digest()
+    return hashlib.blake2b(flat.numpy().data, digest_size=16).digest()
 
 
-def _by_group(sums: dict) -> dict:
+def _by_group(sums: _Sums) -> _Sums:
     """One sum per group, so that little is sent when all is well."""
-    groups = {}
+    groups: dict[_Thing, Any] = {}
     for (group, key, offset), value in sorted(sums.items()):
         groups.setdefault((group, "", ()), hashlib.blake2b(digest_size=16)).update(repr((key, offset)).encode() + value)
     return {name: total.digest() for name, total in groups.items()}
 
 
-def _differing(gathered: list[dict]) -> dict:
+def _differing(gathered: list[_Sums]) -> dict[_Thing, dict[int, bytes]]:
     """What ranks that name the same thing say differently of it: {thing: {rank: sum}}."""
-    seen = {}
+    seen: dict[_Thing, dict[int, bytes]] = {}
     for rank, sums in enumerate(gathered):
         for thing, value in sums.items():
             seen.setdefault(thing, {})[rank] = value
     return {thing: by_rank for thing, by_rank in seen.items() if len(set(by_rank.values())) > 1}
 
 
-def _first_pair(by_rank: dict) -> str:
+def _first_pair(by_rank: dict[int, bytes]) -> str:
     first = min(by_rank)
     other = min(rank for rank, value in by_rank.items() if value != by_rank[first])
     return f"{first} and {other}"

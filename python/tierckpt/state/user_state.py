@@ -7,9 +7,13 @@ of ours, because state_dict() may hand out others at every call; one that comes 
 JSON value as long as that has room.
 """
 
+from functools import partial
+from typing import Any
+
 import torch
 
 from .. import errors
+from .arguments import Stateful
 from .blobs import Blob
 from .records import Record, check_tensor
 from .sharding import Placer
@@ -19,36 +23,36 @@ SMALL_BYTES = 64 * 1024
 
 
 class UserState:
-    def __init__(self, source):
+    def __init__(self, source: dict[str, Any] | Stateful) -> None:
         methods = (getattr(source, "state_dict", None), getattr(source, "load_state_dict", None))
         if not isinstance(source, dict) and not all(map(callable, methods)):
             raise errors.InvalidArgumentError(
                 "extra_state must be a dict, or have state_dict() and load_state_dict(), and "
                 f"this is of type {type(source).__name__}")
         self._source = source
-        tensors = {}
+        tensors: dict[str, torch.Tensor] = {}
         split(self._state(), "extra", tensors)
         for path, tensor in tensors.items():
             check_tensor(path, tensor)
         self._holders = {path: tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj()
                          for path, tensor in tensors.items() if tensor.nbytes > SMALL_BYTES}
 
-    def _state(self):
+    def _state(self) -> dict[str, Any]:
         return self._source if isinstance(self._source, dict) else self._source.state_dict()
 
     def records(self, placer: Placer) -> list[Record]:
-        return [placer.private(path, lambda holder=holder: holder, reshard="leave")
+        return [placer.private(path, partial(_same, holder), reshard="leave")
                 for path, holder in self._holders.items()]
 
     def blob(self, capacity: int | None) -> Blob:
         return Blob("extra_state", self._capture, self._apply, capacity, reshard="leave")
 
-    def _capture(self):
-        tensors = {}
+    def _capture(self) -> Any:
+        tensors: dict[str, torch.Tensor] = {}
         value = split(self._state(), "extra", tensors)
         return join(value, lambda path: self._held(path, tensors[path]))
 
-    def _held(self, path: str, tensor: torch.Tensor):
+    def _held(self, path: str, tensor: torch.Tensor) -> Any:
         """What stands in the JSON value for a tensor."""
         holder = self._holders.get(path)
         if holder is None or tensor.shape != holder.shape or tensor.dtype != holder.dtype:
@@ -56,7 +60,7 @@ class UserState:
         holder.copy_(tensor.detach())
         return {TENSOR: path}
 
-    def _apply(self, value):
+    def _apply(self, value: Any) -> None:
         value = join(value, self._holders.__getitem__)
         if isinstance(self._source, dict):
             _update(self._source, value)
@@ -64,14 +68,18 @@ class UserState:
             self._source.load_state_dict(_copied(value))
 
 
-def _update(target: dict, saved: dict):
+def _same(holder: torch.Tensor) -> torch.Tensor:
+    return holder
+
+
+def _update(target: dict[str, Any], saved: dict[str, Any]) -> None:
     """What was saved takes the place of what is there; tensors keep their memory if they have the same form. Keys that
     were not saved stay: the program may count on them."""
     for key, value in saved.items():
         target[key] = _restored(target.get(key), value)
 
 
-def _restored(target, value):
+def _restored(target: Any, value: Any) -> Any:
     if torch.is_tensor(value):
         same = torch.is_tensor(target) and target.shape == value.shape and target.dtype == value.dtype
         if not same:
@@ -90,17 +98,19 @@ def _restored(target, value):
     return value
 
 
-def _restored_dict(target, value: dict) -> dict:
+def _restored_dict(target: Any, value: dict[str, Any]) -> dict[str, Any]:
     """The program may hold references to what is inside of the dict that it gave to init, so that is changed in
     place."""
     known = isinstance(target, dict)
     items = {key: _restored(target.get(key) if known else None, item) for key, item in value.items()}
     if not known:
-        return items if type(value) is dict else type(value)(items)
+        made: dict[str, Any] = items if type(value) is dict else type(value)(items)
+        return made
     target.clear()
     target.update(items)
-    return target
+    updated: dict[str, Any] = target
+    return updated
 
 
-def _copied(value):
+def _copied(value: Any) -> Any:
     return _restored(None, value)

@@ -2,8 +2,11 @@
 """From a model to records of its parameters and buffers: plain, under DistributedDataParallel, or fully_shard."""
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
 
 import torch
+from torch.distributed import ProcessGroup
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -38,7 +41,7 @@ def unwrap(model: torch.nn.Module) -> Model:
             return Model(model, ddp_group)
 
 
-def check_made(tensors: ModelTensors, prefix: str = ""):
+def check_made(tensors: ModelTensors, prefix: str = "") -> None:
     """Raises for the tensors of lazy modules, which have no shape before a forward pass."""
     for name, tensor in (*tensors.parameters().items(), *tensors.buffers().items()):
         if torch.nn.parameter.is_lazy(tensor):
@@ -52,7 +55,8 @@ def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return ModelTensors(module).parameters()
 
 
-def plain_group(model: Model, rank: int, world_size: int, replicate_group) -> groups.Group | None:
+def plain_group(model: Model, rank: int, world_size: int,
+                replicate_group: ProcessGroup | str | None) -> groups.Group | None:
     """The ranks that hold copies of the model's plain tensors; None if nothing says so."""
     if replicate_group is not None and model.ddp_group is not None:
         raise errors.InvalidArgumentError("replicate_group= is for models without DistributedDataParallel")
@@ -60,7 +64,7 @@ def plain_group(model: Model, rank: int, world_size: int, replicate_group) -> gr
         return model.ddp_group
     if replicate_group == groups.PRIVATE or world_size == 1:
         return groups.of_ranks([rank])
-    return None if replicate_group is None else groups.of_process_group(replicate_group)
+    return None if replicate_group is None else groups.of_process_group(cast("ProcessGroup", replicate_group))
 
 
 def parameter_records(model: Model, placer: Placer, tensors: ModelTensors | None = None,
@@ -71,11 +75,11 @@ def parameter_records(model: Model, placer: Placer, tensors: ModelTensors | None
     for name, parameter in tensors.parameters().items():
         if model.ddp_group is not None and isinstance(parameter, DTensor):
             raise errors.UnsupportedError(f"{name} is a DTensor under DistributedDataParallel, which is not supported")
-        records.append(placer.record(prefix + name, lambda name=name: tensors.parameter(name), look=tensors.look))
+        records.append(placer.record(prefix + name, partial(tensors.parameter, name), look=tensors.look))
     return [record for record in records if record is not None]
 
 
-def saved_buffers(module: torch.nn.Module):
+def saved_buffers(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module, str]]:
     """(name, owner, its name there) of each buffer that state_dict() has, a tied one once."""
     return ModelTensors(module).saved_buffers()
 
@@ -100,5 +104,5 @@ def buffer_records(model: Model, placer: Placer, prefix: str = "", tensors: Mode
         key = prefix + name if first else rank_key(placer.rank, prefix + name)
         if isinstance(buffer, DTensor):
             key = prefix + name
-        records.append(alone.record(key, lambda name=name: tensors.buffer(name), eager=True, look=tensors.look))
+        records.append(alone.record(key, partial(tensors.buffer, name), eager=True, look=tensors.look))
     return [replace(record, reshard="any") for record in records if record is not None]

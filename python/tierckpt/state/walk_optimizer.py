@@ -4,8 +4,10 @@ Parameters are known by the place that they have in the optimizer's groups: a pr
 states, and what is saved is always what the optimizer has at that moment.
 """
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -28,8 +30,9 @@ class OptimizerState:
     """The state of a torch optimizer; of a ZeroRedundancyOptimizer the part that this rank keeps."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.Tensor], placer: Placer,
-                 every: bool = False, *, now=None, key=state_key, what: str = "the optimizer",
-                 has_stepped: bool = False):
+                 every: bool = False, *, now: Callable[[], dict[str, torch.Tensor]] | None = None,
+                 key: Callable[[str, str], str] = state_key, what: str = "the optimizer",
+                 has_stepped: bool = False) -> None:
         """`every` as for materialise. `now` returns `parameters` as they are then, if they may become others; `key`
         makes the keys of records; `what` names the optimizer in errors. `has_stepped`: what state it makes is there by
         now, if it could not be told before."""
@@ -40,9 +43,11 @@ class OptimizerState:
         self._key, self._what = key, what
         self._group_names = self._first_names()
         self._params: dict[str, torch.Tensor] = {}
-        self._states: dict[str, dict] = {}
+        self._states: dict[str, dict[str, Any]] = {}
         self._found: dict[str, dict[str, torch.Tensor]] = {}
-        self._seen = self._alive = self._checked = None
+        self._seen: tuple[Any, ...] | None = None
+        self._checked: tuple[Any, ...] | None = None
+        self._alive: object = None
         self._tensors: set[tuple[str, str]] = set()
         self._stand_ins: dict[str, dict[str, torch.Tensor]] = {}
         made = _made_ahead(self._inner, every, has_stepped)
@@ -65,7 +70,7 @@ class OptimizerState:
                                                       "whose parameters it has)")
         return [[names[id(param)] for param in group["params"]] for group in self._inner.param_groups]
 
-    def _look(self):
+    def _look(self) -> None:
         """Finds parameters and states again, if the optimizer has others. What `_seen` has the identities of is kept,
         so none that comes later can have one of them."""
         held = [group["params"] for group in self._inner.param_groups]
@@ -82,7 +87,7 @@ class OptimizerState:
         self._stand_in_for_missing(before)
         self._seen, self._alive = seen, (params, list(self._inner.state), values)
 
-    def _stand_in_for_missing(self, before: dict[str, dict[str, torch.Tensor]]):
+    def _stand_in_for_missing(self, before: dict[str, dict[str, torch.Tensor]]) -> None:
         """What is a tensor in one step may be a number in another, as in LBFGS, or may not be there at all."""
         for name, tensors in before.items():
             for path in tensors.keys() - self._found.get(name, {}).keys() if self._states.get(name) else ():
@@ -91,7 +96,8 @@ class OptimizerState:
 
     def _name(self, held: list[list[torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Of a parameter that the model has under a name, this one; of others the one that was there before."""
-        names, params = {id(parameter): name for name, parameter in self._now().items()}, {}
+        names = {id(parameter): name for name, parameter in self._now().items()}
+        params: dict[str | None, torch.Tensor] = {}
         for number, group in enumerate(held):
             before = self._group_names[number] if number < len(self._group_names) else []
             for place, param in enumerate(group):
@@ -102,7 +108,7 @@ class OptimizerState:
         if other or len(params) != sum(map(len, held)):
             raise errors.LayoutError(f"{self._what} has other parameters than were registered, among them "
                                      f"{other[0] if other else 'one that it has twice'}: {errors.REFRESH}")
-        return params
+        return {str(name): param for name, param in params.items()}
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -136,7 +142,7 @@ class OptimizerState:
 
     def records_by_parameter(self) -> dict[str, list[Record]]:
         """Of each parameter that this optimizer has, also of those that have none."""
-        records = {name: [] for name in self._params}
+        records: dict[str, list[Record]] = {name: [] for name in self._params}
         for name, path in sorted(self._tensors):
             records[name] += filter(None, [self._record(name, path)])
         return records
@@ -144,7 +150,7 @@ class OptimizerState:
     def _record(self, name: str, path: str) -> Record | None:
         param, full_key, placer = self._params[name], self._key(name, path), self._placer.of(name)
 
-        def find():
+        def find() -> torch.Tensor:
             value = self._found[name].get(path)
             return self._tensor(name, path) if value is None else value
 
@@ -155,7 +161,7 @@ class OptimizerState:
             return placer.step_like(full_key, find, param, look=self._look)
         return placer.private(full_key, find, look=self._look)
 
-    def check(self):
+    def check(self) -> None:
         """Before a save. Raises if there is a state tensor that was not there at registration: it would not be
         saved. Lets go of stand-ins whose state has come."""
         self._look()
@@ -175,7 +181,7 @@ class OptimizerState:
 
     # ---- the rest
 
-    def capture(self) -> dict:
+    def capture(self) -> dict[str, Any]:
         self._look()
         return {
             "outer": [_hyperparameters(group) for group in self._outer.param_groups],
@@ -197,7 +203,7 @@ class OptimizerState:
         names += sum(len(name) + 8 for name in self._params)
         return 64 * 1024 + 4096 * (len(self._outer.param_groups) + len(self._inner.param_groups)) + names
 
-    def fits(self, saved: dict):
+    def fits(self, saved: dict[str, Any]) -> None:
         """Raises LayoutError unless `apply` can put this value back."""
         self._look()
         _check_groups(f"groups of {self._what}", self._outer.param_groups, saved["outer"])
@@ -212,11 +218,11 @@ class OptimizerState:
                     raise errors.LayoutError(f"{self._what} has {name} in its group {number}; when it was saved, it "
                                              f"was {where}")
 
-    def has_places_for(self, name: str, saved: dict) -> bool:
+    def has_places_for(self, name: str, saved: dict[str, Any]) -> bool:
         """Whether the tensors that are inside of other values of this parameter's state are known here."""
         return all((name, path) in self._tensors for path in _paths_in(saved["values"].get(name, {})))
 
-    def without(self, saved: dict, left: set[str]) -> tuple[dict, str | None]:
+    def without(self, saved: dict[str, Any], left: set[str]) -> tuple[dict[str, Any], str | None]:
         """For apply: the same without the parameters `left`, whose state stays as it is. And why the settings of the
         groups (learning rate and the like) stay as they are too, if they do: parameters that are in both have other
         groups now."""
@@ -227,7 +233,7 @@ class OptimizerState:
         value["values"].update({name: values for name, values in now["values"].items() if name in left})
         return value if why is None else {**value, "outer": now["outer"], "inner": now["inner"]}, why
 
-    def _groups_moved(self, saved: dict) -> str | None:
+    def _groups_moved(self, saved: dict[str, Any]) -> str | None:
         now = [len(self._outer.param_groups), len(self._inner.param_groups)]
         if [len(saved["outer"]), len(saved["inner"])] != now:
             return f"{len(saved['outer'])} groups of parameters were saved, and there are {now[0]}"
@@ -238,7 +244,7 @@ class OptimizerState:
                  for number, names in enumerate(self._groups()) for name in names if place.get(name, number) != number)
         return next(moved, None)
 
-    def apply(self, saved: dict):
+    def apply(self, saved: dict[str, Any]) -> None:
         """Puts `capture`'s value back. The records are in place already."""
         self._look()
         _check_groups(f"groups of {self._what}", self._outer.param_groups, saved["outer"])
@@ -259,13 +265,13 @@ class OptimizerState:
                 self._put(name, path, tensor, (name, path) in absent, path in saved["values"].get(name, ()))
         self._seen = None
 
-    def _forget(self, values: dict[str, dict], known: set[str]):
+    def _forget(self, values: dict[str, dict[str, Any]], known: set[str]) -> None:
         """What the state has beside tensors and did not have when it was saved."""
         for name in (known | values.keys()) & self._states.keys():
             for key in rest_of(self._states[name]).keys() - values.get(name, {}).keys():
                 del self._states[name][key]
 
-    def _put(self, name: str, path: str, tensor: torch.Tensor, absent: bool, replaced: bool):
+    def _put(self, name: str, path: str, tensor: torch.Tensor, absent: bool, replaced: bool) -> None:
         """Makes a stand-in the real state, or real state a stand-in, as it was when it was saved. `replaced`: it was
         something else than a tensor then, which is in its place already."""
         if not absent:
@@ -276,24 +282,31 @@ class OptimizerState:
             self._inner.state[self._params[name]].pop(path, None)
 
 
-def _paths_in(values: dict) -> set[str]:
+def check_all(states: Iterable[OptimizerState]) -> None:
+    """OptimizerState.check of each."""
+    for state in states:
+        state.check()
+
+
+def _paths_in(values: dict[str, Any]) -> set[str]:
     """The paths of the tensors that belong inside of these values."""
     paths: set[str] = set()
     join(values, paths.add)
     return paths
 
 
-def _inner_optimizer(optimizer):
+def _inner_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     if not isinstance(optimizer, ZeroRedundancyOptimizer):
         return optimizer
     if optimizer._overlap_with_ddp:
         raise errors.UnsupportedError("ZeroRedundancyOptimizer(overlap_with_ddp=True) is not supported")
     if torch.distributed.get_world_size(optimizer.process_group) != torch.distributed.get_world_size():
         raise errors.UnsupportedError("ZeroRedundancyOptimizer over a part of the ranks is not supported")
-    return optimizer.optim
+    inner: torch.optim.Optimizer = optimizer.optim
+    return inner
 
 
-def _made_ahead(optimizer, every: bool, has_stepped: bool) -> StandIns:
+def _made_ahead(optimizer: torch.optim.Optimizer, every: bool, has_stepped: bool) -> StandIns:
     try:
         return materialise(optimizer, every)
     except errors.UnsupportedError:
@@ -302,16 +315,16 @@ def _made_ahead(optimizer, every: bool, has_stepped: bool) -> StandIns:
         raise
 
 
-def _hyperparameters(group: dict) -> dict:
+def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key != "params"}
 
 
-def _check_groups(what: str, groups_now: list[dict], saved: list[dict]):
+def _check_groups(what: str, groups_now: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
     if len(groups_now) != len(saved):
         raise errors.LayoutError(f"there are {len(groups_now)} {what}, {len(saved)} were saved")
 
 
-def _restore_groups(groups_now: list[dict], saved: list[dict]):
+def _restore_groups(groups_now: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
     for group, values in zip(groups_now, saved, strict=True):
         for key, value in values.items():
             if torch.is_tensor(group.get(key)):  # a learning rate that a graph may have the address of

@@ -6,11 +6,13 @@ A state dict is made anew for each save, so records find their tensors by name i
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
+from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor
 
@@ -26,7 +28,7 @@ LEAVES, PATHS = "state_dict", "state_dict_paths"  # names of the blobs
 EAGER_BYTES = 1 << 20  # a plain tensor below this size may be a counter, a buffer or a generator's state
 
 
-def stateless(state_dict: Mapping) -> dict:
+def stateless(state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """The same, with the state of what has one in its place, as torch.distributed.checkpoint takes it."""
     return {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
 
@@ -35,7 +37,7 @@ def stateless(state_dict: Mapping) -> dict:
 class Rules:
     """What the user says of plain tensors, and of what JSON cannot hold."""
 
-    replicate_group: object = None  # process group whose ranks hold copies of the plain tensors
+    replicate_group: ProcessGroup | None = None  # whose ranks hold copies of the plain tensors
     private: tuple[str, ...] = ()  # patterns of keys that are each rank's own all the same
     pickle_leaves: bool = False
     scope: str = ""  # stands before each key: state dicts of several scopes have the same keys for different things
@@ -55,7 +57,7 @@ class StateDict:
     """`flat` has no nested dicts: {"model.weight": tensor, ...}; `paths` says where each came from: ("model",
     "weight"). Collective over `world`."""
 
-    def __init__(self, flat: dict, paths: dict[str, tuple], world: World, rules: Rules):
+    def __init__(self, flat: dict[str, Any], paths: dict[str, tuple[Any, ...]], world: World, rules: Rules) -> None:
         self._now = flat
         self._rules = rules
         self.paths = paths
@@ -72,7 +74,7 @@ class StateDict:
 
     # ---- tensors
 
-    def _records(self, flat: dict) -> dict[str, Record]:
+    def _records(self, flat: dict[str, Any]) -> dict[str, Record]:
         scope = self._rules.scope
         holders = _holders(self._world.gather([scope + key for key, value in flat.items() if _is_plain(value)]))
         placer = Placer(self._world.rank, None)
@@ -100,10 +102,10 @@ class StateDict:
             return groups.of_ranks([self._world.rank])
         return groups.of_process_group(rules.replicate_group)
 
-    def _finder(self, key: str):
+    def _finder(self, key: str) -> Callable[[], torch.Tensor]:
         return lambda: self._now[key]
 
-    def take(self, flat: dict):
+    def take(self, flat: dict[str, Any]) -> None:
         """The state dict of the next save."""
         changed = _difference(self._form, _form(flat))
         if changed:
@@ -113,9 +115,9 @@ class StateDict:
 
     def land(self, targets: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Where a restore is to put each piece: in its target, or else in memory made here. Returned by key."""
-        landing = {key: targets.get(key, None) for key in self.pieces}
+        landing = {key: target for key, target in targets.items() if key in self.pieces}
         for key, piece in self.pieces.items():
-            if landing[key] is None:
+            if key not in landing:
                 landing[key] = torch.empty(piece.shape, dtype=piece.dtype, device=self.devices[key])
         self._now = landing
         return landing
@@ -126,7 +128,7 @@ class StateDict:
         return [Blob(self._rules.scope + LEAVES, self._capture, self._apply, capacity),
                 Blob(self._rules.scope + PATHS, lambda: self._paths_text, lambda _text: None)]
 
-    def _capture(self) -> dict:
+    def _capture(self) -> dict[str, Any]:
         plain, pickled = {}, {}
         for key, value in self._now.items():
             if torch.is_tensor(value):
@@ -137,7 +139,7 @@ class StateDict:
                 plain[key] = value
         return {"plain": plain, "pickled": pickled}
 
-    def _apply(self, saved: dict):
+    def _apply(self, saved: dict[str, Any]) -> None:
         self._leaves = saved
 
     def leaf_keys(self) -> list[str]:
@@ -152,7 +154,7 @@ class StateDict:
 _LEAF = "no tensor"
 
 
-def leaf_bytes(saved: dict, key: str) -> io.BytesIO:
+def leaf_bytes(saved: dict[str, Any], key: str) -> io.BytesIO:
     """One value of what the blob LEAVES holds, in the bytes that torch.load reads."""
     if key in saved["pickled"]:
         return io.BytesIO(saved["pickled"][key])
@@ -161,18 +163,18 @@ def leaf_bytes(saved: dict, key: str) -> io.BytesIO:
     return io.BytesIO(_pickle(saved["plain"][key]))
 
 
-def paths_of(text: str) -> dict[str, tuple]:
+def paths_of(text: str) -> dict[str, tuple[Any, ...]]:
     """What the blob PATHS holds."""
     return {key: tuple(path) for key, path in json.loads(text)}
 
 
-def _pickle(value) -> bytes:
+def _pickle(value: Any) -> bytes:
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()
 
 
-def _is_json(key: str, value) -> bool:
+def _is_json(key: str, value: Any) -> bool:
     try:
         jsonstate.dumps(key, value)
     except errors.UnsupportedError:
@@ -180,7 +182,7 @@ def _is_json(key: str, value) -> bool:
     return True
 
 
-def _is_plain(value) -> bool:
+def _is_plain(value: Any) -> bool:
     return torch.is_tensor(value) and not isinstance(value, DTensor)
 
 
@@ -196,18 +198,18 @@ def _dtype(record: Record) -> torch.dtype:
     return record.current().dtype
 
 
-def _form(flat: dict) -> dict[str, object]:
+def _form(flat: dict[str, Any]) -> dict[str, object]:
     return {key: _form_of(value) for key, value in flat.items()}
 
 
-def _form_of(value):
+def _form_of(value: Any) -> str:
     if not torch.is_tensor(value):
         return _LEAF
     where = f" {value.placements}" if isinstance(value, DTensor) else ""
     return f"{value.dtype} {tuple(value.shape)}{where}, here {tuple(local_of(value).shape)}"
 
 
-def _difference(before: dict, now: dict) -> str | None:
+def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     """The first tensor that is another one. Other values may come and go."""
     for key in sorted(_tensors(before) | _tensors(now)):
         was, is_now = before.get(key, "not there"), now.get(key, "not there")
@@ -216,5 +218,5 @@ def _difference(before: dict, now: dict) -> str | None:
     return None
 
 
-def _tensors(form: dict) -> set[str]:
+def _tensors(form: dict[str, Any]) -> set[str]:
     return {key for key, value in form.items() if value != _LEAF}

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the optimizer of a DeepSpeed engine to records of weights, masters and moments: ZeRO 0 to 3."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +17,8 @@ from .sharding import Placer
 from .walk_optimizer import OptimizerState, state_key
 
 
-def optimizer_of(engine, names: dict[str, torch.nn.Parameter], placer: Placer):
+def optimizer_of(engine: Any, names: dict[str, torch.nn.Parameter],
+                 placer: Placer) -> "_Partitions | _Plain | _Fragments":
     """weights(), records(), check(), capture(), apply(), room() of this engine's optimizer. `names` are the model's
     parameters, the placer knows the data-parallel ranks."""
     optimizer = engine.optimizer
@@ -35,10 +38,15 @@ def optimizer_of(engine, names: dict[str, torch.nn.Parameter], placer: Placer):
 
 
 def _whole_parameters(names: dict[str, torch.nn.Parameter], placer: Placer) -> list[Record]:
-    return [placer.record(name, lambda parameter=parameter: parameter) for name, parameter in names.items()]
+    records = (placer.record(name, partial(_same, parameter)) for name, parameter in names.items())
+    return [record for record in records if record is not None]
 
 
-def _masters(optimizer, names: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _masters(optimizer: Any, names: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
     """The 32-bit copies that FP16_UnfusedOptimizer keeps, by parameter."""
     name_of = {id(parameter): name for name, parameter in names.items()}
     return {name_of[id(low)]: high for lows, highs in zip(optimizer.fp16_groups, optimizer.fp32_groups, strict=True)
@@ -52,8 +60,9 @@ def _master_key(name: str) -> str:
 class _Plain(OptimizerState):
     """ZeRO 0: each rank has all of it. `trained` are the tensors that the torch optimizer steps."""
 
-    def __init__(self, optimizer, names, trained, placer: Placer):
-        super().__init__(optimizer, trained, placer)
+    def __init__(self, optimizer: Any, names: dict[str, torch.nn.Parameter], trained: Mapping[str, torch.Tensor],
+                 placer: Placer) -> None:
+        super().__init__(optimizer, dict(trained), placer)
         self._names, self._trained = names, trained
 
     def weights(self) -> list[Record]:
@@ -61,8 +70,8 @@ class _Plain(OptimizerState):
 
     def records(self) -> list[Record]:
         masters = {} if self._trained is self._names else self._trained
-        return super().records() + [self._placer.record(_master_key(name), lambda tensor=tensor: tensor)
-                                    for name, tensor in masters.items()]
+        records = (self._placer.record(_master_key(name), partial(_same, tensor)) for name, tensor in masters.items())
+        return super().records() + [record for record in records if record is not None]
 
 
 @dataclass(frozen=True)
@@ -88,19 +97,19 @@ class _Sliced:
     """
 
     def __init__(self, base: torch.optim.Optimizer, flats: list[torch.Tensor], pieces: list[_Piece],
-                 counts: list[groups.Group]):
+                 counts: list[groups.Group]) -> None:
         """`counts`: by flat tensor, the ranks that count its steps alike."""
         self._base, self._flats, self._pieces, self._counts = base, flats, pieces, counts
         self._registered = [self._keys(flat) for flat in flats]
-        self._views: dict = {}
-        self._seen = None
+        self._views: dict[tuple[_Piece, str | None], torch.Tensor] = {}
+        self._seen: list[tuple[int, int]] | None = None
 
     def _keys(self, flat: torch.Tensor) -> set[str]:
         return {key for key, value in self._base.state.get(flat, {}).items() if torch.is_tensor(value)}
 
     # ---- tensors
 
-    def _look(self):
+    def _look(self) -> None:
         """Lets go of views of tensors that the optimizer has put others in the place of."""
         states = [self._base.state.get(flat, {}) for flat in self._flats]
         tensors = [value for state in states for value in state.values() if torch.is_tensor(value)] + self._flats
@@ -109,7 +118,7 @@ class _Sliced:
             self._views, self._seen = {}, seen
 
     def _state(self, number: int, key: str) -> torch.Tensor:
-        value = self._base.state.get(self._flats[number], {}).get(key)
+        value: torch.Tensor | None = self._base.state.get(self._flats[number], {}).get(key)
         if value is None:
             raise errors.LayoutError(f"the optimizer has lost {key} of its flat tensor {number}: close this checkpoint "
                                      "and call attach again")
@@ -145,7 +154,7 @@ class _Sliced:
         return [whole(f"optimizer.flat{number}.{key}", partial(self._state, number, key), self._counts[number].name,
                       eager=True, look=self._look) for key in keys]
 
-    def check(self):
+    def check(self) -> None:
         """Before a save. Raises if there is a state tensor that was not there at registration."""
         for number, flat in enumerate(self._flats):
             new = self._keys(flat) - self._registered[number]
@@ -155,7 +164,7 @@ class _Sliced:
 
     # ---- the rest
 
-    def capture(self) -> dict:
+    def capture(self) -> dict[str, Any]:
         return {
             "groups": [{key: value for key, value in group.items() if key != "params"}
                        for group in self._base.param_groups],
@@ -167,7 +176,7 @@ class _Sliced:
         """Bytes that `capture` may come to need, from the structure alone."""
         return 64 * 1024 + 4096 * (len(self._base.param_groups) + len(self._flats))
 
-    def apply(self, saved: dict):
+    def apply(self, saved: dict[str, Any]) -> None:
         for what, here in (("groups", self._base.param_groups), ("values", self._flats)):
             if len(saved[what]) != len(here):
                 raise errors.LayoutError(f"the optimizer has {len(here)} {what}, {len(saved[what])} were saved")
@@ -181,7 +190,8 @@ class _Sliced:
 class _Fragments(_Sliced):
     """ZeRO 1 and 2: each rank has all weights, and a part of the masters and moments."""
 
-    def __init__(self, optimizer, masters: list[torch.Tensor], names, placer: Placer):
+    def __init__(self, optimizer: Any, masters: list[torch.Tensor], names: dict[str, torch.nn.Parameter],
+                 placer: Placer) -> None:
         self._names, self._placer = names, placer
         _materialise(optimizer.optimizer, masters)
         counts = [groups.of_process_group(group) for group in optimizer.real_dp_process_group]
@@ -205,8 +215,10 @@ def _fragments(names: dict[str, torch.nn.Parameter]) -> list[_Piece]:
 class _Partitions(_Sliced):
     """ZeRO 3: each rank has a part of every parameter."""
 
-    def __init__(self, optimizer, names, placer: Placer):
-        self._optimizer, self._names, self._placer = optimizer, names, placer
+    def __init__(self, optimizer: Any, names: dict[str, torch.nn.Parameter], placer: Placer) -> None:
+        self._optimizer, self._placer = optimizer, placer
+        self._names: Mapping[str, Any] = names  # with what ZeRO 3 adds to each parameter
+        replicas = placer.plain or groups.of_ranks([placer.rank])
         flats = list(optimizer.fp32_partitioned_groups_flat)
         optimizer._set_fp32_optimizer_param_groups()
         try:
@@ -214,8 +226,8 @@ class _Partitions(_Sliced):
         finally:
             optimizer._clear_fp32_optimizer_param_groups()
         for name, parameter in names.items():
-            _check_partitioned_over(placer.plain, name, parameter)
-        super().__init__(optimizer.optimizer, flats, self._pieces_in_order(), [placer.plain] * len(flats))
+            _check_partitioned_over(replicas, name, parameter)
+        super().__init__(optimizer.optimizer, flats, self._pieces_in_order(), [replicas] * len(flats))
 
     def _pieces_in_order(self) -> list[_Piece]:
         name_of = {id(parameter): name for name, parameter in self._names.items()}
@@ -240,10 +252,10 @@ class _Partitions(_Sliced):
         return records
 
     def _is_weight(self, flat: int) -> bool:
-        low = self._optimizer.fp16_partitioned_groups_flat[flat]
+        low: torch.Tensor = self._optimizer.fp16_partitioned_groups_flat[flat]
         return low.data_ptr() == self._flats[flat].data_ptr()
 
-    def capture(self) -> dict:
+    def capture(self) -> dict[str, Any]:
         shapes = {name: list(parameter.ds_shape) for name, parameter in self._names.items()}
         return {**super().capture(), "shapes": shapes}
 
@@ -251,25 +263,26 @@ class _Partitions(_Sliced):
         return super().room() + sum(len(name) + 128 for name in self._names)
 
 
-def _check_partitioned_over(replicas: groups.Group, name: str, parameter: torch.nn.Parameter):
+def _check_partitioned_over(replicas: groups.Group, name: str, parameter: Any) -> None:
     if not hasattr(parameter, "ds_tensor"):
         raise errors.UnsupportedError(f"{name} is not partitioned by ZeRO 3: it came after deepspeed.initialize")
     if groups.of_process_group(parameter.ds_process_group) != replicas:
         raise errors.UnsupportedError(f"{name} is partitioned over a part of the ranks (MiCS), which is not supported")
 
 
-def _own_part(parameter: torch.nn.Parameter) -> tuple[int, int]:
+def _own_part(parameter: Any) -> tuple[int, int]:
     """Offset and length of what this rank holds, without padding."""
     size = parameter.ds_tensor.ds_numel
     offset = size * dist.get_rank(parameter.ds_process_group)
     return offset, max(0, min(size, parameter.ds_numel - offset))
 
 
-def _own_weights(parameter: torch.nn.Parameter, length: int) -> torch.Tensor:
-    return parameter.ds_tensor.detach().narrow(0, 0, length)
+def _own_weights(parameter: Any, length: int) -> torch.Tensor:
+    held: torch.Tensor = parameter.ds_tensor
+    return held.detach().narrow(0, 0, length)
 
 
-def _materialise(base: torch.optim.Optimizer, flats: list[torch.Tensor]):
+def _materialise(base: torch.optim.Optimizer, flats: list[torch.Tensor]) -> None:
     """The state is empty until the first step, and records are registered before it."""
     if type(base).__module__.startswith("deepspeed.ops.adam.") and hasattr(base, "fp32_optimizer_states"):
         _fill_cpu_adam(base, flats)
@@ -279,7 +292,7 @@ def _materialise(base: torch.optim.Optimizer, flats: list[torch.Tensor]):
             "the first engine.step()")
 
 
-def _fill_cpu_adam(base, flats: list[torch.Tensor]):
+def _fill_cpu_adam(base: Any, flats: list[torch.Tensor]) -> None:
     """As DeepSpeedCPUAdam.step does when it meets the first gradient."""
     for flat in flats:
         dtype = torch.float32 if base.fp32_optimizer_states else flat.dtype

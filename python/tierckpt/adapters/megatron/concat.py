@@ -8,6 +8,7 @@ model. Generators belong to the ranks of then and are left as they are.
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from ... import errors
 from ...core.published import Published
@@ -21,7 +22,7 @@ _OWN = re.compile(r"rank\d+/(.+)")
 _GENERATORS = ("rng.torch", "rng", "rng_tracker")
 
 
-def put(version: Published, contents: Contents, place: str):
+def put(version: Published, contents: Contents, place: str) -> None:
     """`place` is that of this rank among those that hold other parts of the model. Raises LayoutError, with nothing
     changed, if the version was saved with other parallel sizes or another model."""
     donor = _donor(version, place)
@@ -38,7 +39,7 @@ def put(version: Published, contents: Contents, place: str):
     contents.loaded()
 
 
-def _value(version: Published, rank: int, blob: Blob):
+def _value(version: Published, rank: int, blob: Blob) -> Any:
     value = jsonstate.loads(version.blob(rank_key(rank, f"tierckpt.{blob.name}"), rank))
     blob.fits(value)
     return value
@@ -56,7 +57,7 @@ def _donor(version: Published, place: str) -> int:
                              f"this rank is {place}. Only the number of data-parallel ranks may differ")
 
 
-def _read(version: Published, record: Record, whole: dict, own: dict[str, int]) -> Callable[[], None]:
+def _read(version: Published, record: Record, whole: dict[str, Any], own: dict[str, int]) -> Callable[[], object]:
     """What puts a record's contents into its tensor. `whole` has shape and dtype of each tensor, `own` the number of an
     entry of what each rank has as its own."""
     match = _OWN.fullmatch(record.key)

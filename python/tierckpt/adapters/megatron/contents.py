@@ -12,6 +12,8 @@ step even while the parameters are still being gathered. After a load the optimi
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy
 import torch
@@ -29,7 +31,7 @@ from ...state.contents import Contents, Fence, before_optimizer_step
 from ...state.records import Record
 from ...state.rng import Rng
 from ...state.sharding import Placer
-from ...state.walk_optimizer import OptimizerState, state_key
+from ...state.walk_optimizer import OptimizerState, check_all, state_key
 from ..api_compat import usable
 
 # What is read of each kind of optimizer; none of it is a function whose parameters could be looked at.
@@ -53,13 +55,13 @@ class _Read:
         return f"{type(self.owner).__name__} has no {', '.join(missing)}" if missing else None
 
 
-def parts_of(optimizer) -> list:
+def parts_of(optimizer: Any) -> list[Any]:
     """The optimizers that a chained one is made of, without those that have no parameters on this rank."""
     parts = getattr(optimizer, "chained_optimizers", [optimizer])
     return [part for part in parts if not getattr(part, "is_stub_optimizer", False)]
 
 
-def known(optimizer) -> bool:
+def known(optimizer: Any) -> bool:
     """Has each part what is read of it? Says once what is missing."""
     return usable("tierckpt.megatron", "megatron-core",
                   (_Read(part, _READ.get(type(part), ())) for part in parts_of(optimizer)))
@@ -72,7 +74,7 @@ def _coordinate(name: str, rank: int, size: int) -> str:
     return f"{name}{rank}." if size > 1 else ""
 
 
-def _bare(chunk) -> torch.nn.Module:
+def _bare(chunk: Any) -> torch.nn.Module:
     """The model chunk without Megatron's wrappers."""
     while type(chunk) in (DistributedDataParallel, Float16Module):
         chunk = chunk.module
@@ -87,7 +89,7 @@ def _bare(chunk) -> torch.nn.Module:
 class Model:
     """The model chunks of this rank, and the key and the twins of each parameter."""
 
-    def __init__(self, chunks: list, rank: int):
+    def __init__(self, chunks: list[Any], rank: int) -> None:
         stage = _coordinate("pp", parallel_state.get_pipeline_model_parallel_rank(),
                             parallel_state.get_pipeline_model_parallel_world_size())
         self._dense = _coordinate("tp", parallel_state.get_tensor_model_parallel_rank(),
@@ -113,18 +115,19 @@ class Model:
                 self.parameters[prefix + self._own(parameter) + name] = parameter
         self._keys = {id(parameter): key for key, parameter in self.parameters.items()}
 
-    def _own(self, parameter) -> str:
+    def _own(self, parameter: Any) -> str:
         return self._dense if _is_dense(parameter) else self._expert
 
-    def key(self, parameter) -> str:
+    def key(self, parameter: Any) -> str:
         return self._keys[id(parameter)]
 
-    def placer(self, parameter) -> Placer:
+    def placer(self, parameter: Any) -> Placer:
         return self._placers[_is_dense(parameter)]
 
     def parameter_records(self, besides: set[str]) -> list[Record]:
-        return [self.placer(parameter).record(key, lambda parameter=parameter: parameter)
-                for key, parameter in self.parameters.items() if key not in besides]
+        records = (self.placer(parameter).record(key, partial(_same, parameter))
+                   for key, parameter in self.parameters.items() if key not in besides)
+        return [record for record in records if record is not None]
 
     def buffer_records(self) -> list[Record]:
         placer = self._placers[True]
@@ -133,7 +136,7 @@ class Model:
             records += walk_model.buffer_records(walk_model.unwrap(chunk), placer, prefix + self._dense)
         return records
 
-    def meaning(self) -> dict:
+    def meaning(self) -> dict[str, Any]:
         """What gives the parameters another meaning while their shapes stay the same."""
         config = next(iter(self.chunks.values())).config
         names = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups",
@@ -141,7 +144,11 @@ class Model:
         return {name: getattr(config, name, None) for name in names}
 
 
-def _is_dense(parameter) -> bool:
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _is_dense(parameter: Any) -> bool:
     """Megatron marks the parameters of experts, which have data-parallel groups of their own."""
     return getattr(parameter, "allreduce", True)
 
@@ -152,21 +159,23 @@ def _is_dense(parameter) -> bool:
 class _Piece(Placer):
     """Places the state of a piece of a parameter: numbers `start` and following of `numel`."""
 
-    def __init__(self, rank: int, twins_of_piece: groups.Group, numel: int, start: int):
+    def __init__(self, rank: int, twins_of_piece: groups.Group, numel: int, start: int) -> None:
         super().__init__(rank, twins_of_piece)
+        self._twins = twins_of_piece
         self._numel = numel
         self._start = start
 
-    def record(self, key, find, eager=False, look=None) -> Record:
+    def record(self, key: str, find: Callable[[], torch.Tensor], eager: bool = False,
+               look: Callable[[], None] | None = None) -> Record:
         if find().dim() == 0:
             return self.private(key, find, look)  # the step, of each owner of a piece
-        return Record(key, find, (self._numel,), (self._start,), self.plain.name, eager, look)
+        return Record(key, find, (self._numel,), (self._start,), self._twins.name, eager, look)
 
 
 class _ByParameter(Placer):
     """Places each parameter's state as `placers` says, by key."""
 
-    def __init__(self, rank: int, placers: dict[str, Placer]):
+    def __init__(self, rank: int, placers: dict[str, Placer]) -> None:
         super().__init__(rank, None)
         self._placers = placers
 
@@ -182,17 +191,18 @@ class _Trained:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     masters: set[str] = field(default_factory=set)  # keys of those that are not the model's parameter itself
 
-    def add(self, key: str, tensor: torch.Tensor, placer: Placer, master: bool):
+    def add(self, key: str, tensor: torch.Tensor, placer: Placer, master: bool) -> None:
         self.tensors[key], self.placers[key] = tensor, placer
         if master:
             self.masters.add(key)
 
     def records(self) -> list[Record]:
-        return [self.placers[key].record(state_key(key, "fp32_param"), lambda key=key: self.tensors[key])
-                for key in sorted(self.masters)]
+        records = (self.placers[key].record(state_key(key, "fp32_param"), partial(self.tensors.__getitem__, key))
+                   for key in sorted(self.masters))
+        return [record for record in records if record is not None]
 
 
-def _plain(part, model: Model) -> _Trained:
+def _plain(part: Any, model: Model) -> _Trained:
     """Whole parameters, or whole FP32 masters of 16-bit ones."""
     trained = _Trained()
     own = {id(tensor) for group in part.optimizer.param_groups for tensor in group["params"]}
@@ -221,7 +231,7 @@ def _pieces(part: DistributedOptimizer, model: Model, rank: int) -> _Trained:
     return trained
 
 
-def _check_distributed(part: DistributedOptimizer, model: Model):
+def _check_distributed(part: DistributedOptimizer, model: Model) -> None:
     if part.ddp_config.use_megatron_fsdp or getattr(part.config, "use_precision_aware_optimizer", False):
         raise errors.UnsupportedError("Megatron FSDP and the precision-aware optimizer cannot be saved: use the plain "
                                       "distributed optimizer")
@@ -234,7 +244,7 @@ def _check_distributed(part: DistributedOptimizer, model: Model):
 class Part:
     """One of Megatron's optimizers: the torch optimizer inside it, what that trains, and its loss scale."""
 
-    def __init__(self, part, number: int, model: Model, rank: int):
+    def __init__(self, part: Any, number: int, model: Model, rank: int) -> None:
         if type(part) not in _READ or not isinstance(part.optimizer, torch.optim.Optimizer):
             raise errors.UnsupportedError(
                 f"{type(part).__name__} with {type(part.optimizer).__name__} cannot be saved; "
@@ -243,7 +253,7 @@ class Part:
         self.megatron = part
         self.distributed = isinstance(part, DistributedOptimizer)
         self._number = number
-        self._scaler = getattr(part, "grad_scaler", None)
+        self._scaler: Any = getattr(part, "grad_scaler", None)
         if self.distributed:
             _check_distributed(part, model)
         self._trained = _pieces(part, model, rank) if self.distributed else _plain(part, model)
@@ -266,11 +276,11 @@ class Part:
             made.append(Blob(f"scaler{self._number}", self._take_scale, self._put_scale))
         return made
 
-    def _take_scale(self) -> dict:
+    def _take_scale(self) -> dict[str, Any]:
         return {key: value.tolist() if torch.is_tensor(value) else value
                 for key, value in self._scaler.state_dict().items()}
 
-    def _put_scale(self, saved: dict):
+    def _put_scale(self, saved: dict[str, Any]) -> None:
         if "scale" in saved:
             saved["scale"] = torch.tensor(saved["scale"], dtype=torch.float)
         self._scaler.load_state_dict(saved)
@@ -279,8 +289,8 @@ class Part:
 # ---- the rest
 
 
-def _scheduler_blob(scheduler) -> Blob:
-    def put(saved):
+def _scheduler_blob(scheduler: Any) -> Blob:
+    def put(saved: Any) -> None:
         scheduler.num_steps = 0  # load_state_dict adds what was saved
         scheduler.load_state_dict(saved)
 
@@ -291,12 +301,12 @@ def _tracker_blob() -> Blob:
     """The generators that Megatron keeps beside torch's own, one for each kind of parallelism."""
     tracker = tensor_parallel.get_cuda_rng_tracker()
 
-    def take():
+    def take() -> dict[str, bytes]:
         states = {name: tensor_parallel.convert_cuda_rng_state(state, to_graphable=False)
                   for name, state in tracker.get_states().items()}
         return {name: state.cpu().numpy().tobytes() for name, state in states.items()}
 
-    def put(saved):
+    def put(saved: Any) -> None:
         graphable = tensor_parallel.is_graph_safe_cuda_rng_tracker(tracker)
         states = {name: torch.from_numpy(numpy.frombuffer(data, numpy.uint8).copy()) for name, data in saved.items()}
         tracker.set_states({name: tensor_parallel.convert_cuda_rng_state(state, to_graphable=graphable)
@@ -315,7 +325,7 @@ class Mapping:
     generators: list[Blob]
 
 
-def _gather(model: Model, parts: list[Part]):
+def _gather(model: Model, parts: list[Part]) -> None:
     """Makes the parameters of their owners' pieces, as the end of a step of the distributed optimizer does."""
     with torch.no_grad():
         for part in parts:
@@ -324,14 +334,14 @@ def _gather(model: Model, parts: list[Part]):
             chunk.start_param_sync(force_sync=True)
 
 
-def _settle(model: Model, parts: list[Part]):
+def _settle(model: Model, parts: list[Part]) -> None:
     """Lets gathers end that overlap with the forward pass: they would bring older parameters after the load."""
     if any(part.megatron.ddp_config.overlap_param_gather for part in parts):
         for chunk in model.wrapped:
             chunk.start_param_sync(force_sync=True)
 
 
-def mapping_of(model: Model, optimizer, scheduler, more: list[Blob], world: World) -> Mapping:
+def mapping_of(model: Model, optimizer: Any, scheduler: Any, more: list[Blob], world: World) -> Mapping:
     """`more` are blobs of the caller's. Collective."""
     parts = [Part(part, number, model, world.rank) for number, part in enumerate(parts_of(optimizer))]
     distributed = [part for part in parts if part.distributed]
@@ -344,7 +354,7 @@ def mapping_of(model: Model, optimizer, scheduler, more: list[Blob], world: Worl
     generators = [_tracker_blob(), rng.blob(None)]
     blobs += [*more, *generators]
     twins.confirm(records, world)
-    contents = Contents(records, blobs, check=lambda: [part.state.check() for part in parts],
+    contents = Contents(records, blobs, check=lambda: check_all(part.state for part in parts),
                         loaded=lambda: _gather(model, distributed))
     fences = [before_optimizer_step(part.megatron.optimizer) for part in parts]
     return Mapping(contents, fences, lambda: _settle(model, distributed), generators)

@@ -22,13 +22,14 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from ... import errors
 from ...core.checkpoint import Checkpoint, attach
 from ...core.published import open_published
 from ...core.saving import NOT_DUE, SaveResult
-from ...runtime.settings import save_dir_at
-from ...runtime.world import join_world
+from ...runtime.settings import ConfigSource, save_dir_at
+from ...runtime.world import World, join_world
 from ...state.blobs import Blob
 from ..api_compat import RequiredApi, usable
 
@@ -60,7 +61,7 @@ REQUIRED_API = (
 _COUNTERS = ("consumed_train_samples", "skipped_train_samples", "consumed_valid_samples")
 
 
-def _arguments():
+def _arguments() -> Any:
     """Those of Megatron-LM; None in a program that uses megatron-core alone."""
     variables = sys.modules.get("megatron.training.global_vars")
     return None if variables is None else variables._GLOBAL_ARGS
@@ -69,26 +70,26 @@ def _arguments():
 class _Progress:
     """How far training has come, and what its parameters mean: a blob."""
 
-    def __init__(self, meaning: dict, place: str):
+    def __init__(self, meaning: dict[str, Any], place: str) -> None:
         self.flops = 0
         self.place = place
         self._iteration = 0
         self._meaning = meaning
 
-    def at(self, iteration: int, flops):
+    def at(self, iteration: int, flops: Any) -> None:
         self._iteration = iteration
         self.flops = self.flops if flops is None else flops
 
     def blob(self) -> Blob:
         return Blob("progress", self._take, self._put)
 
-    def _take(self) -> dict:
+    def _take(self) -> dict[str, Any]:
         args = _arguments()
         counters = {} if args is None else {name: getattr(args, name, 0) for name in _COUNTERS}
         return {"iteration": self._iteration, "flops": self.flops, "counters": counters, "meaning": self._meaning,
                 "place": self.place}
 
-    def _put(self, saved: dict):
+    def _put(self, saved: dict[str, Any]) -> None:
         for name, value in self._meaning.items():
             if saved["meaning"].get(name) != value:
                 raise errors.LayoutError(f"the model has {name}={value}, what was loaded into it had "
@@ -110,7 +111,7 @@ class _Progress:
 class _Attached:
     """One model with its optimizer and scheduler, registered."""
 
-    def __init__(self, settings: dict, model: list, optimizer, scheduler):
+    def __init__(self, settings: dict[str, Any], model: list[Any], optimizer: Any, scheduler: Any) -> None:
         from . import contents
 
         self.of = _identity(model, optimizer, scheduler)
@@ -121,18 +122,18 @@ class _Attached:
         self._mapping = mapping
         self._settings = settings
         self._scheduler = scheduler
-        self._drawn = None
+        self._drawn: list[object] | None = None
         self.checkpoint = attach(mapping.contents, world=self.world, fences=mapping.fences, **settings)
-        self._asked = None
+        self._asked: int | None = None
 
-    def save_if_needed(self, iteration: int, flops) -> SaveResult:
+    def save_if_needed(self, iteration: int, flops: Any) -> SaveResult:
         if iteration == self._asked:  # by hand and by the hook
             return NOT_DUE
         self._asked = iteration
         self.progress.at(iteration, flops)
         return self.checkpoint.save_checkpoint_if_needed(iteration)
 
-    def save(self, iteration: int, flops, to_storage: bool):
+    def save(self, iteration: int, flops: Any, to_storage: bool) -> None:
         self._asked = iteration
         self.progress.at(iteration, flops)
         self.checkpoint.save_checkpoint(iteration, to_storage)
@@ -159,36 +160,36 @@ class _Attached:
             concat.put(version, self._mapping.contents, self.progress.place)
             return version.step
 
-    def forget(self):
+    def forget(self) -> None:
         """What was loaded is replaced by something else. Megatron's own load counts on a scheduler that is new."""
         self._drawn = None
         if self._scheduler is not None:
             self._scheduler.num_steps = 0
 
-    def rewind(self):
+    def rewind(self) -> None:
         """Once more the generators as they were loaded: what was made since then may have drawn from them."""
         if self._drawn is not None:
             for blob, state in zip(self._mapping.generators, self._drawn, strict=True):
                 blob.apply(state)
 
 
-def _chunks(model) -> list:
+def _chunks(model: Any) -> list[Any]:
     return list(model) if isinstance(model, (list, tuple)) else [model]
 
 
-def _identity(model: list, optimizer, scheduler) -> tuple:
+def _identity(model: list[Any], optimizer: Any, scheduler: Any) -> tuple[Any, ...]:
     return (*map(id, model), id(optimizer), id(scheduler))
 
 
 class _Job:
     """What initialize_easyckpt was told, and what is attached."""
 
-    def __init__(self, config, overrides: dict):
+    def __init__(self, config: ConfigSource, overrides: dict[str, Any]) -> None:
         self.config = config
         self.overrides = overrides
         self.attached: _Attached | None = None
 
-    def settings(self) -> dict:
+    def settings(self) -> dict[str, Any]:
         """For attach. Without any configuration versions go below Megatron-LM's --save, one job for each of these."""
         args = _arguments()
         save = getattr(args, "save", None)
@@ -199,7 +200,7 @@ class _Job:
         return {"config": None,
                 "overrides": {"save_dir": save_dir_at(args.save, "tierckpt"), "job": name, **self.overrides}}
 
-    def attach(self, model, optimizer, scheduler) -> _Attached | None:
+    def attach(self, model: Any, optimizer: Any, scheduler: Any) -> _Attached | None:
         """None if the adapter is off."""
         chunks = _chunks(model)
         if self.attached is None:
@@ -230,8 +231,9 @@ def _current_job() -> _Job:
     return _job
 
 
-def initialize_easyckpt(save_mem_interval=None, save_storage_interval=None, max_ckpt_num=None, log_file_path=None, *,
-                        config=None, **keys):
+def initialize_easyckpt(save_mem_interval: int | str | None = None, save_storage_interval: int | str | None = None,
+                        max_ckpt_num: int | None = None, log_file_path: str | None = None, *,
+                        config: ConfigSource = None, **keys: Any) -> None:
     """Before the first load or save, and once. Attaches nothing yet.
 
     save_mem_interval      save to memory every so many iterations, or so often ("30s"); 0 or less: never
@@ -251,27 +253,28 @@ def initialize_easyckpt(save_mem_interval=None, save_storage_interval=None, max_
     _job = _Job(config, {**keys, **{key: value for key, value in named.items() if value is not None}})
 
 
-def _interval(value):
+def _interval(value: int | str | None) -> int | str | None:
     return 0 if isinstance(value, int) and value < 0 else value
 
 
-def save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler,
-                              num_floating_point_operations_so_far=None) -> SaveResult:
+def save_checkpoint_if_needed(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any,
+                              num_floating_point_operations_so_far: float | None = None) -> SaveResult:
     """Once per iteration, after the optimizer's and the scheduler's step, with the number of iterations done. True if a
     save was started. It is copied while training goes on; the next step of the optimizer waits for what is left."""
     attached = _current_job().attach(model, optimizer, opt_param_scheduler)
     return NOT_DUE if attached is None else attached.save_if_needed(iteration, num_floating_point_operations_so_far)
 
 
-def save_checkpoint(iteration, model, optimizer, opt_param_scheduler, num_floating_point_operations_so_far=None, *,
-                    to_storage=False):
+def save_checkpoint(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any,
+                    num_floating_point_operations_so_far: float | None = None, *, to_storage: bool = False) -> None:
     """The same without asking the intervals."""
     attached = _current_job().attach(model, optimizer, opt_param_scheduler)
     if attached is not None:
         attached.save(iteration, num_floating_point_operations_so_far, to_storage)
 
 
-def load_checkpoint(model, optimizer, opt_param_scheduler, load_arg="load", strict=True, concat=False, **keywords):
+def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_arg: str = "load", strict: bool = True,
+                    concat: bool = False, **keywords: Any) -> tuple[int, float]:
     """Puts what was saved last into model, optimizer, scheduler and generators, and into Megatron-LM's counters of
     samples. Returns (iteration, num_floating_point_operations_so_far); (0, 0) at a fresh start.
 
@@ -307,9 +310,9 @@ def load_checkpoint(model, optimizer, opt_param_scheduler, load_arg="load", stri
 class _Stock:
     """Megatron-LM's own checkpoint."""
 
-    def __init__(self, load_arg: str, positional: tuple, keywords: dict):
+    def __init__(self, load_arg: str, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self._args = _arguments()
-        self._dir = getattr(self._args, load_arg, None)
+        self._dir: Any = getattr(self._args, load_arg, None)
         self._positional = positional
         self._keywords = keywords
 
@@ -324,11 +327,11 @@ class _Stock:
             return None
         return int(text) if text.isdigit() and not getattr(self._args, "finetune", False) else 0
 
-    def newest(self, world) -> int:
+    def newest(self, world: World) -> int:
         """The same on every rank. Collective."""
         return max(world.gather(self._tracked() or 0))
 
-    def load(self):
+    def load(self) -> tuple[int, float]:
         if self._dir is None and getattr(self._args, "pretrained_checkpoint", None) is None:
             return 0, 0
         from megatron.training import checkpointing
@@ -341,14 +344,14 @@ def checkpoint() -> Checkpoint | None:
     return _job.attached.checkpoint if _job is not None and _job.attached is not None else None
 
 
-def rewind_generators():
+def rewind_generators() -> None:
     """To be called right before training, after a load: what a program makes in between, such as iterators over data,
     may draw from the generators, and then the resumed training is not the one that was interrupted."""
     if _job is not None and _job.attached is not None:
         _job.attached.rewind()
 
 
-def finalize_easyckpt(job_done: bool = True):
+def finalize_easyckpt(job_done: bool = True) -> None:
     """Leaves. job_done=False keeps what was saved in memory for a successor. After it initialize_easyckpt may be called
     again."""
     global _job

@@ -14,6 +14,8 @@ import contextlib
 import functools
 import logging
 import os
+from collections.abc import Callable
+from typing import Any
 
 from ...errors import Error
 from ..api_compat import RequiredApi, usable
@@ -39,7 +41,7 @@ _REQUIRED_API = (
 _DRAIN_S = 600  # at an ordered exit storage is waited for so long
 
 
-def _begin():
+def _begin() -> None:
     """The settings of the environment, unless the program has called initialize_easyckpt."""
     if not easyckpt.is_initialized():
         easyckpt.initialize_easyckpt(config=os.environ.get("TIERCKPT_CONFIG"))
@@ -49,13 +51,13 @@ def _concat() -> bool:
     return os.environ.get("TIERCKPT_MEGATRON_CONCAT", "off") in ("on", "1")
 
 
-def _asks_for_load(args) -> bool:
+def _asks_for_load(args: Any) -> bool:
     return args.load is not None or args.pretrained_checkpoint is not None or args.moe_use_upcycling
 
 
-def _setup(training, original):
+def _setup(training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     """Megatron loads nothing if it is given no directory; what we have is loaded then, too."""
-    def setup_model_and_optimizer(*positional, **keywords):
+    def setup_model_and_optimizer(*positional: Any, **keywords: Any) -> Any:
         model, optimizer, scheduler = original(*positional, **keywords)
         args = training.get_args()
         if optimizer is not None and not _asks_for_load(args):
@@ -67,8 +69,9 @@ def _setup(training, original):
     return setup_model_and_optimizer
 
 
-def _load(_training, original):
-    def load_checkpoint(ddp_model, optimizer, opt_param_scheduler, load_arg="load", strict=True, **keywords):
+def _load(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def load_checkpoint(ddp_model: Any, optimizer: Any, opt_param_scheduler: Any, load_arg: str = "load",
+                        strict: bool = True, **keywords: Any) -> Any:
         if optimizer is None or load_arg != "load":
             return original(ddp_model, optimizer, opt_param_scheduler, load_arg=load_arg, strict=strict, **keywords)
         _begin()
@@ -78,9 +81,10 @@ def _load(_training, original):
     return load_checkpoint
 
 
-def _save(_training, original):
-    def checkpoint_and_decide_exit(model, optimizer, opt_param_scheduler, iteration,
-                                   num_floating_point_operations_so_far, *positional, **keywords):
+def _save(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def checkpoint_and_decide_exit(model: Any, optimizer: Any, opt_param_scheduler: Any, iteration: int,
+                                   num_floating_point_operations_so_far: float | None, *positional: Any,
+                                   **keywords: Any) -> Any:
         _begin()
         state = (iteration, model, optimizer, opt_param_scheduler, num_floating_point_operations_so_far)
         leaves = original(model, optimizer, opt_param_scheduler, iteration, num_floating_point_operations_so_far,
@@ -94,7 +98,7 @@ def _save(_training, original):
     return checkpoint_and_decide_exit
 
 
-def _keep(state):
+def _keep(state: tuple[Any, ...]) -> None:
     """Before an ordered exit: nobody knows whether the nodes will be there for the successor."""
     checkpoint = easyckpt.checkpoint()
     if checkpoint is not None and checkpoint.stats().saves_started > 0:
@@ -102,14 +106,15 @@ def _keep(state):
             checkpoint.wait("committed")
     try:
         easyckpt.save_checkpoint(*state, to_storage=True)
-        if easyckpt.checkpoint() is not None:
-            easyckpt.checkpoint().wait("drained", timeout=_DRAIN_S)
+        checkpoint = easyckpt.checkpoint()
+        if checkpoint is not None:
+            checkpoint.wait("drained", timeout=_DRAIN_S)
     except Error as error:
         log.warning("iteration %d may not have come to storage: %s", state[0], error)
 
 
-def _train(_training, original):
-    def train(*positional, **keywords):
+def _train(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def train(*positional: Any, **keywords: Any) -> Any:
         easyckpt.rewind_generators()
         try:
             result = original(*positional, **keywords)
@@ -137,7 +142,7 @@ def install() -> bool:
     for name, wrapper in _WRAPPERS.items():
         original = getattr(training, name)
         if not hasattr(original, "tierckpt_wraps"):
-            wrapped = functools.wraps(original)(wrapper(training, original))
+            wrapped: Any = functools.wraps(original)(wrapper(training, original))
             wrapped.tierckpt_wraps = original
             setattr(training, name, wrapped)
     return True
