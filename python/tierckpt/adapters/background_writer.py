@@ -56,18 +56,19 @@ def write_durably(path: str | os.PathLike[str], write: Callable[[str], object]) 
     """`write` fills a file under another name; then it is made durable and gets its own."""
     partial = f"{path}.partial"
     write(partial)
-    _sync(partial)
+    sync(partial)
     os.replace(partial, path)
-    _sync(Path(path).parent)
+    sync(Path(path).parent)
 
 
 def make_directory(path: str | os.PathLike[str], exist_ok: bool = False) -> None:
     """With its entry in the directory above made durable."""
     os.makedirs(path, exist_ok=exist_ok)
-    _sync(Path(path).absolute().parent)
+    sync(Path(path).absolute().parent)
 
 
-def _sync(path: str | os.PathLike[str]) -> None:
+def sync(path: str | os.PathLike[str]) -> None:
+    """Makes a file, or the entries of a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, NoReturn
 
 import torch
@@ -33,6 +32,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import errors
 from ..core import checkpoint
+from ..core.lifetime import Closing
 from ..runtime import control, native
 from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import join_world
@@ -99,7 +99,7 @@ def attach(state_dict: Mapping[str, Any] | None = None, **arguments: Any) -> "Ti
     return tiers
 
 
-class Tiers:
+class Tiers(Closing):
     """One per process. As a context manager it closes itself, with job_done=False if the block raised.
 
     config, overrides   as for tierckpt.init
@@ -298,13 +298,6 @@ class Tiers:
             if self._checkpoint is not None:
                 self._checkpoint.close(job_done)
         self._checkpoint = self._pool = self._unhook = None
-
-    def __enter__(self) -> "Tiers":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None,
-                 _traceback: TracebackType | None) -> None:
-        self.close(job_done=kind is None)
 
 
 # ---- save

@@ -2,9 +2,8 @@
 """What torch.distributed.checkpoint loads from: the layout that is attached, or a published version in any sharding."""
 
 import io
-import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -22,12 +21,8 @@ from ..core.published import Published
 from ..runtime import control, native
 from ..runtime.settings import ConfigSource, Overrides
 from ..state import jsonstate
-from ..state.sharding import rank_key
+from ..state.sharding import rank_key, split_rank
 from ..state.walk_state_dict import LEAVES, PATHS, Piece, leaf_bytes, paths_of
-
-_T = TypeVar("_T")
-
-_OWN = re.compile(r"rank\d+/")  # a rank's own value of what another rank has saved under the plain name
 
 
 def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | None) -> "_Registered | _Published":
@@ -39,17 +34,17 @@ def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | N
     if other <= control.version_of(plan, "version"):
         return _Registered(tiers, step)
     published = published_or_none(config, overrides, step)
-    if published is None or tuple(published.version) < other:
+    if published is None or published.version < other:
         raise errors.LayoutError(only_in_memory(other))
     return _Published(published, tiers.scope)
 
 
-def other_layout(plan: dict[str, Any] | None) -> tuple[int, int]:
+def other_layout(plan: dict[str, Any] | None) -> native.Version:
     """The version of another layout that a restore would take from storage, else the newest that it could not take."""
     resharded = control.version_of(plan, "resharded")
-    return resharded if resharded > (0, 0) else max(
+    return resharded if resharded > native.NO_VERSION else max(
         (control.version_of(passed, "version") for passed in (plan or {}).get("passed_over", ())
-         if passed.get("other_layout")), default=(0, 0))
+         if passed.get("other_layout")), default=native.NO_VERSION)
 
 
 class _Registered:
@@ -72,7 +67,7 @@ class _Registered:
 
     def read(self, plan: Any, planner: Any) -> None:
         tensors, leaves = _split(plan)
-        resolved = self._agreed(lambda: [self._resolve(item, planner) for item in tensors])
+        resolved = self._world.agreed(lambda: [self._resolve(item, planner) for item in tensors])
         targets = {item.storage_index.fqn: tensor.detach() for item, tensor in zip(tensors, resolved, strict=True)
                    if self._is_whole(item, tensor)}
         landing = self._walk.land(targets)
@@ -86,18 +81,6 @@ class _Registered:
             planner.commit_tensor(item, tensor)
         for item in leaves:
             planner.load_bytes(item, self._walk.leaf(item.storage_index.fqn))
-
-    def _agreed(self, make: Callable[[], _T]) -> _T:
-        """What `make` returns, if it fails on no rank: what follows is collective."""
-        fault: Exception | None = None
-        try:
-            made = make()
-        except Exception as error:
-            fault = error
-        faults = [text for text in self._world.gather(None if fault is None else str(fault)) if text is not None]
-        if faults:
-            raise fault or errors.LayoutError(f"another rank cannot load: {faults[0]}")
-        return made
 
     def _resolve(self, item: Any, planner: Any) -> torch.Tensor:
         """Where an item is to go. It asks for a part of one piece, which must be this rank's."""
@@ -120,7 +103,7 @@ class _Published:
 
     def __init__(self, published: Published, scope: str = "") -> None:
         self._published, self._scope = published, scope
-        self.version = tuple(published.version)
+        self.version = published.version
         self.step = published.step
         self._leaves = self._blobs(LEAVES)
 
@@ -133,7 +116,7 @@ class _Published:
     def _tensors(self) -> Iterator[tuple[str, native.Entry]]:
         """(key, entry) of each piece; not what is a rank's own beside what another has saved under the plain name."""
         for entry in self._published.entries:
-            if not entry.blob and entry.key.startswith(self._scope) and not _OWN.match(entry.key):
+            if not entry.blob and entry.key.startswith(self._scope) and split_rank(entry.key)[0] is None:
                 yield entry.key.removeprefix(self._scope), entry
 
     def metadata(self) -> Metadata:

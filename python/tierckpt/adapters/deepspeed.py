@@ -20,7 +20,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from torch.distributed import ProcessGroup
 from .. import errors
 from ..core.checkpoint import Checkpoint
 from ..core.checkpoint import attach as attach_contents
+from ..core.lifetime import Closing
 from ..core.saving import NOT_DUE, SaveResult
 from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World, join_world
@@ -217,7 +217,7 @@ def _is_plain(value: Any) -> bool:
 # ---- the checkpoint
 
 
-class EngineCheckpoint:
+class EngineCheckpoint(Closing):
     """Made by attach. What a Checkpoint can do (query, wait, stats, restored), with the engine's number of steps."""
 
     def __init__(self, engine: Any, contents: Contents, world: World, config: ConfigSource, overrides: Overrides,
@@ -301,15 +301,8 @@ class EngineCheckpoint:
         self._files.remove()
         self._checkpoint.close(job_done)
 
-    def __enter__(self) -> "EngineCheckpoint":
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None,
-                 _traceback: TracebackType | None) -> None:
-        self.close(job_done=kind is None)
-
-
-class NoCheckpoint:
+class NoCheckpoint(Closing):
     """In the place of an EngineCheckpoint when this DeepSpeed is not known: nothing is saved, nothing found."""
 
     restored = None
@@ -339,12 +332,6 @@ class NoCheckpoint:
         return None
 
     def close(self, job_done: bool = True) -> None:
-        pass
-
-    def __enter__(self) -> "NoCheckpoint":
-        return self
-
-    def __exit__(self, *_error: BaseException | None) -> None:
         pass
 
 

@@ -24,6 +24,7 @@ import torch
 from .. import errors
 from ..core.published import open_published
 from ..state import jsonstate
+from .background_writer import sync
 
 log = logging.getLogger("tierckpt")
 
@@ -150,7 +151,7 @@ class Directories:
         if (target / MARKER).is_file():
             _delete(target, "it is made anew")
         os.rename(directory, target)
-        _sync(self._output_dir)
+        sync(self._output_dir)
         log.info("checkpoint-%d is in %s", step, self._output_dir)
 
     def _rotate(self) -> None:
@@ -308,7 +309,7 @@ class PlainCheckpoints(Directories):
         # Cut off behind the first of these it is no longer known what there was to do, and `start` deletes it.
         for name in (_OTHERS, _PLAN):
             (directory / name).unlink(missing_ok=True)
-            _sync(directory)
+            sync(directory)
         self._make_whole(step)
 
 
@@ -321,15 +322,7 @@ def _try(failure: str, act: Callable[..., Any], *arguments: Any) -> None:
 
 def sync_files(directory: Path) -> None:
     for path in [directory, *directory.rglob("*")]:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path)
 
 
 def _delete(path: Path, why: str) -> None:

@@ -21,17 +21,17 @@ import torch
 
 from .. import errors
 from ..core.checkpoint import Checkpoint, attach
-from ..runtime.settings import ConfigSource, Overrides, save_dir_at, values_of
+from ..runtime.settings import ConfigSource, Overrides, values_of, with_save_dir
 from ..runtime.world import join_world
-from ..state import module_state, walk_model
+from ..state import walk_model
 from ..state.blobs import Blob
 from ..state.contents import Contents, Fence
 from ..state.rng import Rng
 from ..state.sharding import Placer
-from ..state.walk_optimizer import OptimizerState, check_all
 from .api_compat import RequiredApi, usable
 from .background_writer import BackgroundWriter, copy_to_cpu, write_durably
 from .reshard import load_any_layout
+from .trained import OptimizerStates, Trained
 
 # The same code comes as two packages. The program uses the classes of the one that it has imported.
 _OLD_NAME = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
@@ -105,10 +105,7 @@ class TierCheckpoint(Callback):
         self._fit = _Fit(trainer, self._settings(trainer), self._state_bytes)
 
     def _settings(self, trainer: Any) -> dict[str, Any]:
-        values = values_of(self._config, self._overrides)
-        if "save_dir" not in values:
-            values["save_dir"] = save_dir_at(trainer.default_root_dir, "tierckpt")
-        return values
+        return with_save_dir(values_of(self._config, self._overrides), trainer.default_root_dir, "tierckpt")
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         if self._fit is not None:
@@ -188,17 +185,13 @@ class _Fit:
         model = walk_model.unwrap(trainer.strategy.model)
         self._refuse_foreign_weights(model.module)
         placer = Placer(world.rank, walk_model.plain_group(model, world.rank, world.size, None))
-        names: dict[str, torch.Tensor] = {**walk_model.named_parameters(model.module)}
-        states, rng = [OptimizerState(one, names, placer) for one in trainer.optimizers], Rng()
-        records = (walk_model.parameter_records(model, placer) + walk_model.buffer_records(model, placer)
-                   + [record for state in states for record in state.records()] + [rng.record(placer)])
-        optimizers = _Optimizers(states)
-        blobs = [*module_state.blobs_of([("", model.module)]),
-                 Blob("optimizers", optimizers.capture, optimizers.apply, optimizers.room(), structural=True),
+        trained = Trained([model], trainer.optimizers, placer)
+        optimizers, generators = OptimizerStates(trained.states), trained.rng.blob(None)
+        blobs = [*trained.module_blobs, optimizers.blob("optimizers"),
                  Blob("trainer", self._capture, self._keep, self._state_bytes),
-                 replace(rng.blob(None), apply=self._keep_generators)]
-        self._put_back_generators = rng.blob(None).apply
-        contents = Contents(records, blobs, check=partial(check_all, states))
+                 replace(generators, apply=self._keep_generators)]
+        self._put_back_generators = generators.apply
+        contents = Contents(trained.records(), blobs, check=optimizers.check)
         return contents, [_before_step_without_closure(one) for one in trainer.optimizers]
 
     def _refuse_foreign_weights(self, module: torch.nn.Module) -> None:
@@ -357,26 +350,6 @@ def _before_step_without_closure(optimizer: Any) -> Fence:
             fence()
 
     return lambda fence: optimizer.register_step_pre_hook(lambda _, args, kwargs: wait(fence, args, kwargs)).remove
-
-
-class _Optimizers:
-    """What several optimizers have beside tensors."""
-
-    def __init__(self, states: list[OptimizerState]) -> None:
-        self._states = states
-
-    def capture(self) -> list[Any]:
-        return [state.capture() for state in self._states]
-
-    def room(self) -> int:
-        return 1024 + sum(state.room() for state in self._states)
-
-    def apply(self, saved: list[Any]) -> None:
-        if len(saved) != len(self._states):
-            raise errors.LayoutError(f"{len(saved)} optimizers were saved, configure_optimizers returns "
-                                     f"{len(self._states)}")
-        for state, value in zip(self._states, saved, strict=True):
-            state.apply(value)
 
 
 def _generators() -> dict[str, Any]:

@@ -10,7 +10,6 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -18,18 +17,15 @@ from torchtitan.components.checkpointer import MODEL, OPTIMIZER, BaseCheckpointM
 
 from .. import errors
 from ..core.checkpoint import attach
-from ..runtime.settings import save_dir_at, values_of_file
+from ..runtime.settings import values_of_file, with_save_dir
 from ..runtime.world import World, join_world
-from ..state import groups, module_state, twins, walk_model
-from ..state.blobs import Blob
+from ..state import groups, twins, walk_model
 from ..state.contents import Contents, before_optimizer_step
-from ..state.records import Record
-from ..state.rng import Rng
 from ..state.sharding import Placer
 from ..state.user_state import UserState
-from ..state.walk_optimizer import OptimizerState, check_all
 from .api_compat import RequiredApi, usable
 from .reshard import load_any_layout
+from .trained import STORAGE_TIMEOUT_S, OptimizerStates, Trained
 
 log = logging.getLogger("tierckpt")
 
@@ -49,7 +45,6 @@ REQUIRED_API = (
 )
 
 _STATE_BYTES = 4 << 20
-_DRAIN_S = 600
 
 
 class TierckptManager(BaseCheckpointManager):
@@ -160,7 +155,7 @@ class TierckptManager(BaseCheckpointManager):
         if stage is None:
             return
         try:
-            self.checkpoint.wait(stage, step, _DRAIN_S)
+            self.checkpoint.wait(stage, step, STORAGE_TIMEOUT_S)
         except errors.Error as error:  # as of any other save: it is said, and training goes on
             log.warning("step %d is not %s: %s", step, stage, error)
 
@@ -184,8 +179,7 @@ class TierckptManager(BaseCheckpointManager):
 def _settings(config: TierckptManager.Config, base_folder: str) -> dict[str, Any]:
     values = {} if config.config_file is None else values_of_file(config.config_file)
     values |= config.settings
-    if "save_dir" not in values:
-        values["save_dir"] = save_dir_at(base_folder, config.folder)
+    values = with_save_dir(values, base_folder, config.folder)
     # What torchtitan's own keys say is said by them alone.
     for key in ("save_mem_interval", "save_storage_interval", "max_ckpt_num"):
         if key in values:
@@ -258,41 +252,25 @@ def _contents(model_parts: Any, optimizers: Any, others: _OtherStates, state_byt
     """Parameters by their own names and in their own memory. state_dict() has others for fused ones: copies, which its
     hooks make anew each time."""
     placer = Placer(world.rank, groups.of_ranks([world.rank]) if world.size == 1 else None)
-    records: list[Record] = []
-    names: dict[str, torch.Tensor] = {}
-    for part in model_parts:
-        model = walk_model.unwrap(part)
-        names |= walk_model.named_parameters(model.module)
-        records += walk_model.parameter_records(model, placer) + walk_model.buffer_records(model, placer)
+    optimizers = list(optimizers)
     for optimizer in optimizers:
         _refuse_unknown(optimizer)
-    states = [OptimizerState(optimizer, names, placer) for optimizer in optimizers]
-    extra, rng = UserState(others), Rng()
-    for state in states:
-        records += state.records()
-    records += extra.records(placer) + [rng.record(placer)]
+    trained = Trained([walk_model.unwrap(part) for part in model_parts], optimizers, placer)
+    states, extra = _StatesOfParts(trained.states), UserState(others)
+    records = trained.records(extra.records(placer))
     twins.confirm(records, world)
-    together = _PartsState(states)
-    blobs = module_state.blobs_of([("", walk_model.unwrap(part).module) for part in model_parts])
-    blobs += [Blob("optimizer", together.capture, together.apply, together.room(), structural=True)]
-    blobs += [extra.blob(state_bytes), rng.blob(None)]
-    return Contents(records, blobs, check=partial(check_all, states))
+    blobs = [*trained.module_blobs, states.blob("optimizer"), extra.blob(state_bytes), trained.rng.blob(None)]
+    return Contents(records, blobs, check=states.check)
 
 
-class _PartsState:
-    """What else than tensors the optimizers of all model parts have."""
-
-    def __init__(self, states: list[OptimizerState]) -> None:
-        self._states = states
+class _StatesOfParts(OptimizerStates):
+    """The optimizers of all model parts. Other ranks may have had more parts, or fewer."""
 
     def capture(self) -> dict[str, Any]:
         return {"parts": [state.capture() for state in self._states]}
 
-    def room(self) -> int:
-        return 1024 + sum(state.room() for state in self._states)
-
     def apply(self, saved: dict[str, Any]) -> None:
-        """Other ranks may have had more parts, or fewer. torchtitan gives all of them the same hyperparameters."""
+        """torchtitan gives all parts the same hyperparameters."""
         for i, state in enumerate(self._states):
             state.apply(saved["parts"][min(i, len(saved["parts"]) - 1)])
 

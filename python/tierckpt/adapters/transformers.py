@@ -27,14 +27,14 @@ from transformers.trainer_utils import get_last_checkpoint
 from .. import errors
 from ..core.checkpoint import attach
 from ..runtime.native import job_name
-from ..runtime.settings import ConfigSource, Overrides, configuration, save_dir_at, values_of
+from ..runtime.settings import ConfigSource, Overrides, configuration, values_of, with_save_dir
 from ..runtime.world import World, join_world
-from ..state import jsonstate, module_state, twins, walk_model
+from ..state import jsonstate, twins, walk_model
 from ..state.blobs import Blob
 from ..state.contents import Contents, before_optimizer_step
 from ..state.rng import Rng
 from ..state.sharding import Placer
-from ..state.walk_optimizer import OptimizerState, state_key
+from ..state.walk_optimizer import state_key
 from .api_compat import RequiredApi, usable
 from .background_writer import BackgroundWriter, copy_to_cpu
 from .ddp import settle_ddp
@@ -42,6 +42,7 @@ from .hf_layout import OptimizerPlan, PlainCheckpoints, WrittenCheckpoints, buil
 from .reshard import load_any_layout
 from .resume_dir import resume_directory
 from .storage_wait import is_drained, wait_while_healthy
+from .trained import STORAGE_TIMEOUT_S, Trained
 
 log = logging.getLogger("tierckpt")
 
@@ -74,7 +75,6 @@ REQUIRED_API = (
 
 _STATE_FILE = "trainer_state.json"
 _BLOB_BYTES = 64 * 1024
-_DRAIN_S = 600
 
 
 class TrainerWrapper:
@@ -135,8 +135,7 @@ def _settings(args: Any, config: ConfigSource, overrides: Overrides,
         log.warning("save_storage_interval is not used: save_strategy and save_steps of the TrainingArguments say "
                     "what goes to storage")
     values["save_storage_interval"] = "off"
-    if "save_dir" not in values:
-        values["save_dir"] = save_dir_at(args.output_dir, "tierckpt")
+    values = with_save_dir(values, args.output_dir, "tierckpt")
     if args.save_total_limit:
         values["max_ckpt_num"] = args.save_total_limit
     return values
@@ -497,7 +496,7 @@ class _Adapter:
             return
         self._plain.protect(self._trainer.state.best_model_checkpoint)
         while len(self._plain.waiting()) >= limit:
-            self._finish(self._plain.waiting()[0], _DRAIN_S)
+            self._finish(self._plain.waiting()[0], STORAGE_TIMEOUT_S)
 
     def _finish(self, step: int, timeout: float) -> None:
         """Waits while storage works. If it does not, training goes on at once, and this step gets no directory."""
@@ -528,7 +527,7 @@ class _Adapter:
         if self._plain is not None:
             self._plain.protect(state.best_model_checkpoint)
             for step in self._plain.waiting():
-                self._finish(step, _DRAIN_S)
+                self._finish(step, STORAGE_TIMEOUT_S)
         elif self._storage_steps:
             self._drained(max(self._storage_steps))
         if self._files is not None:
@@ -543,7 +542,7 @@ class _Adapter:
 
     def _drained(self, step: int) -> None:
         try:
-            wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), _DRAIN_S)
+            wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), STORAGE_TIMEOUT_S)
         except errors.Error as error:
             log.warning("step %d is not on storage: %s", step, error)
 
@@ -649,18 +648,17 @@ def _contents(trainer: Any, world: World, own: Blob) -> tuple[Contents, list[Any
     model = walk_model.unwrap(trainer.model_wrapped)
     placer = Placer(world.rank, walk_model.plain_group(model, world.rank, world.size, None))
     optimizer = trainer.optimizer.optimizer  # without what Accelerate puts around it
-    names: dict[str, torch.Tensor] = {**walk_model.named_parameters(model.module)}
-    state, rng = OptimizerState(optimizer, names, placer), Rng()
-    records = (walk_model.parameter_records(model, placer) + walk_model.buffer_records(model, placer)
-               + state.records() + [rng.record(placer)])
+    trained = Trained([model], [optimizer], placer)
+    state, records = trained.states[0], trained.records()
     twins.confirm(records, world)
     scheduler, scaler = trainer.lr_scheduler, trainer.accelerator.scaler
-    blobs = [*module_state.blobs_of([("", model.module)]),
+    blobs = [*trained.module_blobs,
              Blob("optimizer", state.capture, state.apply, state.room(), structural=True),
              Blob("scheduler", scheduler.state_dict, scheduler.load_state_dict)]
     if scaler is not None:
         blobs.append(Blob("scaler", scaler.state_dict, scaler.load_state_dict))
-    return Contents(records, [*blobs, own, rng.blob(None)], check=state.check), [before_optimizer_step(optimizer)]
+    blobs += [own, trained.rng.blob(None)]
+    return Contents(records, blobs, check=state.check), [before_optimizer_step(optimizer)]
 
 
 def _state_now(trainer: Any) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from .publish_first import published_or_none
 
 log = logging.getLogger("tierckpt")
 
-Found = tuple[tuple[int, int], dict[str, int]]
+Found = tuple[native.Version, dict[str, int]]
 """A version (term, step) and the capacities that are known of it, by key."""
 
 _LENGTH_BYTES = 8  # before the content of a blob
-_NOTHING: Found = ((0, 0), {})
+_NOTHING: Found = (native.NO_VERSION, {})
 
 
 def of_saved(world: World, config: ConfigSource, overrides: Overrides, step: int) -> dict[str, int]:
@@ -46,11 +46,11 @@ def _looked_up(where: str, look: Callable[..., Found], config: ConfigSource, ove
 
 def _in_memory(config: ConfigSource, overrides: Overrides, step: int) -> Found:
     answer = control.ask(config, overrides, "show")
-    found: dict[tuple[int, int], dict[str, int]] = {}
+    found: dict[native.Version, dict[str, int]] = {}
     for segment in (answer or {}).get("segments", ()):
         for slot in segment["slots"]:
             version = control.version_of(slot, "version")
-            if slot["committed"] and slot["state"] == "verified" and step in (version[1], native.NEWEST):
+            if slot["committed"] and slot["state"] == "verified" and step in (version.step, native.NEWEST):
                 found.setdefault(version, {}).update(segment["blobs"])
     return max(found.items(), default=_NOTHING)
 

@@ -4,7 +4,6 @@
 import logging
 import weakref
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
 from torch.distributed import ProcessGroup
@@ -21,7 +20,7 @@ from ..state.contents import Contents, Fence
 from ..state.records import RecordTable
 from ..state.registration import Given, Registration
 from . import capacities, lifetime
-from .loading import Loaded, fill, open_on_all, settled
+from .loading import Loaded, fill, open_on_all
 from .publish_first import publish_for
 from .saving import SaveResult, Saving, step_to_load, whole_step
 from .watch import Watch
@@ -97,7 +96,7 @@ def _blobs_of(contents: Contents, world: World) -> BlobTable:
     def make() -> BlobTable:
         RecordTable(contents.records)
         return BlobTable(world.rank, contents.blobs)
-    return settled(world, make, "nothing is registered")
+    return world.agreed(make, "nothing is registered")
 
 
 class Place:
@@ -114,7 +113,7 @@ class Place:
                               world_size=self.world.size, oob=self.world.oob)
 
 
-class Checkpoint:
+class Checkpoint(lifetime.Closing):
     """Made by init or attach. As a context manager it closes itself, with job_done=False if the block raised."""
 
     def __init__(self, client: native.Client, contents: Contents, blobs: BlobTable, fences: Iterable[Fence],
@@ -251,7 +250,7 @@ class Checkpoint:
         wanted = native.NEWEST if step is None else step_to_load(step)
         self._live()
         self._register_pending()
-        settled(self._place.world, lambda: self._make_ready_to_load(strict))
+        self._place.world.agreed(lambda: self._make_ready_to_load(strict))
         self.restored = self.loaded = None
         self._misfits = None if strict else {}
         self._saving.loaded()
@@ -467,10 +466,3 @@ class Checkpoint:
                             self._saving.last_failed)
         self._leave(job_done)
         self._notices.look()
-
-    def __enter__(self) -> "Checkpoint":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None,
-                 _traceback: TracebackType | None) -> None:
-        self.close(job_done=kind is None)

@@ -7,7 +7,8 @@ checkpoint is garbage, and when a second init of the same job takes the place of
 
 import logging
 import weakref
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 from .. import errors
 from ..runtime import native, settings
@@ -17,6 +18,23 @@ log = logging.getLogger("tierckpt")
 
 _open: "weakref.WeakKeyDictionary[Any, tuple[str, ...] | None]" = weakref.WeakKeyDictionary()
 """The job of each checkpoint that is open."""
+
+
+_Self = TypeVar("_Self", bound="Closing")
+
+
+class Closing:
+    """A context manager that closes itself, with job_done=False if the block raised."""
+
+    def close(self, job_done: bool = True) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None,
+                 _traceback: TracebackType | None) -> None:
+        self.close(job_done=kind is None)
 
 
 def job_of(config: ConfigSource, overrides: Overrides) -> tuple[str, ...] | None:

@@ -5,15 +5,15 @@ They read what is published. What only memory has is published by its agents fir
 """
 
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from .. import errors
 from ..runtime import native
+from ..runtime.notices import few
 from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World, join_world
 from ..state import arguments, groups, jsonstate
@@ -22,18 +22,15 @@ from ..state.blobs import Blob
 from ..state.probe import bare
 from ..state.records import Record, check_tensor, pour, saved_dtype, saved_shape
 from ..state.registration import Given, Registration, joined
-from ..state.sharding import rank_key
+from ..state.sharding import rank_key, split_rank
 from ..state.statetree import join
 from ..state.walk_model import unwrap
 from ..state.walk_optimizer import OptimizerState
 from .publish_first import newest_published
 from .published import Published, is_directory, open_published
 
-_T = TypeVar("_T")
-
 log = logging.getLogger("tierckpt")
 
-_OWN = re.compile(r"^rank\d+/")  # what each rank has as its own
 
 
 @dataclass
@@ -62,11 +59,7 @@ class Loaded:
         """The first of each list, for a line of the log."""
         lists = (("do not fit", [f"{name} ({self.why[name]})" for name in self.mismatched]),
                  ("were not saved", self.missing), ("have no place here", self.unexpected))
-        return "; ".join(f"{what}: {_some(names)}" for what, names in lists if names)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        return "; ".join(f"{what}: {few(names)}" for what, names in lists if names)
 
 
 def load(model: Models, optimizer: Optimizers = None, scheduler: Schedulers = None,
@@ -143,10 +136,10 @@ def open_on_all(world: World, config: ConfigSource, overrides: Overrides, step: 
         return None
     if version is None:
         raise fault or errors.IoError(f"rank 0 has found nothing to load: {text}")
-    return settled(world, lambda: published or _the_same(config, overrides, version))
+    return world.agreed(lambda: published or _the_same(config, overrides, version))
 
 
-def _the_same(config: ConfigSource, overrides: Overrides, version: tuple[int, int]) -> Published:
+def _the_same(config: ConfigSource, overrides: Overrides, version: native.Version) -> Published:
     published = open_published(config, step=None if is_directory(config) else version[1], overrides=overrides)
     if tuple(published.version) != version:
         raise errors.IoError(f"rank 0 loads step {version[1]} of term {version[0]}, and here {published.info.path} is "
@@ -154,33 +147,16 @@ def _the_same(config: ConfigSource, overrides: Overrides, version: tuple[int, in
     return published
 
 
-def settled(world: World, make: Callable[[], _T], otherwise: str = "nothing is loaded") -> _T:
-    """What `make` returns, if it raises on no rank. `otherwise` tells the other ranks what follows if it does.
-    Collective."""
-    fault: Exception | None = None
-    try:
-        made = make()
-    except Exception as error:
-        fault = error
-    faults = world.gather(None if fault is None else errors.as_status(fault))
-    if fault is not None:
-        raise fault
-    for rank, of_rank in enumerate(faults):
-        if of_rank is not None:
-            raise errors.from_status(of_rank[0], f"{otherwise}, as rank {rank} cannot: {of_rank[1]}")
-    return made
-
-
 def fill(registration: Registration, published: Published, world: World, strict: bool, generators: bool) -> Loaded:
     """Collective. Everything is checked and read before anything is changed."""
-    plan = settled(world, lambda: _Plan(registration, published, world, generators))
+    plan = world.agreed(lambda: _Plan(registration, published, world, generators))
     plan.note_unexpected(set().union(*world.gather(plan.wanted())))
     said = world.gather(plan.complaint())
     complaint = next((text for text in said if text is not None), None)
     if strict and complaint is not None:
         raise errors.LayoutError(f"step {published.step} ({published.info.path}) is not loaded: {complaint}. "
                                  "strict=False loads what fits")
-    settled(world, plan.read)
+    world.agreed(plan.read)
     plan.apply()
     if world.rank == 0:
         left = plan.outcome.names()
@@ -307,7 +283,7 @@ class _Plan:
     def wanted(self) -> set[str]:
         """The plain names of what this rank reads. Another rank may have a part of something that this one has no part
         of."""
-        return {_OWN.sub("", source) for source in self._sources.values()}
+        return {split_rank(source)[1] for source in self._sources.values()}
 
     def note_unexpected(self, wanted: set[str]) -> None:
         """`wanted` by any rank."""
@@ -316,7 +292,7 @@ class _Plan:
         dropped = sorted(saved - given - {"rng"})
         states = not any(name.split(".")[0] == "optimizer" for name in dropped) and bool(self._given.optimizers)
         for key in self._published.keys:
-            if key not in wanted and not _OWN.match(key) and (states or not key.startswith("optimizer.")):
+            if key not in wanted and split_rank(key)[0] is None and (states or not key.startswith("optimizer.")):
                 self.outcome.unexpected.append(key)
         self.outcome.unexpected += dropped
         self._no_harm |= {*dropped, *(key for key in self.outcome.unexpected if not self._is_of_a_model(key))}
@@ -335,7 +311,7 @@ class _Plan:
                  ("not saved: {}", [name for name in outcome.missing if name not in self._no_harm]),
                  ("saved, and nothing here has a place for it: {}",
                   [name for name in outcome.unexpected if name not in self._no_harm]))
-        return "; ".join(text.format(_some(names)) for text, names in lists if names) or None
+        return "; ".join(text.format(few(names)) for text, names in lists if names) or None
 
     def read(self) -> None:
         """Reads into memory of the CPU, so that nothing has changed if something cannot be read."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import errors
 from ..runtime import control
+from ..runtime.native import NO_VERSION, Version
 from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World
 from ..state.contents import Contents
@@ -16,7 +17,6 @@ from .published import Published, is_directory, open_published
 log = logging.getLogger("tierckpt")
 
 _TRAINERS_GONE_S = 5
-_NOTHING = (0, 0)  # the version before all others
 
 
 def published_or_none(config: ConfigSource, overrides: Overrides, step: int | None) -> Published | None:
@@ -26,7 +26,7 @@ def published_or_none(config: ConfigSource, overrides: Overrides, step: int | No
         return None
 
 
-def drain(config: ConfigSource, overrides: Overrides, version: tuple[int, int]) -> None:
+def drain(config: ConfigSource, overrides: Overrides, version: Version) -> None:
     if control.ask(config, overrides, "drain", "--wait") is None:
         raise errors.UnrecoverableError(
             f"step {version[1]} (term {version[0]}) is only in the agents' memory and could not "
@@ -34,7 +34,7 @@ def drain(config: ConfigSource, overrides: Overrides, version: tuple[int, int]) 
             "many ranks as saved it, or name an older step to load")
 
 
-def only_in_memory(version: tuple[int, int]) -> str:
+def only_in_memory(version: Version) -> str:
     return (f"step {version[1]} (term {version[0]}) is only in the agents' memory, and has another layout than the "
             "ranks that attached last. Attach again with the layout that saved it, to go on from there or to publish "
             "it (`tierckpt drain --wait` after the load); or name an older step to load")
@@ -49,7 +49,7 @@ def newest_published(config: ConfigSource, overrides: Overrides, step: int | Non
     status = control.ask(config, overrides, "status")
     committed = control.version_of(status, "committed")
     newest = max(committed, control.version_of(status, "held"))
-    if newest <= (tuple(published.version) if published else (0, 0)) or step not in (None, newest[1]):
+    if newest <= (published.version if published else NO_VERSION) or step not in (None, newest[1]):
         found = published or open_published(config, step=step, overrides=overrides)
         log.info("step %d (term %d) is read from storage, %s%s", found.step, found.version.term, found.info.path,
                  "; no agent answers on this node that could have a newer one in memory" if status is None else "")
@@ -66,7 +66,7 @@ def newest_published(config: ConfigSource, overrides: Overrides, step: int | Non
 def publish_for(world: World, contents: Contents, config: ConfigSource, overrides: Overrides) -> None:
     """Publishes what ranks of another layout have committed only in memory, before this world attaches. After that only
     ranks of that layout could do so. Collective."""
-    found, held = _NOTHING, None
+    found, held = NO_VERSION, None
     try:
         found, status = _of_other_ranks(config, overrides, world.size)
         held = tables.held_by(status, world.size)
@@ -76,20 +76,20 @@ def publish_for(world: World, contents: Contents, config: ConfigSource, override
         log.warning("it cannot be found out what the agents' memory has of another layout: %s", error)
     everywhere = world.gather((found, held))
     newest = max(found for found, _ in everywhere)
-    if newest == _NOTHING:
+    if newest == NO_VERSION:
         newest = _of_another_table(world, contents, [held for _, held in everywhere], config, overrides)
     knows = [newest in (found, held and held.version) for found, held in everywhere]
-    if newest == _NOTHING:
+    if newest == NO_VERSION:
         return
     if knows.index(True) == world.rank:
         _publish(newest, config, overrides)
     world.gather(None)
 
 
-def _publish(version: tuple[int, int], config: ConfigSource, overrides: Overrides) -> None:
+def _publish(version: Version, config: ConfigSource, overrides: Overrides) -> None:
     try:
         published = published_or_none(config, overrides, None)
-        if published is None or tuple(published.version) < version:
+        if published is None or published.version < version:
             log.info("step %d (term %d) is only in the agents' memory, and of another layout than what is registered "
                      "now: it is published first", version[1], version[0])
             drain(config, overrides, version)
@@ -98,12 +98,12 @@ def _publish(version: tuple[int, int], config: ConfigSource, overrides: Override
 
 
 def _of_another_table(world: World, contents: Contents, held: list[tables.Held | None], config: ConfigSource,
-                      overrides: Overrides) -> tuple[int, int]:
+                      overrides: Overrides) -> Version:
     """The same for a world of as many ranks that has other tensors, or has them in other pieces. One rank of each node
     asks its agent."""
     nodes = [one and one.node for one in held]
     if not any(nodes):
-        return _NOTHING
+        return NO_VERSION
     mine, own = held[world.rank], None
     try:
         own = tables.of_contents(contents, world.rank)
@@ -113,12 +113,12 @@ def _of_another_table(world: World, contents: Contents, held: list[tables.Held |
         log.warning("it cannot be found out whether the agents' memory has another layout: %s", error)
     answers = world.gather((own, mine))
     if any(own is None for own, _ in answers):
-        return _NOTHING
-    return tables.other_than([own for own, _ in answers], [one for _, one in answers if one is not None]) or _NOTHING
+        return NO_VERSION
+    return tables.other_than([own for own, _ in answers], [one for _, one in answers if one is not None]) or NO_VERSION
 
 
 def _of_other_ranks(config: ConfigSource, overrides: Overrides,
-                    ranks: int) -> tuple[tuple[int, int], dict[str, Any] | None]:
+                    ranks: int) -> tuple[Version, dict[str, Any] | None]:
     """The newest committed version, if the world that has it had another number of ranks and is gone; and the agent's
     status. The trainers of that world may have ended just now, and the agent may not have noticed yet."""
     deadline = time.monotonic() + _TRAINERS_GONE_S
@@ -128,4 +128,4 @@ def _of_other_ranks(config: ConfigSource, overrides: Overrides,
         if time.monotonic() > deadline:
             break
         time.sleep(0.05)
-    return _NOTHING, status
+    return NO_VERSION, status

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..runtime import control
+from ..runtime.native import Version
 from ..runtime.settings import ConfigSource, Overrides
 from ..state.contents import Contents
 from ..state.records import Record, dtype_name, saved_dtype, saved_shape
 from ..state.sharding import rank_key
 
 _MASK = (1 << 64) - 1
-
-Version = tuple[int, int]
 
 
 def _number(*words: str) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from .. import errors
 from ..runtime import native
+from ..runtime.notices import few
 from ..state.records import Versions
 
 log = logging.getLogger("tierckpt")
@@ -106,13 +107,8 @@ def _compare_each(watch: Callable[[], Watch | None], signal: _Signal) -> None:
             return
 
 
-def _named(changed: list[str]) -> str:
-    rest = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-    return ", ".join(changed[:3]) + rest
-
-
 def _why_not(changed: list[str]) -> str:
-    return f"{_named(changed)} changed while it was being copied, by something that did not wait for the copy"
+    return f"{few(changed)} changed while it was being copied, by something that did not wait for the copy"
 
 
 def _they_are(changed: list[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import errors
 from .installation import PROGRAMS
+from .native import NO_VERSION, Version
 from .settings import ConfigSource, Overrides, configuration
 
 _ANSWER_S, _DRAIN_S = 30, 180
@@ -54,7 +55,7 @@ def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[st
         raise errors.TimedOutError(f"the agent has not answered `{' '.join(command)}` within {timeout_s} s") from None
 
 
-def version_of(answer: dict[str, Any] | None, key: str) -> tuple[int, int]:
-    """(term, step); (0, 0) is none."""
-    version = (answer or {}).get(key) or {}
-    return version.get("term", 0), version.get("step", 0)
+def version_of(answer: dict[str, Any] | None, key: str) -> Version:
+    """The version under this key of an answer, or NO_VERSION."""
+    found = (answer or {}).get(key)
+    return Version(found.get("term", 0), found.get("step", 0)) if found else NO_VERSION

@@ -43,6 +43,10 @@ class Version(NamedTuple):
     step: int
 
 
+NO_VERSION = Version(0, 0)
+"""Older than any that is saved."""
+
+
 class Restored(NamedTuple):
     """What a restore has done."""
 

@@ -4,10 +4,16 @@
 import logging
 import re
 import time
+from collections.abc import Sequence
 
 from . import native
 
 log = logging.getLogger("tierckpt")
+
+
+def few(names: Sequence[str]) -> str:
+    """The first three of them, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 class Notices:

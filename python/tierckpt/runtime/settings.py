@@ -64,6 +64,11 @@ def save_dir_at(*path: str) -> str:
     return absolute
 
 
+def with_save_dir(values: dict[str, Any], *path: str) -> dict[str, Any]:
+    """The keys, with a save_dir at this path if they have none."""
+    return values if "save_dir" in values else {**values, "save_dir": save_dir_at(*path)}
+
+
 def warn_of_memory(config: ConfigSource, overrides: Overrides, mounts: str = "/proc/self/mounts") -> None:
     """Warns if save_dir lies on a file system in memory. The agent's log does so, too, but nobody looks there. Only the
     path is looked at, because storage that hangs must not hold up an attach."""

@@ -5,7 +5,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,8 @@ from torch.distributed import ProcessGroup
 
 from .. import errors
 from .native import ALLGATHER
+
+_T = TypeVar("_T")
 
 Gather = Callable[[list[torch.Tensor], torch.Tensor], object]
 """Puts the bytes of every rank, the second argument, into the tensors of the first."""
@@ -74,6 +76,22 @@ class World:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value, group=self.group)
         return values
+
+    def agreed(self, make: Callable[[], _T], otherwise: str = "nothing is loaded") -> _T:
+        """What `make` returns, if it raises on no rank: for a step after which ranks would wait for each other. The
+        rank on which it raises raises that; on the others the error says `otherwise`, and which rank. Collective."""
+        fault: Exception | None = None
+        try:
+            made = make()
+        except Exception as error:
+            fault = error
+        faults = self.gather(None if fault is None else errors.as_status(fault))
+        if fault is not None:
+            raise fault
+        for rank, of_rank in enumerate(faults):
+            if of_rank is not None:
+                raise errors.from_status(of_rank[0], f"{otherwise}, as rank {rank} cannot: {of_rank[1]}")
+        return made
 
 
 def join_world(group: ProcessGroup | None = None) -> World:

@@ -80,6 +80,11 @@ def saved_dtype(tensor: torch.Tensor) -> torch.dtype:
     return torch.uint8 if tensor.dtype in _AS_BYTES else _AS_PAIRS.get(tensor.dtype, tensor.dtype)
 
 
+def fixed(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """For Record.find: a tensor that no other takes the place of."""
+    return lambda: tensor
+
+
 def whole(key: str, find: Callable[[], torch.Tensor], group: str | None, eager: bool,
           look: Callable[[], None] | None = None) -> Record:
     """The record of a tensor that this rank holds entirely."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a tensor of this rank lies in the whole tensor, and who holds the same piece."""
 
+
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,10 +15,18 @@ from .. import errors
 from . import groups
 from .records import Record, local_of, whole
 
+_OWN = re.compile(r"rank(\d+)/(.*)", re.DOTALL)
+
 
 def rank_key(rank: int, key: str) -> str:
     """The key of something that only this rank has, while others have another one of the same name."""
     return f"rank{rank}/{key}"
+
+
+def split_rank(key: str) -> tuple[int | None, str]:
+    """The reverse: (rank, key), or (None, key) for what has a plain name."""
+    match = _OWN.fullmatch(key)
+    return (None, key) if match is None else (int(match[1]), match[2])
 
 
 class Placer:

@@ -7,7 +7,6 @@ of ours, because state_dict() may hand out others at every call; one that comes 
 JSON value as long as that has room.
 """
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ import torch
 from .. import errors
 from .arguments import Stateful
 from .blobs import Blob
-from .records import Record, check_tensor
+from .records import Record, check_tensor, fixed
 from .sharding import Placer
 from .statetree import TENSOR, join, split
 
@@ -41,7 +40,7 @@ class UserState:
         return self._source if isinstance(self._source, dict) else self._source.state_dict()
 
     def records(self, placer: Placer) -> list[Record]:
-        return [placer.private(path, partial(_same, holder), reshard="leave")
+        return [placer.private(path, fixed(holder), reshard="leave")
                 for path, holder in self._holders.items()]
 
     def blob(self, capacity: int | None) -> Blob:
@@ -66,10 +65,6 @@ class UserState:
             _update(self._source, value)
         else:
             self._source.load_state_dict(_copied(value))
-
-
-def _same(holder: torch.Tensor) -> torch.Tensor:
-    return holder
 
 
 def _update(target: dict[str, Any], saved: dict[str, Any]) -> None:

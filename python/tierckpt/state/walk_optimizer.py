@@ -4,7 +4,7 @@ Parameters are known by the place that they have in the optimizer's groups: a pr
 states, and what is saved is always what the optimizer has at that moment.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -280,12 +280,6 @@ class OptimizerState:
         self._stand_ins.setdefault(name, {})[path] = tensor
         if not replaced and self._states[name]:
             self._inner.state[self._params[name]].pop(path, None)
-
-
-def check_all(states: Iterable[OptimizerState]) -> None:
-    """OptimizerState.check of each."""
-    for state in states:
-        state.check()
 
 
 def _paths_in(values: dict[str, Any]) -> set[str]:

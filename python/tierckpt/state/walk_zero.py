@@ -12,7 +12,7 @@ import torch.distributed as dist
 from .. import errors
 from . import groups
 from .materialise import materialise
-from .records import Record, whole
+from .records import Record, fixed, whole
 from .sharding import Placer
 from .walk_optimizer import OptimizerState, state_key
 
@@ -38,12 +38,9 @@ def optimizer_of(engine: Any, names: dict[str, torch.nn.Parameter],
 
 
 def _whole_parameters(names: dict[str, torch.nn.Parameter], placer: Placer) -> list[Record]:
-    records = (placer.record(name, partial(_same, parameter)) for name, parameter in names.items())
+    records = (placer.record(name, fixed(parameter)) for name, parameter in names.items())
     return [record for record in records if record is not None]
 
-
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _masters(optimizer: Any, names: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
@@ -70,7 +67,7 @@ class _Plain(OptimizerState):
 
     def records(self) -> list[Record]:
         masters = {} if self._trained is self._names else self._trained
-        records = (self._placer.record(_master_key(name), partial(_same, tensor)) for name, tensor in masters.items())
+        records = (self._placer.record(_master_key(name), fixed(tensor)) for name, tensor in masters.items())
         return super().records() + [record for record in records if record is not None]
 
 

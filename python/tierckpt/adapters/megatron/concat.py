@@ -6,7 +6,6 @@ the same whatever the number of replicas. What each rank has as its own comes fr
 model. Generators belong to the ranks of then and are left as they are.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +15,8 @@ from ...state import jsonstate
 from ...state.blobs import Blob
 from ...state.contents import Contents
 from ...state.records import Record
-from ...state.sharding import rank_key
+from ...state.sharding import rank_key, split_rank
 
-_OWN = re.compile(r"rank\d+/(.+)")
 _GENERATORS = ("rng.torch", "rng", "rng_tracker")
 
 
@@ -26,8 +24,8 @@ def put(version: Published, contents: Contents, place: str) -> None:
     """`place` is that of this rank among those that hold other parts of the model. Raises LayoutError, with nothing
     changed, if the version was saved with other parallel sizes or another model."""
     donor = _donor(version, place)
-    own = {match[1]: index for index, entry in enumerate(version.entries)
-           if not entry.blob and (match := _OWN.fullmatch(entry.key))}
+    own = {split_rank(entry.key)[1]: index for index, entry in enumerate(version.entries)
+           if not entry.blob and split_rank(entry.key)[0] is not None}
     whole = {key: (version.shape(key), version.dtype(key)) for key in version.keys}
     reads = [_read(version, record, whole, own) for record in contents.records
              if not record.key.endswith(f"/{_GENERATORS[0]}")]
@@ -60,10 +58,9 @@ def _donor(version: Published, place: str) -> int:
 def _read(version: Published, record: Record, whole: dict[str, Any], own: dict[str, int]) -> Callable[[], object]:
     """What puts a record's contents into its tensor. `whole` has shape and dtype of each tensor, `own` the number of an
     entry of what each rank has as its own."""
-    match = _OWN.fullmatch(record.key)
-    key = record.key if match is None else match[1]
+    rank, key = split_rank(record.key)
     tensor = record.current().detach()
-    if match is not None and key not in whole and key in own:
+    if rank is not None and key not in whole and key in own:
         return lambda: tensor.copy_(version.read_entry(own[key]))
     now = (tuple(record.global_shape), tensor.dtype)
     if whole.get(key) != now:

@@ -28,11 +28,12 @@ from ...runtime.world import World
 from ...state import groups, module_state, twins, walk_model
 from ...state.blobs import Blob
 from ...state.contents import Contents, Fence, before_optimizer_step
-from ...state.records import Record
+from ...state.records import Record, fixed
 from ...state.rng import Rng
 from ...state.sharding import Placer
-from ...state.walk_optimizer import OptimizerState, check_all, state_key
+from ...state.walk_optimizer import OptimizerState, state_key
 from ..api_compat import usable
+from ..trained import OptimizerStates
 
 # What is read of each kind of optimizer; none of it is a function whose parameters could be looked at.
 _READ = {
@@ -125,7 +126,7 @@ class Model:
         return self._placers[_is_dense(parameter)]
 
     def parameter_records(self, besides: set[str]) -> list[Record]:
-        records = (self.placer(parameter).record(key, partial(_same, parameter))
+        records = (self.placer(parameter).record(key, fixed(parameter))
                    for key, parameter in self.parameters.items() if key not in besides)
         return [record for record in records if record is not None]
 
@@ -142,10 +143,6 @@ class Model:
         names = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups",
                  "kv_channels", "gated_linear_unit", "normalization", "num_moe_experts", "moe_router_topk")
         return {name: getattr(config, name, None) for name in names}
-
-
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _is_dense(parameter: Any) -> bool:
@@ -354,7 +351,7 @@ def mapping_of(model: Model, optimizer: Any, scheduler: Any, more: list[Blob], w
     generators = [_tracker_blob(), rng.blob(None)]
     blobs += [*more, *generators]
     twins.confirm(records, world)
-    contents = Contents(records, blobs, check=lambda: check_all(part.state for part in parts),
+    contents = Contents(records, blobs, check=OptimizerStates([part.state for part in parts]).check,
                         loaded=lambda: _gather(model, distributed))
     fences = [before_optimizer_step(part.megatron.optimizer) for part in parts]
     return Mapping(contents, fences, lambda: _settle(model, distributed), generators)

@@ -19,6 +19,7 @@ from typing import Any
 
 from ...errors import Error
 from ..api_compat import RequiredApi, usable
+from ..trained import STORAGE_TIMEOUT_S
 from . import easyckpt
 
 log = logging.getLogger("tierckpt")
@@ -38,7 +39,6 @@ _REQUIRED_API = (
                                                              "load_arg", "strict")),
     RequiredApi("megatron.training.global_vars:_GLOBAL_ARGS"),
 )
-_DRAIN_S = 600  # at an ordered exit storage is waited for so long
 
 
 def _begin() -> None:
@@ -108,7 +108,7 @@ def _keep(state: tuple[Any, ...]) -> None:
         easyckpt.save_checkpoint(*state, to_storage=True)
         checkpoint = easyckpt.checkpoint()
         if checkpoint is not None:
-            checkpoint.wait("drained", timeout=_DRAIN_S)
+            checkpoint.wait("drained", timeout=STORAGE_TIMEOUT_S)
     except Error as error:
         log.warning("iteration %d may not have come to storage: %s", state[0], error)
 
