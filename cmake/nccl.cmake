@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sets TCK_NCCL_BUILT: whether the NCCL module is built, and TCK_NCCL_INCLUDE: where nccl.h lies. It is looked for beside
-# the CUDA Toolkit, where Debian has it, and in the PyPI packages of the Python found first (nvidia-nccl-cu13, -cu12).
+# the CUDA Toolkit, where Debian has it, and in the PyPI packages (nvidia-nccl-cu13, -cu12) of the Python found first, or of
+# the one that the wheel is built for. While pip builds a wheel its sys.path lacks what is installed beside it.
 set(TCK_NCCL_BUILT OFF)
 
 function(tck_find_nccl)
     set(site_dirs)
     find_program(TCK_PYTHON NAMES python3)
     mark_as_advanced(TCK_PYTHON)
+    if(SKBUILD AND Python_EXECUTABLE)
+        set(TCK_PYTHON ${Python_EXECUTABLE})
+    endif()
     if(TCK_PYTHON)
         execute_process(
-            COMMAND ${TCK_PYTHON} -c "import sys; print(';'.join(p + '/nvidia/nccl/include' for p in sys.path if p))"
+            COMMAND ${TCK_PYTHON} -c "import sys, sysconfig; print(';'.join(p + '/nvidia/nccl/include' for p in [*sys.path, sysconfig.get_path('purelib')] if p))"
             OUTPUT_VARIABLE site_dirs OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     endif()
     find_path(TCK_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${site_dirs} DOC "Directory of nccl.h")

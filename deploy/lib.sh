@@ -94,7 +94,9 @@ python_environment() {
         # A build without CUDA is enough, if pip is configured to find one.
         pip_install torch==2.13.0 || return 1
     fi
-    pip_install "$top[lint]"
+    local nccl options=()
+    nccl=$(nccl_brought) && options=(-C "cmake.define.TCK_NCCL_INCLUDE=$nccl")
+    pip_install "${options[@]}" "$top[lint]"
 }
 
 # The environment with the training frameworks, in the versions that the adapters are tested with: build/frameworks.

@@ -94,10 +94,13 @@ __all__ = [
     "load",
     "open_published",
 ]
-__version__ = "0.1.0"
+__version__: str
+"""That of the library."""
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return import_module(f"{__name__}.runtime.native").version()
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

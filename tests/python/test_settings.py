@@ -31,7 +31,7 @@ def test_bad_file_is_a_configuration_error(tmp_path, text, why):
 
 def test_names_of_keys_say_which_are_paths():
     page = subprocess.run(["tierckpt", "config", "--markdown"], capture_output=True, text=True, check=True).stdout
-    keys = {line.split("`")[1]: "| a path |" in line for line in page.splitlines() if line.startswith("| `")}
+    keys = {line.split("`")[1]: "` (a path): " in line for line in page.splitlines() if line.startswith("- `")}
     assert len(keys) > 30
     for key, is_path in keys.items():
         assert key.endswith(settings.PATH_ENDINGS) == is_path, key

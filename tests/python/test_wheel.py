@@ -4,6 +4,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -50,8 +51,6 @@ def environment(installed):
 
 
 def test_installed_package_saves(installed, site, tmp_path):
-
-
     out = subprocess.run([sys.executable, "-c", PROGRAM, json.dumps(site.config)], check=True, cwd=tmp_path,
                          env=environment(installed), capture_output=True, text=True).stdout
     assert out.strip().startswith(str(installed))
@@ -85,3 +84,39 @@ def test_modules_that_are_built_are_in_the_wheel(top):
     text = (top / "python/CMakeLists.txt").read_text()
     for module in ("tierckpt_cuda", "tierckpt_nccl"):
         assert f"if(TARGET {module})" in text and f"$<TARGET_FILE:{module}> DESTINATION tierckpt/lib" in text
+
+
+def test_version_is_the_one_of_the_project(top, installed):
+    version = re.search(r"project\(tierckpt VERSION ([0-9.]+)", (top / "CMakeLists.txt").read_text())[1]
+    assert tierckpt.__version__ == version
+    program = "import importlib.metadata, tierckpt; print(tierckpt.__version__, importlib.metadata.version('tierckpt'))"
+    out = subprocess.run([sys.executable, "-c", program], check=True, env=environment(installed), capture_output=True,
+                         text=True).stdout
+    assert out.split() == [version, version]
+
+
+def test_header_of_nccl_is_found_beside_the_interpreter_that_the_wheel_is_built_for(top, tmp_path):
+    """Its sys.path lacks what is installed beside it while pip builds the wheel."""
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    header = tmp_path / "site" / "nvidia/nccl/include/nccl.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    python = tmp_path / "python"
+    python.write_text(f"""#!{sys.executable} -S
+import sys, sysconfig
+sysconfig.get_path = lambda name: {{"purelib": "{tmp_path / 'site'}"}}[name]
+exec(sys.argv[2])
+""")
+    python.chmod(0o755)
+    script = tmp_path / "find.cmake"
+    script.write_text(f"""
+set(SKBUILD ON)
+set(Python_EXECUTABLE {python})
+set(TCK_NCCL OFF)
+include({top}/cmake/nccl.cmake)
+tck_find_nccl()
+message(STATUS "found ${{TCK_NCCL_INCLUDE}}")
+""")
+    done = subprocess.run(["cmake", "-P", str(script)], capture_output=True, text=True, check=True)
+    assert f"found {header.parent}" in done.stdout + done.stderr

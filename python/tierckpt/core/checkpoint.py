@@ -32,33 +32,35 @@ def init(*, model: Models, optimizer: Optimizers = None, scheduler: Schedulers =
          extra_state: dict[str, Any] | Stateful | None = None, config: ConfigSource = None, overrides: Overrides = None,
          replicate_group: ProcessGroup | str | None = None, group: ProcessGroup | None = None,
          capacity: Mapping[str, int] | None = None) -> "Checkpoint":
-    """Attaches to the agent of this node and registers the training state. Collective: every rank calls it, after
-    the model is wrapped and the optimizer made, and before the first step.
+    """Attaches to the agent of this node and registers the training state. Collective: every rank calls it, after the
+    model is wrapped and the optimizer made, and before the first step.
 
-    model            a module; plain, or wrapped in DistributedDataParallel, or sharded by fully_shard. Or several: a
-                     dict {"g": generator, "d": discriminator} or a list, whose keys or numbers stand before the names
-                     of their tensors; a copy with averaged weights is one more
-    optimizer        any of torch.optim, or a ZeroRedundancyOptimizer; or several, as a dict or list. An optimizer of
-                     which it cannot be told what state it makes is registered at the first save after its first step
-    scheduler        anything whose state_dict() has JSON values and small tensors only; or several
-    extra_state      a dict of JSON values and tensors, or an object with state_dict() and load_state_dict(): what
-                     else is to come back, such as the data position. Private to each rank
+    model            a module: plain, wrapped in DistributedDataParallel, or sharded by fully_shard. Or several of them,
+                     as a dict {"g": generator, "d": discriminator} or a list; keys or numbers then stand before the
+                     names of their tensors. A copy with averaged weights is one more model
+    optimizer        any optimizer of torch.optim, or a ZeroRedundancyOptimizer; or several, as a dict or list. If the
+                     state that an optimizer makes cannot be known in advance, the first save after its first step
+                     registers it
+    scheduler        an object whose state_dict() has JSON values and small tensors only; or several
+    extra_state      what else is to be restored, such as the position in the data: a dict of JSON values and tensors,
+                     or an object with state_dict() and load_state_dict(). Each rank has its own
     config           path of a JSON file, or a dict with the same keys
     overrides        dict of keys that win over those of config
-    replicate_group  process group whose ranks hold copies of the plain tensors, where no DistributedDataParallel
-                     says so; or tierckpt.PRIVATE if no other rank has a tensor of the same name
-    group            process group over all ranks for the set-up collectives; default: the default group, or a gloo
-                     group if that one carries no CPU tensors
-    capacity         {"extra_state": bytes, ...}: room for the growth of "optimizer", "scheduler", "extra_state" or
-                     "rng" values; default: at least four times their size now and 64 KiB. A run that loads what was
-                     saved with other room registers with that
+    replicate_group  process group whose ranks hold the same plain tensors, for models without DistributedDataParallel;
+                     or tierckpt.PRIVATE if no other rank has a tensor of the same name
+    group            process group of all ranks for the collectives of the set-up; default: the default group, or a gloo
+                     group if the default group cannot send CPU tensors
+    capacity         {"extra_state": bytes, ...}: how much the values of "optimizer", "scheduler", "extra_state" and
+                     "rng" may take as they grow; default: at least 64 KiB and four times their present size. A run that
+                     loads a version with another capacity takes over that one
 
-    Raises ExistsError on all ranks, with nothing changed, while trainers of another start of this job are alive: it
-    names one of them. `overrides={"takeover": "on"}` takes the job over from them.
+    Returns the Checkpoint. Raises ConfigError if the configuration is wrong; UnsupportedError or InvalidArgumentError,
+    on every rank, if something cannot be saved on one of them; UnreachableError if the agent cannot be started;
+    ExistsError on every rank, with nothing changed, while trainers of another start of this job are alive: the error
+    names one of them, and `overrides={"takeover": "on"}` takes the job over.
 
-    The random number generators of torch, numpy and Python are always saved. A training that is to resume with equal
-    bits under DistributedDataParallel needs tierckpt.torch.settle_ddp, at a fresh start too.
-    """
+    The random number generators of torch, numpy and Python are always saved. For a resumed training with equal bits
+    under DistributedDataParallel call tierckpt.torch.settle_ddp at every start, also at a fresh one."""
     arguments.check(model, optimizer, scheduler)
     world = join_world(group)
     given = Given.of(model, optimizer, scheduler, extra_state=extra_state, replicate_group=replicate_group,
@@ -70,7 +72,7 @@ def init(*, model: Models, optimizer: Optimizers = None, scheduler: Schedulers =
 
 def attach(contents: Contents, *, world: World, config: ConfigSource = None, overrides: Overrides = None,
            fences: Iterable[Fence] = ()) -> "Checkpoint":
-    """What init does, for contents that somebody else has made. Collective over `world`."""
+    """Does what init does, for contents that the caller has made. Collective over `world`."""
     return _open(contents, fences, world, config, overrides)
 
 
@@ -91,8 +93,8 @@ def _open(contents: Contents, fences: Iterable[Fence], world: World, config: Con
 
 
 def _blobs_of(contents: Contents, world: World) -> BlobTable:
-    """Checks records and blobs on all ranks before any of them attaches, because those that can would wait for the
-    others. Collective."""
+    """Checks the records and blobs on all ranks before any of them attaches: ranks that attach would wait for those
+    that fail. Collective."""
     def make() -> BlobTable:
         RecordTable(contents.records)
         return BlobTable(world.rank, contents.blobs)
@@ -114,7 +116,8 @@ class Place:
 
 
 class Checkpoint(lifetime.Closing):
-    """Made by init or attach. As a context manager it closes itself, with job_done=False if the block raised."""
+    """The saved state of one training. Made by init or attach. As a context manager it closes itself, with
+    job_done=False if the block raised."""
 
     def __init__(self, client: native.Client, contents: Contents, blobs: BlobTable, fences: Iterable[Fence],
                  place: Place | None = None, registration: Registration | None = None) -> None:
@@ -166,13 +169,15 @@ class Checkpoint(lifetime.Closing):
 
     def refresh(self, *, model: Models | None = None, optimizer: Optimizers = None, scheduler: Schedulers = None,
                 extra_state: dict[str, Any] | Stateful | None = None) -> None:
-        """Registers what is trained once more, after its layout has changed: a parameter group, adapters or buffers
-        were added, parameters unfrozen, shapes changed, optimizers exchanged, extra_state has outgrown its room.
-        Collective, between two steps. What is given here takes the place of what init was given; the rest is looked up
-        where it was. Saves go on in the new layout; what was saved before stays restorable, in the layout that it has:
-        what only memory had of that is published first. Raises on every rank, with nothing changed, if one of them has
-        something that cannot be saved. If the agents cannot be attached again, nothing is registered any more, and all
-        saves are skipped."""
+        """Registers the training state again after its layout has changed: parameter groups, adapters or buffers were
+        added, parameters were unfrozen, shapes changed, optimizers were replaced, or extra_state has outgrown its
+        capacity. Collective, between two steps.
+
+        An argument takes the place of what init was given; what is left out stays. Later saves have the new layout.
+        Earlier versions stay restorable in theirs, and those that only memory has are published first.
+
+        Raises on every rank, with nothing changed, if one of them has something that cannot be saved. If the agents
+        cannot be attached again, nothing is registered any more, and all saves are skipped."""
         if self._registration is None:
             raise errors.UnsupportedError("this checkpoint was made by the adapter of a framework: close it and attach "
                                           "again")
@@ -232,21 +237,23 @@ class Checkpoint(lifetime.Closing):
     # ---- load
 
     def load_checkpoint(self, step: int | None = None, strict: bool = True) -> int | None:
-        """Puts the newest restorable version, or the one of a step, into model, optimizer, scheduler, extra_state and
-        generators. Collective. Returns its step, or None if nothing was ever saved. Raises UnrecoverableError or
-        LayoutError, with nothing changed, if something was saved that cannot be restored; IoError if it
-        cannot be read now. Where the newest is damaged or lost the one before it is loaded: a warning says so, and
-        `restored.passed_over`. With accept_fresh_start "on" in the configuration, what is lost counts as never saved.
+        """Restores the newest version, or the one of a step, into model, optimizer, scheduler, extra_state and random
+        number generators. Collective.
 
-        A published version of another number of ranks or another sharding is restored, too: model, optimizer and
-        scheduler are. The generators and extra_state (the position in the data) are each rank's own, so with another
-        number of ranks they stay as they are, and a warning says so; `restored.resharded` and
-        `restored.saved_world_size` tell. What only memory had of another layout was published when this one attached;
-        if it could not be, LayoutError says how to publish it.
+        Returns the step, or None if nothing was ever saved. If the newest version is damaged or lost, the one before it
+        is restored; a warning and `restored.passed_over` say so. Raises, with nothing changed, UnrecoverableError or
+        LayoutError if something was saved that cannot be restored, and IoError if it cannot be read now. With
+        accept_fresh_start "on" in the configuration, lost versions count as never saved.
 
-        With strict=False what fits is loaded and the rest is left as it is, where layers were added or removed, or the
-        optimizer is another one: a tensor by its name, shape and dtype, the optimizer's state by parameter. `loaded`
-        has the names of both. Such a version is read from storage, to where init has had it published."""
+        A version of another number of ranks, or of another sharding, is restored from storage: model, optimizer and
+        scheduler. Generators and extra_state belong to single ranks, so with another number of ranks they stay as they
+        are, and a warning says so; see `restored.resharded` and `restored.saved_world_size`. Versions of another layout
+        that only memory had were published when this one attached; if that failed, the LayoutError says how to publish
+        them.
+
+        With strict=False whatever fits is loaded, and the rest stays as it is, for example after layers were added or
+        the optimizer was exchanged. Tensors are matched by name, shape and dtype, optimizer states by parameter;
+        `loaded` lists both. Such a version is read from storage."""
         wanted = native.NEWEST if step is None else step_to_load(step)
         self._live()
         self._register_pending()
@@ -282,7 +289,7 @@ class Checkpoint(lifetime.Closing):
         self._records.tell_streams(self._client)
 
     def _explained(self, error: errors.LayoutError) -> errors.LayoutError:
-        """Explains the error if optimizers are pending, which have no place yet for what was saved of them."""
+        """Adds to the error if optimizers are pending: there is no place yet for what was saved of them."""
         if self._registration is None or not self._registration.pending:
             return error
         return errors.LayoutError("the state of an optimizer cannot be loaded before it has any, and how it makes it "
@@ -319,7 +326,8 @@ class Checkpoint(lifetime.Closing):
         return self.loaded.step
 
     def _restore(self, wanted: int) -> tuple[native.Restored, bool]:
-        """Also returns whether this took other capacities than those that were registered. Collective."""
+        """Returns what was restored, and whether that took other capacities than those that were registered.
+        Collective."""
         try:
             return self._restore_here(wanted), False
         except (errors.LayoutError, errors.NoSpaceError) as error:
@@ -368,7 +376,7 @@ class Checkpoint(lifetime.Closing):
             self._change_blobs(blobs)
 
     def _left_out(self, restored: native.Restored) -> list[str]:
-        """What is each rank's own, if they are others now."""
+        """The names of the values that belong to single ranks, if the number of ranks has changed."""
         if not restored.resharded or restored.saved_world_size == self._client.world_size:
             return []
         names = self._blobs.left_out()
@@ -380,9 +388,10 @@ class Checkpoint(lifetime.Closing):
     # ---- save
 
     def save_checkpoint_if_needed(self, step: int) -> SaveResult:
-        """Once per step, after the optimizer step and the scheduler's. True if a save was started. The parameters are
-        copied while training goes on, until the next optimizer step, which waits for what is left. A save that cannot
-        be made is skipped, and the result says why. It never ends the training."""
+        """Saves this step if the configured intervals say so. Call it once per step, after the steps of optimizer and
+        scheduler, on every rank. The result is true if a save was started. Parameters are copied in the background
+        until the next optimizer step, which waits for the rest. A save that cannot be made is skipped, and the result
+        says why: it never ends the training."""
         if self._lost_by is None and (self._registration is None or not self._registration.pending
                                       or not self._client.save_due(whole_step(step))):
             return self._saving.if_needed(step)
@@ -390,19 +399,19 @@ class Checkpoint(lifetime.Closing):
         return self._saving.if_needed(step) if obstacle is None else self._saving.skip(step, obstacle)
 
     def storage_due(self, step: int) -> bool:
-        """Whether save_checkpoint_if_needed would save this step to storage, by the intervals."""
+        """Whether save_checkpoint_if_needed would save this step to storage."""
         return self._client.save_due(whole_step(step)) == native.DUE_STORAGE
 
     def save_checkpoint(self, step: int, to_storage: bool = False) -> SaveResult:
-        """The same without asking the intervals. Every rank must save the same steps."""
+        """Saves this step whatever the intervals say. Every rank must save the same steps."""
         obstacle = self._obstacle()
         return self._saving.explicit(step, to_storage) if obstacle is None else self._saving.skip(step, obstacle)
 
     def save_last(self, step: int, timeout: float = 600) -> None:
-        """The end of a training: when it returns, this step is in storage, for the memory goes with the job. Saves it,
-        unless it was the last one saved, and has it brought to storage. Collective. Raises TimedOutError after
-        `timeout` seconds, CanceledError if the save was refused or given up, by any rank; what was committed before is
-        still there then. Raises DeniedError if another start has taken the job over: the error names it."""
+        """Ends a training: saves this step, unless it was the last one saved, and returns when it is on storage, since
+        memory goes with the job. Collective. Raises TimedOutError after `timeout` seconds; CanceledError if a rank
+        refused the save or gave it up, and earlier versions are still there then; DeniedError if another start has
+        taken the job over, which the error names."""
         if self._lost_by is not None and not self._client.is_open:
             raise self._lost_by
         self._register_pending()
@@ -414,18 +423,19 @@ class Checkpoint(lifetime.Closing):
         return self._records.on_devices
 
     def fence(self) -> None:
-        """Waits until the save under way has copied everything. The optimizer's step calls it; call it yourself
-        before changing parameters in any other way. Copies from CUDA devices are waited for by the calling thread's
-        current stream on each of them, not by the caller: wait("copied") does that. Neither it nor a save belongs into
-        the capture of a CUDA graph: call it before the graph is replayed."""
+        """Waits until the save under way has copied everything. Optimizer steps call it; call it yourself before you
+        change parameters in any other way. For tensors on CUDA devices, the calling thread's current stream on each
+        device waits and the caller does not; use wait("copied") for that. Neither a fence nor a save may be part of a
+        CUDA graph: call it before the graph is replayed."""
         if self._client.is_open:
             self._records.tell_streams(self._client)
             self._client.fence()
 
     def wait(self, stage: str, step: int | None = None, timeout: float = 60) -> None:
-        """Waits until the save of this step (default: the last one), or a newer one, is "copied", "protected",
-        "committed" or "drained". Raises TimedOutError after `timeout` seconds, CanceledError if the save was given
-        up."""
+        """Waits until the save of this step (default: the last one), or a newer one, is "copied", "protected" (it has
+        the configured number of copies), "committed" (it can be restored) or "drained" (it is on storage). Raises
+        TimedOutError after `timeout` seconds, CanceledError if the save was given up, NotFoundError if the step was
+        never saved."""
         if stage not in native.STAGES:
             raise errors.InvalidArgumentError(f"stage {stage!r} is none of {', '.join(native.STAGES)}")
         step = self._saving.last_saved if step is None else whole_step(step)
@@ -436,28 +446,28 @@ class Checkpoint(lifetime.Closing):
     # ---- what there is
 
     def query(self) -> native.Version | None:
-        """The newest version (term, step) that can be restored now, None if there is none."""
+        """The newest version (term, step) that can be restored now; None if there is none, or if the agents are still
+        looking."""
         try:
             return self._client.query()
         except (errors.NotFoundError, errors.BusyError):
             return None
 
     def health(self) -> native.Health:
-        """Whether the agent is there, storage takes what it is given, and everything has its copies. It sends no
-        question to anybody."""
+        """What this rank knows about the agent, storage and copies. It asks nobody, so it returns at once."""
         self._notices.look()
         return self._client.health()
 
     def stats(self) -> native.Stats:
-        """Counts of saves, bytes and stall time of this rank."""
+        """Numbers of saves and bytes of this rank, and how long saves have held up its training."""
         return self._client.stats()
 
     # ---- end
 
     def close(self, job_done: bool = True) -> None:
-        """Leaves. With job_done the agents leave soon, and their memory with them: save_last comes before.
-        job_done=False keeps what was saved in memory for a successor, for the configured linger time. So does a
-        save_last that failed before: memory then has what storage has not."""
+        """Ends the use of this checkpoint. With job_done=True the agents leave soon and their memory is freed, so call
+        save_last before. With job_done=False memory keeps what was saved for a successor, for linger_s seconds; the
+        same holds if the last save_last failed, because memory then has what storage lacks."""
         if job_done and self._saving.last_failed is not None and self._client.is_open:
             job_done = False
             if not isinstance(self._saving.last_failed, errors.DeniedError):  # else it is another start's job

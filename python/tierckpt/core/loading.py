@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads of what fits, and loads without being the job that trains: for an evaluation, or a start from other weights.
+"""Loads of whatever fits, and loads beside the job: for an evaluation, or a start from other weights.
 
-They read what is published. What only memory has is published by its agents first; nothing is attached for that.
-"""
+Both read published versions. If only memory has the newest one, its agents publish it first; nothing is attached."""
 
 import logging
 from collections.abc import Callable
@@ -35,8 +34,8 @@ log = logging.getLogger("tierckpt")
 
 @dataclass
 class Loaded:
-    """What a load has put in place, on this rank. Tensors go by their keys, the rest by the names "optimizer" (its
-    settings), "scheduler", "extra_state" and "rng", with a dot and its name behind it where there are several."""
+    """What a load has put in place on this rank. Tensors are listed by their keys, other values by name: "optimizer"
+    (its settings), "scheduler", "extra_state" and "rng", followed by a dot and a name if there are several."""
 
     step: int
     version: native.Version
@@ -65,24 +64,24 @@ class Loaded:
 def load(model: Models, optimizer: Optimizers = None, scheduler: Schedulers = None,
          extra_state: dict[str, Any] | Stateful | None = None, *, config: ConfigSource = None,
          overrides: Overrides = None, step: int | None = None, strict: bool = True) -> Loaded | None:
-    """Puts a version into a model, and into optimizer, scheduler and extra_state if they are given, without taking part
-    in the job: for an evaluation, also beside the training, or a fine-tune. It begins no term, needs no agent and
-    disturbs none. Where memory has a newer version than storage, the running agents publish it first. Collective over
-    the ranks of this program, which may be more or fewer than saved it, and sharded otherwise. Call it before init if
-    the program trains on.
+    """Loads a version into a model, and into optimizer, scheduler and extra_state if they are given, without being part
+    of the job: for an evaluation, also while the training runs, or for a fine-tuning. It needs no agent and disturbs
+    none. If memory has a newer version than storage, the running agents publish it first. Collective over the ranks of
+    this program; their number and sharding may differ from those that saved. In a program that trains on, call it
+    before init.
 
-    model, optimizer, scheduler, extra_state   as for init. With a model of several ranks that is neither wrapped nor
-                       sharded, each rank loads all of it. Generators stay as they are
+    model, optimizer, scheduler, extra_state   as for init. A model that is neither wrapped nor sharded is loaded as a
+                       whole on each rank. Random number generators stay as they are
     config, overrides  as for init; or config is the directory of one version
-    step               of the version; None: the newest
-    strict             LayoutError, on every rank and with nothing changed, unless all weights that were saved under the
-                       names of these models, all tensors of the models, and the states of the optimizers that are given
-                       fit each other. With False what fits is loaded. An optimizer that is left out and a scheduler
-                       that was not saved are no mistake in either case
+    step               which step to load; None: the newest
+    strict             True: all weights that were saved under the names of these models, all their tensors, and the
+                       states of the given optimizers must match, or else a LayoutError is raised on every rank, with
+                       nothing changed. Optimizers that are left out and schedulers that were not saved are accepted in
+                       any case. False: whatever fits is loaded
 
-    Returns what was loaded and what was not, or None if nothing was ever saved. Raises IoError or CorruptError if it
-    cannot be read, or save_dir does not exist; LayoutError or UnrecoverableError if only memory has it and it cannot be
-    published."""
+    Returns what was loaded and what was not; None if nothing was ever saved. Raises IoError or CorruptError if the
+    version cannot be read or save_dir does not exist; LayoutError or UnrecoverableError if only memory has it and it
+    cannot be published."""
     arguments.check(model, optimizer, scheduler)
     world = join_world()
     given = Given.of(model, optimizer, scheduler, extra_state=extra_state)
@@ -103,13 +102,13 @@ def load(model: Models, optimizer: Optimizers = None, scheduler: Schedulers = No
 
 
 def _copies(given: Given) -> str | None:
-    """For a load it does not matter which ranks have the same plain tensors."""
+    """Lets each rank load all of a plain tensor: for a load it does not matter which ranks hold the same."""
     wrapped = [unwrap(model).ddp_group is not None for model in given.models.values()]
     return None if all(wrapped) else groups.PRIVATE
 
 
 def _states_made_from_here(given: Given) -> Callable[[], None]:
-    """Returns a function that removes the states which registering makes in optimizers that have not stepped."""
+    """Registering makes states in optimizers that have not stepped. Returns a function that removes these."""
     optimizers = [bare(optimizer) for optimizer in given.optimizers.values()]
     optimizers += [optimizer.optim for optimizer in optimizers if hasattr(optimizer, "optim")]
     had = [{param for param, state in optimizer.state.items() if state} for optimizer in optimizers]
@@ -122,7 +121,8 @@ def _states_made_from_here(given: Given) -> Callable[[], None]:
 
 
 def open_on_all(world: World, config: ConfigSource, overrides: Overrides, step: int | None) -> Published | None:
-    """The same version on all ranks; None if nothing was saved. What only memory has is published first. Collective."""
+    """Opens the same version on all ranks; returns None if nothing was saved. If only memory has it, it is published
+    first. Collective."""
     published, fault = None, None
     if world.rank == 0:
         try:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what was published, without agents and without the job that saved it.
+"""Reading published versions, without agents and without the job that saved them.
 
     with tierckpt.open_published("tierckpt.json") as version:
         print(version.step, version.keys)
-        weight = version.read("layers.0.weight")
-"""
+        weight = version.read("layers.0.weight")"""
 
 import os
 import threading
@@ -26,13 +25,14 @@ _EXPORTS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", 
 
 def open_published(source: ConfigSource = None, *, step: int | None = None,
                    overrides: dict[str, Any] | None = None) -> "Published":
-    """Opens the newest published version, or the newest of a step.
+    """Opens the newest published version, or that of a step.
 
-    source     a version's directory; or the configuration, as for init: path of a JSON file, or a dict
+    source     the directory of a version; or a configuration as for init: the path of a JSON file, or a dict
+    step       None: the newest
     overrides  dict of keys that win over those of the configuration
 
-    Raises NotFoundError if there is none, TimedOutError if storage hangs (storage_timeout_ms). A newer version that
-    is damaged is passed over with a warning, as agents do."""
+    Raises NotFoundError if there is none, and TimedOutError if storage does not answer within storage_timeout_ms. If a
+    newer version is damaged, it is passed over with a warning."""
     published = Published(native.Published(**_where(source, step, overrides)))
     if published.info.passed_over:
         warnings.warn(f"passed over: {published.info.passed_over}", stacklevel=2)
@@ -40,13 +40,13 @@ def open_published(source: ConfigSource = None, *, step: int | None = None,
 
 
 def is_directory(source: Any) -> bool:
-    """Whether it is the path of a directory: then it is a version's, and no configuration. TimedOutError if storage
-    hangs."""
+    """Whether this is the path of a directory: then it names a version, and not a configuration. Raises TimedOutError
+    if storage hangs."""
     return isinstance(source, (str, os.PathLike)) and _within_limit(os.path.isdir, os.fspath(source))
 
 
 def _within_limit(look: Callable[[str], bool], path: str) -> bool:
-    """What `look` returns for the path. Storage that hangs blocks a thread, but not the caller."""
+    """What `look` returns for the path. If storage hangs, a thread is left behind and TimedOutError is raised."""
     said = []
     thread = threading.Thread(target=lambda: said.append(look(path)), daemon=True)
     thread.start()
@@ -71,20 +71,22 @@ def export(directory: str | os.PathLike[str], source: ConfigSource = None, *, st
            dtype: torch.dtype | None = None, model_files: str | os.PathLike[str] | None = None,
            include: Iterable[str] = (), exclude: Iterable[str] = (), strip_prefix: str | None = None,
            add_prefix: str | None = None) -> native.Exported:
-    """Writes the model's weights as one Hugging Face checkpoint, which from_pretrained opens. Like `tierckpt export`.
+    """Writes the weights of the model as a Hugging Face checkpoint, which from_pretrained opens. The same as `tierckpt
+    export`.
 
-    directory    is made; it must not be there, its parent must
+    directory    created; it must not exist, but its parent must
     source, step, overrides   the version, as for open_published
-    memory       the newest version in the agents' memory instead; source is the configuration. The agents publish it
-                 first
-    shard_size   bytes of tensors per file; 0: a single file
-    dtype        torch.float32, bfloat16, float16 or float64: what floating-point weights are rounded to; None: none
+    memory       True: export the newest version in the agents' memory, which they publish first; source is the
+                 configuration
+    shard_size   bytes of tensors per file; 0: one file
+    dtype        torch.float32, bfloat16, float16 or float64: floating-point weights are rounded to it; None: they are
+                 not
     model_files  directory whose config.json, tokenizer files and the like are copied beside the weights
-    include, exclude   patterns as of a shell, of the keys that are exported instead of all weights of the model, and
-                 of those that are not
-    strip_prefix, add_prefix   of the keys, in this order
+    include, exclude   shell patterns of keys: which to export in place of all weights of the model, and which to leave
+                 out
+    strip_prefix, add_prefix   applied to the keys in this order
 
-    Returns version, tensor_count, file_count, bytes."""
+    Returns the version and the numbers of tensors, files and bytes. Raises ExistsError if the directory is there."""
     if dtype is not None and dtype not in _EXPORTS:
         raise errors.InvalidArgumentError(f"dtype {dtype} is none of {', '.join(map(str, _EXPORTS))}")
     return native.export(**_where(source, step, overrides), directory=os.fspath(directory), from_memory=memory,
@@ -94,8 +96,8 @@ def export(directory: str | os.PathLike[str], source: ConfigSource = None, *, st
 
 
 class Published:
-    """A published version. Every byte is checked against the version's digests before it is handed out. Use it from
-    one thread at a time; as a context manager it closes itself."""
+    """A published version. Every byte is checked against the version's digests before it is returned. Use it from one
+    thread at a time. As a context manager it closes itself."""
 
     def __init__(self, opened: native.Published) -> None:
         self._native = opened
@@ -115,11 +117,11 @@ class Published:
 
     @property
     def keys(self) -> list[str]:
-        """Of the tensors."""
+        """The keys of its tensors."""
         return list(self._tensors)
 
     def __contains__(self, key: str) -> bool:
-        """Is there a tensor of this key?"""
+        """Whether there is a tensor of this key."""
         return key in self._tensors
 
     def _entry(self, key: str) -> native.Entry:
@@ -128,21 +130,25 @@ class Published:
         return self._tensors[key]
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """The shape of the whole tensor. Raises NotFoundError if there is none of this key; so do the methods below."""
         return self._entry(key).global_shape
 
     def dtype(self, key: str) -> torch.dtype:
         return TORCH_DTYPES[self._entry(key).dtype]
 
     def read(self, key: str) -> torch.Tensor:
-        """The whole tensor."""
+        """The whole tensor, on the CPU. Raises CorruptError if it is damaged, IoError if it cannot be read."""
         shape = self.shape(key)
         return self.read_box(key, (0,) * len(shape), shape)
 
     def read_box(self, key: str, offset: Iterable[int], shape: Iterable[int],
                  out: torch.Tensor | None = None) -> torch.Tensor:
-        """The part of a tensor that begins at offset, whatever pieces it was saved in: a new tensor, or out, which
-        must be contiguous, on the CPU, and of this shape and dtype."""
+        """A part of a tensor, in whatever pieces it was saved.
+
+        offset, shape  where the part begins in the whole tensor, and its size, in elements of each dimension
+        out            contiguous CPU tensor of this shape and dtype to read into; None: a new one
+
+        Returns `out`. Raises InvalidArgumentError if the part or `out` does not fit."""
         whole, dtype = self._entry(key), self.dtype(key)
         offset, shape = tuple(offset), tuple(shape)
         if out is None:
@@ -156,14 +162,14 @@ class Published:
         return out
 
     def read_entry(self, index: int) -> torch.Tensor:
-        """One of `entries` as it was saved: the only way to what several ranks each have as their own."""
+        """One of `entries` as it was saved. It is the only way to tensors that several ranks have as their own."""
         entry = self.entries[index]
         out = torch.empty(entry.local_shape, dtype=TORCH_DTYPES[entry.dtype])
         self._native.read_entry(index, 0, entry.bytes, out.data_ptr())
         return out
 
     def blob(self, key: str, rank: int | None = None) -> bytes:
-        """The bytes of a blob; rank says whose if several ranks have one of this key."""
+        """The bytes of a blob. `rank` says whose, if several ranks have one of this key."""
         return self._native.read_blob(key, rank)
 
     def close(self) -> None:

@@ -25,9 +25,9 @@ _SETTLED_WITHIN_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """What a call that saves has done. It is true if a save was started, so `if ckpt.save_checkpoint_if_needed(step)`
-    works. A save that was started may still be given up in the background: Checkpoint.wait tells. For JSON there is
-    dataclasses.asdict(result)."""
+    """What became of a call that saves. It is true if a save was started, so `if ckpt.save_checkpoint_if_needed(step)`
+    works. A save that was started may still be given up in the background: Checkpoint.wait tells.
+    dataclasses.asdict(result) is ready for JSON."""
 
     state: str
     """"started", "skipped" (it was due or asked for, and `reason` says why there is none) or "not due"."""
@@ -55,7 +55,7 @@ NOT_DUE = SaveResult("not due")
 
 
 def whole_step(step: SupportsIndex) -> int:
-    """The step as an int. numpy's integers and tensors of one integer are fine, too."""
+    """The step as an int; numpy's integers and tensors of one integer are accepted. Raises InvalidArgumentError."""
     try:
         number = operator.index(step)
     except (TypeError, ValueError):
@@ -67,7 +67,7 @@ def whole_step(step: SupportsIndex) -> int:
 
 
 def step_to_load(step: SupportsIndex) -> int:
-    """The number of a step that may have been saved."""
+    """The number of a step that may have been saved. Raises InvalidArgumentError."""
     number = whole_step(step) if not isinstance(step, int) or step >= 0 else step
     if number < 1:
         raise errors.InvalidArgumentError(
@@ -77,8 +77,7 @@ def step_to_load(step: SupportsIndex) -> int:
 
 
 class Saving:
-    """Used by the Checkpoint alone. A save that cannot be made is skipped: the training goes on, whatever the
-    reason."""
+    """The saves of one registration, for Checkpoint alone. A save that cannot be made is skipped: training goes on."""
 
     def __init__(self, client: native.Client, contents: Contents, records: RecordTable, blobs: BlobTable,
                  world: World, notices: Notices) -> None:
@@ -204,7 +203,7 @@ class Saving:
                         "a save_dir of its own", version.step, version.term)
 
     def _restorable(self) -> native.Version | None:
-        """What this run could have loaded. The agents begin to look for it when they are asked."""
+        """The version that this run could have loaded, if any. The agents begin to look for it when they are asked."""
         deadline = time.monotonic() + self._may_wait_s
         self._may_wait_s = 0.0
         while True:

@@ -277,6 +277,7 @@ _FUNCTIONS = {
     "tck_strerror": (c_char_p, [c_int]),
     "tck_errmsg": (c_char_p, [_CLIENT]),
     "tck_errcode": (c_int, [_CLIENT]),
+    "tck_version_number": (c_int, []),
     "tck_job_name": (None, [c_char_p, c_char_p, c_char_p, c_size_t]),
 }
 
@@ -614,6 +615,12 @@ class Published:
         data = ctypes.create_string_buffer(size.value)
         self._check(self._library.tck_published_read_blob(handle, name, whose, data, size.value, byref(size)))
         return data.raw
+
+
+def version() -> str:
+    """Of the library: "major.minor.patch"."""
+    number: int = _load_library().tck_version_number()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def job_name(*, config_file: str | None = None, config_json: str | None = None) -> str:
