@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.checkpoint through our tiers.
+"""torch.distributed.checkpoint with Tierckpt's memory and storage.
 
     tiers = tierckpt.dcp.attach({"model": model, "optimizer": optimizer}, config="tierckpt.json")
     if tiers.newest() is not None:
@@ -8,10 +8,10 @@
         dcp.save(state, storage_writer=tiers.writer(f"step-{step}"))
         response = dcp.async_save(state, storage_writer=tiers.writer(f"step-{step}"), process_group=another_group)
 
-A checkpoint id is a step: a number, or a text or path whose last part ends with one. To load, "newest" will do.
-Every rank keeps what it holds, replicas too: the memory tier makes twins of them. So the planner's choice of one rank
-for each replica is not used, and saving needs nothing of a planner but its flattened state dict.
-"""
+A checkpoint id names a step: a number, or a text or path whose last part ends with one. For a load it may be "newest".
+
+Each rank saves all that it holds, replicas too, because memory keeps them as copies of each other. So the planner's
+choice of one rank per replica is not used; of a planner only its flattened state dict is needed."""
 
 import dataclasses
 import os
@@ -63,7 +63,8 @@ _ID = re.compile(r"(?:.*\D)?(\d{1,19})", re.DOTALL)
 
 
 def step_of(checkpoint_id: CheckpointId) -> int:
-    """The step that a checkpoint id names: 120, "120", "step-120", "/anywhere/checkpoint_120"."""
+    """The step that a checkpoint id names: 120, "120", "step-120" and "/anywhere/checkpoint_120" all name step 120.
+    Raises InvalidArgumentError."""
     text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.path.basename(os.fspath(checkpoint_id))
     match = _ID.fullmatch(text)
     step = int(match.group(1)) if match else 0
@@ -79,7 +80,7 @@ def _wanted(checkpoint_id: CheckpointId | None) -> int | None:
 
 
 def flatten(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """As DefaultSavePlanner does it: values and paths, by dotted key."""
+    """Flattens a state dict as DefaultSavePlanner does: returns values and paths, both by dotted key."""
     from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
     return flatten_state_dict(stateless(state_dict))
@@ -89,10 +90,10 @@ def flatten(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 
 def attach(state_dict: Mapping[str, Any] | None = None, **arguments: Any) -> "Tiers":
-    """Tiers(**arguments), registered with the layout of this state dict: with the tensors that training will have, so
-    after an optimizer has made its state (torch.distributed.checkpoint.state_dict.get_state_dict sees to it).
-    Collective over all ranks of the job. Without a state dict the first save registers; nothing can be loaded from
-    memory before that."""
+    """Makes Tiers(**arguments) and registers the layout of this state dict. It must have the tensors that training will
+    have, so make the optimizer's state first; torch.distributed.checkpoint.state_dict.get_state_dict does that.
+    Collective over all ranks of the job. Without a state dict the first save registers, and nothing can be loaded from
+    memory before it."""
     tiers = Tiers(**arguments)
     if state_dict is not None:
         tiers.attach(state_dict)
@@ -100,18 +101,18 @@ def attach(state_dict: Mapping[str, Any] | None = None, **arguments: Any) -> "Ti
 
 
 class Tiers(Closing):
-    """One per process. As a context manager it closes itself, with job_done=False if the block raised.
+    """Memory and storage of one job. A process has one at most. As a context manager it closes itself, with
+    job_done=False if the block raised.
 
     config, overrides   as for tierckpt.init
-    group               process group over all ranks for the set-up collectives, as for tierckpt.init
-    replicate_group     process group whose ranks hold copies of the plain tensors (not DTensors), as under
-                        DistributedDataParallel; default: each rank keeps its own
-    private             patterns of keys ("model.*.running_*") that are each rank's own all the same
-    pickle_leaves       True: what is neither tensor nor JSON is pickled; default: it is refused
-    capacity            bytes for the values that are no tensors; default: at least four times their size now. It is a
-                        part of the layout
-    timeout_s           what a save waits for its commit, or its publishing, at most
-    """
+    group               process group of all ranks for the collectives of the set-up, as for tierckpt.init
+    replicate_group     process group whose ranks hold the same plain tensors (not DTensors), as under
+                        DistributedDataParallel; default: each rank has its own
+    private             patterns of keys ("model.*.running_*") that each rank has as its own in spite of replicate_group
+    pickle_leaves       True: values that are neither tensors nor JSON are pickled; default: they are refused
+    capacity            bytes for the values that are not tensors; default: at least four times their present size. It
+                        is a part of the layout
+    timeout_s           how many seconds a save waits for its commit, or until it is published, at most"""
 
     def __init__(self, *, config: ConfigSource = None, overrides: Overrides = None, group: ProcessGroup | None = None,
                  replicate_group: ProcessGroup | None = None, private: Iterable[str] = (), pickle_leaves: bool = False,
@@ -130,6 +131,7 @@ class Tiers(Closing):
     # ---- attach
 
     def attach(self, state_dict: Mapping[str, Any]) -> None:
+        """Registers the layout of this state dict: see tierckpt.dcp.attach. Collective."""
         if self.on:
             self._attach(*flatten(state_dict))
 
@@ -145,10 +147,12 @@ class Tiers(Closing):
 
     @property
     def attached(self) -> bool:
+        """Whether a layout is registered."""
         return self._checkpoint is not None
 
     @property
     def scope(self) -> str:
+        """Stands before each key of a local state dict: see tierckpt.sagemaker."""
         return self._rules.scope
 
     def _attached(self) -> checkpoint.Checkpoint:
@@ -161,18 +165,18 @@ class Tiers(Closing):
     # ---- what torch.distributed.checkpoint is given
 
     def writer(self, checkpoint_id: CheckpointId | None = None, to_storage: bool | None = None) -> "StorageWriter":
-        """For dcp.save and dcp.async_save. to_storage: the save is done when it is published, not already when it is
-        committed in memory; default: where save_storage_interval falls on this step."""
+        """For dcp.save and dcp.async_save. to_storage=True: the save is done when it is published; False: when it is
+        committed in memory; default: True for the steps on which save_storage_interval falls."""
         return StorageWriter(self, checkpoint_id, to_storage)
 
     def reader(self, checkpoint_id: CheckpointId | None = None) -> "StorageReader":
-        """For dcp.load: from memory or storage, whichever is newer; by default the newest."""
+        """For dcp.load, which then reads memory or storage, whichever is newer. Default: the newest step."""
         return StorageReader(self._config, overrides=self._overrides, checkpoint_id=checkpoint_id, tiers=self)
 
     # ---- save
 
     def snapshot(self, flat: dict[str, Any], paths: dict[str, Any], step: int, to_storage: bool | None) -> bool:
-        """Returns whether it is to go to storage."""
+        """Starts a save. Returns whether it goes to storage."""
         with self._lock:
             if self._checkpoint is None:
                 self._attach(flat, paths)
@@ -185,7 +189,7 @@ class Tiers(Closing):
         return storage
 
     def copied(self, result: Any) -> Future[Any]:
-        """Done, with this result, when the save under way is copied."""
+        """A future that has this result as soon as the save under way is copied."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="tierckpt-dcp")
         def wait() -> Any:
@@ -195,24 +199,24 @@ class Tiers(Closing):
         return self._pool.submit(wait)
 
     def fence(self) -> None:
-        """Waits until the save under way is copied; of CUDA devices the current streams wait. Every torch optimizer
-        calls it before its step; call it yourself (or wait for staging_completion) before changing tensors in any other
-        way."""
+        """Waits until the save under way is copied; for CUDA devices the current streams wait. Every torch optimizer
+        calls it before its step. Call it yourself, or wait for staging_completion, before you change tensors in any
+        other way."""
         if self._copying:
             with self._lock:
                 self._attached().fence()
                 self._copying = False
 
     def settle(self) -> None:
-        """Waits until the save under way is copied, from devices too. For other threads than the training's, whose
-        current streams and fence it leaves alone."""
+        """Waits until the save under way is copied, also from devices. It is for other threads than the one that
+        trains: it leaves that thread's streams and fence alone."""
         if not self._attached().on_devices:
             self.fence()
         while self._attached().on_devices and not self._is_copied():
             time.sleep(0.0005)
 
     def _is_copied(self) -> bool:
-        """Or given up."""
+        """Whether the save under way is copied, or was given up."""
         with self._lock:
             try:
                 self._attached().wait("copied", timeout=0)
@@ -223,7 +227,8 @@ class Tiers(Closing):
         return True
 
     def wait(self, step: int, to_storage: bool) -> None:
-        """Until this step is committed, or published. Training may go on in another thread meanwhile."""
+        """Waits until this step is committed, or published. Training may go on in another thread meanwhile. Raises
+        TimedOutError after timeout_s seconds, CanceledError if the save was given up."""
         deadline, pause = time.monotonic() + self._timeout_s, 0.001
         while not self.reached(step, to_storage):
             if time.monotonic() >= deadline:
@@ -233,7 +238,7 @@ class Tiers(Closing):
             pause = min(2 * pause, 0.05)
 
     def reached(self, step: int, to_storage: bool) -> bool:
-        """Whether it is. Raises CanceledError if the save was given up."""
+        """Whether this step is committed, or published. Raises CanceledError if the save was given up."""
         try:
             with self._lock:
                 self._attached().wait("drained" if to_storage else "committed", step, timeout=0)
@@ -244,7 +249,7 @@ class Tiers(Closing):
     # ---- what there is
 
     def newest(self) -> int | None:
-        """The newest step that was saved and can be loaded, None if there is none: a fresh start. Collective."""
+        """The newest saved step that can be loaded; None if there is none, for a fresh start. Collective."""
         if not self.on:
             return None
         self._plan = self._ask_plan(None)
@@ -252,7 +257,7 @@ class Tiers(Closing):
         return max(control.version_of(plan, "version"), other_layout(plan))[1] or None
 
     def _ask_plan(self, step: int | None) -> dict[str, Any] | None:
-        """What a restore of this step would do, as the agent of rank 0 sees it."""
+        """What a restore of this step would do, according to the agent of rank 0."""
         self._attached()
         answer, fault = None, None
         if self.world.rank == 0:
@@ -267,29 +272,31 @@ class Tiers(Closing):
         return answer
 
     def take_plan(self, step: int | None) -> dict[str, Any] | None:
-        """The same; what newest() was told just before serves for the load after it."""
+        """The same; a load right after newest() takes the plan that newest() was told."""
         plan, self._plan = self._plan, None
         return plan if plan is not None and step is None else self._ask_plan(step)
 
     def restore(self, step: int | None) -> int | None:
-        """Into where walk.land has said. Collective."""
+        """Loads into the tensors that walk.land has chosen. Collective. Returns the step, None if nothing was saved."""
         with self._lock:
             return self._attached().load_checkpoint(step)
 
     @property
     def restored(self) -> native.Restored | None:
-        """Of the last load: version, bytes by source, newest_step, seconds. None: it was not from these tiers' memory
-        or with their layout."""
+        """The last load: version, bytes by source, newest_step, seconds. None if it was not a load from the memory of
+        these tiers in their own layout."""
         return self._attached().restored
 
     def stats(self) -> native.Stats:
+        """As Checkpoint.stats."""
         with self._lock:
             return self._attached().stats()
 
     # ---- end
 
     def close(self, job_done: bool = True) -> None:
-        """Leaves. job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
+        """Ends the use of these tiers. job_done=False keeps what was saved in memory for a successor, for linger_s
+        seconds."""
         if self._unhook is not None:
             self._unhook()
         if self._pool is not None:
@@ -304,8 +311,9 @@ class Tiers(Closing):
 
 
 class StorageWriter(torch_storage.StorageWriter):
-    """Also an AsyncStager: dcp.async_save returns when what may change at once is copied, with staging_completion for
-    the rest and upload_completion for the commit, or the publishing."""
+    """For dcp.save and dcp.async_save; made by Tiers.writer. It is an AsyncStager, too: dcp.async_save returns when all
+    that may change at once is copied. staging_completion is done when the rest is copied, upload_completion when the
+    step is committed, or published."""
 
     _synchronize_after_execute = False
 
@@ -405,12 +413,11 @@ def _flattened_by(planner: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class StorageReader(torch_storage.StorageReader):
-    """Loads what these tiers have in memory or on storage (Tiers.reader), or, without tiers, what was published: from
-    any number of ranks, with or without a process group, without the job.
+    """For dcp.load. Made by Tiers.reader, it loads what the tiers have in memory or on storage. Made by hand, without
+    tiers, it loads what was published, by any number of ranks, with or without a process group.
 
-    config, overrides   the job's; or its published version's directory as `config`
-    checkpoint_id       default: the newest. What is newer in memory than on storage is published first
-    """
+    config, overrides   those of the job; or `config` is the directory of a published version
+    checkpoint_id       default: the newest. What is newer in memory than on storage is published first"""
 
     def __init__(self, config: ConfigSource = None, *, overrides: Overrides = None,
                  checkpoint_id: CheckpointId | None = None, tiers: Tiers | None = None) -> None:
@@ -427,7 +434,7 @@ class StorageReader(torch_storage.StorageReader):
 
     @property
     def step(self) -> int | None:
-        """That was loaded."""
+        """The step that was loaded; None before a load."""
         return None if self._source is None else self._source.step
 
     def read_metadata(self) -> Metadata:

@@ -26,7 +26,8 @@ from ..state.walk_state_dict import LEAVES, PATHS, Piece, leaf_bytes, paths_of
 
 
 def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | None) -> "_Registered | _Published":
-    """For a step, or the newest. `tiers` is a tierckpt.dcp.Tiers, or None: what is published."""
+    """What to load of a step, or of the newest if it is None. `tiers` is a tierckpt.dcp.Tiers; without it, or before it
+    is attached, only published versions count."""
     if tiers is None or not tiers.attached:
         return _Published(newest_published(config, overrides, step))
     plan = (tiers.take_plan(step) or {}).get("plan")
@@ -48,7 +49,7 @@ def other_layout(plan: dict[str, Any] | None) -> native.Version:
 
 
 class _Registered:
-    """The layout that was attached: from memory, a twin, a peer or storage, each rank its own pieces."""
+    """The attached layout: each rank loads its own pieces, from memory here or elsewhere, or from storage."""
 
     version = None  # the agents choose one for all ranks
 
@@ -92,7 +93,7 @@ class _Registered:
         return planner.resolve_tensor(item)
 
     def _is_whole(self, item: Any, tensor: torch.Tensor) -> bool:
-        """The piece can be put there as it is."""
+        """Whether the piece can be loaded straight into this tensor."""
         piece = self._walk.pieces[item.storage_index.fqn]
         return (tuple(item.lengths) == piece.shape == tuple(tensor.shape) and tensor.dtype == piece.dtype
                 and tensor.device == self._walk.devices[item.storage_index.fqn] and tensor.is_contiguous())
@@ -142,7 +143,7 @@ class _Published:
         self._published.close()
 
     def _leaf(self, key: str) -> io.BytesIO:
-        """As the lowest rank that has it has saved it."""
+        """The value that the lowest of the ranks that have it has saved."""
         return leaf_bytes(next(saved for saved in self._leaves if key in (*saved["plain"], *saved["pickled"])), key)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Help for torch itself."""
+"""Help for DistributedDataParallel."""
 
 from collections.abc import Callable
 
@@ -13,14 +13,17 @@ from ..state.rng import Rng
 def settle_ddp(ddp_model: DistributedDataParallel, forward_backward: Callable[[], object]) -> None:
     """Makes a training under DistributedDataParallel resume with equal bits.
 
-    DDP puts its gradient buckets into another order after the first backward pass, and the order of gloo's sums
-    depends on it. A resumed process would do its first step with the first order where the uninterrupted one had long
-    gone to the second. So each start, the fresh one too, does one pass for nothing: call this after wrapping the
-    model and before load_checkpoint, with a function that runs a forward and a backward pass on any batch of the
-    usual shape. Collective. Parameters, buffers and generators are as before afterwards, gradients are None.
+    After the first backward pass DDP reorders its gradient buckets, and the order in which gloo adds depends on that.
+    So a resumed process would do its first step in the first order, while the uninterrupted one had changed to the
+    second long before. Call this at every start, also at a fresh one, after the model is wrapped and before
+    load_checkpoint: it does one forward and backward pass whose result is not used. Collective. Afterwards parameters,
+    buffers and random number generators are as before, and gradients are None.
 
-    Not needed with find_unused_parameters=True, which never reorders, or with fully_shard.
-    """
+    ddp_model         the wrapped model
+    forward_backward  runs a forward and a backward pass on any batch of the usual shape
+
+    Not needed with find_unused_parameters=True, which never reorders, nor with fully_shard. Raises InvalidArgumentError
+    for another kind of model."""
     if not isinstance(ddp_model, DistributedDataParallel):
         raise errors.InvalidArgumentError(
             f"settle_ddp needs a DistributedDataParallel, not a {type(ddp_model).__name__}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed: the state of an engine, ZeRO 0 to 3, and its own checkpoint files written aside.
+"""DeepSpeed: saves the state of an engine, ZeRO 0 to 3, and writes DeepSpeed's own checkpoint files in the background.
 
     engine, optimizer, _, scheduler = deepspeed.initialize(...)
     checkpoint = tierckpt.deepspeed.attach(engine, config="tierckpt.json", client_state=position)
@@ -9,8 +9,7 @@
         engine.step()
         checkpoint.save_checkpoint_if_needed()
 
-A save reads the optimizer's own tensors, with no collective and no barrier.
-"""
+A save reads the optimizer's own tensors; it needs no collective and no barrier."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -83,19 +82,19 @@ REQUIRED_API = (
 def attach(engine: Any, *, config: ConfigSource = None, overrides: Overrides = None,
            client_state: dict[str, Any] | Stateful | None = None, group: ProcessGroup | None = None,
            capacity: Mapping[str, int] | None = None) -> "EngineCheckpoint | NoCheckpoint":
-    """Registers the state of an engine, right after deepspeed.initialize. Collective. Returns an EngineCheckpoint.
+    """Registers the state of an engine. Call it right after deepspeed.initialize. Collective.
 
-    config        path of a JSON file, or a dict with the same keys; default: "tierckpt" in DeepSpeed's
+    config        path of a JSON file, or a dict with the same keys; default: "tierckpt" in DeepSpeed's configuration
     overrides     dict of keys that win over those of config
-    client_state  a dict of JSON values and tensors, or an object with state_dict() and load_state_dict(): what else is
-                  to come back, such as the data position. Private to each rank
-    group         process group over all ranks for the set-up collectives, see tierckpt.init
-    capacity      {"client_state": bytes, ...}: see tierckpt.init; "optimizer" and "rng", too, and "engine" for counts,
-                  loss scale and learning rate schedule
+    client_state  what else is to be restored, such as the position in the data: a dict of JSON values and tensors, or
+                  an object with state_dict() and load_state_dict(). Each rank has its own
+    group         process group of all ranks for the collectives of the set-up, as for tierckpt.init
+    capacity      as for tierckpt.init, for "client_state", "optimizer", "rng", and "engine" (counts, loss scale and
+                  learning rate schedule)
 
-    engine.save_checkpoint goes on to write DeepSpeed's own files, from now on aside: see CheckpointEngine.
-    If this DeepSpeed is not known, that is said once, nothing is saved, and training goes on.
-    """
+    Returns an EngineCheckpoint. engine.save_checkpoint still writes DeepSpeed's own files, but in the background: see
+    CheckpointEngine. If this release of DeepSpeed is not known, one warning says so, a NoCheckpoint is returned, and
+    training goes on without saves. Raises UnsupportedError for an engine whose state would not be saved as a whole."""
     if not usable("tierckpt.deepspeed", "deepspeed", REQUIRED_API):
         return NoCheckpoint()
     _refuse_unknown(engine)
@@ -115,7 +114,7 @@ def _configuration(engine: Any, config: ConfigSource) -> ConfigSource:
 
 
 def _refuse_unknown(engine: Any) -> None:
-    """What is not saved is not said to be."""
+    """Raises for engines of which a part would not be saved."""
     from deepspeed.runtime.engine import DeepSpeedEngine
 
     if not isinstance(engine, DeepSpeedEngine):
@@ -218,7 +217,8 @@ def _is_plain(value: Any) -> bool:
 
 
 class EngineCheckpoint(Closing):
-    """Made by attach. What a Checkpoint can do (query, wait, stats, restored), with the engine's number of steps."""
+    """The checkpoint of an engine, made by attach. It also has the methods of Checkpoint (query, wait, stats, health)
+    and its `restored`. Steps are engine.global_steps."""
 
     def __init__(self, engine: Any, contents: Contents, world: World, config: ConfigSource, overrides: Overrides,
                  files: "_Files") -> None:
@@ -247,15 +247,15 @@ class EngineCheckpoint(Closing):
         return lambda: setattr(engine, "_take_model_step", step)
 
     def _between_steps(self) -> bool:
-        """False while gradients of a part of a batch are there: they are not saved."""
+        """Whether there are no gradients of a part of a batch, which would not be saved."""
         return self._engine.micro_steps == self._saveable_at
 
     # ---- load
 
     def load_checkpoint(self, step: int | None = None) -> int | None:
-        """Puts the newest restorable version, or the one of a step, into the engine, client_state and generators.
-        Collective. Returns its step (engine.global_steps), or None if nothing was ever saved. What another number of
-        ranks has saved is read from storage; `restored` is None then."""
+        """Restores the newest version, or the one of a step, into the engine, client_state and generators. Collective.
+        Returns its step (engine.global_steps), or None if nothing was ever saved. A version of another number of ranks
+        is read from storage; `restored` is None then. Raises as Checkpoint.load_checkpoint does."""
         partitioned = self._engine.zero_optimization_partition_weights()
         if partitioned:
             self._engine.optimizer.checkpoint_event_prologue()
@@ -270,20 +270,21 @@ class EngineCheckpoint(Closing):
     # ---- save
 
     def save_checkpoint_if_needed(self, step: int | None = None) -> SaveResult:
-        """After each engine.step(), also within an accumulation, where it does nothing. `step` is engine.global_steps
-        by default. True if a save was started."""
+        """Call it after each engine.step(), also within an accumulation of gradients, where it does nothing. The result
+        is true if a save was started. `step` is engine.global_steps by default."""
         if not self._between_steps() or self._engine.global_steps in (0, self._saved_at):
             return NOT_DUE
         self._saved_at = self._engine.global_steps
         return self._checkpoint.save_checkpoint_if_needed(self._engine.global_steps if step is None else step)
 
     def save_checkpoint(self, step: int | None = None, to_storage: bool = False) -> SaveResult:
-        """The same without asking the intervals. Every rank must save the same steps."""
+        """Saves whatever the intervals say. Every rank must save the same steps. Raises InvalidArgumentError within an
+        accumulation of gradients."""
         self._refuse_half_a_step()
         return self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
 
     def save_last(self, step: int | None = None, timeout: float = 600) -> None:
-        """The end of a training: when it returns, this step is in storage. See Checkpoint.save_last."""
+        """Ends a training: returns when this step is on storage. See Checkpoint.save_last."""
         self._refuse_half_a_step()
         self._checkpoint.save_last(self._engine.global_steps if step is None else step, timeout)
 
@@ -297,13 +298,14 @@ class EngineCheckpoint(Closing):
     # ---- end
 
     def close(self, job_done: bool = True) -> None:
-        """Leaves, after what engine.save_checkpoint has handed over is written. See Checkpoint.close."""
+        """Waits until the files of engine.save_checkpoint are written, and ends the use of this checkpoint. See
+        Checkpoint.close."""
         self._files.remove()
         self._checkpoint.close(job_done)
 
 
 class NoCheckpoint(Closing):
-    """In the place of an EngineCheckpoint when this DeepSpeed is not known: nothing is saved, nothing found."""
+    """Takes the place of an EngineCheckpoint if this release of DeepSpeed is not known: it saves and finds nothing."""
 
     restored = None
 
@@ -341,9 +343,9 @@ class NoCheckpoint(Closing):
 class CheckpointEngine(_CheckpointEngine):
     """Lets another checkpoint engine write its files while training goes on.
 
-    save copies aside and returns; the files of a checkpoint appear one by one, each of them whole and durable. `latest`
-    names a checkpoint when all of its files are durable, on every rank. The next checkpoint waits for the one before.
-    """
+    save copies the state and returns. The files of a checkpoint appear one by one, each of them complete and durable.
+    `latest` names a checkpoint when all of its files are durable on every rank. The next checkpoint waits for the one
+    before."""
 
     def __init__(self, inner: Any, agree: Callable[[bool], bool]) -> None:
         super().__init__()
@@ -367,13 +369,14 @@ class CheckpointEngine(_CheckpointEngine):
         return self.inner.load(path, map_location=map_location)
 
     def commit(self, info: Any) -> Any:
-        """Who commits, as save_16bit_model does, goes on when what this rank writes is durable."""
+        """For callers that commit themselves, as save_16bit_model does: returns when the files of this rank are
+        durable. Raises IoError if one was not written."""
         if not self._writer.settle():
             raise errors.IoError(f"files of {info.tag} were not written, see the log")
         return self.inner.commit(info)
 
     def finish(self, first_rank: bool) -> None:
-        """After engine.save_checkpoint. Collective."""
+        """Called after engine.save_checkpoint. Collective."""
         info = self._info
 
         def done() -> None:
@@ -388,8 +391,9 @@ class CheckpointEngine(_CheckpointEngine):
 
     @contextmanager
     def together(self, what: str, *stages: Callable[[], None]) -> Iterator[BackgroundWriter]:
-        """What is saved within, by engine.save_checkpoint or the writer, is complete as a whole or not at all. If it
-        is, each stage is called in the thread, once what is before it is done on every rank. Collective."""
+        """What is saved within the with-statement, by engine.save_checkpoint or the writer, is complete as a whole or
+        not at all. If it is complete, the thread calls each stage when the one before it is done on every rank.
+        Collective."""
         self.wait()
         self._parts = parts = list[Future[Any]]()
         try:
@@ -400,7 +404,7 @@ class CheckpointEngine(_CheckpointEngine):
             parts = [self._writer.finish(what, stage, parts)]
 
     def wait(self) -> None:
-        """Until nothing is under way."""
+        """Waits until all files are written."""
         self._writer.wait()
 
     def makedirs(self, path: str | os.PathLike[str], exist_ok: bool = False) -> None:
@@ -420,7 +424,7 @@ class CheckpointEngine(_CheckpointEngine):
 
 
 class _Files:
-    """Our checkpoint engine in the place of DeepSpeed's own, until `remove`."""
+    """Puts our checkpoint engine in the place of DeepSpeed's own, until `remove`."""
 
     def __init__(self, engine: Any, world: World) -> None:
         self._engine, self._group = engine, None

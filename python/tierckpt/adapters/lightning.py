@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lightning: a callback, and a plugin for the files of `trainer.save_checkpoint`.
+"""Lightning: a callback that saves and restores, and a plugin for the files of `trainer.save_checkpoint`.
 
     trainer = Trainer(callbacks=[TierCheckpoint(config="tierckpt.json")], plugins=[TierCheckpointIO()])
     trainer.fit(model)
 
-fit goes on from the newest version, in memory or on storage, or from `ckpt_path` if that is newer.
-"""
+fit resumes from the newest version, in memory or on storage, or from `ckpt_path` if that is newer."""
 
 import importlib
 import logging
@@ -75,17 +74,16 @@ _NOT_NEEDED = ("hyper_parameters", "hparams_name", "hparams_type", "datamodule_h
 
 
 class TierCheckpoint(Callback):
-    """Restores at the start of `fit`, saves after each step that is due, and brings the last step to storage."""
+    """Restores when `fit` starts, saves after each step on which a save is due, and brings the last step to storage."""
 
     def __init__(self, config: ConfigSource = None, *, overrides: Overrides = None,
                  save_mem_interval: int | str | None = None, state_bytes: int = _STATE_BYTES) -> None:
-        """
-        config             path of a JSON file, or a dict with the same keys; save_dir is <default_root_dir>/tierckpt
-                           if neither this nor overrides has it
+        """config             path of a JSON file, or a dict with the same keys. If neither it nor overrides has
+                           save_dir, that is <default_root_dir>/tierckpt
         overrides          dict of keys that win over those of config
-        save_mem_interval  the same as that key
-        state_bytes        room for the states of loops, callbacks, schedulers, data module and data loaders
-        """
+        save_mem_interval  wins over that key of the configuration
+        state_bytes        bytes reserved for the states of loops, callbacks, schedulers, data module and data
+        loaders"""
         self._config, self._overrides = config, dict(overrides or {})
         if save_mem_interval is not None:
             self._overrides["save_mem_interval"] = save_mem_interval
@@ -94,7 +92,7 @@ class TierCheckpoint(Callback):
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The tierckpt.Checkpoint while fit runs, None else."""
+        """The tierckpt.Checkpoint while fit runs, otherwise None."""
         return None if self._fit is None else self._fit.checkpoint
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -132,8 +130,8 @@ class TierCheckpoint(Callback):
 
 
 class _Fit:
-    """One call of trainer.fit. A step is saved when all that belongs to it has happened: optimizer, schedulers,
-    callbacks, validation. The last one of an epoch is saved when the next epoch has begun."""
+    """One call of trainer.fit. A step is saved when everything that belongs to it has happened: optimizer, schedulers,
+    callbacks and validation. The last step of an epoch is saved when the next epoch has begun."""
 
     def __init__(self, trainer: Any, settings: dict[str, Any], state_bytes: int) -> None:
         self._trainer, self._settings, self._state_bytes = trainer, settings, state_bytes
@@ -213,7 +211,7 @@ class _Fit:
         self._found_generators = value
 
     def _restore(self, step: int) -> None:
-        """What Lightning restores from a file, out of our state, which has the same parts but for the tensors."""
+        """Restores as Lightning does from a file, from our state, which has the same parts except for the tensors."""
         trainer, connector, found = self._trainer, self._trainer._checkpoint_connector, self._found or {}
         self._last_step = step
         connector._loaded_checkpoint = {**found["checkpoint"], "state_dict": trainer.lightning_module.state_dict(),
@@ -365,8 +363,8 @@ def _put_back(value: dict[str, Any]) -> None:
 
 
 class TierCheckpointIO(TorchCheckpointIO):
-    """Writes Lightning's own files, those of trainer.save_checkpoint and ModelCheckpoint: each file gets its name only
-    when it is whole and durable. While a fit with TierCheckpoint runs, a thread writes them."""
+    """Writes Lightning's own files, those of trainer.save_checkpoint and ModelCheckpoint. Each file gets its name only
+    when it is complete and durable. While a fit with TierCheckpoint runs, a thread writes them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions with the names and keywords of torch.sagemaker.distributed.checkpoint (SageMaker's model parallel library)
-over our tiers.
+"""Functions with the names and keywords of torch.sagemaker.distributed.checkpoint, of SageMaker's model parallel
+library, that save with Tierckpt.
 
     tierckpt.sagemaker.configure(config="tierckpt.json")
     ...
     maybe_finalize_async_calls(blocking=True)
     async_save({"model": model.state_dict(), "optimizer": ...}, checkpoint_id=f"{save_dir}/step-{step}/{sub_dir}")
 
-A state dict without DTensors is local: each rank has its own under the same keys, the last part of checkpoint_id says
-which, and process_group which ranks hold copies of it. No save has a collective; the first call, which registers the
-layout, and a load do. A state dict with DTensors is sharded: it can be loaded by another number of ranks.
-"""
+A state dict without DTensors is local: each rank has its own, with the same keys. The last part of checkpoint_id names
+it, and process_group says which ranks hold copies of it. A state dict with DTensors is sharded: another number of ranks
+can load it. Saves are not collective; loads are, and so is the first call, which registers the layout."""
 
 import logging
 import os
@@ -41,7 +40,7 @@ class _Job:
         self._pending: list[tuple[int, int, bool]] = []  # call, step, whether to storage
 
     def tiers(self, state_dict: dict[str, Any], checkpoint_id: str, process_group: ProcessGroup | None) -> Tiers:
-        """Attached, with the layout of this state dict if it is the first."""
+        """The tiers, attached. The first state dict gives the layout."""
         flat, paths = flatten(state_dict)
         local = not any(isinstance(value, DTensor) for value in flat.values())
         scope = f"{_last_part(checkpoint_id)}/" if local and _world_size() > 1 else ""
@@ -107,8 +106,8 @@ _job: _Job | None = None
 
 
 def configure(**arguments: Any) -> None:
-    """Once, before the other functions: config=, and what else tierckpt.dcp.Tiers takes. Which saves go to storage is
-    said by save_storage_interval, in steps."""
+    """Call it once, before the other functions. Takes config= and the other arguments of tierckpt.dcp.Tiers. Which
+    saves go to storage is set by save_storage_interval, in steps."""
     global _job
     if _job is not None:
         raise errors.InvalidArgumentError("this job is configured already: tierckpt.sagemaker.close ends it")
@@ -116,7 +115,8 @@ def configure(**arguments: Any) -> None:
 
 
 def close(job_done: bool = True) -> None:
-    """Leaves. job_done=False keeps what was saved in memory for a successor, for the configured linger time."""
+    """Waits for pending saves and ends the use of Tierckpt. job_done=False keeps what was saved in memory for a
+    successor, for linger_s seconds."""
     global _job
     if _job is not None:
         _job.finalize(blocking=True)
@@ -129,15 +129,16 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[s
                coordinator_rank: int = 0, queue: Any = None, sharded_strategy: Any = None,
                wait_error_handling: bool = True, force_check_all_plans: bool = True, s3_region: Any = None,
                s3client_config: Any = None) -> None:
-    """Returns when what may change at once is copied; the next step of a torch optimizer waits for the rest.
+    """Starts a save and returns when all that may change at once is copied. The next step of a torch optimizer waits
+    for the rest.
 
-    checkpoint_id   a path. A part of it that names a step (step-120, checkpoint-120, 120) gives the step, else each
-                    save is the step after the one before. Its last part names this rank's local state dict (tp0_fsdp3).
-                    Where versions are published is said by save_dir of the configuration
-    process_group   of a local state dict: the ranks that hold copies of it; default: none does
-    coordinator_rank, wait_error_handling, force_check_all_plans: there is no coordinator and there are no plans, and a
-                    version is saved by all ranks or not at all
-    """
+    checkpoint_id   a path. A part of it that names a step (step-120, checkpoint-120, 120) gives the step; without one,
+                    each save is the step after the one before. The last part names this rank's local state dict
+                    (tp0_fsdp3). Where versions are published is set by save_dir of the configuration
+    process_group   for a local state dict: the ranks that hold copies of it; default: there are none
+
+    coordinator_rank, wait_error_handling and force_check_all_plans have no effect: there is no coordinator and there
+    are no plans, and a version is saved by all ranks or not at all. Raises UnsupportedError for the other keywords."""
     _refuse(storage_writer=storage_writer, planner=planner, queue=queue, sharded_strategy=sharded_strategy,
             s3_region=s3_region, s3client_config=s3client_config)
     _configured().save(state_dict, _path(checkpoint_id), process_group)
@@ -147,7 +148,7 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
          planner: Any = None, process_group: ProcessGroup | None = None, coordinator_rank: int = 0,
          wait_error_handling: bool = True, force_check_all_plans: bool = True, s3_region: Any = None,
          s3client_config: Any = None) -> None:
-    """The same, until it is committed, or published. Raises if the save fails."""
+    """The same, but returns when the step is committed, or published. Raises CanceledError if the save fails."""
     async_save(state_dict, checkpoint_id=checkpoint_id, storage_writer=storage_writer, planner=planner,
                process_group=process_group, s3_region=s3_region, s3client_config=s3client_config)
     call, step, _storage = _configured()._pending[-1]
@@ -156,15 +157,15 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
 
 
 def maybe_finalize_async_calls(blocking: bool = True, process_group: ProcessGroup | None = None) -> list[int]:
-    """Numbers, from 0, of the async_save calls that have been committed, or published, since the last time;
-    blocking=True waits for all. One that failed is told by a warning and is not among them. No collective."""
+    """The numbers, from 0, of the async_save calls that were committed, or published, since the last time.
+    blocking=True waits for all of them. A save that failed is not among them; a warning says why. Not collective."""
     return _configured().finalize(blocking)
 
 
 def newest(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
            process_group: ProcessGroup | None = None) -> int | None:
-    """The newest step that load would find, None if there is none: a fresh start. With the arguments of load; of the
-    state dict its layout counts. Collective over all ranks of the job."""
+    """The newest step that load would find; None if there is none, for a fresh start. Takes the arguments of load; only
+    the layout of the state dict is used. Collective over all ranks of the job."""
     return _configured().tiers(state_dict, _path(checkpoint_id), process_group).newest()
 
 
@@ -172,11 +173,10 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
          storage_reader: StorageReader | None = None, planner: Any = None, process_group: ProcessGroup | None = None,
          check_keys_matched: bool = True, coordinator_rank: int = 0, s3_region: Any = None,
          s3client_config: Any = None) -> None:
-    """Fills the state dict in place, from the step that checkpoint_id names, or else the newest. A rank whose keys
-    differ from what was saved is told so, whatever check_keys_matched says.
+    """Fills the state dict in place, from the step that checkpoint_id names, or else from the newest. A rank whose keys
+    differ from those that were saved gets an error, whatever check_keys_matched says.
 
-    storage_reader   a tierckpt.dcp.StorageReader, to load from there alone; no other
-    """
+    storage_reader   a tierckpt.dcp.StorageReader, to load from that one only"""
     _refuse(s3_region=s3_region, s3client_config=s3client_config)
     if storage_reader is None:
         _configured().load(state_dict, _path(checkpoint_id), process_group, planner)
@@ -225,7 +225,7 @@ def _last_part(path: str) -> str:
 
 
 def _step_of(path: str) -> int:
-    """0: none of its parts names a step."""
+    """The step that a part of the path names, 0 if none does."""
     for part in reversed(_parts(path)):
         match = _STEP.fullmatch(part)
         if match:

@@ -48,8 +48,8 @@ _STATE_BYTES = 4 << 20
 
 
 class TierckptManager(BaseCheckpointManager):
-    """Keys that torchtitan has mean what they mean there. What only it can do (its own checkpoints, the initial load,
-    the last save of weights alone) one of its own managers does."""
+    """Keys of torchtitan mean the same as with its own managers. One of these does what only they can do: torchtitan's
+    own checkpoints, the initial load, and a last save of the weights alone."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseCheckpointManager.Config):
@@ -97,7 +97,7 @@ class TierckptManager(BaseCheckpointManager):
     # ---- attach
 
     def _attach(self) -> None:
-        """At the first load or save: the model has its values by then."""
+        """Attaches at the first load or save, when the model has its values."""
         if self.checkpoint is not None:
             return
         world = join_world()
@@ -164,12 +164,12 @@ class TierckptManager(BaseCheckpointManager):
             self.checkpoint.fence()
 
     def _wait_for_saving(self) -> None:
-        """Never called: save_future stays None, since a save is waited for by nobody."""
+        """Never called: save_future stays None, because nobody has to wait for a save."""
 
     # ---- end
 
     def _close(self) -> None:
-        """The trainer closes it in any case; only after the last step the job is done."""
+        """The trainer always closes it; the job is done only if the last step was saved."""
         checkpoint, self.checkpoint = self.checkpoint, None
         if checkpoint is not None:
             self._stock.close()
@@ -198,7 +198,7 @@ def _stock_config(config: TierckptManager.Config) -> CheckpointManager.Config:
 
 
 class _OtherStates:
-    """What the trainer has beside model and optimizers, as one object: dataloader, schedule, its own counters."""
+    """What the trainer has beside model and optimizers, as one object: data loader, schedule and its own counters."""
 
     def __init__(self, states: dict[str, Any]) -> None:
         self._states = {key: state for key, state in states.items()
@@ -206,7 +206,7 @@ class _OtherStates:
         self._excluded: Iterable[str] = ()
 
     def without(self, excluded: Iterable[str]) -> "_OtherStates":
-        """For a with-statement in which these are not loaded."""
+        """For a with-statement within which these are not loaded."""
         self._excluded = excluded
         return self
 

@@ -4,8 +4,7 @@
     trainer = TrainerWrapper(Trainer(model=..., args=..., train_dataset=...), config="tierckpt.json")
     trainer.train(resume_from_checkpoint=True)
 
-save_strategy, save_steps and save_total_limit say what goes to storage, save_mem_interval what stays in memory.
-"""
+save_strategy, save_steps and save_total_limit set what goes to storage, save_mem_interval what is saved to memory."""
 
 import dataclasses
 import json
@@ -78,19 +77,20 @@ _BLOB_BYTES = 64 * 1024
 
 
 class TrainerWrapper:
-    """Is the trainer in all that it does not do itself."""
+    """Wraps a Trainer. It behaves like that trainer, apart from train()."""
 
     def __init__(self, trainer: Any, config: ConfigSource = None, *, overrides: Overrides = None,
                  save_mem_interval: int | str | None = None, plain_checkpoints: bool = True,
                  history_bytes: int = 4 << 20) -> None:
-        """
-        config             path of a JSON file, or a dict with the same keys; save_dir is <output_dir>/tierckpt if
-                           neither this nor overrides has it
+        """config             path of a JSON file, or a dict with the same keys. If neither it nor overrides has
+                           save_dir, that is <output_dir>/tierckpt
         overrides          dict of keys that win over those of config
-        save_mem_interval  the same as that key
-        plain_checkpoints  what goes to storage becomes also a checkpoint-<step> in output_dir, for a plain Trainer
-        history_bytes      room for state.log_history in a checkpoint
-        """
+        save_mem_interval  wins over that key of the configuration
+        plain_checkpoints  True: each step that goes to storage also becomes a checkpoint-<step> in output_dir, which a
+                           plain Trainer can load
+        history_bytes      bytes reserved for state.log_history in a version
+
+        Raises InvalidArgumentError for push_to_hub=True, and UnsupportedError for FSDP."""
         if getattr(trainer.args, "push_to_hub", False):
             raise errors.InvalidArgumentError(
                 "push_to_hub=True pushes each checkpoint when it is saved, and here it is "
@@ -112,13 +112,13 @@ class TrainerWrapper:
 
     @property
     def checkpoint(self) -> Any:
-        """The tierckpt.Checkpoint while train() runs, None else."""
+        """The tierckpt.Checkpoint while train() runs, otherwise None."""
         return self._adapter and self._adapter.checkpoint
 
     def train(self, resume_from_checkpoint: str | bool | None = None, trial: Any = None,
               ignore_keys_for_eval: list[str] | None = None) -> Any:
-        """As Trainer.train; resume_from_checkpoint=True resumes from the newest version wherever it lies, memory or
-        storage, or from a newer checkpoint-<step> of a plain Trainer, or starts fresh if there is nothing."""
+        """As Trainer.train. With resume_from_checkpoint=True it resumes from the newest version, in memory or on
+        storage, or from a newer checkpoint-<step> of a plain Trainer; if there is neither, it starts afresh."""
         if self._adapter is None or trial is not None:
             if resume_from_checkpoint is True and _last_checkpoint(self._trainer.args.output_dir) is None:
                 resume_from_checkpoint = None
@@ -146,7 +146,8 @@ def _last_checkpoint(output_dir: str | os.PathLike[str]) -> str | None:
 
 
 class _EpochEnd(TrainerCallback):
-    """Tells whether the Trainer is behind its loop over an epoch, where it logs, evaluates and saves once more."""
+    """Tells whether the Trainer has left its loop over an epoch. After it, the Trainer logs, evaluates and saves once
+    more."""
 
     passed = False
 

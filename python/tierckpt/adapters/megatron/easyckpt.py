@@ -146,8 +146,8 @@ class _Attached:
         return step
 
     def load_published(self, stock_newest: int) -> int | None:
-        """What another number of data-parallel ranks has published. None if Megatron's own checkpoint is later, or
-        there is nothing."""
+        """Loads what another number of data-parallel ranks has published. Returns None if there is nothing, or if
+        Megatron's own checkpoint is later."""
         from . import concat
 
         try:
@@ -161,13 +161,13 @@ class _Attached:
             return version.step
 
     def forget(self) -> None:
-        """What was loaded is replaced by something else. Megatron's own load counts on a scheduler that is new."""
+        """Called when something else replaces what was loaded. Megatron's own load expects a new scheduler."""
         self._drawn = None
         if self._scheduler is not None:
             self._scheduler.num_steps = 0
 
     def rewind(self) -> None:
-        """Once more the generators as they were loaded: what was made since then may have drawn from them."""
+        """Sets the generators back to where they were right after the load."""
         if self._drawn is not None:
             for blob, state in zip(self._mapping.generators, self._drawn, strict=True):
                 blob.apply(state)
@@ -234,15 +234,18 @@ def _current_job() -> _Job:
 def initialize_easyckpt(save_mem_interval: int | str | None = None, save_storage_interval: int | str | None = None,
                         max_ckpt_num: int | None = None, log_file_path: str | None = None, *,
                         config: ConfigSource = None, **keys: Any) -> None:
-    """Before the first load or save, and once. Attaches nothing yet.
+    """Call it once, before the first load or save. It does not attach yet.
 
-    save_mem_interval      save to memory every so many iterations, or so often ("30s"); 0 or less: never
+    save_mem_interval      save to memory every so many iterations, or at a period ("30s"); 0 or less: never
     save_storage_interval  the same for storage
-    max_ckpt_num           versions kept on storage
-    log_file_path          log of the agent
-    config                 path of a JSON file, or a dict, with further keys of the configuration; those given here win
-    keys                   further keys. Without save_dir, versions go to <--save of Megatron-LM>/tierckpt
-    """
+    max_ckpt_num           how many versions to keep on storage
+    log_file_path          log file of the agent
+    config                 path of a JSON file, or a dict, with further keys of the configuration; the arguments win
+                           over it
+    keys                   further keys of the configuration. Without save_dir, versions are published below <--save of
+                           Megatron-LM>/tierckpt
+
+    Raises InvalidArgumentError if it was called before and its checkpoints are in use."""
     global _job
     if _job is not None and _job.attached is not None:
         raise errors.InvalidArgumentError("initialize_easyckpt was called before, and its checkpoints are in use: call "
@@ -259,15 +262,16 @@ def _interval(value: int | str | None) -> int | str | None:
 
 def save_checkpoint_if_needed(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any,
                               num_floating_point_operations_so_far: float | None = None) -> SaveResult:
-    """Once per iteration, after the optimizer's and the scheduler's step, with the number of iterations done. True if a
-    save was started. It is copied while training goes on; the next step of the optimizer waits for what is left."""
+    """Saves if the configured intervals say so. Call it once per iteration, after the steps of optimizer and scheduler,
+    with the number of iterations that are done. The result is true if a save was started. It is copied while training
+    goes on; the next optimizer step waits for the rest."""
     attached = _current_job().attach(model, optimizer, opt_param_scheduler)
     return NOT_DUE if attached is None else attached.save_if_needed(iteration, num_floating_point_operations_so_far)
 
 
 def save_checkpoint(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any,
                     num_floating_point_operations_so_far: float | None = None, *, to_storage: bool = False) -> None:
-    """The same without asking the intervals."""
+    """Saves whatever the intervals say."""
     attached = _current_job().attach(model, optimizer, opt_param_scheduler)
     if attached is not None:
         attached.save(iteration, num_floating_point_operations_so_far, to_storage)
@@ -275,14 +279,15 @@ def save_checkpoint(iteration: int, model: Any, optimizer: Any, opt_param_schedu
 
 def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_arg: str = "load", strict: bool = True,
                     concat: bool = False, **keywords: Any) -> tuple[int, float]:
-    """Puts what was saved last into model, optimizer, scheduler and generators, and into Megatron-LM's counters of
-    samples. Returns (iteration, num_floating_point_operations_so_far); (0, 0) at a fresh start.
+    """Restores the newest version into model, optimizer, scheduler and generators, and into the sample counters of
+    Megatron-LM. Returns (iteration, num_floating_point_operations_so_far), (0, 0) at a fresh start.
 
-    In a program of Megatron-LM its own checkpoint is loaded by its own load_checkpoint, with all the arguments given
-    here, if the directory named by its argument `load_arg` has a later one, or if there is nothing of ours. With
-    concat=True what another number of data-parallel ranks has saved is loaded, too: from storage, ours or Megatron's.
-    What lies in memory can only be put back into the layout that it came from.
-    """
+    In a program of Megatron-LM, its own load_checkpoint loads its own checkpoint, with all the arguments that are given
+    here, if the directory in its argument `load_arg` has a later one, or if Tierckpt has none. With concat=True a
+    version of another number of data-parallel ranks is loaded, too, from storage, ours or Megatron's; memory can only
+    be restored into the layout that was saved.
+
+    Raises LayoutError or UnrecoverableError if something was saved that cannot be restored."""
     attached = _current_job().attach(model, optimizer, opt_param_scheduler)
     stock = _Stock(load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords)
     if attached is None:
@@ -320,7 +325,7 @@ class _Stock:
         return self._tracked() is not None
 
     def _tracked(self) -> int | None:
-        """The iteration that Megatron would load; None if there is none, 0 if it would not go on from it."""
+        """The iteration that Megatron would load; None if there is none, 0 if it would start over."""
         try:
             text = (Path(self._dir) / "latest_checkpointed_iteration.txt").read_text().strip()
         except (OSError, TypeError):
@@ -340,20 +345,21 @@ class _Stock:
 
 
 def checkpoint() -> Checkpoint | None:
-    """What is attached: for wait, query and stats. None before the first load or save, or if the adapter is off."""
+    """The attached tierckpt.Checkpoint, for wait, query and stats. None before the first load or save, or if the
+    adapter is off."""
     return _job.attached.checkpoint if _job is not None and _job.attached is not None else None
 
 
 def rewind_generators() -> None:
-    """To be called right before training, after a load: what a program makes in between, such as iterators over data,
-    may draw from the generators, and then the resumed training is not the one that was interrupted."""
+    """Call it right before training, after a load. What a program makes in between, such as iterators over data, may
+    draw from the generators; without this, the resumed training would differ from the uninterrupted one."""
     if _job is not None and _job.attached is not None:
         _job.attached.rewind()
 
 
 def finalize_easyckpt(job_done: bool = True) -> None:
-    """Leaves. job_done=False keeps what was saved in memory for a successor. After it initialize_easyckpt may be called
-    again."""
+    """Ends the use of Tierckpt; initialize_easyckpt may be called again. job_done=False keeps what was saved in memory
+    for a successor."""
     global _job
     if _job is not None and _job.attached is not None:
         _job.attached.checkpoint.close(job_done)

@@ -132,7 +132,7 @@ _WRAPPERS = {"setup_model_and_optimizer": _setup, "load_checkpoint": _load, "che
 
 
 def install() -> bool:
-    """True if the hook is on. A second time it changes nothing."""
+    """Wraps the functions. Returns whether the hook is on. Calling it again changes nothing."""
     if os.environ.get("TIERCKPT_MEGATRON_HOOK", "on") in ("off", "0"):
         return False
     if not usable("tierckpt.megatron.hook", "megatron-core", (*_REQUIRED_API, *easyckpt.REQUIRED_API)):
