@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Are a framework's functions still those that its adapter was written for?
+"""Whether the functions of a framework are still those that its adapter was written for.
 
-An adapter lists what it wraps or reads, with the parameters that it counts on. If one is missing or has changed, the
-adapter stays off with one warning that says so, and training goes on without it.
-"""
+An adapter lists what it wraps or reads, with the parameters that it needs. If something is missing or has changed, the
+adapter stays off, one warning says so, and training goes on without it."""
 
 import importlib
 import importlib.metadata
@@ -25,13 +24,14 @@ class Requirement(Protocol):
 
 @dataclass(frozen=True)
 class RequiredApi:
-    """`where` is "module:attribute.attribute"; `parameters` those that it must have, in their order, None: anything."""
+    """A function or another object of a framework. `where` is "module:attribute.attribute"; `parameters` are those that
+    it must have, in this order; None: its parameters do not matter."""
 
     where: str
     parameters: tuple[str, ...] | None = None
 
     def fault(self) -> str | None:
-        """What is wrong with it; None: it is as known."""
+        """What is wrong with it, None if nothing is."""
         module, _, path = self.where.partition(":")
         try:
             found: Any = importlib.import_module(module)

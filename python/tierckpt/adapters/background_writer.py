@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a thread writes while training goes on, each of them whole or not at all.
+"""Files that a thread writes while training goes on, each of them complete or not there at all.
 
-A framework that has its own format of files hands over what is to be written and how; here it is copied aside, written
-under another name, synced, and moved into place. What says that the files are complete is written when those of every
-rank are.
-"""
+A framework with files of its own says what is to be written and how. Here that is copied, written under another name,
+synced, and renamed. What declares a set of files complete is written when those of every rank are."""
 
 import copy
 import logging
@@ -24,7 +22,7 @@ _Storages = dict[tuple[torch.device, int, int], Any]
 
 
 def copy_to_cpu(value: Any) -> Any:
-    """The value with tensors of its own in CPU memory. Those that shared memory share it in the copy, too."""
+    """A copy of the value, with its tensors in CPU memory. Tensors that share memory do so in the copy, too."""
     return _copied(value, {})
 
 
@@ -53,7 +51,7 @@ def _copied_tensor(tensor: torch.Tensor, storages: _Storages) -> torch.Tensor:
 
 
 def write_durably(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
-    """`write` fills a file under another name; then it is made durable and gets its own."""
+    """Has `write` write a file under another name, syncs it, and renames it."""
     partial = f"{path}.partial"
     write(partial)
     sync(partial)
@@ -62,7 +60,7 @@ def write_durably(path: str | os.PathLike[str], write: Callable[[str], object]) 
 
 
 def make_directory(path: str | os.PathLike[str], exist_ok: bool = False) -> None:
-    """With its entry in the directory above made durable."""
+    """Makes a directory, and its entry in the directory above durable."""
     os.makedirs(path, exist_ok=exist_ok)
     sync(Path(path).absolute().parent)
 
@@ -77,10 +75,12 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 
 class BackgroundWriter:
-    """One thread, which does one thing after the other. A failure is logged; what belongs together is not finished."""
+    """One thread that does one thing after the other. A failure is logged, and the files that belong together are then
+    not declared complete."""
 
     def __init__(self, agree: Callable[[bool], bool]) -> None:
-        """`agree` is called in the thread, once per `finish` of all ranks or more: True on each if it is on all."""
+        """`agree` is called by the thread, once or more for each `finish` of all ranks: it returns True on each rank if
+        it was called with True on all."""
         self._agree = agree
         self._pool = ThreadPoolExecutor(1, "tierckpt-files")
         self._under_way: list[Future[Any]] = []
@@ -91,12 +91,12 @@ class BackgroundWriter:
         self.do(os.fspath(path), lambda: write_durably(path, write))
 
     def do(self, what: str, act: Callable[[], None]) -> None:
-        """Something else that writes; a later `finish` makes it durable."""
+        """Does something else that writes; a later `finish` waits for it."""
         self._under_way.append(self._pool.submit(self._do, what, act))
 
     def finish(self, what: str, done: Callable[[], None], parts: Sequence[Future[Any]] = ()) -> Future[Any]:
-        """Collective. `done` is called after everything before it, if that is durable on every rank, and the `parts`,
-        finished before, are, too. The result is whether it was, and succeeded, on every rank."""
+        """Calls `done` after everything before it, if that is durable on every rank and so are the `parts`, which were
+        finished before. The result says whether that was so, and `done` succeeded, on every rank. Collective."""
         future = self._pool.submit(self._finish, what, done, parts)
         self._under_way.append(future)
         return future
@@ -120,12 +120,12 @@ class BackgroundWriter:
             return False
 
     def wait(self) -> None:
-        """Until nothing is under way."""
+        """Waits until nothing is left to do."""
         while self._under_way:
             self._under_way.pop(0).result()
 
     def settle(self) -> bool:
-        """Waits. True if all that was written since the last finish or settle is durable."""
+        """Waits. Returns whether everything since the last finish or settle is durable."""
         self.wait()
         whole, self._whole = self._whole, True
         return whole

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories checkpoint-<step> as Hugging Face's Trainer writes them, made from published versions.
 
-Those of DeepSpeed are made of the files that every rank writes. Else each rank puts what is small into
-tmp-checkpoint-<step> when it saves. Once the version of that step is published, a
-thread of one rank adds model and optimizer from it, and renames the directory: a checkpoint-<step> is always whole.
-It waits for storage and not for training, and finishes after a restart what was left half done.
-"""
+With DeepSpeed they consist of the files that every rank writes. Otherwise each rank writes what is small into
+tmp-checkpoint-<step> when it saves; once the version of that step is published, a thread of one rank adds model and
+optimizer from it and renames the directory, so that a checkpoint-<step> is always complete. The thread waits for
+storage without holding up training, and after a restart it completes what was left."""
 
 import json
 import logging
@@ -38,7 +37,7 @@ _Name = TypeVar("_Name", bound=Hashable)
 
 
 def building(output_dir: str | os.PathLike[str], step: int) -> Path:
-    """The directory of a step before it is whole. It is made, with its marker, if it is not there."""
+    """The directory of a step before it is complete; made, with its marker, if it is missing."""
     path = Path(output_dir, f"tmp-checkpoint-{step}")
     path.mkdir(parents=True, exist_ok=True)
     (path / MARKER).touch()
@@ -46,13 +45,13 @@ def building(output_dir: str | os.PathLike[str], step: int) -> Path:
 
 
 def _steps(output_dir: str | os.PathLike[str], prefix: str) -> list[int]:
-    """Of the directories below output_dir that carry our marker, in their order."""
+    """The steps of the directories below output_dir that have our marker, in order."""
     found = (re.fullmatch(rf"{prefix}-(\d+)", path.name) for path in Path(output_dir).glob(f"{prefix}-*"))
     return sorted(int(match[1]) for match in found if match and Path(output_dir, match[0], MARKER).is_file())
 
 
 def _read(version: Path, keys: dict[_Name, str]) -> dict[_Name, torch.Tensor]:
-    """Whole tensors, by the names that the caller has for their keys; those of one key share the tensor."""
+    """Whole tensors, by the names that the caller uses for their keys. Names of the same key share the tensor."""
     with open_published(version) as published:
         tensors = {key: published.read(key) for key in set(keys.values())}
     return {name: tensors[key] for name, key in keys.items()}
@@ -60,7 +59,7 @@ def _read(version: Path, keys: dict[_Name, str]) -> dict[_Name, torch.Tensor]:
 
 @dataclass(frozen=True)
 class OptimizerPlan:
-    """What optimizer.state_dict() is, with keys of the published version where it has tensors."""
+    """A state of optimizer.state_dict(), with keys of the published version in the place of tensors."""
 
     groups: list[dict[str, Any]]
     keys: dict[int, dict[str, str]]
@@ -82,7 +81,7 @@ class OptimizerPlan:
 
 
 def _numbers(name: str) -> tuple[int, int]:
-    """Term and step of a version's directory."""
+    """Term and step in the name of a version's directory."""
     step, _, term = name.removeprefix("v").partition(".t")
     return int(term), int(step)
 
@@ -111,7 +110,7 @@ class _Awaited:
 
 
 class Directories:
-    """Those of one output_dir: how one becomes whole, and which of them stay."""
+    """The directories below one output_dir: how they become complete, and which of them stay."""
 
     def __init__(self, output_dir: str | os.PathLike[str], keep: int) -> None:
         self._output_dir = Path(output_dir)
@@ -119,24 +118,25 @@ class Directories:
         self._protected: Path | None = None
 
     def protect(self, directory: str | None) -> None:
-        """Rotation is to leave this one."""
+        """This directory is not deleted when old ones are."""
         self._protected = None if directory is None else Path(directory)
 
     def keep_only_protected(self) -> None:
-        """As the Trainer does at its end if it is to keep one, and the best is not the last. Nothing is being made."""
+        """Does what the Trainer does at its end if it is to keep one directory, and the best is not the last. No
+        directory may be in the making."""
         for step in _steps(self._output_dir, "checkpoint"):
             path = self._output_dir / f"checkpoint-{step}"
             if path != self._protected:
                 _delete(path, "save_total_limit is 1, and it is not the best")
 
     def delete_unfinished(self) -> None:
-        """What will never be whole. Nothing is being made."""
+        """Deletes directories that will never be complete. No directory may be in the making."""
         for step in _steps(self._output_dir, "tmp-checkpoint"):
             left = building(self._output_dir, step)
             _try(f"{left} could not be deleted", _delete, left, "a save that was cut off")
 
     def complete(self, step: int) -> None:
-        """All is written in `building` of it."""
+        """Called when everything is in the `building` directory of the step."""
         self._make_whole(step)
         self._rotate()
 
@@ -170,16 +170,16 @@ class Directories:
 
 
 class WrittenCheckpoints(Directories):
-    """Of files that the ranks write. One rank has this."""
+    """Directories of files that the ranks write. One rank has this object."""
 
     def finish_left(self) -> None:
-        """Nobody can finish what an earlier process left."""
+        """Deletes what an earlier process left: nobody can complete it."""
         self._empty_trash()
         self.delete_unfinished()
 
 
 class PlainCheckpoints(Directories):
-    """The thread, and what it is to do. `model` has the keys of model.state_dict() in a published version;
+    """The thread and its work. `model` has the key in a published version for each name in model.state_dict();
     `write_weights` writes a state dict of the model into a directory."""
 
     def __init__(self, output_dir: str | os.PathLike[str], versions: Path, keep: int, model: dict[str, str],
@@ -194,7 +194,7 @@ class PlainCheckpoints(Directories):
         self._thread = threading.Thread(target=self._run, name="tierckpt-plain", daemon=True)
 
     def finish_left(self) -> None:
-        """Makes whole what an earlier process left and what is published by now. Before `start`."""
+        """Completes what an earlier process left, if it is published by now. To be called before `start`."""
         self._empty_trash()
         for step in _steps(self._output_dir, "tmp-checkpoint"):
             left = _Awaited.read(step, building(self._output_dir, step))
@@ -206,16 +206,16 @@ class PlainCheckpoints(Directories):
                 self._waiting[step] = left  # agents outlive trainers
 
     def start(self, best: str | None) -> None:
-        """From now on others become whole as they are published. `best` as for protect."""
+        """From now on directories are completed as their versions are published. `best` as for protect."""
         self.protect(best)
         self._thread.start()
 
     def begin(self, step: int) -> None:
-        """Before the save of this step: versions that are there by now are others."""
+        """To be called before the save of this step, to note the versions that exist already."""
         _Awaited(step, self._published(), own=True).write(building(self._output_dir, step))
 
     def saved(self, step: int) -> None:
-        """The version of this step will be published or given up. All that is small is in `building` of it."""
+        """To be called when the save has begun and everything small is in the `building` directory of the step."""
         awaited = _Awaited.read(step, building(self._output_dir, step))
         if awaited is None:
             raise errors.InternalError(f"the save of step {step} was not begun")
@@ -224,7 +224,7 @@ class PlainCheckpoints(Directories):
             self._lock.notify_all()
 
     def waiting(self) -> list[int]:
-        """Steps that this process has saved and that are not whole yet, oldest first."""
+        """The steps that this process has saved and that are not complete yet, oldest first."""
         with self._lock:
             return sorted(step for step, awaited in self._waiting.items() if awaited.own)
 
@@ -235,13 +235,14 @@ class PlainCheckpoints(Directories):
             shutil.rmtree(self._output_dir / f"tmp-checkpoint-{step}", ignore_errors=True)
 
     def wait_for(self, step: int, timeout: float) -> bool:
-        """Until a published step is whole, or could not be made; False if that took too long."""
+        """Waits until the directory of a published step is complete, or could not be made. False if that takes too
+        long."""
         with self._lock:
             return self._lock.wait_for(lambda: step not in self._waiting, timeout)
 
     def close(self, to_the_end: bool) -> None:
-        """to_the_end: no version comes any more, those that are published are finished, and the others never will be.
-        Else the next process finishes what is left."""
+        """to_the_end=True: no more versions will come; directories of published versions are completed, and the others
+        are given up. False: the next process completes what is left."""
         with self._lock:
             self._ending = True
             self._stopped = not to_the_end
@@ -270,7 +271,7 @@ class PlainCheckpoints(Directories):
                 self._take(awaited.step)
 
     def _next(self) -> tuple["_Awaited", Path | None] | None:
-        """The next step whose version is published, or never will be; None if nothing will come any more."""
+        """The next step whose version is published, or never will be; None if nothing is left to do."""
         while True:
             with self._lock:
                 waiting, ending = {} if self._stopped else dict(self._waiting), self._ending
@@ -290,7 +291,7 @@ class PlainCheckpoints(Directories):
         return [path.parent.name for path in self._versions.glob("v*.t*/manifest.json")]
 
     def _version(self, awaited: "_Awaited") -> Path | None:
-        """Where it lies, if it is published."""
+        """The directory of its version, if that is published."""
         found = (name for name in self._published() if awaited.is_newer(name) and _numbers(name)[1] == awaited.step)
         newest = max(found, key=_numbers, default=None)
         return None if newest is None else self._versions / newest
@@ -326,7 +327,7 @@ def sync_files(directory: Path) -> None:
 
 
 def _delete(path: Path, why: str) -> None:
-    """Renamed first, so that nobody takes what is left of it for a checkpoint."""
+    """Renames it first, so that nobody mistakes the rest of it for a checkpoint."""
     if not (path / MARKER).is_file():
         raise errors.InternalError(f"{path} is not ours to delete")
     log.info("deleting %s: %s", path, why)
@@ -338,7 +339,7 @@ def _delete(path: Path, why: str) -> None:
 
 
 def _empty(trash: Path) -> None:
-    """The marker goes last: while there is something left, it says whose it is."""
+    """Deletes the marker last: while anything is left, the marker says that it is ours."""
     for path in trash.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

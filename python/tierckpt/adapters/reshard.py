@@ -24,9 +24,10 @@ log = logging.getLogger("tierckpt")
 
 def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, step: int | None = None, *,
                     config: ConfigSource = None, overrides: Overrides = None) -> int | None:
-    """checkpoint.load_checkpoint, and where that finds only what another layout has saved, or an older version, what
-    is on storage. Collective. `config` and `overrides` are those of attach. Raises LayoutError, with nothing changed,
-    if that version lacks something or has it in another shape."""
+    """Does checkpoint.load_checkpoint. If that finds nothing but versions of another layout, or an older version than
+    storage has, the version on storage is loaded. Collective. `config` and `overrides` are those of attach. Returns the
+    step, None if nothing was saved. Raises LayoutError, with nothing changed, if that version lacks something or has it
+    in another shape."""
     loaded, why = None, None
     try:
         loaded = checkpoint.load_checkpoint(step)
@@ -52,7 +53,7 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
 
 def _of_another_layout(contents: Contents, world: World, step: int | None, config: ConfigSource,
                        overrides: Overrides) -> Published | None:
-    """What is on storage, unless it is of our own layout: what is wrong with that one, reading it cannot repair."""
+    """The version on storage, unless it is of our own layout: reading that one would not help."""
     try:
         published = open_published(config, step=step, overrides=overrides)
     except errors.NotFoundError:
@@ -64,7 +65,7 @@ def _of_another_layout(contents: Contents, world: World, step: int | None, confi
 
 
 def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
-    """Was it saved by other ranks, or in other pieces?"""
+    """Whether other ranks saved it, or other pieces."""
     pieces = {(entry.key, tuple(entry.offset), tuple(entry.local_shape)) for entry in published.entries}
     own = {(record.key, tuple(record.offset), tuple(record.current().shape)) for record in contents.records}
     if published.info.world_size != world.size or not own <= pieces:
@@ -73,7 +74,7 @@ def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
 
 
 def _is_dealt_out(published: Published, contents: Contents, rank: int) -> bool:
-    """Did other ranks save a part of what this one is to have of a blob?"""
+    """Whether other ranks saved a part of what this one needs of a blob."""
     present = _blobs(published)
     for blob in (blob for blob in contents.blobs if blob.choose is not None):
         key = rank_key(rank, f"tierckpt.{blob.name}")
@@ -116,8 +117,8 @@ def _fault(published: Published, record: Record, key: str | None) -> str | None:
 
 
 def _read(published: Published, contents: Contents, rank: int) -> None:
-    """What was private to a rank comes from the rank of that number, or else from rank 0, but for random numbers,
-    which no two ranks should have alike."""
+    """What belonged to a single rank comes from the rank of the same number. If there was none, it comes from rank 0,
+    except for random number generators, which stay as they are: no two ranks should draw the same numbers."""
     keys = set(published.keys)
     for record in contents.records:
         key = _source(record.key, rank, keys)
@@ -136,7 +137,7 @@ def _blobs(published: Published) -> set[str]:
 
 
 def _value(published: Published, blob: Blob, rank: int, present: set[str]) -> Any:
-    """What this rank is to have of a blob; None: nothing. Raises LayoutError if it does not fit."""
+    """The value of a blob for this rank, None if it has none. Raises LayoutError if it does not fit."""
     sources = _blob_sources(published, blob, rank, present)
     values = map(jsonstate.loads, filter(None, map(published.blob, sources)))
     value = next(values, None) if blob.choose is None else blob.choose(values)
@@ -146,8 +147,8 @@ def _value(published: Published, blob: Blob, rank: int, present: set[str]) -> An
 
 
 def _blob_sources(published: Published, blob: Blob, rank: int, present: set[str]) -> list[str]:
-    """The keys of the values to read: that of the rank of this number; of a blob that chooses, those of all others
-    after it."""
+    """The keys of the values to read: that of the rank of the same number and, for a blob that chooses, those of all
+    others."""
     name = f"tierckpt.{blob.name}"
     own = _source(rank_key(rank, name), rank, present)
     if own is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A temporary directory that does not outlive its process for long, even if that is killed: the next one removes it."""
+"""A temporary directory that is removed even if its process is killed: the next process removes it."""
 import fcntl
 import os
 import shutil
@@ -45,7 +45,7 @@ def _sweep() -> None:
 
 @contextmanager
 def resume_directory() -> Iterator[str]:
-    """A directory of this process's own; those that killed processes left are removed."""
+    """A directory for this process; those that killed processes left behind are removed."""
     _sweep()
     path = tempfile.mkdtemp(prefix=_PREFIX)
     fd = _lock(path)

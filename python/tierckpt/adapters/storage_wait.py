@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for storage, but not for storage that does not work."""
+"""Waiting for storage, but not while it does not work."""
 
 import time
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def wait_while_healthy(checkpoint: Checkpoint, done: Callable[[float], bool], ti
 
 
 def is_drained(checkpoint: Checkpoint, step: int) -> Callable[[float], bool]:
-    """For wait_while_healthy."""
+    """For wait_while_healthy: whether this step is on storage."""
     def done(seconds: float) -> bool:
         try:
             checkpoint.wait("drained", step, seconds)

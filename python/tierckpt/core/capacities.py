@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The capacities that blobs had when a version was saved.
 
-They are a part of the layout, so what was saved after a blob had got more room has another layout than a program that
-starts again with the default. Its capacities stand in the versions themselves: in memory, and in what is published.
-"""
+They are a part of the layout, so a version that was saved after a blob got more room has another layout than a program
+that starts with the default. The versions themselves, in memory and on storage, say what their capacities are."""
 
 import logging
 from collections.abc import Callable
@@ -24,8 +23,8 @@ _NOTHING: Found = (native.NO_VERSION, {})
 
 
 def of_saved(world: World, config: ConfigSource, overrides: Overrides, step: int) -> dict[str, int]:
-    """The capacities of the newest version that can be seen, or of that of a step, by key, for all ranks. Collective.
-    Empty if there is none: each node knows what its memory has, and the first rank reads what is published."""
+    """The capacities, by key for all ranks, of the newest version that can be seen, or of the version of a step. Empty
+    if there is none. Each node asks its own memory, and the first rank reads storage. Collective."""
     found = [_looked_up("this node's memory", _in_memory, config, overrides, step)]
     if world.rank == 0:
         found.append(_looked_up("storage", _on_storage, config, overrides, step))
@@ -36,7 +35,7 @@ def of_saved(world: World, config: ConfigSource, overrides: Overrides, step: int
 
 
 def _looked_up(where: str, look: Callable[..., Found], config: ConfigSource, overrides: Overrides, step: int) -> Found:
-    """An error here does not replace the one that led to this question, which says why nothing was loaded."""
+    """An error here is only logged: the error that led to this question says why nothing was loaded."""
     try:
         return look(config, overrides, step)
     except (errors.Error, OSError) as error:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a checkpoint that nobody closes.
+"""What happens to a checkpoint that nobody closes.
 
-A copy in the background reads tensors, so it must be over before they are freed: when the interpreter exits, when the
-checkpoint is garbage, and when a second init of the same job takes the place of the first.
-"""
+A copy in the background reads tensors, so it must end before they are freed: when the interpreter exits, when the
+checkpoint is collected as garbage, and when a second init of the same job replaces the first."""
 
 import logging
 import weakref
@@ -38,7 +37,7 @@ class Closing:
 
 
 def job_of(config: ConfigSource, overrides: Overrides) -> tuple[str, ...] | None:
-    """What tells one job's configuration from another's, None if it cannot be read: then attaching will say why."""
+    """Identifies the job of a configuration. None if the configuration cannot be read; attaching will then say why."""
     try:
         values = settings.values_of(config, overrides)
         return tuple(str(values.get(key)) for key in ("job", "save_dir", "runtime_dir", "node"))
@@ -47,7 +46,7 @@ def job_of(config: ConfigSource, overrides: Overrides) -> tuple[str, ...] | None
 
 
 def close_predecessor(job: tuple[str, ...] | None) -> None:
-    """A notebook's cell that is run once more makes another checkpoint of its job while the first is still there."""
+    """Closes the checkpoint that this process already has of the job, as when a cell of a notebook is run again."""
     for checkpoint in [known for known, its_job in _open.items() if job is not None and its_job == job]:
         log.warning("the checkpoint that this process had opened before for the same job is closed: what it saved "
                     "stays in memory for the new one")
@@ -56,8 +55,8 @@ def close_predecessor(job: tuple[str, ...] | None) -> None:
 
 def watch(checkpoint: Any, client: native.Client,
           job: tuple[str, ...] | None) -> "weakref.finalize[[native.Client], Any]":
-    """Ends the client before the tensors of the checkpoint are freed, whatever comes first: garbage collection, or the
-    interpreter's exit, at which a finalizer runs before any module is torn down."""
+    """Has the client ended before the tensors of the checkpoint are freed, whether by garbage collection or at the exit
+    of the interpreter, where a finalizer runs before modules are torn down."""
     _open[checkpoint] = job
     return weakref.finalize(checkpoint, _leave, client)
 

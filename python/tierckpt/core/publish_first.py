@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions that only memory has are published before ranks of another layout attach, and before somebody reads them."""
+"""Versions that only memory has are published before ranks of another layout attach, and before they are read."""
 
 import logging
 import time
@@ -41,8 +41,8 @@ def only_in_memory(version: Version) -> str:
 
 
 def newest_published(config: ConfigSource, overrides: Overrides, step: int | None) -> Published:
-    """The newest version, or the newest of a step. If memory has a newer one than storage, the agents publish it first.
-    Raises NotFoundError if there is none."""
+    """The newest version, or that of a step. If memory has a newer one than storage, the agents publish it first.
+    Raises NotFoundError if there is none, LayoutError if only ranks of its own layout can have it published."""
     if is_directory(config):
         return open_published(config, step=step, overrides=overrides)
     published = published_or_none(config, overrides, step)
@@ -64,8 +64,8 @@ def newest_published(config: ConfigSource, overrides: Overrides, step: int | Non
 
 
 def publish_for(world: World, contents: Contents, config: ConfigSource, overrides: Overrides) -> None:
-    """Publishes what ranks of another layout have committed only in memory, before this world attaches. After that only
-    ranks of that layout could do so. Collective."""
+    """Publishes what ranks of another layout have committed to memory only, before this world attaches; afterwards only
+    ranks of that layout could. Collective."""
     found, held = NO_VERSION, None
     try:
         found, status = _of_other_ranks(config, overrides, world.size)
@@ -99,7 +99,7 @@ def _publish(version: Version, config: ConfigSource, overrides: Overrides) -> No
 
 def _of_another_table(world: World, contents: Contents, held: list[tables.Held | None], config: ConfigSource,
                       overrides: Overrides) -> Version:
-    """The same for a world of as many ranks that has other tensors, or has them in other pieces. One rank of each node
+    """The same for a world of the same size with other tensors, or with other pieces of them. One rank of each node
     asks its agent."""
     nodes = [one and one.node for one in held]
     if not any(nodes):
@@ -119,8 +119,8 @@ def _of_another_table(world: World, contents: Contents, held: list[tables.Held |
 
 def _of_other_ranks(config: ConfigSource, overrides: Overrides,
                     ranks: int) -> tuple[Version, dict[str, Any] | None]:
-    """The newest committed version, if the world that has it had another number of ranks and is gone; and the agent's
-    status. The trainers of that world may have ended just now, and the agent may not have noticed yet."""
+    """The newest committed version, if the world that has it had another number of ranks and is gone; and the status of
+    the agent. The trainers of that world may have ended just now, before the agent has noticed it."""
     deadline = time.monotonic() + _TRAINERS_GONE_S
     while (status := control.ask(config, overrides, "status")) is not None and status.get("ranks") != ranks:
         if not status.get("trainers"):

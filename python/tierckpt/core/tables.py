@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the agents' memory has versions of another layout than the one that is about to be registered.
 
-Both sides are sums over the entries of all shards; docs/formats.md says of what. The capacities of blobs do not count:
-a load adapts to those.
-"""
+Both sides are sums over the entries of all shards; docs/formats.md defines them. The capacities of blobs are left out,
+because a load adapts to those."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -35,7 +34,7 @@ def _of_record(record: Record) -> int:
 
 
 def of_contents(contents: Contents, rank: int) -> dict[str, int]:
-    """By replica group; what is this rank's alone goes by its number."""
+    """The sums of this rank by replica group; for its own entries by the number of the rank."""
     sums: dict[str, int] = {}
     for record in contents.records:
         name = record.group or rank_key(rank, "")
@@ -48,7 +47,7 @@ def of_contents(contents: Contents, rank: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Held:
-    """What one node's agent says of the version that its world has committed last."""
+    """What the agent of one node says about the last version that its world has committed."""
 
     node: str
     version: Version
@@ -59,7 +58,7 @@ class Held:
 
 
 def held_by(status: dict[str, Any] | None, ranks: int) -> Held | None:
-    """None if there is nothing that only memory has, or it is of another number of ranks."""
+    """None if storage has everything that memory has, or if it is of another number of ranks."""
     committed = control.version_of(status, "committed")
     if status is None or status.get("ranks") != ranks or committed <= control.version_of(status, "published"):
         return None
@@ -67,7 +66,7 @@ def held_by(status: dict[str, Any] | None, ranks: int) -> Held | None:
 
 
 def looked_up(held: Held, config: ConfigSource, overrides: Overrides) -> Held:
-    """With the tables."""
+    """The same with the tables."""
     tables = {}
     for segment in (control.ask(config, overrides, "show") or {}).get("segments", ()):
         there = any(slot["committed"] and slot["state"] == "verified"
@@ -78,8 +77,8 @@ def looked_up(held: Held, config: ConfigSource, overrides: Overrides) -> Held:
 
 
 def other_than(contents: list[Mapping[str, int]], found: list[Held]) -> Version | None:
-    """The newest version, if it is whole and of another layout than the contents of all ranks. Also None if that cannot
-    be found out."""
+    """The newest version, if it is complete and its layout is not that of the contents of all ranks. None, too, if that
+    cannot be found out."""
     newest = max(held.version for held in found)
     tables: dict[str, int] = {}
     for held in found:

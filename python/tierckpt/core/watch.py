@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing torn is sealed: a snapshot counts only if no tensor was written to while it was copied.
 
-The optimizers that are known wait for the copy before their steps. Anything else that writes to a tensor meanwhile
-(another optimizer, fill_, an average of the weights) counts up the tensor's version counter. So the library holds the
-seal until the counters have been compared: by the training's own thread in its fence, or by a thread of ours as soon as
-the copy is done.
-"""
+The known optimizers wait for the copy before their steps. Anything else that writes to a tensor meanwhile, such as
+another optimizer, fill_ or an average of the weights, increments the version counter of the tensor. So the library
+waits with the seal until the counters were compared: by the training's own thread in its fence, or by a thread of ours
+as soon as the copy is done."""
 
 import logging
 import threading
@@ -23,7 +22,7 @@ _LOOK_MS = 200
 
 
 class Watch:
-    """Of one client, from its registration until it detaches."""
+    """Compares the counters for one client, from its registration until it detaches."""
 
     def __init__(self, client: native.Client, versions: Versions) -> None:
         self._client = client
@@ -45,8 +44,8 @@ class Watch:
         self._signal.begun.set()
 
     def settle(self, step: int | None = None) -> None:
-        """Confirms the snapshot that was begun last (only if it is of this step) or gives it up, unless that was done.
-        Its copy must be over or, of tensors on devices, fenced."""
+        """Confirms the snapshot that was begun last, or gives it up, unless that was done before. With `step`: only if
+        it is of that step. Its copy must be over or, for tensors on devices, fenced."""
         if self._open is None:
             return
         with self._lock:
@@ -63,7 +62,7 @@ class Watch:
             self._open = None  # last: whoever finds None finds the snapshot sealed
 
     def look(self) -> bool:
-        """In the thread: whether there is still a snapshot to wait for."""
+        """Called by the thread. Whether there is still a snapshot to wait for."""
         try:
             step = None if self._open is None else self._client.await_copied(_LOOK_MS)
             if step is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks this node's agent, through the command `tierckpt`."""
+"""Questions to the agent of this node, asked with the command `tierckpt`."""
 
 import json
 import os
@@ -27,8 +27,9 @@ def _command() -> str:
 
 
 def ask(config: ConfigSource, overrides: Overrides, *words: str) -> dict[str, Any] | None:
-    """The answer of `tierckpt --json WORDS`, for a job of this configuration (as init takes it). None if no agent of it
-    answers here."""
+    """The answer of `tierckpt --json WORDS` for the job of this configuration (as for init); None if none of its agents
+    answers here. Raises ConfigError if the configuration is wrong, TimedOutError if the agent hangs, IoError if the
+    answer is no JSON, UnsupportedError if there is no such command."""
     done = _run([_command(), *_configuration(config, overrides), "--json", *words],
                 _DRAIN_S if "drain" in words else _ANSWER_S)
     try:
@@ -42,7 +43,8 @@ def ask(config: ConfigSource, overrides: Overrides, *words: str) -> dict[str, An
 
 
 def _configuration(config: ConfigSource, overrides: Overrides) -> list[str]:
-    """As options of the command, which reads it as the library does: a relative path begins where the file lies."""
+    """As options of the command. It reads them as the library does: a relative path starts at the directory of the
+    file."""
     values = configuration(config, overrides)
     file, text = values["config_file"], values["config_json"]
     return [*(["--config", file] if file is not None else []), *(["--config-json", text or "{}"])]

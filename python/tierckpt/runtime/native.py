@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The binding of include/tierckpt.h: its structs mirrored, its functions as methods that raise.
+"""The binding of include/tierckpt.h: its structs, and its functions as methods that raise.
 
-Nothing here knows torch. ctypes releases the interpreter lock during each call.
-"""
+Nothing here knows torch. ctypes releases the interpreter lock during each call."""
 
 import ctypes
 import logging
@@ -117,7 +116,7 @@ class _Health(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Health:
-    """What this rank knows of the state of its job; each text is empty while there is nothing to tell."""
+    """What this rank knows about its job. Each text is empty while there is nothing to report."""
 
     agent_connected: bool
     node_lost: bool
@@ -288,7 +287,7 @@ _library = None
 
 
 def _library_path() -> Path:
-    """TIERCKPT_LIBRARY, else the library that was installed with this package."""
+    """$TIERCKPT_LIBRARY, or else the library that was installed with this package."""
     chosen = os.environ.get("TIERCKPT_LIBRARY")
     path = Path(chosen) if chosen else installation.LIBRARY
     if not path.is_file():
@@ -319,8 +318,8 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def log_lines(logger: logging.Logger) -> None:
-    """Writes the lines that the library has collected for the log. Its own threads must not wait for the interpreter's
-    lock, so it keeps its lines until they are asked for."""
+    """Writes to the log the lines that the library has collected. The library's own threads must not wait for the lock
+    of the interpreter, so it keeps its lines until somebody asks for them."""
     if _library is None:
         return
     level, text = c_int(), ctypes.create_string_buffer(_LOG_BYTES)
@@ -361,7 +360,7 @@ class Watch(Protocol):
 
 
 class Client:
-    """tck_client_t: attached when made, gone after detach."""
+    """A tck_client_t: attached when it is made, invalid after detach. Methods raise the exception of the status."""
 
     def __init__(self, *, config_file: str | None, config_json: str | None, rank: int, world_size: int,
                  oob: Allgather) -> None:
@@ -385,7 +384,7 @@ class Client:
             raise errors.from_status(status, self.errmsg() or self._strerror(status))
 
     def errmsg(self) -> str:
-        """Of the last failure, or why the last save was not started."""
+        """The text of the last failure, or why the last save was not started."""
         return _text(self._library.tck_errmsg(self._handle))
 
     def _strerror(self, status: int) -> str:
@@ -416,7 +415,7 @@ class Client:
             self._library.tck_detach(handle, int(job_done))
 
     def leave_to_parent(self) -> None:
-        """In a child made by fork: threads and connection are the parent's."""
+        """For a child made by fork: threads and connection belong to the parent."""
         self.watch = None
         if self._handle:
             self._forked_from, self._handle = self._pid, c_void_p()
@@ -474,7 +473,7 @@ class Client:
         return started
 
     def snapshot(self, step: int, flags: int) -> bool:
-        """Whether it was started; errmsg() says why not."""
+        """Whether a save was started; errmsg() says why not."""
         before = self.stats().saves_started
         self._check(self._library.tck_snapshot(self._live(), step, flags))
         return self._begun(step, self.stats().saves_started > before)
@@ -494,8 +493,9 @@ class Client:
         self._check(self._library.tck_set_confirm(self._live(), int(on)))
 
     def set_check(self, check: Callable[[], Callable[[], None] | None]) -> None:
-        """What the weak reference `check` refers to is called in each restore, before anything but blobs is changed.
-        What it raises refuses the restore. Weak, since a client is the last to go when a checkpoint is garbage."""
+        """The function that the weak reference `check` refers to is called in each restore, before anything but blobs
+        is changed. If it raises, the restore is refused. The reference is weak because the client is the last part of a
+        checkpoint to be freed."""
         def ask(_ctx: int | None, why_not: int, cap: int) -> int:
             try:
                 function = check()
@@ -513,8 +513,8 @@ class Client:
         self._library.tck_confirm(self._live(), step, _bytes(why_not))
 
     def await_copied(self, timeout_ms: int) -> int | None:
-        """The step of the snapshot that is copied and has to be confirmed, None if there is none. It may be called by
-        another thread than the other functions, because it sets no error text."""
+        """The step of the snapshot that is copied and has to be confirmed, None if there is none. Raises TimedOutError.
+        Another thread may call it beside the other functions, since it sets no error text."""
         step = c_uint64()
         status = self._library.tck_await_copied(self._live(), timeout_ms, byref(step))
         if status == errors.TimedOutError.status:
@@ -558,7 +558,7 @@ class Client:
 
 
 class Published:
-    """tck_published_t: a published version, open from when it is made until close."""
+    """A tck_published_t: a published version, open until close."""
 
     def __init__(self, *, path: str | None = None, config_file: str | None = None, config_json: str | None = None,
                  step: int = NEWEST) -> None:
@@ -618,13 +618,13 @@ class Published:
 
 
 def version() -> str:
-    """Of the library: "major.minor.patch"."""
+    """The version of the library: "major.minor.patch"."""
     number: int = _load_library().tck_version_number()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def job_name(*, config_file: str | None = None, config_json: str | None = None) -> str:
-    """The configured name of the job, or the one that is derived from save_dir."""
+    """The configured name of the job, or the name that is derived from save_dir."""
     library, name = _load_library(), ctypes.create_string_buffer(64)
     status = library.tck_job_name(_bytes(config_file), _bytes(config_json), name, len(name))
     if status != 0:
@@ -636,6 +636,7 @@ def export(*, directory: str, path: str | None = None, config_file: str | None =
            step: int = NEWEST, from_memory: bool = False, shard_bytes: int = 0, dtype: str | None = None,
            model_files: str | None = None, include: Sequence[str] = (), exclude: Sequence[str] = (),
            strip_prefix: str | None = None, add_prefix: str | None = None) -> Exported:
+    """See core/published.py."""
     library = _load_library()
     source = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
     convert, kind = (0, 0) if dtype is None else (1, DTYPES.index(dtype))
@@ -650,5 +651,5 @@ def export(*, directory: str, path: str | None = None, config_file: str | None =
 
 
 def _texts(texts: Sequence[str]) -> "ctypes.Array[c_char_p]":
-    """A C array with NULL at its end."""
+    """A C array that ends with NULL."""
     return (c_char_p * (len(texts) + 1))(*map(_bytes, texts), None)

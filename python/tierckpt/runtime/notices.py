@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training's log says of its checkpoints: the library's own lines, and trouble with storage, once per cause."""
+"""What the log of a training says about its checkpoints: the library's own lines, and trouble with storage."""
 
 import logging
 import re
@@ -12,18 +12,19 @@ log = logging.getLogger("tierckpt")
 
 
 def few(names: Sequence[str]) -> str:
-    """The first three of them, and how many more there are."""
+    """The first three of these names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 class Notices:
-    """Looked at on the calls that do something anyway; a save that is not due asks nothing."""
+    """Looks on the calls that do something anyway; a save that is not due asks nothing."""
 
     def __init__(self, client: native.Client) -> None:
         self._client = client
         self._cause: str | None = None
 
     def look(self) -> None:
+        """Writes what is new."""
         native.log_lines(log)
         if self._client.is_open and self._client.rank == 0:  # each rank knows of the trouble of any node
             self._tell_storage(self._client.health())

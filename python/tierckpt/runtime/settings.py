@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration as users give it: a file, a dict, keys that win over both."""
+"""The configuration as users give it: a file or a dict, and overrides that win over both."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ PATH_ENDINGS = ("_dir", "_path", "_file", "_mount")
 
 
 def configuration(config: ConfigSource, overrides: Overrides) -> dict[str, Any]:
-    """What the library takes, made of a path or a dict and of a dict of keys that win."""
+    """The arguments of the library for a configuration and overrides."""
     values = dict(config) if isinstance(config, dict) else {}
     values.update(overrides or {})
     path = None if config is None or isinstance(config, dict) else os.fspath(config)
@@ -30,13 +30,14 @@ def configuration(config: ConfigSource, overrides: Overrides) -> dict[str, Any]:
 
 
 def values_of(config: ConfigSource, overrides: Overrides) -> dict[str, Any]:
-    """All of it as one dict."""
+    """The keys of a configuration and of overrides as one dict. Raises ConfigError if a file cannot be read."""
     values = dict(config) if isinstance(config, dict) else {} if config is None else values_of_file(config)
     return {**values, **(overrides or {})}
 
 
 def values_of_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The keys of a configuration file. Relative paths begin at the file's directory, as the library reads them."""
+    """The keys of a configuration file. Relative paths start at the file's directory, as they do for the library.
+    Raises ConfigError if it cannot be read or is no JSON object."""
     try:
         values = json.loads(Path(path).read_bytes())
     except (OSError, ValueError) as error:
@@ -49,12 +50,12 @@ def values_of_file(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _is_relative(value: object) -> bool:
-    """What the library refuses (URLs, variables) or expands stays as it is."""
+    """URLs, variables and `~` are no relative paths: the library refuses or expands them."""
     return isinstance(value, str) and value != "" and value[0] not in "/~$" and ":/" not in value
 
 
 def save_dir_at(*path: str) -> str:
-    """A save_dir in a framework's own directory, which is made as the framework makes it."""
+    """A save_dir in a framework's own directory, which is created if it is missing. Raises ConfigError for a URL."""
     joined = os.path.join(*path)
     if "://" in joined:
         raise errors.ConfigError(f"save_dir would be {joined}, and that is a URL: give a save_dir on a file system "
@@ -70,8 +71,8 @@ def with_save_dir(values: dict[str, Any], *path: str) -> dict[str, Any]:
 
 
 def warn_of_memory(config: ConfigSource, overrides: Overrides, mounts: str = "/proc/self/mounts") -> None:
-    """Warns if save_dir lies on a file system in memory. The agent's log does so, too, but nobody looks there. Only the
-    path is looked at, because storage that hangs must not hold up an attach."""
+    """Warns if save_dir is on a file system in memory. The agent's log warns, too, but few people look there. Only the
+    path is examined, because storage that hangs must not delay the attach."""
     save_dir = os.path.abspath(os.path.expanduser(str(values_of(config, overrides).get("save_dir", "/"))))
     if _kind_of_file_system(save_dir, mounts) in ("tmpfs", "ramfs"):
         log.warning("save_dir %s is on a file system in memory: what is saved there ends with the node, so it is no "
@@ -79,7 +80,7 @@ def warn_of_memory(config: ConfigSource, overrides: Overrides, mounts: str = "/p
 
 
 def _kind_of_file_system(path: str, mounts: str) -> str:
-    """That of the mount with the longest name above the path. The last mount of a name hides the others."""
+    """The kind of the mount with the longest name above the path. Of several mounts of one name the last counts."""
     found, kind = "", ""
     try:
         lines = Path(mounts).read_text(errors="replace").splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allgather that the library calls while it attaches, registers and restores, over torch.distributed."""
+"""The ranks of a job, and the allgather by which the library reaches them over torch.distributed."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ Gather = Callable[[list[torch.Tensor], torch.Tensor], object]
 
 
 class Oob:
-    """The callback of tck_oob_t. No exception may pass through C: it is kept here and raised again afterwards."""
+    """The callback of tck_oob_t. An exception may not pass through C: it is kept here and raised again afterwards."""
 
     def __init__(self, world_size: int = 1, gather: Gather | None = None) -> None:
         """`gather(parts, mine)` puts every rank's bytes into the tensors `parts`; None if there is only one rank."""
@@ -51,7 +51,8 @@ def _bytes_at(address: int, length: int) -> torch.Tensor:
 
 
 def _cpu_group(group: ProcessGroup | None) -> ProcessGroup | None:
-    """`group`, or the default one, or a gloo group made here (collective) if that one carries no CPU tensors."""
+    """`group`, or the default group (None), or, if that one cannot send CPU tensors, a gloo group that is made here
+    (collective)."""
     if group is None and "cpu:" not in dist.get_backend_config():
         made: ProcessGroup = dist.new_group(backend="gloo")
         return made
@@ -62,7 +63,7 @@ def _cpu_group(group: ProcessGroup | None) -> ProcessGroup | None:
 
 @dataclass(frozen=True)
 class World:
-    """This rank among all of the job, and the way to reach them."""
+    """The ranks of a job, and which of them this one is."""
 
     rank: int
     size: int
@@ -70,7 +71,7 @@ class World:
     group: ProcessGroup | None = None  # for CPU tensors; None: the default one, or there is one rank
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, which pickle must know. Collective."""
+        """The values of all ranks, in their order. pickle must be able to handle them. Collective."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -78,8 +79,9 @@ class World:
         return values
 
     def agreed(self, make: Callable[[], _T], otherwise: str = "nothing is loaded") -> _T:
-        """What `make` returns, if it raises on no rank: for a step after which ranks would wait for each other. The
-        rank on which it raises raises that; on the others the error says `otherwise`, and which rank. Collective."""
+        """Calls `make` and returns what it returns, unless it raises on any rank. Use it before a step in which ranks
+        would wait for one that has failed. That rank raises its own error; on the others the error says `otherwise`,
+        and which rank failed. Collective."""
         fault: Exception | None = None
         try:
             made = make()
@@ -95,7 +97,8 @@ class World:
 
 
 def join_world(group: ProcessGroup | None = None) -> World:
-    """The world of the default process group, or of this rank alone if there is none."""
+    """The ranks of the default process group, or this rank alone if there is none. Raises InvalidArgumentError if
+    $WORLD_SIZE says that there are others."""
     if not (dist.is_available() and dist.is_initialized()):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise errors.InvalidArgumentError("this is one of several ranks ($WORLD_SIZE): call "

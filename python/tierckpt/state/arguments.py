@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What init is given, before anything is made of it."""
+"""The arguments of init, before anything is made of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -11,7 +11,8 @@ from .. import errors
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What has a state that it gives and takes: a scheduler, a data loader, what a user makes for extra_state."""
+    """Something with a state that can be saved and restored: a scheduler, a data loader, or what a user gives as
+    extra_state."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -24,8 +25,8 @@ Schedulers = Stateful | Mapping[str, Stateful] | Sequence[Stateful] | None
 
 
 def check(model: object, optimizer: object, scheduler: object) -> None:
-    """Raises InvalidArgumentError for arguments that cannot be right. What collections hold is checked where it
-    is used."""
+    """Raises InvalidArgumentError for arguments that cannot be right. The items of collections are checked where they
+    are used."""
     if not isinstance(model, (torch.nn.Module, dict, list, tuple)):
         raise errors.InvalidArgumentError(f"model= takes a torch.nn.Module, and this is a {type(model).__name__}")
     if isinstance(optimizer, type) or callable(optimizer) and not hasattr(optimizer, "param_groups"):

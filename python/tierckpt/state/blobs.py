@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State that is not tensors: small JSON values of this rank, taken at each save and put back after a restore."""
+"""State other than tensors: small JSON values of this rank, taken at each save and put back after a restore."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from .sharding import rank_key
 
 @dataclass(frozen=True)
 class Blob:
+    """One such value: how to take it, and how to put it back."""
+
     name: str
     capture: Callable[[], object]
     apply: Callable[[Any], object]
@@ -24,8 +26,8 @@ class Blob:
 
 
 def _room_for(size: int) -> int:
-    """Room to grow, and the same after a restart, when the value may have another size: the capacity is a part of the
-    layout. Hence steps that are wide apart."""
+    """A capacity with room to grow. After a restart, when the value may have another size, it should be the same, since
+    it is a part of the layout: hence the wide steps."""
     room = 64 * 1024
     while room < 4 * size:
         room *= 4
@@ -33,13 +35,13 @@ def _room_for(size: int) -> int:
 
 
 def _wanted(blob: Blob) -> int:
-    """The capacity for what it has now."""
+    """The capacity for the present value."""
     size = len(jsonstate.dumps(blob.name, blob.capture()))
     return blob.capacity if blob.capacity is not None and blob.capacity >= size else _room_for(size)
 
 
 class BlobTable:
-    """Blobs in the order in which they are put back."""
+    """The blobs of a registration, in the order in which they are put back."""
 
     def __init__(self, rank: int, blobs: list[Blob], capacity: dict[str, int] | None = None) -> None:
         """`capacity`: by name, instead of those that suit what the blobs hold now."""
@@ -51,8 +53,8 @@ class BlobTable:
         return rank_key(self._rank, f"tierckpt.{blob.name}")
 
     def like(self, saved: dict[str, int]) -> "BlobTable | None":
-        """With the capacities of a version, by key. None if the version's blobs have another structure, because its
-        layout would differ all the same."""
+        """The same blobs with the capacities of a version, which are given by key. None if the blobs of that version
+        have another structure: its layout would still differ."""
         found = {blob.name: saved.get(self._key(blob)) for blob in self._blobs}
         if None in found.values() or any(found[blob.name] != self._capacity[blob.name] for blob in self._blobs
                                          if blob.structural):
@@ -63,7 +65,7 @@ class BlobTable:
         return self._capacity == other._capacity
 
     def with_room(self) -> "BlobTable":
-        """With more room for those blobs whose values have grown, or for which the user asks for more."""
+        """The same blobs, with more room for values that have grown or for which the user asks for more."""
         return BlobTable(self._rank, self._blobs,
                          {blob.name: self._enough(blob) for blob in self._blobs})
 
@@ -78,7 +80,7 @@ class BlobTable:
                 client.set_reshard(self._key(blob), blob.reshard)
 
     def take(self, client: native.Client) -> None:
-        """Takes the state as it is now for the next snapshot."""
+        """Takes the present state for the next snapshot. Raises NoSpaceError if a value has outgrown its capacity."""
         for blob in self._blobs:
             data = jsonstate.dumps(blob.name, blob.capture())
             if len(data) > self._capacity[blob.name]:
@@ -89,11 +91,11 @@ class BlobTable:
             client.set_blob(self._key(blob), data)
 
     def left_out(self) -> list[str]:
-        """The names of those that another number of ranks does not get back."""
+        """The names of the values that another number of ranks does not get back."""
         return [blob.name for blob in self._blobs if blob.reshard == "leave"]
 
     def check(self, client: native.Client) -> None:
-        """Looks at what a restore has brought, before it is put back. Raises if some of it does not fit."""
+        """Checks the values of a restore before they are put back. Raises LayoutError if one does not fit."""
         for blob in self._blobs:
             data = client.get_blob(self._key(blob))
             if data:
@@ -108,7 +110,7 @@ class BlobTable:
         blob.fits(value)
 
     def misfits(self, client: native.Client) -> dict[str, str]:
-        """The same for a load of what fits: says of each blob that does not fit why."""
+        """The same check for a load of whatever fits: why each value that does not fit does not."""
         found = {}
         for blob in self._blobs:
             try:
@@ -121,7 +123,8 @@ class BlobTable:
 
     def put_back(self, client: native.Client, left_out: Collection[str] = (),
                  change: Callable[[str, Any], Any] = lambda name, value: value) -> list[str]:
-        """Returns the names of what was put back. `change` turns a saved value into the one that is applied."""
+        """Puts the values of a restore back, as `change` alters them, and returns the names of those that were put
+        back."""
         names = []
         for blob in self._blobs:
             data = b"" if blob.name in left_out else client.get_blob(self._key(blob))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint is made of, as init and the adapters of frameworks say it."""
+"""What a checkpoint is made of, as init and the adapters describe it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a checkpoint is made of. Adapters of frameworks make it; init makes it for plain PyTorch."""
+    """What a checkpoint is made of. init makes it for plain PyTorch, and adapters for their frameworks."""
 
     records: list[Record]
     blobs: list[Blob]  # in the order in which they are put back, after the records

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that init was not given, and that step parameters of its models all the same."""
+"""Optimizers that step parameters of the registered models, but were not given to init."""
 
 import logging
 import weakref
@@ -16,8 +16,8 @@ log = logging.getLogger("tierckpt")
 
 
 class ForeignOptimizers:
-    """Has them wait for the copy as those that are known do. `ours` are the optimizers that init was given, and
-    `states` what is known of their states; `models` has parameters()."""
+    """Makes them wait for the copy of a save, as the known optimizers do. `ours` are the optimizers that init was
+    given, `states` is what is known about their states, and `models` has parameters()."""
 
     def __init__(self, ours: list[torch.optim.Optimizer], states: dict[str, OptimizerState], models: Any,
                  extra_state: object) -> None:
@@ -28,7 +28,7 @@ class ForeignOptimizers:
         self._rival: str | None = None
 
     def fence(self, fence: Callable[[], None]) -> Callable[[], None]:
-        """As contents.Fence. The hook is torch's own and stays until it is removed, so it keeps nothing alive."""
+        """As contents.Fence. The hook belongs to torch and stays until it is removed, so it keeps nothing alive."""
         find: Callable[[], Callable[[], None] | None] = \
             weakref.WeakMethod(fence) if hasattr(fence, "__self__") else lambda: fence
         others = weakref.ref(self)
@@ -72,6 +72,6 @@ class ForeignOptimizers:
         return True
 
     def check(self) -> None:
-        """Before a save."""
+        """Before a save. Raises LayoutError if one steps a parameter that a registered optimizer steps, too."""
         if self._rival is not None:
             raise errors.LayoutError(self._rival)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks hold identical bytes. Taken from process groups and device meshes, never guessed."""
+"""Which ranks hold the same bytes. It is taken from process groups and device meshes, never guessed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Group:
 
     @property
     def name(self) -> str | None:
-        """What a record carries: None if there is no twin."""
+        """What a record has; None if no other rank holds the same."""
         return "ranks:" + ",".join(map(str, self.ranks)) if len(self.ranks) > 1 else None
 
 

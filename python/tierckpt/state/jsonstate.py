@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python values to JSON and back without loss and without pickle.
+"""Python values to JSON and back, without loss and without pickle.
 
-Standard JSON is kept as it is. What JSON lacks becomes an object with one "$" key: tuples, dicts whose keys are not
-strings, bytes, floats that are not numbers, and tensors, for which it is meant only if they are small.
-"""
+Standard JSON is kept as it is. Anything else becomes an object with one "$" key: tuples, dicts whose keys are not
+strings, bytes, floats such as NaN, and tensors, which should be small."""
 
 import base64
 import json
@@ -19,7 +18,7 @@ from .. import errors
 
 
 def dumps(what: str, value: Any) -> bytes:
-    """`what` names the value in errors."""
+    """The value as JSON. `what` names it in errors. Raises UnsupportedError if it has parts that cannot be saved."""
     return json.dumps(_encode(what, value), separators=(",", ":"), allow_nan=False).encode()
 
 

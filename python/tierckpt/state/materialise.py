@@ -18,9 +18,9 @@ StandIns = dict[torch.Tensor, dict[str, torch.Tensor]]
 
 
 def materialise(optimizer: torch.optim.Optimizer, every: bool = False) -> StandIns:
-    """Fills optimizer.state, or returns stand-ins, by parameter and path, for state that must not exist before a first
-    step but will after it. `every`: parameters that require no gradient are trained too, as a framework's copies are,
-    whose gradients it sets itself. Raises UnsupportedError if it cannot be told what state there will be."""
+    """Fills optimizer.state, or returns stand-ins, by parameter and path, for state that must not exist before the
+    first step but will exist after it. `every`: also for parameters that require no gradient, such as a framework's
+    copies, whose gradients it sets itself. Raises UnsupportedError if the state cannot be known in advance."""
     if type(optimizer) in (torch.optim.Adam, torch.optim.AdamW):
         for group in optimizer.param_groups:
             _fill_adam(optimizer, group, every)

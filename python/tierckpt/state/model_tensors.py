@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of a model by name, as they are now.
+"""The present tensors of a model, by name.
 
-A training may put other tensors into a model at any time: load_state_dict(assign=True), module.weight = ..., another
-submodule in the place of one. So nothing is kept but the module, and names are looked up again whenever the identities
-or the names of what it holds have changed.
-"""
+A training may put other tensors into a model at any time: by load_state_dict(assign=True), by module.weight = ..., or
+with another submodule. So only the module is kept, and names are looked up again whenever the identities or names of
+its contents have changed."""
 
 from typing import Any, TypeVar
 
@@ -41,7 +40,7 @@ class ModelTensors:
         self.look()
 
     def look(self) -> None:
-        """Takes notice of what has changed. Quick if nothing has."""
+        """Looks whether anything has changed. Fast if nothing has."""
         modules = _modules_of(self._module)
         held: list[torch.Tensor | None] = [tensor for module in modules for tensor in module._parameters.values()]
         held += [tensor for module in modules for tensor in module._buffers.values()]
@@ -71,19 +70,19 @@ class ModelTensors:
                 self._owners.append((name, module, own_name))
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Each once, a tied one under its first name."""
+        """Each parameter once, a tied one under its first name."""
         return self._parameters
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Those that state_dict() has, each once."""
+        """The buffers that state_dict() has, each once."""
         return self._buffers
 
     def saved_buffers(self) -> list[tuple[Any, ...]]:
-        """(name, owner, its name there) of each of them."""
+        """(name, module that has it, its name there) of each of these buffers."""
         return self._owners
 
     def stateful_modules(self) -> dict[str, torch.nn.Module]:
-        """Those with get_extra_state(), whose values state_dict() has beside the tensors."""
+        """The modules with a get_extra_state(), whose values state_dict() has beside the tensors."""
         return self._stateful
 
     def parameter(self, name: str) -> torch.nn.Parameter:
@@ -104,7 +103,7 @@ def _join(prefix: str, name: str) -> str:
 
 
 def _modules_of(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """All of them, each once. Faster than modules(), since each save that is due asks."""
+    """All modules, each once. Faster than modules(), because each save that is due calls it."""
     found: list[torch.nn.Module] = []
     met: set[int] = set()
     waiting: list[torch.nn.Module | None] = [module]
@@ -119,7 +118,7 @@ def _modules_of(module: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _names_in(modules: list[torch.nn.Module]) -> list[str]:
-    """The same objects may have exchanged their names, or a buffer that was not saved before may be saved now."""
+    """All names: objects may have swapped theirs, and a buffer may have become one that is saved."""
     names: list[str] = []
     for module in modules:
         names.extend(module._modules)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modules have beside tensors and state_dict() has too: the values of their get_extra_state()."""
+"""What modules save beside tensors: the values of their get_extra_state(), which state_dict() has, too."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,8 +12,8 @@ from .model_tensors import ModelTensors
 
 
 def blobs_of(modules: Iterable[tuple[str, torch.nn.Module]], capacity: int | None = None) -> list[Blob]:
-    """For models that a framework has made, each with the prefix that stands before its names. Empty if their modules
-    have nothing but tensors."""
+    """For models that a framework has made, each with the prefix of its names. Empty if their modules have nothing but
+    tensors."""
     parts = [(prefix, ModelTensors(module, prefix)) for prefix, module in modules]
     if not any(tensors.stateful_modules() for _, tensors in parts):
         return []
@@ -21,7 +21,7 @@ def blobs_of(modules: Iterable[tuple[str, torch.nn.Module]], capacity: int | Non
 
 
 class ModuleState:
-    """Of the parts of one model: by the names of its modules."""
+    """The values of the parts of one model, by the names of its modules."""
 
     def __init__(self, parts: Iterable[tuple[str, ModelTensors]], what: str) -> None:
         """Each part with what stands before its names. `what` names the model in errors."""
@@ -41,7 +41,7 @@ class ModuleState:
         return {name: module.get_extra_state() for name, module in self._modules().items()}
 
     def _choose(self, saved: Iterable[dict[str, Any]]) -> dict[str, Any]:
-        """Where stages of a pipeline were cut in another way, other ranks have saved what this one needs."""
+        """If the stages of a pipeline were cut differently, other ranks have saved what this one needs."""
         here, found = self._modules(), dict[str, Any]()
         for values in saved:
             found = {name: value for name, value in values.items() if name in here} | found

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What state an optimizer will make in its first step: its own code does one step of a tensor of the same shape, on the
-meta device where that goes, on the parameter's else. Neither the optimizer nor its parameters take part."""
+"""What state an optimizer will make in its first step. A copy of it does one step with a tensor of the same shape, on
+the meta device if that works, otherwise on the parameter's. Neither the optimizer nor its parameters take part."""
 
 
 import copy
@@ -16,7 +16,7 @@ from .statetree import tensors_in
 
 
 def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer inside of wrappers that add nothing to its state, such as Accelerate's."""
+    """The optimizer inside wrappers that add nothing to its state, such as Accelerate's."""
     while True:
         inner = getattr(optimizer, "optimizer", None)
         if not isinstance(inner, torch.optim.Optimizer) or inner.state is not optimizer.state \
@@ -26,7 +26,8 @@ def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def probe(optimizer: torch.optim.Optimizer, group: dict[str, Any], param: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Zeros, by path, for the state tensors that a step makes for a parameter of this group."""
+    """Zeros for the state tensors, by path, that a step makes for a parameter of this group. Raises UnsupportedError if
+    that cannot be found out."""
     if isinstance(optimizer, torch.optim.SparseAdam):
         return {key: torch.zeros_like(param).detach() for key in ("exp_avg", "exp_avg_sq")}
     found = _after_a_step(optimizer, group, param, "meta")
@@ -73,8 +74,8 @@ def _twin(optimizer: torch.optim.Optimizer, group: dict[str, Any],
 
 
 def _is_own(value: Any) -> bool:
-    """Whether a copy of this value shares nothing with it: no other optimizer, module or tensor is inside. Hooks are
-    left out anyway."""
+    """Whether a copy of this value shares nothing with it: it contains no other optimizer, module or tensor. Hooks are
+    left out of copies anyway."""
     if isinstance(value, (OrderedDict, type(None), bool, int, float, complex, str, bytes, type, torch.dtype,
                           torch.device)):
         return True

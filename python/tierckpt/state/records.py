@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor pieces as the library knows them, and the table that keeps their addresses up to date."""
+"""Pieces of tensors as the library knows them, and the table that keeps their addresses up to date."""
 
 import operator
 from collections.abc import Callable
@@ -40,7 +40,7 @@ TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
 
 @dataclass(frozen=True)
 class Record:
-    """One tensor piece of this rank."""
+    """One piece of a tensor that this rank holds."""
 
     key: str
     find: Callable[[], torch.Tensor]  # the tensor as it is now, maybe a DTensor; training may put another in its place
@@ -59,12 +59,12 @@ class Record:
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's piece, without a copy."""
+    """The piece of this rank, without a copy."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
 def carried(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory with a dtype that files have: pairs of numbers for complex ones, bytes for what has no name."""
+    """The same memory with a dtype that files can have: complex numbers as pairs, nameless dtypes as bytes."""
     if tensor.dtype in _AS_PAIRS:
         return torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype in _AS_BYTES:
@@ -73,32 +73,34 @@ def carried(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def saved_shape(tensor: torch.Tensor) -> torch.Size:
+    """The shape of the tensor in files."""
     return torch.Size((*tensor.shape, 2)) if tensor.dtype in _AS_PAIRS else tensor.shape
 
 
 def saved_dtype(tensor: torch.Tensor) -> torch.dtype:
+    """The dtype of the tensor in files."""
     return torch.uint8 if tensor.dtype in _AS_BYTES else _AS_PAIRS.get(tensor.dtype, tensor.dtype)
 
 
 def fixed(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """For Record.find: a tensor that no other takes the place of."""
+    """For Record.find, if the training never puts another tensor in the place of this one."""
     return lambda: tensor
 
 
 def whole(key: str, find: Callable[[], torch.Tensor], group: str | None, eager: bool,
           look: Callable[[], None] | None = None) -> Record:
-    """The record of a tensor that this rank holds entirely."""
+    """The record of a tensor that this rank holds as a whole."""
     shape = tuple(saved_shape(local_of(find())))
     return Record(key, find, shape, (0,) * len(shape), group, eager, look)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Its name in files. Raises KeyError for one that files cannot have."""
+    """The name of a dtype in files. Raises KeyError if files cannot have it."""
     return _DTYPES[dtype]
 
 
 def check_tensor(key: str, tensor: torch.Tensor) -> None:
-    """Raises unless the tensor can be saved. The error says in one line what to do about it."""
+    """Raises UnsupportedError unless the tensor can be saved. The error says in one line what to do."""
     if tensor.is_meta:
         raise errors.UnsupportedError(
             f"{key} is on the meta device and has no values yet: give the model memory and values "
@@ -127,8 +129,8 @@ def _cuda_device(tensor: torch.Tensor) -> int | None:
 
 
 class _Row:
-    """A record after registration. It keeps the memory alive that the library copies from: the tensor's own, or a
-    staging copy, filled in each save, if the tensor does not lie in C order or may change while it is copied."""
+    """A record after its registration. It keeps alive the memory that the library copies from: the tensor's own, or, if
+    the tensor is not in C order or may change during the copy, a staging copy that is filled in each save."""
 
     def __init__(self, record: Record, found: torch.Tensor) -> None:
         self.record = record
@@ -168,7 +170,7 @@ class _Row:
 
 
 def pour(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copies what was saved of a tensor, in the form that files have, into it."""
+    """Copies a tensor in the form that files have into a tensor."""
     if target.dtype in _AS_PAIRS:
         source = torch.view_as_complex(source)
     elif target.dtype in _AS_BYTES:
@@ -181,14 +183,14 @@ def pour(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What may not change without registering again: dtype, shape, device and how it is sharded."""
+    """What must not change without another registration: dtype, shape, device and sharding."""
     local = local_of(tensor)
     return local.dtype, tuple(local.shape), local.device, _sharding(tensor)
 
 
 def _sharding(tensor: torch.Tensor) -> tuple[Any, ...] | None:
-    """Where this rank's piece lies in the whole. Not the mesh itself: two that are alike are not equal if they were
-    made in different threads (torch 2.13)."""
+    """Where this rank's piece lies in the whole tensor. Not the mesh itself: in torch 2.13 two equal meshes that were
+    made in different threads do not compare equal."""
     if not isinstance(tensor, DTensor):
         return None
     mesh = tensor.device_mesh
@@ -197,7 +199,7 @@ def _sharding(tensor: torch.Tensor) -> tuple[Any, ...] | None:
 
 
 def _alike(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-    """A plain tensor of the same local shape may stand for a DTensor's piece: DCP's loads land in such."""
+    """A plain tensor of the same local shape may stand for the piece of a DTensor: DCP loads into such tensors."""
     return before[:3] == now[:3] and (before[3] == now[3] or before[3] is None or now[3] is None)
 
 
@@ -210,8 +212,8 @@ def _difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
 
 
 def _seen(found: list[torch.Tensor], tensors: list[torch.Tensor]) -> tuple[Any, ...]:
-    """What tells whether one of many tensors has moved or changed. It is made quickly, because each save needs it of
-    all. Another tensor in the same memory may have a version counter of its own, so the identities count, too."""
+    """Tells whether any of many tensors has moved or changed. Each save needs it for all of them, so it has to be fast.
+    Another tensor in the same memory may have a version counter of its own, so identities count, too."""
     return (list(map(id, found)), list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.size, tensors)),
             list(map(operator.attrgetter("dtype"), tensors)), list(map(torch.Tensor.stride, tensors)))
 
@@ -220,8 +222,8 @@ _version = operator.attrgetter("_version")
 
 
 class Versions:
-    """What the version counters of tensors say about writes during a copy. It refers to nothing but the tensors, so
-    that it can be asked when the rest of a checkpoint is garbage."""
+    """Notices, by the version counters of tensors, that something writes to them during a copy. It refers to nothing
+    but the tensors, so it can still be asked while the rest of a checkpoint is being freed."""
 
     def __init__(self) -> None:
         self._tensors: list[torch.Tensor] = []
@@ -234,11 +236,11 @@ class Versions:
         self._keys, self._tensors = keys, tensors
 
     def note(self) -> None:
-        """Right before a copy begins."""
+        """Called right before a copy begins."""
         self._before = list(map(_version, self._tensors))
 
     def changed(self) -> list[str]:
-        """Keys of what has been written to since."""
+        """The keys of the tensors that were written to since then."""
         now = list(map(_version, self._tensors))
         if now == self._before:
             return []
@@ -248,6 +250,8 @@ class Versions:
 
 
 class RecordTable:
+    """The records of a registration."""
+
     def __init__(self, records: list[Record]) -> None:
         for record in records:
             check_tensor(record.key, record.current())
@@ -279,13 +283,14 @@ class RecordTable:
         return bool(self._cuda_devices)
 
     def tell_streams(self, client: native.Client) -> None:
-        """The calling thread's current stream of each device is the one whose work changes the records."""
+        """Tells the library whose work changes the records: on each device the calling thread's current stream."""
         for device in self._cuda_devices:
             client.set_stream(device, torch.cuda.current_stream(device).cuda_stream)
 
     def refuse_capture(self) -> None:
-        """Raises in the capture of a CUDA graph. The library would too, but what else a save asks torch for (the state
-        of the generators, say) fails there with errors of its own, or spoils the graph."""
+        """Raises InvalidArgumentError during the capture of a CUDA graph. The library would, too, but other calls that
+        a save makes to torch, for the state of the generators for example, fail there with errors of their own, or
+        spoil the graph."""
         for device in self._cuda_devices:
             with torch.cuda.device(device):
                 if torch.cuda.is_current_stream_capturing():
@@ -294,8 +299,8 @@ class RecordTable:
                         "graph: saves belong outside of it")
 
     def refresh(self, client: native.Client) -> None:
-        """Tells the library of tensors that have moved, before a save or a load. No copy may be under way (after a
-        fence). Raises LayoutError, with nothing changed, if one is not what was registered."""
+        """Tells the library about tensors that have moved, before a save or a load. No copy may be under way: call
+        fence before. Raises LayoutError, with nothing changed, if a tensor is not what was registered."""
         for look in self._looks:
             look()
         found = [find() for find in self._finds]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What init was given, and the contents of a checkpoint that are made of it: at first, and whenever the model or the
-optimizers have another layout than before (Checkpoint.refresh)."""
+"""The arguments of init, and the contents of a checkpoint that are made of them: at first, and again in
+Checkpoint.refresh, when the model or the optimizers have changed their layout."""
 
 import contextlib
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger("tierckpt")
 
 
 def by_name(what: str, given: Any) -> dict[str, Any]:
-    """{"": it} for a single one; all items of a dict or list, by key or number."""
+    """The items of a dict or list, by key or number; a single object under the name ""."""
     if given is None:
         return {}
     if isinstance(given, torch.nn.Module) or not isinstance(given, (Mapping, list, tuple)):
@@ -65,7 +65,7 @@ class Given:
 
     def with_(self, model: Models | None = None, optimizer: Optimizers = None, scheduler: Schedulers = None,
               extra_state: dict[str, Any] | Stateful | None = None) -> "Given":
-        """With others in the place of those that are not None."""
+        """The same with other objects in the place of those that are not None."""
         return replace(self, models=by_name("model", model) or self.models,
                        optimizers=by_name("optimizer", optimizer) or self.optimizers,
                        schedulers=by_name("scheduler", scheduler) or self.schedulers,
@@ -100,7 +100,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Parts:
-    """The contents by what they belong to."""
+    """The contents of a checkpoint, grouped by what they belong to."""
 
     model: list[Record]
     states: dict[str, OptimizerState]
@@ -141,14 +141,14 @@ class Registration:
         return self._parts
 
     def changed_to(self, given: Given) -> "Registration":
-        """For the same ranks, with what is given now."""
+        """The registration of other objects by the same ranks."""
         after = Registration(given, self._world)
         after._stepped = {name for name, optimizer in given.optimizers.items()
                           if optimizer is self.given.optimizers.get(name) and self._has_state(name)}
         return after
 
     def contents(self) -> Contents:
-        """Collective: raises on all ranks if it does on one."""
+        """Makes the contents. Collective: it raises on all ranks if it does on one."""
         fault: Exception | None = None
         try:
             made = self._make()
@@ -223,7 +223,7 @@ class Registration:
         return {joined("optimizer", name): state for name, state in self.parts.states.items()}
 
     def ripe(self) -> bool:
-        """Whether optimizers that are pending have state by now. Collective."""
+        """Whether pending optimizers have state by now. Collective."""
         return all(self._world.gather(all(map(self._has_state, self.pending))))
 
     def _has_state(self, name: str) -> bool:
@@ -234,7 +234,7 @@ class Registration:
 
     def _blobs(self, models: "_Models", states: dict[str, OptimizerState], extra: UserState | None,
                rng: Rng) -> list[Blob]:
-        """In the order in which they are put back: the generators last, as the others may draw from them."""
+        """In the order in which they are put back: the generators come last, as the others may draw from them."""
         capacity = self.given.capacity
         blobs = models.blobs(capacity)
         for name, state in states.items():
@@ -263,7 +263,7 @@ class Registration:
 
 
 def _tried(what: str, scheduler: Stateful) -> Callable[[object], None]:
-    """Finds out whether a scheduler takes a state: it is given that, and then gets its own back."""
+    """Finds out whether a scheduler accepts a state: loads it, and then loads the scheduler's own again."""
     def fits(value: Any) -> None:
         before = scheduler.state_dict()
         try:
@@ -362,7 +362,7 @@ class _Models:
 
 
 class _OfModels(Placer):
-    """The placer of the model that a parameter is of."""
+    """Chooses the placer of the model to which a parameter belongs."""
 
     def __init__(self, parts: list[_Part]) -> None:
         super().__init__(parts[0].placer.rank, parts[0].placer.plain)

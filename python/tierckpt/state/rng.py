@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random number generators of a rank: torch's on the CPU as a tensor, the others as JSON."""
+"""The random number generators of a rank: torch's CPU generator as a tensor, the others as JSON."""
 
 import random
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a tensor of this rank lies in the whole tensor, and who holds the same piece."""
+"""Where the piece of a tensor that this rank holds lies in the whole tensor, and which ranks hold the same piece."""
 
 
 import re
@@ -19,18 +19,18 @@ _OWN = re.compile(r"rank(\d+)/(.*)", re.DOTALL)
 
 
 def rank_key(rank: int, key: str) -> str:
-    """The key of something that only this rank has, while others have another one of the same name."""
+    """The key of something that belongs to this rank, if other ranks have something of the same name."""
     return f"rank{rank}/{key}"
 
 
 def split_rank(key: str) -> tuple[int | None, str]:
-    """The reverse: (rank, key), or (None, key) for what has a plain name."""
+    """The reverse of rank_key: (rank, key), or (None, key) for a plain key."""
     match = _OWN.fullmatch(key)
     return (None, key) if match is None else (int(match[1]), match[2])
 
 
 class Placer:
-    """Makes records. `plain` is the group that holds copies of plain tensors, None if that is not known."""
+    """Makes records. `plain` is the group of ranks that hold the same plain tensors, None if that is not known."""
 
     def __init__(self, rank: int, plain: groups.Group | None) -> None:
         self.rank = rank
@@ -40,12 +40,12 @@ class Placer:
         return Placer(self.rank, plain)
 
     def of(self, _name: str) -> "Placer":
-        """The one for the state of the parameter of this name. A framework's may differ from one to the next."""
+        """The placer for the state of the parameter of this name. In some frameworks parameters differ in that."""
         return self
 
     def record(self, key: str, find: Callable[[], torch.Tensor], eager: bool = False,
                look: Callable[[], None] | None = None) -> Record | None:
-        """`find` returns the tensor, a DTensor perhaps. None if this rank holds nothing of it."""
+        """The record of the tensor, perhaps a DTensor, that `find` returns. None if this rank holds nothing of it."""
         tensor = find()
         if isinstance(tensor, DTensor):
             return self._sharded(key, tensor, find, eager, look)
@@ -75,12 +75,13 @@ class Placer:
 
     def step_like(self, key: str, find: Callable[[], torch.Tensor], param: DTensor,
                   look: Callable[[], None] | None = None) -> Record:
-        """A plain scalar that counts the steps of a sharded parameter: each rank of the mesh counts the same."""
+        """The record of a plain scalar that counts the steps of a sharded parameter: all ranks of its mesh have the
+        same."""
         return whole(key, find, groups.of_mesh(param.device_mesh).name, eager=True, look=look)
 
     def private(self, key: str, find: Callable[[], torch.Tensor], look: Callable[[], None] | None = None,
                 reshard: str = "refuse") -> Record:
-        """Something that other ranks have under the same name, with other contents."""
+        """The record of something that other ranks have under the same name with other contents."""
         return replace(whole(rank_key(self.rank, key), find, None, eager=True, look=look), reshard=reshard)
 
 
@@ -98,8 +99,8 @@ def _check_placements(key: str, tensor: DTensor) -> None:
 
 
 def _rows(tensor: DTensor, dim: int) -> torch.Tensor:
-    """The indices along `dim` that this rank holds, in their order. With a strided shard, which fully_shard makes of
-    what tensor parallelism has sharded along the same dimension, these usually are one piece, but need not be."""
+    """The indices along `dim` that this rank holds, in their order. fully_shard makes strided shards of tensors that
+    tensor parallelism has sharded along the same dimension; usually their rows are one piece, but not always."""
     rows = torch.arange(tensor.shape[dim])
     mesh = tensor.device_mesh
     for size, at, placement in zip(mesh.shape, mesh.get_coordinate() or (), tensor.placements, strict=True):

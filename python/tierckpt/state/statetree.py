@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nested values with tensors in them: taken apart into tensors by path and a rest without tensors, and put together."""
+"""Nested values that contain tensors: taken apart into tensors by path and a rest without them, and put together."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ TENSOR = "$tensor"  # stands in the rest for the tensor of this path
 
 
 def split(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """The value with its tensors moved to `tensors`, by path."""
+    """The value without its tensors, which are added to `tensors` by path."""
     if torch.is_tensor(value):
         while path in tensors:  # {"a.b": x, "a": {"b": y}}
             path += "'"
@@ -24,7 +24,7 @@ def split(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def join(value: Any, tensor_of: Callable[[str], Any]) -> Any:
-    """The reverse: `tensor_of(path)` gives each tensor."""
+    """The reverse of split: `tensor_of(path)` returns each tensor."""
     if isinstance(value, dict):
         if value.keys() == {TENSOR}:
             return tensor_of(value[TENSOR])
@@ -35,7 +35,7 @@ def join(value: Any, tensor_of: Callable[[str], Any]) -> Any:
 
 
 def tensors_in(state: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Those of a dict, by path: {"exp_avg": ..., "old_dirs.0": ...}."""
+    """The tensors in a dict, by path: {"exp_avg": ..., "old_dirs.0": ...}."""
     tensors: dict[str, torch.Tensor] = {}
     for key, value in state.items():
         split(value, str(key), tensors)
@@ -43,5 +43,5 @@ def tensors_in(state: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def rest_of(state: dict[str, Any]) -> dict[str, Any]:
-    """What is in it beside the tensors that stand there by themselves."""
+    """The items of a dict that are no tensors themselves."""
     return {key: split(value, str(key), {}) for key, value in state.items() if not torch.is_tensor(value)}

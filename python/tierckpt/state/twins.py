@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the ranks that are said to hold the same bytes hold the same bytes? Asked once, where a framework says so."""
+"""Whether ranks that are said to hold the same bytes do. Asked once, where a framework says so."""
 
 import hashlib
 from typing import Any
@@ -17,8 +17,9 @@ _Sums = dict[_Thing, bytes]
 
 
 def confirm(records: list[Record], world: World) -> None:
-    """Raises InvalidArgumentError on every rank, with record and ranks, if ranks of one group differ in a lazy record.
-    Collective. Reads all of them once. Eager ones (counters, buffers) may differ for a while and are not asked."""
+    """Raises InvalidArgumentError on every rank, with the record and two of the ranks, if ranks of one group differ in
+    a record that is not eager. Reads each of them once. Eager records, such as counters and buffers, may differ for a
+    while and are left out. Collective."""
     shared = [record for record in records if record.group is not None and not record.eager]
     sums: _Sums = {(record.group, record.key, record.offset): _sum(record.current()) for record in shared}
     if not _differing(world.gather(_by_group(sums))):
@@ -36,7 +37,7 @@ def _sum(tensor: torch.Tensor) -> bytes:
 
 
 def _by_group(sums: _Sums) -> _Sums:
-    """One sum per group, so that little is sent when all is well."""
+    """One digest per group, so that little is sent if all is well."""
     groups: dict[_Thing, Any] = {}
     for (group, key, offset), value in sorted(sums.items()):
         groups.setdefault((group, "", ()), hashlib.blake2b(digest_size=16)).update(repr((key, offset)).encode() + value)
@@ -44,7 +45,7 @@ def _by_group(sums: _Sums) -> _Sums:
 
 
 def _differing(gathered: list[_Sums]) -> dict[_Thing, dict[int, bytes]]:
-    """What ranks that name the same thing say differently of it: {thing: {rank: sum}}."""
+    """The things of which ranks have different digests: {thing: {rank: digest}}."""
     seen: dict[_Thing, dict[int, bytes]] = {}
     for rank, sums in enumerate(gathered):
         for thing, value in sums.items():

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""extra_state: what else the user wants to have back, private to each rank.
+"""extra_state: what else the user wants to have restored. Each rank has its own.
 
-Either a dict of JSON values and tensors, restored in place, or an object with state_dict() and load_state_dict().
-Small tensors go with the JSON value, which may have others at every save. Large ones are records, copied into holders
-of ours, because state_dict() may hand out others at every call; one that comes later, or becomes another, goes with the
-JSON value as long as that has room.
-"""
+It is either a dict of JSON values and tensors, which is restored in place, or an object with state_dict() and
+load_state_dict(). Small tensors are part of the JSON value, which may have other tensors at each save. Large tensors
+are records: they are copied into tensors of ours, because state_dict() may return others at each call. A large tensor
+that appears later, or that changes its form, is part of the JSON value if there is room."""
 
 from typing import Any
 
@@ -68,8 +67,8 @@ class UserState:
 
 
 def _update(target: dict[str, Any], saved: dict[str, Any]) -> None:
-    """What was saved takes the place of what is there; tensors keep their memory if they have the same form. Keys that
-    were not saved stay: the program may count on them."""
+    """Saved values replace the present ones; tensors keep their memory if they have the same form. Keys that were not
+    saved stay, because the program may depend on them."""
     for key, value in saved.items():
         target[key] = _restored(target.get(key), value)
 
@@ -94,8 +93,7 @@ def _restored(target: Any, value: Any) -> Any:
 
 
 def _restored_dict(target: Any, value: dict[str, Any]) -> dict[str, Any]:
-    """The program may hold references to what is inside of the dict that it gave to init, so that is changed in
-    place."""
+    """Changes the dict in place, because the program may hold references to parts of what it gave to init."""
     known = isinstance(target, dict)
     items = {key: _restored(target.get(key) if known else None, item) for key, item in value.items()}
     if not known:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a model to records of its parameters and buffers: plain, under DistributedDataParallel, or fully_shard."""
+"""From a model to the records of its parameters and buffers: plain, under DistributedDataParallel, or fully_shard."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,13 +20,14 @@ from .sharding import Placer, rank_key
 
 @dataclass(frozen=True)
 class Model:
-    """A model with its wrappers taken off."""
+    """A model without its wrappers."""
 
     module: torch.nn.Module
     ddp_group: groups.Group | None
 
 
 def unwrap(model: torch.nn.Module) -> Model:
+    """Takes the wrappers off. Raises UnsupportedError for FullyShardedDataParallel and DataParallel."""
     ddp_group = None
     while True:
         if isinstance(model, torch._dynamo.OptimizedModule):
@@ -42,7 +43,7 @@ def unwrap(model: torch.nn.Module) -> Model:
 
 
 def check_made(tensors: ModelTensors, prefix: str = "") -> None:
-    """Raises for the tensors of lazy modules, which have no shape before a forward pass."""
+    """Raises UnsupportedError for tensors of lazy modules, which have no shape before a forward pass."""
     for name, tensor in (*tensors.parameters().items(), *tensors.buffers().items()):
         if torch.nn.parameter.is_lazy(tensor):
             raise errors.UnsupportedError(
@@ -57,7 +58,7 @@ def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 def plain_group(model: Model, rank: int, world_size: int,
                 replicate_group: ProcessGroup | str | None) -> groups.Group | None:
-    """The ranks that hold copies of the model's plain tensors; None if nothing says so."""
+    """The ranks that hold the same plain tensors of the model; None if nothing says which these are."""
     if replicate_group is not None and model.ddp_group is not None:
         raise errors.InvalidArgumentError("replicate_group= is for models without DistributedDataParallel")
     if model.ddp_group is not None:
@@ -80,12 +81,12 @@ def parameter_records(model: Model, placer: Placer, tensors: ModelTensors | None
 
 
 def saved_buffers(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module, str]]:
-    """(name, owner, its name there) of each buffer that state_dict() has, a tied one once."""
+    """(name, module that has it, its name there) of each buffer that state_dict() has, a tied one once."""
     return ModelTensors(module).saved_buffers()
 
 
 def _holders(model: Model, placer: Placer) -> groups.Group:
-    """The ranks that have the same buffers by name, if not by contents."""
+    """The ranks that have buffers of the same names, if not of the same contents."""
     if placer.plain is not None:
         return placer.plain
     meshes = [p.device_mesh for p in model.module.parameters() if isinstance(p, DTensor)]
@@ -93,9 +94,9 @@ def _holders(model: Model, placer: Placer) -> groups.Group:
 
 
 def buffer_records(model: Model, placer: Placer, prefix: str = "", tensors: ModelTensors | None = None) -> list[Record]:
-    """Buffers change in the forward pass, so they are eager; and each rank changes its own (the running mean of a
-    batch norm), so each saves its own. The first of the ranks saves under the plain name, which is the one that other
-    programs load and that DistributedDataParallel spreads."""
+    """Buffers change in the forward pass, so they are eager. Each rank changes its own, for example the running mean of
+    a batch norm, so each rank saves its own. The first of the ranks saves under the plain name, which other programs
+    load and which DistributedDataParallel broadcasts."""
     tensors = tensors or ModelTensors(model.module)
     first = _holders(model, placer).ranks[0] == placer.rank
     alone = placer.with_plain(groups.of_ranks([placer.rank]))

@@ -1,8 +1,7 @@
-"""From an optimizer to records of its state tensors, and one JSON value with everything else in it.
+"""From an optimizer to the records of its state tensors, and one JSON value with everything else.
 
-Parameters are known by the place that they have in the optimizer's groups: a program may put others there, and other
-states, and what is saved is always what the optimizer has at that moment.
-"""
+Parameters are known by their place in the optimizer's groups. A program may put other parameters and other states
+there; what is saved is always what the optimizer has at that moment."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,15 +26,17 @@ def state_key(parameter_name: str, key: str) -> str:
 
 
 class OptimizerState:
-    """The state of a torch optimizer; of a ZeroRedundancyOptimizer the part that this rank keeps."""
+    """The state of a torch optimizer; for a ZeroRedundancyOptimizer the part that this rank keeps."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.Tensor], placer: Placer,
                  every: bool = False, *, now: Callable[[], dict[str, torch.Tensor]] | None = None,
                  key: Callable[[str, str], str] = state_key, what: str = "the optimizer",
                  has_stepped: bool = False) -> None:
-        """`every` as for materialise. `now` returns `parameters` as they are then, if they may become others; `key`
-        makes the keys of records; `what` names the optimizer in errors. `has_stepped`: what state it makes is there by
-        now, if it could not be told before."""
+        """every        as for materialise
+        now          returns the present `parameters`, if they can change
+        key          makes the key of a record from the name of a parameter and the path in its state
+        what         names the optimizer in errors
+        has_stepped  True: the state exists by now, even if it could not be known in advance"""
         self._outer = bare(optimizer)
         self._inner = _inner_optimizer(self._outer)
         self._placer = placer if self._inner is self._outer else placer.with_plain(groups.of_ranks([placer.rank]))
@@ -59,7 +60,7 @@ class OptimizerState:
     # ---- what there is now
 
     def _first_names(self) -> list[list[str]]:
-        """Of the parameters of each group."""
+        """The names of the parameters of each group."""
         names = {id(parameter): name for name, parameter in self._now().items()}
         for number, group in enumerate(self._inner.param_groups):
             for param in group["params"]:
@@ -71,8 +72,8 @@ class OptimizerState:
         return [[names[id(param)] for param in group["params"]] for group in self._inner.param_groups]
 
     def _look(self) -> None:
-        """Finds parameters and states again, if the optimizer has others. What `_seen` has the identities of is kept,
-        so none that comes later can have one of them."""
+        """Finds parameters and states again if the optimizer has others. The objects whose identities `_seen` has are
+        kept alive, so that no later object can have one of them."""
         held = [group["params"] for group in self._inner.param_groups]
         params = list(chain.from_iterable(held))
         states = list(self._inner.state.values())
@@ -88,14 +89,14 @@ class OptimizerState:
         self._seen, self._alive = seen, (params, list(self._inner.state), values)
 
     def _stand_in_for_missing(self, before: dict[str, dict[str, torch.Tensor]]) -> None:
-        """What is a tensor in one step may be a number in another, as in LBFGS, or may not be there at all."""
+        """A tensor of one step may be a number in the next, as in LBFGS, or may be missing."""
         for name, tensors in before.items():
             for path in tensors.keys() - self._found.get(name, {}).keys() if self._states.get(name) else ():
                 if (name, path) in self._tensors:
                     self._stand_ins.setdefault(name, {})[path] = torch.zeros_like(tensors[path])
 
     def _name(self, held: list[list[torch.Tensor]]) -> dict[str, torch.Tensor]:
-        """Of a parameter that the model has under a name, this one; of others the one that was there before."""
+        """A parameter of the model has the name that the model gives it; any other one the name of its predecessor."""
         names = {id(parameter): name for name, parameter in self._now().items()}
         params: dict[str | None, torch.Tensor] = {}
         for number, group in enumerate(held):
@@ -112,7 +113,7 @@ class OptimizerState:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """What steps: the optimizer that was given, and what is inside of it."""
+        """The optimizer that was given, and the one inside it."""
         return [self._outer, self._inner]
 
     @property
@@ -121,7 +122,7 @@ class OptimizerState:
         return self._params
 
     def strays(self) -> list[str]:
-        """Names under which the model has other parameters by now than the optimizer."""
+        """Names of parameters of which the model has another tensor by now than the optimizer."""
         self._look()
         now = self._now()
         return [name for name, param in self._params.items() if now.get(name) is not param]
@@ -141,7 +142,7 @@ class OptimizerState:
         return [record for record in made if record is not None]
 
     def records_by_parameter(self) -> dict[str, list[Record]]:
-        """Of each parameter that this optimizer has, also of those that have none."""
+        """The records of each parameter of this optimizer; empty lists for those without state."""
         records: dict[str, list[Record]] = {name: [] for name in self._params}
         for name, path in sorted(self._tensors):
             records[name] += filter(None, [self._record(name, path)])
@@ -162,8 +163,8 @@ class OptimizerState:
         return placer.private(full_key, find, look=self._look)
 
     def check(self) -> None:
-        """Before a save. Raises if there is a state tensor that was not there at registration: it would not be
-        saved. Lets go of stand-ins whose state has come."""
+        """Before a save. Raises LayoutError if there is a state tensor that was not there at registration, which would
+        not be saved. Drops stand-ins whose state exists by now."""
         self._look()
         if self._checked is self._seen:
             return
@@ -198,7 +199,8 @@ class OptimizerState:
         return [[names[id(param)] for param in group["params"]] for group in self._inner.param_groups]
 
     def room(self) -> int:
-        """Bytes that `capture` may come to need, from the structure alone: the same before and after any step."""
+        """How many bytes `capture` may come to need. It follows from the structure alone, so it is the same before and
+        after any step."""
         names = sum(len(name) + len(key) + 128 for name, key in self._tensors)
         names += sum(len(name) + 8 for name in self._params)
         return 64 * 1024 + 4096 * (len(self._outer.param_groups) + len(self._inner.param_groups)) + names
@@ -219,13 +221,13 @@ class OptimizerState:
                                              f"was {where}")
 
     def has_places_for(self, name: str, saved: dict[str, Any]) -> bool:
-        """Whether the tensors that are inside of other values of this parameter's state are known here."""
+        """Whether the tensors inside other values of this parameter's state are known here."""
         return all((name, path) in self._tensors for path in _paths_in(saved["values"].get(name, {})))
 
     def without(self, saved: dict[str, Any], left: set[str]) -> tuple[dict[str, Any], str | None]:
-        """For apply: the same without the parameters `left`, whose state stays as it is. And why the settings of the
-        groups (learning rate and the like) stay as they are too, if they do: parameters that are in both have other
-        groups now."""
+        """For apply: the value without the parameters `left`, whose state stays as it is. Also returns why the settings
+        of the groups, such as the learning rate, stay as they are, if they do: common parameters are in other groups
+        now."""
         now, why = self.capture(), self._groups_moved(saved)
         value = {**saved, "values": {name: values for name, values in saved["values"].items() if name not in left},
                  "absent": [pair for pair in saved["absent"] if pair[0] not in left]}
@@ -245,7 +247,7 @@ class OptimizerState:
         return next(moved, None)
 
     def apply(self, saved: dict[str, Any]) -> None:
-        """Puts `capture`'s value back. The records are in place already."""
+        """Puts a value of `capture` back, when the records are in place. Raises LayoutError if it has other groups."""
         self._look()
         _check_groups(f"groups of {self._what}", self._outer.param_groups, saved["outer"])
         _check_groups(f"inner groups of {self._what}", self._inner.param_groups, saved["inner"])
@@ -266,14 +268,14 @@ class OptimizerState:
         self._seen = None
 
     def _forget(self, values: dict[str, dict[str, Any]], known: set[str]) -> None:
-        """What the state has beside tensors and did not have when it was saved."""
+        """Removes values other than tensors that the state did not have when it was saved."""
         for name in (known | values.keys()) & self._states.keys():
             for key in rest_of(self._states[name]).keys() - values.get(name, {}).keys():
                 del self._states[name][key]
 
     def _put(self, name: str, path: str, tensor: torch.Tensor, absent: bool, replaced: bool) -> None:
-        """Makes a stand-in the real state, or real state a stand-in, as it was when it was saved. `replaced`: it was
-        something else than a tensor then, which is in its place already."""
+        """Turns a stand-in into the real state, or real state into a stand-in, as it was in the save. `replaced`: it
+        was something other than a tensor then, which is in place already."""
         if not absent:
             self._inner.state[self._params[name]][path] = tensor
             return
@@ -283,7 +285,7 @@ class OptimizerState:
 
 
 def _paths_in(values: dict[str, Any]) -> set[str]:
-    """The paths of the tensors that belong inside of these values."""
+    """The paths of the tensors inside these values."""
     paths: set[str] = set()
     join(values, paths.add)
     return paths

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a state dict to records of its tensors, and one JSON value with everything else in it.
+"""From a state dict to the records of its tensors, and one JSON value with everything else.
 
-A state dict is made anew for each save, so records find their tensors by name in the newest one that was given.
-"""
+A state dict is made anew for each save, so records find their tensors by name in the last one that was given."""
 
 import io
 import json
@@ -29,13 +28,13 @@ EAGER_BYTES = 1 << 20  # a plain tensor below this size may be a counter, a buff
 
 
 def stateless(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with the state of what has one in its place, as torch.distributed.checkpoint takes it."""
+    """The dict with state_dict() in the place of Stateful objects, as torch.distributed.checkpoint has it."""
     return {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user says of plain tensors, and of what JSON cannot hold."""
+    """What the user says about plain tensors, and about values that JSON cannot hold."""
 
     replicate_group: ProcessGroup | None = None  # whose ranks hold copies of the plain tensors
     private: tuple[str, ...] = ()  # patterns of keys that are each rank's own all the same
@@ -54,8 +53,8 @@ class Piece:
 
 
 class StateDict:
-    """`flat` has no nested dicts: {"model.weight": tensor, ...}; `paths` says where each came from: ("model",
-    "weight"). Collective over `world`."""
+    """The state dict that is registered. `flat` has no nested dicts: {"model.weight": tensor, ...}. `paths` says where
+    each value came from: ("model", "weight"). Collective over `world`."""
 
     def __init__(self, flat: dict[str, Any], paths: dict[str, tuple[Any, ...]], world: World, rules: Rules) -> None:
         self._now = flat
@@ -87,8 +86,8 @@ class StateDict:
         return {key: record for key, record in records.items() if record is not None}
 
     def _plain(self, key: str, tensor: torch.Tensor, holders: list[int]) -> Record:
-        """The lowest of the ranks that have this key saves under the plain name, which is the one that other programs
-        and other numbers of ranks load."""
+        """The lowest of the ranks that have this key saves under the plain name, which other programs and other numbers
+        of ranks load."""
         group = self._group_of(key)
         owner = group.ranks[0]
         name = self._rules.scope + key
@@ -106,7 +105,7 @@ class StateDict:
         return lambda: self._now[key]
 
     def take(self, flat: dict[str, Any]) -> None:
-        """The state dict of the next save."""
+        """Takes the state dict of the next save. Raises LayoutError if its tensors are others than were registered."""
         changed = _difference(self._form, _form(flat))
         if changed:
             raise errors.LayoutError(f"{changed}: the state dict has another layout than the one that was registered; "
@@ -114,7 +113,8 @@ class StateDict:
         self._now = flat
 
     def land(self, targets: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Where a restore is to put each piece: in its target, or else in memory made here. Returned by key."""
+        """Chooses where a restore puts each piece: into its target, or else into new memory. Returns these tensors by
+        key."""
         landing = {key: target for key, target in targets.items() if key in self.pieces}
         for key, piece in self.pieces.items():
             if key not in landing:
@@ -143,11 +143,11 @@ class StateDict:
         self._leaves = saved
 
     def leaf_keys(self) -> list[str]:
-        """Of the registered state dict."""
+        """The keys of the values of the registered state dict that are no tensors."""
         return [key for key, form in self._form.items() if form == _LEAF]
 
     def leaf(self, key: str) -> io.BytesIO:
-        """As torch.distributed.checkpoint's planners take it, after a restore."""
+        """A value after a restore, in the form that planners of torch.distributed.checkpoint expect."""
         return leaf_bytes(self._leaves, key)
 
 
@@ -155,7 +155,7 @@ _LEAF = "no tensor"
 
 
 def leaf_bytes(saved: dict[str, Any], key: str) -> io.BytesIO:
-    """One value of what the blob LEAVES holds, in the bytes that torch.load reads."""
+    """One of the values in the blob LEAVES, as bytes for torch.load. Raises NotFoundError."""
     if key in saved["pickled"]:
         return io.BytesIO(saved["pickled"][key])
     if key not in saved["plain"]:
@@ -164,7 +164,7 @@ def leaf_bytes(saved: dict[str, Any], key: str) -> io.BytesIO:
 
 
 def paths_of(text: str) -> dict[str, tuple[Any, ...]]:
-    """What the blob PATHS holds."""
+    """The contents of the blob PATHS."""
     return {key: tuple(path) for key, path in json.loads(text)}
 
 
@@ -210,7 +210,7 @@ def _form_of(value: Any) -> str:
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    """The first tensor that is another one. Other values may come and go."""
+    """The first tensor that has changed. Other values may come and go."""
     for key in sorted(_tensors(before) | _tensors(now)):
         was, is_now = before.get(key, "not there"), now.get(key, "not there")
         if was != is_now:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the optimizer of a DeepSpeed engine to records of weights, masters and moments: ZeRO 0 to 3."""
+"""From the optimizer of a DeepSpeed engine to the records of weights, masters and moments: ZeRO 0 to 3."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ class _Sliced:
     # ---- tensors
 
     def _look(self) -> None:
-        """Lets go of views of tensors that the optimizer has put others in the place of."""
+        """Drops views of tensors that the optimizer has replaced."""
         states = [self._base.state.get(flat, {}) for flat in self._flats]
         tensors = [value for state in states for value in state.values() if torch.is_tensor(value)] + self._flats
         seen = [(tensor.data_ptr(), tensor.numel()) for tensor in tensors]
@@ -141,11 +141,11 @@ class _Sliced:
         return records + [record for number in range(len(self._flats)) for record in self._counters(number)]
 
     def _is_weight(self, _flat: int) -> bool:
-        """Are the weights the flat tensor itself, so that there is nothing else to save?"""
+        """Whether the flat tensor is the weights themselves, so that there is nothing else to save."""
         return False
 
     def _counters(self, number: int) -> list[Record]:
-        """State that is not one value per element: the number of steps."""
+        """State that does not have one value per element, such as the number of steps."""
         keys = [key for key in sorted(self._registered[number])
                 if self._state(number, key).numel() != self._flats[number].numel()]
         return [whole(f"optimizer.flat{number}.{key}", partial(self._state, number, key), self._counts[number].name,
@@ -199,7 +199,7 @@ class _Fragments(_Sliced):
 
 
 def _fragments(names: dict[str, torch.nn.Parameter]) -> list[_Piece]:
-    """As DeepSpeed has linked parameters to flat tensors; nothing of those that lie on other ranks."""
+    """The pieces that DeepSpeed has linked to parameters on this rank."""
     pieces = []
     for name, parameter in names.items():
         link = getattr(parameter, "_hp_mapping", None)

@@ -21,8 +21,8 @@ _GENERATORS = ("rng.torch", "rng", "rng_tracker")
 
 
 def put(version: Published, contents: Contents, place: str) -> None:
-    """`place` is that of this rank among those that hold other parts of the model. Raises LayoutError, with nothing
-    changed, if the version was saved with other parallel sizes or another model."""
+    """Loads the version. `place` is the place of this rank among those that hold other parts of the model. Raises
+    LayoutError, with nothing changed, if it was saved with other parallel sizes or another model."""
     donor = _donor(version, place)
     own = {split_rank(entry.key)[1]: index for index, entry in enumerate(version.entries)
            if not entry.blob and split_rank(entry.key)[0] is not None}
@@ -44,7 +44,7 @@ def _value(version: Published, rank: int, blob: Blob) -> Any:
 
 
 def _donor(version: Published, place: str) -> int:
-    """The first rank of then with this place."""
+    """The first of the ranks that saved it which had this place."""
     places = []
     for rank in range(version.info.world_size):
         saved = jsonstate.loads(version.blob(rank_key(rank, "tierckpt.progress"), rank))
@@ -56,8 +56,8 @@ def _donor(version: Published, place: str) -> int:
 
 
 def _read(version: Published, record: Record, whole: dict[str, Any], own: dict[str, int]) -> Callable[[], object]:
-    """What puts a record's contents into its tensor. `whole` has shape and dtype of each tensor, `own` the number of an
-    entry of what each rank has as its own."""
+    """A function that reads the contents of a record into its tensor. `whole` has shape and dtype of each tensor; `own`
+    has the index of the entry of what single ranks have as their own."""
     rank, key = split_rank(record.key)
     tensor = record.current().detach()
     if rank is not None and key not in whole and key in own:

@@ -63,7 +63,7 @@ def parts_of(optimizer: Any) -> list[Any]:
 
 
 def known(optimizer: Any) -> bool:
-    """Has each part what is read of it? Says once what is missing."""
+    """Whether each part has the attributes that are read from it. If not, one warning says what is missing."""
     return usable("tierckpt.megatron", "megatron-core",
                   (_Read(part, _READ.get(type(part), ())) for part in parts_of(optimizer)))
 
@@ -138,7 +138,7 @@ class Model:
         return records
 
     def meaning(self) -> dict[str, Any]:
-        """What gives the parameters another meaning while their shapes stay the same."""
+        """What changes the meaning of the parameters while their shapes stay the same."""
         config = next(iter(self.chunks.values())).config
         names = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups",
                  "kv_channels", "gated_linear_unit", "normalization", "num_moe_experts", "moe_router_topk")
@@ -154,7 +154,7 @@ def _is_dense(parameter: Any) -> bool:
 
 
 class _Piece(Placer):
-    """Places the state of a piece of a parameter: numbers `start` and following of `numel`."""
+    """Places the state of a piece of a parameter, which begins at element `start` of its `numel`."""
 
     def __init__(self, rank: int, twins_of_piece: groups.Group, numel: int, start: int) -> None:
         super().__init__(rank, twins_of_piece)
@@ -170,7 +170,7 @@ class _Piece(Placer):
 
 
 class _ByParameter(Placer):
-    """Places each parameter's state as `placers` says, by key."""
+    """Places the state of each parameter by the placer of its key."""
 
     def __init__(self, rank: int, placers: dict[str, Placer]) -> None:
         super().__init__(rank, None)
@@ -200,7 +200,7 @@ class _Trained:
 
 
 def _plain(part: Any, model: Model) -> _Trained:
-    """Whole parameters, or whole FP32 masters of 16-bit ones."""
+    """Whole parameters, or whole FP32 masters of 16-bit parameters."""
     trained = _Trained()
     own = {id(tensor) for group in part.optimizer.param_groups for tensor in group["params"]}
     for key, parameter in model.parameters.items():
@@ -259,7 +259,7 @@ class Part:
                                     every=True)
 
     def in_pieces(self, model: Model) -> set[str]:
-        """Keys of the parameters that are saved as their owners' pieces, here or elsewhere."""
+        """The keys of the parameters that are saved as pieces by their owners, on this rank or another."""
         if not self.distributed:
             return set()
         return {model.key(parameter) for buffer in self.megatron.buffers for parameter in buffer.param_index_map}
@@ -323,7 +323,7 @@ class Mapping:
 
 
 def _gather(model: Model, parts: list[Part]) -> None:
-    """Makes the parameters of their owners' pieces, as the end of a step of the distributed optimizer does."""
+    """Makes the parameters from the pieces of their owners, as the end of a step of the distributed optimizer does."""
     with torch.no_grad():
         for part in parts:
             part.megatron._copy_main_params_to_model_params()
@@ -332,14 +332,14 @@ def _gather(model: Model, parts: list[Part]) -> None:
 
 
 def _settle(model: Model, parts: list[Part]) -> None:
-    """Lets gathers end that overlap with the forward pass: they would bring older parameters after the load."""
+    """Waits for gathers that overlap with the forward pass: they would write older parameters after the load."""
     if any(part.megatron.ddp_config.overlap_param_gather for part in parts):
         for chunk in model.wrapped:
             chunk.start_param_sync(force_sync=True)
 
 
 def mapping_of(model: Model, optimizer: Any, scheduler: Any, more: list[Blob], world: World) -> Mapping:
-    """`more` are blobs of the caller's. Collective."""
+    """`more` are the caller's own blobs. Collective."""
     parts = [Part(part, number, model, world.rank) for number, part in enumerate(parts_of(optimizer))]
     distributed = [part for part in parts if part.distributed]
     rng, private = Rng(), Placer(world.rank, groups.of_ranks([world.rank]))
