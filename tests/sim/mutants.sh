@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Plants each fault of mutants.txt into a copy of one source file, links the simulator (sim, or sim_agent) with it and
-# demands that the simulator finds it: says which promise was broken, and fails by itself, in one of the schedules that once found
-# something or in the first of all others. Needs a build by Ninja, whose commands it reuses.
+# demands that the simulator finds it: says which promise was broken, and fails by itself, in one of the schedules that
+# once found something or in the first of all others. Needs a build by Ninja, whose commands it reuses.
 #
 #   mutants.sh [source directory [build directory [seeds [name [simulator]]]]]
 set -u

@@ -9,6 +9,7 @@
 
 #define PHASE_LIMIT_US (120 * S) /* any phase ends before, however many agents die in it */
 #define LAUNCHES_MAX   200
+#define STAGGER_US     50
 #define END_LIMIT_US   (120 * S) /* from the last fault to the end of the job */
 
 struct job job;
@@ -126,12 +127,12 @@ static void build_world(struct launch *launch)
 {
     struct error err;
     struct rank_hello *hellos = calloc(launch->count, sizeof *hellos);
-    struct shard_info *infos = calloc(2 * (size_t)launch->count, sizeof *infos);
+    struct shard_info *infos = calloc((size_t)launch->count + 1, 2 * sizeof *infos);
     uint32_t *counts = calloc(launch->count, sizeof *counts);
     for (uint32_t r = 0; r < launch->count; r++) {
         hellos[r] = launch->ranks[r].hello;
-        counts[r] = 2;
-        rank_shard_ids(r, &infos[2 * (size_t)r]);
+        counts[r] = job.shards;
+        rank_shard_ids(r, &infos[(size_t)job.shards * r]);
     }
     if (world_build(launch->term, hellos, launch->count, &launch->world, &err) != TCK_OK) {
         launch_fail(launch, 200 * MS, err.text); /* two agents had one node's name */
@@ -162,11 +163,19 @@ static void begin_training(struct launch *launch)
     sim_after(job.step_us, NULL, take_step, launch);
 }
 
+static void wake_rank(void *ctx)
+{
+    rank_next(ctx);
+}
+
 static void next_phase(void *ctx)
 {
     struct launch *launch = ctx;
     if (launch->dead) {
         return;
+    }
+    if (sim.measure) {
+        scale_phase(phase_names[launch->phase], launch->phase_us);
     }
     launch->phase++;
     launch->phase_us = sim.us;
@@ -180,8 +189,13 @@ static void next_phase(void *ctx)
         job.done = true;
     }
     for (uint32_t r = 0; r < launch->count && !launch->dead && launch->phase < PHASE_OVER; r++) {
-        launch->ranks[r].arrived = launch->phase == PHASE_TRAIN; /* it comes back by itself */
-        rank_next(&launch->ranks[r]);
+        struct rank *rank = &launch->ranks[r];
+        rank->arrived = launch->phase == PHASE_TRAIN; /* it comes back by itself */
+        if (sim.measure) {
+            sim_after((uint64_t)r * STAGGER_US, NULL, wake_rank, rank); /* each sends the whole world */
+        } else {
+            rank_next(rank);
+        }
     }
 }
 
@@ -213,6 +227,9 @@ static void take_step(void *ctx)
     if (launch->dead) {
         return;
     }
+    if (sim.measure) {
+        judge_look();
+    }
     if (is_finished(launch)) {
         next_phase(launch);
         return;
@@ -224,7 +241,7 @@ static void take_step(void *ctx)
             atomic_store(&rank->status->current_step, launch->step);
             atomic_store(&rank->status->step_ns, job.step_us * 1000);
         }
-        if (launch->step % job.save_every == 0) {
+        if (launch->step % job.save_every == 0 && (!sim.measure || launch->step == 1)) {
             rank_save(rank, launch->step, launch->step % job.store_every == 0);
         }
     }

@@ -45,6 +45,7 @@ static void plan_job(void)
     uint32_t hosts = (uint32_t)sim_between(1, 4);
     job = (struct job){.ranks_per_host = (uint32_t)sim_between(1, 2),
                        .twins = 1,
+                       .shards = 2,
                        .image_bytes = 8 * (uint32_t)sim_between(16, 80),
                        .step_us = sim_between(5, 60) * MS,
                        .steps = sim_between(20, 120),
@@ -59,15 +60,16 @@ static void plan_job(void)
     sim.host_count = hosts;
 }
 
-static void make_hosts(uint32_t hosts)
+void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
 {
+    static const char short_times[] =
+        ", \"heartbeat_ms\": 100, \"peer_timeout_ms\": 1000, \"storage_timeout_ms\": 3000, "
+        "\"version_timeout_ms\": 5000, \"restore_wait_ms\": 3000, \"session_wait_ms\": 8000, \"linger_s\": 3000";
     char text[1024];
-    snprintf(
-        text, sizeof text,
-        "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
-        "\"heartbeat_ms\": 100, \"peer_timeout_ms\": 1000, \"storage_timeout_ms\": 3000, \"max_restore_tries\": 100, "
-        "\"version_timeout_ms\": 5000, \"restore_wait_ms\": 3000, \"session_wait_ms\": 8000, \"linger_s\": 3000}",
-        sim.save_dir, sim.save_dir, job.copies, (uint32_t)sim_between(2, 3));
+    snprintf(text, sizeof text,
+             "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
+             "\"max_restore_tries\": 100%s}",
+             sim.save_dir, sim.save_dir, job.copies, slots, hasty ? short_times : "");
     hosts_make(hosts, text);
 }
 
@@ -76,7 +78,7 @@ static void run_schedule(uint64_t seed, bool verbose)
     sim.random = seed * 0x2545F4914F6CDD1Du + 1;
     sim.verbose = verbose;
     plan_job();
-    make_hosts(sim.host_count);
+    make_hosts(sim.host_count, (uint32_t)sim_between(2, 3), true);
     faults_plan();
     sim_after(10 * MS, NULL, launch_begin, NULL);
     uint64_t done_us = 0;
@@ -120,15 +122,19 @@ static void remove_dir(pid_t pid)
     (void)nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-static void child(uint64_t seed, bool verbose)
+static void child(uint64_t seed, const struct arguments *a)
 {
-    alarm(SCHEDULE_S);
     snprintf(sim.save_dir, sizeof sim.save_dir, SAVE_DIR, (int)__real_getpid());
     if (mkdir(sim.save_dir, 0700) != 0) {
         perror(sim.save_dir);
         __real__exit(2);
     }
-    run_schedule(seed, verbose);
+    if (a->scale > 0) {
+        scale_run((uint32_t)a->scale, (uint32_t)a->ranks);
+    } else {
+        alarm(SCHEDULE_S);
+        run_schedule(seed, a->verbose);
+    }
     add_totals();
     if (sim.violation[0] != '\0') {
         printf("VIOLATION: seed %" PRIu64 " at %.3f s: %s\n", seed, (double)sim.us / (double)S, sim.violation);
@@ -137,13 +143,13 @@ static void child(uint64_t seed, bool verbose)
     __real__exit(sim.violation[0] == '\0' ? 0 : 1);
 }
 
-static bool run_one(uint64_t seed, bool verbose)
+static bool run_one(uint64_t seed, const struct arguments *a)
 {
     int status = 0;
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        child(seed, verbose);
+        child(seed, a);
     }
     bool ok = pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (pid > 0 && WIFSIGNALED(status)) {
@@ -167,7 +173,7 @@ static bool run_seeds(const struct arguments *a)
     while (file && fgets(line, sizeof line, file)) {
         char *end;
         uint64_t seed = strtoull(line, &end, 10);
-        ok &= end == line || run_one(seed, a->verbose);
+        ok &= end == line || run_one(seed, a);
     }
     if (file) {
         fclose(file);
@@ -179,7 +185,7 @@ static bool run_range(const struct arguments *a, uint64_t first)
 {
     bool ok = true;
     for (uint64_t i = first; i < a->count && (ok || a->keep_going); i += a->jobs) {
-        ok &= run_one(a->seed + i, a->verbose);
+        ok &= run_one(a->seed + i, a);
     }
     return ok;
 }

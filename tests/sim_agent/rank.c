@@ -26,7 +26,7 @@ void rank_shard_ids(uint32_t rank, struct shard_info out[2])
     char name[64];
     int len = snprintf(name, sizeof name, "shard of group %u", group);
     out[0] = (struct shard_info){.id = hash128_of(name, (size_t)len),
-                                 .image_bytes = job.image_bytes + 8 * group,
+                                 .image_bytes = job.image_bytes + 8 * (group % 16),
                                  .private_to_rank = job.twins == 1};
     len = snprintf(name, sizeof name, "own shard of rank %u", rank);
     out[1] = (struct shard_info){.id = hash128_of(name, (size_t)len), .image_bytes = 128, .private_to_rank = 1};
@@ -322,7 +322,7 @@ static void take_segments(struct rank *rank, const struct ipc_frame *frame)
     struct msg_segments m;
     struct shard_info infos[2];
     rank_shard_ids(rank->number, infos);
-    if (msg_segments_decode(frame->payload, frame->len, &m) != TCK_OK || m.count != 2) {
+    if (msg_segments_decode(frame->payload, frame->len, &m) != TCK_OK || m.count != job.shards) {
         sim_violation("rank %u: malformed SEGMENTS", rank->number);
         return;
     }

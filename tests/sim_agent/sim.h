@@ -233,7 +233,8 @@ struct launch {
 /* What the job is like. */
 struct job {
     uint32_t ranks_per_host, ranks;
-    uint32_t twins; /* ranks that have the same shard */
+    uint32_t shards; /* of a rank: 1 or 2 */
+    uint32_t twins;  /* ranks that have the same shard */
     uint32_t image_bytes;
     uint64_t step_us, steps;
     uint32_t save_every, store_every;
@@ -275,6 +276,15 @@ void judge_host_lost(const struct host *host);
 /* All of it, for a world too large to be judged after every event. */
 void judge_look(void);
 void judge_end(void);
+
+/* ---- scale.c, main.c ----------------------------------------------------------------------------------------------
+ */
+
+/* One version of a large job, with what each of its phases costs. */
+void scale_run(uint32_t hosts, uint32_t ranks_per_host);
+void scale_phase(const char *name, uint64_t began_us);
+/* As the job wants them; hasty: with short time-outs. */
+void make_hosts(uint32_t hosts, uint32_t slots, bool hasty);
 
 /* ---- faults.c -----------------------------------------------------------------------------------------------------
  */
