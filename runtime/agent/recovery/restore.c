@@ -45,16 +45,17 @@ static uint32_t restored_shards(const struct term_context *tc, uint32_t rank, st
     return lacking;
 }
 
-/* One owner may have sufficed to let the trainers read: then what this node lacks is still on its way. A copy that went
- * bad here after that is not, and nobody brings it again in this term. */
-static bool may_still_come(struct client *client, const struct term_context *tc, uint64_t turn)
+static enum restore_verdict judge(struct client *client, const struct term_context *tc, uint32_t lacking, uint64_t turn)
 {
-    const struct decision *d = node_decision(tc->node);
     struct fetch_tally tally = fetch_tally(tc, tc->readable.version);
     uint64_t limit_ms = turn + tc->agent->config.restore_spread_timeout_ms;
-    bool lasts = restore_timeout_lasts(&client->restore_timeout, &tally, restore_timeout_tries(tc->setup.shard_count),
-                                       limit_ms, clock_ms());
-    return lasts && !decision_is_recovered(d);
+    uint64_t tries = restore_timeout_tries(tc->setup.shard_count);
+    struct restore_shards shards = {
+        .lacking = lacking,
+        .may_lack = client->restore_may_lack,
+        .moves = restore_timeout_lasts(&client->restore_timeout, &tally, tries, limit_ms, clock_ms()),
+        .recovered = decision_is_recovered(node_decision(tc->node))};
+    return restore_judge(&shards);
 }
 
 /* Published with another layout: each rank reads what it needs. */
@@ -76,11 +77,12 @@ static bool answer_restored(struct client *client, struct term_context *tc)
     if (m.shards && !m.other_layout) {
         lacking = restored_shards(tc, client->rank, &m, &turn);
     }
-    if (lacking > 0 && !client->restore_may_lack && may_still_come(client, tc, turn)) {
+    enum restore_verdict verdict = judge(client, tc, lacking, turn);
+    if (verdict == RESTORE_WAIT) {
         free(m.shards);
         return false;
     }
-    if (!m.shards || (lacking > 0 && !client->restore_may_lack)) {
+    if (!m.shards || verdict == RESTORE_LACKS) {
         struct error err;
         /* BUSY: the ranks try again in a new term, whose recovery looks for other copies. */
         (void)error_set(&err, m.shards ? TCK_ERR_BUSY : TCK_ERR_NOMEM,

@@ -25,3 +25,11 @@ uint64_t restore_timeout_turn_ms(uint32_t turn, uint64_t image_bytes)
 {
     return turn < 2 ? 0 : (uint64_t)AT_ONCE * (turn - 1) * (image_bytes / SLOW_BYTES);
 }
+
+enum restore_verdict restore_judge(const struct restore_shards *shards)
+{
+    if (shards->lacking == 0 || shards->may_lack) {
+        return RESTORE_READ;
+    }
+    return shards->moves && !shards->recovered ? RESTORE_WAIT : RESTORE_LACKS;
+}

@@ -29,4 +29,18 @@ uint64_t restore_timeout_tries(uint32_t shards);
  * until this one has it (placement_turn): each of them sends to two at once, no slower than 100 MB/s. */
 uint64_t restore_timeout_turn_ms(uint32_t turn, uint64_t image_bytes);
 
+/* A trainer's shards when the version that it restores can be read. */
+struct restore_shards {
+    uint32_t lacking; /* that are not on this node */
+    bool may_lack;    /* it gets them from other ranks */
+    bool moves;       /* restore_timeout_lasts */
+    bool recovered;   /* the term's recovery is over */
+};
+
+enum restore_verdict { RESTORE_READ, RESTORE_WAIT, RESTORE_LACKS };
+
+/* One owner may have sufficed to let the trainers read: then what this node lacks is still on its way. A copy that went
+ * bad here after that is not, and nobody brings it again in this term. */
+enum restore_verdict restore_judge(const struct restore_shards *shards);
+
 #endif

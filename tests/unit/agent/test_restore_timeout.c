@@ -60,3 +60,24 @@ Test(restore_timeout, allows_each_shard_some_tries)
     cr_assert_eq(restore_timeout_tries(3), 3 * restore_timeout_tries(1));
     cr_assert_gt(restore_timeout_tries(1), 1);
 }
+
+Test(restore_shards, are_read_when_none_is_lacking_or_other_ranks_have_them)
+{
+    struct restore_shards here = {.lacking = 0}, elsewhere = {.lacking = 2, .may_lack = true, .moves = true};
+    cr_assert_eq(restore_judge(&here), RESTORE_READ);
+    cr_assert_eq(restore_judge(&elsewhere), RESTORE_READ);
+}
+
+Test(restore_shards, are_waited_for_while_something_moves)
+{
+    struct restore_shards shards = {.lacking = 1, .moves = true};
+    cr_assert_eq(restore_judge(&shards), RESTORE_WAIT);
+    shards.moves = false;
+    cr_assert_eq(restore_judge(&shards), RESTORE_LACKS);
+}
+
+Test(restore_shards, do_not_come_any_more_when_the_recovery_is_over)
+{
+    struct restore_shards shards = {.lacking = 1, .moves = true, .recovered = true};
+    cr_assert_eq(restore_judge(&shards), RESTORE_LACKS);
+}
