@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Carries out what the machines ask for. Actions that take time (digests, transfers) come back as events. */
+ * Carries out the actions of the protocol's machines. Those that take time (digests, transfers) end as events. */
 #include "agent/actions.h"
 
 #include "agent/drain/drain.h"
@@ -17,7 +17,7 @@
 
 /* ---- slots --------------------------------------------------------------------------------------------------- */
 
-/* The trainer that a slot is given to; kept while it may write there. */
+/* The trainer that fills a slot. A slot in quarantine keeps its writer, which may still be copying. */
 static struct slot_writer writer_of(const struct term_context *tc, const struct slot *slot, struct slot_writer before)
 {
     if (slot->state == SLOT_QUARANTINED) {
@@ -51,7 +51,7 @@ static void write_header(struct term_context *tc, const struct action *a)
     segment_write_header(d->segment, k, &header);
 }
 
-/* Digests of one slot, made in a pool thread. */
+/* Computes the digests of one slot in a pool thread. */
 struct digest_op {
     struct term_context *tc;
     uint32_t slot;
@@ -72,16 +72,16 @@ static void digest_work(void *ctx)
     failpoint_bytes(digest, image, (uint8_t *)(uintptr_t)op->image, op->image_bytes);
 }
 
-/* A trainer whose records lie on devices may have had the digests made there: then these have to be the same. */
+/* A trainer with records on devices may have computed the digests there; the copy must match them. */
 static bool arrived_whole(const struct digest_op *op)
 {
     const struct sealed *sealed = &op->sealed;
     if (!sealed->has_root || !version_is(sealed->version, op->version) || hash128_is(sealed->root, op->root)) {
         return true;
     }
-    log_error(
-        "version %llu.%llu: slot %u is not what its trainer's device had: the copy was damaged on its way or since",
-        (unsigned long long)op->version.term, (unsigned long long)op->version.step, op->slot);
+    log_error("version %llu.%llu: slot %u does not match the digests of its trainer's device: the copy was damaged in "
+              "transit or in memory",
+              (unsigned long long)op->version.term, (unsigned long long)op->version.step, op->slot);
     return false;
 }
 
@@ -116,7 +116,7 @@ static void verify(struct term_context *tc, const struct action *a)
                                  .sealed = segment_seal(d->segment, k)};
     }
     if (!op || pool_submit(tc->agent->pool, digest_work, digest_done, op) != TCK_OK) {
-        log_error("no memory to make the digests of a sealed slot");
+        log_error("out of memory: the digests of a sealed slot cannot be computed");
         free(op);
         struct event event = {.type = EVENT_VERIFIED, .slot = a->slot, .version = a->version, .ok = false};
         driver_step_node(tc, &event);
@@ -150,7 +150,7 @@ static void replica_event(struct term_context *tc, const struct replica_op *op, 
     driver_step_node(tc, &event);
 }
 
-/* A refusal that another try cannot heal, from the status that the holder answered with. */
+/* The refusal for a holder's answer that no retry would change. */
 static enum refusal refusal_of(tck_status_t status)
 {
     if (status == TCK_ERR_CORRUPT) {
@@ -226,7 +226,7 @@ static void grant(struct term_context *tc, const struct action *a)
         client_send(client, MSG_GRANT, &w);
         failpoint(slot, granted);
     } else {
-        client_cut(client, "no memory for a grant");
+        client_cut(client, "out of memory for a grant");
     }
     writer_free(&w);
     free(slots);
@@ -234,7 +234,7 @@ static void grant(struct term_context *tc, const struct action *a)
 
 #define WRITER_TEXT 128
 
-/* Which process is in the way, and what helps; empty for other refusals. */
+/* Names the process that blocks the slot, and the remedy; empty for other refusals. */
 static const char *writer_text(const struct term_context *tc, const struct action *a, char text[WRITER_TEXT])
 {
     struct slot_writer writer;
@@ -247,13 +247,13 @@ static const char *writer_text(const struct term_context *tc, const struct actio
     return text;
 }
 
-/* While a node is away all are, at every interval. */
+/* Rate-limited: while a node is away, every save is refused. */
 static void log_refusal(struct term_context *tc, const struct action *a)
 {
     struct log_limit *limit = &tc->refused[a->refusal];
     char writer[WRITER_TEXT];
     if (log_limit_pass(limit)) {
-        log_info("save of step %llu by rank %u is refused: %s%s (%llu so since one was granted)",
+        log_info("save of step %llu by rank %u refused: %s%s (%llu refused for this reason since the last granted one)",
                  (unsigned long long)a->version.step, tc->ranks[a->rank], refusal_text(a->refusal),
                  writer_text(tc, a, writer), (unsigned long long)limit->count);
     }
@@ -299,7 +299,7 @@ static void show_stage(struct shared_status *shared, const struct action *a)
 
 /* ---- what trainers are told ---------------------------------------------------------------------------------- */
 
-/* Headers of a committed version say so: a hint for recoveries that must know what was promised. */
+/* Marks the headers of a committed version: a hint for recoveries, which must not fall behind a commit unnoticed. */
 static void mark_committed(struct term_context *tc, struct version version)
 {
     for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
@@ -338,7 +338,7 @@ static void notify(struct term_context *tc, const struct action *a)
 
 /* ---- to the coordinator -------------------------------------------------------------------------------------- */
 
-/* Roots of the shards that other nodes own too: while data-parallel ranks agree they are equal. */
+/* Roots of the shards that other nodes own, too; equal as long as data-parallel ranks agree. */
 static uint32_t twin_roots(const struct term_context *tc, struct version version, struct wire_root *roots)
 {
     uint32_t count = 0;
@@ -374,7 +374,7 @@ static void send_ready(struct term_context *tc, const struct action *a)
     free(roots);
 }
 
-/* What a rank says that it is filling, and other nodes own too. */
+/* True if this rank fills the shard's slot and another node owns the shard, too. */
 static bool is_early_root(const struct term_context *tc, uint32_t i, uint32_t rank, const struct msg_roots *m,
                           struct hash128 shard)
 {

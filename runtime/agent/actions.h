@@ -6,7 +6,7 @@
 #include "agent/state/context.h"
 
 void actions_carry_out(struct term_context *tc, const struct action *a);
-/* What a local rank's devices say of the slots that it is filling: of those with twins it goes on to the coordinator.
+/* Sends the coordinator the roots that a local rank's devices computed, of the shards that have twins.
  */
 void actions_send_roots(struct term_context *tc, uint32_t rank, const struct msg_roots *m);
 

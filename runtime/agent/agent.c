@@ -42,14 +42,14 @@
 #define POOL_THREADS_MAX 4
 #define IO_THREADS       4
 
-/* ---- what the parts report ----------------------------------------------------------------------------------- */
+/* ---- hooks ----------------------------------------------------------------------------------- */
 
-/* Operations under way still end in it, but it sends nothing and begins nothing any more. */
+/* Operations under way still end in the closed term, but it sends and starts nothing any more. */
 static void close_term(struct agent *agent)
 {
     struct term_context *tc = agent->term_context;
     tc->closed = true;
-    memset(tc->peers, 0, tc->world.node_count * sizeof *tc->peers); /* peers outside the next world are let go */
+    memset(tc->peers, 0, tc->world.node_count * sizeof *tc->peers); /* peers outside the next world are released */
     recover_free(agent);
     fetch_reset(agent);
 }
@@ -107,7 +107,7 @@ static void on_tick(void *ctx)
     fdstore_tick(agent->fdstore);
 }
 
-/* Segments of older layouts go when nothing in them is worth anything any more. */
+/* Frees the segments of older layouts once none of their slots is needed. */
 static void remove_leftovers(struct agent *agent)
 {
     const struct term_context *tc = agent->term_context;
@@ -121,12 +121,11 @@ static void remove_leftovers(struct agent *agent)
         bool empty = true;
         for (uint32_t k = 0; k < tc->shards[local_shard].slot_count; k++) {
             enum slot_state state = node_slot(tc->node, tc->local_shards[local_shard].first_slot + k)->state;
-            empty =
-                empty && (state == SLOT_FREE || state == SLOT_QUARANTINED); /* what is written there has no reader */
+            empty = empty && (state == SLOT_FREE || state == SLOT_QUARANTINED); /* nobody reads a slot in quarantine */
         }
         if (empty && !tc->local_shards[local_shard].gone) {
             tc->local_shards[local_shard].gone =
-                true; /* its slots stay in the machine, free and without duty, until the next term */
+                true; /* its slots stay in the node machine, free and unused, until the next term */
             memory_remove(agent->memory, tc->local_shards[local_shard].segment);
         }
     }
@@ -141,14 +140,14 @@ static void on_slow_tick(void *ctx)
         term_context_take_seals(tc);
         restore_tick(tc);
         trainers_targets(tc);
-        metadata_note_commit(tc); /* by the agent before this one, maybe */
+        metadata_note_commit(tc); /* this agent's predecessor may have committed it */
         metadata_note_world(agent, &tc->world);
         reservation_tick(tc);
         remove_leftovers(agent);
     }
     storage_tick(agent);
     scrub_tick(agent);
-    health_show_all(agent); /* copies that went missing */
+    health_show_all(agent); /* the number of missing copies may have changed */
     idle_exit_tick(agent);
     listener_watchdog_tick(agent);
 }
@@ -172,8 +171,8 @@ static uint32_t pool_threads(void)
     return cores < 1 ? 1 : cores > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)cores;
 }
 
-/* Files that were stored before this process began: the state's or the memory tier's. */
-static void found(void *ctx, const char *name, int fd)
+/* Adopts a descriptor that an earlier process stored: part of the kept state or of the memory tier. */
+static void adopt_stored(void *ctx, const char *name, int fd)
 {
     struct agent *agent = ctx;
     struct error err;
@@ -202,13 +201,13 @@ static tck_status_t open_memory(struct agent *agent, struct error *err)
     if (status != TCK_OK) {
         return status;
     }
-    sd_notify_take_back(found, agent);
+    sd_notify_take_back(adopt_stored, agent);
     memory_adopted(agent->memory);
     failpoint(agent, found);
     return hard_state_ready(agent->state, err);
 }
 
-/* The term that must have a claim in save_dir; 0 if there is none, or this start was given another directory. */
+/* The term that must have a claim in save_dir; 0 if there is none, or save_dir has changed. */
 static uint64_t claimed_term(const struct agent *agent)
 {
     const struct kept *kept = hard_state_get(agent->state);
@@ -235,10 +234,10 @@ static void open_catalog(struct agent *agent)
     struct error err;
     bool rebuilt = false;
     if (catalog_open(agent->config.catalog_dir, &agent->catalog, &rebuilt, &err) != TCK_OK) {
-        log_warn("going on without a catalog: %s", err.text);
+        log_warn("cannot open the catalog, continuing without it: %s", err.text);
         agent->catalog = NULL;
     } else if (rebuilt) {
-        log_warn("the catalog would not open: it was moved aside and begins anew from the headers");
+        log_warn("the catalog could not be opened: it was moved aside and is rebuilt from the slot headers");
         control_feed_catalog(agent);
     }
 }
@@ -336,7 +335,7 @@ void agent_free(struct agent *agent)
     if (agent->term_context) {
         close_term(agent);
     }
-    /* These end what is under way: the last events of transfers, digests and drains need the term context. */
+    /* Freeing these ends what is under way: the last events of transfers, digests and drains need the term context. */
     peers_free(agent->peers);
     pool_free(agent->pool);
     pool_free(agent->io);

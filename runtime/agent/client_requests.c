@@ -20,7 +20,7 @@
 
 /* ---- the save path ------------------------------------------------------------------------------------------- */
 
-/* The term context this trainer saves into, or an answer that says why there is none. */
+/* The term context that this trainer saves into, or NULL after an error reply. */
 static struct term_context *term_of(struct client *client, uint32_t seq, uint32_t answer)
 {
     struct term_context *tc = client->agent->term_context;
@@ -30,7 +30,7 @@ static struct term_context *term_of(struct client *client, uint32_t seq, uint32_
     } else if (tc->world.term != client->term || tc->closed) {
         (void)error_set(&err, TCK_ERR_DENIED, "refused: %s", refusal_text(REFUSAL_TERM_CLOSED));
     } else if (term_context_local_rank(tc, client->rank) < 0) {
-        (void)error_set(&err, TCK_ERR_PROTO, "the registered world does not have rank %u on this node", client->rank);
+        (void)error_set(&err, TCK_ERR_PROTO, "the registered world has no rank %u on this node", client->rank);
     } else {
         return tc;
     }
@@ -91,7 +91,7 @@ static void on_roots(struct client *client, const uint8_t *payload, size_t len)
     free(m.roots);
 }
 
-/* Nothing is pinned for a restore: a newer commit needs this rank's own save. */
+/* No slot is pinned for a restore: a newer version cannot commit before this rank saves. */
 static void on_restore_done(struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_step m;
@@ -107,17 +107,16 @@ static void on_restore_done(struct client *client, const uint8_t *payload, size_
     }
 }
 
-/* Memory is kept while it has the only copy of what was to come to storage. */
+/* Memory is kept while it has the only copy of a step that should have been published. */
 static bool may_end(const struct agent *agent, const struct msg_detach *m)
 {
     const struct trouble *trouble = health_storage(agent);
     if (!m->last_failed && trouble->steps == 0) {
         return true;
     }
-    log_error(
-        "the job is said to be done, but its last step is not in storage (%s): memory is kept for %u s (linger_s). "
-        "Repair storage and start the job again: it restores from memory, and tck_save_last brings it to storage",
-        trouble->code == TCK_OK ? "see above" : trouble->text, agent->config.linger_s);
+    log_error("the job has ended, but its last step is not on storage (%s): memory is kept for %u s (linger_s). "
+              "Repair storage and start the job again: it restores from memory, and tck_save_last publishes it",
+              trouble->code == TCK_OK ? "see above" : trouble->text, agent->config.linger_s);
     return false;
 }
 

@@ -6,9 +6,9 @@
 #include "agent/state/context.h"
 
 void client_requests_handle(struct client *client, const struct ipc_frame *frame);
-/* Its rank is lost to the term, unless another connection has it. */
+/* The connection has ended: the term loses its rank unless another connection has it. */
 void client_requests_client_gone(struct client *client);
-/* Ends what waits for an answer of a term older than this one, with an error that says that it is over. */
+/* Fails the requests that are pending in terms older than this one: those terms are over. */
 void client_requests_term_over(struct agent *agent, uint64_t term);
 
 #endif

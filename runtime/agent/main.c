@@ -18,8 +18,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define LEAVE_MS      15000 /* for storage to end what is under way when the agent leaves */
-#define SLOW_START_MS 8000  /* until trainers that wait for this agent are told that storage does not answer */
+#define LEAVE_MS      15000 /* for pending storage calls when the agent exits */
+#define SLOW_START_MS 8000  /* after which waiting trainers learn that storage does not answer */
 
 static void usage(FILE *to)
 {
@@ -39,7 +39,7 @@ static void on_signal(void *ctx, uint32_t events)
 {
     (void)events;
     struct agent *agent = ctx;
-    log_info("told to end");
+    log_info("received a signal: ending");
     fdstore_stopping(agent->fdstore);
     loop_stop(agent->loop);
 }
@@ -56,19 +56,20 @@ static int signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Memory of trainers lies here: no core files, no reading by other processes of the user. */
-static void be_private(void)
+/* This process maps the state of the trainers: no core dumps, no ptrace by other processes of the user. */
+static void disable_core_dumps(void)
 {
     struct rlimit none = {0, 0};
     if (prctl(PR_SET_DUMPABLE, 0) != 0 || setrlimit(RLIMIT_CORE, &none) != 0) {
-        log_warn("core files could not be switched off: %m");
+        log_warn("cannot disable core dumps: %m");
     }
 }
 
-/* UCX reads its environment when it is loaded, so this program starts itself again with the safe one, once. It also
- * reads ucx.conf from the current directory: the supervisor has gone to a safe one, started otherwise it is the root.
+/* UCX reads its environment when it is loaded, so this program executes itself again, once, with a safe one. UCX also
+ * reads ucx.conf from the current directory, which the supervisor has made a safe one; without a supervisor, it is the
+ * root.
  */
-static void with_ucx_environment(const struct config *config, const char *file, const char *set)
+static void exec_with_ucx_environment(const struct config *config, const char *file, const char *set)
 {
     char path[PATH_MAX];
     char self[PATH_MAX] = "";
@@ -93,22 +94,21 @@ static void with_ucx_environment(const struct config *config, const char *file, 
     execv(self, (char *const *)(uintptr_t)argv); /* does not write to argv */
 }
 
-/* An attempt to start. */
+/* One attempt to start, for start errors. */
 struct attempt {
     const struct config *config;
     uint64_t began_ms;
-    uint32_t slow_ms; /* after this it counts as slow */
+    uint32_t slow_ms; /* the start counts as slow after this */
 };
 
-/* Trainers that wait for this agent tell their users what is in this file. The second line lets them pass over what an
- * attempt says that had failed before they came: when it began, and its process if it is not over. err NULL: it has
- * started. */
-static void leave_error(const struct attempt *attempt, const struct error *err, bool is_over)
+/* Trainers that wait for this agent report what is in this file. Its second line (when the attempt began; its process
+ * if it is not over) lets them skip an attempt that failed before they began to wait. err NULL: it has started. */
+static void write_start_error(const struct attempt *attempt, const struct error *err, bool is_over)
 {
     const struct config *config = attempt->config;
     char dir[2 * CONFIG_PATH];
     int dir_fd = -1;
-    struct error ignored; /* what matters is in the log too */
+    struct error ignored; /* the log has the error, too */
     snprintf(dir, sizeof dir, "%s/%s/%s", config->runtime_dir, config->job, config->node);
     if (ipc_open_dir(dir, &dir_fd, &ignored) != TCK_OK) {
         return;
@@ -122,7 +122,7 @@ static void leave_error(const struct attempt *attempt, const struct error *err, 
     close(dir_fd);
 }
 
-/* The file that a trainer has left there for it. */
+/* True if a trainer has written this file when it started the agent. */
 static bool is_of_trainers(const struct config *config, const char *file)
 {
     char own[3 * CONFIG_PATH];
@@ -130,22 +130,22 @@ static bool is_of_trainers(const struct config *config, const char *file)
     return file && getenv("TIERCKPT_SUPERVISOR") && strcmp(own, file) == 0;
 }
 
-/* For those who wait for it, and for status; it goes on waiting. */
-static void tell_slow_start(void *ctx)
+/* Reports to waiting trainers and to status; the agent keeps waiting. */
+static void report_slow_start(void *ctx)
 {
     const struct attempt *attempt = ctx;
     struct error err;
     (void)error_set(&err, TCK_ERR_TIMEDOUT, "save_dir %s does not answer: the agent has waited for it for %u ms",
                     attempt->config->save_dir, attempt->slow_ms);
     log_error("%s", err.text);
-    leave_error(attempt, &err, false);
+    write_start_error(attempt, &err, false);
 }
 
-/* Everything that others wait for has been done, and they have been notified. */
-static void leave_threads_behind(void *ctx)
+/* Nobody waits for this process any more, so it need not wait for threads that are stuck in storage calls. */
+static void exit_without_threads(void *ctx)
 {
     (void)ctx;
-    log_error("storage does not answer: the agent ends without waiting for the threads that are stuck in it");
+    log_error("storage does not answer: the agent exits without waiting for the threads that are stuck in calls to it");
     _exit(0);
 }
 
@@ -155,10 +155,10 @@ static int run(const struct config *config, bool spawned)
     struct loop_fd *source = NULL;
     struct error err;
     int fd = signals();
-    be_private();
+    disable_core_dumps();
     struct attempt attempt = {.config = config, .began_ms = clock_ms(), .slow_ms = config->storage_timeout_ms};
     attempt.slow_ms = attempt.slow_ms < SLOW_START_MS ? attempt.slow_ms : SLOW_START_MS;
-    struct watchdog *watchdog = watchdog_start(attempt.slow_ms, tell_slow_start, &attempt);
+    struct watchdog *watchdog = watchdog_start(attempt.slow_ms, report_slow_start, &attempt);
     tck_status_t status = agent_new(config, &agent, &err);
     watchdog_stop(watchdog);
     if (status != TCK_OK) {
@@ -167,10 +167,10 @@ static int run(const struct config *config, bool spawned)
         if (err.code == TCK_ERR_EXIST) {
             return 0; /* another agent serves: nothing to restart */
         }
-        leave_error(&attempt, &err, true);
+        write_start_error(&attempt, &err, true);
         return 1;
     }
-    leave_error(&attempt, NULL, true);
+    write_start_error(&attempt, NULL, true);
     agent->spawned = spawned;
     if (loop_fd_add(agent->loop, fd, EPOLLIN, on_signal, agent, &source) != TCK_OK) {
         agent_free(agent);
@@ -181,11 +181,11 @@ static int run(const struct config *config, bool spawned)
     failpoint(agent, ready);
     loop_run(agent->loop);
     loop_fd_remove(source);
-    watchdog = watchdog_start(LEAVE_MS, leave_threads_behind, NULL);
+    watchdog = watchdog_start(LEAVE_MS, exit_without_threads, NULL);
     agent_free(agent);
     watchdog_stop(watchdog);
     close(fd);
-    log_info("agent ended");
+    log_info("agent exited");
     return 0;
 }
 
@@ -229,9 +229,9 @@ int main(int argc, char **argv)
     }
     if (log_open(config.log_file_path, (enum log_level)config.log_level, config.node, &err) != TCK_OK) {
         fprintf(stderr, "tierckptd: %s\n", err.text);
-        leave_error(&(struct attempt){.config = &config, .began_ms = clock_ms()}, &err, true);
+        write_start_error(&(struct attempt){.config = &config, .began_ms = clock_ms()}, &err, true);
         return 1;
     }
-    with_ucx_environment(&config, file, set);
+    exec_with_ucx_environment(&config, file, set);
     return run(&config, is_of_trainers(&config, file) && !set);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What other agents say: each message, beat and change of a session goes to the part that it concerns. */
+ * Dispatches messages, beats and session changes of other agents to the parts that handle them. Called by the peer
+ * tier. */
 #include "agent/peer_messages.h"
 
 #include "agent/drain/drain.h"
@@ -25,7 +26,7 @@
 
 /* ---- beats --------------------------------------------------------------------------------------------------- */
 
-static size_t beat(void *ctx, struct peer *to, uint8_t *out, size_t cap)
+static size_t make_beat(void *ctx, struct peer *to, uint8_t *out, size_t cap)
 {
     (void)to;
     struct wire_beat m;
@@ -62,7 +63,7 @@ void peer_messages_handle_beat(struct agent *agent, const struct wire_beat *m)
     }
 }
 
-static void beat_got(void *ctx, struct peer *from, const uint8_t *data, size_t len)
+static void handle_beat(void *ctx, struct peer *from, const uint8_t *data, size_t len)
 {
     struct agent *agent = ctx;
     struct wire_beat m;
@@ -77,7 +78,7 @@ static void beat_got(void *ctx, struct peer *from, const uint8_t *data, size_t l
 
 /* ---- reports to the coordinator ------------------------------------------------------------------------------ */
 
-static void heard_ready(struct term_context *tc, uint32_t node, const void *data, size_t len)
+static void handle_ready(struct term_context *tc, uint32_t node, const void *data, size_t len)
 {
     struct wire_ready m;
     if (wire_ready_decode(data, len, &m) != TCK_OK) {
@@ -91,7 +92,7 @@ static void heard_ready(struct term_context *tc, uint32_t node, const void *data
     free(m.roots);
 }
 
-static void heard_roots(struct term_context *tc, uint32_t node, const void *data, size_t len)
+static void handle_roots(struct term_context *tc, uint32_t node, const void *data, size_t len)
 {
     struct wire_roots m;
     if (wire_roots_decode(data, len, &m) != TCK_OK) {
@@ -102,7 +103,7 @@ static void heard_roots(struct term_context *tc, uint32_t node, const void *data
     free(m.roots);
 }
 
-static void heard_refused(struct term_context *tc, uint32_t node, const void *data, size_t len)
+static void handle_refused(struct term_context *tc, uint32_t node, const void *data, size_t len)
 {
     struct wire_refused m;
     if (wire_refused_decode(data, len, &m) != TCK_OK) {
@@ -115,7 +116,7 @@ static void heard_refused(struct term_context *tc, uint32_t node, const void *da
     recover_refused(tc, (enum refusal)m.refusal);
 }
 
-static void heard_fetched(struct term_context *tc, uint32_t node, const void *data, size_t len)
+static void handle_fetched(struct term_context *tc, uint32_t node, const void *data, size_t len)
 {
     struct wire_fetched m;
     if (wire_fetched_decode(data, len, &m) == TCK_OK) {
@@ -123,7 +124,7 @@ static void heard_fetched(struct term_context *tc, uint32_t node, const void *da
     }
 }
 
-static void heard_change(struct term_context *tc, const void *data, size_t len)
+static void handle_change(struct term_context *tc, const void *data, size_t len)
 {
     struct wire_change m;
     struct error err;
@@ -132,7 +133,7 @@ static void heard_change(struct term_context *tc, const void *data, size_t len)
     }
 }
 
-static void heard_restore_ask(struct term_context *tc, const void *data, size_t len)
+static void handle_restore_ask(struct term_context *tc, const void *data, size_t len)
 {
     struct wire_ask m;
     if (wire_ask_decode(data, len, &m) == TCK_OK) {
@@ -147,25 +148,25 @@ static void handle_as_coordinator(struct term_context *tc, uint32_t node, uint16
         recover_registered(tc, node);
         break;
     case WIRE_READY:
-        heard_ready(tc, node, data, len);
+        handle_ready(tc, node, data, len);
         break;
     case WIRE_ROOTS:
-        heard_roots(tc, node, data, len);
+        handle_roots(tc, node, data, len);
         break;
     case WIRE_REFUSED:
-        heard_refused(tc, node, data, len);
+        handle_refused(tc, node, data, len);
         break;
     case WIRE_DRAINED:
         drain_handle_drained(tc, node, data, len);
         break;
     case WIRE_FETCHED:
-        heard_fetched(tc, node, data, len);
+        handle_fetched(tc, node, data, len);
         break;
     case WIRE_RESTORE_ASK:
-        heard_restore_ask(tc, data, len);
+        handle_restore_ask(tc, data, len);
         break;
     case WIRE_CHANGE:
-        heard_change(tc, data, len);
+        handle_change(tc, data, len);
         break;
     case WIRE_DRAIN_ASK: {
         struct event event = {.type = EVENT_DRAIN_ASKED};
@@ -198,8 +199,8 @@ void peer_messages_handle(struct term_context *tc, uint32_t node, uint16_t type,
 
 /* ---- receiving ----------------------------------------------------------------------------------------------- */
 
-/* Inventories are given to whoever leads a term at least as new as ours; asking adopts it. */
-static void heard_inventory_ask(struct agent *agent, struct peer *peer, const void *data, size_t len)
+/* Any coordinator whose term is not older than ours gets the inventory; its request adopts that term. */
+static void handle_inventory_ask(struct agent *agent, struct peer *peer, const void *data, size_t len)
 {
     struct wire_ask m;
     if (wire_ask_decode(data, len, &m) != TCK_OK) {
@@ -218,7 +219,7 @@ static void heard_inventory_ask(struct agent *agent, struct peer *peer, const vo
     writer_free(&w);
 }
 
-static void heard_inventory(struct agent *agent, struct peer *peer, const void *data, size_t len)
+static void handle_inventory(struct agent *agent, struct peer *peer, const void *data, size_t len)
 {
     struct wire_inventory m;
     if (wire_inventory_decode(data, len, &m) != TCK_OK) {
@@ -232,7 +233,7 @@ static void heard_inventory(struct agent *agent, struct peer *peer, const void *
     free(m.known);
 }
 
-static void message(void *ctx, struct peer *peer, uint16_t type, const void *data, size_t len)
+static void on_message(void *ctx, struct peer *peer, uint16_t type, const void *data, size_t len)
 {
     struct agent *agent = ctx;
     struct reader r = reader_of(data, len);
@@ -242,7 +243,7 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
     }
     switch (type) {
     case WIRE_BEAT:
-        beat_got(agent, peer, data, len);
+        handle_beat(agent, peer, data, len);
         return;
     case WIRE_STALE:
         adopt_term(agent, term);
@@ -251,7 +252,7 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
         connectivity_handle_gone(agent, term, peer_node(peer));
         return;
     case WIRE_INVENTORY_ASK:
-        heard_inventory_ask(agent, peer, data, len);
+        handle_inventory_ask(agent, peer, data, len);
         return;
     case WIRE_HOLDER_ASK:
         holders_answer(agent, peer, data, len);
@@ -266,7 +267,7 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
         claim_handle_grant(agent, peer, data, len);
         return;
     case WIRE_INVENTORY:
-        heard_inventory(agent, peer, data, len);
+        handle_inventory(agent, peer, data, len);
         return;
     default:
         break;
@@ -280,7 +281,7 @@ static void message(void *ctx, struct peer *peer, uint16_t type, const void *dat
 
 /* ---- sessions ------------------------------------------------------------------------------------------------ */
 
-static void up(void *ctx, struct peer *peer)
+static void on_up(void *ctx, struct peer *peer)
 {
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
@@ -301,14 +302,14 @@ static void up(void *ctx, struct peer *peer)
     connectivity_tick(agent);
 }
 
-static void down(void *ctx, struct peer *peer, const char *why)
+static void on_down(void *ctx, struct peer *peer, const char *why)
 {
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
     log_warn("node %s is down: %s", peer_node(peer)->name, why);
     uint32_t node = tc && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
-        tc->peers[node] = NULL; /* an unwanted one is forgotten by the peer tier */
+        tc->peers[node] = NULL; /* the peer tier frees it if it is unwanted */
         recover_node(tc, node, false);
         trainers_node_down(tc, node, why);
     }
@@ -324,9 +325,9 @@ static uint16_t port_of(const struct node_info *node)
     return port <= UINT16_MAX ? (uint16_t)port : 0;
 }
 
-/* The port under which the kept world's members know this agent. If it died between telling its address for a world
- * and keeping that, the one it told; 0 if there is none. Agents that restart one after the other, or together, would
- * not find each other again if each came back at another one. */
+/* The port under which the members of the kept world know this agent; 0 if there is none. Agents that restart together
+ * must find each other at their old ports. If the agent died after it announced its address for a world and before it
+ * kept that world, this is the announced port. */
 static uint16_t port_before(const struct agent *agent)
 {
     const struct kept *kept = hard_state_get(agent->state);
@@ -365,11 +366,11 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .timeout_ms = c->peer_timeout_ms,
         .transfer_timeout_ms = 3 * c->peer_timeout_ms,
         .ctx = agent,
-        .beat = beat,
-        .beat_got = beat_got,
-        .up = up,
-        .down = down,
-        .message = message,
+        .beat = make_beat,
+        .beat_got = handle_beat,
+        .up = on_up,
+        .down = on_down,
+        .message = on_message,
         .offered = replica_handle_offer,
         .stored = replica_handle_stored,
         .pulled = replica_handle_pull,
@@ -379,7 +380,7 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
     strcpy(setup.self.domain, c->domain);
     tck_status_t status = peers_new(&setup, &agent->peers, err);
     if (status != TCK_OK && setup.port != c->net_port) {
-        log_warn("port %u cannot be had again, another one is taken: %s", setup.port, err->text);
+        log_warn("port %u, used before the restart, is not available; using another one: %s", setup.port, err->text);
         setup.port = 0;
         status = peers_new(&setup, &agent->peers, err);
     }

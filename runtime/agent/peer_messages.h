@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What other agents say: each message, beat and change of a session goes to the part that it concerns. */
+ * Dispatches messages, beats and session changes of other agents to the parts that handle them. Called by the peer
+ * tier. */
 #ifndef TCK_AGENT_PEER_MESSAGES_H
 #define TCK_AGENT_PEER_MESSAGES_H
 

@@ -79,8 +79,8 @@ static bool storage_good(const json_t *answer)
 static void print_held_back(const json_t *answer)
 {
     if (number_of(answer, "not_before") > 0) {
-        printf("WARNING: saves come faster than their copies can follow: most are skipped, the next is that of step "
-               "%llu or later. Raise save_mem_interval, or have slots = 3\n",
+        printf("WARNING: saves come faster than they can be copied: most are skipped, the next one is at step "
+               "%llu or later. Raise save_mem_interval, or set slots to 3\n",
                (unsigned long long)number_of(answer, "not_before"));
     }
 }

@@ -61,19 +61,19 @@ enum fate decision_fate(const struct decision *d, struct version v);
 bool decision_is_recovered(const struct decision *d);
 
 /* Why a save or an offer is refused; X(name, text). */
-#define REFUSAL_MAP(X)                                                                                     \
-    X(NO_SLOT, "no free slot: the versions before it are undecided or being drained")                      \
-    X(OLD_STEP, "the step is not newer than one already begun")                                            \
-    X(TERM_CLOSED, "a newer term has begun")                                                               \
-    X(NOT_JOINED, "this agent has no world yet")                                                           \
-    X(ABORTED, "the version was already aborted")                                                          \
-    X(NOT_A_HOLDER, "this node does not hold that shard")                                                  \
-    X(RANK_LOST, "a trainer of this node went away, or could not save this version")                       \
-    X(HOLDER_LOST, "a node that should hold a copy is lost")                                               \
-    X(CORRUPT, "the bytes do not match their digest")                                                      \
-    X(TIMED_OUT, "not decided in time")                                                                    \
-    X(PASSED_OVER, "a trainer of this node went on without saving it")                                     \
-    X(HELD_BACK, "saves come faster than copies can follow, so most are skipped: raise save_mem_interval") \
+#define REFUSAL_MAP(X)                                                                                      \
+    X(NO_SLOT, "no free slot: the versions before it are undecided or being drained")                       \
+    X(OLD_STEP, "the step is not newer than one already begun")                                             \
+    X(TERM_CLOSED, "a newer term has begun")                                                                \
+    X(NOT_JOINED, "this agent has no world yet")                                                            \
+    X(ABORTED, "the version was already aborted")                                                           \
+    X(NOT_A_HOLDER, "this node does not hold that shard")                                                   \
+    X(RANK_LOST, "a trainer of this node went away, or could not save this version")                        \
+    X(HOLDER_LOST, "a node that should hold a copy is lost")                                                \
+    X(CORRUPT, "the bytes do not match their digest")                                                       \
+    X(TIMED_OUT, "not decided in time")                                                                     \
+    X(PASSED_OVER, "a trainer of this node went on without saving it")                                      \
+    X(HELD_BACK, "saves come faster than they can be copied, so most are skipped: raise save_mem_interval") \
     X(QUARANTINED, "no free slot: a trainer of an earlier connection may still write into one")
 
 enum refusal {

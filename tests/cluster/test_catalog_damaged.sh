@@ -79,6 +79,6 @@ damaged with_a_bit_changed ''
 damaged without_its_log ''
 damaged without_its_manifest ''
 damaged gone ''
-damaged locked 'going on without a catalog'
+damaged locked 'continuing without it'
 [ $with_room = no ] || damaged without_room ''
 damaged with_garbage "$moved" # and it is a good one again after all that

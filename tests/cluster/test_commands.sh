@@ -56,9 +56,9 @@ more_commits b 3 60 || die "no commits at an interval in seconds"
 
 # stop: refused while trainers live, and while memory alone has something; then the agents of all nodes leave.
 bad 1 stop
-grep -q 'trainers of job test live on node a' "$work/answer" || die "stop beside trainers says: $(cat "$work/answer")"
+grep -q 'trainers of job test run on node a' "$work/answer" || die "stop beside trainers says: $(cat "$work/answer")"
 kill_trainers
-refused_for_memory() { ! ask b stop >"$work/answer" 2>&1 && grep -q 'is in memory alone and would be lost' "$work/answer"; }
+refused_for_memory() { ! ask b stop >"$work/answer" 2>&1 && grep -q 'is only in memory and would be lost' "$work/answer"; }
 wait_for 30 refused_for_memory || die "stop says of what memory alone has: $(cat "$work/answer")"
 good_drain() { ask b drain --wait >"$work/answer" 2>&1; }
 wait_for 60 good_drain || die "drain before stop: $(cat "$work/answer")"

@@ -20,9 +20,9 @@ moment
 fault "no descriptor left"
 prlimit --pid "$agent" --nofile=$first_free: || skip "the limits of the agent cannot be changed"
 for round in 1 2 3 4 5 6 7 8; do timeout 2 "$bin/tierckpt" --config "$work/run/test/a/config.json" status >/dev/null 2>&1; done
-log_must_say a 60 'no descriptor is left'
+log_must_say a 60 'out of file descriptors'
 more_commits a 3 60 || die "commits do not go on: $(tail -3 "$(agent_log a)")"
-[ "$(grep -c 'no descriptor is left' "$(agent_log a)")" -lt 20 ] || die "the log is filled with it"
+[ "$(grep -c 'out of file descriptors' "$(agent_log a)")" -lt 20 ] || die "the log is filled with it"
 prlimit --pid "$agent" --nofile="$limit": || die "the limit cannot be put back"
 wait_for 60 ask a status >/dev/null || die "a command is not served though there are descriptors again"
 more_commits a 3 60 || die "commits do not go on after it"

@@ -12,7 +12,7 @@ begin 2
 run_on a "0 1" --steps 12 --save-last --last-ms 6000 --done
 for pid in "${trainers[@]}"; do wait "$pid" && die "the last step is said to be in storage"; done
 must_say 0 "^ERROR save last: .*step 12 is committed, and not in storage after 6000 ms: .*$work/save/test/.*[Nn]o space left"
-log_must_say a 30 "said to be done, but its last step is not in storage .*$work/save/test/.*[Nn]o space left"
+log_must_say a 30 "has ended, but its last step is not on storage .*$work/save/test/.*[Nn]o space left"
 before=$(agent_pid a)
 sleep 5 # an agent whose job is done leaves after two seconds
 same_agent a "$before" || die "the agent has left, and the only copy with it"

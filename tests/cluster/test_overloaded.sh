@@ -17,9 +17,9 @@ for node in $nodes; do
     run_on "$node" "$rank" --steps 1000000 --step-ms 5 --lockstep
     rank=$((rank + 1))
 done
-log_must_say a 60 'saves come faster than their copies can follow: .* Raise save_mem_interval, or have slots = 3'
-log_must_say b 60 'refused: saves come faster than copies can follow'
-warned() { ask b status | grep -E '^WARNING: saves come faster .* the next is that of step [0-9]+ or later' >/dev/null; }
+log_must_say a 60 'saves come faster than they can be copied: .* Raise save_mem_interval, or set slots to 3'
+log_must_say b 60 'refused: saves come faster than they can be copied'
+warned() { ask b status | grep -E '^WARNING: saves come faster .* the next one is at step [0-9]+ or later' >/dev/null; }
 wait_for 60 warned || die "the status does not tell of it: $(ask b status)"
 held() { [ "$(ask b --json status | python3 -c 'import json,sys; print(json.load(sys.stdin)["not_before"])')" -gt 0 ]; }
 wait_for 60 held || die "the status does not tell of it: $(ask b --json status)"

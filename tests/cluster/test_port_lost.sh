@@ -23,7 +23,7 @@ for round in 1 2; do
     kill -9 "$(agent_pid b)"
     more_commits a 3 120 || die "round $round: no commits after the other agent died: $(tail -3 "$(agent_log a)")"
 done
-echo "$(grep -c 'is not heard by others any more' "$(agent_log a)") times it ended itself"
+echo "$(grep -c 'other agents cannot connect to this one' "$(agent_log a)") times it ended itself"
 newest=$(newest_committed b)
 kill_trainers
 begin 2

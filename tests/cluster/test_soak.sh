@@ -15,13 +15,13 @@ new_node() { # INDEX: takes the place of one that is gone
     fresh=$((fresh + 1))
     nodes[$1]=fresh$fresh
 }
-parked_again() { [ "$(grep -c 'parked with the new supervisor' "$(agent_log "$1")")" -gt "$2" ]; }
+parked_again() { [ "$(grep -c 'the new supervisor has every descriptor' "$(agent_log "$1")")" -gt "$2" ]; }
 # hit KINDS: sets what. A supervisor, or a node, that is lost while the one before it is not made good yet is more than is
 # promised; so a new supervisor is waited for, and nodes are lost only once there are commits.
 hit() {
     local victim=$((RANDOM % 2)) parked
     local node=${nodes[victim]}
-    parked=$(grep -c 'parked with the new supervisor' "$(agent_log "$node")" 2>/dev/null)
+    parked=$(grep -c 'the new supervisor has every descriptor' "$(agent_log "$node")" 2>/dev/null)
     case $((RANDOM % $1)) in
     0) what="the trainers" ;;
     1) what="the agent of $node" && kill -9 $(agent_pid "$node") ;;

@@ -9,7 +9,7 @@ old=$(supervisor_pid a)
 kill -9 "$old"
 new_supervisor() { local k; k=$(supervisor_pid a); [ -n "$k" ] && [ "$k" != "$old" ]; }
 wait_for 60 new_supervisor || die "no new supervisor"
-wait_for 60 grep -q 'parked with the new supervisor' "$work/run/test/a/agent.log" || die "nothing was parked again"
+wait_for 60 grep -q 'the new supervisor has every descriptor' "$work/run/test/a/agent.log" || die "nothing was parked again"
 moment
 agent=$(agent_pid a)
 kill -9 "$agent"

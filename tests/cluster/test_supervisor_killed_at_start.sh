@@ -23,7 +23,7 @@ wait_for 60 started_again || die "the agent does not start itself again"
 feed
 wait_for 60 is_ready || die "the agent does not get ready: $(tail -3 "$(agent_log a)")"
 mv "$work/config" "$config"
-log_must_say a 60 'everything is parked with the new supervisor'
+log_must_say a 60 'the new supervisor has every descriptor'
 more_commits a 3 60 || die "no commits after it: $(tail -3 "$(agent_log a)")"
 same_agent a "$agent" || die "the agent was started once more"
 newest=$(newest_committed a)

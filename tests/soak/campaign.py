@@ -41,7 +41,7 @@ class Campaign:
         self.failing = set()  # pids of agents some of whose system calls failed
         self.agents, self.looked = {}, 0.0
         self.empty = {}  # node name -> since when it has neither agent nor supervisor
-        self.reparked = {}  # node name -> number of "parked with the new supervisor" to wait for after its supervisor died
+        self.reparked = {}  # node name -> number of "the new supervisor has every descriptor" to wait for after its supervisor died
         self.frozen = False
         self.excused = 0.0  # until then an agent may die of bytes changed on the wire
 
@@ -347,7 +347,7 @@ class Campaign:
         return wanted is not None
 
     def _parked_count(self, node):
-        return self.cluster.log(node).count("parked with the new supervisor")
+        return self.cluster.log(node).count("the new supervisor has every descriptor")
 
     def _kill_supervisor(self, node):
         """Whether memory goes with it: an agent that is just being started again has got nothing yet."""

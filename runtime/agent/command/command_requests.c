@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Requests of the command, as JSON: {"op": ..., ...} -> an object with "ok", or "error". */
+ * Answers the requests of the tierckpt command, as JSON: {"op": ..., ...} -> an object with "ok", or "error". */
 #include "agent/command/command_requests.h"
 
 #include "agent/command/segment_contents.h"
@@ -59,7 +59,8 @@ static json_t *version_json(struct version v)
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
-/* The coordinator has a session with every node; others only with those they serve. */
+/* The coordinator has a session with every node; others have sessions only with the nodes that they exchange copies
+ * with. */
 static const char *node_state(const struct term_context *tc, uint32_t n)
 {
     if (n == tc->self) {
@@ -104,7 +105,7 @@ static json_t *trainers_json(const struct agent *agent)
     return trainers;
 }
 
-/* Of all shards: what a version takes on storage, but for its manifest. */
+/* The size of a version on storage, without its manifest. */
 static uint64_t version_bytes(const struct world *world)
 {
     uint64_t bytes = 0;
@@ -139,7 +140,7 @@ static json_t *memory_json(const struct agent *agent)
     json_t *json = json_object();
     json_add_bool(json, "allocating", agent->registration != NULL);
     if (agent->registration) {
-        return json; /* a pool thread is at it */
+        return json; /* a pool thread is changing the memory tier */
     }
     json_add_u64(json, "used_bytes", memory_used_bytes(agent->memory));
     json_add_u64(json, "cap_bytes", memory_cap_bytes(agent->memory));
@@ -166,7 +167,7 @@ static struct version newest_held(const struct agent *agent)
     return newest;
 }
 
-/* Terms for starts while storage is away. */
+/* Terms reserved for starts during an outage of storage. */
 static json_t *reserved_json(const struct agent *agent)
 {
     const struct reserve *r = &hard_state_get(agent->state)->reserve;
@@ -218,7 +219,7 @@ static json_t *slot_json(const struct slot_header *h)
     return json;
 }
 
-/* Everything this node's memory holds, from the headers. */
+/* Lists what this node's memory holds, from the slot headers. */
 static void do_ls(struct client *client, const json_t *request)
 {
     (void)request;
@@ -247,10 +248,10 @@ static void do_ls(struct client *client, const json_t *request)
 
 struct verify_request {
     struct agent *agent;
-    uint64_t client; /* id: it may be gone when this ends */
+    uint64_t client; /* id: the client may be gone when the result is there */
 };
 
-static void verify_told(void *ctx, uint64_t checked, json_t *bad)
+static void on_verified(void *ctx, uint64_t checked, json_t *bad)
 {
     struct verify_request *r = ctx;
     struct client *client = bad ? client_by_id(r->agent, r->client) : NULL;
@@ -266,7 +267,7 @@ static void verify_told(void *ctx, uint64_t checked, json_t *bad)
     free(r);
 }
 
-/* Recomputes the digests of all verified slots; the damaged ones are copies lost. */
+/* Recomputes the digests of all verified slots; damaged copies are dropped. */
 static void do_verify(struct client *client, const json_t *request)
 {
     (void)request;
@@ -274,7 +275,7 @@ static void do_verify(struct client *client, const json_t *request)
     struct verify_request *r = calloc(1, sizeof *r);
     if (r) {
         *r = (struct verify_request){.agent = client->agent, .client = client->id};
-        if (scrub_now(client->agent, verify_told, r, &err) == TCK_OK) {
+        if (scrub_now(client->agent, on_verified, r, &err) == TCK_OK) {
             return;
         }
         free(r);
@@ -294,7 +295,6 @@ static json_t *row_json(const struct catalog_version *row)
     return json;
 }
 
-/* The catalog's rows: what this node remembers of versions. */
 static void do_catalog(struct client *client, const json_t *request)
 {
     (void)request;
@@ -387,7 +387,7 @@ struct plan_request {
     uint64_t client;
 };
 
-static void planned(void *ctx, json_t *plan, const struct error *err)
+static void on_planned(void *ctx, json_t *plan, const struct error *err)
 {
     struct plan_request *request = ctx;
     struct client *client = client_by_id(request->agent, request->client);
@@ -415,12 +415,13 @@ static void do_plan(struct client *client, const json_t *request)
         return;
     }
     *r = (struct plan_request){.agent = client->agent, .client = client->id};
-    recover_plan_dry(client->agent, step, planned, r);
+    recover_plan_dry(client->agent, step, on_planned, r);
 }
 
-/* ---- asking for something ------------------------------------------------------------------------------------ */
+/* ---- requests to the coordinator ------------------------------------------------------------------------------------
+ */
 
-/* The term context whose coordinator can be asked now, or NULL and a reply that says why not. */
+/* The term context if its coordinator can be reached, otherwise NULL after an error reply. */
 static struct term_context *open_formation(struct client *client)
 {
     struct term_context *tc = client->agent->term_context;

@@ -85,7 +85,7 @@ void contents_add_json(const struct segment *segment, json_t *json)
             break; /* the slots of a segment have the same header */
         }
         contents.table = 0;
-        log_warn("what slot %u holds cannot be described: %s", k, err.text);
+        log_warn("the contents of slot %u cannot be described: %s", k, err.text);
     }
     json_add(json, "blobs", contents.blobs);
     json_add_str(json, "table", table);

@@ -7,8 +7,8 @@
 
 #include "agent/state/context.h"
 
-/* Adds "blobs", the capacities of those in this segment by key, and "table", which tells one table of records from
- * another. Both are empty if it has no version yet. */
+/* Adds "blobs", the capacities of those in this segment by key, and "table", a digest of the table of records. Both are
+ * empty if the segment has no version yet. */
 void contents_add_json(const struct segment *segment, json_t *json);
 
 #endif

@@ -38,7 +38,7 @@ static void drain_end(struct drain_op *op, bool ok)
     free(op);
 }
 
-/* Storage has hung: the slots are released, and what is still being written gets no name. */
+/* Storage hangs: the slots are released, and files that are still being written get no name. */
 static void drain_give_up(void *ctx, const struct error *why)
 {
     struct drain_op *op = ctx;
@@ -48,8 +48,8 @@ static void drain_give_up(void *ctx, const struct error *why)
     driver_step_node(op->tc, &event);
 }
 
-/* What was to be written no longer matches its digests: this copy is lost. */
-static void copy_is_bad(struct drain_op *op, const struct error *outcome)
+/* The copy no longer matches its digests and is dropped. */
+static void on_bad_copy(struct drain_op *op, const struct error *outcome)
 {
     uint32_t slot = node_slot_of(op->tc->node, op->next, op->version);
     if (slot != NONE32) {
@@ -68,7 +68,7 @@ static void file_done(void *ctx, const struct error *outcome)
     }
     if (outcome->code != TCK_OK) {
         if (outcome->code == TCK_ERR_CORRUPT) {
-            copy_is_bad(op, outcome);
+            on_bad_copy(op, outcome);
         }
         log_error("drain of version %llu.%llu failed: %s", (unsigned long long)op->version.term,
                   (unsigned long long)op->version.step, outcome->text);
@@ -166,7 +166,7 @@ void drain_notify(struct term_context *tc, const struct action *a)
 
 /* ---- the coordinator's part ---------------------------------------------------------------------------------- */
 
-/* Manifest being gathered: one per agent, of the version drained now. */
+/* The manifest being assembled: one per agent, of the version that is draining. */
 struct gathering {
     struct storage_op storage; /* while it is being published */
     struct term_context *tc;
@@ -175,7 +175,7 @@ struct gathering {
     bool publishing;
 };
 
-/* The gathering of this version, begun anew if another version was being gathered. NULL if out of memory. */
+/* The gathering of this version, which replaces that of another version. NULL if out of memory. */
 static struct gathering *gathering_of(struct term_context *tc, struct version version)
 {
     struct gathering *g = tc->agent->gathering;
@@ -201,7 +201,7 @@ static void gathering_free(struct gathering *g)
     free(g);
 }
 
-/* One that is being published stays until that has ended, but is in nobody's way. */
+/* One that is being published is freed when that has ended; meanwhile another one may be gathered. */
 void drain_reset(struct agent *agent)
 {
     if (agent->gathering && !agent->gathering->publishing) {
@@ -217,7 +217,7 @@ static int file_cmp(const void *a, const void *b)
     return hash128_cmp(x->shard, y->shard);
 }
 
-/* Is this a shard of the world, of its size? */
+/* True if this is a shard of the world and has its size. */
 static bool belongs(const struct term_context *tc, const struct manifest_file *file)
 {
     int64_t shard = world_find_shard(&tc->world, file->shard);
@@ -229,7 +229,7 @@ static void gather(const struct term_context *tc, struct manifest *to, struct wi
 {
     struct manifest_file *grown = realloc(to->files, (to->file_count + m->count + 1) * sizeof *grown);
     if (!grown) {
-        return; /* the report comes again */
+        return; /* the node repeats its report */
     }
     to->files = grown;
     for (uint32_t i = 0; i < m->count; i++) {
@@ -266,7 +266,7 @@ void drain_handle_drained(struct term_context *tc, uint32_t node, const void *da
     wire_drained_free(&m);
 }
 
-static void tell_not_published(const struct gathering *g, const struct error *why)
+static void report_not_published(const struct gathering *g, const struct error *why)
 {
     struct version version = g->manifest.version;
     log_error("version %llu.%llu could not be published: %s", (unsigned long long)version.term,
@@ -283,7 +283,7 @@ static void published(void *ctx, const struct error *outcome)
         .type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = outcome->code == TCK_OK};
     bool ignored = storage_ignored(&g->storage);
     if (!event.ok && !ignored) {
-        tell_not_published(g, outcome);
+        report_not_published(g, outcome);
     }
     failpoint(publish, hearing);
     if (agent->gathering == g) {
@@ -300,7 +300,7 @@ static void publish_give_up(void *ctx, const struct error *why)
 {
     struct gathering *g = ctx;
     struct event event = {.type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = false};
-    tell_not_published(g, why);
+    report_not_published(g, why);
     drain_reset(g->tc->agent);
     driver_step_coordinator(g->tc, &event);
 }

@@ -10,7 +10,7 @@ void drain_begin(struct term_context *tc, const struct action *action);
 void drain_notify(struct term_context *tc, const struct action *action);
 void drain_handle_drained(struct term_context *tc, uint32_t node, const void *data, size_t len);
 void drain_publish(struct term_context *tc, const struct action *action);
-/* Drops what was gathered for a manifest. */
+/* Discards the manifest that is being assembled. */
 void drain_reset(struct agent *agent);
 
 #endif

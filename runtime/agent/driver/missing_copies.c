@@ -2,8 +2,8 @@
  * Which copies of the committed version this node should have, and lacks. */
 #include "agent/driver/missing_copies.h"
 
-/* Should this node have a copy of the newest committed version here? Every node that owns or holds the shard has one
- * when a version is committed, and when a recovery is over. */
+/* True if this node should have a copy of the newest committed version. Every owner and holder of the shard has one
+ * when a version commits, and when a recovery is over. */
 bool copy_is_due(const struct term_context *tc, uint32_t local_shard)
 {
     const struct node_shard *s = &tc->shards[local_shard];

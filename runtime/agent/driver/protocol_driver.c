@@ -8,25 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The user can do something about it, so it is said once when it begins. */
-static void tell_held_back(const struct decision *before, const struct decision *now)
+/* Logged once, when throttling begins, with the remedy. */
+static void log_throttling(const struct decision *before, const struct decision *now)
 {
     bool was = before->term == now->term && before->not_before > 0;
     if (!was && now->not_before > 0) {
-        log_warn(
-            "saves come faster than their copies can follow: several versions in a row found no slot on some node or "
-            "were not copied in time. Most saves are skipped now (the next is that of step %llu or later) until "
-            "versions are committed again. Raise save_mem_interval, or have slots = 3",
-            (unsigned long long)now->not_before);
+        log_warn("saves come faster than they can be copied: several versions in a row found no free slot on some node "
+                 "or were not copied in time. Most saves are skipped now (the next one is at step %llu or later) until "
+                 "versions commit again. Raise save_mem_interval, or set slots to 3",
+                 (unsigned long long)now->not_before);
     } else if (was && now->not_before == 0) {
-        log_info("copies follow again: every save is begun");
+        log_info("copies keep up with the saves again: no save is skipped any more");
     }
 }
 
 static void keep_decision(struct term_context *tc, const struct decision *decision)
 {
     struct kept kept = *hard_state_get(tc->agent->state);
-    tell_held_back(&kept.decision, decision);
+    log_throttling(&kept.decision, decision);
     kept.decision = *decision;
     hard_state_put(tc->agent->state, &kept);
 }
@@ -58,7 +57,7 @@ static void step(struct term_context *tc, const struct queued_event *next)
             keep_decision(tc, node_decision(tc->node));
         }
     }
-    /* Before anybody hears of a decision it must survive this process. */
+    /* A decision must survive this process before it is announced. */
     if (next->for_coordinator && tc->actions.count > 0) {
         failpoint(decision, made);
         keep_decision(tc, coordinator_decision(tc->coordinator));
@@ -93,7 +92,7 @@ static void feed(struct term_context *tc, const struct event *event, bool for_co
         uint32_t cap = tc->queue_cap ? 2 * tc->queue_cap : 16;
         struct queued_event *grown = realloc(tc->queue, cap * sizeof *grown);
         if (!grown) {
-            log_error("out of memory: a protocol event is lost"); /* as a lost message: retries repair it */
+            log_error("out of memory: a protocol event is lost"); /* like a lost message: retries repair it */
             return;
         }
         tc->queue = grown;
@@ -106,7 +105,7 @@ static void feed(struct term_context *tc, const struct event *event, bool for_co
     run_queue(tc);
 }
 
-/* What ends operations that were under way when the term context was closed, and keeps pins balanced. */
+/* Events that end operations begun before the term context was closed, and keep pins balanced. */
 static bool outlives_term(enum event_type type)
 {
     return type == EVENT_VERIFIED || type == EVENT_PIN || type == EVENT_UNPIN || type == EVENT_CORRUPT;

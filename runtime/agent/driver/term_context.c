@@ -59,7 +59,7 @@ struct local_shard *term_context_slot(const struct term_context *tc, uint32_t sl
 
 /* ---- seals --------------------------------------------------------------------------------------------------- */
 
-/* The version with which this rank has filled its slots, if it has sealed every one of them; VERSION_NONE otherwise. */
+/* The version that this rank has sealed in all of its slots; VERSION_NONE if one of them is not sealed. */
 static struct version sealed_by(const struct term_context *tc, uint32_t rank)
 {
     struct version sealed = VERSION_NONE;
@@ -82,7 +82,8 @@ void term_context_take_seal(struct term_context *tc, uint32_t rank)
 {
     struct version sealed = sealed_by(tc, rank);
     if (!version_none(sealed)) {
-        log_info("rank %u has sealed step %llu and could not say so", tc->ranks[rank], (unsigned long long)sealed.step);
+        log_info("rank %u sealed step %llu and disconnected before it reported that", tc->ranks[rank],
+                 (unsigned long long)sealed.step);
         struct event event = {.type = EVENT_SEAL, .rank = rank, .version = sealed};
         driver_step_node(tc, &event);
     }
@@ -120,7 +121,7 @@ static tck_status_t find_self(struct term_context *tc, struct error *err)
     tc->self = (uint32_t)self;
     tc->ranks = calloc(tc->world.world_size, sizeof *tc->ranks);
     if (!tc->ranks) {
-        return error_set(err, TCK_ERR_NOMEM, "formation: out of memory");
+        return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     for (uint32_t r = 0; r < tc->world.world_size; r++) {
         if (tc->world.node_of_rank[r] == tc->self) {
@@ -179,7 +180,7 @@ static tck_status_t fill_duties(struct term_context *tc, struct error *err)
     tc->shards = calloc(count ? count : 1, sizeof *tc->shards);
     tc->local_shards = calloc(count ? count : 1, sizeof *tc->local_shards);
     if (!tc->shards || !tc->local_shards) {
-        return error_set(err, TCK_ERR_NOMEM, "formation: out of memory");
+        return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     uint32_t slot = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -201,7 +202,7 @@ static tck_status_t fill_duties(struct term_context *tc, struct error *err)
     return TCK_OK;
 }
 
-/* The header says what the machine goes by, also to those who only look at it. */
+/* Keeps the header in step with the machine, also for tools that read headers alone. */
 static void quarantine(struct segment *segment, uint32_t k)
 {
     struct slot_header header = *segment_header(segment, k);
@@ -211,7 +212,7 @@ static void quarantine(struct segment *segment, uint32_t k)
     }
 }
 
-/* Slots as their headers and seals tell. */
+/* The slots' states, from headers and seals. */
 static struct slot *slots_from_headers(const struct term_context *tc, uint32_t total)
 {
     struct slot *slots = calloc(total ? total : 1, sizeof *slots);
@@ -244,7 +245,7 @@ static tck_status_t start_node(struct term_context *tc, const struct decision *d
     tc->actions.cap = node_actions_max(&tc->setup);
     if (!slots || !tc->node_block) {
         free(slots);
-        return error_set(err, TCK_ERR_NOMEM, "formation: out of memory");
+        return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     tc->node = node_init(tc->node_block, &tc->setup, slots, clock_ms());
     free(slots);
@@ -253,7 +254,7 @@ static tck_status_t start_node(struct term_context *tc, const struct decision *d
             .type = EVENT_DECISION, .term = tc->world.term, .now_ms = clock_ms(), .decision = *decision};
         tc->queue = calloc(1, sizeof *tc->queue);
         if (!tc->queue) {
-            return error_set(err, TCK_ERR_NOMEM, "formation: out of memory");
+            return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
         }
         tc->queue_cap = 1;
         tc->queue[tc->queue_count++] = (struct queued_event){.event = event};
@@ -266,7 +267,7 @@ static tck_status_t start_coordinator(struct term_context *tc, const struct deci
     tc->drains = calloc(tc->world.node_count, sizeof *tc->drains);
     tc->registered = calloc(tc->world.node_count, sizeof *tc->registered);
     if (!tc->drains || !tc->registered) {
-        return error_set(err, TCK_ERR_NOMEM, "formation: out of memory");
+        return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     for (uint32_t s = 0; s < tc->placement.shard_count; s++) {
         tc->drains[tc->placement.shards[s].drainer] = true;
@@ -280,7 +281,7 @@ static tck_status_t start_coordinator(struct term_context *tc, const struct deci
     };
     tc->coordinator_block = calloc(1, coordinator_memory(&tc->coordinator_setup));
     if (!tc->coordinator_block) {
-        return error_set(err, TCK_ERR_NOMEM, "formation: out of memory");
+        return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     tc->coordinator = coordinator_init(tc->coordinator_block, &tc->coordinator_setup, decision, clock_ms());
     uint32_t cap = coordinator_actions_max(&tc->coordinator_setup);
@@ -293,7 +294,7 @@ tck_status_t term_context_new(struct agent *agent, struct world *world, struct p
 {
     struct term_context *tc = calloc(1, sizeof *tc);
     if (!tc) {
-        return error_set(err, TCK_ERR_NOMEM, "formation: out of memory");
+        return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     tc->agent = agent;
     tc->world = *world;
@@ -312,10 +313,10 @@ tck_status_t term_context_new(struct agent *agent, struct world *world, struct p
     tc->peers = status == TCK_OK ? calloc(tc->world.node_count, sizeof *tc->peers) : NULL;
     tc->lost = status == TCK_OK ? calloc(tc->world.node_count, sizeof *tc->lost) : NULL;
     if (status == TCK_OK && (!tc->actions.items || !tc->peers || !tc->lost)) {
-        status = error_set(err, TCK_ERR_NOMEM, "formation: out of memory");
+        status = error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     if (status != TCK_OK) {
-        memset(&tc->world, 0, sizeof tc->world); /* stays the caller's */
+        memset(&tc->world, 0, sizeof tc->world); /* still owned by the caller */
         memset(&tc->placement, 0, sizeof tc->placement);
         term_context_free(tc);
         return status;

@@ -6,23 +6,23 @@
 
 #include "agent/state/context.h"
 
-/* Takes over world and placement on success. Segments of all duties must exist. decision: kept one or NULL. */
+/* Takes ownership of world and placement on success. The segments of all local shards must exist. decision: the kept
+ * one, or NULL. */
 must_check tck_status_t term_context_new(struct agent *agent, struct world *world, struct placement *placement,
                                          const struct decision *decision, struct term_context **out, struct error *err);
 void term_context_free(struct term_context *tc);
-/* Index into duties of a shard; NONE32 if this node has no slots for it. */
+/* The local index of a shard; NONE32 if this node has no slots for it. */
 uint32_t term_context_shard(const struct term_context *tc, struct hash128 shard);
-/* The duty and slot within its segment of a machine slot number. */
+/* The local shard of a slot of the node machine, and the slot's number within its segment. */
 struct local_shard *term_context_slot(const struct term_context *tc, uint32_t slot, uint32_t *slot_in_segment);
 int64_t term_context_local_rank(const struct term_context *tc, uint32_t rank);
 bool term_context_is_coordinator(const struct term_context *tc);
-/* Local rank: has its trainer, which cannot say so any more, sealed what it was filling? */
+/* Reports the seal of a local rank whose trainer sealed its slots but can no longer report that. */
 void term_context_take_seal(struct term_context *tc, uint32_t rank);
-/* The same for all whose trainers are not connected. */
+/* The same for all local ranks without a connected trainer. */
 void term_context_take_seals(struct term_context *tc);
-/* Digests of versions of older terms are still to be made: until then they are in no inventory. */
+/* True while digests of versions of older terms are still being computed: until then those are in no inventory. */
 bool term_context_digests_due(const struct term_context *tc);
-/* Does this world rank hold this world shard? */
 bool world_rank_has(const struct world *world, uint32_t shard, uint32_t rank);
 
 #endif

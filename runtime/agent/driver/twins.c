@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Twins are data-parallel copies that training keeps equal. Their roots come with every READY, and ahead of it where
- * devices make them: if two differ, memory or arithmetic went wrong somewhere, or ranks that were declared replicas are
- * none. */
+ * Compares twins, the data-parallel copies that training keeps equal. Their roots arrive with READY, or ahead of it if
+ * devices compute them. If two differ, memory was corrupted, or ranks were wrongly declared replicas. */
 #include "agent/driver/twins.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Who reported which root first, of one version. */
+/* The first root reported for each shard of one version. */
 struct roll {
     struct version version;
     struct hash128 *roots; /* by world shard */
-    uint32_t *nodes;       /* who said so; NONE32: nobody yet */
-    bool *heard;           /* by owner of a shard, as in placement.owners: what comes again says nothing new */
+    uint32_t *nodes;       /* that reported it; NONE32: none yet */
+    bool *heard;           /* by owner of a shard, as in placement.owners: repeated reports are ignored */
 };
 
 /* Nodes may be as many versions apart as can be undecided. */
@@ -56,7 +55,8 @@ static struct twins *twins_make(struct term_context *tc)
     return tc->twins;
 }
 
-/* The version's, in place of the oldest if it is new; NULL for one that is older still or without memory. */
+/* The roll of this version, which replaces the oldest one if it is new; NULL if it is older than all, or out of memory.
+ */
 static struct roll *roll_of(struct term_context *tc, struct version version)
 {
     struct twins *t = tc->twins ? tc->twins : twins_make(tc);
@@ -78,19 +78,18 @@ static struct roll *roll_of(struct term_context *tc, struct version version)
     return oldest;
 }
 
-static void say(struct term_context *tc, uint32_t shard, struct version version, uint32_t a, uint32_t b)
+static void report_divergence(struct term_context *tc, uint32_t shard, struct version version, uint32_t a, uint32_t b)
 {
     char id[HASH128_TEXT];
     hash128_text(tc->world.shards[shard].id, id);
     tc->divergences++;
-    log_error(
-        "twins differ: shard %s of version %llu.%llu on node %s is not what node %s has (silent corruption, or ranks "
-        "that should be replicas are not)",
-        id, (unsigned long long)version.term, (unsigned long long)version.step, tc->world.nodes[a].name,
-        tc->world.nodes[b].name);
+    log_error("twins differ: shard %s of version %llu.%llu on node %s does not match that on node %s (silent "
+              "corruption, or ranks that should be replicas are not)",
+              id, (unsigned long long)version.term, (unsigned long long)version.step, tc->world.nodes[a].name,
+              tc->world.nodes[b].name);
 }
 
-/* The node's place among all owners of all shards; NONE32: it owns none of this. */
+/* The node's index in placement.owners; NONE32 if it does not own the shard. */
 static uint32_t owner_place(const struct placement *p, uint32_t shard, uint32_t node)
 {
     const struct shard_placement *s = &p->shards[shard];
@@ -116,7 +115,7 @@ void twins_compare(struct term_context *tc, uint32_t node, const struct wire_roo
             roll->nodes[shard] = node;
             roll->roots[shard] = m->roots[i].root;
         } else if (!hash128_is(roll->roots[shard], m->roots[i].root)) {
-            say(tc, shard, m->version, node, roll->nodes[shard]);
+            report_divergence(tc, shard, m->version, node, roll->nodes[shard]);
         }
     }
 }

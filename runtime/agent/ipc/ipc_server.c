@@ -15,7 +15,7 @@
 
 #define SOCKET_NAME  "agent.sock"
 #define CLIENTS_MAX  1024
-#define SEND_WAIT_MS 200 /* a client that does not read for so long is dropped: the loop serves others */
+#define SEND_WAIT_MS 200 /* a client that does not read for this long is dropped, since it blocks the event loop */
 
 static void client_unlink(struct client *client)
 {
@@ -51,7 +51,7 @@ static void client_drop(struct client *client, const char *why)
     struct agent *agent = client->agent;
     client_unlink(client);
     if (client->trainer) {
-        log_info("trainer of rank %u (pid %d) is gone: %s", client->rank, (int)client->process.pid, why);
+        log_info("trainer of rank %u (pid %d) disconnected: %s", client->rank, (int)client->process.pid, why);
     }
     agent->hooks->client_gone(client);
     client_free(client);
@@ -59,14 +59,14 @@ static void client_drop(struct client *client, const char *why)
 
 void client_cut(struct client *client, const char *why)
 {
-    log_warn("connection of rank %u (pid %d) is cut: %s", client->rank, (int)client->process.pid, why);
+    log_warn("closing the connection of rank %u (pid %d): %s", client->rank, (int)client->process.pid, why);
     shutdown(client->fd, SHUT_RDWR);
 }
 
 void client_send_fds(struct client *client, uint32_t type, const struct writer *w, const int *fds, uint32_t count)
 {
     struct error err;
-    (void)error_set(&err, TCK_ERR_NOMEM, "no memory for an answer");
+    (void)error_set(&err, TCK_ERR_NOMEM, "out of memory for a reply");
     if (w->failed || ipc_send(client->fd, type, w->data, w->len, fds, count, SEND_WAIT_MS, &err) != TCK_OK) {
         client_cut(client, err.text);
     }
@@ -123,7 +123,7 @@ uint32_t clients_trainers(const struct agent *agent)
     return count;
 }
 
-/* Takes one frame. False: none is there, or the connection is over and the client gone. */
+/* Handles one frame. False: none is pending, or the connection has ended and the client is freed. */
 static bool take_frame(struct client *client)
 {
     struct ipc_frame frame;
@@ -147,7 +147,7 @@ static void on_readable(void *ctx, uint32_t events)
     (void)take_frame(ctx);
 }
 
-/* A child that it forked may hold the socket open for long; what the process itself still said comes first. */
+/* A forked child may keep the socket open, so the process is watched, too. Its pending frames are handled first. */
 static void on_process_ended(void *ctx, uint32_t events)
 {
     (void)events;
@@ -155,7 +155,7 @@ static void on_process_ended(void *ctx, uint32_t events)
     struct agent *agent = client->agent;
     uint64_t id = client->id;
     while (take_frame(client)) {
-        /* the last words */
+        /* frames that it sent before it ended */
     }
     if (client_by_id(agent, id)) {
         client_drop(client, "its process ended"); /* NOLINT(clang-analyzer-unix.Malloc): a freed one has no id */
@@ -171,7 +171,7 @@ void client_watch_process(struct client *client)
     client->process = process_of(client->process.pid);
     if (client->pidfd < 0 || loop_fd_add(client->agent->loop, client->pidfd, EPOLLIN, on_process_ended, client,
                                          &client->pid_source) != TCK_OK) {
-        log_warn("process %d cannot be watched: only the end of its connection will show that it has ended",
+        log_warn("cannot watch process %d: its end will be noticed only when its connection closes",
                  (int)client->process.pid);
     }
 }
@@ -185,18 +185,18 @@ static uint32_t connections(const struct agent *agent)
     return count;
 }
 
-/* Ever more rarely: whoever makes thousands of connections shall not fill the log. */
-static void complain(struct agent *agent, const char *what)
+/* Logged at powers of two, so that a flood of connections cannot fill the log. */
+static void log_dropped(struct agent *agent, const char *what)
 {
     uint64_t count = ++agent->refused_clients;
     if ((count & (count - 1)) == 0) {
-        log_warn("%s (%llu connections ended for want of room so far)", what, (unsigned long long)count);
+        log_warn("%s (%llu connections dropped so far)", what, (unsigned long long)count);
     }
 }
 
-/* The oldest connection that is no trainer's ends: trainers and commands say at once who they are and what they want.
- * False: there are only trainers. */
-static bool make_room(struct agent *agent)
+/* Drops the oldest connection that is no trainer's; trainers and commands identify themselves at once. False: there are
+ * only trainers. */
+static bool drop_oldest(struct agent *agent)
 {
     struct client *oldest = NULL;
     for (struct client *c = agent->clients; c; c = c->next) {
@@ -205,22 +205,21 @@ static bool make_room(struct agent *agent)
     if (!oldest) {
         return false;
     }
-    complain(agent, "too many connections: the oldest one that is no trainer's is ended");
-    client_drop(oldest, "made room");
+    log_dropped(agent, "too many connections: dropping the oldest one that is no trainer's");
+    client_drop(oldest, "too many connections");
     return true;
 }
 
-/* No descriptor is left to accept with. Somebody goes, be it the one who came: a waiting connection would wake the loop
- * again and again. */
-static void no_descriptor(struct agent *agent)
+/* EMFILE: drops one connection, possibly the new one; a connection that stays pending would make epoll spin. */
+static void handle_emfile(struct agent *agent)
 {
     int fd;
     pid_t pid;
     struct error err;
-    if (make_room(agent)) {
+    if (drop_oldest(agent)) {
         return;
     }
-    complain(agent, "a connection is refused: no descriptor is left");
+    log_dropped(agent, "connection refused: out of file descriptors");
     if (agent->spare_fd >= 0) {
         close(agent->spare_fd);
     }
@@ -239,7 +238,7 @@ static void on_connection(void *ctx, uint32_t events)
     struct error err;
     tck_status_t status = ipc_accept(agent->listen_fd, &fd, &pid, &err);
     if (status == TCK_ERR_NOMEM) {
-        no_descriptor(agent);
+        handle_emfile(agent);
         return;
     }
     if (status != TCK_OK) {
@@ -248,10 +247,10 @@ static void on_connection(void *ctx, uint32_t events)
         }
         return;
     }
-    bool room = connections(agent) < CLIENTS_MAX || make_room(agent);
+    bool room = connections(agent) < CLIENTS_MAX || drop_oldest(agent);
     struct client *client = room ? calloc(1, sizeof *client) : NULL;
     if (!client) {
-        complain(agent, "a connection is refused: there are too many");
+        log_dropped(agent, "connection refused: there are too many");
         close(fd);
         return;
     }
@@ -270,8 +269,8 @@ static void agent_dir(const struct config *config, char *out, size_t cap)
     snprintf(out, cap, "%s/%s/%s", config->runtime_dir, config->job, config->node);
 }
 
-/* One that answers may be of a build that takes no lock. */
-static bool somebody_answers(const char *dir)
+/* Finds an agent of a build that takes no lock. */
+static bool is_served(const char *dir)
 {
     char path[(size_t)2 * CONFIG_PATH + sizeof SOCKET_NAME + 1];
     struct error ignored;
@@ -295,8 +294,8 @@ tck_status_t ipc_server_lock(struct agent *agent, struct error *err)
     }
     status = lock_take(dir_fd, AGENT_LOCK_FILE, &agent->lock_fd, err);
     close(dir_fd);
-    if (status == TCK_ERR_EXIST || (status == TCK_OK && somebody_answers(dir))) {
-        return error_set(err, TCK_ERR_EXIST, "an agent of job %s serves node %s already", agent->config.job,
+    if (status == TCK_ERR_EXIST || (status == TCK_OK && is_served(dir))) {
+        return error_set(err, TCK_ERR_EXIST, "an agent of job %s already serves node %s", agent->config.job,
                          agent->config.node);
     }
     return status;
@@ -312,7 +311,7 @@ tck_status_t ipc_server_listen(struct agent *agent, struct error *err)
     }
     agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     status = loop_fd_add(agent->loop, agent->listen_fd, EPOLLIN, on_connection, agent, &agent->listen_source);
-    return status == TCK_OK ? TCK_OK : error_set(err, status, "agent socket: event loop refused it");
+    return status == TCK_OK ? TCK_OK : error_set(err, status, "agent socket: the event loop cannot watch it");
 }
 
 void ipc_server_close(struct agent *agent)

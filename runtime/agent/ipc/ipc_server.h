@@ -5,19 +5,19 @@
 
 #include "agent/state/context.h"
 
-/* Before storage, catalog and network are touched. TCK_ERR_EXIST if there is another agent of this job and node. */
+/* Called before storage, catalog and network are opened. TCK_ERR_EXIST: another agent serves this job and node. */
 must_check tck_status_t ipc_server_lock(struct agent *agent, struct error *err);
 must_check tck_status_t ipc_server_listen(struct agent *agent, struct error *err);
 void ipc_server_close(struct agent *agent);
-/* Sends one frame of an encoded payload with descriptors beside it. What cannot be sent cuts the connection: better
- * than a client that waits for ever. */
+/* Sends one frame of an encoded payload with descriptors beside it. Closes the connection if the frame cannot be sent,
+ * so that the client does not wait for ever. */
 void client_send_fds(struct client *client, uint32_t type, const struct writer *w, const int *fds, uint32_t count);
 void client_send(struct client *client, uint32_t type, const struct writer *w);
 /* Ends the connection through its own event, so that the client stays valid for the caller. */
 void client_cut(struct client *client, const char *why);
-/* From now on notices the end of the client's process, even if a child of it keeps the socket open. */
+/* Watches the client's process, whose end is then noticed even if a child keeps the socket open. */
 void client_watch_process(struct client *client);
-/* NULL if that connection is over. */
+/* NULL if that connection has ended. */
 struct client *client_by_id(const struct agent *agent, uint64_t id);
 void client_error(struct client *client, uint32_t type, uint32_t seq, const struct error *err);
 void client_ok(struct client *client, uint32_t seq);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The agent's side of fd store: files go to whoever NOTIFY_SOCKET names (systemd or our supervisor). If that was our
- * supervisor and it is gone, another one is started that adopts this process, and everything is stored again. */
+ * The agent's side of the file descriptor store: descriptors go to the process behind NOTIFY_SOCKET (systemd or our
+ * supervisor). If our supervisor dies, another one is started, which adopts this process and is sent everything again.
+ */
 #include "agent/lifecycle/fdstore.h"
 
 #include "base/clock.h"
@@ -19,33 +20,33 @@
 extern char **environ;
 
 #define SUPERVISOR_NAME       "tierckpt-supervisor"
-#define PROBE_MS              200 /* until a supervisor's death is noticed, and its successor, the agent's own is a second loss */
+#define PROBE_MS              200 /* short: until a new supervisor has everything, memory is lost if the agent dies */
 #define SUPERVISOR_WAIT_TICKS 25
-#define TELL_MS               50 /* of the event loop, at most, for telling what is left to tell */
+#define SEND_MS               50 /* of the event loop, at most, for sending what is pending */
 #define ARGS_MAX              16 /* of this program: --config FILE --set JSON */
 #define ARG_BYTES             (64u << 10)
 
 struct stored {
     struct stored *next;
     char name[PARK_NAME_MAX];
-    int fd;    /* a duplicate: ours; -1: to be removed */
-    bool told; /* whoever keeps it knows */
+    int fd;    /* our duplicate; -1: to be removed from the store */
+    bool told; /* the store has it in this state */
 };
 
-/* Segments are stored by the thread that allocates them; the lock guards the list. Who keeps may be gone, or hang: what
- * could not be told stays in the list and is told when it answers again. The event loop never waits for it. */
+/* Segments are stored by the thread that allocates them; the lock guards the list. The store may be gone, or hang: what
+ * could not be sent stays pending until it answers again. The event loop never waits for it. */
 struct fdstore {
     struct agent *agent;
     pthread_mutex_t lock;
-    atomic_bool hangs;   /* it does not read: nobody waits for it any more */
-    char *notify_socket; /* NULL: nobody to park with (started by hand) */
+    atomic_bool hangs;   /* the store does not read: nobody waits for it any more */
+    char *notify_socket; /* NULL: there is no store (started by hand) */
     bool supervisor_is_ours;
     bool ready_told;
-    char ready_text[64], status_text[64]; /* with how long to keep what is stored if this agent cannot start again */
-    bool moves;                           /* a new supervisor has not got everything yet */
-    uint32_t supervisor;                  /* grows with each new one */
+    char ready_text[64], status_text[64]; /* with how long to keep the descriptors if this agent cannot start again */
+    bool moves;                           /* a new supervisor does not have everything yet */
+    uint32_t supervisor;                  /* number of the current one */
     struct stored *stored;
-    uint32_t count; /* of those */
+    uint32_t count; /* in the list */
     pid_t spawned;  /* supervisor being started; it detaches and this child ends */
     uint32_t wait_ticks;
     uint64_t probe_at_ms;
@@ -55,7 +56,7 @@ tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error
 {
     struct fdstore *p = calloc(1, sizeof *p);
     if (!p) {
-        return error_set(err, TCK_ERR_NOMEM, "parking: out of memory");
+        return error_set(err, TCK_ERR_NOMEM, "descriptor store: out of memory");
     }
     const char *socket = getenv("NOTIFY_SOCKET");
     p->agent = agent;
@@ -67,7 +68,7 @@ tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error
         p->notify_socket = strdup(socket);
         if (!p->notify_socket) {
             free(p);
-            return error_set(err, TCK_ERR_NOMEM, "parking: out of memory");
+            return error_set(err, TCK_ERR_NOMEM, "descriptor store: out of memory");
         }
     }
     *out = p;
@@ -110,14 +111,14 @@ static void forget(struct fdstore *p, struct stored **at)
     free(x);
 }
 
-/* Remembered, so that it can be told later, and a new supervisor can be given everything again. */
+/* Keeps a duplicate, so that it can be sent later, and again to a new supervisor. */
 static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32_t *supervisor_out, struct error *err)
 {
     struct stored *x = calloc(1, sizeof *x);
     int copy = x ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
     if (copy < 0) {
         free(x);
-        return error_set(err, TCK_ERR_NOMEM, "parking %s: out of memory or descriptors", name);
+        return error_set(err, TCK_ERR_NOMEM, "storing %s: out of memory or file descriptors", name);
     }
     snprintf(x->name, sizeof x->name, "%s", name);
     x->fd = copy;
@@ -131,7 +132,7 @@ static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32
         close(copy);
         free(x);
         return error_set(err, TCK_ERR_NOSPC,
-                         "parking %s: the supervisor can hold no more than %d files; put fewer shards on a node", name,
+                         "storing %s: the supervisor can hold no more than %d files; put fewer shards on a node", name,
                          PARK_FILES_MAX);
     }
     x->next = p->stored;
@@ -142,8 +143,8 @@ static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32
     return TCK_OK;
 }
 
-/* That supervisor was told: if another one has come since, it does not know. */
-static void mark_told(struct fdstore *p, const char *name, uint32_t supervisor)
+/* Unless another supervisor has been started since, which does not have it. */
+static void mark_sent(struct fdstore *p, const char *name, uint32_t supervisor)
 {
     pthread_mutex_lock(&p->lock);
     struct stored **at = find(p, name);
@@ -153,8 +154,8 @@ static void mark_told(struct fdstore *p, const char *name, uint32_t supervisor)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Nobody answers there, or not in time: it is told later. */
-static bool is_for_later(struct fdstore *p, tck_status_t status)
+/* True if the store is gone or slow: the item stays pending. */
+static bool stays_pending(struct fdstore *p, tck_status_t status)
 {
     if (status == TCK_ERR_TIMEDOUT) {
         atomic_store(&p->hangs, true);
@@ -172,9 +173,9 @@ static tck_status_t park_within(struct fdstore *p, int wait_ms, const char *name
     status = sd_notify_store(p->notify_socket, atomic_load(&p->hangs) ? 0 : wait_ms, name, fd, err);
     failpoint(fdstore, told);
     if (status == TCK_OK) {
-        mark_told(p, name, supervisor);
-    } else if (is_for_later(p, status)) {
-        log_warn("the supervisor does not answer: %s is parked when it is back", name);
+        mark_sent(p, name, supervisor);
+    } else if (stays_pending(p, status)) {
+        log_warn("the supervisor does not answer: %s will be stored when it does", name);
         return TCK_OK;
     }
     return status;
@@ -187,7 +188,7 @@ tck_status_t fdstore_put(void *ctx, const char *name, int fd, struct error *err)
 
 tck_status_t fdstore_put_now(void *ctx, const char *name, int fd, struct error *err)
 {
-    return park_within(ctx, TELL_MS, name, fd, err);
+    return park_within(ctx, SEND_MS, name, fd, err);
 }
 
 void fdstore_remove(void *ctx, const char *name)
@@ -195,9 +196,9 @@ void fdstore_remove(void *ctx, const char *name)
     struct fdstore *p = ctx;
     struct error err;
     tck_status_t status = p->notify_socket ? sd_notify_remove(p->notify_socket, 0, name, &err) : TCK_OK;
-    bool later = is_for_later(p, status);
+    bool later = stays_pending(p, status);
     if (status != TCK_OK) {
-        log_debug("%s could not be unparked%s: %s", name, later ? " yet" : "", err.text);
+        log_debug("%s could not be removed from the descriptor store%s: %s", name, later ? " yet" : "", err.text);
     }
     pthread_mutex_lock(&p->lock);
     struct stored **at = find(p, name);
@@ -214,14 +215,14 @@ void fdstore_remove(void *ctx, const char *name)
 tck_status_t fdstore_ready(struct fdstore *p, struct error *err)
 {
     if (!p->notify_socket) {
-        log_warn("no service manager and no supervisor: the memory tier ends with this process");
+        log_warn("there is neither a service manager nor a supervisor: the memory tier is lost when this process ends");
         return TCK_OK;
     }
     tck_status_t status = sd_notify_send(p->notify_socket, PARK_WAIT_MS, p->ready_text, err);
     p->ready_told = status == TCK_OK;
-    if (is_for_later(p, status) && p->supervisor_is_ours) {
-        /* It died or hangs since it started this process: all that it kept is here, and may be nowhere else. */
-        log_warn("the supervisor does not hear that this agent is ready: %s", err->text);
+    if (stays_pending(p, status) && p->supervisor_is_ours) {
+        /* It has died or hangs since it started this process, so maybe only this process has the memory. */
+        log_warn("could not notify the supervisor that this agent is ready: %s", err->text);
         return TCK_OK;
     }
     return status;
@@ -231,7 +232,7 @@ void fdstore_stopping(struct fdstore *p)
 {
     struct error err;
     if (p->notify_socket && sd_notify_send(p->notify_socket, PARK_WAIT_MS, "STOPPING=1", &err) != TCK_OK) {
-        log_debug("the supervisor was not told: %s", err.text);
+        log_debug("could not notify the supervisor: %s", err.text);
     }
 }
 
@@ -252,7 +253,7 @@ static bool self_dir(char *out, size_t cap)
     return true;
 }
 
-/* This program's arguments, so that a new supervisor starts it again as it was started. text holds them. */
+/* This program's arguments, with which a new supervisor restarts it. text holds them. */
 static size_t own_arguments(char *text, size_t cap, const char **out, size_t max)
 {
     FILE *file = fopen("/proc/self/cmdline", "re");
@@ -278,7 +279,7 @@ static void spawn_supervisor(struct fdstore *p)
     char dir[2 * CONFIG_PATH];
     char pid[24];
     if (!self_dir(bin, sizeof bin)) {
-        log_error("the supervisor is gone and this program's directory is unknown");
+        log_error("lost the supervisor and cannot start another: the directory of this program is unknown");
         return;
     }
     snprintf(supervisor, sizeof supervisor, "%s/" SUPERVISOR_NAME, bin);
@@ -293,16 +294,16 @@ static void spawn_supervisor(struct fdstore *p)
     /* posix_spawn does not write to argv; its type is older than const. */
     errno = posix_spawn(&p->spawned, supervisor, NULL, NULL, (char *const *)(uintptr_t)argv, environ);
     if (errno != 0) {
-        log_error("the supervisor is gone and %s could not be started: %m", supervisor);
+        log_error("lost the supervisor, and %s could not be started: %m", supervisor);
         p->spawned = 0;
         return;
     }
-    log_warn("the supervisor is gone: started another (%s)", supervisor);
+    log_warn("lost the supervisor: started another one (%s)", supervisor);
     p->wait_ticks = SUPERVISOR_WAIT_TICKS;
 }
 
-/* What a new supervisor has to be told: everything that is there. */
-static void forget_what_was_told(struct fdstore *p)
+/* A new supervisor has nothing yet, so everything is pending. */
+static void mark_all_unsent(struct fdstore *p)
 {
     pthread_mutex_lock(&p->lock);
     for (struct stored **at = &p->stored; *at;) {
@@ -318,11 +319,11 @@ static void forget_what_was_told(struct fdstore *p)
     p->moves = true;
 }
 
-static tck_status_t tell(struct fdstore *p, struct stored **at, struct error *err)
+static tck_status_t send_one(struct fdstore *p, struct stored **at, struct error *err)
 {
     struct stored *x = *at;
-    tck_status_t status = x->fd >= 0 ? sd_notify_store(p->notify_socket, TELL_MS, x->name, x->fd, err)
-                                     : sd_notify_remove(p->notify_socket, TELL_MS, x->name, err);
+    tck_status_t status = x->fd >= 0 ? sd_notify_store(p->notify_socket, SEND_MS, x->name, x->fd, err)
+                                     : sd_notify_remove(p->notify_socket, SEND_MS, x->name, err);
     if (status == TCK_OK && x->fd < 0) {
         forget(p, at);
     } else {
@@ -331,16 +332,16 @@ static tck_status_t tell(struct fdstore *p, struct stored **at, struct error *er
     return status;
 }
 
-/* As much as can be told in TELL_MS; is anything left? */
-static bool tell_some(struct fdstore *p, tck_status_t *status_out, struct error *err)
+/* Sends as much as it can in SEND_MS; true if something is left. */
+static bool send_pending(struct fdstore *p, tck_status_t *status_out, struct error *err)
 {
-    uint64_t end_ms = clock_ms() + TELL_MS;
+    uint64_t end_ms = clock_ms() + SEND_MS;
     bool left = false;
     pthread_mutex_lock(&p->lock);
     for (struct stored **at = &p->stored; *at && !left;) {
         struct stored *x = *at;
         if (!x->told) {
-            *status_out = tell(p, at, err);
+            *status_out = send_one(p, at, err);
             left = *status_out != TCK_OK || clock_ms() > end_ms;
         }
         if (*at == x) {
@@ -351,21 +352,21 @@ static bool tell_some(struct fdstore *p, tck_status_t *status_out, struct error 
     return left;
 }
 
-/* Whoever keeps has just answered; if it stops doing so the rest waits. */
-static void tell_what_is_left(struct fdstore *p)
+/* The store has just answered; if it stops doing so, the rest stays pending. */
+static void flush(struct fdstore *p)
 {
     struct error err;
     tck_status_t status = TCK_OK;
-    bool left = tell_some(p, &status, &err);
-    if (status != TCK_OK && !is_for_later(p, status)) {
-        log_error("not everything could be parked again: %s", err.text);
+    bool left = send_pending(p, &status, &err);
+    if (status != TCK_OK && !stays_pending(p, status)) {
+        log_error("not every descriptor could be stored again: %s", err.text);
     } else if (!left && p->moves) {
         p->moves = false;
-        log_info("everything is parked with the new supervisor");
+        log_info("the new supervisor has every descriptor");
     }
 }
 
-static bool is_anything_left(struct fdstore *p)
+static bool has_pending(struct fdstore *p)
 {
     pthread_mutex_lock(&p->lock);
     const struct stored *x = p->stored;
@@ -396,11 +397,11 @@ json_t *fdstore_json(struct fdstore *p)
 
 bool fdstore_has_all(struct fdstore *p)
 {
-    return p->notify_socket && p->ready_told && !p->moves && !atomic_load(&p->hangs) && !is_anything_left(p);
+    return p->notify_socket && p->ready_told && !p->moves && !atomic_load(&p->hangs) && !has_pending(p);
 }
 
-/* A child that ended well leaves a supervisor that answers from then on. One that does not answer has died since: the
- * agent alone has the memory, so its successor must not wait for as long as a slow start may take. */
+/* A child that exits with 0 leaves a supervisor that answers from then on. One that does not answer has died, and only
+ * the agent has the memory: another one is started without the wait for a slow start. */
 static void reap(struct fdstore *p)
 {
     int status;
@@ -412,22 +413,21 @@ static void reap(struct fdstore *p)
     }
 }
 
-/* What the supervisor was found to do. */
-static void heed(struct fdstore *p, tck_status_t status)
+static void handle_probe(struct fdstore *p, tck_status_t status)
 {
     if (status == TCK_OK) {
         p->wait_ticks = 0;
         p->ready_told = true;
         atomic_store(&p->hangs, false);
-        tell_what_is_left(p);
+        flush(p);
     } else if (status == TCK_ERR_TIMEDOUT) {
         if (!atomic_exchange(&p->hangs, true)) {
-            log_warn("the supervisor hangs: it lives and does not read");
+            log_warn("the supervisor hangs: it is alive but does not read its socket");
         }
     } else if (p->wait_ticks > 0) {
         p->wait_ticks--;
     } else if (p->supervisor_is_ours) {
-        forget_what_was_told(p);
+        mark_all_unsent(p);
         spawn_supervisor(p);
     }
 }
@@ -440,9 +440,9 @@ void fdstore_tick(struct fdstore *p)
         return;
     }
     p->probe_at_ms = now + PROBE_MS;
-    if (!p->supervisor_is_ours && !is_anything_left(p)) {
-        return; /* a service manager needs no watching */
+    if (!p->supervisor_is_ours && !has_pending(p)) {
+        return; /* a service manager is not watched */
     }
     reap(p);
-    heed(p, sd_notify_send(p->notify_socket, 0, p->ready_told ? p->status_text : p->ready_text, &err));
+    handle_probe(p, sd_notify_send(p->notify_socket, 0, p->ready_told ? p->status_text : p->ready_text, &err));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The agent's side of fd store: files go to whoever NOTIFY_SOCKET names (systemd or our supervisor). If that was our
- * supervisor and it is gone, another one is started that adopts this process, and everything is stored again. */
+ * The agent's side of the file descriptor store: descriptors go to the process behind NOTIFY_SOCKET (systemd or our
+ * supervisor). If our supervisor dies, another one is started, which adopts this process and is sent everything again.
+ */
 #ifndef TCK_AGENT_FDSTORE_H
 #define TCK_AGENT_FDSTORE_H
 
@@ -8,17 +9,17 @@
 
 must_check tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error *err);
 void fdstore_free(struct fdstore *fdstore);
-/* May wait for a busy supervisor; fdstore_put_now, for the event loop, does not. What could not be told is told later.
+/* May wait for a busy supervisor; fdstore_put_now, for the event loop, does not. What cannot be sent stays pending.
  */
 tck_status_t fdstore_put(void *ctx, const char *name, int fd, struct error *err);
 tck_status_t fdstore_put_now(void *ctx, const char *name, int fd, struct error *err);
 void fdstore_remove(void *ctx, const char *name);
 must_check tck_status_t fdstore_ready(struct fdstore *fdstore, struct error *err);
-/* Notices a dead supervisor, starts another and stores everything with it. */
+/* Probes the supervisor; if it is dead, starts another one and sends it everything. */
 void fdstore_tick(struct fdstore *fdstore);
-/* How many files are to outlive the agent, and how many of them nobody keeps. */
+/* The number of descriptors, and of those that only the agent holds. */
 json_t *fdstore_json(struct fdstore *fdstore);
-/* Somebody keeps all that a successor needs, and would start one. */
+/* True if the store has everything that a successor needs, and would start one. */
 bool fdstore_has_all(struct fdstore *fdstore);
 void fdstore_stopping(struct fdstore *fdstore);
 

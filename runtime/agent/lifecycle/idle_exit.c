@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * When an agent leaves: soon after its job ended cleanly, else when no trainer has come back for the linger time. */
+ * Ends an idle agent: soon after its job has ended cleanly, otherwise when no trainer has connected for linger_s. */
 #include "agent/lifecycle/idle_exit.h"
 
 #include "agent/ipc/ipc_server.h"
@@ -13,15 +13,15 @@ static bool draining(const struct agent *agent)
     return tc && !tc->closed && !version_none(node_decision(tc->node)->drain);
 }
 
-/* Notes among it: without the one that the job has ended well the next launch would blame the version. */
-static bool writes_down(const struct agent *agent)
+/* Notes count, too: without the note that the job has ended, the next start would blame its version. */
+static bool has_pending_writes(const struct agent *agent)
 {
     return agent->metadata_busy || agent->ledger;
 }
 
 static void leave(struct agent *agent, const char *why)
 {
-    log_info("leaving: %s", why);
+    log_info("exiting: %s", why);
     fdstore_stopping(agent->fdstore);
     loop_stop(agent->loop);
 }
@@ -32,7 +32,7 @@ void idle_exit_tick(struct agent *agent)
                             .trainers = agent->clients && clients_trainers(agent) > 0,
                             .idle_since_ms = agent->idle_since_ms,
                             .job_done = agent->job_done,
-                            .writes = draining(agent) || writes_down(agent),
+                            .writes = draining(agent) || has_pending_writes(agent),
                             .linger_ms = (uint64_t)agent->config.linger_s * 1000};
     switch (agent_leave_judge(&use, clock_ms())) {
     case AGENT_IN_USE:
@@ -48,7 +48,7 @@ void idle_exit_tick(struct agent *agent)
         leave(agent, "the job is done");
         break;
     case AGENT_LEAVES_ALONE:
-        leave(agent, "no trainer came back");
+        leave(agent, "no trainer has connected for linger_s");
         break;
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What becomes of an agent that others cannot connect to any more (tiers/ucx_listeners.h). It cannot be repaired in
- * this process: it ends as if it had crashed, and the supervisor starts it again with all that it kept. */
+ * Restarts an agent that others can no longer connect to (tiers/ucx_listeners.h). The process cannot repair that: it
+ * exits as if it had crashed, and the supervisor starts it again with its memory. */
 #include "agent/lifecycle/listener_watchdog.h"
 
 #include "agent/lifecycle/fdstore.h"
@@ -24,12 +24,12 @@ void listener_watchdog_tick(struct agent *agent)
         break;
     case AGENT_TURNS_DEAF:
         agent->deaf_ms = clock_ms();
-        log_error("UCX has closed a port that other agents connect to, since no descriptor was left: %s",
-                  hearing.kept ? "this agent ends soon, to be started again with all that it keeps"
-                               : "sessions that end now do not come back before this agent is started again");
+        log_error("out of file descriptors: UCX has closed a port that other agents connect to; %s",
+                  hearing.kept ? "this agent will exit, to be started again with its memory"
+                               : "sessions that end now cannot be opened again until this agent is restarted");
         break;
     case AGENT_ENDS_DEAF:
-        log_error("ends, since it is not heard by others any more");
+        log_error("exiting to be started again: other agents cannot connect to this one");
         _exit(EXIT_DEAF);
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A thread that sleeps until it is stopped or the time is over. */
+ * Calls a function if an operation takes too long, for the few places where the agent's only thread may block (main.c).
+ * A thread sleeps until it is stopped or the time is over. */
 #include "agent/lifecycle/loop_watchdog.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Does something if what it watches has not ended in time: for the few places where the agent's only thread may hang.
+ * Calls a function if an operation takes too long, for the few places where the agent's only thread may block (main.c).
  */
 #ifndef TCK_AGENT_WATCHDOG_H
 #define TCK_AGENT_WATCHDOG_H
@@ -8,9 +8,10 @@
 
 struct watchdog;
 
-/* Calls late(ctx) in a thread of its own after so many milliseconds. NULL: there is no thread to be had. */
+/* Calls late(ctx) in a thread of its own after ms milliseconds, unless it is stopped. NULL: no thread could be created.
+ */
 struct watchdog *watchdog_start(uint32_t ms, void (*late)(void *ctx), void *ctx);
-/* It has ended. Waits for a late that is running; NULL is allowed. */
+/* The operation has ended. Waits for a running late(); NULL is allowed. */
 void watchdog_stop(struct watchdog *watchdog);
 
 #endif

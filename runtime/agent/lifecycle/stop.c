@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt stop: the agents of a job leave before their linger time is over, and their memory goes with them. */
+ * tierckpt stop: ends the agents of a job before their linger time is over, and frees their memory. */
 #include "agent/lifecycle/stop.h"
 
 #include "agent/driver/term_context.h"
@@ -10,17 +10,17 @@
 static void leave(struct agent *agent, bool force)
 {
     if (force || clients_trainers(agent) == 0) {
-        log_info("told to leave by tierckpt stop%s", force ? " --force" : "");
+        log_info("exiting: tierckpt stop%s was called", force ? " --force" : "");
         agent->job_done = true;
         agent->stop_forced = force;
     } else {
-        log_warn("tierckpt stop was called on another node, but %u trainers live here: this agent stays",
+        log_warn("tierckpt stop was called on another node, but %u trainers run here: this agent keeps running",
                  clients_trainers(agent));
     }
 }
 
-/* The coordinator has sessions with all nodes of the term; another node asks it to pass the word on. */
-static void pass_on(struct term_context *tc, uint32_t from, bool force)
+/* Only the coordinator has sessions with all nodes of the term, so it forwards the request of another node. */
+static void forward_stop(struct term_context *tc, uint32_t from, bool force)
 {
     struct wire_note m = {.term = tc->world.term};
     struct writer w = writer_new(0);
@@ -40,7 +40,7 @@ static void pass_on(struct term_context *tc, uint32_t from, bool force)
 void stop_handle(struct term_context *tc, uint32_t from, bool force)
 {
     if (term_context_is_coordinator(tc)) {
-        pass_on(tc, from, force);
+        forward_stop(tc, from, force);
     }
     leave(tc->agent, force);
 }
@@ -49,7 +49,7 @@ void stop_request(struct agent *agent, bool force)
 {
     struct term_context *tc = agent->term_context;
     if (tc && !tc->closed) {
-        pass_on(tc, tc->self, force);
+        forward_stop(tc, tc->self, force);
     }
     leave(agent, force);
 }
@@ -60,14 +60,15 @@ tck_status_t stop_check(const struct agent *agent, struct version held, struct e
     struct version published = tc ? node_decision(tc->node)->published : VERSION_NONE;
     uint32_t trainers = clients_trainers(agent);
     if (trainers > 0) {
-        return error_set(err, TCK_ERR_BUSY,
-                         "%u trainers of job %s live on node %s: end them first (--force takes their memory tier away)",
-                         trainers, agent->config.job, agent->config.node);
+        return error_set(
+            err, TCK_ERR_BUSY,
+            "%u trainers of job %s run on node %s: end them first (--force frees their memory tier all the same)",
+            trainers, agent->config.job, agent->config.node);
     }
     if (version_cmp(held, published) > 0) {
         return error_set(err, TCK_ERR_BUSY,
-                         "version %llu.%llu is in memory alone and would be lost: `tierckpt drain --wait` brings it to "
-                         "storage, --force gives it up",
+                         "version %llu.%llu is only in memory and would be lost: `tierckpt drain --wait` publishes it, "
+                         "--force discards it",
                          (unsigned long long)held.term, (unsigned long long)held.step);
     }
     return TCK_OK;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * How long a trainer waits for shards that are on their way to its node. Pure; restore.c calls it. */
 #include "agent/state/restore_timeout.h"
 
 #define TRIES      8      /* fetches of one shard, while a trainer waits for it */
