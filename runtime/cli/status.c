@@ -15,7 +15,7 @@ static void print_nodes(const json_t *answer)
 {
     for (const json_t *n = json_first(json_get(answer, "nodes")); n; n = json_next(n)) {
         if (strcmp(text_of(n, "state"), "lost") == 0) {
-            printf("WARNING: node %s is lost: nothing commits before it is back or the job is started again\n",
+            printf("WARNING: node %s is lost: nothing commits until it is back or the job is restarted\n",
                    text_of(n, "name"));
         }
     }

@@ -54,7 +54,7 @@ static void fill_protection(const struct tck_client *client, tck_health_t *out)
     if (lost > 0 && lost <= world->node_count) {
         out->node_lost = 1;
         snprintf(out->protection_text, sizeof(out->protection_text),
-                 "node %s is lost: nothing commits before it is back or the job is started again",
+                 "node %s is lost: nothing commits until it is back or the job is restarted",
                  world->nodes[lost - 1].name);
     } else if (out->copies_missing > 0) {
         snprintf(out->protection_text, sizeof(out->protection_text),

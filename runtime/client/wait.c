@@ -74,8 +74,7 @@ static const char *lost_text(const struct tck_client *client, char text[CONFIG_N
 
     text[0] = '\0';
     if (lost > 0 && lost <= world->node_count) {
-        snprintf(text, CONFIG_NAME + 96,
-                 ": node %s is lost, nothing commits before it is back or the job is started again",
+        snprintf(text, CONFIG_NAME + 96, ": node %s is lost, nothing commits until it is back or the job is restarted",
                  world->nodes[lost - 1].name);
     }
     return text;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckpt-supervisor: starts the agent, holds the descriptors that it stores (park.h), and starts it again with them
- * when it dies. It stands in for systemd where there is none. It does nothing else, so that it has no reason to die
- * itself; it never waits for the agent but in poll. */
+ * when it dies. It replaces systemd where there is none. It does nothing else, so that it has little reason to fail,
+ * and it blocks in poll alone. */
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/lock.h"
@@ -26,7 +26,7 @@
 #define LOG_NAME "supervisor.log"
 
 #define MESSAGES_PER_TURN 1000
-#define START_RETRY_MS    1000 /* when there is no process to be had */
+#define START_RETRY_MS    1000 /* after a failed fork */
 
 enum exit_status { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LIVES_ALREADY = 3 };
 
@@ -38,12 +38,12 @@ static const char usage[] =
     "\n"
     "  --runtime-dir DIR  where its socket, lock and log are; also the agent's current directory\n"
     "  --device NAME      network interface of the agent\n"
-    "  --adopt PID        the agent lives already, its former supervisor does not\n"
+    "  --adopt PID        supervise this running agent, whose supervisor has died\n"
     "  --foreground       do not detach, log to standard error\n"
     "  --help, --version\n"
     "\n"
-    "Exit status: 0 started (or, in the foreground, the agent ended), 1 failed, 2 wrong usage, 3 one lives there "
-    "already\n";
+    "Exit status: 0 started (or, in the foreground, the agent ended), 1 failed, 2 wrong usage, 3 another supervisor is "
+    "running there\n";
 
 struct options {
     char runtime_dir[PATH_MAX];
@@ -59,7 +59,7 @@ struct supervisor {
     char notify_path[PATH_MAX];
     struct store store;
     struct child child;
-    bool ending; /* told to end: the agent is not started again */
+    bool ending; /* received a signal to end: the agent is not restarted */
 };
 
 /* ---- options ------------------------------------------------------------------------------------------------- */
@@ -102,8 +102,8 @@ static bool resolve_paths(const char *runtime_dir, struct options *options)
     return true;
 }
 
-/* --help and --version, which are asked for alone. */
-static bool answer_user(int argc, char **argv)
+/* --help and --version count only as the sole argument. */
+static bool print_help(int argc, char **argv)
 {
     const char *asked = argc == 2 ? argv[1] : "";
     if (strcmp(asked, "--help") == 0) {
@@ -152,23 +152,23 @@ static bool parse_options(int argc, char **argv, struct options *out)
 
 /* ---- set-up -------------------------------------------------------------------------------------------------- */
 
-/* What a trainer's process leaves to the supervisor that it starts must not stay: open pipes that a launcher waits on,
- * ignored signals. */
-static void shed_inheritance(void)
+/* Drops what the supervisor inherits from the trainer that starts it: open pipes that a launcher waits on, ignored
+ * signals. */
+static void drop_inherited(void)
 {
     sigset_t none;
     while (fcntl(STDERR_FILENO, F_GETFD) < 0 && open("/dev/null", O_RDWR) >= 0) {
-        /* without all three, a file of ours would get a standard number and then be written to */
+        /* otherwise one of our files would get a standard number and receive that output */
     }
     close_range(STDERR_FILENO + 1, UINT_MAX, 0);
     for (int i = 1; i < NSIG; i++) {
-        signal(i, SIG_DFL); /* fails for some, which cannot be ignored either */
+        signal(i, SIG_DFL); /* fails for SIGKILL and SIGSTOP, which cannot be ignored either */
     }
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Descriptors are all that the supervisor is for. The agent inherits the limit. */
+/* The supervisor holds descriptors for the agent, which inherits the limit. */
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
@@ -205,7 +205,7 @@ static enum exit_status prepare(struct supervisor *supervisor, const struct opti
     int len = snprintf(supervisor->notify_path, sizeof(supervisor->notify_path), "%s/" NOTIFY_SOCKET_NAME,
                        options->runtime_dir);
     if ((size_t)len >= sizeof(supervisor->notify_path) || chdir(options->runtime_dir) != 0) {
-        fprintf(stderr, "tierckpt-supervisor: go to %s: %m\n", options->runtime_dir);
+        fprintf(stderr, "tierckpt-supervisor: cannot change to %s: %m\n", options->runtime_dir);
         return EXIT_FAILED;
     }
     supervisor->dir_fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -222,7 +222,7 @@ static enum exit_status prepare(struct supervisor *supervisor, const struct opti
     return EXIT_DONE;
 }
 
-/* Standard error of the agent and of the libraries in it goes to our log: their last words are worth having. */
+/* Standard error of the agent and of its libraries goes to our log: it may have the cause of a crash. */
 static void redirect_output(void)
 {
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -234,7 +234,7 @@ static void redirect_output(void)
     close(log_fd);
 }
 
-/* Out of the starter's session and process group, so that nothing that ends the trainers ends the memory. Only the last
+/* Leaves the starter's session and process group, so that what ends the trainers does not end the memory. Only the last
  * of the three processes returns; not being a session's leader, it never gets a terminal. */
 static tck_status_t detach(struct error *err)
 {
@@ -264,14 +264,14 @@ static void take_message(struct supervisor *supervisor, struct notify_message *m
         }
         message->fd = -1; /* taken over */
     } else if (message->store) {
-        log_warn("FDSTORE without exactly one descriptor and a name");
+        log_warn("ignoring FDSTORE without exactly one descriptor and a name");
     }
     if (message->fd >= 0) {
         close(message->fd);
     }
     failpoint(supervisor, took);
     if (message->remove && !store_remove(&supervisor->store, message->name)) {
-        log_debug("nothing is kept as '%s'", message->name);
+        log_debug("there is no descriptor '%s' to remove", message->name);
     }
     supervisor->child.stopping |= message->stopping;
     if (message->linger_s > 0) {
@@ -284,7 +284,7 @@ static void take_message(struct supervisor *supervisor, struct notify_message *m
     }
 }
 
-/* As many as wait; a sender that never pauses must not keep us from the rest. */
+/* Bounded, so that a sender that never pauses cannot starve the rest of the loop. */
 static void take_messages(struct supervisor *supervisor)
 {
     struct notify_message message;
@@ -321,20 +321,20 @@ static void start_if_due(struct supervisor *supervisor)
     }
     failpoint(supervisor, starting);
     if (child_start(&supervisor->child, &supervisor->store, &err) != TCK_OK) {
-        log_error("start the agent: %s", err.text);
+        log_error("cannot start the agent: %s", err.text);
         supervisor->child.restart_ms = clock_ms() + START_RETRY_MS;
     }
 }
 
-/* For the command: how long what is kept here stays. A segment has two descriptors. */
-static void say_that_it_waits(const struct supervisor *supervisor)
+/* Writes for the command how long the memory is kept. A segment has two descriptors. */
+static void write_waits_file(const struct supervisor *supervisor)
 {
     uint64_t until = child_given_up_ms(&supervisor->child), now = clock_ms();
     int segments = 0;
     for (int i = 0; i < supervisor->store.count; i++) {
         segments += strncmp(supervisor->store.entries[i].name, "d.", 2) == 0;
     }
-    if (supervisor->child.quick_deaths < 2) { /* it crashed, and will be back in a moment */
+    if (supervisor->child.quick_deaths < 2) { /* a single crash: the agent is restarted at once */
         return;
     }
     (void)unlinkat(supervisor->dir_fd, SUPERVISOR_WAITS_FILE, 0);
@@ -357,7 +357,7 @@ static enum exit_status run(struct supervisor *supervisor)
                                {.fd = supervisor->child.pidfd, .events = POLLIN}};
         (void)poll(fds, sizeof(fds) / sizeof(fds[0]), wait_ms(supervisor)); /* none is ready if it fails */
         take_messages(
-            supervisor); /* before the agent's end is looked at: it may have stored something at the last moment */
+            supervisor); /* before the agent's end is handled: it may have stored something at the last moment */
         take_signals(supervisor);
         if (fds[2].revents != 0) {
             failpoint(supervisor, agent_died);
@@ -365,7 +365,7 @@ static enum exit_status run(struct supervisor *supervisor)
             if (end != CHILD_RESTARTS) {
                 return end == CHILD_DONE ? EXIT_DONE : EXIT_FAILED;
             }
-            say_that_it_waits(supervisor);
+            write_waits_file(supervisor);
         }
         if (supervisor->ending && supervisor->child.pid == 0) {
             return EXIT_DONE;
@@ -374,7 +374,7 @@ static enum exit_status run(struct supervisor *supervisor)
     }
 }
 
-/* The agent that lives already, or a first start as soon as the loop runs. */
+/* Adopts the running agent, or schedules a first start. */
 static tck_status_t take_agent(struct supervisor *supervisor, pid_t adopt, struct error *err)
 {
     tck_status_t status = adopt == 0 ? TCK_ERR_NOENT : child_adopt(&supervisor->child, adopt, err);
@@ -390,10 +390,10 @@ int main(int argc, char **argv)
     struct options options;
     struct error err = {0};
     struct supervisor supervisor = {.child = {.pidfd = -1}};
-    if (answer_user(argc, argv)) {
+    if (print_help(argc, argv)) {
         return EXIT_DONE;
     }
-    shed_inheritance();
+    drop_inherited();
     if (!parse_options(argc, argv, &options)) {
         fputs(usage, stderr);
         return EXIT_USAGE;

@@ -16,12 +16,12 @@
 
 #define BACKOFF_FIRST_MS 10
 #define BACKOFF_LAST_MS  5000
-#define QUICK_DEATH_MS   10000 /* who lived longer begins anew */
+#define QUICK_DEATH_MS   10000 /* an agent that ran longer resets the count */
 #define QUICK_DEATHS_MAX 20
-#define EXIT_NOT_STARTED 127 /* as a shell has it */
+#define EXIT_NOT_STARTED 127 /* as in shells */
 
-/* In the forked child. Returns only on failure. Once descriptors are handed on, the log's own number may be that of a
- * segment: nothing is said but on standard error. */
+/* In the forked child. Returns only on failure. Once descriptors are moved, the log's number may be that of a segment,
+ * so errors go to standard error alone. */
 static void run(const struct child *child, struct store *store)
 {
     sigset_t none;
@@ -70,7 +70,7 @@ tck_status_t child_start(struct child *child, struct store *store, struct error 
         _exit(EXIT_NOT_STARTED);
     }
     tck_status_t status = watch(child, pid, err);
-    if (status != TCK_OK) { /* not watched, it must not run */
+    if (status != TCK_OK) { /* it must not run unwatched */
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         return status;
@@ -108,7 +108,7 @@ void child_terminate(const struct child *child)
     }
 }
 
-/* True if it ended as it wanted to. */
+/* True if it ended on purpose. */
 static bool reap(const struct child *child)
 {
     siginfo_t info = {0};
@@ -137,7 +137,7 @@ static uint64_t backoff_ms(uint32_t quick_deaths)
     return delay < BACKOFF_LAST_MS ? delay : BACKOFF_LAST_MS;
 }
 
-/* A failing start may take any time, so the count begins again only after an agent that served for a while. */
+/* A failing start may take any time, so the count restarts only after an agent that was ready for a while. */
 static void count_death(struct child *child)
 {
     bool served = child->ready || child->linger_ms == 0;
@@ -164,7 +164,8 @@ enum child_end child_ended(struct child *child)
     }
     count_death(child);
     if (child->quick_deaths >= QUICK_DEATHS_MAX && clock_ms() >= child_given_up_ms(child)) {
-        log_error("the agent died %u times in a row, within %llu s, and is not started again: its memory is released",
+        log_error("the agent died %u times in a row, within %llu s, and is not restarted: its memory is released. See "
+                  "the agent's log for the cause",
                   child->quick_deaths, (unsigned long long)(clock_ms() - child->failing_ms) / 1000);
         return CHILD_GIVEN_UP;
     }

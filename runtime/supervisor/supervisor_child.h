@@ -12,11 +12,11 @@ struct child {
     const char *notify_path; /* for its NOTIFY_SOCKET */
     pid_t pid;               /* 0: not running */
     int pidfd;               /* readable when it has ended; -1: not running */
-    bool adopted;            /* not our child: only the kernel and its STOPPING=1 tell of its end */
-    bool stopping;           /* it said STOPPING=1 */
+    bool adopted;            /* not our child: its exit status is unknown, STOPPING=1 announces a clean end */
+    bool stopping;           /* it has sent STOPPING=1 */
     uint64_t started_ms;
-    bool ready;            /* this one said so */
-    uint64_t linger_ms;    /* for so long deaths in a row do not let its memory go; 0: not known, it has none */
+    bool ready;            /* this process has sent READY=1 */
+    uint64_t linger_ms;    /* how long its memory is kept while it keeps dying; 0: not known, it has none */
     uint32_t quick_deaths; /* in a row */
     uint64_t failing_ms;   /* when the first of them was */
     uint64_t restart_ms;   /* when to start it; 0: it runs */
@@ -26,9 +26,9 @@ enum child_end { CHILD_DONE, CHILD_RESTARTS, CHILD_GIVEN_UP };
 
 /* Starts it with all stored descriptors, which stay the store's. A program that cannot be executed ends at once. */
 must_check tck_status_t child_start(struct child *child, struct store *store, struct error *err);
-/* Watches a process of this user that was started by somebody else. TCK_ERR_NOENT if it does not live. */
+/* Watches an agent of this user that another process has started. TCK_ERR_NOENT if it is not running. */
 must_check tck_status_t child_adopt(struct child *child, pid_t pid, struct error *err);
-/* When it is given up if it goes on dying. */
+/* When its memory is released if it keeps dying. */
 uint64_t child_given_up_ms(const struct child *child);
 /* To be called when pidfd is readable. CHILD_RESTARTS: restart_ms is set. */
 enum child_end child_ended(struct child *child);

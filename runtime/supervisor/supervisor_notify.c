@@ -15,7 +15,7 @@
 
 #define LINGER_MAX_S (366ul * 86400)
 #define TEXT_BYTES   4096
-#define FDS_MAX      16 /* room for more than the one that is used, so that the others can be closed */
+#define FDS_MAX      16 /* more than the one that is used, so that the others can be closed */
 
 tck_status_t notify_bind(int dir_fd, int *fd_out, struct error *err)
 {
@@ -42,7 +42,7 @@ tck_status_t notify_bind(int dir_fd, int *fd_out, struct error *err)
 
 /* ---- receive ------------------------------------------------------------------------------------------------- */
 
-/* What came beside the text. */
+/* The control data of a message. */
 struct beside {
     struct ucred sender;
     bool has_sender;
@@ -95,7 +95,7 @@ static bool take_message(char *text, struct beside *beside, struct notify_messag
         close(beside->fds[i]);
     }
     if (!ours) {
-        log_warn("a notification of user %d is not listened to", beside->has_sender ? (int)beside->sender.uid : -1);
+        log_warn("ignoring a notification of user %d", beside->has_sender ? (int)beside->sender.uid : -1);
         return false;
     }
     for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;) {

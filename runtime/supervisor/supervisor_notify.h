@@ -9,7 +9,7 @@
 
 struct notify_message {
     bool store, remove, ready, stopping;
-    uint32_t linger_s;        /* how long memory is kept without an agent that serves; 0: nothing was said of it */
+    uint32_t linger_s;        /* how long memory is kept without a working agent; 0: not given */
     char name[PARK_NAME_MAX]; /* "" unless a well-formed FDNAME was there */
     int fd;                   /* the caller's; -1 if there was none, or more than one */
 };

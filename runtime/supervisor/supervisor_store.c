@@ -91,7 +91,7 @@ void store_free(struct store *store)
 
 /* ---- hand on ------------------------------------------------------------------------------------------------- */
 
-/* Whoever has this place leaves it. Not all at once beforehand: numbers are as scarce as descriptors. */
+/* Moves the descriptor that has this number, one at a time: free numbers are as scarce as descriptors. */
 static bool vacate(struct store *store, int from, int place)
 {
     for (int j = from; j < store->count; j++) {
@@ -103,7 +103,7 @@ static bool vacate(struct store *store, int from, int place)
     return true;
 }
 
-/* Each into its place, from 3 on, where it stays open over the exec. */
+/* Moves each descriptor to its place, from 3 on, where it stays open across the exec. */
 static bool move_all(struct store *store)
 {
     for (int i = 0; i < store->count; i++) {
@@ -129,7 +129,7 @@ static bool set_variable(const char *name, const char *value)
     return setenv(name, value, 1) == 0; /* NOLINT(concurrency-mt-unsafe): the supervisor has one thread */
 }
 
-/* As a file, behind the descriptors that it describes. */
+/* Passes the names as a file, after the descriptors that it describes. */
 static bool names_in_file(const char *names, int place)
 {
     char number[16];

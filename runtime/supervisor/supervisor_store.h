@@ -16,7 +16,8 @@ struct store {
     int count, cap;
 };
 
-/* Takes over fd in any case; one of the same name before it is closed. TCK_ERR_NOSPC if there are PARK_FILES_MAX. */
+/* Takes ownership of fd in any case, and closes an older one of the same name. TCK_ERR_NOSPC if there are
+ * PARK_FILES_MAX. */
 must_check tck_status_t store_put(struct store *store, const char *name, int fd, struct error *err);
 /* False if there is none of that name. */
 bool store_remove(struct store *store, const char *name);

@@ -24,7 +24,7 @@ attempt() {
 
     run_both --steps 100000 --step-ms 4000
     both_at() { said 0 "^STEP $1\$" && said 1 "^STEP $1\$"; }
-    log_must_say a 60 'version 1\.4 has its copies again'
+    log_must_say a 60 'version 1\.4 has all its copies again'
     fault "partition" # so that 6 finds no way; and before anybody notices that, all are killed
     ip netns exec "tck$$-b" iptables -A INPUT -i net0 -j DROP || skip "no iptables here"
     wait_for 60 both_at 5 || die "the ranks do not come to step 5, after which 6 is saved"
@@ -47,7 +47,7 @@ attempt() {
     [ "$(restored_step 0)" = 6 ] || die "rank 0 restored $(restored_step 0)"
     all_end
     must_say 0 '^COMMITTED 100$'
-    logged a 'version 2\.6, which this term went on from, is lost' || die "the log of a does not say that 2.6 is lost"
+    logged a 'version 2\.6, which this term restored, is lost' || die "the log of a does not say that 2.6 is lost"
 }
 for n in 1 2 3 4 5 6 7 8; do
     attempt "$n" && exit 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A rank restores again after its node's copy went bad and before the version has its copies again: no node brings that
+# A rank restores again after its node's copy went bad and before the version has all its copies again: no node brings that
 # shard in this term, which is noticed in a bounded time, and another term has it from storage.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/segments.sh"
@@ -16,7 +16,7 @@ run_both() {
 }
 restored() { [ "$(out "$1" | grep -c '^RESTORED')" = "$2" ]; }
 both_restored() { restored 0 "$1" && restored 1 "$1"; }
-protections() { grep -c 'has its copies again' "$(agent_log a)"; }
+protections() { grep -c 'has all its copies again' "$(agent_log a)"; }
 # b is lost, and its successor lacks a copy when trainers have read the version, and have two steps until they restore
 # it again. Else that successor is lost, too.
 lacks_a_copy() {

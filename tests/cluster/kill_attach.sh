@@ -4,7 +4,7 @@
 
 settings=',"session_wait_ms":60000,"max_ckpt_num":0'
 
-greetings() { cat "$(agent_log "$1")" 2>/dev/null | grep -c "trainer of rank $2 of 2 says hello" || true; }
+greetings() { cat "$(agent_log "$1")" 2>/dev/null | grep -c "trainer of rank $2 of 2 connected" || true; }
 # Asleep in poll, as one is who waits for the agent: the other waits of a trainer are naps.
 polls() { grep -qsE "^(7|271) |poll" "/proc/$1/syscall" "/proc/$1/wchan"; }
 

@@ -2,7 +2,7 @@
 # launch, and all ranks in the next one, get the one version that there is, to the bit. Sourced after lib.sh.
 # shellcheck shell=bash
 
-moments=("joined term" "has its memory" "recovery of term" "is here from" "can be read" "has its copies again")
+moments=("joined term" "has its memory" "recovery of term" "is here from" "can be read" "has all its copies again")
 mem_interval=6
 settings=',"max_restore_tries":1000000,"session_wait_ms":5000'
 options=(--twins 3 --count $((1 << 20)) --step-ms 100)
@@ -41,7 +41,7 @@ first_launch() {
     all_end
     said 0 '^COMMITTED 6' || die "nothing was committed: $(out 0 | tail -3)"
 }
-protections() { grep -c 'has its copies again' "$(agent_log a)"; }
+protections() { grep -c 'has all its copies again' "$(agent_log a)"; }
 protected_since() { [ "$(protections)" -gt "$1" ]; }
 # restores_whole NAME: the launch after a kill. Before the next loss all copies must have been made again.
 restores_whole() {

@@ -173,7 +173,7 @@ logged() { grep -qE -- "$2" "$(agent_log "$1")"; }
 log_must_say() { wait_for "$2" logged "$1" "$3" || die "the log of $1 does not say '$3'"; }
 # committed_steps NODE, newest_committed NODE: by the agent's log.
 # What was restored has its copies, or something newer has.
-protected='version .* has its copies again|has committed: its recovery is over'
+protected='version .* has all its copies again|has committed: its recovery is over'
 committed_steps() { sed -nE 's/.*version [0-9]+\.([0-9]+) is committed$/\1/p' "$(agent_log "$1")"; }
 newest_committed() { told "$(committed_steps "$1" | sort -n | tail -1)"; }
 told() { known_committed "$1" && echo "$1"; }

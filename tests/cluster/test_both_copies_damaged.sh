@@ -26,4 +26,4 @@ for rank in 0 1; do
     [ "$(restored_step $rank)" = 10 ] || die "rank $rank restored $(restored_step $rank) instead of 10"
     [ "$(restored_from $rank storage)" -gt 0 ] || die "not from storage: $(out $rank | grep RESTORED)"
 done
-[ "$(cat "$(agent_log a)" "$(agent_log b)" | grep -c 'could not be had')" -ge 2 ] || die "the logs do not name both damaged copies"
+[ "$(cat "$(agent_log a)" "$(agent_log b)" | grep -c 'could not be fetched')" -ge 2 ] || die "the logs do not name both damaged copies"

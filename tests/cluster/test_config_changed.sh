@@ -15,7 +15,7 @@ agent=$(agent_pid a)
 mem_interval=5
 begin 1
 run_on a "0" --launch 2 --steps 100000 --step-ms 20
-log_must_say a 60 'save_mem_interval changes from 2 to 5 with this start'
+log_must_say a 60 'save_mem_interval changed from 2 to 5 by this start'
 more_commits a 3 60 || die "no commit: $(out 0 | tail -3)"
 for step in $(sed -nE 's/.*version 2\.([0-9]+) is committed$/\1/p' "$(agent_log a)"); do
     [ $((step % 5)) = 0 ] || die "step $step was saved, the interval is 5"
@@ -27,7 +27,7 @@ settings=',"slots":2'
 begin 1
 run_on a "0" --launch 3 --steps 10
 wait "${trainers[0]}"
-must_say 0 'ERROR attach: .*slots: the agent of this node was started with "3", this start says "2", and the trainer of rank 0 \(pid [0-9]+\) is using that agent'
+must_say 0 'ERROR attach: .*slots: the agent of this node was started with "3", this start has "2", and the trainer of rank 0 \(pid [0-9]+\) is using that agent'
 settings=""
 more_commits a 2 60 || die "the trainer was disturbed"
 same_agent a "$agent" || die "the agent was started again although it is used"

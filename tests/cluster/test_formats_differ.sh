@@ -71,5 +71,5 @@ for format in "$ours 1002 slots" "1002 $ours "; do # there, and back again
     done
     [ "$(fetched a "a peer")" -gt "$before" ] || die "format $into: not from the peer: $(out 0 | grep RESTORED)"
     [ "$(restored_from 0 storage)" = 0 ] || die "format $into: storage was used: $(out 0 | grep RESTORED)"
-    log_must_say a 60 'has its copies again'
+    log_must_say a 60 'has all its copies again'
 done

@@ -17,8 +17,8 @@ fails_plainly() { # MEETINGS NODE OTHER-RANK
     wait_for 60 noticed "$2" "$([ "$2" = a ] && echo b || echo a)" || die "the other agent does not notice that $2 is gone"
     touch "$work/oob.$launch/go"
     for r in 0 1; do wait_for 120 said $r '^EXIT' || die "node $2, meeting $1: rank $r hangs: $(out $r | tail -3)"; done
-    must_say "$3" "ERROR .*node $2 has lost its agent and its memory since term [0-9]+ was formed: attach anew"
-    must_say $((1 - $3)) "ERROR .* was formed with another agent of node $2, whose memory is lost: attach anew"
+    must_say "$3" "ERROR .*node $2 has lost its agent and its memory since term [0-9]+ was formed: attach again"
+    must_say $((1 - $3)) "ERROR .* was formed with another agent of node $2, whose memory is lost: attach again"
     begin 2
     run_on a 0 --twins 2 --lockstep --wait-commit --steps $steps
     run_on b 1 --twins 2 --lockstep --wait-commit --steps $steps

@@ -30,4 +30,4 @@ builtin kill -STOP "$agent"
 kill_node c
 kill -9 "$agent"
 wait_for 40 ended || die "the trainer goes on without the other node: $(tail -3 "$(agent_log a)")"
-logged a 'node c is lost \(not heard of since.*ending the trainer of rank 0' || die "the log does not say why"
+logged a 'node c is lost \(no connection since.*ending the trainer of rank 0' || die "the log does not say why"

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":1500,"version_timeout_ms":3000'
 forsaken='agent and supervisor of this node are gone, and its memory with them: nothing is saved here'
-lost() { echo "node $1 (of term [0-9]+ )?is lost.*nothing commits before it is back or the job is started again"; }
+lost() { echo "node $1 (of term [0-9]+ )?is lost.*nothing commits until it is back or the job is restarted"; }
 status_tells() { ! ask "$1" status >"$work/status" && grep -qE "^WARNING: $(lost "$2")" "$work/status"; }
 train() {
     begin 2

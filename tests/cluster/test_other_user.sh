@@ -61,7 +61,7 @@ kill -9 "$agent"
 log_must_say a 60 'socket directory .* is open to others' # it does not serve there, and its supervisor keeps the memory
 close_doors
 new_agent() { local p; p=$(agent_pid a); [ -n "$p" ] && [ "$p" != "$agent" ]; }
-wait_for 60 grep -q 'taking up term' "$(agent_log a)" && wait_for 60 new_agent || die "the supervisor listened to another user: the agent does not come back"
+wait_for 60 grep -q 'resuming term' "$(agent_log a)" && wait_for 60 new_agent || die "the supervisor listened to another user: the agent does not come back"
 more_commits a 3 60 || die "commits do not go on once the directory is closed again"
 [ "$(grep -c 'claimed term' "$(agent_log a)")" = 1 ] || die "the agent lost its state"
 as_other "$bin/tierckpt" --config "$dir/config.json" status >/dev/null 2>&1 && die "the command serves another user"

@@ -26,7 +26,7 @@ on f 1 1 --steps 30 --wait-commit
 on c 2 2 --steps 30 --wait-commit
 on d 2 3 --steps 30 --wait-commit
 all_end
-log_must_say e 60 'version .* has its copies again|is committed'
+log_must_say e 60 'version .* has all its copies again|is committed'
 newest=$(newest_commit)
 moment
 kill_node c

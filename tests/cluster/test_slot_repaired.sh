@@ -20,7 +20,7 @@ count=$(flip a)
 [ "$count" -gt 1 ] || skip "no memfd of the agent can be written here"
 wait_for 60 repaired a "$count" || die "$count copies were damaged: $(ask a --json status)"
 [ "$(scrub a slots_bad)" -ge "$count" ] || die "not all damage is counted: $(ask a --json status)"
-logged a 'damaged and not used any more' || die "the log does not tell of the damage"
+logged a 'damaged and was dropped' || die "the log does not tell of the damage"
 logged a 'is here from a peer b' || die "the log does not tell where the new copy is from"
 ask a verify memory >"$work/verify" || die "after repairing: $(cat "$work/verify")"
 

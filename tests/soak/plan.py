@@ -44,8 +44,8 @@ TIMINGS = (("settled", 50), ("close", 15), ("recovering", 15), ("line", 20))
 LINES = (
     ("is protected", ""), ("is committed", ""), ("draining version", ""), ("is published", ""),
     ("claimed term", "trainers"), ("joined term", "trainers"), ("recovery of term", "trainers"),
-    ("can be read by all ranks", "trainers"), ("has its copies again", "trainers"), (" is here from ", "node"),
-    ("has its copies again", "node"), ("taking up term", "agent"), ("adopted segment", "agent"), ("is up at", "agent"),
+    ("can be read by all ranks", "trainers"), ("has all its copies again", "trainers"), (" is here from ", "node"),
+    ("has all its copies again", "node"), ("resuming term", "agent"), ("adopted segment", "agent"), ("is up at", "agent"),
 )
 
 

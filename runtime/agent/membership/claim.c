@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claiming a term for a trainer: storage says to whom the terms before belong, the agents of those say whether their
- * trainers live, and core/holder.h decides. The term is then one that an agent has reserved, or else the next that is
- * free on storage. If storage does not answer, what the agents have in memory has to do: the world of the last term,
- * and the terms that were reserved for its successors. */
+ * Claims a term for a trainer: reads from storage whom the newest terms belong to, asks their agents whether trainers
+ * are alive, and lets core/holder.h decide. The term is one that an agent has reserved, otherwise the next free one on
+ * storage. If storage does not answer, the agents' memory has to suffice: the world of the last term, and the terms
+ * reserved for its successors. */
 #include "agent/membership/claim.h"
 
 #include "agent/ipc/ipc_server.h"
@@ -17,7 +17,7 @@
 #include <time.h>
 
 #define ASK_AGAIN_MS 250
-#define OFFER_MS     250 /* an agent whose trainers are of this run is asked for a term only, and not waited for */
+#define OFFER_MS     250 /* for agents that are only asked for a term, since their trainers are of this run */
 #define TIME_TEXT    32
 
 /* ---- end ----------------------------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static void claim_finish(struct claim *c)
     if (c->status == TCK_OK) {
         log_info("claimed term %" PRIu64, c->term);
     } else {
-        log_error("a term could not be claimed: %s", c->err.text);
+        log_error("cannot claim a term: %s", c->err.text);
     }
     if (client) {
         answer(client, c);
@@ -88,7 +88,7 @@ static void claim_fail(struct claim *c, tck_status_t status)
     claim_finish(c);
 }
 
-/* ---- who is in the way ----------------------------------------------------------------------------------------- */
+/* ---- conflicts ----------------------------------------------------------------------------------------- */
 
 static const char *time_text(uint64_t wall_ms, char out[TIME_TEXT])
 {
@@ -111,7 +111,7 @@ static tck_status_t held_error(struct claim *c)
     return error_set(
         &c->err, TCK_ERR_EXIST,
         "job %s is held by a start whose trainers are alive: rank %u of %u is pid %u on node %s, since %s. "
-        "End it first; or, if this start is to take the job over, set \"takeover\" to \"on\"",
+        "End it first, or set \"takeover\" to \"on\" to let this start take the job over",
         c->agent->config.job, a->answer.rank, a->answer.world_size, a->answer.pid, a->node.name,
         time_text(term ? term->wall_ms : 0, since));
 }
@@ -130,7 +130,8 @@ static tck_status_t superseded_error(struct claim *c)
 
 /* ---- writing ------------------------------------------------------------------------------------------------- */
 
-/* Before its trainer hears of it, and after storage has: then the trainers of the term before can be told who has it.
+/* The term is adopted before its trainer gets the reply, and after it is on storage: trainers of the previous term can
+ * then read who has claimed it.
  */
 static void take_term(struct claim *c)
 {
@@ -139,7 +140,7 @@ static void take_term(struct claim *c)
     claim_finish(c);
 }
 
-/* Another start has claimed a higher one on storage, past the reservation. */
+/* Another start has claimed a higher term on storage, past the reservation. */
 static void lose_grant(struct claim *c)
 {
     c->agent->granting = 0;
@@ -147,20 +148,22 @@ static void lose_grant(struct claim *c)
     c->term = 0;
 }
 
-/* Whoever was granted a term has it, also if that cannot be noted beside it now: metadata_note_world does it later. */
-static void claim_was_written(struct claim *c)
+/* A granted term is taken even if its owner cannot be written beside the claim now: metadata_note_world does that
+ * later. */
+static void on_written(struct claim *c)
 {
     if (c->granted && c->status == TCK_ERR_EXIST) {
         lose_grant(c);
     }
     if (c->granted && c->status != TCK_OK) {
-        log_warn("to whom term %" PRIu64 " belongs is not on storage yet: %s", c->term, c->err.text);
+        log_warn("the owner of term %" PRIu64 " could not be written to storage yet, trying again later: %s", c->term,
+                 c->err.text);
     }
     if (c->granted) {
         take_term(c);
     } else if (c->status == TCK_ERR_EXIST) {
-        c->phase = CLAIM_READ_AGAIN; /* another start has claimed a term, and may be in the way. Listings may be older
-                                        than its claim: a pause keeps this from becoming a busy loop */
+        c->phase = CLAIM_READ_AGAIN; /* another start has claimed a term, and may hold the job. Listings may lag behind
+                                        its claim, hence the pause */
     } else {
         claim_finish(c);
     }
@@ -169,8 +172,7 @@ static void claim_was_written(struct claim *c)
 static tck_status_t no_term_error(struct claim *c)
 {
     c->err = c->why_blind;
-    return error_set(&c->err, c->why_blind.code,
-                     "%s; nor can a term be had without storage, because none of the agents that answer can grant one",
+    return error_set(&c->err, c->why_blind.code, "%s; without storage, none of the agents that answer can grant a term",
                      c->why_blind.text);
 }
 
@@ -185,7 +187,7 @@ static void write_or_give_up(struct claim *c)
 
 /* ---- granting ------------------------------------------------------------------------------------------------ */
 
-static void was_granted(struct claim *c, const struct grant *grant)
+static void on_granted(struct claim *c, const struct grant *grant)
 {
     reservation_handle_grant(c->agent, grant, c->own.pid);
     c->term = grant->term;
@@ -206,7 +208,7 @@ static struct reserve_ask grant_ask(const struct claim *c)
                                 .adopted = c->asked[c->granter].answer.adopted};
 }
 
-static void ask_for_term(struct claim *c)
+static void request_term(struct claim *c)
 {
     struct reserve_ask ask = grant_ask(c);
     struct wire_term_ask m = {.at_least = ask.at_least, .asking = c->ask.asking, .adopted = ask.adopted};
@@ -217,8 +219,8 @@ static void ask_for_term(struct claim *c)
     c->grant_asked_ms = clock_ms();
 }
 
-/* Another start was granted one meanwhile, and may be in the way. */
-static void was_not_granted(struct claim *c)
+/* Another start was granted a term meanwhile, and may hold the job. */
+static void on_not_granted(struct claim *c)
 {
     c->phase = CLAIM_READ_AGAIN;
     c->again_ms = clock_ms() + ASK_AGAIN_MS;
@@ -230,15 +232,15 @@ static void start_granting(struct claim *c, uint32_t granter)
     c->granting_ms = clock_ms();
     c->phase = CLAIM_GRANTING;
     if (!c->asked[granter].self) {
-        ask_for_term(c);
+        request_term(c);
         return;
     }
     struct reserve_ask ask = grant_ask(c);
     struct grant grant = reservation_grant(c->agent, &ask);
     if (grant.term != 0) {
-        was_granted(c, &grant);
+        on_granted(c, &grant);
     } else {
-        was_not_granted(c);
+        on_not_granted(c);
     }
 }
 
@@ -247,7 +249,7 @@ static void granting_tick(struct claim *c)
     if (clock_ms() - c->granting_ms >= HOLDER_ANSWER_MS) {
         write_or_give_up(c);
     } else if (clock_ms() - c->grant_asked_ms >= ASK_AGAIN_MS) {
-        ask_for_term(c);
+        request_term(c);
     }
 }
 
@@ -266,16 +268,16 @@ void claim_handle_grant(struct agent *agent, const struct peer *from, const void
         }
         struct reserve_terms terms = reservation_terms(agent);
         if (m.term != 0 && reserve_may_take(&terms, m.term, c->wanted.at_least, c->own.pid)) {
-            was_granted(c, &(struct grant){.term = m.term, .last = m.last, .follows = m.follows});
+            on_granted(c, &(struct grant){.term = m.term, .last = m.last, .follows = m.follows});
         } else {
-            was_not_granted(c);
+            on_not_granted(c);
         }
     }
 }
 
 /* ---- deciding ------------------------------------------------------------------------------------------------ */
 
-/* Nobody is in the way. Without storage it takes the agents' answers to find a term. */
+/* Nobody holds the job. Without storage, the term depends on the agents' answers. */
 static void find_term(struct claim *c)
 {
     uint32_t granter = claim_granter(c);
@@ -289,7 +291,7 @@ static void find_term(struct claim *c)
     }
 }
 
-/* The claimer has the newest term, and may not have received the answer. */
+/* True if the claimer has the newest term already: the reply may have been lost. */
 static bool newest_is_ours(const struct claim *c)
 {
     const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
@@ -319,9 +321,9 @@ static void judge(struct claim *c)
     }
 }
 
-static void trainer_is_gone(struct claim *c)
+static void fail_canceled(struct claim *c)
 {
-    claim_fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the trainer that asked is gone"));
+    claim_fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the trainer that made the request has disconnected"));
 }
 
 static void start_asking(struct claim *c)
@@ -329,7 +331,7 @@ static void start_asking(struct claim *c)
     const struct client *client = client_by_id(c->agent, c->client);
     const struct held_term *oldest = claim_in_use(c);
     if (!client) {
-        trainer_is_gone(c);
+        fail_canceled(c);
         return;
     }
     c->phase = CLAIM_ASKING;
@@ -365,7 +367,7 @@ void claim_handle_holder(struct agent *agent, const struct peer *from, const voi
     }
 }
 
-/* ---- what is known of the terms before ----------------------------------------------------------------------- */
+/* ---- earlier terms ----------------------------------------------------------------------- */
 
 static bool may_be_written(struct claim *c)
 {
@@ -373,7 +375,7 @@ static bool may_be_written(struct claim *c)
     return newest && holder_may_be_written(&c->unnamed, newest->term, newest->holder.node[0] != '\0', clock_ms());
 }
 
-static void claim_was_read(struct claim *c)
+static void on_read(struct claim *c)
 {
     c->blind = false;
     if (may_be_written(c)) {
@@ -388,7 +390,7 @@ static tck_status_t add_term_in_memory(struct claim *c, uint64_t term, const str
     struct held_term *held = &c->holders.terms[c->holders.count];
     held->holder.agents = calloc(count, sizeof *nodes);
     if (!held->holder.agents) {
-        return error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");
+        return error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
     memcpy(held->holder.agents, nodes, count * sizeof *nodes);
     held->holder.agent_count = (uint32_t)count;
@@ -398,8 +400,8 @@ static tck_status_t add_term_in_memory(struct claim *c, uint64_t term, const str
     return TCK_OK;
 }
 
-/* What this agent knows of the terms before, as if storage had said it: the nodes of the last one that had its memory
- * here, and of a later one that came no further than its trainers. */
+/* What this agent knows of earlier terms, in place of storage: the nodes of the last term that had its memory here, and
+ * of a later one that trainers have joined. */
 static tck_status_t holders_in_memory(struct claim *c)
 {
     const struct connectivity *m = &c->agent->connectivity;
@@ -408,7 +410,7 @@ static tck_status_t holders_in_memory(struct claim *c)
     c->holders = (struct term_holders){.newest = hard_state_get(c->agent->state)->term.adopted,
                                        .terms = calloc(2, sizeof *c->holders.terms)};
     if (!c->holders.terms) {
-        status = error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");
+        status = error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
     if (status == TCK_OK && m->term > world.term && m->count > 0) {
         status = add_term_in_memory(c, m->term, m->nodes, m->count);
@@ -420,7 +422,7 @@ static tck_status_t holders_in_memory(struct claim *c)
     return status;
 }
 
-static void claim_is_blind(struct claim *c)
+static void on_storage_unreadable(struct claim *c)
 {
     c->blind = true;
     c->why_blind = c->err;
@@ -433,7 +435,7 @@ static void claim_is_blind(struct claim *c)
     }
 }
 
-/* ---- from outside -------------------------------------------------------------------------------------------- */
+/* ---- entry points -------------------------------------------------------------------------------------------- */
 
 static void tick(struct claim *c)
 {
@@ -442,7 +444,7 @@ static void tick(struct claim *c)
         return;
     }
     if (!client) {
-        trainer_is_gone(c);
+        fail_canceled(c);
     } else if (c->phase == CLAIM_READ_AGAIN && clock_ms() >= c->again_ms) {
         claim_read(c);
     } else if (c->phase == CLAIM_ASKING) {
@@ -461,9 +463,9 @@ void claim_tick(struct agent *agent)
     }
 }
 
-/* Takes over m's agents. */
+/* Takes ownership of m's agents. */
 static const struct claim_steps steps = {
-    .was_read = claim_was_read, .is_blind = claim_is_blind, .was_written = claim_was_written, .fail = claim_fail};
+    .was_read = on_read, .is_blind = on_storage_unreadable, .was_written = on_written, .fail = claim_fail};
 
 static struct claim *claim_new(const struct client *client, const struct msg_claim *m)
 {
@@ -498,7 +500,7 @@ void claim_handle_request(struct client *client, const uint8_t *payload, size_t 
     struct claim *c = client->trainer ? claim_new(client, &m) : NULL;
     if (!c) {
         free(m.agents);
-        client_cut(client, client->trainer ? "no memory to claim a term" : "CLAIM_TERM before HELLO");
+        client_cut(client, client->trainer ? "out of memory: a term cannot be claimed" : "CLAIM_TERM before HELLO");
         return;
     }
     c->next = agent->claims;

@@ -12,7 +12,7 @@ void claim_handle_request(struct client *client, const uint8_t *payload, size_t 
 void claim_handle_holder(struct agent *agent, const struct peer *from, const void *data, size_t len);
 void claim_handle_grant(struct agent *agent, const struct peer *from, const void *data, size_t len);
 void claim_tick(struct agent *agent);
-/* Those that have not ended are given up. */
+/* Abandons the claims that have not ended. */
 void claims_free(struct agent *agent);
 
 #endif

@@ -12,7 +12,7 @@ const struct held_term *claim_in_use(const struct claim *c)
     return c->holders.count > 0 ? &c->holders.terms[c->holders.count - 1] : NULL;
 }
 
-#define AGAIN_MS 250 /* who has answered that its trainers live is asked again */
+#define AGAIN_MS 250 /* before an agent whose trainers live is asked again */
 
 static struct peer *peer_of(const struct agent *agent, const struct node_info *node)
 {
@@ -25,7 +25,7 @@ static struct peer *peer_of(const struct agent *agent, const struct node_info *n
     return NULL;
 }
 
-/* A session that there is keeps its address: the one on storage may be older. */
+/* An existing session keeps its address: the one on storage may be older. */
 static struct peer *session_with(struct agent *agent, const struct node_info *node)
 {
     struct peer *peer = peer_of(agent, node);
@@ -78,7 +78,7 @@ bool claim_is_held_by(const struct claim *c, const struct asked_agent *a)
     return a->answered && a->answer.held && !a->for_term && !(c->same_run && may_come_back);
 }
 
-/* Of a term that was granted without storage the agents alone know. */
+/* The newest term also comes from the answers: only agents know of a term that was granted without storage. */
 void claim_count_answers(struct claim *c)
 {
     c->facts.silent = c->facts.held = 0;
@@ -120,7 +120,7 @@ uint32_t claim_granter(const struct claim *c)
 
 /* ---- who they are ---------------------------------------------------------------------------------------------- */
 
-/* There is another agent on that node now: the one of before is dead, and its trainers look for this one. */
+/* True if another agent runs on that node now: the former one is dead, and its trainers connect to the new one. */
 static bool has_successor(const struct claim *c, const struct node_info *node)
 {
     for (uint32_t i = 0; i < c->wanted.count; i++) {
@@ -144,13 +144,13 @@ static void add_asked(struct claim *c, const struct node_info *node, bool for_te
     c->others_offer = c->others_offer || for_term;
 }
 
-/* Trainers of one launcher have one run id. */
+/* Trainers of one launch have one run id. */
 static bool is_of_run(const struct term_holder *holder, const char *run_id)
 {
     return run_id[0] != '\0' && strcmp(holder->run_id, run_id) == 0;
 }
 
-/* Of a term of this run its coordinator's agent alone, which is the first: that one may have terms reserved. */
+/* Of a term of this run, only the coordinator's agent (the first one) is asked: it may have reserved terms. */
 static void add_holder(struct claim *c, const struct term_holder *holder)
 {
     bool same = is_of_run(holder, c->ask.run_id);
@@ -173,7 +173,7 @@ tck_status_t claim_list_agents(struct claim *c)
     c->same_run = c->holders.count > 0 && is_of_run(&claim_in_use(c)->holder, c->ask.run_id);
     c->asked = calloc(most, sizeof *c->asked);
     if (!c->asked) {
-        return error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term");
+        return error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
     add_asked(c, peers_self(c->agent->peers), false);
     for (uint32_t i = 0; i < c->holders.count; i++) {

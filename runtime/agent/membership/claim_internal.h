@@ -10,11 +10,11 @@ enum claim_phase {
     CLAIM_READING,
     CLAIM_READ_AGAIN,
     CLAIM_ASKING,
-    CLAIM_GRANTING, /* the agent that has reserved a term is asked for it */
+    CLAIM_GRANTING, /* waits for a term from the agent that has reserved it */
     CLAIM_WRITING,
 };
 
-/* An agent of the terms before. */
+/* An agent of an earlier term. */
 struct asked_agent {
     struct node_info node;
     bool self;
@@ -27,9 +27,9 @@ struct asked_agent {
 struct claim;
 struct claim_call;
 
-/* How the claim goes on when storage has answered. Each may end and free it. */
+/* Called when a call to storage has ended. Each may end and free the claim. */
 struct claim_steps {
-    /* Storage was read; it cannot be read, and c->err says why; the claim was written, or not. */
+    /* Storage was read; it could not be read (c->err); the claim was written, or could not be (c->status). */
     void (*was_read)(struct claim *c);
     void (*is_blind)(struct claim *c);
     void (*was_written)(struct claim *c);
@@ -50,7 +50,7 @@ struct claim {
     uint64_t again_ms; /* storage is not read again before */
     struct holder_unnamed unnamed;
     struct term_holder own; /* what is written beside the claim */
-    bool blind;             /* storage does not answer: what the agents have in memory has to do */
+    bool blind;             /* storage does not answer: the agents' memory has to suffice */
     struct error why_blind;
     struct term_holders holders;
     uint32_t asked_count;
@@ -58,7 +58,7 @@ struct claim {
     uint32_t granter; /* index in asked */
     uint64_t granting_ms, grant_asked_ms;
     bool others_offer; /* some are asked for a term only */
-    bool same_run; /* the term in use is of the run that asks: trainers that may come back (pid 0) are no obstacle */
+    bool same_run;     /* the term in use is of the run that asks: trainers that may reconnect (pid 0) do not count */
     bool granted;
     uint64_t term; /* granted, or claimed on storage; 0: neither yet */
     tck_status_t status;
@@ -67,27 +67,27 @@ struct claim {
 
 /* ---- claim_agents.c ------------------------------------------------------------------------------------------ */
 
-/* The oldest of the terms that were read is the one in use; NULL: none is known. */
+/* The term in use is the oldest of those that were read; NULL: none is known. */
 const struct held_term *claim_in_use(const struct claim *c);
-/* Makes the list of those to be asked from the holders. */
+/* Lists the agents to be asked, from the holders. */
 must_check tck_status_t claim_list_agents(struct claim *c);
-/* Asks those that have not answered, and again those where trainers were alive. */
+/* Asks the agents that have not answered, and asks those with live trainers again. */
 void claim_ask_agents(struct claim *c, const struct client *asker);
 void claim_count_answers(struct claim *c);
-/* Trainers of that agent are in the way. */
+/* True if trainers of that agent hold the job. */
 bool claim_is_held_by(const struct claim *c, const struct asked_agent *a);
 bool claim_all_answered(const struct claim *c);
 /* The index of the agent that can grant a term; UINT32_MAX: none. */
 uint32_t claim_granter(const struct claim *c);
-/* Sends it a message. False: it cannot be reached yet. */
+/* Sends a message. False: the agent cannot be reached yet. */
 bool claim_send(const struct claim *c, const struct asked_agent *to, uint16_t type, const struct writer *w);
 
 /* ---- claim_storage.c ----------------------------------------------------------------------------------------- */
 
 void claim_read(struct claim *c);
-/* Claims a term on storage; or, if one was granted, writes there to whom it belongs. */
+/* Claims a term on storage or, if one was granted, writes its owner there. */
 void claim_write(struct claim *c);
-/* The claim ends before its call. */
+/* Detaches the call from a claim that ends before it. */
 void claim_leave_call(struct claim *c);
 
 #endif

@@ -9,7 +9,7 @@
 
 struct claim_call {
     struct storage_op storage;
-    struct claim *claim; /* NULL: it was left behind */
+    struct claim *claim; /* NULL: it ended before the call */
     struct agent *agent;
     struct term_claim wanted;
     uint64_t granted;       /* term; 0: one is to be claimed */
@@ -27,7 +27,7 @@ static void call_free(struct claim_call *call)
     free(call);
 }
 
-/* Takes the call's results; the claim is without a call now. */
+/* Moves the results of the call into its claim. */
 static struct claim *take_results(struct claim_call *call)
 {
     struct claim *c = call->claim;
@@ -41,13 +41,13 @@ static struct claim *take_results(struct claim_call *call)
     return c;
 }
 
-/* NULL: it was left behind, or the agent is leaving, and the call is gone. */
+/* Frees the call. NULL: its claim has ended, or the agent is exiting. */
 static struct claim *end_call(struct claim_call *call, bool canceled)
 {
     storage_end(&call->storage);
     struct claim *c = call->claim ? take_results(call) : NULL;
     if (c && canceled) {
-        c->steps->fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the agent is leaving"));
+        c->steps->fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the agent is exiting"));
         c = NULL;
     }
     if (!c) {
@@ -77,7 +77,7 @@ static void submit(struct claim *c, struct claim_call *call, pool_work_fn *work,
         c->call = NULL;
         storage_end(&call->storage);
         call_free(call);
-        c->steps->fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
+        c->steps->fail(c, error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed"));
     }
 }
 
@@ -85,7 +85,7 @@ static struct claim_call *call_new(struct claim *c)
 {
     struct claim_call *call = calloc(1, sizeof *call);
     if (!call) {
-        c->steps->fail(c, error_set(&c->err, TCK_ERR_NOMEM, "no memory to claim a term"));
+        c->steps->fail(c, error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed"));
     }
     return call;
 }
@@ -159,7 +159,7 @@ static void write_work(void *ctx)
 static void write_done(void *ctx, bool canceled)
 {
     struct claim_call *call = ctx;
-    if (!call->claim && call->granted != 0) { /* it may have written over what was noted of the term since */
+    if (!call->claim && call->granted != 0) { /* it may have overwritten newer notes of the term */
         call->agent->world_noted = call->agent->commit_noted = 0;
     }
     struct claim *c = end_call(call, canceled);
@@ -171,7 +171,7 @@ static void write_done(void *ctx, bool canceled)
     c->steps->was_written(c);
 }
 
-/* A term that it may still claim stays unused. */
+/* If the hanging call still claims a term, that term stays unused. */
 static void write_given_up(void *ctx, const struct error *why)
 {
     struct claim *c = ((struct claim_call *)ctx)->claim;

@@ -36,7 +36,7 @@ static bool is_up(const struct agent *agent, uint64_t agent_id)
     return peer && peer_is_up(peer);
 }
 
-/* One that answers, and is not of this job by what it says: the network is not to blame. */
+/* An agent that answers with a wrong secret: the network is not the cause. */
 static const char *refusal(const struct agent *agent, uint64_t agent_id)
 {
     const struct peer *peer = peer_of(agent, agent_id);
@@ -78,7 +78,7 @@ static void need(struct connectivity *m, const struct node_info *node)
     }
     struct node_info *grown = realloc(m->nodes, (m->count + 1) * sizeof *grown);
     if (!grown) {
-        log_error("out of memory: node %s is not waited for", node->name);
+        log_error("out of memory: not waiting for node %s", node->name);
         return;
     }
     m->nodes = grown;
@@ -117,7 +117,7 @@ void connectivity_want_term(struct term_context *tc)
 {
     bool *wanted = calloc(tc->world.node_count, sizeof *wanted);
     if (!wanted) {
-        log_error("out of memory: no session with other nodes");
+        log_error("out of memory: no sessions with other nodes");
         return;
     }
     sessions_wanted(&tc->setup, &tc->placement, tc->coordinator != NULL, wanted);
@@ -202,7 +202,7 @@ void connectivity_tick(struct agent *agent)
     bool gone = missing && agent->connectivity.gone_term == agent->connectivity.term;
     if (gone) {
         (void)error_set(&err, TCK_ERR_DENIED,
-                        "node %s has lost its agent and its memory since term %llu was formed: attach anew",
+                        "node %s has lost its agent and its memory since term %llu was formed: attach again",
                         agent->connectivity.gone, (unsigned long long)agent->connectivity.term);
     }
     bool unshared = any && save_dir_is_not_shared(agent, &err);

@@ -35,7 +35,7 @@ static const struct held_term *find(const struct term_holders *holders, uint64_t
     return NULL;
 }
 
-static void tell(struct client *c, const struct held_term *held)
+static void notify(struct client *c, const struct held_term *held)
 {
     memcpy(c->shared->over_by.node, held->holder.node, sizeof c->shared->over_by.node);
     c->shared->over_by.pid = held->holder.pid;
@@ -43,7 +43,7 @@ static void tell(struct client *c, const struct held_term *held)
     atomic_store_explicit(&c->shared->over_told, 1, memory_order_release);
 }
 
-/* Late or not, what was read is told to those who still wait for it. */
+/* Even a late result is reported to the trainers that still wait for it. */
 static void read_done(void *ctx, bool canceled)
 {
     struct reading *r = ctx;
@@ -51,7 +51,7 @@ static void read_done(void *ctx, bool canceled)
     const struct held_term *held = !canceled && r->status == TCK_OK ? find(&r->holders, r->term) : NULL;
     for (struct client *c = r->agent->clients; held && c; c = c->next) {
         if (c->shared && atomic_load(&c->shared->over_term) == r->term && atomic_load(&c->shared->over_told) == 0) {
-            tell(c, held);
+            notify(c, held);
         }
     }
     term_holders_free(&r->holders);
@@ -62,7 +62,7 @@ static void read_who(struct agent *agent, uint64_t term)
 {
     struct error err;
     if (storage_hangs(agent, NULL, &err)) {
-        log_warn("who has claimed term %llu is not known: %s", (unsigned long long)term, err.text);
+        log_warn("cannot read who has claimed term %llu: %s", (unsigned long long)term, err.text);
         return;
     }
     struct reading *r = calloc(1, sizeof *r);
@@ -82,15 +82,15 @@ static void read_who(struct agent *agent, uint64_t term)
     }
 }
 
-/* The same process may be on its way into the new term over another connection: this one it has given up. */
+/* The same process may be joining the new term over another connection, and has abandoned this one. */
 void fence_older(struct agent *agent, uint64_t term)
 {
     bool any = false;
     for (struct client *c = agent->clients; c; c = c->next) {
         if (c->trainer && c->shared && c->term != 0 && c->term < term && atomic_load(&c->shared->over_term) == 0) {
             atomic_store_explicit(&c->shared->over_term, term, memory_order_release);
-            log_warn("trainer of rank %u (pid %d) is of term %llu, which is over: nothing of it is saved any more",
-                     c->rank, (int)c->process.pid, (unsigned long long)c->term);
+            log_warn("trainer of rank %u (pid %d) is of term %llu, which is over: its saves are refused", c->rank,
+                     (int)c->process.pid, (unsigned long long)c->term);
             any = true;
         }
     }

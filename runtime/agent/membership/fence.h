@@ -6,7 +6,8 @@
 
 #include "agent/state/context.h"
 
-/* Tells trainers of older terms, through their shared status pages, that this one is in force, and who has claimed it.
+/* Notifies trainers of older terms, through their shared status pages, that this term is in force, and who has claimed
+ * it.
  */
 void fence_older(struct agent *agent, uint64_t term);
 

@@ -12,7 +12,7 @@
 #define ANCESTORS_MAX 64
 #define STAT_BYTES    512
 
-/* A zombie counts as dead: its pidfd is readable. Of a process that cannot be seen the connection is all that is known.
+/* A zombie counts as dead: its pidfd is readable. A process of another PID namespace lives as long as its connection.
  */
 bool holders_alive(const struct client *c)
 {
@@ -20,7 +20,7 @@ bool holders_alive(const struct client *c)
     return c->pidfd < 0 || poll(&fd, 1, 0) == 0;
 }
 
-/* The same process has greeted once more and is in no term yet. */
+/* True if the same process has sent another HELLO and has not joined a term yet. */
 static bool arrives(const struct agent *agent, const struct client *held)
 {
     for (const struct client *c = agent->clients; c; c = c->next) {
@@ -31,7 +31,7 @@ static bool arrives(const struct agent *agent, const struct client *held)
     return false;
 }
 
-/* 0: not to be found out. The name in it may hold any bytes, so what comes after its end is taken. */
+/* 0: unknown. The process name may contain any bytes, so the text is parsed after its last parenthesis. */
 static pid_t parent_of(pid_t pid)
 {
     char path[64], text[STAT_BYTES];
@@ -72,7 +72,7 @@ static bool holds(const struct agent *agent, const struct client *c, const struc
     return holder_counts(&t, ask->term);
 }
 
-/* This agent was started again a moment ago, and does not know yet which trainers live. */
+/* This agent has just restarted and does not know yet which trainers are alive. */
 static bool awaits_trainers(const struct agent *agent, const struct wire_holder_ask *ask)
 {
     const struct awaited *a = &agent->awaited;
@@ -84,7 +84,7 @@ static bool awaits_trainers(const struct agent *agent, const struct wire_holder_
            clock_ms() < a->until_ms && back < a->count;
 }
 
-/* Of several trainers the one of the lowest rank. */
+/* Of several trainers, that of the lowest rank. */
 struct wire_holder holders_find(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
                                 const struct client *asker)
 {
@@ -121,7 +121,8 @@ void holders_answer(struct agent *agent, struct peer *peer, const void *data, si
     struct writer w = writer_new(0);
     wire_holder_encode(&answer, &w);
     if (!w.failed && peer_send(peer, WIRE_HOLDER, w.data, w.len) != TCK_OK) {
-        log_debug("node %s could not be told who holds the job: it asks again", peer_node(peer)->name);
+        log_debug("the reply to node %s about who holds the job could not be sent: it will ask again",
+                  peer_node(peer)->name);
     }
     writer_free(&w);
 }

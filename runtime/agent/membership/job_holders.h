@@ -6,13 +6,13 @@
 
 #include "agent/state/context.h"
 
-/* Whether trainers of this node would lose their job to one of this run, and which term the agent `to` would be granted
- * here; asker: the trainer that asks, if it is here, else NULL. */
+/* The trainer of this node, if any, that would lose its job to a start of this run, and the term that the agent `to`
+ * would be granted here. asker: the trainer that asks if it runs here, otherwise NULL. */
 struct wire_holder holders_find(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
                                 const struct client *asker);
 void holders_answer(struct agent *agent, struct peer *peer, const void *data, size_t len);
 
-/* Its process runs, at this moment. */
+/* True if its process is running. */
 bool holders_alive(const struct client *c);
 
 #endif

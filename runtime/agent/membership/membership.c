@@ -23,12 +23,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define RETURN_MS           3000 /* trainers try to come back to a new agent several times a second */
+#define RETURN_MS           3000 /* trainers try to reconnect to a new agent several times a second */
 #define SHARED_STATUS_BYTES 4096
 
 /* ---- hello --------------------------------------------------------------------------------------------------- */
 
-static tck_status_t make_board(struct client *client, int *fd_out, struct error *err)
+static tck_status_t make_status_page(struct client *client, int *fd_out, struct error *err)
 {
     _Static_assert(sizeof(struct shared_status) <= SHARED_STATUS_BYTES, "the shared status is one page");
     int fd = memfd_create("tierckpt-status", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -88,7 +88,7 @@ static void refuse_hello(struct client *client, uint32_t seq, const struct error
     client_error(client, MSG_ERROR, seq, err);
 }
 
-/* False: this client is of another format, and has been told. */
+/* False: the client has another message format, and was sent an error. */
 static bool speaks_our_format(struct client *client, const uint8_t *payload, size_t len)
 {
     uint32_t seq, format;
@@ -122,7 +122,7 @@ void membership_handle_hello(struct client *client, const uint8_t *payload, size
         status = start_config_compare(client, &m, &err);
     }
     if (status == TCK_OK) {
-        status = make_board(client, &board_fd, &err);
+        status = make_status_page(client, &board_fd, &err);
     }
     if (status != TCK_OK) {
         refuse_hello(client, m.seq, &err);
@@ -139,8 +139,8 @@ void membership_handle_hello(struct client *client, const uint8_t *payload, size
     client->agent->idle_since_ms = 0;
     trainers_show_settings(client->agent);
     health_show(client);
-    log_info("trainer of rank %u of %u says hello (pid %d)%s", m.rank, m.world_size, (int)client->process.pid,
-             m.returning ? ", back again" : "");
+    log_info("trainer of rank %u of %u connected (pid %d)%s", m.rank, m.world_size, (int)client->process.pid,
+             m.returning ? " again" : "");
     if (m.returning) {
         writers_returned(client, m.term);
     }
@@ -150,7 +150,7 @@ void membership_handle_hello(struct client *client, const uint8_t *payload, size
 
 /* ---- term ---------------------------------------------------------------------------------------------------- */
 
-/* Peers of older terms that are not in the new world are let go: transfers with them must not hold up the new term. */
+/* Releases peers that are not in the new world, so that transfers with them do not delay the new term. */
 static void unwant_strangers(struct agent *agent, const struct world *world)
 {
     for (size_t i = peers_count(agent->peers); i-- > 0;) {
@@ -171,7 +171,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
                          (unsigned long long)world->term, agent->config.node, (unsigned long long)kept.term.adopted);
     }
     if (kept.term.joined == before) {
-        connectivity_want_world(agent, world); /* again, if this agent was started again since */
+        connectivity_want_world(agent, world); /* again, if this agent has restarted since */
         return TCK_OK;
     }
     adopt_term(agent, world->term);
@@ -189,30 +189,30 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     return TCK_OK;
 }
 
-static bool began_anew(const struct agent *agent, const struct world *world)
+static bool has_restarted(const struct agent *agent, const struct world *world)
 {
     int64_t self = world_find_node(world, agent->config.node);
     return self >= 0 && world->nodes[self].agent_id != hard_state_get(agent->state)->agent_id;
 }
 
-/* The world must name this rank, this node and this very agent: one that began anew since HELLO is not the one that
- * the others look for. */
+/* The world must name this rank, this node and this very agent: the others do not look for one that has restarted
+ * without its state since HELLO. */
 static tck_status_t check_world(const struct client *client, const struct msg_world *m, struct error *err)
 {
     const struct agent *agent = client->agent;
     int64_t self = world_find_node(&m->world, agent->config.node);
     if (!client->trainer || m->rank != client->rank || m->rank >= m->world.world_size || self < 0 ||
         m->world.node_of_rank[m->rank] != (uint32_t)self) {
-        return error_set(err, TCK_ERR_PROTO, "the world does not have rank %u on node %s", m->rank, agent->config.node);
+        return error_set(err, TCK_ERR_PROTO, "the world has no rank %u on node %s", m->rank, agent->config.node);
     }
-    if (began_anew(agent, &m->world)) {
+    if (has_restarted(agent, &m->world)) {
         return error_set(err, TCK_ERR_DENIED,
-                         "term %llu was formed with another agent of node %s, whose memory is lost: attach anew",
+                         "term %llu was formed with another agent of node %s, whose memory is lost: attach again",
                          (unsigned long long)m->world.term, agent->config.node);
     }
     const struct client *other = client_of_rank(agent, m->world.term, m->rank);
     if (other && other != client) {
-        return error_set(err, TCK_ERR_EXIST, "rank %u is here already (pid %d)", m->rank, (int)other->process.pid);
+        return error_set(err, TCK_ERR_EXIST, "rank %u is connected already (pid %d)", m->rank, (int)other->process.pid);
     }
     return TCK_OK;
 }
@@ -239,7 +239,7 @@ void membership_handle_join(struct client *client, const uint8_t *payload, size_
         connectivity_tick(client->agent);
     } else {
         log_warn("JOIN refused: %s", err.text);
-        if (client->trainer && began_anew(client->agent, &m.world)) {
+        if (client->trainer && has_restarted(client->agent, &m.world)) {
             connectivity_memory_lost(client->agent, &m.world);
         }
         client_error(client, MSG_ERROR, m.seq, &err);
@@ -252,10 +252,10 @@ void membership_handle_join(struct client *client, const uint8_t *payload, size_
 /* A registration under way: waits until no operation touches slots, then allocates in a pool thread. */
 struct registration {
     struct agent *agent;
-    struct registration *then; /* of a newer term: begins when this one's memory is there */
+    struct registration *then; /* of a newer term: starts when this one has allocated its memory */
     struct world world;
     struct placement placement;
-    bool resumed; /* after this agent's restart: no client asked */
+    bool resumed; /* after a restart of this agent: there is no client */
     struct decision decision;
     tck_status_t status;
     struct error err;
@@ -304,7 +304,7 @@ static void allocate(void *ctx)
 static void warn_of_domains(const struct registration *j)
 {
     if (j->placement.domains_short > 0) {
-        log_warn("%u of %u shards have fewer than %u copies in distinct domains: there are too few domains",
+        log_warn("%u of %u shards have fewer than %u copies in distinct domains: add nodes or domains, or lower copies",
                  j->placement.domains_short, j->world.shard_count, j->agent->config.copies);
     }
 }
@@ -393,7 +393,7 @@ void membership_ops_idle(struct agent *agent)
     }
 }
 
-/* Takes over the world. */
+/* Takes ownership of the world. */
 static tck_status_t joining_start(struct agent *agent, struct world *world, const struct decision *decision,
                                   struct error *err)
 {
@@ -413,7 +413,7 @@ static tck_status_t joining_start(struct agent *agent, struct world *world, cons
     j->decision = decision ? *decision : (struct decision){0};
     struct registration **at = agent->allocating ? &agent->registration->then : &agent->registration;
     if (*at) {
-        joining_free(*at); /* of an older term, and nobody waits for it any more */
+        joining_free(*at); /* of an older term, which nobody waits for any more */
     }
     *at = j;
     membership_ops_idle(agent);
@@ -430,7 +430,7 @@ static const struct registration *joining_of(const struct agent *agent, uint64_t
     return j;
 }
 
-/* Decides what a REGISTER needs: an answer at once, to wait for the one under way, or a new registration. */
+/* Replies to REGISTER at once, lets it wait for the registration under way, or starts a new one. */
 static tck_status_t register_world(struct client *client, struct world *world, struct error *err)
 {
     struct agent *agent = client->agent;
@@ -497,12 +497,12 @@ void membership_resume(struct agent *agent)
         hard_state_world(agent->state, &world, &err) != TCK_OK) {
         return;
     }
-    log_info("taking up term %llu again", (unsigned long long)kept->term.joined);
+    log_info("resuming term %llu", (unsigned long long)kept->term.joined);
     struct decision decision = kept->decision;
     await_trainers(agent, &world);
     failpoint(resume, begun);
     if (joining_start(agent, &world, &decision, &err) != TCK_OK) {
-        log_error("term %llu cannot be taken up again: %s", (unsigned long long)kept->term.joined, err.text);
+        log_error("term %llu cannot be resumed: %s", (unsigned long long)kept->term.joined, err.text);
         world_free(&world);
     }
 }

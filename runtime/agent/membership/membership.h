@@ -10,9 +10,9 @@ void membership_handle_hello(struct client *client, const uint8_t *payload, size
 void membership_handle_join(struct client *client, const uint8_t *payload, size_t len);
 void membership_handle_register(struct client *client, const uint8_t *payload, size_t len);
 void membership_handle_segment_get(struct client *client, const uint8_t *payload, size_t len);
-/* Called when no operation is under way: a waiting registration may go on. */
+/* Called when no operation is under way: starts a waiting registration. */
 void membership_ops_idle(struct agent *agent);
-/* After an agent's restart: forms the kept term again. */
+/* After a restart of the agent: resumes the kept term. */
 void membership_resume(struct agent *agent);
 void membership_abandon(struct agent *agent);
 

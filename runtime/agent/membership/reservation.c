@@ -11,12 +11,12 @@
 #include <stdlib.h>
 
 #define AGAIN_MS 1000  /* after a try */
-#define NONE_MS  10000 /* after one that brought nothing */
+#define NONE_MS  10000 /* after a try that reserved nothing */
 
 struct reserving {
     struct storage_op storage;
     struct agent *agent;
-    struct term_reserve wanted; /* by 0: they are given back */
+    struct term_reserve wanted; /* by 0: they are released */
     uint64_t first, last;
     tck_status_t status;
     struct error err;
@@ -55,7 +55,7 @@ void reservation_load(struct agent *agent)
     if (kept->save_dir == hard_state_save_dir(&agent->config)) {
         reservation_publish(agent);
     } else if (kept->reserve.first != 0 || kept->reserve.given.term != 0) {
-        keep(agent, &(struct reserve){0}); /* of another directory */
+        keep(agent, &(struct reserve){0}); /* another save_dir */
     }
 }
 
@@ -112,7 +112,7 @@ void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *
     struct writer w = writer_new(0);
     wire_term_grant_encode(&answer, &w);
     if (!w.failed && peer_send(peer, WIRE_TERM_GRANT, w.data, w.len) != TCK_OK) {
-        log_debug("node %s could not be told which term it was granted: it asks again", peer_node(peer)->name);
+        log_debug("the grant could not be sent to node %s: it will ask again", peer_node(peer)->name);
     }
     writer_free(&w);
 }
@@ -129,17 +129,17 @@ static void work(void *ctx)
     progress_end(&r->storage.progress);
 }
 
-static void say(struct reserving *r)
+static void log_outcome(struct reserving *r)
 {
     struct agent *agent = r->agent;
     if (r->status == TCK_OK) {
         return;
     }
     if (r->wanted.by == 0) {
-        log_info("reserved terms stay where they are, and are never used: %s", r->err.text);
+        log_info("the reserved terms could not be released; they stay unused: %s", r->err.text);
     } else if (agent->reserve_failed != r->wanted.by) {
         agent->reserve_failed = r->wanted.by;
-        log_warn("no terms are reserved for a restart while storage is away: %s", r->err.text);
+        log_warn("cannot reserve terms, so a restart during an outage of storage will fail: %s", r->err.text);
     }
 }
 
@@ -153,7 +153,7 @@ static void add_reserved(struct agent *agent, const struct reserving *r)
     }
 }
 
-/* Also late: the files are there, and no other agent takes these terms. */
+/* A late result counts, too: the files exist, and no other agent takes these terms. */
 static void done(void *ctx, bool canceled)
 {
     struct reserving *r = ctx;
@@ -165,7 +165,7 @@ static void done(void *ctx, bool canceled)
         agent->reserve_again_ms = UINT64_MAX;
     }
     if (!canceled) {
-        say(r);
+        log_outcome(r);
     }
     if (!canceled && r->wanted.by != 0 && r->first != 0) {
         add_reserved(agent, r);
@@ -204,7 +204,7 @@ void reservation_tick(struct term_context *tc)
     start(agent, &wanted);
 }
 
-/* First it is forgotten here, so that none of it is granted any more. */
+/* Forgets the reservation first, so that none of its terms is granted any more. */
 void reservation_release(struct term_context *tc)
 {
     struct agent *agent = tc->agent;

@@ -6,15 +6,15 @@
 
 #include "agent/state/context.h"
 
-/* Tells storage which terms are reserved here. */
+/* Informs the storage tier which terms are reserved here. */
 void reservation_publish(struct agent *agent);
-/* The same after a start; those of another directory are forgotten. */
+/* The same after a start; terms of another save_dir are forgotten. */
 void reservation_load(struct agent *agent);
-/* Coordinator: reserves what its term's successors are missing; gives back what is left, at the end of the job. */
+/* Coordinator: reserves terms for the successors of its term; releases what is left at the end of the job. */
 void reservation_tick(struct term_context *tc);
 void reservation_release(struct term_context *tc);
-/* Grants a term; term 0 in the answer: there is none, or not now. It is adopted here before another agent hears of it;
- * if it is for this one, the claim adopts it when it has noted it on storage, before its trainer hears. */
+/* Grants a term; term 0 in the reply: there is none, or not now. It is adopted here before the reply to another agent;
+ * a claim of this agent adopts it after it was written to storage and before its trainer gets the reply. */
 struct grant reservation_grant(struct agent *agent, const struct reserve_ask *ask);
 void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *data, size_t len);
 /* What this agent knows of terms (core/reserve.h). */

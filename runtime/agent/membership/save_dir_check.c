@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether save_dir is one directory for all nodes: the claim of a term, which one of them has made there, must be seen
- * by each of the others before its trainers join. Storage that does not answer in time keeps no trainer from joining.
+ * Checks that save_dir is one directory for all nodes: each node must see the claim that one of them has made before
+ * its trainers join. Storage that does not answer in time does not keep trainers from joining.
  */
 #include "agent/membership/save_dir_check.h"
 
@@ -36,8 +36,8 @@ static void settle(struct agent *agent, enum claim_sight sight)
     agent->hooks->save_dir_checked(agent);
 }
 
-/* Another fault of storage than its absence says nothing of the claim. */
-static void has_looked(struct agent *agent, tck_status_t status)
+/* Only a missing file proves anything; other errors of storage do not. */
+static void on_checked(struct agent *agent, tck_status_t status)
 {
     struct connectivity *m = &agent->connectivity;
     if (status == TCK_ERR_NOENT && ++m->looks < LOOKS) {
@@ -59,7 +59,7 @@ static void look_done(void *ctx, bool canceled)
     bool late = look->storage.late;
     storage_end(&look->storage);
     if (!canceled && !late && is_wanted(look)) {
-        has_looked(look->agent, look->status);
+        on_checked(look->agent, look->status);
     }
     free(look);
 }
@@ -73,7 +73,7 @@ static void look_give_up(void *ctx, const struct error *why)
     }
 }
 
-/* False: it is not looked for. */
+/* False: the check cannot be made. */
 static bool start_look(struct agent *agent)
 {
     struct error ignored;
@@ -83,7 +83,7 @@ static bool start_look(struct agent *agent)
     }
     *look = (struct look_for_claim){.agent = agent, .term = agent->connectivity.claim_term};
     look->storage =
-        (struct storage_op){.what = "a look for another node's claim", .give_up = look_give_up, .ctx = look};
+        (struct storage_op){.what = "the check for another node's claim", .give_up = look_give_up, .ctx = look};
     storage_begin(&look->storage, agent, NULL);
     if (pool_submit(agent->io, look_work, look_done, look) != TCK_OK) {
         storage_end(&look->storage);
@@ -133,7 +133,7 @@ bool save_dir_is_not_shared(const struct agent *agent, struct error *err)
     }
     (void)error_set(err, TCK_ERR_CONFIG,
                     "node %s does not see in save_dir what node %s has written there (the claim of term %llu): %s must "
-                    "be one directory that all nodes of the job share",
+                    "be one directory that is shared by all nodes of the job",
                     agent->config.node, m->claimer, (unsigned long long)m->term, agent->config.save_dir);
     return true;
 }

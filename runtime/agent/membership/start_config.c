@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A start whose configuration differs from the one that this agent was started with. What may change while a job runs
- * is applied when the start has joined its term; for the rest the agent is started again with the new configuration,
- * and keeps its memory. If it cannot be, the start is refused: nothing is passed over. */
+ * Handles a start whose configuration differs from the one that this agent was started with. Keys that may change while
+ * a job runs are applied when the start has joined its term; for other keys, the agent restarts with the new
+ * configuration and keeps its memory. If it cannot, the start is refused: no key is ignored. */
 #include "agent/membership/start_config.h"
 
 #include "agent/lifecycle/fdstore.h"
@@ -17,10 +17,10 @@
 #define CONFIG_FILE  "config.json"
 #define EXIT_CHANGED 1 /* the supervisor starts it again */
 
-/* Read by trainers alone, or what this agent was found by. */
+/* Only trainers read these, or they are how a trainer finds this agent. */
 static const char *const of_trainers[] = {"job",      "node",          "runtime_dir",  "run_id",
                                           "takeover", "block_time_ms", "copy_threads", "digest"};
-/* Of an agent that was started with a file of its own, which says the rest. */
+/* Compared for an agent with a configuration file of its own, which has the rest. */
 static const char *const of_both[] = {"save_dir", "load_dir"};
 
 static bool is_among(const char *key, const char *const *keys, size_t count)
@@ -84,7 +84,7 @@ static void note_fixed(void *ctx, const char *key, const char *old, const char *
     struct fixed_keys *fixed = ctx;
     if (!is_changeable(key) && fixed->count++ == 0) {
         snprintf(fixed->text, sizeof fixed->text,
-                 "%s: the agent of this node was started with \"%s\", this start says \"%s\"", key, old, new);
+                 "%s: the agent of this node was started with \"%s\", this start has \"%s\"", key, old, new);
     }
 }
 
@@ -127,34 +127,35 @@ static tck_status_t write_config(const struct config *config, struct error *err)
     return status;
 }
 
-/* Ends this process, or says why it cannot. */
-static tck_status_t begin_again(const struct client *client, const struct config *wanted,
-                                const struct fixed_keys *fixed, struct error *err)
+/* Exits, so that the supervisor restarts the agent; or fails. */
+static tck_status_t restart_agent(const struct client *client, const struct config *wanted,
+                                  const struct fixed_keys *fixed, struct error *err)
 {
     const struct agent *agent = client->agent;
     const struct client *other = other_trainer(agent, client);
     if (!agent->spawned) {
-        return error_set(err, TCK_ERR_CONFIG, "%s. Start the agent with that configuration, or say the same here",
+        return error_set(err, TCK_ERR_CONFIG, "%s. Start the agent with that configuration, or use the same one here",
                          fixed->text);
     }
     if (other) {
-        return error_set(
-            err, TCK_ERR_BUSY,
-            "%s, and the trainer of rank %u (pid %d) is using that agent: end it first, or say the same here",
-            fixed->text, other->rank, (int)other->process.pid);
+        return error_set(err, TCK_ERR_BUSY,
+                         "%s, and the trainer of rank %u (pid %d) is using that agent: end it first, or use the same "
+                         "configuration here",
+                         fixed->text, other->rank, (int)other->process.pid);
     }
     if (!fdstore_has_all(agent->fdstore)) {
-        return error_set(err, TCK_ERR_BUSY, "%s, and nobody else keeps what it has in memory just now", fixed->text);
+        return error_set(err, TCK_ERR_BUSY, "%s, and it cannot restart now because no supervisor holds its memory",
+                         fixed->text);
     }
     tck_status_t status = write_config(wanted, err);
     if (status == TCK_OK) {
-        log_info("%s: the agent starts itself again with the new value, and keeps its memory", fixed->text);
+        log_info("%s: the agent restarts with the new value, and keeps its memory", fixed->text);
         _exit(EXIT_CHANGED);
     }
     return status;
 }
 
-/* ---- a start says what it was given ---------------------------------------------------------------------------- */
+/* ---- the start's configuration ---------------------------------------------------------------------------- */
 
 static tck_status_t read_wanted(const char *text, struct config *out, struct error *err)
 {
@@ -179,7 +180,7 @@ tck_status_t start_config_compare(struct client *client, const struct msg_hello 
         return status;
     }
     compare(client->agent, &wanted, note_fixed, &fixed);
-    return fixed.count > 0 ? begin_again(client, &wanted, &fixed, err) : TCK_OK;
+    return fixed.count > 0 ? restart_agent(client, &wanted, &fixed, err) : TCK_OK;
 }
 
 /* ---- keys that may change --------------------------------------------------------------------------------------- */
@@ -200,7 +201,7 @@ static void apply(void *ctx, const char *key, const char *old, const char *new)
         log_warn("%s", err.text);
         return;
     }
-    log_info("%s changes from %s to %s with this start", key, old, new);
+    log_info("%s changed from %s to %s by this start", key, old, new);
     applied->count++;
 }
 
@@ -223,7 +224,8 @@ void start_config_apply(struct client *client)
     agent->settings = (struct settings){.mem_steps = agent->config.save_mem_interval.steps,
                                         .storage_steps = agent->config.save_storage_interval.steps};
     if (agent->spawned && write_config(&wanted, &err) != TCK_OK) {
-        log_warn("the next agent of this node will not know of this change: %s", err.text);
+        log_warn("the configuration file of the agent could not be written, a restart will undo this change: %s",
+                 err.text);
     }
     trainers_show_settings(agent);
 }

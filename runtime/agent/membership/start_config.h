@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A start whose configuration differs from the one that this agent was started with. What may change while a job runs
- * is applied when the start has joined its term; for the rest the agent is started again with the new configuration,
- * and keeps its memory. If it cannot be, the start is refused: nothing is passed over. */
+ * Handles a start whose configuration differs from the one that this agent was started with. Keys that may change while
+ * a job runs are applied when the start has joined its term; for other keys, the agent restarts with the new
+ * configuration and keeps its memory. If it cannot, the start is refused: no key is ignored. */
 #ifndef TCK_AGENT_START_CONFIG_H
 #define TCK_AGENT_START_CONFIG_H
 
 #include "agent/state/context.h"
 
-/* What the trainer's start was given differs from what this agent has: may end this process, which its supervisor
- * starts again with the new configuration. TCK_ERR_BUSY: not while other trainers use it. */
+/* Compares the start's configuration with this agent's. May exit, to be restarted with the new one. TCK_ERR_BUSY: other
+ * trainers use this agent. */
 must_check tck_status_t start_config_compare(struct client *client, const struct msg_hello *m, struct error *err);
-/* The start's term has begun: what may change while a job runs is applied. */
+/* The start's term has begun: applies the keys that may change while a job runs. */
 void start_config_apply(struct client *client);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Recovery as the coordinator leads it: which node fetches what, and what is said when it is done. The decisions are
- * made by recovery/recovery_machine.c; this file carries them out. */
+ * The coordinator's side of a recovery: sends fetches to nodes and the outcome to trainers. recovery/recovery_machine.c
+ * decides; this file carries its actions out. */
 #include "agent/recovery/recover.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -16,11 +16,11 @@
 #include <string.h>
 
 #define FETCH_TRIES     4
-#define STORAGE_WAIT_MS 4000  /* for what cannot be read to be readable again */
-#define STORAGE_HANG_MS 60000 /* for an answer of storage, if nothing can be decided without */
+#define STORAGE_WAIT_MS 4000  /* for unreadable versions to become readable */
+#define STORAGE_HANG_MS 60000 /* for an answer of storage, if nothing can be decided without it */
 #define ASK_AGAIN_MS    1000  /* fetches without an outcome, members without an inventory */
 
-/* ---- what the machine says ----------------------------------------------------------------------------------- */
+/* ---- messages to nodes ----------------------------------------------------------------------------------- */
 
 static uint64_t newest_step_seen(const struct recover *r)
 {
@@ -28,7 +28,7 @@ static uint64_t newest_step_seen(const struct recover *r)
     return plan ? plan->newest_seen.step : 0;
 }
 
-static void tell_all(struct term_context *tc, const struct wire_readable *m)
+static void broadcast(struct term_context *tc, const struct wire_readable *m)
 {
     struct writer w = writer_new(0);
     wire_readable_encode(m, &w);
@@ -41,7 +41,7 @@ static void tell_all(struct term_context *tc, const struct wire_readable *m)
     restore_readable(tc, m);
 }
 
-static void say_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
+static void broadcast_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
 {
     struct term_context *tc = r->tc;
     struct wire_readable m = {.term = tc->world.term,
@@ -53,10 +53,10 @@ static void say_readable(struct recover *r, tck_status_t outcome, struct version
     if (recovery_plan(r->machine)) {
         snprintf(m.passed_over, sizeof m.passed_over, "%s", recovery_plan(r->machine)->passed_text);
     }
-    tell_all(tc, &m);
+    broadcast(tc, &m);
 }
 
-/* Newest commit that any agent knew of: a node may give up what is newer, never that. */
+/* The newest commit that any agent knows of: a node may drop newer versions, but never this one. */
 static struct version newest_commit_known(const struct recover *r)
 {
     const struct plan_input *input = recovery_input(r->machine);
@@ -69,7 +69,7 @@ static struct version newest_commit_known(const struct recover *r)
     return floor;
 }
 
-static void say_fetch(struct recover *r, const struct recovery_action *a)
+static void request_fetch(struct recover *r, const struct recovery_action *a)
 {
     const struct plan *plan = recovery_plan(r->machine);
     struct wire_fetch m = {.term = r->tc->world.term,
@@ -91,7 +91,7 @@ static void say_fetch(struct recover *r, const struct recovery_action *a)
     writer_free(&w);
 }
 
-/* Asked again until there is an outcome: a message may be lost, and asking twice does no harm. */
+/* Repeated until there is an outcome: a message may be lost, and a fetch is idempotent. */
 static void send_fetch(struct recover *r, const struct recovery_action *a)
 {
     struct asked_fetch *x = calloc(1, sizeof *x);
@@ -99,10 +99,11 @@ static void send_fetch(struct recover *r, const struct recovery_action *a)
         *x = (struct asked_fetch){.next = r->asked, .action = *a};
         r->asked = x;
     }
-    say_fetch(r, a);
+    request_fetch(r, a);
 }
 
-/* Fetches without an outcome; members without an inventory, which may still have been allocating. */
+/* Repeats fetches without an outcome, and asks members without an inventory again, which may still have been
+ * allocating. */
 static void ask_again(struct recover *r)
 {
     if (clock_ms() < r->ask_again_ms) {
@@ -114,7 +115,7 @@ static void ask_again(struct recover *r)
     }
     for (const struct asked_fetch *x = r->asked; x; x = x->next) {
         if (x->action.node != r->tc->self) {
-            say_fetch(r, &x->action);
+            request_fetch(r, &x->action);
         }
     }
 }
@@ -134,7 +135,7 @@ static bool take_asked(struct recover *r, uint32_t node, const struct wire_fetch
     return false;
 }
 
-/* ---- what is said when it can be read, and when it is over ----------------------------------------------------------
+/* ---- outcome ----------------------------------------------------------
  */
 
 static void feed_coordinator(struct term_context *tc, enum event_type type, struct version version)
@@ -143,7 +144,7 @@ static void feed_coordinator(struct term_context *tc, enum event_type type, stru
     driver_step_coordinator(tc, &event);
 }
 
-static void say_passed_over(const struct plan *plan, struct version version)
+static void log_passed_over(const struct plan *plan, struct version version)
 {
     if (plan->passed_text[0] != '\0') {
         log_warn("an older version, %llu.%llu, is restored: %s", (unsigned long long)version.term,
@@ -151,9 +152,9 @@ static void say_passed_over(const struct plan *plan, struct version version)
     }
 }
 
-/* Trainers hear of the base only when the kept decision has it: this agent may die right after, and must then go on
- * with the same one. */
-static void say_ready_if_kept(struct recover *r)
+/* Trainers learn the base only after it is in the kept decision: if this agent dies right after, it must go on with the
+ * same base. */
+static void announce_if_kept(struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
     const struct decision *d = coordinator_decision(r->tc->coordinator);
@@ -162,24 +163,24 @@ static void say_ready_if_kept(struct recover *r)
         feed_coordinator(r->tc, EVENT_READABLE, version);
     }
     if (!d->readable || !version_is(d->base, version)) {
-        return; /* the event waits in the queue: tried again on the next tick */
+        return; /* the event is still queued: the next tick tries again */
     }
     failpoint(recovery, readable);
     r->unsaid = false;
     log_info("version %llu.%llu can be read by all ranks (%llu ms)%s%s", (unsigned long long)version.term,
              (unsigned long long)version.step, (unsigned long long)(clock_ms() - r->started_ms),
-             plan->passed_count ? "; newer ones were passed over: " : "", plan->passed_count ? plan->reason : "");
-    say_passed_over(plan, version);
-    say_readable(r, TCK_OK, version, plan->reason);
+             plan->passed_count ? "; newer ones were skipped: " : "", plan->passed_count ? plan->reason : "");
+    log_passed_over(plan, version);
+    broadcast_readable(r, TCK_OK, version, plan->reason);
     failpoint(recovery, told);
 }
 
-static void based(struct recover *r, struct version version)
+static void feed_based(struct recover *r, struct version version)
 {
     feed_coordinator(r->tc, EVENT_BASED, version);
 }
 
-static void nothing(struct recover *r)
+static void report_nothing(struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
     char reason[ERROR_TEXT_BYTES];
@@ -195,24 +196,24 @@ static void nothing(struct recover *r)
         log_error("nothing can be restored: %s", reason);
     }
     if (failure == TCK_ERR_NOENT) {
-        based(r, VERSION_NONE);
+        feed_based(r, VERSION_NONE);
     }
-    say_readable(r, failure, plan && failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
+    broadcast_readable(r, failure, plan && failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
 }
 
-/* Older versions stay: they are what is left to be restored until this term commits. */
-static void base_is_lost(struct recover *r, struct version base)
+/* Older versions stay: until this term commits, only they can be restored. */
+static void on_base_lost(struct recover *r, struct version base)
 {
-    log_warn("version %llu.%llu, which this term went on from, is lost: no good copy of a part of it is left; it makes "
-             "room, and a loss before the next commit falls back to an older version",
+    log_warn("version %llu.%llu, which this term restored, is lost: no good copy of a part of it is left; its slots "
+             "are freed, and a loss before the next commit falls back to an older version",
              (unsigned long long)base.term, (unsigned long long)base.step);
     feed_coordinator(r->tc, EVENT_BASE_LOST, base);
 }
 
 static void recover_start(struct term_context *tc, uint64_t step);
 
-/* What failed it may have passed: a member that was gone for too long may be back. */
-static void begin_again(struct recover *r)
+/* The cause of the failure may be over: a member that was away for too long may be back. */
+static void start_over(struct recover *r)
 {
     struct term_context *tc = r->tc;
     uint64_t step = r->step;
@@ -225,7 +226,7 @@ void recover_refused(struct term_context *tc, enum refusal refusal)
     struct recover *r = tc->agent->recover;
     const struct decision *d = coordinator_decision(tc->coordinator);
     if (refusal != REFUSAL_NO_SLOT || !r || r->running) {
-        return; /* another one will come */
+        return; /* refusals repeat */
     }
     switch (recovery_free_slots(r->machine, d)) {
     case RELIEF_NONE:
@@ -234,19 +235,19 @@ void recover_refused(struct term_context *tc, enum refusal refusal)
         recovery_slots_needed(r->machine, recover_now(r));
         break;
     case RELIEF_BASE_LOST:
-        base_is_lost(r, d->base);
+        on_base_lost(r, d->base);
         break;
     case RELIEF_BEGIN_AGAIN:
-        begin_again(r);
+        start_over(r);
         break;
     case RELIEF_NO_BASE:
-        log_warn("the trainers save though nothing could be restored: what is left of older terms makes room");
-        based(r, VERSION_NONE);
+        log_warn("the trainers save although nothing could be restored: freeing the slots of older terms");
+        feed_based(r, VERSION_NONE);
         break;
     }
 }
 
-static void let_strangers_go(struct recover *r)
+static void release_outsiders(struct recover *r)
 {
     struct agent *agent = r->tc->agent;
     for (size_t i = peers_count(agent->peers); i-- > 0;) {
@@ -276,23 +277,23 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
         break;
     case RECOVERY_READY:
         r->unsaid = true;
-        say_ready_if_kept(r);
+        announce_if_kept(r);
         break;
     case RECOVERY_PROTECTED:
         r->ended = true;
-        log_info("version %llu.%llu has its copies again", (unsigned long long)a->version.term,
+        log_info("version %llu.%llu has all its copies again", (unsigned long long)a->version.term,
                  (unsigned long long)a->version.step);
         failpoint(recovery, protected);
-        based(r, a->version);
+        feed_based(r, a->version);
         failpoint(recovery, based);
         break;
     case RECOVERY_BASE_LOST:
         r->ended = true;
-        base_is_lost(r, a->version);
+        on_base_lost(r, a->version);
         break;
     case RECOVERY_NOTHING:
         r->ended = true;
-        nothing(r);
+        report_nothing(r);
         break;
     }
 }
@@ -325,11 +326,11 @@ static void run_queue(struct recover *r)
     r->queue_count = 0;
 }
 
-/* Of all that only a recovery under way needs. */
-static void let_go(struct recover *r)
+/* Frees what only a running recovery needs. */
+static void release(struct recover *r)
 {
     recover_forget_fetches(r);
-    let_strangers_go(r);
+    release_outsiders(r);
 }
 
 static void run(struct recover *r)
@@ -343,7 +344,7 @@ static void run(struct recover *r)
     }
     r->running = false;
     if (r->ended) {
-        let_go(r);
+        release(r);
     }
 }
 
@@ -385,14 +386,14 @@ static struct recover *recover_make(struct term_context *tc, uint64_t step)
     return r;
 }
 
-/* A base that was chosen before this agent's restart is the term's only one: trainers may have read it. */
+/* A base chosen before a restart of this agent is final: trainers may have read it. */
 static void recover_start(struct term_context *tc, uint64_t step)
 {
     const struct decision *d = coordinator_decision(tc->coordinator);
     log_info("recovery of term %llu begins: %s", (unsigned long long)tc->world.term,
-             d->readable          ? "again, with the version that was chosen before"
-             : step == TCK_NEWEST ? "the newest version is wanted"
-                                  : "a given step is wanted");
+             d->readable          ? "resumed, with the version chosen before the restart"
+             : step == TCK_NEWEST ? "the newest version is requested"
+                                  : "a given step is requested");
     struct recover *r = tc->agent->recover = recover_make(tc, step);
     failpoint(recovery, begins);
     if (r && d->readable) {
@@ -405,11 +406,11 @@ static void recover_start(struct term_context *tc, uint64_t step)
     }
 }
 
-static void answer_otherwise(struct term_context *tc, uint64_t step, tck_status_t outcome, const char *reason)
+static void broadcast_refusal(struct term_context *tc, uint64_t step, tck_status_t outcome, const char *reason)
 {
     struct wire_readable m = {.term = tc->world.term, .asked_step = step, .outcome = outcome};
     snprintf(m.reason, sizeof m.reason, "%s", reason);
-    tell_all(tc, &m);
+    broadcast(tc, &m);
 }
 
 static bool all_registered(const struct term_context *tc)
@@ -417,7 +418,7 @@ static bool all_registered(const struct term_context *tc)
     return tc->registered_count == tc->world.node_count;
 }
 
-static void say_again(struct term_context *tc, uint32_t node)
+static void repeat_readable(struct term_context *tc, uint32_t node)
 {
     struct writer w = writer_new(0);
     wire_readable_encode(&tc->readable, &w);
@@ -429,7 +430,7 @@ static void say_again(struct term_context *tc, uint32_t node)
     writer_free(&w);
 }
 
-/* A rank of this node has formed the term to restore a given step in it, and has only not come to say which. */
+/* True if a rank of this node will ask for a given step, and has not done so yet. */
 static bool will_be_asked(const struct term_context *tc)
 {
     for (const struct client *c = tc->agent->clients; c; c = c->next) {
@@ -440,7 +441,7 @@ static bool will_be_asked(const struct term_context *tc)
     return false;
 }
 
-/* As soon as all is known that it needs, not at the next tick: a restore from memory takes less than a tick. */
+/* Called by events as well as by ticks: a restore from memory takes less than a tick. */
 static void start_if_due(struct term_context *tc)
 {
     struct restore_due due = {.decision = coordinator_decision(tc->coordinator),
@@ -465,7 +466,7 @@ void recover_registered(struct term_context *tc, uint32_t node)
         }
     }
     if (tc->readable_known) {
-        say_again(tc, node);
+        repeat_readable(tc, node);
     }
 }
 
@@ -473,7 +474,7 @@ static void answer_again(struct term_context *tc, uint64_t step)
 {
     tc->readable.asked_step = step;
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        say_again(tc, n);
+        repeat_readable(tc, n);
     }
 }
 
@@ -502,7 +503,7 @@ static enum restore_reply reply_to(const struct term_context *tc, uint64_t step)
 void recover_restore_ask(struct term_context *tc, uint64_t step)
 {
     static const char *const refused[] = {[RESTORE_BASE_LOST] =
-                                              "the version that this term went on from is lost: attach again",
+                                              "the version that this term restored is lost: attach again",
                                           [RESTORE_SAVED] = "this term has saved since it began: attach again",
                                           [RESTORE_NO_BASE] = "this term began without a version: attach again",
                                           [RESTORE_OTHER] = "this term has recovered another version: attach again"};
@@ -525,14 +526,14 @@ void recover_restore_ask(struct term_context *tc, uint64_t step)
     case RESTORE_SAVED:
     case RESTORE_NO_BASE:
     case RESTORE_OTHER:
-        answer_otherwise(tc, step, TCK_ERR_BUSY, refused[reply]);
+        broadcast_refusal(tc, step, TCK_ERR_BUSY, refused[reply]);
         break;
     }
 }
 
-/* ---- as time goes on ----------------------------------------------------------------------------------------- */
+/* ---- time ----------------------------------------------------------------------------------------- */
 
-/* What this term has committed itself needs no older version under it. */
+/* Once this term has committed, it needs no older version. */
 static void end_if_committed(struct term_context *tc)
 {
     const struct decision *d = coordinator_decision(tc->coordinator);
@@ -544,7 +545,7 @@ static void end_if_committed(struct term_context *tc)
     feed_coordinator(tc, EVENT_BASED, VERSION_NONE);
     if (r && !r->ended) {
         r->ended = true;
-        let_go(r);
+        release(r);
     }
 }
 
@@ -559,14 +560,14 @@ void recover_tick(struct term_context *tc)
         ask_again(r);
         recovery_tick(r->machine, recover_now(r));
         if (r->unsaid) {
-            say_ready_if_kept(r);
+            announce_if_kept(r);
         }
         run(r);
     }
     recover_dry_tick(tc->agent);
 }
 
-static void recover_heard(struct recover *r, struct peer *from, const struct wire_inventory *m)
+static void take_inventory(struct recover *r, struct peer *from, const struct wire_inventory *m)
 {
     struct inventory inv;
     tck_status_t status = inventory_decode(m->inventory, m->inventory_len, &inv);
@@ -584,10 +585,10 @@ void recover_inventory(struct term_context *tc, struct peer *from, const struct 
     struct recover *r = tc->agent->recover;
     struct recover *dry = tc->agent->dry;
     if (r && r->asking == m->asking && !r->ended) {
-        recover_heard(r, from, m);
+        take_inventory(r, from, m);
         run(r);
     } else if (dry && dry->asking == m->asking && !dry->ended) {
-        recover_heard(dry, from, m);
+        take_inventory(dry, from, m);
     }
 }
 

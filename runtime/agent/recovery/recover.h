@@ -6,15 +6,15 @@
 
 #include "agent/state/context.h"
 
-/* Coordinator: node has its memory; when all have, recovery of the newest version begins. */
+/* Coordinator: the node has its memory. When all nodes have, recovery begins. */
 void recover_registered(struct term_context *tc, uint32_t node);
 void recover_restore_ask(struct term_context *tc, uint64_t step);
 void recover_inventory(struct term_context *tc, struct peer *from, const struct wire_inventory *m);
 void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_fetched *m);
 void recover_node(struct term_context *tc, uint32_t node, bool up);
 void recover_peer_up(struct agent *agent, struct peer *peer);
-/* A save found no slot. If restoring failed and the trainers go on all the same, old pieces must not stand in their
- * way. */
+/* A save found no slot. If the restore failed and the trainers go on nevertheless, leftovers of older terms must be
+ * freed. */
 void recover_refused(struct term_context *tc, enum refusal refusal);
 void recover_tick(struct term_context *tc);
 void recover_free(struct agent *agent);

@@ -10,7 +10,7 @@
 
 /* ---- inventories --------------------------------------------------------------------------------------------- */
 
-/* What the asking term itself has not committed may be freed at any moment: no recovery of it may count on that. */
+/* Versions that the asking term itself has not committed may be freed at any time, so they are left out. */
 static void add_holdings(const struct segment *segment, uint64_t term, struct inventory *inv)
 {
     struct segment_info info = segment_info(segment);
@@ -42,8 +42,8 @@ static int holding_cmp(const void *a, const void *b)
     return c ? c : version_cmp(x->version, y->version);
 }
 
-/* For a recovery of this term, from the headers; the newest commit also from the kept decision, which may know of one
- * that this node has nothing of. TCK_ERR_BUSY: not now, the segments are being changed. */
+/* Made from the headers; the newest commit also comes from the kept decision, which may know of one that this node has
+ * no copy of. TCK_ERR_BUSY: the segments are being changed. */
 static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inventory *inv)
 {
     if (agent->allocating) {

@@ -5,7 +5,7 @@
 
 #include "agent/state/context.h"
 
-/* This agent's inventory as a wire message; TCK_ERR_BUSY: not now, to be asked again. */
+/* This agent's inventory as a wire message; TCK_ERR_BUSY: ask again later. */
 must_check tck_status_t recover_make_inventory(struct agent *agent, const struct wire_ask *ask, struct writer *w);
 
 #endif

@@ -17,7 +17,7 @@ void recover_dry_free(struct agent *agent)
     }
     struct error err;
     agent->dry = NULL;
-    (void)error_set(&err, TCK_ERR_CANCELED, "a newer term has begun: ask again");
+    (void)error_set(&err, TCK_ERR_CANCELED, "a newer term has begun: try again");
     r->dry_fn(r->dry_ctx, NULL, &err);
     recover_destroy(r);
 }
@@ -71,7 +71,7 @@ static struct recover *dry_make(struct term_context *tc, uint64_t step, recover_
     r->answered = answered;
     r->dry_fn = fn;
     r->dry_ctx = ctx;
-    r->asking = clock_ns(); /* never the number of a real recovery's question */
+    r->asking = clock_ns(); /* never equal to the number of a real recovery's request */
     r->started_ms = clock_ms();
     return r;
 }

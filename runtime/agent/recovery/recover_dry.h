@@ -5,7 +5,8 @@
 
 #include "agent/state/context.h"
 
-/* What recovery would do now, for the command; fn is called once with a JSON object it must free, or with an error. */
+/* Plans a recovery without running it, for the command. fn is called once, with a JSON object that it must free, or
+ * with an error. */
 typedef void recover_plan_fn(void *ctx, json_t *plan, const struct error *err);
 void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, void *ctx);
 

@@ -12,12 +12,12 @@ struct asked_fetch {
     struct recovery_action action;
 };
 
-/* What storage has, as it was when it was listed. A pool thread fills it in. */
+/* What storage had when it was listed. A pool thread fills it in. */
 struct stored_look {
     struct storage_view view; /* of what is below */
     struct stored_version *stored;
     struct unfit_version *unfit;
-    uint32_t tries; /* how often the version that is given up was restored with no commit after it */
+    uint32_t tries; /* how often the abandoned version was restored without a commit after it */
     struct error list_err, unsure;
 };
 
@@ -27,25 +27,25 @@ struct recover {
     struct term_context *tc;
     struct recovery *machine; /* NULL: a dry run */
     struct recovery_clock clock;
-    uint64_t asking; /* number of the question; answers to older ones are ignored */
+    uint64_t asking; /* number of the request; replies to older ones are ignored */
     uint64_t step;
     bool *answered;              /* by world node */
-    struct node_info *strangers; /* agents outside the world that are asked too */
+    struct node_info *strangers; /* agents outside the world that are asked, too */
     uint32_t stranger_count;
     struct stored_look look;
     uint32_t listings;
     char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source; "" */
     struct listing *listing;            /* under way, NULL: none */
     bool ended, running;
-    /* Carries out what the machine wants after each call into it. r may be gone when it returns. NULL: a dry run. */
+    /* Carries out the machine's actions after each call into it. r may be freed when it returns. NULL: a dry run. */
     void (*run)(struct recover *r);
-    bool unsaid;                   /* all owners have the base, and the trainers are not told yet */
-    struct recovery_action *queue; /* what the machine wants done: carried out after it returned */
+    bool unsaid;                   /* all owners have the base, and the trainers are not notified yet */
+    struct recovery_action *queue; /* the machine's actions, carried out after it has returned */
     uint32_t queue_count, queue_cap;
     struct asked_fetch *asked; /* fetches without an outcome yet */
     uint64_t ask_again_ms;
     uint64_t started_ms;
-    /* A dry run has no machine: it gathers, plans once, and tells the plan. */
+    /* A dry run has no machine: it gathers inventories, plans once, and returns the plan. */
     void (*dry_fn)(void *ctx, json_t *plan, const struct error *err);
     void *dry_ctx;
     struct inventory *inventories;
@@ -71,17 +71,17 @@ void recover_dry_free(struct agent *agent);
 bool recover_all_answered(const struct recover *r);
 void recover_ask_all(struct recover *r);
 void recover_ask_peer(struct recover *r, struct peer *peer);
-/* Members that have not answered. */
+/* Asks the members that have not answered. */
 void recover_ask_silent(struct recover *r);
 bool recover_is_outsider(const struct recover *r, const struct node_info *node);
-/* Agents of earlier terms may still live, and hold what the world has lost. */
+/* Agents of earlier terms may still run, and hold copies that the world has lost. */
 void recover_add_outsiders(struct recover *r, const struct known_node *known, size_t count);
 void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inventory);
 
 /* recover_storage.c */
 void recover_list_storage(struct recover *r);
 void recover_free_look(struct recover *r);
-/* What comes of the one under way is ignored. */
+/* The result of the listing under way is ignored. */
 void recover_drop_listing(struct recover *r);
 
 #endif

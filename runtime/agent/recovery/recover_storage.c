@@ -34,7 +34,7 @@ static bool add_good(struct stored_look *look, struct manifest *m)
     return shards != NULL;
 }
 
-/* It was good when it was listed. False: out of memory. */
+/* Adds a version that was good when it was listed. False: out of memory. */
 static bool read_good(struct persistent *p, struct stored_look *look, const struct candidate *c)
 {
     struct manifest m = {0};
@@ -79,19 +79,19 @@ static void list_versions(struct persistent *p, struct stored_look *look)
     survey_free(&survey);
 }
 
-/* The version that killed the job again and again is not tried for ever. */
+/* A version whose restore kills the job again and again is not tried for ever. */
 static void find_poisoned(struct agent *agent, uint64_t term, struct stored_look *look)
 {
     struct version restored;
     struct error err;
     if (persistent_restore_tries(agent->persistent, term, &restored, &look->tries, &err) != TCK_OK) {
-        log_warn("how often the last version was restored cannot be read: %s", err.text);
+        log_warn("cannot read how often the last version was restored: %s", err.text);
     } else if (look->tries >= agent->config.max_restore_tries) {
         look->view.give_up = restored;
     }
 }
 
-/* A row of a higher term than this one is of another history: save_dir was emptied since. */
+/* A row of a higher term than this one dates from before save_dir was emptied. */
 static void find_catalogued(struct catalog *catalog, uint64_t term, struct stored_look *look)
 {
     struct catalog_version *rows = NULL;
@@ -127,11 +127,11 @@ static void find_commits(struct agent *agent, uint64_t term, struct stored_look 
 
 #define LISTING "a listing"
 
-/* One listing. It has nothing of the recovery that it is for, which may be over before storage has answered. */
+/* One listing. It owns all its data: the recovery may be over before storage answers. */
 struct listing {
     struct storage_op storage;
     struct agent *agent;
-    struct recover *r; /* NULL: it is over, or goes on without this listing, which hangs */
+    struct recover *r; /* NULL: it is over, or goes on without this listing, because it hangs */
     uint64_t term;
     struct stored_look look;
 };
@@ -152,7 +152,7 @@ static void look_at_storage(void *ctx)
 static void free_text(const char *text)
 {
     void *owned;
-    memcpy(&owned, &text, sizeof owned); /* ours; the planner sees it const */
+    memcpy(&owned, &text, sizeof owned); /* we own it; the planner's view is const */
     free(owned);
 }
 
@@ -176,7 +176,7 @@ void recover_free_look(struct recover *r)
     free_look(&r->look);
 }
 
-/* Texts of the view may lie beside it. */
+/* Texts of the view may point into the look itself. */
 static void move_look(struct stored_look *to, struct stored_look *from)
 {
     *to = *from;
@@ -189,18 +189,18 @@ static void move_look(struct stored_look *to, struct stored_look *from)
     *from = (struct stored_look){0};
 }
 
-static void say_poisoned(const struct recover *r)
+static void log_poisoned(const struct recover *r)
 {
     struct version v = r->look.view.give_up;
     if (!version_none(v) && r->step == TCK_NEWEST) {
-        log_error("version %llu.%llu was restored %u times and nothing was committed after it: it is given up, the one "
-                  "before is used",
-                  (unsigned long long)v.term, (unsigned long long)v.step, r->look.tries);
+        log_error(
+            "version %llu.%llu was restored %u times and nothing was committed after it: using the version before it",
+            (unsigned long long)v.term, (unsigned long long)v.step, r->look.tries);
     }
 }
 
-/* Once: storage may be listed several times until all of it can be read. */
-static void say_what_is_wrong(struct recover *r)
+/* Logged once: storage may be listed several times until all of it can be read. */
+static void log_unfit(struct recover *r)
 {
     static const char *const texts[] = {[STANDING_GOOD] = "is good",
                                         [STANDING_UNREADABLE] = "cannot be read now",
@@ -214,28 +214,28 @@ static void say_what_is_wrong(struct recover *r)
         log_error("storage cannot be listed: %s", view->why);
     }
     if (view->unsure) {
-        log_warn("whether an older term has committed is not known: %s", view->unsure);
+        log_warn("cannot determine if an older term has committed: %s", view->unsure);
     }
     for (uint32_t i = 0; i < view->unfit_count; i++) {
         const struct unfit_version *u = &view->unfit[i];
         log_warn("version %llu.%llu on storage %s: %s", (unsigned long long)u->version.term,
                  (unsigned long long)u->version.step, texts[u->standing], u->why);
     }
-    say_poisoned(r);
+    log_poisoned(r);
 }
 
-static void has_listed(struct recover *r)
+static void take_listing(struct recover *r)
 {
     r->listing = NULL;
     r->listed = true;
     if (r->machine) {
-        say_what_is_wrong(r);
+        log_unfit(r);
         recovery_stored(r->machine, &r->look.view, recover_now(r));
         r->run(r);
     }
 }
 
-static void listed(void *ctx, bool canceled)
+static void on_listed(void *ctx, bool canceled)
 {
     struct listing *l = ctx;
     struct recover *r = l->r;
@@ -249,16 +249,16 @@ static void listed(void *ctx, bool canceled)
     free_look(&l->look);
     free(l);
     if (r && !canceled) {
-        has_listed(r);
+        take_listing(r);
     }
 }
 
-/* What memory has may be enough all the same. */
-static void not_listed(struct recover *r, const struct error *why)
+/* Memory alone may suffice. */
+static void on_list_failed(struct recover *r, const struct error *why)
 {
     r->look.list_err = *why;
     r->look.view.why = r->look.list_err.text;
-    has_listed(r);
+    take_listing(r);
 }
 
 static void listing_give_up(void *ctx, const struct error *why)
@@ -268,7 +268,7 @@ static void listing_give_up(void *ctx, const struct error *why)
     health_storage_failed(l->agent, 0, why);
     l->r = NULL;
     if (r) {
-        not_listed(r, why);
+        on_list_failed(r, why);
     }
 }
 
@@ -286,7 +286,7 @@ static bool start_listing(struct listing *l, struct recover *r)
     *l = (struct listing){.agent = agent, .r = r, .term = r->tc->world.term};
     l->storage = (struct storage_op){.what = LISTING, .give_up = listing_give_up, .ctx = l};
     storage_begin(&l->storage, agent, NULL);
-    if (pool_submit(agent->io, look_at_storage, listed, l) != TCK_OK) {
+    if (pool_submit(agent->io, look_at_storage, on_listed, l) != TCK_OK) {
         storage_end(&l->storage);
         return false;
     }
@@ -298,18 +298,18 @@ void recover_list_storage(struct recover *r)
     struct agent *agent = r->tc->agent;
     struct error err;
     if (r->listing) {
-        return; /* its answer is still to come */
+        return; /* the listing is still under way */
     }
     recover_free_look(r);
     if (storage_hangs(agent, LISTING, &err)) {
-        not_listed(r, &err);
+        on_list_failed(r, &err);
         return;
     }
     struct listing *l = calloc(1, sizeof *l);
     if (!l || !start_listing(l, r)) {
         free(l);
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
-        not_listed(r, &err);
+        on_list_failed(r, &err);
         return;
     }
     r->listing = l;

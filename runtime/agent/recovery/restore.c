@@ -19,8 +19,8 @@ static uint64_t turn_ms(const struct term_context *tc, uint32_t shard)
     return restore_timeout_turn_ms(turn, tc->world.shards[shard].image_bytes);
 }
 
-/* The slot of each shard of the rank, in the order of MSG_SEGMENTS. How many are not here; *turn_out: for how
- * long that is no wonder. */
+/* Fills in the slot of each shard of the rank, in the order of MSG_SEGMENTS. Returns how many are missing; *turn_out:
+ * how long they may still be in flight. */
 static uint32_t restored_shards(const struct term_context *tc, uint32_t rank, struct msg_restored *m,
                                 uint64_t *turn_out)
 {
@@ -58,13 +58,13 @@ static enum restore_verdict judge(struct client *client, const struct term_conte
     return restore_judge(&shards);
 }
 
-/* Published with another layout: each rank reads what it needs. */
+/* Published with another layout: each rank reads what it needs itself. */
 static bool is_resharded(const struct wire_readable *m)
 {
     return m->outcome == TCK_ERR_LAYOUT && !version_none(m->version);
 }
 
-/* False: what it lacks is waited for. */
+/* False: it waits for missing shards. */
 static bool answer_restored(struct client *client, struct term_context *tc)
 {
     uint32_t lacking = 0;
@@ -84,7 +84,7 @@ static bool answer_restored(struct client *client, struct term_context *tc)
     }
     if (!m.shards || verdict == RESTORE_LACKS) {
         struct error err;
-        /* BUSY: the ranks try again in a new term, whose recovery looks for other copies. */
+        /* BUSY: the ranks retry in a new term, whose recovery finds other copies. */
         (void)error_set(&err, m.shards ? TCK_ERR_BUSY : TCK_ERR_NOMEM,
                         "a shard of version %llu.%llu is not in this node's memory", (unsigned long long)m.version.term,
                         (unsigned long long)m.version.step);
@@ -92,7 +92,7 @@ static bool answer_restored(struct client *client, struct term_context *tc)
     } else {
         struct writer w = writer_new(0);
         if (lacking > 0) {
-            log_info("rank %u gets %u of %u shards of version %llu.%llu from other ranks, this node lacks them",
+            log_info("rank %u gets %u of %u shards of version %llu.%llu from other ranks, as this node lacks them",
                      client->rank, lacking, m.count, (unsigned long long)m.version.term,
                      (unsigned long long)m.version.step);
         }
@@ -144,7 +144,8 @@ void restore_arrived(struct term_context *tc)
 void restore_readable(struct term_context *tc, const struct wire_readable *m)
 {
     if (m->outcome == TCK_ERR_BUSY || (tc->readable_known && tc->readable.outcome == TCK_OK && m->outcome != TCK_OK)) {
-        refuse_askers(tc, m); /* an answer to a second, other question: the first's is kept, or what it will be */
+        refuse_askers(tc,
+                      m); /* the answer to a second, different request: the first outcome is kept, or still to come */
         return;
     }
     tc->readable = *m;
@@ -152,7 +153,7 @@ void restore_readable(struct term_context *tc, const struct wire_readable *m)
     restore_arrived(tc);
 }
 
-static void ask(struct term_context *tc, uint64_t step)
+static void send_ask(struct term_context *tc, uint64_t step)
 {
     struct wire_ask m = {.term = tc->world.term, .step = step};
     struct writer w = writer_new(0);
@@ -161,14 +162,14 @@ static void ask(struct term_context *tc, uint64_t step)
     writer_free(&w);
 }
 
-static void give_up(struct client *client, const struct error *missing)
+static void fail_restore(struct client *client, const struct error *missing)
 {
     client->restoring = false;
     log_error("rank %u cannot restore: %s", client->rank, missing->text);
     client_error(client, MSG_ERROR, client->restore_seq, missing);
 }
 
-/* The coordinator must hear of all, others only of it. */
+/* The coordinator needs sessions with all nodes, others only with the coordinator. */
 void restore_tick(struct term_context *tc)
 {
     struct error err;
@@ -181,11 +182,11 @@ void restore_tick(struct term_context *tc)
             c->restore_since_ms = clock_ms();
         }
         if (clock_ms() - c->restore_since_ms >= tc->agent->config.session_wait_ms) {
-            give_up(c, &err);
+            fail_restore(c, &err);
         } else if (tc->readable_known && tc->readable.asked_step == c->restore_step) {
-            answer_if_known(c, tc); /* it waits for shards */
+            answer_if_known(c, tc); /* the rank waits for shards */
         } else {
-            ask(tc, c->restore_step);
+            send_ask(tc, c->restore_step);
         }
     }
 }
@@ -215,7 +216,7 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     if (client->restoring) {
-        (void)error_set(&err, TCK_ERR_CANCELED, "another restore was asked for");
+        (void)error_set(&err, TCK_ERR_CANCELED, "replaced by a newer restore request");
         client_error(client, MSG_ERROR, client->restore_seq, &err);
     }
     client->restoring = true;
@@ -224,12 +225,12 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
     client->restore_may_lack = m.may_lack;
     client->restore_timeout = (struct restore_timeout){0};
     if (m.failed[0] != '\0') {
-        log_warn("the ranks could not pass shards to each other, the agents bring them: %s", m.failed);
+        log_warn("the ranks could not pass shards to each other, fetching them through the agents: %s", m.failed);
     }
     client->restore_since_ms = clock_ms();
     answer_if_known(client, tc);
     if (client->restoring) {
-        ask(tc, m.step);
+        send_ask(tc, m.step);
     }
 }
 
@@ -254,8 +255,9 @@ void restore_query(struct client *client, const uint8_t *payload, size_t len)
         if (tc->readable_known) {
             (void)error_set(&err, TCK_ERR_NOENT, "nothing can be restored");
         } else {
-            (void)error_set(&err, TCK_ERR_BUSY, "what can be restored is not known yet");
-            ask(tc, TCK_NEWEST);
+            (void)error_set(&err, TCK_ERR_BUSY,
+                            "the recovery has not finished: it is not known yet what can be restored");
+            send_ask(tc, TCK_NEWEST);
         }
         client_error(client, MSG_ERROR, query.seq, &err);
         return;

@@ -5,12 +5,12 @@
 
 #include "agent/state/context.h"
 
-/* The coordinator's answer has come: trainers that wait for it are told. */
+/* The coordinator's outcome has arrived: replies to the trainers that wait for it. */
 void restore_readable(struct term_context *tc, const struct wire_readable *m);
 void restore_client(struct client *client, const uint8_t *payload, size_t len);
 void restore_query(struct client *client, const uint8_t *payload, size_t len);
-/* Asks the coordinator again for trainers that wait. */
-void restore_arrived(struct term_context *tc); /* a shard is here: somebody may wait for it */
+/* Repeats requests to the coordinator for trainers that wait. */
+void restore_arrived(struct term_context *tc); /* a shard has arrived: a trainer may wait for it */
 void restore_tick(struct term_context *tc);
 
 #endif

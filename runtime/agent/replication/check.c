@@ -14,9 +14,9 @@ struct check {
     check_done_fn *done;
     void *ctx;
     _Atomic uint32_t next_chunk;
-    atomic_bool failed; /* whoever sets it writes the outcome */
+    atomic_bool failed; /* the thread that sets it writes the outcome */
     struct error outcome;
-    uint32_t jobs; /* the loop's thread alone counts them */
+    uint32_t jobs; /* only the loop's thread counts them */
 };
 
 static void fail(struct check *c, const struct error *why)
@@ -51,7 +51,7 @@ static void check_worked(void *ctx, bool canceled)
     struct check *c = ctx;
     struct error err;
     if (canceled) {
-        (void)error_set(&err, TCK_ERR_CANCELED, "the agent is leaving");
+        (void)error_set(&err, TCK_ERR_CANCELED, "the agent is exiting");
         fail(c, &err);
     }
     if (--c->jobs == 0) {

@@ -5,7 +5,7 @@
 
 #include "agent/state/context.h"
 
-/* Compares all chunks of a slot with its digests; the slot must stay as it is until done has been called. */
+/* Compares all chunks of a slot with its digests; the slot must not change until done has been called. */
 typedef void check_done_fn(void *ctx, const struct error *outcome);
 void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, check_done_fn *done, void *ctx);
 

@@ -15,25 +15,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#define COMPLAINTS        16 /* lines in the log about fetches of one shard that failed; then one each */
+#define COMPLAINTS        16 /* failed fetches of one shard that are logged each; after that, one is logged every */
 #define COMPLAIN_AGAIN_MS 10000
 
-/* A fetch under way. Waiting for a peer's session it may be dropped with the term; after that it counts as an
+/* A fetch under way. While it waits for a peer's session, it may be dropped with the term; after that it counts as an
  * operation. */
 struct fetch {
     struct fetch *next;
     struct storage_op storage;
     bool on_storage;
-    struct segment *segment; /* from which storage's bytes must be kept out once the term is over: slot k of it */
+    struct segment *segment; /* once the term is over, storage must not write into slot k of it */
     uint32_t k;
     struct term_context *tc;
     struct wire_fetch ask;
     uint32_t local_shard;
-    uint32_t slot; /* NONE32 until the machine gave one */
-    bool here;     /* the machine says that the version is in that slot already */
+    uint32_t slot; /* NONE32 until the machine has granted one */
+    bool here;     /* the version is in that slot already */
     bool waiting;  /* for the peer's session */
-    bool repairs;  /* a copy that is missing here: nobody else has asked for it */
-    bool again;    /* storage gave it with other bytes once */
+    bool repairs;  /* this node fetches a missing copy of its own accord */
+    bool again;    /* storage has returned wrong bytes once */
     uint64_t give_up_ms;
     struct peer *peer;
     struct tier_item item;
@@ -53,7 +53,7 @@ static void fetch_unlink(struct fetch *x)
     }
 }
 
-static void tell(struct term_context *tc, const struct wire_fetch *ask, const struct error *outcome)
+static void report(struct term_context *tc, const struct wire_fetch *ask, const struct error *outcome)
 {
     struct wire_fetched m = {
         .term = tc->world.term, .shard = ask->shard, .version = ask->version, .outcome = outcome->code};
@@ -71,7 +71,7 @@ static const char *const source_names[] = {[SOURCE_LOCAL] = "this node's memory"
                                            [SOURCE_PEER] = "a peer",
                                            [SOURCE_STORAGE] = "storage"};
 
-/* A copy that nobody has any more is asked for again at each tick, until a save needs its slot. */
+/* Rate-limited: a copy that no node has any more is requested again at each tick, until a save needs its slot. */
 static bool is_worth_a_line(struct local_shard *local_shard)
 {
     uint64_t now = clock_ms();
@@ -82,7 +82,7 @@ static bool is_worth_a_line(struct local_shard *local_shard)
     return true;
 }
 
-static void say_outcome(const struct fetch *x, const struct error *outcome)
+static void log_outcome(const struct fetch *x, const struct error *outcome)
 {
     struct local_shard *local_shard = &x->tc->local_shards[x->local_shard];
     char id[HASH128_TEXT];
@@ -93,7 +93,7 @@ static void say_outcome(const struct fetch *x, const struct error *outcome)
                  (unsigned long long)x->ask.version.step, source_names[x->ask.source], x->ask.from.name[0] ? " " : "",
                  x->ask.from.name);
     } else if (is_worth_a_line(local_shard)) {
-        log_warn("shard %s of version %llu.%llu could not be had from %s %s: %s", id,
+        log_warn("shard %s of version %llu.%llu could not be fetched from %s %s: %s", id,
                  (unsigned long long)x->ask.version.term, (unsigned long long)x->ask.version.step,
                  source_names[x->ask.source], x->ask.from.name, outcome->text);
     }
@@ -102,7 +102,7 @@ static void say_outcome(const struct fetch *x, const struct error *outcome)
 static void fetch_end(struct fetch *x, const struct error *outcome)
 {
     x->outcome = *outcome;
-    say_outcome(x, outcome);
+    log_outcome(x, outcome);
     x->tc->fetches_came += outcome->code == TCK_OK;
     x->tc->fetches_failed += outcome->code != TCK_OK;
     if (outcome->code == TCK_OK) {
@@ -111,11 +111,11 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
         }
         x->tc->agent->hooks->shard_arrived(x->tc);
     }
-    fetch_unlink(x); /* before it is told: the recovery may ask for the same shard from elsewhere at once */
+    fetch_unlink(x); /* before the report: the recovery may at once request the same shard from elsewhere */
     if (x->repairs) {
         x->tc->agent->hooks->shard_repaired(x->tc, x->local_shard, outcome->code == TCK_OK);
     } else {
-        tell(x->tc, &x->ask, outcome);
+        report(x->tc, &x->ask, outcome);
     }
     manifest_free(&x->manifest);
     free(x);
@@ -123,21 +123,21 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
 
 /* ---- storage that hangs -------------------------------------------------------------------------------------- */
 
-/* Storage may still write into its slot, so the machine gets the event that frees it only when the read has ended. */
+/* Storage may still write into the slot, so it is freed only when the read has ended. */
 static void load_give_up(void *ctx, const struct error *why)
 {
     struct fetch *x = ctx;
     fetch_unlink(x);
-    say_outcome(x, why);
+    log_outcome(x, why);
     x->tc->fetches_failed++;
     if (x->repairs) {
         x->tc->agent->hooks->shard_repaired(x->tc, x->local_shard, false);
     } else {
-        tell(x->tc, &x->ask, why);
+        report(x->tc, &x->ask, why);
     }
 }
 
-/* The same for the machine of the next term: the header names this process as the writer. */
+/* The same for the next term: the header names this process as the writer of the slot. */
 static void load_left_behind(void *ctx)
 {
     struct fetch *x = ctx;
@@ -148,7 +148,7 @@ static void load_left_behind(void *ctx)
     segment_write_header(x->segment, x->k, &header);
 }
 
-/* Its slot is free again. In the term that follows it is that of the same segment, if that is still there. */
+/* Frees the slot after a late read. In a later term, it is the slot of the same segment, if that still exists. */
 static void release(struct agent *agent, struct hash128 shard, uint32_t k, struct version version)
 {
     struct term_context *tc = agent->term_context;
@@ -180,7 +180,7 @@ static void ended_late(struct fetch *x)
     free(x);
 }
 
-/* The bytes are in the slot, or are not: the machine first, then the coordinator. */
+/* The transfer has ended: informs the machine first, then the coordinator. */
 static void fetched(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
@@ -207,7 +207,8 @@ static void fetched(void *ctx, const struct error *outcome)
     }
 }
 
-/* ---- what is already here ------------------------------------------------------------------------------------ */
+/* ---- what is already here ------------------------------------------------------------------------------------
+ */
 
 static void checked(void *ctx, const struct error *outcome)
 {
@@ -287,7 +288,7 @@ static void find_published(void *ctx)
 
 static void load(struct fetch *x, struct error *err);
 
-/* One bad read may be the way's fault and not the file's. It is not given up for that: it may be the only copy. */
+/* A mismatch may come from the transfer and not from the file, which may be the only copy: read it once more. */
 static void loaded(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
@@ -297,12 +298,12 @@ static void loaded(void *ctx, const struct error *outcome)
         return;
     }
     x->again = true;
-    log_warn("%s: it is read once more", err.text);
+    log_warn("%s: reading it once more", err.text);
     err.code = TCK_OK;
     load(x, &err);
 }
 
-/* err: what came of looking for it. */
+/* err: the outcome of find_published. */
 static void load(struct fetch *x, struct error *err)
 {
     fill_item(x);
@@ -321,11 +322,11 @@ static void found_published(void *ctx, bool canceled)
 {
     struct fetch *x = ctx;
     struct error err = x->outcome;
-    if (storage_ignored(&x->storage)) { /* nothing is read into its slot any more */
-        (void)error_set(&err, TCK_ERR_TIMEDOUT, "given up");
+    if (storage_ignored(&x->storage)) { /* nothing may be read into its slot any more */
+        (void)error_set(&err, TCK_ERR_TIMEDOUT, "timed out");
     }
     if (canceled) {
-        (void)error_set(&err, TCK_ERR_CANCELED, "the agent is leaving");
+        (void)error_set(&err, TCK_ERR_CANCELED, "the agent is exiting");
     }
     load(x, &err);
 }
@@ -335,7 +336,7 @@ static void start_load(struct fetch *x)
     x->on_storage = true;
     x->segment = term_context_slot(x->tc, x->slot, &x->k)->segment;
     x->storage = (struct storage_op){
-        .what = "a restore from there", .give_up = load_give_up, .left_behind = load_left_behind, .ctx = x};
+        .what = "a restore from storage", .give_up = load_give_up, .left_behind = load_left_behind, .ctx = x};
     storage_begin(&x->storage, x->tc->agent, x->tc);
     if (pool_submit(x->tc->agent->io, find_published, found_published, x) != TCK_OK) {
         struct error err;
@@ -387,8 +388,9 @@ static void fetch_start(struct fetch *x)
     }
 }
 
-/* The coordinator asked twice, and one answer will do; or for what is being repaired here, and it must be told. */
-static bool already(const struct term_context *tc, const struct wire_fetch *ask, bool repairs)
+/* True if this fetch is under way: a repeated request needs one reply, and a repair that the coordinator requests now
+ * must be reported to it. */
+static bool is_under_way(const struct term_context *tc, const struct wire_fetch *ask, bool repairs)
 {
     for (struct fetch *x = tc->agent->fetches; x; x = x->next) {
         if (x->tc == tc && x->ask.shard == ask->shard && version_is(x->ask.version, ask->version)) {
@@ -406,13 +408,13 @@ static void fetch_begin(struct term_context *tc, const struct wire_fetch *ask, b
     if (local_shard == NONE32) {
         struct error err;
         (void)error_set(&err, TCK_ERR_INTERNAL, "shard %u of the world has no slots here", ask->shard);
-        log_error("asked to fetch: %s", err.text);
-        tell(tc, ask, &err);
+        log_error("fetch request refused: %s", err.text);
+        report(tc, ask, &err);
         return;
     }
-    struct fetch *x = already(tc, ask, repairs) ? NULL : calloc(1, sizeof *x);
+    struct fetch *x = is_under_way(tc, ask, repairs) ? NULL : calloc(1, sizeof *x);
     if (!x) {
-        return; /* asked again if this was for want of memory */
+        return; /* out of memory: the coordinator repeats its request */
     }
     *x = (struct fetch){.next = tc->agent->fetches,
                         .tc = tc,
@@ -448,7 +450,7 @@ void fetch_peer_changed(struct agent *agent, struct peer *peer)
     for (struct fetch *x = agent->fetches, *next; x; x = next) {
         next = x->next;
         if (x->waiting && x->ask.from.agent_id == peer_node(peer)->agent_id && peer_is_up(peer)) {
-            x->peer = peer; /* not always the one that was wanted: that may have been let go since */
+            x->peer = peer; /* may be another object than the one requested, which may have been released */
             pull(x);
         }
     }

@@ -7,7 +7,7 @@
 #include "agent/state/context.h"
 
 void fetch_handle_ask(struct term_context *tc, const struct wire_fetch *ask);
-/* Of this node's own accord: scrub_repaired is told, not the coordinator. */
+/* A fetch of this node's own accord: its end is reported to scrub_repaired, not to the coordinator. */
 void fetch_repair(struct term_context *tc, const struct wire_fetch *ask);
 struct fetch_tally fetch_tally(const struct term_context *tc, struct version version);
 /* Queued fetches whose source came up or went down. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REGISTERED_FIRST_MS 50 /* pause before it is told again, doubled each time up to */
+#define REGISTERED_FIRST_MS 50 /* pause before it is sent again, doubled each time up to */
 #define REGISTERED_LAST_MS  1000
 
 uint32_t rpc_node_of(const struct term_context *tc, const struct peer *peer)
@@ -21,25 +21,25 @@ uint32_t rpc_node_of(const struct term_context *tc, const struct peer *peer)
 
 /* ---- terms --------------------------------------------------------------------------------------------------- */
 
-static void tell(struct peer *peer, uint16_t type, uint64_t term)
+static void send_note(struct peer *peer, uint16_t type, uint64_t term)
 {
     struct wire_note m = {.term = term};
     struct writer w = writer_new(0);
     wire_note_encode(&m, &w);
     if (!w.failed && peer_send(peer, type, w.data, w.len) != TCK_OK) {
-        log_debug("node %s could not be told that its term is over", peer_node(peer)->name);
+        log_debug("could not notify node %s that its term is over", peer_node(peer)->name);
     }
     writer_free(&w);
 }
 
 void rpc_send_stale(struct agent *agent, struct peer *peer)
 {
-    tell(peer, WIRE_STALE, hard_state_get(agent->state)->term.adopted);
+    send_note(peer, WIRE_STALE, hard_state_get(agent->state)->term.adopted);
 }
 
 void rpc_send_gone(struct peer *peer, uint64_t term)
 {
-    tell(peer, WIRE_GONE, term);
+    send_note(peer, WIRE_GONE, term);
 }
 
 struct term_context *rpc_term_context(struct agent *agent, struct peer *peer, uint64_t term)
@@ -103,7 +103,7 @@ void rpc_send(struct term_context *tc, uint32_t node, uint16_t type, struct writ
 {
     struct peer *peer = tc->peers[node];
     if (w->failed || !peer || !peer_is_up(peer)) {
-        return; /* as a lost message: whoever needs it sends it again */
+        return; /* like a lost message: the sender repeats it if need be */
     }
     if (peer_send(peer, type, w->data, w->len) != TCK_OK) {
         log_debug("message %u to node %s is lost", type, tc->world.nodes[node].name);
@@ -122,7 +122,7 @@ void rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer 
 void rpc_send_registered(struct term_context *tc)
 {
     if (term_context_digests_due(tc)) {
-        return; /* what it says next is what it has: said at the tick that finds the digests made */
+        return; /* the inventory would lack those versions: sent at the tick that finds the digests computed */
     }
     struct wire_note m = {.term = tc->world.term};
     struct writer w = writer_new(0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Copies that other agents bring into this node's slots or fetch from them: the protocol's machine says whether, the
- * peer tier moves the bytes. */
+ * Copies that other agents store in this node's slots or fetch from them: the node machine decides, the peer tier moves
+ * the bytes. */
 #include "agent/replication/replica_service.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -18,7 +18,7 @@ tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct pee
     if (!tc && offer->term < hard_state_get(agent->state)->term.adopted) {
         return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
     }
-    if (!tc || agent->registration) { /* an agent that has just started again has its term in a moment */
+    if (!tc || agent->registration) { /* an agent that has just restarted will resume its term in a moment */
         return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(REFUSAL_NOT_JOINED));
     }
     uint32_t local_shard = term_context_shard(tc, offer->shard);
@@ -70,9 +70,8 @@ tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct pe
         answer = driver_ask_node(tc, &event);
     }
     if (outcome->code != TCK_OK) {
-        log_warn("copy of version %llu.%llu from node %s did not arrive whole: %s",
-                 (unsigned long long)offer->version.term, (unsigned long long)offer->version.step,
-                 peer_node(from)->name, outcome->text);
+        log_warn("copy of version %llu.%llu from node %s is incomplete: %s", (unsigned long long)offer->version.term,
+                 (unsigned long long)offer->version.step, peer_node(from)->name, outcome->text);
     }
     slot_op_end(agent);
     if (answer.given && answer.action.type == ACTION_ACK_OFFER) {
@@ -94,7 +93,7 @@ static uint32_t slot_with(const struct segment *segment, struct version version)
     return NONE32;
 }
 
-/* By where its bytes lie: the version may be condemned meanwhile, and even come back into another slot. */
+/* Found by address: the version may have been dropped meanwhile, and even be in another slot by now. */
 static void pin(struct agent *agent, const struct tier_item *item, enum event_type type)
 {
     struct term_context *tc = agent->term_context;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Copies that other agents bring into this node's slots or fetch from them: the protocol's machine says whether, the
- * peer tier moves the bytes. */
+ * Copies that other agents store in this node's slots or fetch from them: the node machine decides, the peer tier moves
+ * the bytes. */
 #ifndef TCK_AGENT_REPLICA_SERVICE_H
 #define TCK_AGENT_REPLICA_SERVICE_H
 

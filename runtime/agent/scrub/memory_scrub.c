@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Looking after what lies in memory for long: every snapshot is checked against its digests again and again, in small
- * parts with pauses between them, or at once when the command asks. A copy that no longer matches is given up, and a
- * copy of the committed version that should be here and is not, is fetched again from where there is one. */
+ * Scrubs the memory tier: checks every snapshot against its digests again and again, in small parts with pauses, or at
+ * once for the command. A copy that does not match is dropped, and a missing copy of the committed version is fetched
+ * from another node or from storage. */
 #include "agent/scrub/memory_scrub.h"
 
 #include "agent/driver/missing_copies.h"
@@ -14,8 +14,8 @@
 
 #include <stdlib.h>
 
-#define PART_CHUNKS     16u   /* checked in one job: a registration waits for no more than that */
-#define PAUSE_MAX_MS    5000u /* so that a pass notices soon what has come since it was planned */
+#define PART_CHUNKS     16u   /* checked in one job, which a registration may have to wait for */
+#define PAUSE_MAX_MS    5000u /* so that a pass soon notices new snapshots */
 #define REPAIR_PAUSE_MS 10000u
 
 /* One pass over all slots. */
@@ -24,20 +24,21 @@ struct sweep {
     struct agent *agent;
     size_t segment;
     uint32_t slot, chunk;
-    struct hash128 shard; /* of the slot being checked, and its header's number: else it begins anew */
+    struct hash128 shard; /* of the slot being checked, and its header's number: if they change, the slot is checked
+                             from its start */
     uint64_t sequence;
     struct segment *at;
     bool busy;
     struct error outcome;
     uint64_t checked;
     json_t *bad;
-    scrub_told_fn *told; /* NULL: the one that never ends */
+    scrub_told_fn *told; /* NULL: the continuous sweep */
     void *ctx;
 };
 
 struct scrub {
     struct agent *agent;
-    struct sweep *sweeps; /* asked for */
+    struct sweep *sweeps; /* requested by the command */
     struct sweep slow;
     struct loop_timer *timer;
     uint64_t bad, repaired, headers_repaired;
@@ -51,7 +52,7 @@ void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, con
     struct slot_header header = *segment_header(segment, k);
     uint32_t local_shard = tc ? term_context_shard(tc, header.shard) : NONE32;
     agent->scrub->bad++;
-    log_error("a copy in memory is damaged and not used any more: %s", why);
+    log_error("a copy in memory is damaged and was dropped: %s", why);
     if (local_shard != NONE32) {
         uint32_t slot = tc->local_shards[local_shard].first_slot + k;
         struct event event = {.type = EVENT_CORRUPT, .slot = slot};
@@ -70,7 +71,7 @@ static void repair_header(struct sweep *s, struct segment *segment, uint32_t k)
 {
     if (s->chunk == 0 && segment_repair_header(segment, k)) {
         s->agent->scrub->headers_repaired++;
-        log_warn("the header of a slot was damaged in memory and is written again");
+        log_warn("the header of a slot was damaged in memory: rewrote it");
     }
 }
 
@@ -106,7 +107,7 @@ static void part_work(void *ctx)
     }
 }
 
-/* Only what nobody has written into since counts. */
+/* The result counts only if nobody has written into the slot since. */
 static void part_checked(struct sweep *s)
 {
     const struct slot_header *h = segment_header(s->at, s->slot);
@@ -153,7 +154,7 @@ static void sweep_forget(struct scrub *scrub, struct sweep *s)
     *at = s->next;
 }
 
-/* Of one that was asked for. */
+/* Ends a requested sweep. */
 static void sweep_end(struct sweep *s)
 {
     sweep_forget(s->agent->scrub, s);
@@ -161,7 +162,8 @@ static void sweep_end(struct sweep *s)
     free(s);
 }
 
-/* The next part, unless memory is being allocated: then the next tick tries again. False: all was looked at. */
+/* Checks the next part, unless memory is being allocated: then the next tick tries again. False: the pass is complete.
+ */
 static bool sweep_step(struct sweep *s)
 {
     struct agent *agent = s->agent;
@@ -190,7 +192,7 @@ static void asked_step(struct sweep *s)
 
 /* ---- how fast ------------------------------------------------------------------------------------------------ */
 
-/* Parts are spread over the interval. */
+/* Spreads the parts over scrub_interval_s. */
 static uint64_t pause_ms(const struct agent *agent)
 {
     uint64_t parts = 0;
@@ -241,7 +243,7 @@ tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, stru
 
 /* ---- copies that are missing --------------------------------------------------------------------------------- */
 
-/* Asks one place after the other, with a pause after the last. */
+/* Tries one source after the other, with a pause after the last. */
 static void repair(struct term_context *tc, uint32_t local_shard, struct version version)
 {
     struct local_shard *d = &tc->local_shards[local_shard];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Looking after what lies in memory for long: every snapshot is checked against its digests again and again, in small
- * parts with pauses between them, or at once when the command asks. A copy that no longer matches is given up, and a
- * copy of the committed version that should be here and is not, is fetched again from where there is one. */
+ * Scrubs the memory tier: checks every snapshot against its digests again and again, in small parts with pauses, or at
+ * once for the command. A copy that does not match is dropped, and a missing copy of the committed version is fetched
+ * from another node or from storage. */
 #ifndef TCK_AGENT_MEMORY_SCRUB_H
 #define TCK_AGENT_MEMORY_SCRUB_H
 
@@ -10,11 +10,12 @@
 must_check tck_status_t scrub_new(struct agent *agent, struct error *err);
 void scrub_free(struct agent *agent);
 void scrub_tick(struct agent *agent);
-/* Checks every snapshot in memory now. told is called once, bad an array of texts it must free; NULL: the agent leaves.
+/* Checks every snapshot in memory now. told is called once; bad is an array of texts that it must free; NULL: the agent
+ * is exiting.
  */
 typedef void scrub_told_fn(void *ctx, uint64_t checked, json_t *bad);
 must_check tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, struct error *err);
-/* The bytes in this verified slot are not what their digests say: the copy is lost. */
+/* The bytes in this verified slot do not match their digests: drops the copy. */
 void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, const char *why);
 /* A fetch_repair has ended. */
 void scrub_repaired(struct term_context *tc, uint32_t local_shard, bool ok);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Looking after what is published: each node reads the files again that it writes itself, of one version after the
- * other, in small parts spread over a long time. A damaged file is made anew if the same version still lies in memory.
- * Else the damage is told; the version stays where it is, and a recovery passes over what it cannot use of it. */
+ * Scrubs published versions: each node re-reads the files that it has written itself, of one version after the other,
+ * in small parts spread over a long time. A damaged file is rewritten if memory still holds the same version. Otherwise
+ * the damage is reported; the version stays, and a recovery skips it if it needs that file. */
 #include "agent/scrub/storage_scrub.h"
 
 #include "agent/driver/term_context.h"
@@ -21,12 +21,12 @@ struct storage_scrub {
     struct loop_timer *timer;
     struct published which; /* being read; term 0: none */
     struct manifest manifest;
-    struct version last;  /* read before it */
-    struct version other; /* newest published one but this; step 0: none */
-    const uint8_t *image; /* what a file is repaired from */
+    struct version last;  /* checked before it */
+    struct version other; /* newest other published version; step 0: none */
+    const uint8_t *image; /* source of a repair */
     uint32_t file, chunk;
     struct error outcome;
-    struct error trouble; /* the newest that was told: storage could not be read, */
+    struct error trouble; /* newest one reported: storage could not be read, */
     struct version unread_of;
     char unread[MANIFEST_FILE_NAME]; /* in this file; "": in the listing */
     uint64_t checked, bad, repaired;
@@ -132,9 +132,9 @@ static bool start(struct storage_scrub *look, const char *what, pool_work_fn *wo
     return true;
 }
 
-/* Storage, or a file on it, cannot be read. That is no damage. The log has the first file of each kind of error, as
- * there may be many; status and trainers are told the newest. It is over when that one can be read. */
-static void tell_unread(struct storage_scrub *look, const char *file)
+/* Storage or one of its files cannot be read, which is not damage. The log has the first file of each kind of error, as
+ * there may be many; status and trainers get the newest. The trouble is over when that file can be read. */
+static void report_unread(struct storage_scrub *look, const char *file)
 {
     struct agent *agent = look->agent;
     struct error why = look->outcome;
@@ -148,32 +148,32 @@ static void tell_unread(struct storage_scrub *look, const char *file)
     health_storage_failed(agent, 0, &why);
 }
 
-static void tell_read(struct storage_scrub *look, const char *file)
+static void report_readable(struct storage_scrub *look, const char *file)
 {
     bool same = file[0] == '\0' || version_is(look->unread_of, look->which.version);
     if (look->trouble.code != TCK_OK && same && strcmp(look->unread, file) == 0) {
-        log_info("what could not be checked on storage can be read again");
+        log_info("storage can be read again: the check of published versions continues");
         look->trouble = (struct error){0};
         health_storage_works(look->agent);
     }
 }
 
-/* What retention has taken meanwhile is no trouble. */
+/* A version that retention has deleted meanwhile is no trouble. */
 static void pick_done(void *ctx, bool canceled)
 {
     struct storage_scrub *look = ctx;
     storage_end(&look->storage);
     if (!canceled && look->outcome.code == TCK_OK) {
-        tell_read(look, "");
+        report_readable(look, "");
     } else if (!canceled && look->outcome.code != TCK_ERR_NOENT) {
-        tell_unread(look, "");
+        report_unread(look, "");
     }
     go_on(look);
 }
 
 /* ---- repairing --------------------------------------------------------------------------------------------------- */
 
-/* The slot in which the same bytes lie, NULL if none does any more. */
+/* The image with the same bytes in memory; NULL if there is none any more. */
 static const uint8_t *same_in_memory(const struct storage_scrub *look)
 {
     const struct term_context *tc = look->agent->term_context;
@@ -196,14 +196,15 @@ static void repair_work(void *ctx)
     progress_end(&look->storage.progress);
 }
 
-static void tell_damage_stays(const struct storage_scrub *look, const char *why)
+static void log_damage_stays(const struct storage_scrub *look, const char *why)
 {
     char other[64] = "there is no other";
     if (!version_none(look->other)) {
         snprintf(other, sizeof other, "the newest other one is %llu.%llu", (unsigned long long)look->other.term,
                  (unsigned long long)look->other.step);
     }
-    log_error("that file stays damaged (%s): a restore that needs it takes another published version, %s", why, other);
+    log_error("the file stays damaged (%s): a restore that needs it falls back to another published version; %s", why,
+              other);
 }
 
 static void next_file(struct storage_scrub *look)
@@ -219,43 +220,43 @@ static void repair_done(void *ctx, bool canceled)
     storage_end(&look->storage);
     if (!canceled && look->outcome.code == TCK_OK) {
         look->repaired++;
-        log_info("the published file %s of version %llu.%llu is made anew, with the bytes that it had", file->name,
+        log_info("the published file %s of version %llu.%llu was rewritten from memory", file->name,
                  (unsigned long long)look->which.version.term, (unsigned long long)look->which.version.step);
     } else if (!canceled) {
-        tell_damage_stays(look, look->outcome.text);
+        log_damage_stays(look, look->outcome.text);
     }
     next_file(look);
     go_on(look);
 }
 
-/* True if the file is being repaired; what is done next comes after that. Memory stays where it is meanwhile. */
+/* True if the file is being repaired: the scrub continues after that. Memory is not moved meanwhile. */
 static bool repair(struct storage_scrub *look)
 {
     look->image = look->which.from_load_dir ? NULL : same_in_memory(look);
     if (!look->image) {
-        tell_damage_stays(look, look->which.from_load_dir ? "nothing in load_dir is changed"
-                                                          : "this version is no longer in this node's memory");
+        log_damage_stays(look, look->which.from_load_dir ? "files in load_dir are never changed"
+                                                         : "this version is no longer in this node's memory");
         return false;
     }
     return start(look, "the repairing of a file", repair_work, repair_done);
 }
 
-/* True if what is done next comes later. */
-static bool tell_part(struct storage_scrub *look)
+/* True if the scrub continues later, after a repair. */
+static bool report_part(struct storage_scrub *look)
 {
     const char *file = look->manifest.files[look->file].name;
     switch ((int)look->outcome.code) {
     case TCK_OK:
-        tell_read(look, file);
+        report_readable(look, file);
         return false;
     case TCK_ERR_NOENT:
-        return false; /* retention has taken it */
+        return false; /* retention has deleted it */
     case TCK_ERR_CORRUPT:
         look->bad++;
         log_error("a published file is damaged: %s", look->outcome.text);
         return repair(look);
     default:
-        tell_unread(look, file);
+        report_unread(look, file);
         return false;
     }
 }
@@ -265,7 +266,7 @@ static void part_done(void *ctx, bool canceled)
     struct storage_scrub *look = ctx;
     storage_end(&look->storage);
     look->chunk += PART_CHUNKS;
-    if (!canceled && tell_part(look)) {
+    if (!canceled && report_part(look)) {
         return;
     }
     bool whole = look->outcome.code == TCK_OK;

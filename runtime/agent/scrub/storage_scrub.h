@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Looking after what is published: each node reads the files again that it writes itself, of one version after the
- * other, in small parts spread over a long time. A damaged file is made anew if the same version still lies in memory.
- * Else the damage is told; the version stays where it is, and a recovery passes over what it cannot use of it. */
+ * Scrubs published versions: each node re-reads the files that it has written itself, of one version after the other,
+ * in small parts spread over a long time. A damaged file is rewritten if memory still holds the same version. Otherwise
+ * the damage is reported; the version stays, and a recovery skips it if it needs that file. */
 #ifndef TCK_AGENT_STORAGE_SCRUB_H
 #define TCK_AGENT_STORAGE_SCRUB_H
 
@@ -9,7 +9,7 @@
 
 must_check tck_status_t storage_scrub_new(struct agent *agent, struct error *err);
 void storage_scrub_free(struct agent *agent);
-/* Adds its numbers. */
+/* Adds its counters. */
 void storage_scrub_json(const struct agent *agent, json_t *json);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Keeps the newest term that this agent knows of before anything acts on it. */
+ * Persists the newest term that this agent knows of before anything acts on it. */
 #include "agent/state/adopt.h"
 
 void adopt_term(struct agent *agent, uint64_t term)

@@ -5,7 +5,7 @@
 
 #include "agent/state/context.h"
 
-/* Keeps the term if it is newer than all that were adopted before, and reports that through hooks->term_adopted. */
+/* Persists the term if it is newer than all that were adopted before, and calls hooks->term_adopted. */
 void adopt_term(struct agent *agent, uint64_t term);
 
 #endif

@@ -36,12 +36,12 @@ enum { PIDFD_NONE = -1 };
 struct client {
     struct client *next;
     struct agent *agent;
-    uint64_t id; /* for answers that come late: of no other connection, unlike fd */
+    uint64_t id; /* for late replies: never reused, unlike fd */
     struct loop_fd *source;
     struct loop_fd *pid_source;
     struct process process;
     int fd;
-    int pidfd; /* of a trainer; ends it on node loss, and says when it is gone */
+    int pidfd; /* of a trainer: signals it after the loss of a node, and shows that it has ended */
     uint32_t rank, world_size;
     char *settings;   /* configuration of its start, until it has joined; NULL: it sent none */
     uint64_t claimed; /* term, 0 none */
@@ -55,43 +55,43 @@ struct client {
     uint64_t restore_step;
     uint64_t restore_since_ms;              /* without a session that it needs */
     struct restore_timeout restore_timeout; /* with what it lacks, since it asked */
-    uint64_t kill_ms;                       /* told to end: killed after this; 0 not told */
+    uint64_t kill_ms;                       /* sent SIGTERM: killed after this; 0: not */
     bool trainer;
     bool takeover;
-    bool returning; /* came back to an agent that was started again */
-    bool will_ask;  /* RESTORE of a given step comes next */
+    bool returning; /* reconnected to a restarted agent */
+    bool will_ask;  /* a RESTORE of a given step will follow */
     bool restoring; /* RESTORE waiting */
     bool restore_may_lack;
     bool done; /* detached */
     char run_id[CONFIG_RUN];
 };
 
-/* A shard of node_setup.shards, with where its slots lie. */
+/* A shard of node_setup.shards, and where its slots are. */
 struct local_shard {
     struct segment *segment;
     uint32_t first_slot;   /* number of its slot 0 in the node machine */
     uint8_t restored_from; /* enum source_kind of the last fetch */
-    bool gone;             /* a leftover whose segment was given back */
-    uint32_t repair_tries; /* places asked for the copy that is missing here */
+    bool gone;             /* a leftover whose segment was freed */
+    uint32_t repair_tries; /* sources tried for a copy that is missing here */
     uint64_t repair_after_ms;
     uint32_t failed_fetches;                 /* since one succeeded */
-    uint64_t complained_ms;                  /* of the last of them that was logged */
+    uint64_t complained_ms;                  /* time of the last one that was logged */
     uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* since when it is known that a slot is in quarantine; 0: it is not */
 };
 
-/* A call to storage, or several one after the other; embedded in what it is for, which stays until storage_end. */
+/* A call to storage, or several in sequence; embedded in its user's struct, which must exist until storage_end. */
 struct storage_op {
     struct storage_op *next;
     struct agent *agent;
-    struct term_context *tc; /* which stays as long, too; NULL: it needs none */
-    struct pool *pool;       /* that it is in; NULL: io */
+    struct term_context *tc; /* kept alive as long; NULL: none needed */
+    struct pool *pool;       /* where it runs; NULL: io */
     const char *what;        /* for errors */
     uint64_t since_ms;
-    struct progress progress; /* of its own calls; as long as none is under way, it may be in a queue */
-    bool late;                /* it has hung, and was given up */
-    /* Either may be NULL. Called when it has hung in its term, so that those who wait for it get the error. */
+    struct progress progress; /* of its own calls; it may be queued while none is under way */
+    bool late;                /* it hangs and has timed out */
+    /* Either may be NULL. Called when it times out within its term, so that waiters get the error. */
     void (*give_up)(void *ctx, const struct error *why);
-    /* Another term is about to take over all slots, and what storage still brings must not get into them. */
+    /* Called when another term is about to take over all slots: storage must no longer write into them. */
     void (*left_behind)(void *ctx);
     void *ctx;
 };
@@ -108,14 +108,13 @@ struct queued_event {
     struct node_answer *answer; /* of the caller, who waits for it; NULL: nobody asks */
 };
 
-/* A node that is down; its agent may come back in a moment. */
+/* A node that is down; its agent may be restarting. */
 struct lost_node {
     uint64_t since_ms; /* 0: it is not */
     bool acted;
     char why[96];
 };
 
-/* How many there are. */
 #define REFUSAL_NUMBER(name, text) REFUSAL_NUMBER_##name,
 enum { REFUSAL_NUMBER_NONE, REFUSAL_MAP(REFUSAL_NUMBER) REFUSAL_KINDS };
 #undef REFUSAL_NUMBER
@@ -146,7 +145,7 @@ struct term_context {
     struct log_limit refused[REFUSAL_KINDS]; /* saves, since one was granted */
     bool *registered;                        /* coordinator: by node */
     uint32_t registered_count;
-    struct wire_readable readable; /* newest answer of the coordinator; asked_step tells to what */
+    struct wire_readable readable; /* the coordinator's newest outcome, for asked_step */
     bool readable_known;
     uint64_t all_registered_ms;
     bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
@@ -173,42 +172,43 @@ struct connectivity {
     uint64_t term;
     size_t count;
     struct node_info *nodes;
-    uint64_t anew_term; /* this agent has begun anew since that term was formed, and tells its nodes; 0: none */
-    uint64_t gone_term; /* the agent of node `gone` has, says its successor; 0: none */
+    uint64_t anew_term; /* this agent has restarted without its state since that term was formed, and notifies its
+                           nodes; 0: none */
+    uint64_t gone_term; /* the agent of node `gone` has, as its successor reports; 0: none */
     char gone[CONFIG_NAME];
     uint64_t claim_term, claim_since_ms; /* whose claim was looked for in save_dir, and since when */
     enum claim_sight claim;
-    uint32_t looks;            /* that have not found it */
+    uint32_t looks;            /* attempts that have not found it */
     uint64_t look_again_ms;    /* 0: not to be looked for again, or a look is under way */
     char claimer[CONFIG_NAME]; /* node whose agent has made it */
 };
 
-/* They come back by themselves, and until then they hold their job. */
+/* Trainers of a restarted agent, which reconnect by themselves, and hold their job until then. */
 struct awaited {
     uint64_t term; /* 0: none */
     uint64_t until_ms;
     uint32_t first_rank, count, world_size;
 };
 
-/* What parts report upwards. A part calls those below it by name, and never one above it: the composition (agent.c)
- * fills this table in. */
+/* Calls from parts to those above them. A part calls those below it by name, and never one above it; agent.c fills this
+ * table in. */
 struct agent_hooks {
     void (*client_frame)(struct client *client, const struct ipc_frame *frame);
-    /* The connection is off the list, and freed when this returns. */
+    /* The connection has been removed from the list, and is freed when this returns. */
     void (*client_gone)(struct client *client);
-    /* From another agent of the term, or of this node to itself as the coordinator. */
+    /* From another agent of the term, or from this node to itself as the coordinator. */
     void (*message)(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
     void (*beat)(struct agent *agent, const struct wire_beat *m);
     void (*carry_out)(struct term_context *tc, const struct action *action);
-    /* A decision was taken in and all that follows from it is done. */
+    /* A decision was applied, with all actions that follow from it. */
     void (*decided)(const struct term_context *tc);
     /* No operation on slots is under way any longer. */
     void (*slots_idle)(struct agent *agent);
     /* newer: than any term adopted before. */
     void (*term_adopted)(struct agent *agent, uint64_t term, bool newer);
-    /* Another term is about to take over: what the one before was still doing ends. */
+    /* Another term is about to take over: ends what the previous one still does. */
     void (*term_replaced)(struct agent *agent);
-    /* It is known whether this node sees the save_dir of the others. */
+    /* The check whether this node sees the save_dir of the others is done. */
     void (*save_dir_checked)(struct agent *agent);
     /* A fetch has brought a shard; one that repairs a copy has ended. */
     void (*shard_arrived)(struct term_context *tc);
@@ -220,23 +220,23 @@ struct agent {
     uint32_t pool_threads; /* of pool */
     bool allocating;       /* a pool thread is changing the memory tier: nobody else may look at it */
     struct config config;
-    struct config given; /* as its starter said, before anybody changed it */
+    struct config given; /* as given at start, without later changes */
     bool spawned;        /* by a trainer, with the file in the runtime directory */
     struct loop *loop;
     struct pool *pool;     /* digests and page faults */
-    struct pool *io;       /* what may wait for a storage that hangs: digests must go on */
-    struct pool *claiming; /* claims alone, which must not wait behind drains that hang */
+    struct pool *io;       /* calls that may hang in storage, apart from digests */
+    struct pool *claiming; /* claims only, which must not wait behind hanging drains */
     struct fdstore *fdstore;
     struct hard_state *state;
     struct memory *memory;
     struct persistent *persistent;
     struct peers *peers;
-    struct catalog *catalog; /* NULL if it cannot be had: it is only a hint */
+    struct catalog *catalog; /* NULL if it cannot be opened: it is only a hint */
     struct secret secret;
     int listen_fd;
-    int spare_fd;             /* given up for a moment to refuse a connection when no other descriptor is left */
-    int lock_fd;              /* says that there is an agent */
-    uint64_t refused_clients; /* and those that made room */
+    int spare_fd;             /* closed for a moment to refuse a connection at EMFILE */
+    int lock_fd;              /* shows that there is an agent */
+    uint64_t refused_clients; /* and those that were dropped for others */
     struct log_limit refused_hellos;
     struct loop_fd *listen_source;
     struct client *clients;
@@ -244,12 +244,12 @@ struct agent {
     struct claim *claims;    /* under way */
     uint64_t world_noted;    /* term whose nodes are noted beside its claim, or are about to be */
     uint64_t world_again_ms; /* not before, after a try that failed */
-    uint64_t last_asking;    /* number of the newest question about holders */
+    uint64_t last_asking;    /* number of the newest request about holders */
     struct awaited awaited;  /* trainers that were here before this agent was started again */
-    bool reserving;          /* terms are being reserved, or given back */
+    bool reserving;          /* terms are being reserved or released */
     uint64_t granting;       /* term that a claim here was granted; above what is adopted: none is granted meanwhile */
     uint64_t reserve_again_ms;         /* not before, after a try */
-    uint64_t reserve_failed;           /* term whose trouble with that was told */
+    uint64_t reserve_failed;           /* term for which a failure was logged */
     struct term_context *term_context; /* of the last registered term, NULL before */
     struct registration *registration; /* a registration under way */
     struct connectivity connectivity;  /* of the newest term joined */
@@ -259,7 +259,7 @@ struct agent {
     struct gathering *gathering;       /* manifest of the drain under way, on the coordinator */
     struct storage_op *storage;        /* under way */
     struct term_context *left;         /* whose term is over, with calls to storage that have not ended */
-    struct entry *ledger;              /* waiting to be written down */
+    struct entry *ledger;              /* waiting to be written */
     uint32_t metadata_count;
     struct log_limit metadata_dropped;
     uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
@@ -271,7 +271,7 @@ struct agent {
     uint64_t idle_since_ms;              /* no trainer since; 0: there is one */
     uint64_t deaf_ms;                    /* others cannot connect since; 0: they can */
     bool job_done;
-    bool stop_forced; /* leaves though trainers live */
+    bool stop_forced; /* exits although trainers run */
     bool leaving;     /* agent_free has begun: nothing new is started */
     struct scrub *scrub;
     struct storage_scrub *storage_scrub;
@@ -279,7 +279,7 @@ struct agent {
     struct loop_timer *slow_tick;
     uint64_t stale_messages;          /* of older terms, dropped */
     struct trouble trouble;           /* with storage, of this node; on the coordinator of all */
-    struct trouble trouble_elsewhere; /* what the coordinator tells */
+    struct trouble trouble_elsewhere; /* as the coordinator reports */
 };
 
 #endif

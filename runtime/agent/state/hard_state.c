@@ -230,7 +230,7 @@ static tck_status_t write_all(int fd, const uint8_t *data, size_t len, struct er
     while (len > 0) {
         ssize_t n = write(fd, data, len);
         if (n < 0 && errno != EINTR) {
-            return error_set(err, status_of_errno(errno), "agent state: keeping the world: %m");
+            return error_set(err, status_of_errno(errno), "agent state: writing the world: %m");
         }
         data += n > 0 ? n : 0;
         len -= n > 0 ? (size_t)n : 0;

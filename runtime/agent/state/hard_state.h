@@ -17,17 +17,17 @@ struct hard_state_setup {
     void *ctx;
 };
 
-/* What is in the head. */
+/* The contents of the head. */
 struct kept {
     uint64_t agent_id;
     struct term_state term;
     struct decision decision; /* newest seen (or, on the coordinator, made) in term.joined */
-    struct version watermark; /* what the newest decision of the terms before it said */
+    struct version watermark; /* of the newest decision of earlier terms */
     uint64_t save_dir;        /* hard_state_save_dir of the directory in which term.joined was claimed; 0: not known */
     struct reserve reserve;   /* terms for successors */
     uint64_t claimed;         /* the newest reserved term that a trainer of this node was granted; 0: none */
     uint32_t claimed_pid;     /* and its process */
-    uint16_t port;            /* under which this agent told others that it can be reached; 0: not known */
+    uint16_t port;            /* that this agent announced to others; 0: not known */
 };
 
 /* What follows magic, format and sequence number in the head. Builds that did not keep the last ones left zeros there.
@@ -60,9 +60,9 @@ bool hard_state_adopt(struct hard_state *state, const char *name, int fd);
 must_check tck_status_t hard_state_ready(struct hard_state *state, struct error *err);
 
 const struct kept *hard_state_get(const struct hard_state *state);
-/* A digest that tells the job's directory on storage from another one. */
+/* A digest of the path of the job's directory on storage. */
 uint64_t hard_state_save_dir(const struct config *config);
-/* The newest commit this agent has heard of, whatever it holds of it. */
+/* The newest commit that this agent knows of, even if it holds no copy. */
 struct version hard_state_watermark(const struct hard_state *state);
 /* Replaces the head. Cheap: one page of memory and a CRC. */
 void hard_state_put(struct hard_state *state, const struct kept *kept);
@@ -75,7 +75,7 @@ must_check tck_status_t hard_state_last_world(const struct hard_state *state, st
 /* The same, if it is that of term.joined. */
 must_check tck_status_t hard_state_world(const struct hard_state *state, struct world *out, struct error *err);
 
-/* Parks all files again, for a new supervisor. */
+/* Stores all files again, with a new supervisor. */
 must_check tck_status_t hard_state_store_all(struct hard_state *state, struct error *err);
 
 #endif

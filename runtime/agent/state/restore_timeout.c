@@ -4,7 +4,7 @@
 
 #define TRIES      8      /* fetches of one shard, while a trainer waits for it */
 #define AT_ONCE    2      /* that a shard is sent to */
-#define SLOW_BYTES 100000 /* in a ms */
+#define SLOW_BYTES 100000 /* per ms */
 
 bool restore_timeout_lasts(struct restore_timeout *p, const struct fetch_tally *now, uint64_t tries, uint64_t limit_ms,
                            uint64_t now_ms)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How long a trainer waits for shards that are on their way to its node: while they come. Pure. */
+ * How long a trainer waits for shards that are on their way to its node: as long as there is progress. Pure; restore.c
+ * calls it. */
 #ifndef TCK_AGENT_PATIENCE_H
 #define TCK_AGENT_PATIENCE_H
 
@@ -14,19 +15,19 @@ struct fetch_tally {
 
 /* Zeros at first. */
 struct restore_timeout {
-    uint64_t moved_ms; /* when it was last seen that something moves */
+    uint64_t moved_ms; /* time of the last progress */
     struct fetch_tally then;
 };
 
-/* False: nothing has moved for limit_ms. What is under way moves, until `tries` fetches have failed and none has come:
- * those that fail one after the other are tried again for ever. */
+/* False: no progress for limit_ms. A fetch under way is progress until `tries` fetches have failed without a success,
+ * since failing fetches are repeated for ever. */
 bool restore_timeout_lasts(struct restore_timeout *p, const struct fetch_tally *now, uint64_t tries, uint64_t limit_ms,
                            uint64_t now_ms);
 
-/* Of a node with so many shards. */
+/* The limit of tries for a node with that many shards. */
 uint64_t restore_timeout_tries(uint32_t shards);
-/* For how long it is no wonder that nothing of a shard comes here, if so many owners pass it on, one after the other,
- * until this one has it (placement_turn): each of them sends to two at once, no slower than 100 MB/s. */
+/* How long a shard may be in flight without a sign, if `turn` owners pass it on, one after the other, until this node
+ * has it (placement_turn): each sends to two at once, no slower than 100 MB/s. */
 uint64_t restore_timeout_turn_ms(uint32_t turn, uint64_t image_bytes);
 
 /* A trainer's shards when the version that it restores can be read. */

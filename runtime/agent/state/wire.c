@@ -21,7 +21,7 @@ static void write_manifest_file(struct writer *w, const struct manifest_file *fi
     }
 }
 
-/* Of a file that is too long for what is left no array is made, and the reader fails. */
+/* Allocates nothing for a count that exceeds the rest of the message; the reader fails. */
 static struct manifest_file read_manifest_file(struct reader *r)
 {
     struct manifest_file file = {.shard = read_hash128(r)};

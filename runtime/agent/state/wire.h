@@ -17,7 +17,7 @@ enum wire_type {
     WIRE_READY,         /* struct wire_ready, to the coordinator */
     WIRE_REFUSED,       /* struct wire_refused, to the coordinator */
     WIRE_DRAINED,       /* struct wire_drained, to the coordinator */
-    WIRE_INVENTORY_ASK, /* struct wire_ask: adopt the term, tell what you hold */
+    WIRE_INVENTORY_ASK, /* struct wire_ask: the receiver adopts the term and sends its inventory */
     WIRE_INVENTORY,     /* struct wire_inventory */
     WIRE_FETCH,         /* struct wire_fetch, from the coordinator */
     WIRE_FETCHED,       /* struct wire_fetched, to the coordinator */
@@ -26,19 +26,19 @@ enum wire_type {
     WIRE_STALE,         /* struct wire_note: the sender has adopted this newer term */
     WIRE_CHANGE,        /* struct wire_change: a setting, to the coordinator */
     WIRE_DRAIN_ASK,     /* struct wire_note, to the coordinator */
-    WIRE_GONE,          /* struct wire_note: the sender began anew on its node since that term was formed */
-    WIRE_ROOTS,         /* struct wire_roots, to the coordinator: ahead of READY, which then says the same */
-    WIRE_HOLDER_ASK,    /* struct wire_holder_ask: do trainers live there that would lose their job? */
+    WIRE_GONE,          /* struct wire_note: the sender has restarted without its state since that term was formed */
+    WIRE_ROOTS,         /* struct wire_roots, to the coordinator: ahead of READY, which repeats them */
+    WIRE_HOLDER_ASK,    /* struct wire_holder_ask: would trainers of the receiver lose their job? */
     WIRE_HOLDER,        /* struct wire_holder, the answer */
-    WIRE_STOP,          /* struct wire_note: leave, unless trainers live there; the coordinator passes it on */
-    WIRE_STOP_NOW,      /* struct wire_note: leave */
-    WIRE_TERM_ASK,      /* struct wire_term_ask: for a term that the receiver has reserved */
+    WIRE_STOP,          /* struct wire_note: exit unless trainers run there; the coordinator forwards it */
+    WIRE_STOP_NOW,      /* struct wire_note: exit in any case */
+    WIRE_TERM_ASK,      /* struct wire_term_ask: requests a term that the receiver has reserved */
     WIRE_TERM_GRANT,    /* struct wire_term_grant, the answer */
 };
 
 /* ---- what each message holds (base/schema.h) ----------------------------------------------------------------- */
 
-/* Rides on every heartbeat. Settings count in the coordinator's beats only. */
+/* Part of every heartbeat. Settings count in the coordinator's beats only. */
 #define BEAT_FIELDS(F)                                                      \
     F(u64, term)                                                            \
     F(bool, from_coordinator)                                               \
@@ -76,18 +76,18 @@ enum wire_type {
     F(version, version)   \
     F(u8, refusal)
 
-#define DRAINED_FIELDS(F)               \
-    F(u64, term)                        \
-    F(version, version)                 \
-    F(u64, attempt)                     \
-    F(bool, ok)                         \
-    F(str, why, TROUBLE_TEXT) /* not */ \
+#define DRAINED_FIELDS(F)                        \
+    F(u64, term)                                 \
+    F(version, version)                          \
+    F(u64, attempt)                              \
+    F(bool, ok)                                  \
+    F(str, why, TROUBLE_TEXT) /* of a failure */ \
     F(owners, manifest_file, files, count, WIRE_SHARDS_MAX)
 
-#define ASK_FIELDS(F)                                                   \
-    F(u64, term)                                                        \
-    F(u64, asking) /* number of the question, repeated in the answer */ \
-    F(u64, step)                                                        \
+#define ASK_FIELDS(F)                                                  \
+    F(u64, term)                                                       \
+    F(u64, asking) /* number of the request, repeated in the answer */ \
+    F(u64, step)                                                       \
     F(bool, dry) /* INVENTORY_ASK: of what a later term could take, which may be more than this one */
 
 #define INVENTORY_FIELDS(F)                                                                                         \
@@ -126,10 +126,10 @@ enum wire_type {
     F(str, key, CONFIG_NAME) \
     F(str, value, CONFIG_NAME)
 
-#define HOLDER_ASK_FIELDS(F)                                            \
-    F(u64, term)   /* oldest that may still be in use */                \
-    F(u64, asking) /* number of the question, repeated in the answer */ \
-    F(str, run_id, CONFIG_RUN)                                          \
+#define HOLDER_ASK_FIELDS(F)                                           \
+    F(u64, term)   /* oldest that may still be in use */               \
+    F(u64, asking) /* number of the request, repeated in the answer */ \
+    F(str, run_id, CONFIG_RUN)                                         \
     F(u64, at_least) /* term that the start wants */
 
 #define HOLDER_FIELDS(F)                                \
@@ -151,7 +151,7 @@ enum wire_type {
     F(u64, term) /* 0: not granted */                                             \
     F(u64, asking)                                                                \
     F(u64, last)    /* of the reservation, which is the receiver's from now on */ \
-    F(u64, follows) /* as of struct grant */
+    F(u64, follows) /* as in struct grant */
 
 /* M(name, fields, what must hold): struct wire_name with wire_name_encode, wire_name_decode and wire_name_free. */
 #define WIRE_MESSAGES(M)                         \

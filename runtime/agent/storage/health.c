@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* This node's own trouble if it has any, else what the coordinator tells of. */
+/* This node's own trouble if it has any, otherwise the coordinator's. */
 const struct trouble *health_storage(const struct agent *agent)
 {
     return agent->trouble.code != TCK_OK ? &agent->trouble : &agent->trouble_elsewhere;

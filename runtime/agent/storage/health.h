@@ -8,17 +8,17 @@
 
 /* The trouble with storage that this node knows of; code TCK_OK: none. */
 const struct trouble *health_storage(const struct agent *agent);
-/* step: which did not come to storage, 0 if it was something else. */
+/* step: the one that did not reach storage; 0 if something else failed. */
 void health_storage_failed(struct agent *agent, uint64_t step, const struct error *why);
-/* A version was published, so what failed before is over; or something else succeeded, which ends trouble that kept no
+/* A version was published, which ends all earlier trouble; something else succeeded, which ends trouble that kept no
  * step from storage. */
 void health_storage_published(struct agent *agent);
 void health_storage_works(struct agent *agent);
-/* A term has formed: what the coordinator of the one before said is over, and the new one says its own. */
+/* A term has formed: forgets what the previous coordinator reported, since the new one reports its own trouble. */
 void health_term_began(struct agent *agent);
-/* What the coordinator's beats say. */
+/* Takes in the trouble from the coordinator's beats. */
 void health_handle_beat(struct agent *agent, const struct trouble *trouble);
-/* Shows all of it to one trainer, to all of them. */
+/* Writes the health to the status page of one trainer, of all of them. */
 void health_show(const struct client *client);
 void health_show_all(struct agent *agent);
 json_t *health_json(const struct agent *agent);

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #define PUBLISHED_KEPT 16 /* rows, if retention keeps all */
-#define ENTRIES_MAX                                                                                                \
-    256               /* waiting; more are dropped: the catalog is a hint, and a commit is noted until it is there \
+#define ENTRIES_MAX                                                                                          \
+    256               /* pending; more are dropped: the catalog is a hint, and notes of commits are repeated \
                        */
 #define AGAIN_MS 1000 /* between tries to note a commit */
 
@@ -47,8 +47,9 @@ struct entry {
     bool written;
 };
 
-/* In the loop's thread. Two notes are written again if they could not be written: without the one a commit could later
- * be taken for one that never was, and without the other a second start does not know whom to ask. */
+/* In the loop's thread. Two notes are repeated if they could not be written: without that of the commit, a later start
+ * could believe that nothing was committed; without that of the world, a second start would not know which agents to
+ * ask. */
 static void entry_free(struct entry *e)
 {
     if (e->kind == ENTRY_WORLD && !e->written && e->agent->world_noted == e->term) {
@@ -85,7 +86,7 @@ static tck_status_t write_world(struct entry *e, struct error *err)
     return persistent_note_holder(e->agent->persistent, e->term, &holder, err);
 }
 
-/* What stood in the row before: a version is published when its slots may be gone, and its row still tells what it was.
+/* Keeps the counts of the old row: when a version is published, its slots may be gone already.
  */
 static void keep_counts(struct catalog_version *row, const struct catalog_version *rows, size_t count)
 {
@@ -97,7 +98,7 @@ static void keep_counts(struct catalog_version *row, const struct catalog_versio
     }
 }
 
-/* Rows of superseded versions go; of the published ones as many stay as retention keeps. */
+/* Deletes rows of superseded versions; of published ones, keeps as many as retention does. */
 static tck_status_t forget_old(struct entry *e, const struct catalog_version *rows, size_t count, struct error *err)
 {
     uint32_t published = 0;
@@ -207,13 +208,12 @@ static void start_next(struct agent *agent)
     }
 }
 
-/* Takes over the entry. */
+/* Takes ownership of the entry. */
 static void append(struct agent *agent, struct entry *e)
 {
     if (agent->metadata_count >= ENTRIES_MAX) {
         if (log_limit_pass(&agent->metadata_dropped)) {
-            log_warn("storage is too slow for the catalog's rows and the notes of the term: %" PRIu64
-                     " of them have been dropped so far",
+            log_warn("storage is too slow for rows of the catalog and notes of the term: %" PRIu64 " dropped so far",
                      agent->metadata_dropped.count);
         }
         entry_free(e);
@@ -245,7 +245,7 @@ static void add_holder(struct catalog_shard *row, const char *name)
     }
 }
 
-/* This node, the nodes of twins, and the nodes that were given copies. */
+/* This node, the nodes of twins, and the holders. */
 static void add_holders(const struct term_context *tc, uint32_t local_shard, struct catalog_shard *row)
 {
     const struct node_shard *s = &tc->shards[local_shard];
@@ -322,7 +322,7 @@ void metadata_put_nodes(struct term_context *tc)
     append(tc->agent, e);
 }
 
-/* Also by an agent that was started again since the claim. */
+/* A restarted agent does this, too. */
 void metadata_note_world(struct agent *agent, const struct world *world)
 {
     const struct client *first = client_of_rank(agent, world->term, 0);
@@ -374,7 +374,7 @@ void metadata_note_commit(struct term_context *tc)
         clock_ms() < agent->commit_again_ms) {
         return;
     }
-    agent->commit_noting = term; /* first: an entry that is dropped takes it back */
+    agent->commit_noting = term; /* before note(): a dropped entry resets it */
     note(agent, ENTRY_COMMITTED, term, VERSION_NONE);
 }
 
@@ -389,7 +389,8 @@ void metadata_note_end(struct term_context *tc)
 void metadata_sweep_stage(struct term_context *tc)
 {
     if (tc->coordinator) {
-        note(tc->agent, ENTRY_SWEEP, tc->world.term - 1, VERSION_NONE); /* this term may begin to drain meanwhile */
+        note(tc->agent, ENTRY_SWEEP, tc->world.term - 1,
+             VERSION_NONE); /* not of this term, which may start to drain meanwhile */
     }
 }
 

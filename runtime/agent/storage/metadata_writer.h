@@ -10,14 +10,15 @@
 /* Rows of the catalog and notes beside the term's claim, written in the background in this order. */
 void metadata_put_version(struct term_context *tc, struct version version, enum catalog_state state);
 void metadata_put_nodes(struct term_context *tc);
-/* Once rank 0 has joined: notes beside the claim who is in its world, until that is written. */
+/* Once rank 0 has joined: writes the members of its world beside the claim, and retries until that has succeeded. */
 void metadata_note_world(struct agent *agent, const struct world *world);
 void metadata_note_restored(struct term_context *tc, struct version version);
-/* The coordinator notes the first commit of its term beside the claim: what it began from did not kill the job. */
+/* The coordinator notes the first commit of its term beside the claim: the version that it restored did not kill the
+ * job. */
 void metadata_note_commit(struct term_context *tc);
-/* So does it when the job is done: what it began from did not kill it either. */
+/* The same when the job is done, which proves that, too. */
 void metadata_note_end(struct term_context *tc);
-/* What drains of older terms left in the stage goes; none of them can be published any more. */
+/* Deletes what drains of older terms left in the stage: none of them can be published any more. */
 void metadata_sweep_stage(struct term_context *tc);
 void metadata_free(struct agent *agent);
 

@@ -109,8 +109,8 @@ bool storage_hangs(const struct agent *agent, const char *what, struct error *er
     return oldest != NULL;
 }
 
-/* One whose call is under way is judged by itself, whatever storage does for others. One that waits in the queue
- * behind others is not hung as long as storage does something for any of them. */
+/* A call under way is judged by its own progress. One that is queued behind others does not hang as long as any of them
+ * makes progress. */
 static bool has_hung(const struct storage_op *op, uint64_t now_ms)
 {
     uint64_t since_ms = op->since_ms;
@@ -121,7 +121,7 @@ static bool has_hung(const struct storage_op *op, uint64_t now_ms)
     return !op->late && now_ms >= since_ms + op->agent->config.storage_timeout_ms;
 }
 
-/* One at a time: giving up may end others, or begin some. */
+/* One at a time: give_up may end other operations, or start some. */
 static struct storage_op *next_hung(struct agent *agent)
 {
     for (struct storage_op *op = agent->storage; op; op = op->next) {
@@ -141,7 +141,7 @@ void storage_tick(struct agent *agent)
                         "%s/%s does not answer: %s has not moved for %u ms (storage_timeout_ms)",
                         agent->config.save_dir, agent->config.job, op->what, agent->config.storage_timeout_ms);
         log_error("%s", why.text);
-        (void)pool_grow(op->pool ? op->pool : agent->io); /* in place of the thread that may hang in it */
+        (void)pool_grow(op->pool ? op->pool : agent->io); /* replaces the thread that may hang in the call */
         if (op->give_up && !(op->tc && op->tc->closed)) {
             op->give_up(op->ctx, &why);
         } else {

@@ -8,16 +8,16 @@
 
 #include "agent/state/context.h"
 
-/* op has what, ctx and, if they are needed, give_up and left_behind. */
+/* The caller has set what, ctx and, if needed, give_up and left_behind in op. */
 void storage_begin(struct storage_op *op, struct agent *agent, struct term_context *tc);
-/* Storage is done with it. op->tc may be gone when this returns. */
+/* The calls have ended. op->tc may be freed when this returns. */
 void storage_end(struct storage_op *op);
-/* It was given up, or its term is over: what came of it must change nothing. */
+/* True if it timed out, or its term is over: its results must change nothing. */
 bool storage_ignored(const struct storage_op *op);
 /* tc is about to be replaced; tc was replaced, and is freed now or when its last call has ended. */
 void storage_leaving(struct term_context *tc);
 void storage_leave(struct term_context *tc);
-/* Something that was given up (of this kind; NULL: anything) has not ended: what is begun now would only hang, too. */
+/* True if an operation that timed out (of this kind; NULL: any) has not ended: another one would hang, too. */
 bool storage_hangs(const struct agent *agent, const char *what, struct error *err);
 void storage_tick(struct agent *agent);
 

@@ -24,8 +24,8 @@ struct orphan {
     const struct slot_writer *writer;
 };
 
-/* From `slot` on the next one in quarantine; false if there is none. Not while memory is being allocated for a newer
- * term: its term context looks again. */
+/* The next slot in quarantine, from `slot` on; false if there is none, or while memory is being allocated for a newer
+ * term, whose context looks again. */
 static bool next_orphan(const struct term_context *tc, uint32_t slot, struct orphan *out)
 {
     for (; tc && !tc->closed && !tc->agent->registration && slot < node_slot_total(tc->node); slot++) {
@@ -40,17 +40,17 @@ static bool next_orphan(const struct term_context *tc, uint32_t slot, struct orp
     return false;
 }
 
-static void let_go(struct term_context *tc, const struct orphan *o, const char *why)
+static void free_orphan(struct term_context *tc, const struct orphan *o, const char *why)
 {
     struct event event = {.type = EVENT_WRITER_GONE, .slot = o->slot, .version = o->state->version};
-    log_info("slot %u is free again: process %d (rank %u of term %" PRIu64 ") %s", o->slot, (int)o->writer->process.pid,
-             o->writer->rank, o->state->version.term, why);
+    log_info("slot %u is usable again: process %d (rank %u of term %" PRIu64 ") %s", o->slot,
+             (int)o->writer->process.pid, o->writer->rank, o->state->version.term, why);
     o->local_shard->quarantined_ms[o->k] = 0;
     driver_step_node(tc, &event);
 }
 
-/* One that cannot be seen from here (another PID namespace) counts as ended when its connection has: a process that
- * ends gives up its memory before its sockets. */
+/* A process of another PID namespace counts as ended when its connection has: the kernel releases a process's memory
+ * before its sockets. */
 static bool writer_has_ended(const struct term_context *tc, const struct orphan *o)
 {
     if (o->writer->process.pid > 0) {
@@ -59,16 +59,17 @@ static bool writer_has_ended(const struct term_context *tc, const struct orphan 
     return !client_of_rank(tc->agent, o->state->version.term, o->writer->rank);
 }
 
-/* Most are about to end: only one that stays alive is worth a warning, and one is enough. */
-static void tell_of(const struct orphan *o)
+/* Most writers end soon, so only one that stays alive is logged, once. */
+static void warn_of(const struct orphan *o)
 {
     uint64_t *since_ms = &o->local_shard->quarantined_ms[o->k];
     if (*since_ms == 0) {
         *since_ms = clock_ms();
     } else if (*since_ms != TOLD && clock_ms() - *since_ms >= TELL_AFTER_MS) {
         *since_ms = TOLD;
-        log_warn("slot %u is not used: process %d, which was rank %u of term %" PRIu64 ", had not finished writing "
-                 "there and is still alive; saves have one slot less until it has ended (kill -9 if need be)",
+        log_warn("slot %u is in quarantine: process %d, which was rank %u of term %" PRIu64
+                 ", had not finished writing there and is still alive; saves have one slot less until it ends (kill -9 "
+                 "if need be)",
                  o->slot, (int)o->writer->process.pid, o->writer->rank, o->state->version.term);
     }
 }
@@ -79,11 +80,11 @@ void writers_look(struct agent *agent)
     struct orphan o;
     for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
         if (version_is(segment_seal(o.local_shard->segment, o.k).version, o.state->version)) {
-            let_go(tc, &o, "has copied everything");
+            free_orphan(tc, &o, "has finished its copy");
         } else if (writer_has_ended(tc, &o)) {
-            let_go(tc, &o, "has ended");
+            free_orphan(tc, &o, "has ended");
         } else {
-            tell_of(&o);
+            warn_of(&o);
         }
     }
 }
@@ -101,7 +102,7 @@ void writers_handle_step(struct client *client, uint64_t step)
     struct orphan o;
     for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
         if (is_writer(client, &o) && version_is(o.state->version, (struct version){client->term, step})) {
-            let_go(tc, &o, "copies no more");
+            free_orphan(tc, &o, "has abandoned its copy");
         }
     }
 }
@@ -112,7 +113,7 @@ void writers_returned(struct client *client, uint64_t term)
     struct orphan o;
     for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
         if (is_writer(client, &o) && o.state->version.term == term) {
-            let_go(tc, &o, "is back and copies nothing");
+            free_orphan(tc, &o, "has reconnected and copies nothing");
         }
     }
 }

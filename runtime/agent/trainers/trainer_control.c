@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What this agent tells trainers without being asked: settings through their shared status pages, and, if so
- * configured, that they must end because a node is lost and the launcher would otherwise wait for a collective's
- * time-out. */
+ * Publishes settings and decisions on the trainers' shared status pages and, if so configured, ends trainers after the
+ * loss of a node, because the launcher would otherwise wait for a collective's time-out. */
 #include "agent/trainers/trainer_control.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -17,12 +16,12 @@
 #include <unistd.h>
 
 #define KILL_AFTER_MS 3000 /* from SIGTERM to SIGKILL */
-#define AHEAD_STEPS   2    /* a change of settings must not come too late for the fastest trainer */
+#define AHEAD_STEPS   2    /* a change of settings must not arrive too late for the fastest trainer */
 
 /* ---- shared status pages
  * -------------------------------------------------------------------------------------------------- */
 
-/* As a shared status has it. */
+/* In the encoding of the shared status. */
 static uint64_t lost_node(const struct term_context *tc)
 {
     for (uint32_t n = 0; tc && !tc->closed && n < tc->world.node_count; n++) {
@@ -50,8 +49,8 @@ void trainers_show_settings(struct agent *agent)
     }
 }
 
-/* Stored after what the shared status says of single steps, so that a trainer that reads this can read that, too. */
-static void tell_decided(const struct term_context *tc, struct shared_status *shared)
+/* Stored after the fields of single steps, so that a trainer that reads this also sees those. */
+static void store_decided(const struct term_context *tc, struct shared_status *shared)
 {
     const struct decision *d = node_decision(tc->node);
     uint64_t below = d->open_count > 0 && d->open[0] < d->horizon ? d->open[0] : d->horizon;
@@ -73,14 +72,14 @@ void trainers_show_decisions(struct client *client)
     if (d->published.term == client->term) {
         atomic_store_explicit(&client->shared->published_step, d->published.step, memory_order_release);
     }
-    tell_decided(tc, client->shared);
+    store_decided(tc, client->shared);
 }
 
 void trainers_decided(const struct term_context *tc)
 {
     for (const struct client *c = tc->agent->clients; c; c = c->next) {
         if (c->shared && c->term == tc->world.term) {
-            tell_decided(tc, c->shared);
+            store_decided(tc, c->shared);
         }
     }
 }
@@ -104,7 +103,7 @@ static uint64_t step_ahead(const struct agent *agent)
 
 /* ---- settings (coordinator) ---------------------------------------------------------------------------------- */
 
-/* An interval in seconds becomes a step that all ranks save at: told ahead of time, so that nobody has passed it. */
+/* Turns an interval in seconds into a step that all ranks save at, announced so early that no rank has passed it. */
 static void aim(const struct interval *interval, uint64_t now, uint64_t *due_ms, uint64_t ahead, uint64_t *target)
 {
     if (interval->seconds <= 0) {
@@ -171,8 +170,8 @@ static void act_on_loss(struct term_context *tc, uint32_t node, enum node_loss l
 {
     const char *why = tc->lost[node].why;
     if (loss == NODE_LOSS_REPORT) {
-        log_error("node %s of term %llu is lost (%s): nothing commits before it is back or the job is started again "
-                  "(on_node_loss is \"report\": the launcher must do that)",
+        log_error("node %s of term %llu is lost (%s): nothing commits until it is back or the job is restarted "
+                  "(on_node_loss is \"report\": the launcher must restart it)",
                   tc->world.nodes[node].name, (unsigned long long)tc->world.term, why);
         return;
     }
@@ -199,7 +198,7 @@ void trainers_nodes_awaited(struct term_context *tc)
 {
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
         if (n != tc->self && tc->peers[n] && !peer_is_up(tc->peers[n])) {
-            trainers_node_down(tc, n, "not heard of since this agent was started again");
+            trainers_node_down(tc, n, "no connection since this agent restarted");
             tc->lost[n].since_ms = clock_ms() + tc->agent->config.peer_timeout_ms;
         }
     }
@@ -210,7 +209,7 @@ void trainers_node_up(struct term_context *tc, uint32_t node)
     bool acted = tc->lost[node].acted;
     tc->lost[node] = (struct lost_node){0};
     if (acted) {
-        log_info("node %s of term %llu is there again: commits go on", tc->world.nodes[node].name,
+        log_info("node %s of term %llu is back: commits go on", tc->world.nodes[node].name,
                  (unsigned long long)tc->world.term);
         trainers_show_settings(tc->agent);
     }
@@ -231,10 +230,10 @@ static void act_on_losses(struct term_context *tc)
         enum node_loss loss = judge(tc, n);
         if (loss != NODE_LOSS_NONE) {
             tc->lost[n].acted = true;
-            /* Not sooner: versions that wait for a copy there are given up now, and they were to go on when its agent
-             * is killed and comes back. */
+            /* Not sooner: this aborts versions that wait for a copy there, and they should survive a restart of that
+             * agent. */
             struct event event = {.type = EVENT_NODE_DOWN, .node = n};
-            trainers_show_settings(tc->agent); /* first: who sees that its version failed also sees why */
+            trainers_show_settings(tc->agent); /* first, so that a trainer that sees the abort also sees the cause */
             driver_step_node(tc, &event);
             act_on_loss(tc, n, loss);
         }
