@@ -10,7 +10,7 @@
 
 #define CLI_PATTERNS_MAX 64
 
-/* What `tierckpt export` takes. */
+/* The options of `tierckpt export`. */
 struct cli_export {
     const char *version_dir, *shard_size, *dtype, *model_files, *strip_prefix, *add_prefix;
     const char *include[CLI_PATTERNS_MAX + 1], *exclude[CLI_PATTERNS_MAX + 1]; /* NULL at the end */
@@ -21,7 +21,7 @@ struct cli_export {
 struct cli {
     struct cli_export export;
     struct config config;
-    bool configured; /* config is a job's; else it has the defaults alone */
+    bool configured; /* config is that of a job; otherwise it has the defaults */
     bool json;
     bool dry_run;
     bool wait;
@@ -31,7 +31,7 @@ struct cli {
     bool keep_given;
     uint64_t step; /* TCK_NEWEST: none given */
     const char *set;
-    int argc; /* what is left after the subcommand's name */
+    int argc; /* arguments after the subcommand's name */
     char **argv;
 };
 
@@ -50,10 +50,11 @@ int cli_export(const struct cli *cli);
 
 /* Prints the error (as JSON with --json) and returns 1. */
 int cli_fail(const struct cli *cli, const struct error *err);
-/* Prints the object with --json and returns true; else false. */
+/* With --json, prints the object and returns true; otherwise returns false. */
 bool cli_json(const struct cli *cli, const json_t *json);
 
-/* Asks the agent; the request is taken over. An answer that is "ok", or NULL after the error was printed. */
+/* Sends the request, which it frees, to the agent. Returns a successful answer, or NULL after it has printed the error.
+ */
 json_t *cli_ask(const struct cli *cli, const char *op, json_t *request);
 
 /* text.c */

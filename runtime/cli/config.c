@@ -88,7 +88,7 @@ static void value_text(const json_t *value, char *out, size_t cap)
     free(text);
 }
 
-/* file: what the file says, if the agent has something else. */
+/* file: the value in the file, if the agent has another one. */
 static void print_field(const json_t *config, const json_t *file, const struct config_help *field)
 {
     char value[2 * CONFIG_PATH], said[2 * CONFIG_PATH];
@@ -102,7 +102,7 @@ static void print_field(const json_t *config, const json_t *file, const struct c
            field->takes, field->default_text[0] ? "; default " : "", field->default_text);
 }
 
-/* What the running agent has; NULL if none answers. */
+/* The configuration of the running agent; NULL if none answers. */
 static json_t *ask_agent(const struct cli *cli)
 {
     json_t *answer = NULL;

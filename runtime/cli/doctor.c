@@ -126,7 +126,7 @@ static bool direct_write(const char *dir)
     return good;
 }
 
-/* save_dir cannot be written to now: the agent makes it, if what it lies in is there. */
+/* save_dir cannot be written now: the agent creates it if its parent exists. */
 static void check_missing(struct report *report, const char *save_dir, int errnum)
 {
     char detail[2 * CONFIG_PATH], parent[CONFIG_PATH];
@@ -169,7 +169,7 @@ static void check_storage(struct report *report, const struct config *config)
          ring >= 0 ? "works" : "is switched off: drains use threads instead");
 }
 
-/* In the process that reads storage: the checks into "checks", and what is free, if that is known, into "free". */
+/* Runs in the process that reads storage: adds the results as "checks" and, if known, the free bytes as "free". */
 static tck_status_t look_at_storage(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                     json_t *answer, struct error *err)
 {
@@ -184,7 +184,7 @@ static tck_status_t look_at_storage(const struct cli *cli, struct persistent *pe
     return TCK_OK;
 }
 
-/* The same: how many versions are in save_dir into "published", and what the newest takes into "bytes". */
+/* The same: adds the number of versions in save_dir as "published", and the size of the newest as "bytes". */
 static tck_status_t measure_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                      json_t *answer, struct error *err)
 {
@@ -212,7 +212,7 @@ static tck_status_t measure_versions(const struct cli *cli, struct persistent *p
     return status;
 }
 
-/* What a version takes, as the running job says; 0: there is none, or it does not know. */
+/* The size of a version, from the running job; 0: no job is running, or it does not know yet. */
 static uint64_t version_bytes(const struct cli *cli)
 {
     json_t *answer = NULL;
@@ -225,7 +225,7 @@ static uint64_t version_bytes(const struct cli *cli)
     return bytes;
 }
 
-/* While a version is written those that are kept are all still there. */
+/* While a version is written, all those that are kept still exist. */
 static void tell_room(struct report *report, uint64_t available, uint64_t bytes, uint64_t published, uint64_t keep)
 {
     char detail[CONFIG_PATH + 256], room[32], each[32], wanted[32];
@@ -273,7 +273,7 @@ static enum verdict verdict_of(const char *word)
     return strcmp(word, "good") == 0 ? GOOD : strcmp(word, "note") == 0 ? NOTE : BAD;
 }
 
-/* What it says is said whether storage answers or not. */
+/* Reports a result whether storage answers or not. */
 static void check_storage_in_time(struct report *report, const struct cli *cli)
 {
     static const struct storage_job job = {.work = look_at_storage, .use = STORAGE_UNOPENED};

@@ -96,7 +96,7 @@ static tck_status_t run(const struct cli *cli, const tck_export_params_t *params
     return storage_do(cli, &job, exported_out, err);
 }
 
-/* As it is, or with defaults where a version's directory makes a configuration needless. */
+/* The given configuration, or the defaults if a version's directory is given, which needs none. */
 static tck_status_t configure(const struct cli *cli, struct cli *out, struct error *err)
 {
     *out = *cli;

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-/* A job that trains would go on with memory of what is forgotten. Without an agent on this node nobody can tell; then
- * the term that is claimed keeps a job elsewhere from publishing. */
+/* A running job would go on with what it has in memory. Without an agent on this node that cannot be checked; then the
+ * claimed term keeps a job elsewhere from publishing. */
 static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
 {
     json_t *answer = NULL;
@@ -26,7 +26,8 @@ static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
     return status;
 }
 
-/* In the process that works on storage: the versions into "forgotten", and up to which term into "term". */
+/* Runs in the process that works on storage: adds the versions as "forgotten", and the last forgotten term as "term".
+ */
 static tck_status_t forget_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                     json_t *answer, struct error *err)
 {

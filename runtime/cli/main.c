@@ -14,8 +14,8 @@ static const struct {
     const char *name;
     int (*run)(const struct cli *cli);
     int arguments;       /* at most */
-    bool defaults;       /* answers without a job, too */
-    const char *options; /* beside those that all take, by their letters below */
+    bool defaults;       /* works without a job, too */
+    const char *options; /* of this command alone, by their letters below */
     const char *help;
 } commands[] = {
     {"status", cli_status, 0, false, "", "the agent, its term, nodes, trainers and newest versions"},
@@ -90,7 +90,7 @@ static bool add_pattern(const char **patterns, uint32_t *count)
     return true;
 }
 
-/* One of export's own. */
+/* Handles an option of export. */
 static int take_export(struct cli_export *export, int option)
 {
     switch (option) {
@@ -219,7 +219,7 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
     return 0;
 }
 
-/* An option or argument that a command does not know is not passed over: it would seem to have been heeded. */
+/* Refuses options and arguments that a command does not know: to ignore them would mislead the user. */
 static bool fits(size_t command, const struct cli *cli, const struct arguments *a)
 {
     static const struct {
@@ -246,7 +246,7 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
 static int run(size_t command, struct cli *cli, const struct arguments *a)
 {
     struct error err;
-    bool needs_job = !cli->export.version_dir && !cli->markdown; /* these two say all themselves */
+    bool needs_job = !cli->export.version_dir && !cli->markdown; /* these two need no job */
     bool or_defaults = commands[command].defaults && !cli->set;
     if (log_open("-", LOG_WARN, "tierckpt", &err) != TCK_OK ||
         (needs_job && which_config(&a->which, or_defaults, &cli->config, &cli->configured, &err) != TCK_OK)) {

@@ -10,8 +10,8 @@ struct pruning {
     struct version pinned;
 };
 
-/* In the process that works on storage: the names of what is removed into "removed", and why what should be and is not
- * stays into "error". */
+/* Runs in the process that works on storage: adds the deleted versions as "removed", and the reason why others could
+ * not be deleted as "error". */
 static tck_status_t prune_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                    json_t *answer, struct error *err)
 {
@@ -57,8 +57,8 @@ static int tell(const struct cli *cli, json_t *answer)
     return error ? 1 : 0;
 }
 
-/* The version being drained or restored from is the agent's to name. Without an agent nothing is pinned; but one that
- * is there and does not answer may be restoring just what would be deleted. */
+/* Asks the agent which version is being drained or restored. Without an agent, nothing is pinned; but one that does not
+ * answer may be restoring the very version that would be deleted. */
 static tck_status_t find_pinned(const struct cli *cli, struct version *out, struct error *err)
 {
     json_t *answer = NULL;

@@ -95,7 +95,7 @@ static void print_quarantined(const json_t *slots)
     }
 }
 
-/* With one node there is nobody who could hold another copy: that is how the job is, and nothing to warn of. */
+/* With one node, no other node could hold a copy: nothing to warn of. */
 static bool copies_short(const json_t *answer)
 {
     return json_len(json_get(answer, "nodes")) > 1 && number_of(answer, "shards_short_of_domains") > 0;
@@ -169,7 +169,7 @@ static bool node_lost(const json_t *answer)
     return false;
 }
 
-/* The first line of a file beside the agent's socket. */
+/* Reads the first line of a file beside the agent's socket. */
 static bool read_beside(const struct cli *cli, const char *name, char *out, size_t cap)
 {
     char path[3 * CONFIG_PATH];
@@ -177,7 +177,7 @@ static bool read_beside(const struct cli *cli, const char *name, char *out, size
     return text_first_line(path, out, cap);
 }
 
-/* No agent answers: what keeps it from starting, and for how long its supervisor holds the memory that it had. */
+/* No agent answers: prints why it cannot start, and how long its supervisor still holds its memory. */
 static void print_waiting(const struct cli *cli)
 {
     char why[1024], waits[256];

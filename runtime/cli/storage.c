@@ -16,17 +16,17 @@
 #include <unistd.h>
 
 #define REPORT_FD  3    /* in the child */
-#define GRACE_MS   2000 /* for work that has a time bound of its own, which says more */
+#define GRACE_MS   2000 /* for work with a time bound of its own, whose error has more detail */
 #define READ_BYTES 65536
 
-static const char MOVED = '\0'; /* no part of the text of JSON */
+static const char MOVED = '\0'; /* never part of JSON text */
 
 /* ---- in the child ---------------------------------------------------------------------------------------------- */
 
 void storage_moved(void)
 {
     if (write(REPORT_FD, &MOVED, 1) < 0) {
-        _exit(1); /* nobody waits any more */
+        _exit(1); /* the parent waits no longer */
     }
 }
 
@@ -62,7 +62,7 @@ static tck_status_t open_storage(const struct cli *cli, enum storage_use use, st
     if (status != TCK_OK || use == STORAGE_READ) {
         return status;
     }
-    persistent_free(*out); /* it is there, so that nothing is made */
+    persistent_free(*out); /* it exists, so that opening it creates nothing */
     *out = NULL;
     setup.only_reads = false;
     return persistent_new(&setup, out, err);
@@ -106,7 +106,7 @@ static void run_child(const struct cli *cli, const struct storage_job *job, int 
     json_add(told, "answer", answer);
     json_add(told, "lines", lines);
     report(json_print(told, false));
-    close(REPORT_FD); /* a thread that hangs in storage would keep it open */
+    close(REPORT_FD); /* a thread that hangs in storage would otherwise keep it open */
     _exit(0);
 }
 

@@ -14,7 +14,7 @@ struct verdict {
 
 /* ---- in the process that reads storage ------------------------------------------------------------------------- */
 
-/* Retention may take a version away while it is being read: that is no damage. */
+/* Retention may delete a version while it is being read, which is no damage. */
 static bool still_listed(struct persistent *persistent, const struct published *which)
 {
     struct published *list = NULL;
@@ -33,7 +33,7 @@ static void add_bad(void *ctx, const char *why)
     json_add_str(ctx, NULL, why);
 }
 
-/* The texts of what is bad into "bad", and how many versions were read into "versions". */
+/* Adds the texts of all damage as "bad", and the number of versions read as "versions". */
 static tck_status_t verify_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                     json_t *answer, struct error *err)
 {
@@ -84,7 +84,7 @@ static void verify_published(const struct cli *cli, struct verdict *verdict)
     json_free(answer);
 }
 
-/* must: not only if there is an agent. */
+/* must: fail if there is no agent. */
 static void verify_memory(const struct cli *cli, bool must, struct verdict *verdict)
 {
     json_t *answer = NULL;

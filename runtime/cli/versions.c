@@ -51,7 +51,7 @@ static json_t *unfit_json(const struct candidate *candidate)
     return item;
 }
 
-/* In the process that reads storage. */
+/* Runs in the process that reads storage. */
 static tck_status_t survey_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                     json_t *answer, struct error *err)
 {
@@ -75,7 +75,7 @@ static tck_status_t survey_versions(const struct cli *cli, struct persistent *pe
     return TCK_OK;
 }
 
-/* The arrays "published" and "unfit", both empty for a job that has published nothing; and whether all is well. */
+/* The arrays "published" and "unfit", both empty for a job that has published nothing; and "ok". */
 static tck_status_t find_published(const struct cli *cli, json_t **answer_out, struct error *err)
 {
     static const struct storage_job job = {.work = survey_versions, .use = STORAGE_READ};
@@ -148,7 +148,7 @@ static void print_versions(const struct cli *cli, const json_t *answer)
     }
 }
 
-/* A tree of its own with the same content. */
+/* A deep copy. */
 static json_t *copy_of(const json_t *json)
 {
     char *text = json ? json_print(json, false) : NULL;
@@ -244,7 +244,7 @@ static void print_slots(const json_t *segment)
     }
 }
 
-/* All that this node's memory has, from its own headers. */
+/* Shows what this node's memory holds, from its headers. */
 static int show_memory(const struct cli *cli)
 {
     json_t *answer = cli_ask(cli, "ls", NULL);
@@ -343,7 +343,7 @@ int cli_plan(const struct cli *cli)
         return cli_fail(cli, &err);
     }
     const json_t *plan = json_get(answer, "plan");
-    const json_t *resharded = json_get(plan, "resharded"); /* published with another layout: there are no actions */
+    const json_t *resharded = json_get(plan, "resharded"); /* published with another layout, which needs no actions */
     const json_t *taken = resharded ? resharded : json_get(plan, "version");
     bool restorable = number_of(taken, "term") > 0;
     if (!cli_json(cli, answer)) {
