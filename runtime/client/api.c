@@ -103,7 +103,7 @@ tck_status_t tck_job_name(const char *config_file, const char *config_json, char
     return status;
 }
 
-static void say_goodbye(struct tck_client *client, bool job_done)
+static void send_goodbye(struct tck_client *client, bool job_done)
 {
     struct session *session = &client->session;
     struct msg_detach detach = {.seq = session_seq(session), .job_done = job_done, .last_failed = client->last_failed};
@@ -118,14 +118,14 @@ static void say_goodbye(struct tck_client *client, bool job_done)
 
 void tck_detach(tck_client_t *client, int job_done)
 {
-    if (client == NULL || client->forks != forks_count()) { /* of a fork: nothing here is its own */
+    if (client == NULL || client->forks != forks_count()) { /* in a forked child nothing here is its own */
         return;
     }
     worker_stop(&client->worker);
     if (job_done != 0) {
         notice_done(client);
     }
-    say_goodbye(client, job_done != 0);
+    send_goodbye(client, job_done != 0);
     devices_rest(&client->devices);
     slots_close(&client->slots);
     devices_free(&client->devices);
@@ -419,7 +419,7 @@ tck_status_t tck_query(tck_client_t *client, tck_version_t *version_out)
         return status;
     }
     if (client->state == CLIENT_REGISTERED && !atomic_load(&client->session.connected)) {
-        return error_set(&client->error, TCK_ERR_UNREACHABLE, "the agent of this node has ended, and is not back yet");
+        return error_set(&client->error, TCK_ERR_UNREACHABLE, "this node's agent has ended; try again when it is back");
     }
     pthread_mutex_lock(&client->session.lock);
     status = query_locked(&client->session, version_out, &client->error);

@@ -5,13 +5,13 @@
 
 #include "client/client.h"
 
-/* Of calls without a client to keep it in. */
+/* The error of calls that have no client to keep it in. */
 extern _Thread_local struct error attach_error;
 
-/* What is wrong with a call of this function, if it needs no state. A forked child has this memory, but neither the
+/* Checks a call of a function that needs no particular state. A forked child has this memory, but neither the
  * threads nor a connection of its own. */
 must_check tck_status_t check_caller(struct tck_client *client, const char *function);
-/* The same, if it needs one. */
+/* The same for a function that needs the client to be in a given state. */
 must_check tck_status_t check_order_of(struct tck_client *client, enum client_state wanted, const char *function);
 must_check tck_status_t check_pointer(struct error *err, const void *pointer, const char *function, const char *name);
 

@@ -52,7 +52,7 @@ static tck_status_t decode_hellos(const uint8_t *encoded, struct rank_hello *hel
     return TCK_OK;
 }
 
-/* Every rank's hello; status is that of this rank so far. hellos has room for the world. */
+/* Exchanges the hellos of all ranks. status: of this rank so far; hellos has room for the world. */
 static tck_status_t exchange_hellos(struct tck_client *client, tck_status_t status, struct rank_hello *hellos,
                                     struct error *err)
 {
@@ -81,7 +81,7 @@ struct claim {
     uint64_t term;
 };
 
-/* Claimed again, the term before is one that nobody joins. */
+/* Harmless when repeated: no rank joins the term that was claimed before. */
 static tck_status_t claim_step(void *ctx, struct error *err)
 {
     struct claim *claim = ctx;
@@ -89,7 +89,7 @@ static tck_status_t claim_step(void *ctx, struct error *err)
     return session_claim_term(claim->session, &claim->wanted, &claim->term, err);
 }
 
-/* The agents of the world that is being formed, each once. */
+/* Lists the agents of the world that is being formed, each once. */
 static tck_status_t list_agents(const struct rank_hello *hellos, uint32_t world_size, struct msg_claim *claim,
                                 struct error *err)
 {
@@ -112,7 +112,7 @@ static tck_status_t list_agents(const struct rank_hello *hellos, uint32_t world_
     return status;
 }
 
-/* A term above all that were seen. */
+/* Claims a term above all terms that the ranks have seen. */
 static tck_status_t claim_term(struct tck_client *client, const struct rank_hello *hellos, uint64_t *term_out,
                                struct error *err)
 {
@@ -139,7 +139,7 @@ static tck_status_t join_step(void *ctx, struct error *err)
     return session_join(ctx, err);
 }
 
-/* Rank 0 claims a term above all that were seen; the others learn it. */
+/* Rank 0 claims the term and sends it to the others. */
 static tck_status_t agree_on_term(struct tck_client *client, const struct rank_hello *hellos, uint64_t *term_out,
                                   struct error *err)
 {
@@ -210,7 +210,7 @@ tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t 
     return status;
 }
 
-/* The old connection is closed last: an agent that nobody is connected to may leave. */
+/* The old connection is closed last: an agent without connections may exit. */
 tck_status_t client_attach_anew(struct tck_client *client, struct error *err)
 {
     struct session old = client->session;

@@ -15,11 +15,11 @@ struct tck_client {
     struct error error; /* of the last failed call */
     uint32_t forks;     /* forks_count of the process that attached, which is this one: */
     pid_t pid;
-    _Atomic enum client_state state; /* the thread that gives the word on snapshots reads it, too */
+    _Atomic enum client_state state; /* also read by the thread that confirms snapshots */
     struct oob oob;
     struct session session;
     struct layout layout;
-    /* from register on: */
+    /* valid from register on: */
     struct slots slots;
     struct copier *copier;
     struct snapshot_worker worker;
@@ -27,8 +27,8 @@ struct tck_client {
     const char *cuda_module; /* of tests: loaded in place of the real one; NULL: none */
     uint64_t segment_bytes;
     uint32_t page_bytes;
-    bool last_failed;                    /* tck_save_last did: what memory has may be the only copy */
-    tck_status_t placed;                 /* what became of the bytes of a restore that all ranks had agreed upon */
+    bool last_failed;                    /* tck_save_last failed: memory may hold the only copy */
+    tck_status_t placed;                 /* result of copying the bytes of a restore that all ranks had agreed on */
     char passed_over[PASSED_TEXT_BYTES]; /* of the last restore */
     tck_check_t check;                   /* tck_set_check; NULL: none */
     void *check_ctx;
@@ -37,16 +37,16 @@ struct tck_client {
     uint64_t restore_step; /* this step */
     /* of the trainer's thread: */
     struct pacer pacer;
-    uint64_t asked_step; /* of tck_save_due; 0: not asked, or answered by a save call since */
+    uint64_t asked_step; /* last step given to tck_save_due; 0: none, or a save call has followed */
     tck_due_t asked_due;
     struct refused_steps {
         uint64_t first, last; /* that were older than */
         uint64_t newest;      /* this one, saved before them; 0: there are none */
     } refused;
-    bool refusal_told; /* in the log, once */
+    bool refusal_told; /* the refusal was logged */
     uint64_t stall_ns; /* of the snapshot under way */
     uint64_t stall_last_ns, stall_max_ns, stall_total_ns;
-    bool stall_open; /* its fence has not come yet */
+    bool stall_open; /* tck_fence has not been called for it yet */
 };
 
 static inline bool client_refused(const struct tck_client *client, uint64_t step)
@@ -56,7 +56,7 @@ static inline bool client_refused(const struct tck_client *client, uint64_t step
     return refused->newest != 0 && step >= refused->first && step <= refused->last;
 }
 
-/* attach.c; on failure nothing is left but the oob. */
+/* attach.c; on failure only the oob is left initialised. */
 must_check tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t *params, struct error *err);
 /* With the same configuration, over a connection of its own. On failure the client can only detach. */
 must_check tck_status_t client_attach_anew(struct tck_client *client, struct error *err);
@@ -69,16 +69,16 @@ must_check tck_status_t client_begin_term(struct tck_client *client, bool to_res
 must_check tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out,
                                        struct error *err);
 /* trainer_check.c */
-/* Asks the trainer, if it wants to be, whether it can go on with the blobs that have been restored. */
+/* Calls the trainer's check (tck_set_check), if there is one, on the blobs that have been restored. */
 must_check tck_status_t client_ask_trainer(struct tck_client *client, struct error *err);
 /* wait.c */
 must_check tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t stage, int timeout_ms,
                                     struct error *err);
 /* health.c */
 void client_health(struct tck_client *client, tck_health_t *out);
-/* The storage trouble that is known of, "" if none. */
+/* Describes the known trouble with storage, "" if there is none. */
 const char *client_storage_text(const struct tck_client *client, char text[TCK_HEALTH_TEXT]);
-/* last.c */
+/* final_save.c */
 must_check tck_status_t client_save_last(struct tck_client *client, uint64_t step, int timeout_ms, struct error *err);
 
 #endif

@@ -40,8 +40,8 @@ static tck_status_t module_path(const char *chosen, char out[PATH_MAX], struct e
 
     if (chosen == NULL && !library_dir(dir)) {
         return error_set(err, TCK_ERR_UNSUPPORTED,
-                         "the CUDA module " CUDA_CALLS_MODULE " is looked for beside "
-                         "libtierckpt.so, which cannot be found");
+                         "the CUDA module " CUDA_CALLS_MODULE " must lie beside libtierckpt.so, "
+                         "whose directory cannot be determined");
     }
     len =
         chosen != NULL ? snprintf(out, PATH_MAX, "%s", chosen) : snprintf(out, PATH_MAX, "%s/" CUDA_CALLS_MODULE, dir);
@@ -113,7 +113,7 @@ static bool cuda_pin(struct device *device, void *base, size_t bytes, uint32_t p
     rc = cuda->calls->pin(base, bytes);
     cuda->calls->leave(&before);
     if (rc == 0) {
-        log_info("%zu bytes of slots in pages of %u are pinned for CUDA, which took %.1f ms", bytes, page_bytes,
+        log_info("%zu bytes of slots in pages of %u pinned for CUDA in %.1f ms", bytes, page_bytes,
                  (double)(clock_ns() - begin_ns) / 1e6);
     } else if (!cuda->unpinned_told) {
         cuda->unpinned_told = true;
@@ -172,7 +172,7 @@ static tck_status_t cuda_place_record(struct device *base, int device, const voi
     }
     if (status == TCK_OK && addr != NULL) {
         status = check_address(dev, addr, err);
-        if (status != TCK_OK && is_first) { /* or fences would wait for a stream that nobody has a reason to tell */
+        if (status != TCK_OK && is_first) { /* or fences would wait for the stream of a device without records */
             cuda_device_close(dev);
         }
     }
@@ -342,7 +342,7 @@ static tck_status_t cuda_await_digests(struct device *device, struct error *err)
     return status;
 }
 
-/* The first error counts; all are waited for. */
+/* Waits for all devices and returns the first error. */
 static tck_status_t cuda_finish(struct device *device, struct error *err)
 {
     const struct cuda *cuda = cuda_of(device);
@@ -356,7 +356,7 @@ static tck_status_t cuda_finish(struct device *device, struct error *err)
     return status;
 }
 
-/* Whether any device had a part in the shard's. */
+/* Adds the devices' sums of a shard; true if any device contributed. */
 static bool add_sums(const struct cuda *cuda, uint32_t shard, uint32_t chunks, uint32_t *sums)
 {
     bool any = false;

@@ -11,7 +11,7 @@ static int make(struct ring_part *part, const struct cuda_calls *calls)
     return rc == 0 && part->event == NULL ? calls->event_new(&part->event) : rc;
 }
 
-/* Waits for what the part was used for last, and brings its bytes to their place. */
+/* Waits for the part's last copy and moves its bytes to their destination. */
 static int settle(struct ring_part *part, const struct cuda_calls *calls)
 {
     int rc;

@@ -17,7 +17,7 @@ struct ring_part {
     uint64_t bytes; /* 0: the part is free */
 };
 
-/* Zeros: made at its first use. */
+/* Starts zeroed; its buffers are made at its first use. */
 struct bounce {
     struct ring_part parts[RING_PARTS];
     unsigned next;
@@ -29,8 +29,8 @@ struct ring_copy {
     uint64_t bytes;
 };
 
-/* All: 0, or the error of a call. Between enter and leave of the calls. When they return, host memory that is copied
- * from may change, and host memory that is copied to may be incomplete until bounce_drain. */
+/* All return 0 or the error of a CUDA call, and are called between enter and leave. When they return, host memory that
+ * is copied from may change, and host memory that is copied to may be incomplete until bounce_drain. */
 must_check int bounce_to_host(struct bounce *ring, const struct cuda_calls *calls, const struct ring_copy *copy,
                               void *stream);
 must_check int bounce_to_device(struct bounce *ring, const struct cuda_calls *calls, const struct ring_copy *copy,

@@ -28,10 +28,10 @@ struct copy_plan {
     bool stale;                 /* it is another one than the pieces */
 };
 
-/* Of the shard's records on this device; addrs has for each record of the layout where its bytes are. */
+/* Plans the copies of the shard's records on this device; addrs: where the bytes of each record of the layout are. */
 must_check tck_status_t copy_plan_build(const struct layout *layout, const struct shard *shard, int device,
                                         const uint64_t *addrs, struct copy_plan *out, struct error *err);
-/* The record of this shard has moved. */
+/* Updates the plan after the record of this shard has moved. */
 void copy_plan_relocate(struct copy_plan *list, const struct record *record, uint64_t addr);
 void copy_plan_free(struct copy_plan *list);
 

@@ -6,7 +6,7 @@
 
 #define ASIDE_ALIGN 64
 
-/* What an error number of a call means, for whoever is told; 0 is no error. */
+/* Turns the error number of a CUDA call into a status with text; 0 is no error. */
 static tck_status_t explain(const struct cuda_device *dev, int rc, const char *what, struct error *err)
 {
     if (rc == 0) {
@@ -15,10 +15,10 @@ static tck_status_t explain(const struct cuda_device *dev, int rc, const char *w
     return error_set(err, TCK_ERR_IO, "CUDA device %d: %s: %s", dev->device, what, dev->calls->error_text(rc));
 }
 
-static tck_status_t come_in(const struct cuda_device *dev, struct cuda_place *before, struct error *err)
+static tck_status_t enter_device(const struct cuda_device *dev, struct cuda_place *before, struct error *err)
 {
     if (dev->broken) {
-        return error_set(err, TCK_ERR_IO, "CUDA device %d has failed, and is not used any more", dev->device);
+        return error_set(err, TCK_ERR_IO, "CUDA device %d has failed and is no longer used", dev->device);
     }
     return explain(dev, dev->calls->enter(dev->device, before), "cannot be used", err);
 }
@@ -51,7 +51,7 @@ tck_status_t cuda_device_open(struct cuda_device *dev, const struct cuda_calls *
     tck_status_t status;
 
     *dev = (struct cuda_device){.calls = calls, .device = device};
-    status = come_in(dev, &before, err);
+    status = enter_device(dev, &before, err);
     if (status != TCK_OK) {
         *dev = (struct cuda_device){0};
         return status;
@@ -137,7 +137,7 @@ void cuda_device_rest(const struct cuda_device *dev)
     }
 }
 
-/* Also on a device that has failed: its calls fail, and do no harm. */
+/* Also safe on a device that has failed: its calls fail without effect. */
 void cuda_device_close(struct cuda_device *dev)
 {
     struct cuda_place before;
@@ -173,7 +173,7 @@ static uint64_t aside_size(const struct record *record)
     return (record->bytes + ASIDE_ALIGN - 1) / ASIDE_ALIGN * ASIDE_ALIGN;
 }
 
-/* Brings the pieces to the device, where the kernels look for them. Our streams have nothing to do at such times. */
+/* Copies the pieces to the device, where the kernels read them. Our streams are idle at such times. */
 static int upload(const struct cuda_device *dev, struct copy_plan *list)
 {
     uint64_t bytes = list->piece_count * sizeof(*list->pieces);
@@ -264,7 +264,7 @@ static tck_status_t build_digests(struct cuda_device *dev, const struct layout *
     return status;
 }
 
-/* Where the eager records go, and the one list that brings them there. */
+/* Plans where the eager records are staged, and the one list that copies them there. */
 static tck_status_t plan_eager(struct cuda_device *dev, const struct layout *layout, struct error *err)
 {
     uint64_t bytes = 0, pieces = 0;
@@ -300,7 +300,7 @@ static void add_eager(struct cuda_device *dev, const struct record *record, uint
     dev->eager.stale = true;
 }
 
-/* Where a snapshot reads each record; also makes the list of the eager ones. */
+/* Assigns the address that a snapshot reads each record from, and builds the list of the eager ones. */
 static void assign(struct cuda_device *dev, const struct layout *layout, uint64_t *addrs)
 {
     uint64_t offset = 0;
@@ -342,7 +342,7 @@ tck_status_t cuda_device_prepare(struct cuda_device *dev, const struct layout *l
     uint64_t *addrs = calloc(layout->record_count + (size_t)1, sizeof(*addrs));
     struct cuda_place before;
     tck_status_t status =
-        addrs == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for addresses") : come_in(dev, &before, err);
+        addrs == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for addresses") : enter_device(dev, &before, err);
 
     if (status == TCK_OK) {
         status = prepare_inside(dev, layout, addrs, err);
@@ -389,7 +389,7 @@ tck_status_t cuda_device_restore_prepare(struct cuda_device *dev, const struct l
     uint64_t *addrs = calloc(layout->record_count + (size_t)1, sizeof(*addrs));
     struct cuda_place before;
     tck_status_t status =
-        addrs == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for addresses") : come_in(dev, &before, err);
+        addrs == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for addresses") : enter_device(dev, &before, err);
 
     if (status != TCK_OK) {
         free(addrs);
@@ -463,7 +463,7 @@ static tck_status_t mark_inside(struct cuda_device *dev, bool eager, struct erro
 tck_status_t cuda_device_mark(struct cuda_device *dev, bool eager, struct error *err)
 {
     struct cuda_place before;
-    tck_status_t status = come_in(dev, &before, err);
+    tck_status_t status = enter_device(dev, &before, err);
 
     if (status == TCK_OK) {
         status = mark_inside(dev, eager, err);
@@ -493,7 +493,7 @@ tck_status_t cuda_device_hold(struct cuda_device *dev, struct error *err)
 tck_status_t cuda_device_start(struct cuda_device *dev, struct error *err)
 {
     struct cuda_place before;
-    tck_status_t status = come_in(dev, &before, err);
+    tck_status_t status = enter_device(dev, &before, err);
     int rc = 0;
 
     if (status != TCK_OK) {
@@ -513,7 +513,7 @@ static tck_status_t on_digests(struct cuda_device *dev, digest_call *call, uint3
                                struct error *err)
 {
     struct cuda_place before;
-    tck_status_t status = dev->digests == NULL ? TCK_OK : come_in(dev, &before, err);
+    tck_status_t status = dev->digests == NULL ? TCK_OK : enter_device(dev, &before, err);
     int rc;
 
     if (status != TCK_OK || dev->digests == NULL) {
@@ -556,7 +556,7 @@ tck_status_t cuda_device_await_digests(struct cuda_device *dev, struct error *er
     return on_digests(dev, await_digested, 0, "make digests", err);
 }
 
-/* What all moves of a list have in common. */
+/* The parameters that all moves of a list share. */
 struct trip {
     struct cuda_device *dev;
     const struct copy_plan *list;
@@ -611,7 +611,7 @@ tck_status_t cuda_device_copy(struct cuda_device *dev, const struct copy_plan *l
 {
     struct trip trip = {dev, list, way, pinned, image};
     struct cuda_place before;
-    tck_status_t status = come_in(dev, &before, err);
+    tck_status_t status = enter_device(dev, &before, err);
     int rc = 0;
 
     if (status != TCK_OK) {
@@ -624,7 +624,7 @@ tck_status_t cuda_device_copy(struct cuda_device *dev, const struct copy_plan *l
     return explain(dev, rc, way == TO_IMAGE ? "copy to the slot" : "copy from the slot", err);
 }
 
-/* The first stream takes the others' ends together. */
+/* Makes the first stream wait for the ends of the others. */
 static int end_inside(struct cuda_device *dev)
 {
     const struct cuda_calls *calls = dev->calls;
@@ -644,7 +644,7 @@ static int end_inside(struct cuda_device *dev)
 tck_status_t cuda_device_end(struct cuda_device *dev, struct error *err)
 {
     struct cuda_place before;
-    tck_status_t status = come_in(dev, &before, err);
+    tck_status_t status = enter_device(dev, &before, err);
 
     if (status == TCK_OK) {
         status = explain(dev, end_inside(dev), "end the copies", err);
@@ -674,9 +674,10 @@ tck_status_t cuda_device_finish(struct cuda_device *dev, struct error *err)
     struct cuda_place before;
     tck_status_t status;
 
-    status = come_in(dev, &before, err);
+    status = enter_device(dev, &before, err);
     if (status != TCK_OK) {
-        dev->broken = true; /* what the ring still has would otherwise go into a slot that by then is another's */
+        dev->broken =
+            true; /* otherwise bytes still in the ring could be written into a slot that has been reassigned */
         return status;
     }
     status = explain(dev, finish_inside(dev), "copying", err);
@@ -694,7 +695,7 @@ tck_status_t cuda_device_write(struct cuda_device *dev, void *to, const void *fr
         status = cuda_device_start(dev, err);
     }
     if (status == TCK_OK) {
-        status = come_in(dev, &before, err);
+        status = enter_device(dev, &before, err);
     }
     if (status == TCK_OK) {
         int rc = bounce_to_device(&dev->ring, dev->calls, &copy, dev->sides[0].stream);

@@ -25,10 +25,10 @@ struct side {
 struct cuda_device {
     const struct cuda_calls *calls;
     int device;
-    bool broken;  /* it failed in a way that does not pass: no call is made any more */
+    bool broken;  /* it failed for good: no further call is made */
     bool told;    /* which stream is the training's */
     void *stream; /* the training's; NULL: the default stream */
-    void *ready;  /* event: the training has come to the save */
+    void *ready;  /* event: the training's stream has reached the save */
     void *known;  /* event: the digests of the snapshot are on the host */
     void *done;   /* event: all copies of the snapshot are over, */
     bool ended;   /* and it has been recorded */
@@ -49,12 +49,12 @@ enum way { TO_IMAGE, FROM_IMAGE };
 /* Zeros and these two before cuda_device_open. */
 must_check tck_status_t cuda_device_open(struct cuda_device *dev, const struct cuda_calls *calls, int device,
                                          struct error *err);
-/* Waits for its streams, one that cuda_device_finish could not wait for among them. */
+/* Waits for all its streams, including one for which cuda_device_finish could not wait. */
 void cuda_device_rest(const struct cuda_device *dev);
-/* Frees all that it has, when its streams are at rest. */
+/* Frees everything; its streams must be idle. */
 void cuda_device_close(struct cuda_device *dev);
 
-/* Works out what is copied, and allocates all that it takes. */
+/* Plans the copies and allocates everything that they need. */
 must_check tck_status_t cuda_device_prepare(struct cuda_device *dev, const struct layout *layout, struct error *err);
 /* Record r of the layout has moved. */
 void cuda_device_relocate(struct cuda_device *dev, const struct layout *layout, uint32_t r);
@@ -82,8 +82,7 @@ must_check tck_status_t cuda_device_finish(struct cuda_device *dev, struct error
 must_check tck_status_t cuda_device_restore_prepare(struct cuda_device *dev, const struct layout *layout,
                                                     struct error *err);
 void cuda_device_restore_over(struct cuda_device *dev);
-/* Some bytes of the caller's to the device, after all that the training's stream has been given; when it returns they
- * are there. */
+/* Copies bytes of the caller's to the device, after all earlier work of the training's stream, and waits for them. */
 must_check tck_status_t cuda_device_write(struct cuda_device *dev, void *to, const void *from, uint64_t bytes,
                                           struct error *err);
 

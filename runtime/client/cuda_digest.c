@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What contributes to which chunk. */
+ * Digests of records on a device: which piece contributes to which chunk, the kernels' runs, and the host's share. */
 #include "client/cuda_digest.h"
 
 #include "base/digest.h"
@@ -16,7 +16,7 @@ static bool lies_here(const struct record *record, int device)
     return record->memory == TCK_CUDA && record->device == device && record->bytes > 0;
 }
 
-/* How far a piece goes that begins at an offset of the image: chunks are multiples of pieces. */
+/* Size of the piece that begins at an offset of the image: chunks are multiples of pieces. */
 static uint64_t piece_size(uint64_t offset, uint64_t left)
 {
     uint64_t room = PIECE_BYTES - offset % PIECE_BYTES;
@@ -150,7 +150,7 @@ void device_digest_free(struct device_digest *digest, const struct cuda_calls *c
 
 /* ---- on the host --------------------------------------------------------------------------------------------- */
 
-/* From one offset of the image up to another. */
+/* Adds the CRCs of the image's bytes between two offsets. */
 static void add_stretch(const uint8_t *image, uint64_t from, uint64_t to, uint64_t image_bytes, uint32_t *sums)
 {
     while (from < to) {

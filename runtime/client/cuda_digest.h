@@ -7,7 +7,7 @@
 #include "base/layout.h"
 #include "cuda/calls.h"
 
-/* Of one shard on one device. */
+/* The digest work for one shard on one device. */
 struct device_digest {
     struct gather_piece *pieces; /* in the order of the image; none crosses the end of a chunk */
     uint32_t count;              /* 0: nothing of the shard lies there */
@@ -20,7 +20,7 @@ struct device_digest {
 /* addrs has for each record of the layout where its bytes are. Freed with device_digest_free, also after a failure. */
 must_check tck_status_t device_digest_build(const struct layout *layout, const struct shard *shard, int device,
                                             const uint64_t *addrs, struct device_digest *out, struct error *err);
-/* The record of this shard has moved. */
+/* Updates the digest's pieces after the record of this shard has moved. */
 void device_digest_relocate(struct device_digest *digest, const struct record *record, uint64_t addr);
 
 /* These three between enter and leave of the calls; 0, or the error of a call. upload waits; make has the sums made
@@ -29,9 +29,9 @@ must_check int device_digest_upload(struct device_digest *digest, const struct c
 must_check int device_digest_make(const struct device_digest *digest, const struct cuda_calls *calls, void *stream);
 void device_digest_free(struct device_digest *digest, const struct cuda_calls *calls);
 
-/* Adds what the host has in the image itself: all but the records on devices. One sum per chunk. */
+/* Adds the part of the image that the host wrote: all but the records on devices. One sum per chunk. */
 void host_digest_add(const struct layout *layout, const struct shard *shard, const uint8_t *image, uint32_t *sums);
-/* Makes sums of everything CRCs, and of them the root. */
+/* Turns the complete sums into chunk CRCs in place, and returns their root. */
 struct hash128 digest_of_sums(uint32_t *sums, uint64_t image_bytes);
 
 #endif

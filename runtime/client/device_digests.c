@@ -33,7 +33,7 @@ void device_digests_send(struct session *session, const struct slots *slots, uin
     if (message.count > 0) {
         msg_roots_encode(&message, &w);
         if (session_post(session, MSG_ROOTS, &w, NULL) != TCK_OK) {
-            log_debug("the agent could not be told the roots of step %" PRIu64 ": it makes its own", step);
+            log_debug("the roots of step %" PRIu64 " did not reach the agent; it computes its own", step);
         }
     }
     free(message.roots);

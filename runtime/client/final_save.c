@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The end of a training: what memory has goes with the job, so the last step goes to storage. The ranks go there in
+ * The end of a training: memory is freed with the job, so the last step goes to storage. The ranks go there in
  * rounds, for a node that is lost may be known to one of them alone, and the others would wait for it in vain. */
 #include "base/clock.h"
 #include "client/client.h"
@@ -38,15 +38,15 @@ static int round_ms(const struct last *last)
     return left < ROUND_MS ? left : ROUND_MS;
 }
 
-/* It hangs, or is being started again: worth another round. */
+/* The agent hangs or is being restarted: worth another round. */
 static bool agent_is_away(tck_status_t answer)
 {
     return answer == TCK_ERR_UNREACHABLE || answer == TCK_ERR_TIMEDOUT || answer == TCK_ERR_NOENT ||
            answer == TCK_ERR_BUSY;
 }
 
-/* It is looked for, and a save would be skipped. */
-static bool may_come_back(struct snapshot_worker *worker)
+/* The client is reconnecting; until then a save would be skipped. */
+static bool may_reconnect(struct snapshot_worker *worker)
 {
     bool may;
 
@@ -56,7 +56,7 @@ static bool may_come_back(struct snapshot_worker *worker)
     return may;
 }
 
-/* Newest step that was saved; *skipped: nothing of it is there. */
+/* Newest step that was begun; *skipped: it was not saved. */
 static uint64_t newest_begun(struct snapshot_worker *worker, bool *skipped)
 {
     uint64_t step;
@@ -79,7 +79,7 @@ static bool has_room(const struct last *last, uint64_t before, int answer_ms)
     struct final_save_room room = {.saved_before = before > 0};
     struct error ignored;
 
-    if (may_come_back(&client->worker) ||
+    if (may_reconnect(&client->worker) ||
         (before > 0 && client_wait(client, before, TCK_STAGE_COMMITTED, 0, &ignored) == TCK_ERR_TIMEDOUT)) {
         return false;
     }
@@ -104,7 +104,7 @@ static tck_status_t await_room(const struct last *last, uint64_t before)
     return TCK_OK;
 }
 
-/* Unless the step is the last one that was saved. */
+/* Saves the step unless it is already the newest one saved. */
 static tck_status_t save_once(const struct last *last, struct error *err)
 {
     bool skipped = false;
@@ -157,7 +157,7 @@ static tck_status_t await_storage(struct last *last, struct error *err)
 static tck_status_t too_late(const struct last *last, struct error *err)
 {
     static const char *const what[] = {
-        [AWAITS_ROOM] = "not saved, for steps before it are on their way to storage, or the agent is away,",
+        [AWAITS_ROOM] = "not saved, since earlier steps are still being drained or the agent is not running,",
         [AWAITS_COMMIT] = "saved, and not committed",
         [AWAITS_STORAGE] = "committed, and not in storage",
     };
@@ -174,7 +174,7 @@ static tck_status_t too_late(const struct last *last, struct error *err)
                      last->timeout_ms, why);
 }
 
-/* As far as it comes in one round. A term that another start has ended is not begun again. */
+/* Advances as far as one round allows. A term that another start has ended is not begun again. */
 static tck_status_t advance(struct last *last, struct error *err)
 {
     tck_status_t status = session_term_over(&last->client->session, err);
@@ -201,7 +201,7 @@ static tck_status_t exchange_states(const struct last *last, tck_status_t mine, 
     const struct oob *oob = &last->client->oob;
     uint8_t *all = calloc(oob->world_size, 1), sent = (uint8_t)final_save_state_of(mine);
     tck_status_t status =
-        all == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what became of %u ranks", oob->world_size) : TCK_OK;
+        all == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for the results of %u ranks", oob->world_size) : TCK_OK;
 
     status = oob_exchange(oob, status, &sent, all, sizeof(sent), err);
     if (status == TCK_OK) {
@@ -213,8 +213,8 @@ static tck_status_t exchange_states(const struct last *last, tck_status_t mine, 
 
 /* Rounds until the step is in storage for all ranks, or cannot come there in this term: *all_out. *mine_out: what
  * became of it here, with its text in err. */
-static tck_status_t go_rounds(struct last *last, tck_status_t *mine_out, enum final_save_state *all_out,
-                              struct error *err)
+static tck_status_t run_rounds(struct last *last, tck_status_t *mine_out, enum final_save_state *all_out,
+                               struct error *err)
 {
     tck_status_t mine, status;
 
@@ -249,7 +249,7 @@ tck_status_t client_save_last(struct tck_client *client, uint64_t step, int time
             status = client_begin_term(client, false, err);
         }
         if (status == TCK_OK) {
-            status = go_rounds(&last, &mine, &all, err);
+            status = run_rounds(&last, &mine, &all, err);
         }
     }
     if (status != TCK_OK) {

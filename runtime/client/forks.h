@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include <stdint.h>
 
-/* From now on this process's forks are noticed. May be called any number of times. */
+/* Begins to count this process's forks. May be called any number of times. */
 must_check tck_status_t forks_watch(struct error *err);
 /* Grows with each fork between the process that watched first and this one. */
 uint32_t forks_count(void);

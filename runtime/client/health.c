@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Board and snapshot worker are there from attach and register on; without them there is nothing to tell. */
+/* The shared status exists from attach on and the snapshot worker from register on; before that there is nothing to
+ * report. */
 static void fill_agent(struct tck_client *client, tck_health_t *out)
 {
     struct snapshot_worker *worker = &client->worker;
@@ -42,7 +43,7 @@ static void fill_storage(struct shared_status *shared, tck_health_t *out)
     snprintf(out->storage_text, sizeof(out->storage_text), "%s", trouble.text);
 }
 
-/* The text of the gravest. */
+/* Reports the gravest problem. */
 static void fill_protection(const struct tck_client *client, tck_health_t *out)
 {
     const struct shared_status *shared = client->session.shared;

@@ -24,7 +24,7 @@ static bool executable(char path[PATH_MAX], const char *dir, const char *name)
     return len > 0 && len < PATH_MAX && access(path, X_OK) == 0;
 }
 
-static bool look_in(struct search *search, const char *dir)
+static bool find_in(struct search *search, const char *dir)
 {
     size_t used = strlen(search->places);
 
@@ -32,7 +32,7 @@ static bool look_in(struct search *search, const char *dir)
     return executable(search->found.supervisor, dir, SUPERVISOR) && executable(search->found.agent, dir, AGENT);
 }
 
-/* The shared object, that is, that holds this function. */
+/* "The library" is the shared object that contains this function. */
 bool library_dir(char out[PATH_MAX])
 {
     Dl_info info;
@@ -49,7 +49,7 @@ bool library_dir(char out[PATH_MAX])
     return true;
 }
 
-static bool look_near_library(struct search *search)
+static bool find_near_library(struct search *search)
 {
     static const char *const places[] = {"/../bin", "/../libexec/tierckpt", ""};
     char library[PATH_MAX], dir[PATH_MAX + 32];
@@ -59,7 +59,7 @@ static bool look_near_library(struct search *search)
     }
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         snprintf(dir, sizeof(dir), "%s%s", library, places[i]);
-        if (look_in(search, dir)) {
+        if (find_in(search, dir)) {
             return true;
         }
     }
@@ -73,9 +73,9 @@ tck_status_t install_paths_find(struct programs *out, struct error *err)
     bool found;
 
     if (chosen != NULL && chosen[0] != '\0') {
-        found = look_in(&search, chosen);
+        found = find_in(&search, chosen);
     } else {
-        found = look_near_library(&search) || look_in(&search, TCK_INSTALL_BINDIR);
+        found = find_near_library(&search) || find_in(&search, TCK_INSTALL_BINDIR);
     }
     if (!found) {
         return error_set(err, TCK_ERR_NOENT, "programs " SUPERVISOR " and " AGENT " are not in %s", search.places);

@@ -18,7 +18,7 @@ static uint64_t load(const _Atomic uint64_t *value)
 
 static void adopt_intervals(struct pacer *pacer, const struct shared_status *shared, uint64_t step)
 {
-    /* In this order: who sees the new intervals also sees the step from which they count. */
+    /* In this order: a reader of the new intervals also sees the step from which they count. */
     uint64_t mem_steps = load(&shared->mem_interval_steps);
     uint64_t storage_steps = load(&shared->storage_interval_steps);
 

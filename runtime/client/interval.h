@@ -12,12 +12,12 @@ struct pacer {
     uint64_t step_ns;                  /* smoothed */
 };
 
-/* What is to be saved at this step. A change of the intervals holds from shared->interval_from_step on, the same step
+/* Returns what is due at this step. A change of the intervals holds from shared->interval_from_step on, the same step
  * on all ranks; for that the agent writes interval_from_step before it writes (release) the intervals. Step 0 is never
  * due: 0 stands for "none" on the shared status. */
 tck_due_t pacer_due(struct pacer *pacer, const struct shared_status *shared, uint64_t step);
 
-/* Tells the agent of the step and of the time that steps take. */
+/* Publishes the step and the mean time per step in the shared status. */
 void pacer_tick(struct pacer *pacer, struct shared_status *shared, uint64_t step, uint64_t now_ns);
 
 #endif

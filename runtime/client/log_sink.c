@@ -23,7 +23,7 @@ struct kept {
 };
 
 static struct {
-    atomic_bool chosen; /* the program has said where lines go */
+    atomic_bool chosen; /* the program has chosen where lines go */
     tck_log_fn *fn;     /* these two only change while no line is being handed over */
     void *ctx;
     pthread_mutex_t lock; /* of all below */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the library has to say to the program that uses it: kept until it is taken, or handed to a function. */
+ * The library's log lines for the program that uses it: kept until taken, or passed to a callback. */
 #ifndef TCK_CLIENT_LOG_SINK_H
 #define TCK_CLIENT_LOG_SINK_H
 
 #include "base/config.h"
 
-/* From now on lines are kept, unless the program has set a function. */
+/* Begins to keep lines, unless the program has set a function. */
 void log_sink_begin(void);
 /* Lines also go to the log of the node, after those of its agent, up to log_level, with the rank and the process. A
- * file that cannot be opened is a warning: no training fails for it. */
+ * file that cannot be opened is only a warning, since logging must not fail a training. */
 void log_sink_open(const struct config *config, uint32_t rank);
 void log_sink_close(void);
 /* In a forked child: it has none of the lines. */

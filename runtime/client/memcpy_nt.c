@@ -58,7 +58,7 @@ __attribute__((target("avx512f"))) static void copy_avx512_prefetch(void *dst, c
     memcpy(to + at, from + at, bytes - at);
 }
 
-/* Both halves side by side: the hardware's prefetchers then follow two streams. */
+/* Copies both halves side by side, so that the hardware prefetchers follow two streams. */
 __attribute__((target("avx512f"))) static void copy_avx512_halves(void *dst, const void *src, size_t bytes)
 {
     size_t head = copy_head(dst, src, bytes), half = (bytes - head) / LINE / 2 * LINE;

@@ -17,7 +17,7 @@ struct memcpy_nt {
     kernel_fn copy;
 };
 
-/* Those that this machine has, the one to use unmeasured first; the last is libc's. Returns how many. */
+/* Lists the kernels that this machine supports, the default first and libc's last. Returns how many. */
 unsigned memcpy_nt_list(struct memcpy_nt out[KERNELS_MAX]);
 
 /* Orders all stores of this thread's copies before what it does next. */

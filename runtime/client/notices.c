@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Lines for the user of a training. */
+ * Words the log lines of notices.h. */
 #include "client/notices.h"
 #include "base/log.h"
 
@@ -64,8 +64,8 @@ void notice_restored(const struct tck_client *client, const tck_restored_t *rest
              restored->version.term, sources[0] == '\0' ? "" : " from ", sources, restored->seconds);
 }
 
-/* The agents leave soon after a job that is done, and their memory with them. */
-static void say_unpublished(const struct tck_client *client)
+/* The agents exit soon after the job is done, and their memory is freed with them. */
+static void report_unpublished(const struct tck_client *client)
 {
     uint64_t committed = atomic_load(&client->session.shared->committed_step);
     uint64_t published = atomic_load(&client->session.shared->published_step);
@@ -83,7 +83,7 @@ static void say_unpublished(const struct tck_client *client)
     }
 }
 
-/* What was to be in storage, and is not. */
+/* True if a step was to go to storage and did not reach it. */
 static bool storage_refuses(const struct tck_client *client)
 {
     struct trouble trouble;
@@ -102,6 +102,6 @@ void notice_done(const struct tck_client *client)
             "to go on from there, or run `tierckpt drain`",
             client->session.config.linger_s);
     } else if (client->worker.begun_step > 0) {
-        say_unpublished(client);
+        report_unpublished(client);
     }
 }

@@ -5,11 +5,11 @@
 
 #include "client/client.h"
 
-/* Rank 0 speaks for all. */
+/* Only rank 0 logs it. */
 void notice_attached(const struct tck_client *client);
 /* Each rank has its own sources. */
 void notice_restored(const struct tck_client *client, const tck_restored_t *restored);
-/* What becomes of what only memory has, now that the job is done. */
+/* Logs what happens to versions that are only in memory, now that the job is done. */
 void notice_done(const struct tck_client *client);
 
 #endif

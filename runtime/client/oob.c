@@ -31,7 +31,7 @@ static tck_status_t card_status(const uint8_t *card)
     return (tck_status_t)(int32_t)le32toh(code);
 }
 
-/* The error of the lowest failed rank, or the payloads of all. */
+/* Returns the error of the lowest failed rank, or copies the payloads of all. */
 static tck_status_t cards_read(const struct oob *oob, const uint8_t *cards, void *all, size_t len, struct error *err)
 {
     size_t card_bytes = CARD_HEAD + len;
@@ -61,7 +61,7 @@ static tck_status_t exchange_cards(const struct oob *oob, uint8_t *mine, uint8_t
     }
     rc = oob->caller.allgather(oob->caller.ctx, mine, cards, card_bytes);
     if (rc != 0) {
-        return error_set(err, TCK_ERR_UNREACHABLE, "the allgather of the caller failed with %d", rc);
+        return error_set(err, TCK_ERR_UNREACHABLE, "the caller's allgather failed with %d", rc);
     }
     return TCK_OK;
 }

@@ -17,7 +17,7 @@ struct oob {
 must_check tck_status_t oob_exchange(const struct oob *oob, tck_status_t status, const void *mine, void *all,
                                      size_t len, struct error *err);
 
-/* Only the statuses. */
+/* Exchanges only the statuses. */
 must_check tck_status_t oob_agree(const struct oob *oob, tck_status_t status, struct error *err);
 
 #endif

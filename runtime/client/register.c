@@ -39,7 +39,7 @@ static tck_status_t encode_infos(const struct layout *layout, uint8_t *out, size
     return status;
 }
 
-/* all has most infos of each rank, of which the first counts[r] mean something. */
+/* all holds `most` infos per rank; the first counts[r] of rank r are valid. */
 static void decode_infos(const uint8_t *all, const uint32_t *counts, uint32_t world_size, uint32_t most,
                          struct shard_info *out)
 {
@@ -55,7 +55,7 @@ static void decode_infos(const uint8_t *all, const uint32_t *counts, uint32_t wo
     }
 }
 
-/* The shards of all ranks into the world. */
+/* Gathers the shards of all ranks into the world. */
 static tck_status_t exchange_infos(struct tck_client *client, const uint32_t *counts, uint32_t most, uint64_t total,
                                    struct error *err)
 {
@@ -94,7 +94,7 @@ static tck_status_t exchange_shards(struct tck_client *client, tck_status_t stat
         most = counts[r] > most ? counts[r] : most;
         total += counts[r];
         if (counts[r] > MESSAGE_SHARDS_MAX) {
-            status = error_set(err, TCK_ERR_PROTO, "rank %u says it has %u shards", r, counts[r]);
+            status = error_set(err, TCK_ERR_PROTO, "rank %u reports %u shards, which cannot be", r, counts[r]);
         }
     }
     if (status == TCK_OK) {
@@ -174,7 +174,7 @@ static uint32_t clamp(uint32_t count, uint32_t most)
     return count < 1 ? 1 : count > most ? most : count;
 }
 
-/* One thread moves about what one memory channel does. Beside a save training needs the cores too. */
+/* One thread saturates about one memory channel. During a save the training needs cores, too. */
 static struct copy_threads copy_threads(const struct tck_client *client)
 {
     uint32_t configured = client->session.config.copy_threads, cpus = own_cpus(client);
@@ -209,7 +209,7 @@ static tck_status_t make_ready(struct tck_client *client, struct error *err)
     return status;
 }
 
-/* status: of this rank so far. */
+/* Registers collectively. status: of this rank so far. */
 static tck_status_t register_with_all(struct tck_client *client, tck_status_t status, struct error *err)
 {
     client->state = CLIENT_FAILED;

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUND_BYTES   4096        /* of what ranks tell each other at a time */
-#define SCRATCH_BYTES (16u << 20) /* what is read to be checked goes here */
+#define ROUND_BYTES   4096        /* that ranks exchange at a time */
+#define SCRATCH_BYTES (16u << 20) /* buffer for what is read only to be checked */
 #define WIDEST        8           /* bytes of an element */
 
 enum source { FROM_NOWHERE, FROM_BOX, FROM_ENTRY, FROM_BLOB };
@@ -47,7 +47,7 @@ static bool same_world(const struct resharding *r)
     return r->saved_world_size == r->client->oob.world_size;
 }
 
-/* What follows "rank<r>/" in a key of this rank's own; NULL if it is none. */
+/* The part of the key behind "rank<r>/" if the key is this rank's own, else NULL. */
 static const char *own_part(const struct resharding *r, const char *key)
 {
     char prefix[32];
@@ -69,7 +69,7 @@ static tck_status_t refuse(const struct resharding *r, const struct record *reco
                      record->key, r->saved_world_size, r->client->oob.world_size);
 }
 
-/* The key of the old rank's own for that of this rank, if it may have it. */
+/* Translates a key of this rank's own into that of the saved rank whose state it takes over, if any. */
 static tck_status_t find_key(const struct resharding *r, const struct record *record, struct origin *out)
 {
     const char *own = own_part(r, record->key);
@@ -124,7 +124,7 @@ static tck_status_t find_tensor(const struct resharding *r, const struct record 
     }
     out->source = FROM_BOX;
     if (record->reshard == TCK_RESHARD_LEAVE && !is_saved(r, out->key, false)) {
-        out->source = FROM_NOWHERE; /* this rank's own has come since */
+        out->source = FROM_NOWHERE; /* this rank's own was added since the save */
     }
     return TCK_OK;
 }
@@ -183,7 +183,7 @@ static tck_status_t check_box(const struct resharding *r, const struct record *r
     struct box box;
     tck_status_t status = TCK_OK;
     if (record->bytes == 0) {
-        return tck_published_read_box(r->published, &part, r->scratch); /* that it is the same tensor */
+        return tck_published_read_box(r->published, &part, r->scratch); /* checks that it is the same tensor */
     }
     while (status == TCK_OK && tiles_next(&slabs, &box)) {
         for (uint32_t d = 0; d < box.ndim; d++) {
@@ -210,7 +210,7 @@ static tck_status_t check_entry(const struct resharding *r, const struct record 
     return status;
 }
 
-/* Into the record's own memory, or with write false past it. */
+/* Reads the blob into the record's own memory, or, with write false, only checks it. */
 static tck_status_t read_blob(const struct resharding *r, const struct record *record, const struct origin *origin,
                               bool write)
 {
@@ -319,7 +319,7 @@ static tck_status_t place(const struct resharding *r, const struct record *recor
     return TCK_OK;
 }
 
-/* ---- what nobody wants ------------------------------------------------------------------------------------------- */
+/* ---- keys without a reader --------------------------------------------------------------------------------------- */
 
 static size_t round_count(const struct resharding *r)
 {
@@ -352,12 +352,13 @@ static void want(const struct resharding *r, const char *key)
     }
 }
 
-/* What any rank wants, in wanted of all. */
+/* Reduces the ranks' bit sets: afterwards `wanted` has every key that any rank wants. */
 static tck_status_t share_wanted(const struct resharding *r)
 {
     const struct oob *oob = &r->client->oob;
     uint8_t *all = malloc((size_t)oob->world_size * ROUND_BYTES);
-    tck_status_t status = all == NULL ? error_set(r->err, TCK_ERR_NOMEM, "no memory for what is wanted") : TCK_OK;
+    tck_status_t status =
+        all == NULL ? error_set(r->err, TCK_ERR_NOMEM, "no memory for the keys that the ranks want") : TCK_OK;
     for (size_t round = 0; round < round_count(r); round++) {
         uint8_t *mine = r->wanted + round * ROUND_BYTES;
         status = oob_exchange(oob, status, mine, all, ROUND_BYTES, r->err);
@@ -383,7 +384,7 @@ static bool is_old_ranks_own(const struct entry *entry, const char *key)
 static tck_status_t check_wanted(const struct resharding *r)
 {
     if (r->published == NULL || r->wanted == NULL) {
-        return error_set(r->err, TCK_ERR_INTERNAL, "nothing was prepared");
+        return error_set(r->err, TCK_ERR_INTERNAL, "there is nothing to check: no rank has prepared");
     }
     const struct table *table = &r->published->table;
     tck_status_t status = share_wanted(r);
@@ -436,7 +437,7 @@ static tck_status_t place_all(struct resharding *r)
     return status;
 }
 
-/* The blobs alone, for the trainer to look at before anything else is changed. */
+/* Reads the blobs alone, for the trainer's check, before anything else is changed. */
 static tck_status_t consult(const struct resharding *r, struct tck_client *client)
 {
     const struct layout *layout = &client->layout;
@@ -448,7 +449,8 @@ static tck_status_t consult(const struct resharding *r, struct tck_client *clien
         }
         status = find(r, &layout->records[i], &origin);
         if (status == TCK_OK && origin.source == FROM_NOWHERE) {
-            memset(layout->records[i].addr, 0, BLOB_PREFIX_BYTES); /* what the trainer has set is not what was saved */
+            memset(layout->records[i].addr, 0,
+                   BLOB_PREFIX_BYTES); /* the trainer's current blobs are not the saved ones */
         } else if (status == TCK_OK) {
             status = place(r, &layout->records[i], &origin);
         }

@@ -36,20 +36,20 @@ static tck_status_t take_offer(const struct tck_client *client, const struct ipc
     }
     if (!fits) {
         free(offer.shards);
-        return error_set(err, TCK_ERR_PROTO, "the agent restored other slots than there are");
+        return error_set(err, TCK_ERR_PROTO, "the agent restored into slots that do not exist");
     }
     *out = offer;
     return TCK_OK;
 }
 
-/* What is asked of the agent. */
+/* The request for a version. */
 struct question {
     uint64_t step;
     bool may_lack;      /* shards that other ranks have */
     const char *failed; /* why they could not be passed on, for one agent's log; or NULL */
 };
 
-static tck_status_t ask_for_version(struct tck_client *client, const struct question *question,
+static tck_status_t request_version(struct tck_client *client, const struct question *question,
                                     struct msg_restored *out, struct error *err)
 {
     struct msg_restore restore = {
@@ -71,8 +71,8 @@ static tck_status_t ask_for_version(struct tck_client *client, const struct ques
     return status;
 }
 
-/* All ranks have their bytes: from now on this run is judged by what becomes of it. */
-static void tell_done(struct tck_client *client, const struct msg_restored *offer)
+/* All ranks have their bytes: from now on the poison counter counts this run's outcome against the version. */
+static void send_done(struct tck_client *client, const struct msg_restored *offer)
 {
     struct msg_step done = {.seq = session_seq(&client->session), .step = offer->version.step};
     struct writer w = writer_new(0);
@@ -80,7 +80,7 @@ static void tell_done(struct tck_client *client, const struct msg_restored *offe
 
     msg_step_encode(&done, &w);
     if (session_post(&client->session, MSG_RESTORE_DONE, &w, &err) != TCK_OK) {
-        log_debug("the agent could not be told that step %" PRIu64 " was restored", offer->version.step);
+        log_debug("the report that step %" PRIu64 " was restored did not reach the agent", offer->version.step);
     }
 }
 
@@ -137,10 +137,9 @@ static tck_status_t check_images(struct tck_client *client, const struct msg_res
     return status;
 }
 
-/* ---- asking, as often as it takes ------------------------------------------------------------------------------ */
+/* ---- requests, repeated as needed ----------------------------------------------------------------------------- */
 
-/* The snapshot worker's thread comes back to an agent that its supervisor has started again; it needs the lock for
- * that. */
+/* The snapshot worker's thread reconnects to an agent that its supervisor has restarted; it needs the lock for that. */
 static bool wait_for_return(struct session *session)
 {
     uint64_t give_up_ms = clock_ms() + session->config.session_wait_ms;
@@ -155,11 +154,11 @@ static bool wait_for_return(struct session *session)
     return back;
 }
 
-static tck_status_t ask_and_check(struct tck_client *client, const struct question *question, struct msg_restored *out,
-                                  struct error *err)
+static tck_status_t request_and_check(struct tck_client *client, const struct question *question,
+                                      struct msg_restored *out, struct error *err)
 {
     struct msg_restored offer;
-    tck_status_t status = ask_for_version(client, question, &offer, err);
+    tck_status_t status = request_version(client, question, &offer, err);
 
     if (status != TCK_OK) {
         return status;
@@ -174,14 +173,14 @@ static tck_status_t ask_and_check(struct tck_client *client, const struct questi
     return TCK_OK;
 }
 
-/* An agent that dies meanwhile loses the question, but not what it had decided. */
-static tck_status_t ask_until_answered(struct tck_client *client, const struct question *question,
-                                       struct msg_restored *out, struct error *err)
+/* An agent that dies meanwhile loses the request, but not its decisions. */
+static tck_status_t request_until_answered(struct tck_client *client, const struct question *question,
+                                           struct msg_restored *out, struct error *err)
 {
     tck_status_t status = TCK_ERR_UNREACHABLE;
 
     for (int i = 0; i < RETURNS_MAX && status != TCK_OK; i++) {
-        status = ask_and_check(client, question, out, err);
+        status = request_and_check(client, question, out, err);
         if (status != TCK_OK && (atomic_load(&client->session.connected) || !wait_for_return(&client->session))) {
             break;
         }
@@ -206,7 +205,7 @@ static tck_status_t check_bytes(struct tck_client *client, const struct restore_
             return status;
         }
         if (!hash128_is(root, gather->own.roots[i])) {
-            return error_set(err, TCK_ERR_CORRUPT, "the shard of group \"%.200s\" went bad in this node's memory",
+            return error_set(err, TCK_ERR_CORRUPT, "the shard of group \"%.200s\" was damaged in this node's memory",
                              shard->group);
         }
     }
@@ -224,7 +223,7 @@ static void place_blobs(const struct layout *layout, const struct shard *shard, 
     }
 }
 
-/* All ranks go on with what they have, or none does, and nothing of the trainers' was changed. */
+/* Runs the trainers' checks: either all ranks go on, or none does and no trainer's memory has changed. */
 static tck_status_t consult(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
     tck_status_t status = check_bytes(client, gather, err);
@@ -261,7 +260,7 @@ static tck_status_t copy_images(struct tck_client *client, const struct restore_
 
 /* ---- all ranks ----------------------------------------------------------------------------------------------- */
 
-/* What each rank tells of what it was offered. */
+/* What each rank reports of its agent's offer. */
 struct offered {
     struct version version;
     uint64_t spread; /* enum restore_spread: how it would get what its node lacks */
@@ -275,7 +274,7 @@ struct attempt {
     struct restore_sources gather;
 };
 
-/* Also that all were offered the same version, and whether all want the same means. */
+/* Also checks that all ranks were offered the same version, and whether they are configured alike. */
 static tck_status_t agree_on_version(const struct tck_client *client, tck_status_t status, struct attempt *attempt,
                                      struct error *err)
 {
@@ -299,7 +298,7 @@ static tck_status_t agree_on_version(const struct tck_client *client, tck_status
     return status;
 }
 
-/* From the agent, and the same on all ranks, in place of what there was. status: of this rank so far. */
+/* Replaces the offer by a new one from the agent, of one version on all ranks. status: of this rank so far. */
 static tck_status_t get_offer(struct tck_client *client, tck_status_t status, const struct question *question,
                               struct attempt *attempt, struct error *err)
 {
@@ -307,7 +306,7 @@ static tck_status_t get_offer(struct tck_client *client, tck_status_t status, co
     free(attempt->offer->shards);
     *attempt->offer = (struct msg_restored){0};
     if (status == TCK_OK) {
-        status = ask_until_answered(client, question, attempt->offer, err);
+        status = request_until_answered(client, question, attempt->offer, err);
     }
     if (status == TCK_OK) {
         status = restore_sources_begin(client, attempt->offer, &attempt->gather, err);
@@ -315,8 +314,8 @@ static tck_status_t get_offer(struct tck_client *client, tck_status_t status, co
     return agree_on_version(client, status, attempt, err);
 }
 
-/* What this rank lacks comes from the others; or else all ranks, which come here together, ask again for what the
- * agents bring. */
+/* Gets what this rank lacks from the others. If that fails, all ranks (this is collective) request it again from their
+ * agents. */
 static tck_status_t gather_images(struct tck_client *client, struct attempt *attempt, struct error *err)
 {
     struct question again = {.step = attempt->offer->version.step};
@@ -331,7 +330,7 @@ static tck_status_t gather_images(struct tck_client *client, struct attempt *att
     if (status == TCK_OK) {
         return TCK_OK;
     }
-    again.failed = client->oob.rank == 0 ? failed.text : NULL; /* said once */
+    again.failed = client->oob.rank == 0 ? failed.text : NULL; /* one rank's agent logs it */
     return get_offer(client, TCK_OK, &again, attempt, err);
 }
 
@@ -350,8 +349,8 @@ static void fill_result(const struct tck_client *client, const struct msg_restor
     out->newest_step = offer->newest_step;
 }
 
-/* What the result points to stays with the client. */
-static void tell_passed_over(struct tck_client *client, const struct msg_restored *offer, tck_restored_t *out)
+/* The text that the result points to belongs to the client. */
+static void report_passed_over(struct tck_client *client, const struct msg_restored *offer, tck_restored_t *out)
 {
     snprintf(client->passed_over, sizeof(client->passed_over), "%s", offer->passed_over);
     out->passed_over = client->passed_over;
@@ -397,14 +396,15 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
 
 /* ---- a term restores once ------------------------------------------------------------------------------------ */
 
-#define TERMS_MAX 4 /* begun for one restore: what its agents restore unasked may be faster than the question */
+/* Terms begun for one restore: agents that restore on their own may finish before the request arrives. */
+#define TERMS_MAX 4
 
-/* What each rank says before a try. */
+/* What each rank contributes before an attempt. */
 struct intent {
     uint64_t step;
-    uint64_t new_term; /* this term was used: has restored something else, or saved */
-    uint64_t accepts;  /* a fresh start, if what was saved is lost */
-    uint64_t ends;     /* the try before failed in a way that another term does not repair */
+    uint64_t new_term; /* a new term is needed: this one has restored another version, or saved */
+    uint64_t accepts;  /* accepts a fresh start if all saved versions are lost */
+    uint64_t ends;     /* the attempt before failed in a way that another term cannot repair */
 };
 
 static bool term_is_used(struct tck_client *client, uint64_t step)
@@ -417,7 +417,7 @@ static bool term_is_used(struct tck_client *client, uint64_t step)
     return saved || (client->asked && client->restore_step != step);
 }
 
-/* Into mine what holds for all. */
+/* Reduces all ranks' intents into *mine. */
 static tck_status_t agree_on_intent(const struct tck_client *client, struct intent *mine, struct error *err)
 {
     uint32_t world_size = client->oob.world_size;
@@ -441,7 +441,7 @@ static tck_status_t agree_on_intent(const struct tck_client *client, struct inte
     return status;
 }
 
-/* *placing_out: all ranks have come so far that they put bytes into the trainers' memory. */
+/* One attempt. *placing_out: all ranks have begun to write into the trainers' memory. */
 static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct msg_restored *offer, bool *placing_out,
                                 struct error *err)
 {
@@ -460,19 +460,19 @@ static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct
     status = oob_agree(&client->oob, client->placed, err);
     if (status == TCK_OK && !version_none(offer->version)) {
         pthread_mutex_lock(&client->session.lock);
-        tell_done(client, offer);
+        send_done(client, offer);
         pthread_mutex_unlock(&client->session.lock);
     }
     return status;
 }
 
-/* In a new term, whose recovery checks every copy again. */
+/* Whether a new term may succeed: its recovery checks every copy again. */
 static bool may_go_better(tck_status_t tried)
 {
     return tried == TCK_ERR_BUSY || tried == TCK_ERR_CORRUPT;
 }
 
-/* Only what is lost, and nothing was touched: what cannot be read now may be there. */
+/* Only if the versions are lost and no memory was changed: what cannot be read now may still exist. */
 static tck_status_t accept_loss(const struct tck_client *client, tck_status_t tried, struct error *err)
 {
     char why[ERROR_TEXT_BYTES];
@@ -481,12 +481,12 @@ static tck_status_t accept_loss(const struct tck_client *client, tck_status_t tr
     }
     snprintf(why, sizeof(why), "%s", err->text);
     if (client->oob.rank == 0) {
-        log_warn("a fresh start is accepted, as accept_fresh_start says: %s", why);
+        log_warn("starting fresh, since accept_fresh_start is set: %s", why);
     }
     return error_set(err, TCK_ERR_NOENT, "a fresh start is accepted: %.400s", why);
 }
 
-/* All ranks fail together, so they also try again together. */
+/* All ranks fail together, so they also retry together. */
 static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t step, struct msg_restored *offer,
                                          struct error *err)
 {
@@ -518,8 +518,8 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
         }
         if (tried == TCK_ERR_NOENT && placing) {
             tried = error_set(err, TCK_ERR_UNRECOVERABLE,
-                              "what was being restored went bad on the way, and nothing "
-                              "else is left: some ranks have parts of it in their memory");
+                              "the version was damaged while it was restored, and no other "
+                              "is left: some ranks have parts of it in their memory");
         }
         intent.new_term = true;
         intent.ends = !may_go_better(tried) || i + 1 == TERMS_MAX;
@@ -527,7 +527,7 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
     return tried;
 }
 
-/* What all ranks have in place; with another layout each reads it now. */
+/* Completes the restore on this rank; with another layout each rank reads its part now. */
 static tck_status_t finish(struct tck_client *client, const struct msg_restored *offer, tck_restored_t *out,
                            struct error *err)
 {
@@ -541,7 +541,7 @@ static tck_status_t finish(struct tck_client *client, const struct msg_restored 
     out->newest_step = offer->newest_step;
     if (status == TCK_OK) {
         pthread_mutex_lock(&client->session.lock);
-        tell_done(client, offer);
+        send_done(client, offer);
         pthread_mutex_unlock(&client->session.lock);
     }
     return status;
@@ -560,7 +560,7 @@ tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restor
     if (status == TCK_OK) {
         restored.seconds = (double)(clock_ns() - begin_ns) / 1e9;
         notice_restored(client, &restored);
-        tell_passed_over(client, &offer, &restored);
+        report_passed_over(client, &offer, &restored);
     }
     if (status == TCK_OK && out != NULL) {
         restored.struct_size = out->struct_size;

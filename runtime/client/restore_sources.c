@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Images of one restore: slots, and what comes from other ranks. */
+ * The images of one restore: slots, and images received from other ranks. */
 #include "client/restore_sources.h"
 
 #include <stdlib.h>
 
-#define SLOW_BYTES 100000 /* in a ms: of a rank that passes shards on over 1 Gbit/s */
+#define SLOW_BYTES 100000 /* per ms: the rate of a rank that forwards shards over 1 Gbit/s */
 
 enum restore_spread restore_sources_wanted(const struct tck_client *client)
 {
@@ -45,7 +45,7 @@ tck_status_t restore_sources_begin(const struct tck_client *client, const struct
     return TCK_OK;
 }
 
-/* On every rank or on none. */
+/* Succeeds on every rank or on none. */
 static tck_status_t find_way(const struct tck_client *client, enum restore_spread spread, const struct spread_ops **out,
                              struct error *err)
 {

@@ -11,12 +11,13 @@ struct restore_sources {
     struct spread_own own; /* images in the order of the layout's shards */
 };
 
-/* The way that this rank is configured for, if it has anybody to pass shards to. */
+/* The means that this rank is configured for, if there are ranks to exchange shards with. */
 enum restore_spread restore_sources_wanted(const struct tck_client *client);
-/* Takes the slots of the offer; on success freed by restore_sources_free. */
+/* Fills the sources with the slots of the offer; on success freed by restore_sources_free. */
 must_check tck_status_t restore_sources_begin(const struct tck_client *client, const struct msg_restored *offer,
                                               struct restore_sources *out, struct error *err);
-/* Collective, and not with SPREAD_AGENTS: what is not here comes from other ranks, checked. Or all ranks fail. */
+/* Collective, and not with SPREAD_AGENTS: receives the missing images from other ranks and checks them, or fails on all
+ * ranks. */
 must_check tck_status_t restore_sources_spread(struct tck_client *client, enum restore_spread spread,
                                                struct restore_sources *gather, struct error *err);
 void restore_sources_free(struct tck_client *client, struct restore_sources *gather);

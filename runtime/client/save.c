@@ -92,7 +92,8 @@ static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to
     return status;
 }
 
-/* What is no error in a training that goes on: the text of it stays. A capture is one: nothing was decided. */
+/* Turns errors that must not stop a training into a skipped save; their text is kept. A stream capture stays an error,
+ * since nothing was decided. */
 static tck_status_t skipped_or(tck_status_t status, const struct tck_client *client, uint64_t step)
 {
     bool skipped =
@@ -117,7 +118,7 @@ tck_status_t tck_save_due(tck_client_t *client, uint64_t step, tck_due_t *due_ou
     return TCK_OK;
 }
 
-/* The answer that the caller was given, if it asked: the shared status may say something else by now. */
+/* Repeats the answer of tck_save_due, if it was called: the shared status may have changed since. */
 static tck_due_t decide(struct tck_client *client, uint64_t step)
 {
     bool asked = step != 0 && client->asked_step == step;
@@ -226,7 +227,7 @@ tck_status_t tck_set_confirm(tck_client_t *client, int on)
     return status;
 }
 
-/* Without the text of an error: another thread than the trainer's may call. */
+/* Sets no error text, since a thread other than the trainer's may call. */
 static bool takes_words(struct tck_client *client)
 {
     return client != NULL && client->forks == forks_count() && client->state == CLIENT_REGISTERED;

@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define ANSWER_MS      10000  /* for answers that the agent gives without waiting for others */
-#define SLICE_MS       100    /* of a long wait: then look whether it still makes sense */
-#define STALL_MS       120000 /* an agent whose loop does not turn for so long is given up */
-#define HELLO_AGAIN_MS 10000  /* for an agent that dies while it is greeted */
+#define SLICE_MS       100    /* slice of a long wait: then check whether to go on */
+#define STALL_MS       120000 /* an agent whose loop stands still for so long is given up */
+#define HELLO_AGAIN_MS 10000  /* retries with an agent that dies during HELLO */
 #define HELLO_PAUSE_NS 50000000
 
 /* ---- requests ------------------------------------------------------------------------------------------------ */
@@ -47,7 +47,7 @@ uint32_t session_seq(struct session *session)
     return ++session->seq;
 }
 
-/* Waits at most timeout_ms for room in the socket; an agent that leaves none for so long is not served any more. */
+/* Waits at most timeout_ms for room in the socket; an agent that leaves none for so long is disconnected. */
 static tck_status_t send_payload(struct session *session, enum message_type type, struct writer *payload,
                                  int timeout_ms, struct error *err)
 {
@@ -72,7 +72,7 @@ tck_status_t session_post(struct session *session, enum message_type type, struc
     return send_payload(session, type, payload, (int)session->config.block_time_ms, err);
 }
 
-/* A wait for an answer; of a patient one, whether the agent's loop still turns. */
+/* A wait for an answer; a patient one also tracks whether the agent's loop still turns. */
 struct restore_timeout {
     uint64_t deadline_ms; /* 0: patient */
     uint64_t beat, beat_ms;
@@ -111,7 +111,7 @@ static int patience_slice(struct restore_timeout *p, const struct session *sessi
     return now_ms - p->beat_ms > STALL_MS ? 0 : SLICE_MS;
 }
 
-/* The next frame, whatever it is. */
+/* Receives the next frame, of any type. */
 static tck_status_t receive(struct session *session, struct restore_timeout *p, struct ipc_frame *out,
                             struct error *err)
 {
@@ -128,7 +128,7 @@ static tck_status_t receive(struct session *session, struct restore_timeout *p, 
     }
 }
 
-/* The error that an answer carries, or that it is not the one expected: then the connection is of no use any more. */
+/* The error that the answer carries; an answer of an unexpected type is a protocol error, and ends the connection. */
 static tck_status_t answer_error(struct session *session, const struct ipc_frame *frame, enum message_type answer,
                                  struct error *err)
 {
@@ -146,7 +146,7 @@ static tck_status_t answer_error(struct session *session, const struct ipc_frame
     return carried.error.code;
 }
 
-/* Answers to requests that were given up come late; they are skipped. */
+/* Skips late answers to requests that were given up. */
 static tck_status_t receive_answer(struct session *session, enum message_type answer, struct restore_timeout *p,
                                    struct ipc_frame *out, struct error *err)
 {
@@ -230,7 +230,7 @@ static tck_status_t prove(const struct config *config, uint8_t proof[MAC_BYTES],
     return TCK_OK;
 }
 
-static tck_status_t take_welcome(struct session *session, const struct ipc_frame *frame, struct error *err)
+static tck_status_t handle_welcome(struct session *session, const struct ipc_frame *frame, struct error *err)
 {
     struct msg_welcome welcome;
 
@@ -241,7 +241,7 @@ static tck_status_t take_welcome(struct session *session, const struct ipc_frame
     return map_board(session, frame->fds[0], err);
 }
 
-/* What this start was given, so that the agent notices if it was started with something else. The caller frees. */
+/* This start's settings, so that the agent notices if it was started with others. The caller frees. */
 static char *settings_text(const struct config *config)
 {
     json_t *json = config_json(config);
@@ -251,7 +251,7 @@ static char *settings_text(const struct config *config)
     return text;
 }
 
-static tck_status_t say_hello(struct session *session, bool returning, struct error *err)
+static tck_status_t send_hello(struct session *session, bool returning, struct error *err)
 {
     char *settings = returning ? NULL : settings_text(&session->config);
     struct msg_hello hello = {.seq = session_seq(session),
@@ -280,7 +280,7 @@ static tck_status_t say_hello(struct session *session, bool returning, struct er
     if (status != TCK_OK) {
         return status;
     }
-    status = take_welcome(session, &frame, err);
+    status = handle_welcome(session, &frame, err);
     ipc_frame_free(&frame);
     return status;
 }
@@ -290,7 +290,7 @@ static tck_status_t greet(struct session *session, struct error *err)
     tck_status_t status;
 
     session->cut = false;
-    status = say_hello(session, false, err);
+    status = send_hello(session, false, err);
     if (status != TCK_OK) {
         close_socket(session);
         return error_prefix(err, "hello to the agent");
@@ -324,7 +324,7 @@ tck_status_t session_open(struct session *session, const struct config *config, 
         pause_a_little();
     }
     if (status == TCK_ERR_BUSY) {
-        err->code = status = TCK_ERR_CONFIG; /* it says which key, and who is in the way */
+        err->code = status = TCK_ERR_CONFIG; /* the text names the key and the trainers that use the agent */
     }
     if (status == TCK_OK) {
         pthread_mutex_init(&session->lock, NULL);
@@ -369,7 +369,7 @@ tck_status_t session_claim_term(struct session *session, const struct msg_claim 
     return TCK_OK;
 }
 
-/* Sends the world and waits until the agent has worked on it. */
+/* Sends the world and waits for the agent's answer. */
 static tck_status_t send_world(struct session *session, const struct world *world, enum message_type type,
                                enum message_type answer, struct ipc_frame *out, struct error *err)
 {
@@ -427,7 +427,7 @@ static tck_status_t meet_successor(struct session *session, bool joined, struct 
         status = session_join(session, err);
     }
     if (status == TCK_OK) {
-        log_info("rank %u is back at its agent, on its way into the term", session->rank);
+        log_info("rank %u has reconnected to its agent while joining the term", session->rank);
     }
     return status;
 }
@@ -491,7 +491,7 @@ tck_status_t session_return(struct session *session, struct msg_segments *out, s
     session->cut = false;
     status = agent_connect(&session->config, &session->fd, err);
     if (status == TCK_OK) {
-        status = say_hello(session, true, err);
+        status = send_hello(session, true, err);
     }
     if (status == TCK_OK) {
         status = session_join(session, err);
@@ -503,6 +503,6 @@ tck_status_t session_return(struct session *session, struct msg_segments *out, s
         session_disconnect(session);
         return status;
     }
-    log_info("rank %u is back at its agent", session->rank);
+    log_info("rank %u has reconnected to its agent", session->rank);
     return TCK_OK;
 }

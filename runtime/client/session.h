@@ -20,50 +20,50 @@ struct session {
     uint32_t rank, world_size;
     pthread_mutex_t lock;
     int fd;   /* -1: no connection */
-    bool cut; /* it is over, by the agent's end or ours; nothing more can be asked */
+    bool cut; /* closed by either side; no more requests can be sent */
     uint32_t seq;
     struct shared_status *shared;
     struct rank_hello hello; /* as the agent gave it */
-    struct world world;      /* after session_join; kept, to come back with */
-    bool will_ask;           /* for a given step, as soon as it is registered */
-    atomic_bool connected;   /* saves may be begun; also says that the agent knows our shards */
-    atomic_bool stopping;    /* ends waiting for answers that may take long */
+    struct world world;      /* after session_join; kept for reconnecting */
+    bool will_ask;           /* will request a given step as soon as it is registered */
+    atomic_bool connected;   /* saves may be begun; also means that the agent knows our shards */
+    atomic_bool stopping;    /* ends patient waits */
 };
 
-/* Connects, or starts an agent; then HELLO. On failure nothing is left. */
+/* Connects, starting an agent if needed, and sends HELLO. On failure nothing needs closing. */
 must_check tck_status_t session_open(struct session *session, const struct config *config, uint32_t rank,
                                      uint32_t world_size, struct error *err);
 void session_close(struct session *session);
 
-/* Everything below: with the lock held, or before there is a second thread. */
+/* Call everything below with the lock held, or before there is a second thread. */
 
 #define PATIENT (-1) /* a time-out: as long as the agent lives and its loop turns */
 
-/* Begins a request: the number to put into it. */
+/* Begins a request and returns its sequence number. */
 uint32_t session_seq(struct session *session);
 /* Sends the payload (taken over) and waits for its answer of that type, owned by the caller. MSG_ERROR and MSG_REFUSED
  * become the error they carry. After a broken connection or a malformed answer the session is disconnected. */
 must_check tck_status_t session_ask(struct session *session, enum message_type type, struct writer *payload,
                                     enum message_type answer, int timeout_ms, struct ipc_frame *out, struct error *err);
-/* Sends what has no answer. */
+/* Sends a message that has no answer. */
 must_check tck_status_t session_post(struct session *session, enum message_type type, struct writer *payload,
                                      struct error *err);
 
-/* One step of the way into a term. */
+/* One step of joining a term. */
 typedef tck_status_t session_step_fn(void *ctx, struct error *err);
-/* Takes it. An agent that dies meanwhile is started again by its supervisor with all that it had kept: for
- * session_wait_ms its successor is looked for, and greeted, and with joined also told of the world (session->world);
- * then the step is taken again, which must do no harm. Not once there is a snapshot worker's thread. */
+/* Runs the step. An agent that dies meanwhile is restarted by its supervisor with everything that it had kept: for
+ * session_wait_ms this tries to reach its successor, sends HELLO and, with joined, also the world (session->world);
+ * then it runs the step again, which must be idempotent. Not to be used once the snapshot worker's thread runs. */
 must_check tck_status_t session_take_step(struct session *session, bool joined, session_step_fn *step, void *ctx,
                                           struct error *err);
 
-/* Asks for a new term; seq is filled in. TCK_ERR_EXIST: another start holds the job, TCK_ERR_DENIED: it has taken it
+/* Requests a new term; seq is filled in. TCK_ERR_EXIST: another start holds the job, TCK_ERR_DENIED: it has taken it
  * over. */
 must_check tck_status_t session_claim_term(struct session *session, const struct msg_claim *claim, uint64_t *term_out,
                                            struct error *err);
-/* Tells the agent who is in the world (session->world). */
+/* Sends the world (session->world) to the agent. */
 must_check tck_status_t session_join(struct session *session, struct error *err);
-/* Tells it all shards of the world. out is freed by the caller. */
+/* Sends all shards of the world. out is freed by the caller. */
 must_check tck_status_t session_register(struct session *session, struct msg_segments *out, struct error *err);
 /* The descriptors of a shard's two files, closed by the caller: the slots, and what ends with their seals. */
 must_check tck_status_t session_segment_fds(struct session *session, struct hash128 shard, int fds_out[2],
@@ -71,9 +71,9 @@ must_check tck_status_t session_segment_fds(struct session *session, struct hash
 /* After the connection was lost: connects to the restarted agent, joins and registers again with the world as it was.
  * Starts no agent: that is the supervisor's part. Only the snapshot worker's thread calls it, once there is one. */
 must_check tck_status_t session_return(struct session *session, struct msg_segments *out, struct error *err);
-/* The agent that has greeted last is not the one that the world was made with: what that one had is lost. */
+/* True if the connected agent is not the one that formed the world: that one's memory is lost. */
 bool session_began_anew(const struct session *session);
-/* Gives the connection up; the snapshot worker's thread notices. */
+/* Shuts the connection down; the snapshot worker's thread notices. */
 void session_disconnect(struct session *session);
 
 #endif

@@ -205,7 +205,7 @@ static void begin(struct copier *copier, struct run *run)
     pthread_mutex_unlock(&copier->lock);
 }
 
-/* No helper that comes late finds the run, and those in it have left. */
+/* Ends the run: late helpers do not find it, and those in it have left. */
 static void end(struct copier *copier)
 {
     pthread_mutex_lock(&copier->lock);

@@ -21,19 +21,18 @@ struct copy_list {
     uint64_t bytes;
 };
 
-/* Of records in host memory; addrs has, for each record of the layout, where its bytes are. Freed with copy_list_free.
- */
+/* Lists the records in host memory; addrs: the address of each record of the layout. Freed with copy_list_free. */
 must_check tck_status_t copy_list_build(const struct layout *layout, const struct shard *shard, uint8_t *const *addrs,
                                         struct copy_list *out, struct error *err);
-/* The record of this shard has moved. */
+/* Updates the list after the record of this shard has moved. */
 void copy_list_move(struct copy_list *list, const struct record *record, uint8_t *addr);
 void copy_list_free(struct copy_list *list);
 
 /* The threads of one copy engine. */
 struct copier;
 
-/* In all, the one that calls included: of copy_to_slot, beside which training goes on, and of copy_from_slot and
- * copy_digest, for which it waits. */
+/* Numbers of threads, the calling one included: for copy_to_slot, during which training goes on, and for copy_from_slot
+ * and copy_digest, for which it waits. */
 struct copy_threads {
     uint32_t save, restore;
 };
@@ -45,7 +44,7 @@ void copier_free(struct copier *copier);
 /* Copies the whole list. */
 void copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image);
 void copy_from_slot(struct copier *copier, const struct copy_list *list, const uint8_t *image);
-/* The image's root, as digest_image makes it, by all threads. */
+/* Computes the image's root, as digest_image does, with all threads. */
 must_check tck_status_t copy_digest(struct copier *copier, const uint8_t *image, uint64_t bytes, struct hash128 *out,
                                     struct error *err);
 

@@ -94,7 +94,7 @@ static tck_status_t map_fd(const struct slots *slots, struct shard_slots *shard,
     return TCK_OK;
 }
 
-/* The end of the segment's second file. */
+/* Maps the seals at the end of the segment's second file. */
 static tck_status_t map_seals(struct shard_slots *shard, int fd, struct error *err)
 {
     struct page_window window;
@@ -229,8 +229,8 @@ void slots_close(struct slots *slots)
 
 /* ---- the fixed part of an image ------------------------------------------------------------------------------ */
 
-/* Each time: whatever changed a slot since it was used last would otherwise get into the digests that are made of it,
- * and with them into every copy. */
+/* Written for each snapshot: a change to the slot since its last use would otherwise enter its digests, and with them
+ * every copy. */
 void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct layout *layout,
                   const struct shard *shard)
 {

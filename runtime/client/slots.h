@@ -40,7 +40,7 @@ struct slots {
  * Memory that is mapped already stays where it is. Also on failure the slots are to be closed by slots_close. */
 must_check tck_status_t slots_adopt(struct slots *slots, struct session *session, const struct layout *layout,
                                     struct msg_segments *segments, struct error *err);
-/* Maps those of a shard that another rank of this node stores, to read them; not its seals. */
+/* Maps the slots of a shard that another rank of this node stores, for reading; not its seals. */
 must_check tck_status_t slots_map(struct slots *slots, uint32_t shard, struct session *session, struct error *err);
 void slots_unmap(struct slots *slots, uint32_t shard);
 void slots_close(struct slots *slots);
@@ -50,7 +50,7 @@ static inline uint8_t *slot_image(const struct shard_slots *shard, uint32_t slot
     return shard->base + slot * shard->segment.slot_stride;
 }
 
-/* Writes what stays the same from step to step: the header, and zeros between the records. */
+/* Writes the constant part of an image: the header, and zeros between the records. */
 void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct layout *layout,
                   const struct shard *shard);
 

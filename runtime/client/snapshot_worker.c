@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The snapshot worker thread: sleeps until the trainer begins a snapshot or the agent is gone. */
+ * The snapshot worker thread: sleeps until the trainer begins a snapshot or the agent's connection is lost. */
 #include "client/snapshot_worker.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RETURN_FIRST_MS 50 /* pause before trying to come back to the agent, doubled each time up to */
+#define RETURN_FIRST_MS 50 /* pause before reconnecting to the agent, doubled each time up to */
 #define RETURN_LAST_MS  2000
-#define FORSAKEN_MS     5000 /* nobody there for so long: nobody will start the agent again */
+#define FORSAKEN_MS     5000 /* neither agent nor supervisor for so long: the agent will not be restarted */
 
 static const char UNCONFIRMED[] = "it was not confirmed that its records stayed as they were while they were copied";
 
@@ -36,7 +36,7 @@ static void finish_copied(struct snapshot_worker *worker, uint64_t bytes)
     worker->counts.copied++;
     worker->counts.bytes += bytes;
     if (worker->told.code != TCK_OK) {
-        log_warn("saves go on with step %" PRIu64, worker->step);
+        log_warn("saves resume with step %" PRIu64, worker->step);
         worker->told = (struct error){0};
     }
     worker->state = SAVE_IDLE;
@@ -44,8 +44,8 @@ static void finish_copied(struct snapshot_worker *worker, uint64_t bytes)
     pthread_mutex_unlock(&worker->lock);
 }
 
-/* Once for each cause. What agents refuse is for want of room as a rule: it may come and go with every step. */
-static void tell_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
+/* Logs each cause once. Agents mostly refuse for lack of room, which may come and go with every step. */
+static void log_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
 {
     if (why->code == TCK_ERR_BUSY) {
         if (log_limit_pass(&worker->refusals)) {
@@ -63,7 +63,7 @@ static void tell_skipped(struct snapshot_worker *worker, uint64_t step, const st
 /* With the lock held. */
 static void note_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
 {
-    tell_skipped(worker, step, why);
+    log_skipped(worker, step, why);
     worker->failed_step = step;
     worker->failure = *why;
     worker->counts.skipped++;
@@ -82,14 +82,14 @@ static void finish_skipped(struct snapshot_worker *worker, const struct error *w
 
 /* ---- one snapshot (session locked) --------------------------------------------------------------------------- */
 
-static void tell_step(struct snapshot_worker *worker, enum message_type type, uint64_t number)
+static void send_step(struct snapshot_worker *worker, enum message_type type, uint64_t number)
 {
     struct msg_step step = {.seq = session_seq(worker->session), .step = number};
     struct writer w = writer_new(0);
 
     msg_step_encode(&step, &w);
     if (session_post(worker->session, type, &w, NULL) != TCK_OK) {
-        log_debug("the agent could not be told of step %" PRIu64 ": it will be when it is back", number);
+        log_debug("step %" PRIu64 " was not reported to the agent; it will be after reconnecting", number);
     }
 }
 
@@ -129,12 +129,12 @@ static tck_status_t take_grant(struct snapshot_worker *worker, const struct ipc_
     }
     if (!grant_fits(worker, out)) {
         free(out->slots);
-        return error_set(err, TCK_ERR_PROTO, "the agent granted other slots than there are");
+        return error_set(err, TCK_ERR_PROTO, "the agent granted slots that do not exist");
     }
     return TCK_OK;
 }
 
-static tck_status_t ask_for_slots(struct snapshot_worker *worker, struct msg_grant *out, struct error *err)
+static tck_status_t request_slots(struct snapshot_worker *worker, struct msg_grant *out, struct error *err)
 {
     struct msg_begin begin = {
         .seq = session_seq(worker->session), .step = worker->step, .to_storage = worker->to_storage};
@@ -192,7 +192,7 @@ static uint64_t bytes_of(const struct layout *layout, const struct device_image 
     return bytes;
 }
 
-/* The fence may let the trainer go on. */
+/* Releases the trainer from its fence. */
 static void release(struct snapshot_worker *worker)
 {
     pthread_mutex_lock(&worker->lock);
@@ -225,7 +225,7 @@ static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg
     return status == TCK_OK ? finished : status;
 }
 
-/* With the root of the device's digests, if they were made: the agent compares it with that of its own. */
+/* Seals with the root of the devices' digests, if they were made: the agent compares it with its own. */
 static void seal_slot(struct snapshot_worker *worker, uint32_t i, uint32_t slot, struct version version)
 {
     const struct shard_slots *shard = &worker->slots->shards[i];
@@ -233,7 +233,7 @@ static void seal_slot(struct snapshot_worker *worker, uint32_t i, uint32_t slot,
     seal_set(&shard->seals[slot], version, shard->root_made ? &shard->root : NULL);
 }
 
-/* Only when all is copied: part of a snapshot is worth nothing. */
+/* Only when everything is copied: a partial snapshot is worthless. */
 static void seal_slots(struct snapshot_worker *worker, const struct msg_grant *grant)
 {
     const struct version version = {worker->session->world.term, worker->step};
@@ -250,8 +250,8 @@ static void seal_slots(struct snapshot_worker *worker, const struct msg_grant *g
     worker->sealed_step = worker->step;
 }
 
-/* Until the trainer has said whether the records stayed as they were while they were copied. The session is not needed
- * meanwhile, and others may use it. */
+/* Waits for the trainer to confirm that the records did not change during the copy. The session is unlocked meanwhile,
+ * for others to use. */
 static tck_status_t await_verdict(struct snapshot_worker *worker, struct error *err)
 {
     tck_status_t status = TCK_OK;
@@ -282,9 +282,9 @@ static tck_status_t snapshot_locked(struct snapshot_worker *worker, uint64_t *by
 
     worker->asked_step = worker->step;
     failpoint(save, asking);
-    status = ask_for_slots(worker, &grant, err);
+    status = request_slots(worker, &grant, err);
     if (status == TCK_ERR_TIMEDOUT || status == TCK_ERR_PROTO) {
-        tell_step(worker, MSG_ABANDON, worker->step); /* a grant may still come; nobody will use it */
+        send_step(worker, MSG_ABANDON, worker->step); /* a grant may still arrive; it will not be used */
     }
     if (status != TCK_OK) {
         return status;
@@ -300,7 +300,7 @@ static tck_status_t snapshot_locked(struct snapshot_worker *worker, uint64_t *by
         failpoint(save, sealed);
     }
     free(grant.slots);
-    tell_step(worker, status == TCK_OK ? MSG_SEAL : MSG_ABANDON, worker->step);
+    send_step(worker, status == TCK_OK ? MSG_SEAL : MSG_ABANDON, worker->step);
     failpoint(save, told);
     return status;
 }
@@ -315,7 +315,7 @@ static void take_snapshot(struct snapshot_worker *worker)
     status = snapshot_locked(worker, &bytes, &err);
     pthread_mutex_unlock(&worker->session->lock);
     if (status == TCK_ERR_DENIED) {
-        (void)!session_term_over(worker->session, &err); /* says more than the agent's refusal */
+        (void)!session_term_over(worker->session, &err); /* gives a better reason than the agent's refusal */
     }
     if (status == TCK_OK) {
         finish_copied(worker, bytes);
@@ -326,7 +326,7 @@ static void take_snapshot(struct snapshot_worker *worker)
 
 /* ---- what else is said of a step ------------------------------------------------------------------------------- */
 
-/* Begun and given up, a version is refused by this node at once. */
+/* Begins the step and abandons it, so that this node refuses the version at once. */
 static void give_up(struct snapshot_worker *worker)
 {
     struct msg_grant grant;
@@ -334,16 +334,16 @@ static void give_up(struct snapshot_worker *worker)
 
     pthread_mutex_lock(&worker->session->lock);
     worker->asked_step = worker->step;
-    if (ask_for_slots(worker, &grant, &ignored) == TCK_OK) {
+    if (request_slots(worker, &grant, &ignored) == TCK_OK) {
         free(grant.slots);
     }
-    tell_step(worker, MSG_ABANDON, worker->step);
+    send_step(worker, MSG_ABANDON, worker->step);
     pthread_mutex_unlock(&worker->session->lock);
     finish_skipped(worker, &worker->given_up);
 }
 
-/* The agent refuses to save a step once more, but the coordinator notes that it is to go to storage. With an agent that
- * is away this waits for its return: the step lies in memory, and is not lost for it. */
+/* The agent refuses to save a step again, but the coordinator notes that it is to go to storage. Without an agent the
+ * request is kept until it is back: the step is still in memory. */
 static void send_to_storage(struct snapshot_worker *worker)
 {
     struct msg_grant grant;
@@ -351,7 +351,7 @@ static void send_to_storage(struct snapshot_worker *worker)
     tck_status_t status;
 
     pthread_mutex_lock(&worker->session->lock);
-    status = ask_for_slots(worker, &grant, &err);
+    status = request_slots(worker, &grant, &err);
     pthread_mutex_unlock(&worker->session->lock);
     if (status == TCK_OK) {
         free(grant.slots);
@@ -395,25 +395,25 @@ static bool should_stop(struct snapshot_worker *worker)
     return stop;
 }
 
-/* What the agent that died may not have heard. Said twice it does no harm. */
-static void say_again(struct snapshot_worker *worker)
+/* Resends what the agent that died may not have received. The messages are idempotent. */
+static void resend_state(struct snapshot_worker *worker)
 {
     if (worker->sealed_step > 0) {
-        tell_step(worker, MSG_SEAL, worker->sealed_step);
+        send_step(worker, MSG_SEAL, worker->sealed_step);
     }
     if (worker->asked_step > worker->sealed_step) {
-        tell_step(worker, MSG_ABANDON, worker->asked_step); /* its slots, if it has any, are not being filled */
+        send_step(worker, MSG_ABANDON, worker->asked_step); /* its slots, if it has any, are not being filled */
     }
 }
 
-static void note_anew(struct snapshot_worker *worker, bool anew)
+static void note_state_lost(struct snapshot_worker *worker, bool anew)
 {
     pthread_mutex_lock(&worker->lock);
     worker->anew = anew;
     pthread_mutex_unlock(&worker->lock);
 }
 
-static tck_status_t come_back(struct snapshot_worker *worker, struct error *err)
+static tck_status_t reconnect(struct snapshot_worker *worker, struct error *err)
 {
     struct msg_segments segments;
     tck_status_t status;
@@ -425,18 +425,18 @@ static tck_status_t come_back(struct snapshot_worker *worker, struct error *err)
     }
     failpoint(comeback, greeted);
     if (status == TCK_OK) {
-        say_again(worker);
+        resend_state(worker);
         failpoint(comeback, told);
         atomic_store(&worker->session->connected, true);
     } else {
         session_disconnect(worker->session);
     }
-    note_anew(worker, session_began_anew(worker->session));
+    note_state_lost(worker, session_began_anew(worker->session));
     pthread_mutex_unlock(&worker->session->lock);
     return status;
 }
 
-/* Whether the other end hung up. The answers to a request of the trainer's thread do not wake us. */
+/* True if the agent hung up. Answers to requests of the trainer's thread do not wake this one. */
 static bool wait_for_work(struct snapshot_worker *worker, int timeout_ms)
 {
     bool connected = atomic_load(&worker->session->connected);
@@ -445,14 +445,14 @@ static bool wait_for_work(struct snapshot_worker *worker, int timeout_ms)
     uint64_t count;
 
     if (poll(fds, 2, timeout_ms) > 0 && fds[0].revents != 0 && read(worker->wake_fd, &count, sizeof(count)) < 0) {
-        log_debug("eventfd: %m"); /* another read was faster: no harm */
+        log_debug("eventfd: %m"); /* another read was faster, which is harmless */
     }
     return fds[1].revents != 0;
 }
 
 static void lose_agent(struct snapshot_worker *worker)
 {
-    log_warn("rank %u: the agent is gone", worker->session->rank);
+    log_warn("rank %u: lost the agent connection; reconnecting", worker->session->rank);
     pthread_mutex_lock(&worker->session->lock);
     session_disconnect(worker->session);
     pthread_mutex_unlock(&worker->session->lock);
@@ -475,7 +475,7 @@ static void note_forsaken(struct snapshot_worker *worker, bool forsaken)
     pthread_mutex_unlock(&worker->lock);
 }
 
-/* Without a supervisor somebody else may look after the agent, systemd say, and need a moment to start it again. */
+/* Without a supervisor something else, such as systemd, may restart the agent, and need a moment for it. */
 static bool is_forsaken(struct snapshot_worker *worker)
 {
     uint64_t now_ms = clock_ms();
@@ -500,7 +500,7 @@ static void hand_over(struct snapshot_worker *worker, uint64_t step, bool to_sto
     worker->state = SAVE_COPYING;
 }
 
-/* What was to go to storage while the agent was away. */
+/* Sends the drain request that came while the agent was away. */
 static void send_owed(struct snapshot_worker *worker)
 {
     pthread_mutex_lock(&worker->lock);
@@ -512,19 +512,19 @@ static void send_owed(struct snapshot_worker *worker)
     pthread_mutex_unlock(&worker->lock);
 }
 
-/* One try to come back; how long to wait before the next. */
+/* One attempt to reconnect; returns the pause before the next. */
 static int try_return(struct snapshot_worker *worker, int pause_ms)
 {
     struct error err = {0};
 
-    if (come_back(worker, &err) == TCK_OK) {
+    if (reconnect(worker, &err) == TCK_OK) {
         worker->nowhere_ms = 0;
         note_forsaken(worker, false);
         send_owed(worker);
         return RETURN_FIRST_MS;
     }
     note_forsaken(worker, is_forsaken(worker));
-    log_debug("rank %u: the agent is not back: %s", worker->session->rank, err.text);
+    log_debug("rank %u: cannot reconnect to the agent yet: %s", worker->session->rank, err.text);
     return pause_ms * 2 > RETURN_LAST_MS ? RETURN_LAST_MS : pause_ms * 2;
 }
 
@@ -632,21 +632,21 @@ const struct error *worker_abandoned(const struct snapshot_worker *worker)
     static const struct error forsaken = {
         TCK_ERR_UNREACHABLE, "agent and supervisor of this node are gone, and its memory with them: nothing is "
                              "saved here, and nothing commits, until the job is started again"};
-    static const struct error anew = {
-        TCK_ERR_UNREACHABLE, "the agent of this node began anew, and what it had in memory is lost: nothing is "
+    static const struct error state_lost = {
+        TCK_ERR_UNREACHABLE, "the agent of this node restarted without its state, and its memory is lost: nothing is "
                              "saved here, and nothing commits, until the job is started again"};
 
     if (atomic_load(&worker->session->connected)) {
         return NULL;
     }
-    return worker->anew ? &anew : worker->forsaken ? &forsaken : NULL;
+    return worker->anew ? &state_lost : worker->forsaken ? &forsaken : NULL;
 }
 
-/* Why no snapshot can be begun now, NULL if it can. A hung agent costs the block time once, not at every save. */
+/* Returns why no snapshot can begin now, or NULL. A hung agent costs the block time once, not at every save. */
 static const struct error *obstacle(const struct snapshot_worker *worker)
 {
-    static const struct error gone = {TCK_ERR_UNREACHABLE, "the agent of this node has ended; saves go on as soon as "
-                                                           "its supervisor has started it again"};
+    static const struct error gone = {TCK_ERR_UNREACHABLE, "the agent of this node has ended; saves resume as soon as "
+                                                           "its supervisor has restarted it"};
     static const struct error hung = {TCK_ERR_TIMEDOUT, "the agent of this node does not answer"};
 
     if (!atomic_load(&worker->session->connected)) {
@@ -657,7 +657,7 @@ static const struct error *obstacle(const struct snapshot_worker *worker)
     return worker->agent_hung && atomic_load(&worker->session->shared->agent_beat) == worker->hung_beat ? &hung : NULL;
 }
 
-/* Why not; with the lock held. */
+/* Checks whether a snapshot may begin; *why_out says why not. With the lock held. */
 static tck_status_t may_begin(const struct snapshot_worker *worker, struct error *why_out)
 {
     const struct error *why = obstacle(worker);
@@ -695,7 +695,7 @@ static tck_status_t enter(struct snapshot_worker *worker, uint64_t step, bool to
         *started_out = false;
         return TCK_OK;
     }
-    worker->failed_step = worker->failed_step == step ? 0 : worker->failed_step; /* this time it was not skipped */
+    worker->failed_step = worker->failed_step == step ? 0 : worker->failed_step; /* it is no longer skipped */
     worker->counts.started++;
     hand_over(worker, step, to_storage);
     *started_out = true;
@@ -725,7 +725,7 @@ tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, bool to
 void worker_note_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
 {
     pthread_mutex_lock(&worker->lock);
-    bool under_way = worker->state == SAVE_COPYING && worker->step == step; /* it was asked for twice */
+    bool under_way = worker->state == SAVE_COPYING && worker->step == step; /* the same step was requested twice */
 
     if (step >= worker->begun_step && !under_way) {
         worker->begun_step = step;
@@ -815,7 +815,7 @@ bool worker_wait_for(struct snapshot_worker *worker, uint32_t timeout_ms)
 void worker_confirm(struct snapshot_worker *worker, uint64_t step, const char *why_not)
 {
     pthread_mutex_lock(&worker->lock);
-    if (worker->step == step) { /* a word that comes late is not for the snapshot that was begun meanwhile */
+    if (worker->step == step) { /* a late confirmation must not count for the snapshot begun meanwhile */
         settle(worker, why_not);
     }
     while (worker->state == SAVE_COPYING && worker->copied && worker->step == step) {
@@ -875,8 +875,7 @@ tck_status_t worker_fence(struct snapshot_worker *worker, struct error *err)
     }
     pthread_mutex_lock(&worker->lock);
     while (worker->state == SAVE_COPYING && !(worker->copied && worker->verdict == VERDICT_PENDING)) {
-        pthread_cond_wait(&worker->idle,
-                          &worker->lock); /* also for a device that fails, of which it hears soon enough */
+        pthread_cond_wait(&worker->idle, &worker->lock); /* a failing device also ends this wait soon */
     }
     pthread_mutex_unlock(&worker->lock);
     return TCK_OK;

@@ -16,11 +16,11 @@ struct save_counts {
 enum save_state { SAVE_IDLE, SAVE_COPYING };
 enum verdict { VERDICT_PENDING, VERDICT_SEAL, VERDICT_GIVE_UP };
 
-/* What the thread does with the step that it was given. */
+/* What the thread has to do with the current step. */
 enum saver_work {
     WORK_SAVE,
-    WORK_GIVE_UP,    /* says that this rank cannot save it, so that nobody waits for that */
-    WORK_TO_STORAGE, /* says that the step, which was saved before, is to go to storage */
+    WORK_GIVE_UP,    /* report that this rank cannot save it, so that no other rank waits */
+    WORK_TO_STORAGE, /* request that the step, which was saved before, goes to storage */
 };
 
 struct snapshot_worker {
@@ -36,21 +36,21 @@ struct snapshot_worker {
     uint64_t
         nowhere_ms; /* since when there is neither agent nor supervisor, 0: there is; all three of the thread alone */
 
-    enum save_state state; /* this and all below but the last two: under lock */
-    bool released;         /* of the snapshot under way nothing is left to do that uses the trainer's host memory */
-    bool confirms;         /* the trainer says of each snapshot whether its records stayed as they were; */
-    bool copied;           /* all records of the one under way are copied, which needs its word now; */
-    enum verdict verdict;  /* its word, */
-    char verdict_why[128]; /* and if it is to be given up, why */
+    enum save_state state;      /* this and all below but the last two: under lock */
+    bool released;              /* the snapshot under way no longer reads the trainer's host memory */
+    bool confirms;              /* the trainer says of each snapshot whether its records stayed as they were; */
+    bool copied;                /* all records of the one under way are copied, which needs its word now; */
+    enum verdict verdict;       /* its word, */
+    char verdict_why[128];      /* and if it is to be given up, why */
     uint64_t step, deadline_ms; /* of the snapshot under way: when the agent must have granted slots */
     enum saver_work work;
     struct error given_up; /* why, if that is the work */
     bool to_storage, stop;
     uint64_t storage_step;                         /* newest that is to go to storage */
     uint64_t owed_step;                            /* saved, to go to storage as soon as the agent is back; 0: none */
-    bool forsaken;                                 /* the agent is gone, and nobody is there to start it again; */
-    bool anew;                                     /* or there is another one, which has nothing of this term */
-    bool agent_hung;                               /* it let the last snapshot wait in vain, */
+    bool forsaken;                                 /* the agent has ended, and nothing will restart it; */
+    bool anew;                                     /* or another agent runs, without this term's state */
+    bool agent_hung;                               /* it did not answer the last snapshot's request, */
     uint64_t hung_beat;                            /* and its loop has not turned since if the beat is still this one */
     uint64_t begun_step, copied_step, failed_step; /* newest of each kind, 0: none */
     struct error failure;                          /* why failed_step was skipped */
@@ -67,7 +67,7 @@ void worker_init(struct snapshot_worker *worker);
 /* After worker_stop. */
 void worker_free(struct snapshot_worker *worker);
 
-/* The parts are the caller's and outlive the snapshot worker. */
+/* The arguments belong to the caller and must outlive the snapshot worker. */
 must_check tck_status_t worker_start(struct snapshot_worker *worker, struct session *session,
                                      const struct layout *layout, struct slots *slots, const struct devices *devices,
                                      struct error *err);
@@ -79,28 +79,28 @@ void worker_stop(struct snapshot_worker *worker);
  * device's stream is being captured. */
 must_check tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, bool to_storage, bool *started_out,
                                      struct error *why);
-/* Has the thread say that this rank cannot save the step, which counts as skipped for that reason. Not while a snapshot
- * is under way. */
+/* Has the thread report that this rank cannot save the step, which counts as skipped for that reason. Not while a
+ * snapshot is under way. */
 void worker_give_up(struct snapshot_worker *worker, uint64_t step, const struct error *why);
 /* A step that was not begun counts as skipped; one before the newest does not become the newest. */
 void worker_note_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why);
-/* How a step stands to those before it. */
+/* How a step compares with earlier ones. */
 enum save_order { ORDER_NEWER, ORDER_SAVED /* this very step is saved */, ORDER_OLDER };
 enum save_order worker_order(struct snapshot_worker *worker, uint64_t step, uint64_t *newest_out);
-/* Until no snapshot is being copied. One that is not confirmed by then is given up. */
+/* Waits until no snapshot is being copied. One that is not confirmed by then is given up. */
 void worker_wait(struct snapshot_worker *worker);
-/* The trainer's word on the snapshot of this step; why_not: it is to be given up, for this reason. The first word
- * counts. When all is copied it returns only after the seal. */
+/* The trainer confirms the snapshot of this step, or, with why_not, has it given up for that reason. The first call
+ * counts. If everything is copied already, returns after the seal. */
 void worker_confirm(struct snapshot_worker *worker, uint64_t step, const char *why_not);
-/* TCK_OK once the snapshot under way needs a word, TCK_ERR_NOENT if none does, TCK_ERR_TIMEDOUT. */
+/* TCK_OK once the snapshot under way awaits confirmation, TCK_ERR_NOENT if there is none, TCK_ERR_TIMEDOUT. */
 must_check tck_status_t worker_await_copied(struct snapshot_worker *worker, int timeout_ms, uint64_t *step_out);
-/* As worker_wait, for so long at most. */
+/* As worker_wait, but for at most timeout_ms. */
 must_check bool worker_wait_for(struct snapshot_worker *worker, uint32_t timeout_ms);
-/* Until records in host memory may change, and those on devices by what their streams are given from now on. */
+/* Waits until records in host memory may change, and those on devices by later work of their streams. */
 must_check tck_status_t worker_fence(struct snapshot_worker *worker, struct error *err);
 bool worker_idle(struct snapshot_worker *worker);
-/* Why nothing comes of what was saved: the agent, as it was, does not come back. NULL as long as there is hope. With
- * the lock held. */
+/* Why the saved steps are lost: the agent does not come back with its state. NULL while it still may. With the lock
+ * held. */
 const struct error *worker_abandoned(const struct snapshot_worker *worker);
 
 #endif

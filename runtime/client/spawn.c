@@ -72,7 +72,7 @@ static tck_status_t write_text(int fd, const char *text, struct error *err)
     return TCK_OK;
 }
 
-/* By rename, because an agent of before may read the file when its supervisor starts it again. */
+/* Replaced by rename, because a restarting agent may be reading the file. */
 static tck_status_t replace_config(int dir_fd, const char *text, struct error *err)
 {
     static const char temporary[] = CONFIG_FILE ".new";
@@ -193,8 +193,8 @@ destroy_attributes:
     return rc;
 }
 
-/* The supervisor leaves us at once: the process that we started ends with 0 when the real one is on its way. *pid is 0
- * once it has ended. */
+/* The supervisor daemonises: the process that we started exits with 0 once the daemon runs. *pid is 0 once it has
+ * exited. */
 static tck_status_t check_child(pid_t *pid, const struct command *c, struct error *err)
 {
     int result = 0;
@@ -214,8 +214,8 @@ static tck_status_t check_child(pid_t *pid, const struct command *c, struct erro
     return TCK_OK;
 }
 
-/* Whether what an agent said of its start still counts: that attempt began since begin_ms, or its process is there and
- * waits. What failed before may be repaired by now, and the supervisor will try again. */
+/* Whether an agent's report about its start is current: the attempt began since begin_ms, or its process still waits.
+ * An older failure may be repaired by now, and the supervisor will try again. */
 static bool is_current(const char *attempt, uint64_t begin_ms)
 {
     unsigned long long began_ms = 0;
@@ -227,8 +227,8 @@ static bool is_current(const char *attempt, uint64_t begin_ms)
     return began_ms >= begin_ms || (pid > 0 && (kill(pid, 0) == 0 || errno == EPERM));
 }
 
-/* Why the agent does not start, if it said so. */
-static bool said_why(int dir_fd, const struct config *config, uint64_t begin_ms, struct error *err)
+/* Reads why the agent does not start, if it has reported that. */
+static bool read_start_error(int dir_fd, const struct config *config, uint64_t begin_ms, struct error *err)
 {
     char text[ERROR_TEXT_BYTES + 64];
     int fd = openat(dir_fd, AGENT_ERROR_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -252,15 +252,15 @@ static bool said_why(int dir_fd, const struct config *config, uint64_t begin_ms,
 
 /* ---- waiting for an agent ------------------------------------------------------------------------------------ */
 
-static bool nobody_there(tck_status_t status)
+static bool is_no_listener(tck_status_t status)
 {
     return status == TCK_ERR_NOENT || status == TCK_ERR_UNREACHABLE;
 }
 
-/* Worth to try again while an agent is starting. */
+/* Errors worth a retry while an agent is starting. */
 static bool not_yet(tck_status_t status)
 {
-    return nobody_there(status) || status == TCK_ERR_BUSY;
+    return is_no_listener(status) || status == TCK_ERR_BUSY;
 }
 
 /* Starts a supervisor, which starts the agent. */
@@ -275,18 +275,18 @@ static tck_status_t start_supervisor(const struct command *c, pid_t *pid_out, st
     return TCK_OK;
 }
 
-/* The supervisor that we started, or that was there, is gone, and no agent lives that would find itself another one. */
-static bool nobody_lives(int dir_fd)
+/* No supervisor runs, and no agent that would start another one. */
+static bool no_process_lives(int dir_fd)
 {
     return !lock_is_held(dir_fd, SUPERVISOR_LOCK_FILE) && !lock_is_held(dir_fd, AGENT_LOCK_FILE);
 }
 
-/* What becomes of the process that we started; once it has ended, whether there is a supervisor at all. */
-static tck_status_t look_after_supervisor(const struct command *c, int dir_fd, pid_t *pid, struct error *err)
+/* Checks the process that we started; once it has exited, whether a supervisor runs at all. */
+static tck_status_t check_supervisor(const struct command *c, int dir_fd, pid_t *pid, struct error *err)
 {
     tck_status_t status = check_child(pid, c, err);
 
-    if (status == TCK_OK && *pid == 0 && nobody_lives(dir_fd)) {
+    if (status == TCK_OK && *pid == 0 && no_process_lives(dir_fd)) {
         status = start_supervisor(c, pid, err);
     }
     return status;
@@ -308,14 +308,14 @@ static tck_status_t wait_for_agent(const struct config *config, const struct com
         if (!not_yet(status)) {
             return status;
         }
-        if (clock_ms() >= begin_ms + ERROR_AFTER_MS && said_why(dir_fd, config, begin_ms, err)) {
+        if (clock_ms() >= begin_ms + ERROR_AFTER_MS && read_start_error(dir_fd, config, begin_ms, err)) {
             return TCK_ERR_UNREACHABLE;
         }
         if (clock_ms() >= begin_ms + START_DEADLINE_MS) {
             return error_prefix(err, "%s did not come up in %d s, see %s and %s", c->programs.agent,
                                 START_DEADLINE_MS / 1000, config->log_file_path, c->output_file);
         }
-        status = look_after_supervisor(c, dir_fd, &pid, err);
+        status = check_supervisor(c, dir_fd, &pid, err);
         if (status != TCK_OK) {
             return status;
         }
@@ -340,7 +340,7 @@ static tck_status_t start_agent(const struct config *config, const char *dir, in
     return wait_for_agent(config, &command, dir_fd, fd_out, err);
 }
 
-/* The lock goes with the descriptor. Who holds it starts an agent and keeps it until that answers. */
+/* The lock ends with its descriptor. Its holder starts an agent and keeps the lock until the agent answers. */
 static tck_status_t take_lock(int dir_fd, uint64_t deadline_ms, int *lock_out, struct error *err)
 {
     int fd = openat(dir_fd, LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -365,14 +365,14 @@ static tck_status_t connect_locked(const struct config *config, const char *dir,
                                    struct error *err)
 {
     int lock_fd = -1;
-    /* Longer than one start takes: its holder may be at it. */
+    /* Longer than one start takes, since the holder may be starting one. */
     tck_status_t status = take_lock(dir_fd, clock_ms() + 2ull * START_DEADLINE_MS, &lock_fd, err);
 
     if (status != TCK_OK) {
         return status;
     }
     status = agent_connect(config, fd_out, err);
-    if (nobody_there(status)) {
+    if (is_no_listener(status)) {
         status = start_agent(config, dir, dir_fd, fd_out, err);
     }
     close(lock_fd);
@@ -410,7 +410,7 @@ bool agent_is_nowhere(const struct config *config)
     if (agent_dir(config, dir, &err) != TCK_OK || ipc_open_dir(dir, &dir_fd, &err) != TCK_OK) {
         return false;
     }
-    nowhere = nobody_lives(dir_fd);
+    nowhere = no_process_lives(dir_fd);
     close(dir_fd);
     return nowhere;
 }

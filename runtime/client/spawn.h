@@ -16,7 +16,7 @@ must_check tck_status_t agent_connect(const struct config *config, int *fd_out, 
 /* The same, but starts supervisor and agent if none answers. Of several ranks that do so at once, one starts them. */
 must_check tck_status_t agent_connect_or_start(const struct config *config, int *fd_out, struct error *err);
 
-/* Neither an agent of this node lives nor the supervisor that would start one. */
+/* True if neither this node's agent nor its supervisor runs. */
 bool agent_is_nowhere(const struct config *config);
 
 #endif

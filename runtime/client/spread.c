@@ -11,7 +11,7 @@ static bool is_here(struct hash128 root)
     return !hash128_is(root, (struct hash128){0});
 }
 
-/* What the ranks have of one shard. */
+/* Which ranks have one shard. */
 struct stock {
     uint32_t have, lack;
     uint32_t holder; /* the first that has it, */
@@ -56,7 +56,7 @@ static tck_status_t check_stock(const struct world *world, const struct world_sh
     return TCK_OK;
 }
 
-/* Of those that have it, who has least to send so far; the lowest of several. */
+/* Chooses, of the ranks that have the shard, the one that sends least so far; the lowest if several do. */
 static uint32_t choose_root(const struct world *world, const struct world_shard *shard, const struct hash128 *roots,
                             const uint64_t *sent)
 {
@@ -81,7 +81,7 @@ struct draft {
     bool *member;
 };
 
-/* All of a route's ranks are at it together, and none is at another one meanwhile. */
+/* A route occupies all its ranks at once, and each rank takes one route at a time. */
 static void queue_route(struct draft *d, struct spread_route *route, uint64_t bytes)
 {
     for (uint32_t place = 0; place <= route->count; place++) {
@@ -169,7 +169,7 @@ tck_status_t spread_plan(const struct world *world, const struct hash128 *roots,
     tck_status_t status = TCK_OK;
 
     if (!draft_begin(&d, world)) {
-        status = error_set(err, TCK_ERR_NOMEM, "no memory for the ways of %u shards", world->shard_count);
+        status = error_set(err, TCK_ERR_NOMEM, "no memory for the routes of %u shards", world->shard_count);
     }
     if (status == TCK_OK) {
         status = add_routes(&d, world, roots, err);

@@ -24,8 +24,8 @@ struct spread {
 };
 
 /* roots: for each entry of world->shard_ranks the digest of that rank's image, zero if the rank lacks it. Of the ranks
- * that have a shard the one sends it that sends least otherwise. TCK_ERR_NOENT if nobody has a shard that somebody
- * lacks, TCK_ERR_CORRUPT if those who have one have different bytes. Freed by spread_free. */
+ * that have a shard the one sends it that sends least otherwise. TCK_ERR_NOENT if no rank has a shard that a rank
+ * lacks, TCK_ERR_CORRUPT if the ranks that have it have different bytes. Freed by spread_free. */
 must_check tck_status_t spread_plan(const struct world *world, const struct hash128 *roots, struct spread *out,
                                     struct error *err);
 void spread_free(struct spread *spread);
@@ -33,7 +33,7 @@ void spread_free(struct spread *spread);
 /* The rank's place in the order in which a route passes the bytes on: 0 the root, 1 .. count the receivers; NONE32 if
  * it is no part of it. */
 uint32_t spread_place(const struct spread *spread, const struct spread_route *route, uint32_t rank);
-/* Which rank has that place. */
+/* The rank at that place. */
 uint32_t spread_rank_at(const struct spread *spread, const struct spread_route *route, uint32_t place);
 /* The rank's number among the members; NONE32 if it is none. */
 uint32_t spread_member(const struct spread *spread, uint32_t rank);

@@ -15,10 +15,11 @@ tck_status_t spread_nccl(const struct spread_ops **out, struct error *err)
     void *library;
 
     if (!library_dir(dir)) {
-        return error_set(err, TCK_ERR_UNSUPPORTED, "the directory of this library is not known, nor that of " MODULE);
+        return error_set(err, TCK_ERR_UNSUPPORTED,
+                         "cannot find the directory of this library, in which it looks for " MODULE);
     }
     snprintf(path, sizeof(path), "%s/" MODULE, dir);
-    library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays: what it has loaded has threads */
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: NCCL has threads */
     if (library == NULL) {
         return error_set(err, TCK_ERR_UNSUPPORTED, "%s", dlerror());
     }

@@ -68,7 +68,7 @@ static tck_status_t oob_open(const struct spread_params *params, struct spread_w
     return TCK_OK;
 }
 
-/* Every rank takes part in each exchange, also one that needs nothing of it. */
+/* Every rank takes part in each exchange, even if it needs none of its bytes. */
 static tck_status_t oob_pass(struct spread_way *way, const struct spread_route *route, uint8_t *image,
                              struct error *err)
 {

@@ -66,7 +66,7 @@ void spread_forget(const struct spread_run *run, struct spread_own *own)
     }
 }
 
-/* Room for what is to come. */
+/* Allocates buffers for the images to receive. */
 static tck_status_t make_room(const struct spread_run *run, struct spread_own *own, struct error *err)
 {
     for (uint32_t k = 0; k < own->count; k++) {
@@ -89,7 +89,7 @@ static tck_status_t make_room(const struct spread_run *run, struct spread_own *o
 
 /* ---- what all have ------------------------------------------------------------------------------------------- */
 
-/* Shards of each rank. The most that any has. */
+/* Counts the shards of each rank; returns the maximum. */
 static uint32_t count_shards(const struct world *world, uint32_t *counts)
 {
     uint32_t most = 0;
@@ -106,7 +106,7 @@ static uint32_t count_shards(const struct world *world, uint32_t *counts)
     return most;
 }
 
-/* From rank after rank to shard after shard. taken: zeros, one for each rank. */
+/* Reorders the roots from by-rank to by-shard. taken: zeros, one for each rank. */
 static void sort_roots(const struct world *world, const uint8_t *all, uint32_t most, uint32_t *taken,
                        struct hash128 *roots)
 {
@@ -129,7 +129,7 @@ static void encode_roots(const struct spread_own *own, uint8_t *out)
         struct writer w = writer_new(ROOT_BYTES);
 
         write_hash128(&w, own->roots[k]);
-        if (!w.failed) { /* else it counts as not here */
+        if (!w.failed) { /* otherwise the shard counts as missing */
             memcpy(out + (size_t)k * ROOT_BYTES, w.data, ROOT_BYTES);
         }
         writer_free(&w);
@@ -146,7 +146,7 @@ static size_t rank_entries(const struct world *world)
     return count;
 }
 
-/* What every rank has, by the entries of world->shard_ranks; the caller's. */
+/* Gathers the roots of every rank's images, by the entries of world->shard_ranks; the caller frees them. */
 static tck_status_t exchange_roots(const struct spread_run *run, const struct spread_own *own, struct hash128 **out,
                                    struct error *err)
 {
@@ -159,9 +159,9 @@ static tck_status_t exchange_roots(const struct spread_run *run, const struct sp
     tck_status_t status = TCK_OK;
 
     if (counts == NULL || roots == NULL || mine == NULL || all == NULL) {
-        status = error_set(err, TCK_ERR_NOMEM, "no memory for what %u ranks have", world_size);
+        status = error_set(err, TCK_ERR_NOMEM, "no memory for the roots of %u ranks", world_size);
     } else if (counts[run->oob->rank] != own->count) {
-        status = error_set(err, TCK_ERR_INTERNAL, "rank %u has %u shards, its world says %u", run->oob->rank,
+        status = error_set(err, TCK_ERR_INTERNAL, "rank %u has %u shards, but %u in its world", run->oob->rank,
                            own->count, counts[run->oob->rank]);
     } else {
         encode_roots(own, mine);
@@ -209,7 +209,7 @@ static tck_status_t check_arrived(const struct spread_run *run, const struct spr
     free(crcs);
     if (!whole) {
         hash128_text(shard->id, id);
-        return error_set(err, TCK_ERR_CORRUPT, "shard %s came damaged from rank %u", id, route->root);
+        return error_set(err, TCK_ERR_CORRUPT, "shard %s arrived damaged from rank %u", id, route->root);
     }
     return TCK_OK;
 }
@@ -259,7 +259,7 @@ static tck_status_t carry_out(const struct spread_run *run, const struct spread 
     status = pass_all(run, spread, own, way, err);
     passed = status == TCK_OK;
     if (!passed) {
-        run->ops->abort(way); /* at once: the others wait for this rank */
+        run->ops->abort(way); /* right away, since the others wait for this rank */
     } else {
         status = check_all(run, spread, own, err);
     }

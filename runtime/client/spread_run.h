@@ -23,9 +23,9 @@ struct spread_own {
 };
 
 /* Collective. Afterwards every rank has all its shards, checked; or all ranks fail together, with images as they were.
- * Nothing is asked of ranks that lack nothing and have nothing that others lack, beyond what concerns all. */
+ * Ranks that neither lack a shard nor send one take part only in the exchanges of all ranks. */
 must_check tck_status_t spread_run(const struct spread_run *run, struct spread_own *own, struct error *err);
-/* Gives back what came. */
+/* Frees the images that were received. */
 void spread_forget(const struct spread_run *run, struct spread_own *own);
 
 #endif

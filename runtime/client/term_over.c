@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the shared status says of the end of this trainer's term. */
+ * Reads from the shared status whether this trainer's term is over, and names the start that ended it. */
 #include "client/term_over.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The word of the trainer on what was restored (tck_set_check). */
+ * Calls the trainer's check of restored blobs (tck_set_check). */
 #include "client/client.h"
 
 tck_status_t client_ask_trainer(struct tck_client *client, struct error *err)

@@ -11,16 +11,16 @@
 #define PAUSE_FIRST_NS 50000
 #define PAUSE_LAST_NS  2000000
 
-/* What is known of the snapshots at one moment. */
+/* The progress of the snapshots at one moment. */
 struct progress {
     uint64_t begun, copied, failed; /* newest step of each kind */
     uint64_t copying;               /* 0: none */
-    bool giving_up; /* that one, and `failure` says why: the agent may have heard of it before failed says so */
+    bool giving_up;                 /* that one, `failure` has the reason: the agent may know before `failed` is set */
     struct error failure;
     const struct error *forsaken; /* NULL: the agent is there, or may come back */
 };
 
-static struct progress look(struct tck_client *client)
+static struct progress read_progress(struct tck_client *client)
 {
     struct snapshot_worker *worker = &client->worker;
     struct progress p;
@@ -66,7 +66,7 @@ static const char *stage_text(tck_stage_t stage)
     return texts[stage];
 }
 
-/* The node that is to blame, if this node's agent has noticed that it is lost. */
+/* Names the lost node that blocks commits, if this node's agent has noticed. */
 static const char *lost_text(const struct tck_client *client, char text[CONFIG_NAME + 96])
 {
     const struct world *world = &client->session.world;
@@ -80,7 +80,7 @@ static const char *lost_text(const struct tck_client *client, char text[CONFIG_N
     return text;
 }
 
-/* Said of the newest step that failed; of one before it follows from what came after it. */
+/* Known of the newest step that failed; for an earlier one it follows from the steps after it. */
 static bool was_aborted(const struct tck_client *client, uint64_t step)
 {
     const struct shared_status *shared = client->session.shared;
@@ -91,10 +91,10 @@ static bool was_aborted(const struct tck_client *client, uint64_t step)
 }
 
 /* TCK_ERR_BUSY: not yet. */
-static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t stage, struct error *err)
+static tck_status_t check_stage(struct tck_client *client, uint64_t step, tck_stage_t stage, struct error *err)
 {
-    bool aborted = was_aborted(client, step); /* first: what this process has given up it knows before the agent does */
-    struct progress p = look(client);
+    bool aborted = was_aborted(client, step); /* read first: this process knows its own aborts before the agent does */
+    struct progress p = read_progress(client);
     char lost[CONFIG_NAME + 96];
 
     if (step > p.begun) {
@@ -124,13 +124,13 @@ static tck_status_t ask(struct tck_client *client, uint64_t step, tck_stage_t st
                          lost_text(client, lost));
     }
     if (p.forsaken != NULL) {
-        return error_set(err, TCK_ERR_CANCELED, "nobody knows whether step %" PRIu64 " is %s: %s", step,
+        return error_set(err, TCK_ERR_CANCELED, "it is unknown whether step %" PRIu64 " is %s: %s", step,
                          stage_text(stage), p.forsaken->text);
     }
     return TCK_ERR_BUSY;
 }
 
-/* Why nothing comes to storage, if that is known. */
+/* A time-out, with the reason why storage makes no progress if it is known. */
 static tck_status_t too_late(struct tck_client *client, uint64_t step, tck_stage_t stage, int timeout_ms,
                              struct error *err)
 {
@@ -160,7 +160,7 @@ tck_status_t client_wait(struct tck_client *client, uint64_t step, tck_stage_t s
     long pause = PAUSE_FIRST_NS;
 
     for (;;) {
-        tck_status_t status = ask(client, step, stage, err);
+        tck_status_t status = check_stage(client, step, stage, err);
 
         if (status != TCK_ERR_BUSY) {
             return status;

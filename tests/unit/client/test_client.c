@@ -1119,7 +1119,7 @@ Test(client, a_copy_that_went_bad_after_its_check_never_reaches_the_trainer)
     begin_saved(&t);
     atomic_store(&agent.rots, INT_MAX);
     expect_refused(&t, TCK_ERR_CORRUPT);
-    cr_assert_not_null(strstr(tck_errmsg(t.client), "went bad in this node's memory"), "%s", tck_errmsg(t.client));
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "was damaged in this node's memory"), "%s", tck_errmsg(t.client));
     tck_detach(t.client, 0);
     cr_assert_eq(agent.restores_done, 0, "or the version would be blamed for it");
 }

@@ -157,7 +157,7 @@ Test(spread_run, finds_a_damaged_byte_and_no_rank_gets_anything)
 {
     run_wrong((struct wrong){.rank = 2, .damages = true});
     all_are(TCK_ERR_CORRUPT);
-    cr_assert_not_null(strstr(ranks.ranks[2].err.text, "came damaged from rank 0"), "%s", ranks.ranks[2].err.text);
+    cr_assert_not_null(strstr(ranks.ranks[2].err.text, "arrived damaged from rank 0"), "%s", ranks.ranks[2].err.text);
     cr_assert_not_null(strstr(ranks.ranks[0].err.text, "rank 2: a way that goes wrong: shard"), "%s",
                        ranks.ranks[0].err.text);
     nothing_came();

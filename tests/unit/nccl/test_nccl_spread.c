@@ -202,7 +202,7 @@ Test(nccl_way, finds_a_byte_that_was_damaged_on_its_way)
     fake_nccl()->damages = 2;
     ranks_run(&ranks);
     all_are(TCK_ERR_CORRUPT);
-    says(2, "came damaged from rank 0");
+    says(2, "arrived damaged from rank 0");
     for (uint32_t r = 1; r < 4; r++) {
         cr_assert_null(ranks_image(&ranks, r, 0));
     }
