@@ -81,6 +81,7 @@ void *peer_user(const struct peer *peer);
 void peer_set_user(struct peer *peer, void *user);
 size_t peers_count(const struct peers *peers);
 struct peer *peers_at(const struct peers *peers, size_t i);
+struct peer *peers_find(const struct peers *peers, uint64_t agent_id); /* NULL: there is none */
 
 /* Ordered, at most once; lost with the session. TCK_ERR_UNREACHABLE if it is down. */
 must_check tck_status_t peer_send(struct peer *peer, uint16_t type, const void *data, size_t len);

@@ -80,8 +80,6 @@ struct peers {
 
 /* ---- peer_list.c ---- */
 
-/* The one with this id, or NULL. */
-struct peer *peers_find(const struct peers *peers, uint64_t agent_id);
 /* Adds it, not wanted yet. NULL: no memory. */
 struct peer *peers_add(struct peers *peers, const struct node_info *node);
 

@@ -1,17 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The list of peers. */
+ * The list of peers, by the ids of their agents. */
 #include "tiers/peer_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* Where the agent is, or would be: the list is sorted by id, since thousands are looked up at once when a term forms.
+ */
+static size_t position(const struct peers *peers, uint64_t agent_id)
+{
+    size_t low = 0, high = peers->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (peers->list[middle]->node.agent_id < agent_id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
 
 struct peer *peers_find(const struct peers *peers, uint64_t agent_id)
 {
-    for (size_t i = 0; i < peers->count; i++) {
-        if (peers->list[i]->node.agent_id == agent_id) {
-            return peers->list[i];
-        }
-    }
-    return NULL;
+    size_t at = position(peers, agent_id);
+    bool found = at < peers->count && peers->list[at]->node.agent_id == agent_id;
+
+    return found ? peers->list[at] : NULL;
 }
 
 struct peer *peers_add(struct peers *peers, const struct node_info *node)
@@ -35,6 +52,9 @@ struct peer *peers_add(struct peers *peers, const struct node_info *node)
     peer->peers = peers;
     peer->node = *node;
     peer->backoff_ms = PEER_BACKOFF_MIN_MS;
-    peers->list[peers->count++] = peer;
+    size_t at = position(peers, node->agent_id);
+    memmove(&peers->list[at + 1], &peers->list[at], (peers->count - at) * sizeof(struct peer *));
+    peers->list[at] = peer;
+    peers->count++;
     return peer;
 }

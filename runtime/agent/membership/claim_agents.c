@@ -14,21 +14,10 @@ const struct held_term *claim_in_use(const struct claim *c)
 
 #define AGAIN_MS 250 /* before an agent whose trainers live is asked again */
 
-static struct peer *peer_of(const struct agent *agent, const struct node_info *node)
-{
-    for (size_t i = 0; i < peers_count(agent->peers); i++) {
-        struct peer *peer = peers_at(agent->peers, i);
-        if (peer_node(peer)->agent_id == node->agent_id) {
-            return peer;
-        }
-    }
-    return NULL;
-}
-
 /* An existing session keeps its address: the one on storage may be older. */
 static struct peer *session_with(struct agent *agent, const struct node_info *node)
 {
-    struct peer *peer = peer_of(agent, node);
+    struct peer *peer = peers_find(agent->peers, node->agent_id);
     struct error err;
     if (!peer && peers_want(agent->peers, node, &peer, &err) != TCK_OK) {
         log_warn("node %s: %s", node->name, err.text);

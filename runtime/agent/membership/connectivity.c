@@ -19,27 +19,16 @@
 
 /* ---- who is missing ------------------------------------------------------------------------------------------ */
 
-static const struct peer *peer_of(const struct agent *agent, uint64_t agent_id)
-{
-    for (size_t i = 0; i < peers_count(agent->peers); i++) {
-        const struct peer *peer = peers_at(agent->peers, i);
-        if (peer_node(peer)->agent_id == agent_id) {
-            return peer;
-        }
-    }
-    return NULL;
-}
-
 static bool is_up(const struct agent *agent, uint64_t agent_id)
 {
-    const struct peer *peer = peer_of(agent, agent_id);
+    const struct peer *peer = peers_find(agent->peers, agent_id);
     return peer && peer_is_up(peer);
 }
 
 /* An agent that answers with a wrong secret: the network is not the cause. */
 static const char *refusal(const struct agent *agent, uint64_t agent_id)
 {
-    const struct peer *peer = peer_of(agent, agent_id);
+    const struct peer *peer = peers_find(agent->peers, agent_id);
     const char *why = peer ? peer_trouble(peer) : "";
     return strstr(why, "secret") ? why : "";
 }
