@@ -29,6 +29,12 @@ void found_free(struct found *found)
 
 /* ---- one directory ----------------------------------------------------------------------------------------------- */
 
+/* A version that lacks a file is damaged: with TCK_ERR_NOENT callers would take it for none at all. */
+static tck_status_t damaged(struct error *err)
+{
+    return err->code = TCK_ERR_CORRUPT;
+}
+
 /* Takes dir_fd over. */
 static tck_status_t open_version(int dir_fd, const char *path, struct found *out, struct error *err)
 {
@@ -37,6 +43,7 @@ static tck_status_t open_version(int dir_fd, const char *path, struct found *out
                                              : version_manifest_of_any(dir_fd, &found.manifest, err);
     if (status == TCK_OK) {
         status = version_check_files(dir_fd, &found.manifest, err);
+        status = status == TCK_ERR_NOENT ? damaged(err) : status;
     }
     if (status != TCK_OK) {
         found_free(&found);
@@ -135,6 +142,9 @@ static tck_status_t take(const struct version_dirs *dirs, const struct published
     snprintf(path, sizeof(path), "%s/%s/%s", which->from_load_dir ? dirs->load_dir : dirs->save_dir, dirs->job, name);
     if (look->standing != STANDING_GOOD) {
         *err = look->why;
+        if (look->standing == STANDING_DAMAGED) {
+            (void)damaged(err);
+        }
         return error_prefix(err, "%.200s", path);
     }
     *out = (struct found){.dir_fd = look->dir_fd, .path = strdup(path), .manifest = look->manifest};
