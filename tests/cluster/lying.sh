@@ -12,6 +12,12 @@ serve() {
     server=$!
     wait_for 20 mountpoint -q "$work/save"
 }
+# Storage hangs from here on: no thread of it runs, so that no call that is under way is still answered.
+stop_serving() {
+    kill -STOP "$server"
+    wait_for 10 all_stopped
+}
+all_stopped() { ! sed -E 's/.*\) ([A-Z]).*/\1/' /proc/"$server"/task/*/stat | grep -qv T; }
 mounts=("$work/save" "$work/backing")
 at_end() { umount -l "${mounts[@]}" 2>/dev/null; }
 serve || skip "no FUSE here"

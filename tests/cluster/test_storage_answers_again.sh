@@ -10,7 +10,7 @@ run_on a 0 --steps 4 --wait-commit
 all_end
 wait_for 60 has_reserved a 4 || die "no four terms are reserved: $(ask a --json status)"
 fault "all of storage hangs"
-kill -STOP "$server"
+stop_serving
 for steps in 6 8 10 12; do
     begin 1
     run_on a 0 --steps $steps --wait-commit

@@ -36,7 +36,7 @@ wait_for 60 has_reserved a || die "no terms are reserved: $(tail -5 "$(agent_log
 fault "all of storage hangs"
 kill_trainers
 before=$(newest_committed a)
-kill -STOP "$server"
+stop_serving
 for round in 1 2; do
     begin 2
     if [ $round = 1 ]; then # rank 0 is on the node of the coordinator, and then on the other one
@@ -84,7 +84,7 @@ idle() { ask a --json status | python3 -c 'import json, sys; sys.exit(json.load(
 wait_for 60 idle || die "the last drain does not end: $(tail -5 "$(agent_log a)")"
 sleep 1 # until what the publish has superseded is removed
 fault "all of storage hangs, and the agents are told to end"
-kill -STOP "$server"
+stop_serving
 ended=$(agent_pid b)
 kill -TERM "$ended"
 gone() { ! builtin kill -0 "$1" 2>/dev/null; }
