@@ -45,7 +45,7 @@ static bool is_placed(const struct recovery *r, uint32_t shard, const struct nod
     return false;
 }
 
-/* The request to this witness; false if there is nothing to ask it. */
+/* Makes the request to this witness; false if it has nothing to check. */
 static bool witness_request(const struct recovery *r, uint32_t shard, uint32_t witness, struct recovery_action *out)
 {
     const struct shard_placement *s = placement_of(r, shard);
@@ -83,7 +83,8 @@ static void call(struct recovery *r, const struct recovery_action *request)
     r->emit(r->ctx, request);
 }
 
-/* This one, or the first after it that can be asked; when all have been, the base is lost. */
+/* Sends the request to this witness, or the first after it that can answer; when all have answered, the base is lost.
+ */
 static void call_from(struct recovery *r, uint32_t witness)
 {
     uint32_t shard = r->base_loss.shard, count = witness_count(r, shard);
@@ -103,7 +104,7 @@ static void call_from(struct recovery *r, uint32_t witness)
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */
 
-static bool a_holder_is_trying(const struct recovery *r, uint32_t shard)
+static bool has_retrying_holder(const struct recovery *r, uint32_t shard)
 {
     for (uint32_t i = 0; i < r->all_pieces; i++) {
         if (r->plan.actions[i].shard == shard && r->pieces[i].state == PIECE_ASKED) {
@@ -119,7 +120,7 @@ void base_loss_tick(struct recovery *r)
         return;
     }
     for (uint32_t shard = 0; shard < r->setup.placement->shard_count; shard++) {
-        if (pieces_are_in_vain(r, shard) && !a_holder_is_trying(r, shard)) {
+        if (pieces_are_in_vain(r, shard) && !has_retrying_holder(r, shard)) {
             r->base_loss = (struct base_loss){.runs = true, .shard = shard};
             call_from(r, 0);
             return;

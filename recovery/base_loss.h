@@ -5,9 +5,9 @@
 
 #include "recovery/recovery_state.h"
 
-/* Begins one that is due. */
+/* Begins a check that is due. */
 void base_loss_tick(struct recovery *r);
-/* Without a verdict. */
+/* Ends the check without a verdict. */
 void base_loss_end(struct recovery *r);
 /* Whether this fetch is the base-loss check's. */
 bool base_loss_asked(const struct recovery *r, uint32_t node, uint32_t shard);

@@ -42,7 +42,7 @@ void catalog_close(struct catalog *catalog);
 must_check tck_status_t catalog_put(struct catalog *catalog, const struct catalog_version *version,
                                     const struct catalog_shard *shards, uint32_t shard_count, bool sync,
                                     struct error *err);
-/* Forgets the version and its shards in one batch. */
+/* Deletes the version and its shards in one batch. */
 must_check tck_status_t catalog_drop(struct catalog *catalog, struct version version, struct error *err);
 
 /* Newest first; the caller frees. */

@@ -67,7 +67,7 @@ static rocksdb_options_t *make_options(void)
 }
 
 /* The texts with which RocksDB says that another process, or this one, has the catalog open. */
-static bool says_locked(const char *text)
+static bool is_lock_error(const char *text)
 {
     static const char *const forms[] = {"IO error: lock hold by current process", "IO error: While lock file"};
     for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
@@ -79,7 +79,7 @@ static bool says_locked(const char *text)
 }
 
 /* Failures of the machine: moving the catalog aside would not help. */
-static bool says_unfit(const char *text)
+static bool is_machine_error(const char *text)
 {
     static const int errnums[] = {ENOSPC, EDQUOT, EACCES, EPERM, EROFS, EMFILE, ENFILE, ENOMEM};
     for (size_t i = 0; i < sizeof(errnums) / sizeof(*errnums); i++) {
@@ -113,11 +113,11 @@ static tck_status_t open_db(struct catalog *catalog, bool *rebuilt_out, struct e
     if (text == NULL) {
         return TCK_OK;
     }
-    if (says_locked(text)) {
+    if (is_lock_error(text)) {
         rocksdb_free(text);
         return error_set(err, TCK_ERR_BUSY, "catalog %s is in use by another process", catalog->dir);
     }
-    if (says_unfit(text)) {
+    if (is_machine_error(text)) {
         return fail(catalog, "open", text, err);
     }
     tck_status_t status = move_aside(catalog, text, err);

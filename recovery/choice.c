@@ -84,7 +84,8 @@ static void note_passed(struct plan *plan, const struct passed_over *verdict)
 
 /* ---- what storage does not give --------------------------------------------------------------------------------- */
 
-/* Of what storage has no good version of, all that is newer than this, or all. False: one of them blocks the choice. */
+/* Passes over everything damaged or unreadable on storage that is newer than this version. False: one of them blocks
+ * the choice. */
 static bool pass_unfit(struct choice *c, struct version than)
 {
     const struct storage_view *storage = &c->input->storage;
@@ -123,7 +124,7 @@ static bool was_passed_since(const struct plan *plan, struct version version)
     return false;
 }
 
-/* A commit that somebody knows of, newer than what was chosen, and of which nothing is left to be seen. */
+/* Notes a commit that is known, newer than the chosen version, and of which no copy was found. */
 static void pass_gone(const struct choice *c, struct version known)
 {
     struct version taken = version_none(c->plan->version) ? c->plan->reshard : c->plan->version;
@@ -154,7 +155,7 @@ static bool knows_a_commit(const struct plan_input *input, const struct inventor
     return known;
 }
 
-/* What is left of a job that ended before its first commit is no loss: no trainer was told that it is safe. */
+/* Remains of a job that ended before its first commit are no loss: no trainer was told that they are safe. */
 static bool nothing_committed(const struct replica_index *copies)
 {
     const struct plan_input *input = copies->input;
@@ -166,7 +167,7 @@ static bool nothing_committed(const struct replica_index *copies)
     return nothing;
 }
 
-/* Absence is proved: all of storage was seen, and no agent knows of a commit. */
+/* Absence is proved: storage was listed completely, and no agent knows of a commit. */
 static bool nothing_was_saved(const struct replica_index *copies)
 {
     const struct plan_input *input = copies->input;
@@ -301,7 +302,7 @@ static int describe_unfit(const struct unfit_version *unfit, char *out, size_t c
     return snprintf(out, cap, V_FMT " %s: %s", V_ARG(unfit->version), texts[unfit->standing], unfit->why);
 }
 
-/* What was wrong with the copies of this version that a node tried to take. */
+/* Describes why the copies of this version that a node tried failed. */
 static const char *tried_copies(const struct plan_input *input, struct version version)
 {
     const char *tried = "";
@@ -357,12 +358,13 @@ static const struct passed_over *newest_counted(const struct plan *plan)
     return newest;
 }
 
-static bool says_what_is_wrong(const struct plan_input *input, const struct passed_over *passed)
+static bool has_reason(const struct plan_input *input, const struct passed_over *passed)
 {
     return passed->unfit != NULL || tried_copies(input, passed->version)[0] != '\0';
 }
 
-/* What represents all that was passed over: the newest that counted, and the newest of which a copy could not be used.
+/* Describes all that was passed over by two of them: the newest that counted, and the newest of which a copy could not
+ * be used.
  */
 static void describe_all_passed(const struct plan_input *input, const struct plan *plan, char *out, size_t cap)
 {
@@ -372,7 +374,7 @@ static void describe_all_passed(const struct plan_input *input, const struct pla
     size_t at = used < 0 || (size_t)used >= cap ? cap - 1 : (size_t)used;
     for (uint32_t i = 0; i < plan->passed_count; i++) {
         const struct passed_over *other = &plan->passed[i];
-        if (other != first && says_what_is_wrong(input, other) && cap - at > 2) {
+        if (other != first && has_reason(input, other) && cap - at > 2) {
             at += (size_t)snprintf(out + at, cap - at, "; ");
             (void)!describe_passed(other, input, out + at, cap - at);
             return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an agent really holds, read from its slots' headers; and the form in which it travels. */
+ * What an agent actually holds, read from its slots' headers; and the form in which it travels. */
 #ifndef TCK_RECOVERY_INVENTORY_H
 #define TCK_RECOVERY_INVENTORY_H
 

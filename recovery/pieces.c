@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whom each piece of the plan is asked from, and when. */
+ * From which source each piece of the plan is requested, and when. */
 #include "recovery/pieces.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ bool shard_is_stored(const struct recovery *r, uint32_t shard)
 }
 
 /* Another node that had this piece when it was asked what it has, the next one with each k; NULL if there is none. */
-static const struct node_info *who_had_it(const struct recovery *r, const struct plan_action *piece, uint32_t k)
+static const struct node_info *former_holder(const struct recovery *r, const struct plan_action *piece, uint32_t k)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < r->input.inventory_count; i++) {
@@ -93,8 +93,8 @@ static uint32_t turn_of(const struct recovery *r, uint32_t i, uint32_t *turns_ou
     return (planned->shard + r->pieces[i].tries) % *turns_out;
 }
 
-/* Its turn has come, and it has the shard, whatever was planned. */
-static bool asks_storage(const struct recovery *r, uint32_t i)
+/* True if it is storage's turn and storage has the shard, whatever was planned. */
+static bool fetches_from_storage(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
     uint32_t turns, turn = turn_of(r, i, &turns), owners = r->setup.placement->shards[planned->shard].owner_count;
@@ -104,7 +104,7 @@ static bool asks_storage(const struct recovery *r, uint32_t i)
 
 /* Whom such a piece is asked from, NULL: as planned. The owners in turn; then, as theirs may have gone bad since they
  * were read, the other holders, whoever had it before, and again. */
-static const struct node_info *whom_holder_asks(const struct recovery *r, uint32_t i)
+static const struct node_info *holder_source(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
     const struct shard_placement *s = &r->setup.placement->shards[planned->shard];
@@ -115,7 +115,7 @@ static const struct node_info *whom_holder_asks(const struct recovery *r, uint32
         return ask ? owner_with_it(r, planned, k) : NULL;
     }
     if (turn + 2 == turns) {
-        const struct node_info *node = who_had_it(r, planned, k / turns);
+        const struct node_info *node = former_holder(r, planned, k / turns);
         return node != NULL ? node : owner_with_it(r, planned, k);
     }
     if (turn + 1 == turns && planned->source != SOURCE_LOCAL) {
@@ -126,10 +126,10 @@ static const struct node_info *whom_holder_asks(const struct recovery *r, uint32
     return holder != planned->node ? &nodes[holder] : owner_with_it(r, planned, k);
 }
 
-static const struct node_info *whom_to_ask(const struct recovery *r, uint32_t i)
+static const struct node_info *source_node(const struct recovery *r, uint32_t i)
 {
     if (is_protecting(r, i)) {
-        return whom_holder_asks(r, i);
+        return holder_source(r, i);
     }
     uint32_t owner = owner_to_ask(r, i);
     return owner != NONE32 ? &r->setup.world->nodes[r->setup.placement->owners[owner]] : NULL;
@@ -146,8 +146,8 @@ void piece_emit(struct recovery *r, uint32_t i)
         .source = planned->source,
         .version = r->plan.version,
     };
-    bool storage = asks_storage(r, i);
-    const struct node_info *node = storage ? NULL : whom_to_ask(r, i);
+    bool storage = fetches_from_storage(r, i);
+    const struct node_info *node = storage ? NULL : source_node(r, i);
     if (storage) {
         action.source = SOURCE_STORAGE;
     } else if (node != NULL) {
@@ -162,7 +162,7 @@ void piece_emit(struct recovery *r, uint32_t i)
     r->emit(r->ctx, &action);
 }
 
-/* Tries of one holder until each that may have the shard was asked once. */
+/* Attempts of one holder until every possible source was tried once. */
 static uint32_t tries_in_vain(const struct recovery *r, uint32_t shard)
 {
     const struct shard_placement *s = &r->setup.placement->shards[shard];
@@ -184,7 +184,7 @@ bool pieces_are_in_vain(const struct recovery *r, uint32_t shard)
     return false;
 }
 
-static bool may_be_asked(const struct recovery *r, uint32_t i)
+static bool may_be_requested(const struct recovery *r, uint32_t i)
 {
     uint32_t owner = r->plan.actions[i].for_holder ? NONE32 : owner_to_ask(r, i);
     bool open = r->pieces[i].state == PIECE_WAITING || r->pieces[i].state == PIECE_FAILED;
@@ -195,7 +195,7 @@ static bool may_be_asked(const struct recovery *r, uint32_t i)
 void pieces_emit_open(struct recovery *r, uint32_t begin, uint32_t end)
 {
     for (uint32_t i = begin; i < end; i++) {
-        if (may_be_asked(r, i) && !pieces_are_in_vain(r, r->plan.actions[i].shard)) {
+        if (may_be_requested(r, i) && !pieces_are_in_vain(r, r->plan.actions[i].shard)) {
             piece_emit(r, i);
         }
     }
@@ -206,7 +206,7 @@ void pieces_emit_after(struct recovery *r, uint32_t i)
     const struct shard_placement *s = &r->setup.placement->shards[r->plan.actions[i].shard];
     uint32_t child = 2 * (i - s->first_owner) + 1;
     for (uint32_t k = child; k < child + 2 && k < s->owner_count; k++) {
-        if (may_be_asked(r, s->first_owner + k) && !pieces_are_in_vain(r, r->plan.actions[i].shard)) {
+        if (may_be_requested(r, s->first_owner + k) && !pieces_are_in_vain(r, r->plan.actions[i].shard)) {
             piece_emit(r, s->first_owner + k);
         }
     }

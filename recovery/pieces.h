@@ -9,11 +9,11 @@
 bool piece_was_at(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory);
 /* Whether storage has this shard of the planned version. */
 bool shard_is_stored(const struct recovery *r, uint32_t shard);
-/* The holders of this shard wait: all places were asked in vain, and the base-loss check is to begin, or runs. */
+/* The holders of this shard wait: all sources have failed, and the base-loss check is due or runs. */
 bool pieces_are_in_vain(const struct recovery *r, uint32_t shard);
 /* Index of the asked piece of this node and shard, NONE32 if there is none. */
 uint32_t pieces_find_asked(const struct recovery *r, uint32_t node, uint32_t shard);
-/* How many of this phase's are not done. */
+/* Pieces of this phase that are not done. */
 uint32_t pieces_left(const struct recovery *r);
 
 /* Has the piece's node fetch it. */
@@ -22,7 +22,7 @@ void piece_emit(struct recovery *r, uint32_t i);
 void pieces_emit_open(struct recovery *r, uint32_t begin, uint32_t end);
 /* for the owners that waited for this one. */
 void pieces_emit_after(struct recovery *r, uint32_t i);
-/* Goes on to the next phase when nothing of this one is left. */
+/* Enters the next phase when no piece of this one is left. */
 void pieces_finish_if_none_left(struct recovery *r);
 
 #endif

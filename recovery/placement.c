@@ -20,7 +20,7 @@ struct span {
     uint32_t begin, end;
 };
 
-/* Where a shard's copies are already: disjoint, ascending. */
+/* The positions of a shard's copies so far: disjoint, ascending. */
 struct taken {
     uint32_t count;
     struct span spans[COPIES_MAX];

@@ -22,7 +22,7 @@ struct unfit_version {
     const char *why;
 };
 
-/* What is known of storage. Zeroed: nothing. All is the caller's. */
+/* What is known of storage; zeroed: nothing. Everything belongs to the caller. */
 struct storage_view {
     bool complete;   /* every directory was listed */
     const char *why; /* otherwise why not; NULL: storage has not answered yet */
@@ -111,12 +111,13 @@ struct plan {
 };
 
 /* Candidates are all versions seen in memory or storage, newest first. The first one wins that has the world's layout
- * and a copy of every shard, or another layout and is published. What is damaged on storage is passed over, and said.
- * What cannot be read there blocks every older version; so does a listing that failed, unless memory has a version of
- * the term right before the world's, for none newer can be published. One of another layout that is committed and only
- * memory has is not passed over for an older one: there is no version then, and the reason says what brings it to
- * storage. A copy in memory and one on storage of the same version may be mixed. Source by cost: this node's memory, a
- * twin's node (an owner in the world), another node's memory, storage; among equals the least loaded. */
+ * and a copy of every shard, or another layout and is published. What is damaged on storage is passed over, and
+ * reported. What cannot be read there blocks every older version; so does a listing that failed, unless memory has a
+ * version of the term right before the world's, for none newer can be published. One of another layout that is
+ * committed and only memory has is not passed over for an older one: there is no version then, and the reason says what
+ * brings it to storage. A copy in memory and one on storage of the same version may be mixed. Source by cost: this
+ * node's memory, a twin's node (an owner in the world), another node's memory, storage; among equals the least loaded.
+ */
 must_check tck_status_t plan_build(const struct plan_input *input, struct plan *out, struct error *err);
 /* No version, because one of another layout would have to be brought to storage first. */
 bool plan_waits_for_storage(const struct plan *plan);

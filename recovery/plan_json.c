@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The plan for people and their tools. */
+ * Prints the plan as JSON, for `tierckpt plan`. */
 #include "recovery/plan.h"
 
 const char *source_kind_name(uint32_t source)

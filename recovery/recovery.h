@@ -84,11 +84,11 @@ must_check tck_status_t recovery_new(const struct recovery_setup *setup, recover
 void recovery_free(struct recovery *r);
 /* Starts, or starts again, for the newest version or a given step. */
 void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms);
-/* Starts with a base that was chosen before, by a coordinator that trainers may have heard of: that version or none. */
+/* Starts with a base that was chosen before, by a coordinator whose choice trainers may know: that version or none. */
 void recovery_resume(struct recovery *r, struct version base, uint64_t now_ms);
 /* Takes over the inventory's holdings; a later one of the same agent replaces the former. */
 void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_t now_ms);
-/* An agent that somebody remembers from an earlier term. If it is not a member it may hold what no member has: its
+/* An agent that a catalog remembers from an earlier term. If it is not a member it may hold what no member has: its
  * inventory is waited for, for at most wait_ms, before an older version or none is taken. If it is reported again, the
  * later term counts. Call this before passing on the inventory of the agent that remembers it. */
 void recovery_known(struct recovery *r, const struct known_node *known);
@@ -99,10 +99,10 @@ void recovery_asked_all(struct recovery *r, uint64_t now_ms);
 /* Must come, also if storage cannot be listed. What the view points to stays valid until the recovery ends or lists
  * storage again. */
 void recovery_stored(struct recovery *r, const struct storage_view *storage, uint64_t now_ms);
-/* Every RECOVERY_FETCH ends with this, TIMEDOUT if nothing was heard. CORRUPT and NOENT: that copy is lost.
+/* Every RECOVERY_FETCH ends with this, TIMEDOUT without an answer. CORRUPT and NOENT: that copy is lost.
  * UNREACHABLE, TIMEDOUT, IO: another copy is tried at once, this one again before an older version is taken; if it is
- * the one on storage, no older version is taken. All else is the node's own trouble (no room): tried again on ticks,
- * then the recovery fails. A holder is tried again as long as it takes. */
+ * the one on storage, no older version is taken. Everything else is the node's own problem (no room): retried on ticks,
+ * then the recovery fails. A holder is retried without limit. */
 void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
                       uint64_t now_ms);
 /* A member that goes down before RECOVERY_READY, and is not back within wait_ms, breaks the term: RECOVERY_NOTHING, and

@@ -93,7 +93,8 @@ static void adopt_plan(struct recovery *r, struct plan *next)
     pieces_finish_if_none_left(r);
 }
 
-/* Of the version that is being fetched: one that was passed over stays so, or two of them would take turns for ever. */
+/* Only for the version that is being fetched: one that was passed over stays so, or two versions would alternate
+ * forever. */
 static bool may_return(const struct recovery *r, uint32_t i)
 {
     return r->bad_may_return[i] && version_is(r->bad[i].version, r->plan.version);
@@ -137,8 +138,7 @@ static bool is_unread(const struct recovery *r, uint32_t i)
     return r->bad[i].inventory == NONE32 && may_return(r, i);
 }
 
-/* What storage has of this version and could not give is not lost: then the recovery ends, and no older version is
- * taken. */
+/* Shards on storage that cannot be read now are not lost: then the recovery ends, and no older version is taken. */
 static bool may_be_older(struct recovery *r)
 {
     struct version v = r->plan.version;
@@ -224,7 +224,7 @@ static void give_up_without(struct recovery *r, uint32_t member)
 }
 
 /* A member is needed anyway, so its inventory is waited for until it is down. */
-static bool a_member_is_silent(const struct recovery *r)
+static bool is_member_silent(const struct recovery *r)
 {
     for (uint32_t node = 0; node < r->setup.world->node_count; node++) {
         const struct node_info *member = &r->setup.world->nodes[node];
@@ -241,18 +241,19 @@ static bool a_member_is_silent(const struct recovery *r)
 }
 
 /* A member's agent that restarts is back in a moment, with its memory. */
-static bool a_member_may_come_back(const struct recovery *r, uint64_t now_ms)
+static bool member_may_return(const struct recovery *r, uint64_t now_ms)
 {
     return recovery_lost_member(r) != NONE32 && now_ms < r->lost_ms;
 }
 
-/* Storage has said what it has, or memory may suffice without its answer. */
+/* Storage was listed, or memory may suffice without it. */
 static bool has_storage_answered(const struct recovery *r, uint64_t now_ms)
 {
     return r->listed || (r->setup.storage_hang_ms > 0 && now_ms >= r->storage_due_ms);
 }
 
-/* What storage may have is needed, and cannot be read now: it is asked again, with growing pauses, for some time. */
+/* A version that storage may have is needed and cannot be read now: storage is listed again, with growing pauses, for
+ * some time. */
 static bool waits_for_storage(struct recovery *r, const struct plan *plan, uint64_t now_ms)
 {
     if (plan->blocked != BLOCK_UNREADABLE || now_ms >= (r->listed ? r->storage_due_ms : r->storage_hang_ms)) {
@@ -276,7 +277,7 @@ static void list_again_if_due(struct recovery *r, uint64_t now_ms)
     recovery_emit_simple(r, RECOVERY_LIST);
 }
 
-/* More may come to be known that makes this plan a better one. */
+/* True if further answers may lead to a better plan. */
 static bool is_worth_waiting(const struct recovery *r, const struct plan *plan, bool waited)
 {
     /* An agent that has not answered may hold what no other has seen: only if all that can be asked are silent
@@ -288,9 +289,8 @@ static bool is_worth_waiting(const struct recovery *r, const struct plan *plan, 
 static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
 {
     bool waited = now_ms >= r->deadline_ms;
-    bool answered = r->asked_all || (waited && !a_member_is_silent(r));
-    if (r->phase != RECOVERY_ASKING || !answered || a_member_may_come_back(r, now_ms) ||
-        !has_storage_answered(r, now_ms)) {
+    bool answered = r->asked_all || (waited && !is_member_silent(r));
+    if (r->phase != RECOVERY_ASKING || !answered || member_may_return(r, now_ms) || !has_storage_answered(r, now_ms)) {
         return;
     }
     struct plan plan;
@@ -310,7 +310,7 @@ static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
     }
 }
 
-/* Where this agent's inventory goes: its former place, or a new one; NULL if out of memory. */
+/* The entry for this agent's inventory: its former one, or a new one; NULL if out of memory. */
 static struct inventory *place_for(struct recovery *r, const struct node_info *node)
 {
     for (uint32_t i = 0; i < r->input.inventory_count; i++) {
@@ -450,7 +450,7 @@ void recovery_stored(struct recovery *r, const struct storage_view *storage, uin
     plan_if_enough_is_known(r, now_ms);
 }
 
-/* Whether the copy may be had after all: it is out of reach, or it came over the network and was damaged on the way. */
+/* Whether the copy may become available: it is out of reach, or it came over the network and was damaged on the way. */
 static bool may_pass(const struct plan_action *action, tck_status_t outcome)
 {
     bool travelled = action->source == SOURCE_PEER || action->source == SOURCE_TWIN;
@@ -458,7 +458,7 @@ static bool may_pass(const struct plan_action *action, tck_status_t outcome)
            (outcome == TCK_ERR_CORRUPT && travelled);
 }
 
-/* An owner's fetch failed: without that copy, or again, or not at all. */
+/* An owner's fetch failed: plan without that copy, retry, or give up. */
 static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome, uint64_t now_ms)
 {
     const struct plan_action *action = &r->plan.actions[i];
@@ -537,7 +537,7 @@ void recovery_node_up(struct recovery *r, uint32_t node)
     }
     r->down[node] = false;
     if (r->phase == RECOVERY_ASKING) {
-        r->asked_all = false; /* what was asked of it is lost */
+        r->asked_all = false; /* the request to it is lost */
         recovery_emit_simple(r, RECOVERY_ASK);
     }
 }

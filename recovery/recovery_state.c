@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What all parts of the recovery machine use. */
+ * Queries on the state of a recovery that several of its files use. */
 #include "recovery/recovery_state.h"
 
 void recovery_emit_simple(struct recovery *r, enum recovery_action_type type)

@@ -96,7 +96,7 @@ static tck_status_t pieces_add(struct reshard *r, uint32_t have, const struct bo
     return status;
 }
 
-/* Adds what is left of box without hole, which lies inside it. */
+/* Adds the parts of box outside hole, which lies inside it. */
 static tck_status_t add_rests(struct parts *parts, const struct box *box, const struct box *hole, struct error *err)
 {
     struct box left = *box;
@@ -118,7 +118,7 @@ static tck_status_t add_rests(struct parts *parts, const struct box *box, const 
     return status;
 }
 
-/* One box takes its part of all that is wanted. */
+/* Assigns to one source box its part of what is still wanted. */
 static tck_status_t take(struct parts *wanted, const struct box *have, uint32_t number, struct reshard *out,
                          struct error *err)
 {

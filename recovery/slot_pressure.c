@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Room for the saves of a term whose recovery has not let the older versions go. */
+ * How a save gets a slot while a recovery keeps those of older versions occupied. The coordinator's agent calls it. */
 #include "recovery/recovery.h"
 
 /* Only what can never be put together is given up: a member or a copy that was out of reach may be back. */

@@ -35,7 +35,7 @@ static const struct {
     [AUDIT_REPAIR] = {"repair", true},
 };
 
-/* What a lost machine may leave. A descriptor that cannot be read says nothing: then it is taken as whole. */
+/* True if the file ends inside a line, as after a power loss. One that cannot be read counts as whole. */
 static bool ends_torn(int fd)
 {
     char last;
@@ -111,7 +111,7 @@ static char *print_line(const struct audit *audit, enum audit_op op, const char 
     return line;
 }
 
-/* All of it, however many writes that takes. */
+/* Writes all of it, in as many writes as that takes. */
 static tck_status_t write_line(struct audit *audit, const char *line, struct error *err)
 {
     size_t len = strlen(line), done = 0;

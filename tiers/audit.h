@@ -14,11 +14,11 @@ struct audit;
 /* Appends to fd, which it takes over in any case. node appears in each line. fd -1: the file cannot be opened yet, and
  * audit_open_later says how it is. */
 must_check tck_status_t audit_new(int fd, const char *node, struct audit **out, struct error *err);
-/* Before each line, until it succeeds; by any thread. */
+/* Called by any thread before each line until it succeeds. */
 typedef tck_status_t audit_open_fn(const void *ctx, int *fd_out, struct error *err);
 void audit_open_later(struct audit *audit, audit_open_fn *open, const void *ctx);
 void audit_free(struct audit *audit);
-/* Goes on in fd, which it takes over in any case. */
+/* Continues in fd, which it takes over in any case. */
 must_check tck_status_t audit_move(struct audit *audit, int fd, struct error *err);
 
 /* After a failure the act must not be carried out. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * {"format":1,"term":T,"wall_ms":W}, replaced as a whole. */
+ * Reads and writes the file of forgotten.h: {"format":1,"term":T,"wall_ms":W}, replaced as a whole. */
 #include "tiers/forgotten.h"
 
 #include "base/json.h"

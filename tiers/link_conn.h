@@ -99,7 +99,7 @@ void conn_fail(struct link_conn *conn, const char *why);
 void queue_event(struct link *link, struct event *event, enum event_kind kind, struct link_conn *conn);
 
 typedef void accept_fn(struct link *link, struct ucp_conn_request *request);
-/* Hands all queued events to the link's owner, connection requests to accept. False if there were none. */
+/* Delivers all queued events to the link's owner, connection requests to accept. False if there were none. */
 bool deliver_events(struct link *link, accept_fn *accept);
 
 #endif

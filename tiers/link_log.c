@@ -13,11 +13,11 @@
 static struct log_limit limits[KINDS];
 static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool may_be_said(unsigned line)
+static bool may_log(unsigned line)
 {
     bool may = false;
 
-    if (pthread_mutex_trylock(&limits_lock) == 0) { /* else somebody is saying something */
+    if (pthread_mutex_trylock(&limits_lock) == 0) { /* otherwise another thread is logging */
         may = log_limit_pass(&limits[line % KINDS]);
         pthread_mutex_unlock(&limits_lock);
     }
@@ -34,7 +34,7 @@ static ucs_log_func_rc_t on_message(const char *file, unsigned line, const char 
     if (level != UCS_LOG_LEVEL_ERROR && level != UCS_LOG_LEVEL_WARN) {
         return UCS_LOG_FUNC_RC_CONTINUE;
     }
-    if (may_be_said(line)) {
+    if (may_log(line)) {
         vsnprintf(text, sizeof(text), message, ap);
         log_warn("UCX, %s: %s", function, text);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What UCX complains of, in the agent's own log. UCX's way of writing it to a file is not safe: it opens the file anew
+ * UCX's errors and warnings in the agent's own log. UCX's own log file is not safe: it opens the file again
  * whenever that has its size, and aborts the process if there is no descriptor left, which is just when it says most.
  */
 #ifndef TCK_TIERS_LINK_LOG_H

@@ -28,7 +28,7 @@ struct outgoing {
     uint8_t data[];
 };
 
-/* ---- what UCX calls ---- */
+/* ---- callbacks of UCX ---- */
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
@@ -98,7 +98,7 @@ static void on_received(void *request, ucs_status_t status, size_t len, void *ar
 }
 
 /* Asks the owner for a buffer and receives into it. From here on the chunk ends by on_received, or at once if UCX does
- * not take the request; its sender would then wait in vain, so the connection ends too. */
+ * not take the request; its sender would then wait forever, so the connection ends, too. */
 static void receive_chunk(struct chunk *chunk, void *desc, void *buffer, size_t len)
 {
     struct link_conn *conn = chunk->event.conn;
@@ -469,7 +469,7 @@ static tck_status_t open_listener(struct link *link, struct error *err)
     status = ucp_listener_query(link->listener, &attr);
     if (status != UCS_OK) {
         ucp_listener_destroy(link->listener);
-        return ucx_error(err, status, "ask for the port listened on");
+        return ucx_error(err, status, "query the port of the listener");
     }
     memcpy(&address, &attr.sockaddr, sizeof(address));
     link_address_print(&address, link->address);

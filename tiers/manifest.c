@@ -293,7 +293,7 @@ tck_status_t manifest_parse(const char *text, size_t len, struct manifest *out, 
     json_t *json = NULL;
     struct error why = {0};
     tck_status_t status = json_parse(text, len, &json, &why);
-    if (status != TCK_OK) { /* damage, and no matter of formats */
+    if (status != TCK_OK) { /* the file is damaged, whatever its format */
         return error_set(err, status == TCK_ERR_PROTO ? TCK_ERR_CORRUPT : status, "manifest: %s", why.text);
     }
     status = check_format(json, err); /* before the digest: another format may carry another one */

@@ -81,7 +81,7 @@ void memory_free(struct memory *memory)
 
 /* ---- the sorted array ---------------------------------------------------------------------------------------- */
 
-/* Where the shard's segment is or would be. */
+/* The index at which the shard's segment is, or would be inserted. */
 static size_t position(const struct memory *memory, struct hash128 shard)
 {
     size_t low = 0, high = memory->count;
@@ -316,7 +316,7 @@ void memory_adopt(struct memory *memory, const char *name, int fd)
     }
     entry = found_entry(memory, id);
     if (entry == NULL || entry->fds[part] >= 0) {
-        log_warn("parked file %s %s", name, entry == NULL ? "finds no memory" : "is there twice");
+        log_warn("parked file %s %s", name, entry == NULL ? "cannot be adopted: no memory" : "exists twice");
         close(fd);
         return;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reads what the kernel tells of free memory. Exceeding a cgroup's limit is answered with SIGKILL and not with an
+ * Reads the kernel's figures on free memory. Exceeding a cgroup's limit is answered with SIGKILL and not with an
  * errno, so the only way to fail cleanly is to ask first. */
 #include "tiers/memory_limits.h"
 
@@ -17,7 +17,7 @@
 #define OF_BYTES           256
 #define MARGIN_DIVISOR     20 /* 5 % */
 
-/* The least of all limits seen so far, and whose it is. */
+/* The lowest limit seen so far, and its owner. */
 struct available {
     uint64_t bytes;
     char of[OF_BYTES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How much memory this process may still take before somebody is killed for it. */
+ * How much memory this process may still take before the kernel kills a process. The memory tier checks it. */
 #ifndef TCK_TIERS_MEMORY_LIMITS_H
 #define TCK_TIERS_MEMORY_LIMITS_H
 

@@ -252,7 +252,7 @@ tck_status_t page_source_new(const char *mount, uint32_t threads, struct page_so
     for (size_t i = 0; source->huge == NULL && i < sizeof(huge_ways) / sizeof(huge_ways[0]); i++) {
         source->huge = gives_huge(source, &huge_ways[i]) ? &huge_ways[i] : NULL;
     }
-    log_info("huge pages for segments: %s", source->huge == NULL ? "none to be had" : source->huge->name);
+    log_info("huge pages for segments: %s", source->huge == NULL ? "none available" : source->huge->name);
     *out = source;
     return TCK_OK;
 }

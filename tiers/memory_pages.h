@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Mapped shared memory files whose pages are all there before anybody uses them: of 2 MiB where they can be had, else
+ * Mapped shared memory files whose pages are all allocated before their first use: of 2 MiB where they can be had, else
  * of 4 KiB. A first copy into pages that must still be faulted in costs 12 copies (4 KiB) or 1.5 (2 MiB), and one that
  * does not find its page dies of SIGBUS. */
 #ifndef TCK_TIERS_MEMORY_PAGES_H
@@ -12,8 +12,8 @@ struct pages {
     int fd;
     uint8_t *base; /* aligned to HUGE_PAGE_BYTES */
     uint64_t bytes;
-    uint32_t page_bytes; /* of most of it, as the kernel tells */
-    bool sealed;         /* nobody can shrink or grow it */
+    uint32_t page_bytes; /* of most of it, as the kernel reports */
+    bool sealed;         /* it can neither shrink nor grow */
     const char *way;     /* how it was made, for the log; static */
 };
 

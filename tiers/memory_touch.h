@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Making the pages of a mapping be there, and asking the kernel what they have become. */
+ * Faults in the pages of a mapping, and reads their size from the kernel. */
 #ifndef TCK_TIERS_MEMORY_TOUCH_H
 #define TCK_TIERS_MEMORY_TOUCH_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Looks beside the job's own directory. Called before "nothing was ever saved" is believed. */
+ * Searches save_dir for the job under another derived name. Called before "nothing was ever saved" is concluded. */
 #include "tiers/moved_job.h"
 
 #include "base/config_names.h"
@@ -54,7 +54,7 @@ static tck_status_t has_versions(int save_fd, const char *name, bool *out, struc
     return TCK_OK;
 }
 
-static tck_status_t look_among(int save_fd, const struct names *names, const struct config *config, struct error *err)
+static tck_status_t find_among(int save_fd, const struct names *names, const struct config *config, struct error *err)
 {
     for (size_t i = 0; i < names->count; i++) {
         const char *name = names->names[i];
@@ -89,7 +89,7 @@ tck_status_t moved_job_check(const struct config *config, struct error *err)
     }
     tck_status_t status = safe_fs_list(fd, &names, err);
     if (status == TCK_OK) {
-        status = look_among(fd, &names, config, err);
+        status = find_among(fd, &names, config, err);
         names_free(&names);
     }
     close(fd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * v<step, 12 digits>.t<term>, <term>-<step> and term.<T>, both ways. */
+ * Prints and parses the names of names.h: v<step, 12 digits>.t<term>, <term>-<step> and term.<T>, both ways. */
 #include "tiers/names.h"
 
 #include <inttypes.h>

@@ -42,8 +42,8 @@ struct peers_setup {
      * heartbeat without one is not reported. */
     size_t (*beat)(void *ctx, struct peer *to, uint8_t *out, size_t cap);
     void (*beat_got)(void *ctx, struct peer *from, const uint8_t *data, size_t len);
-    /* An agent that nobody here wants may come up too, if it proved the secret. It is forgotten, and the pointer with
-     * it, after down unless it was wanted by then. */
+    /* An agent that was not wanted (peers_want) may come up, too, if it proved the secret. It is removed, and its
+     * pointer is invalid, after down unless it was wanted by then. */
     void (*up)(void *ctx, struct peer *peer);
     void (*down)(void *ctx, struct peer *peer, const char *why);
     void (*message)(void *ctx, struct peer *peer, uint16_t type, const void *data, size_t len);
@@ -63,7 +63,7 @@ struct peers_setup {
 must_check tck_status_t peers_new(const struct peers_setup *setup, struct peers **out, struct error *err);
 /* Every transfer has ended, with its callback, when it returns. Not from a callback. */
 void peers_free(struct peers *peers);
-const struct node_info *peers_self(const struct peers *peers); /* with the address to tell others */
+const struct node_info *peers_self(const struct peers *peers); /* with the address to publish */
 bool peers_are_listening(const struct peers *peers);           /* link_is_listening */
 
 /* Wants a session with this agent from now on (or finds the one it has); agents are told apart by agent_id. A new
@@ -74,7 +74,7 @@ must_check tck_status_t peers_want(struct peers *peers, const struct node_info *
  * appears in the callbacks that end its transfers. */
 void peers_unwant(struct peers *peers, struct peer *peer);
 bool peer_is_up(const struct peer *peer);
-/* Why no session with it has come about, "" if that is not known or there is one. */
+/* Why there is no session with it, "" if that is unknown or there is one. */
 const char *peer_trouble(const struct peer *peer);
 const struct node_info *peer_node(const struct peer *peer);
 void *peer_user(const struct peer *peer);

@@ -165,7 +165,7 @@ static tck_status_t take_proof(struct auth *auth, const void *data, size_t len, 
     return TCK_OK;
 }
 
-static tck_status_t take_welcome(struct auth *auth, const void *data, size_t len, struct error *err)
+static tck_status_t handle_welcome(struct auth *auth, const void *data, size_t len, struct error *err)
 {
     if (wire_welcome_decode(data, len) != TCK_OK) {
         return error_set(err, TCK_ERR_PROTO, "malformed WELCOME");
@@ -184,7 +184,7 @@ static tck_status_t take(struct auth *auth, const void *data, size_t len, struct
     case AUTH_PROOF:
         return take_proof(auth, data, len, out, err);
     case AUTH_WELCOME:
-        return take_welcome(auth, data, len, err);
+        return handle_welcome(auth, data, len, err);
     case AUTH_DONE:
     case AUTH_FAILED:
         break;

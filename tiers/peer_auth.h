@@ -7,7 +7,7 @@
 
 #include "tiers/peer_wire.h"
 
-/* What every handshake of this agent shares; must outlive it. */
+/* Shared by all handshakes of this agent; must outlive them. */
 struct auth_self {
     const char *job;
     const struct node_info *node;
@@ -18,7 +18,7 @@ enum auth_step { AUTH_HELLO, AUTH_CHALLENGE, AUTH_PROOF, AUTH_WELCOME, AUTH_DONE
 
 struct auth {
     const struct auth_self *self;
-    enum auth_step awaits; /* the message that is to come */
+    enum auth_step awaits; /* the next message */
     enum wire_role role;
     uint64_t session;
     struct node_info node; /* the other agent; believed only when AUTH_DONE */
@@ -32,8 +32,8 @@ must_check tck_status_t auth_connect(struct auth *auth, const struct auth_self *
 /* Begins as the one that was connected to. */
 void auth_accept(struct auth *auth, const struct auth_self *self);
 /* Takes the next message; out, empty before, gets the answer if there is one, which is to be sent even when an error is
- * returned: it tells the other side of a different job or format. TCK_ERR_PROTO: not one of ours; TCK_ERR_DENIED: wrong
- * secret, job or format; the text names both. */
+ * returned: it informs the other side of a different job or format. TCK_ERR_PROTO: not one of ours; TCK_ERR_DENIED:
+ * wrong secret, job or format; the text names both. */
 must_check tck_status_t auth_take(struct auth *auth, const void *data, size_t len, struct writer *out,
                                   struct error *err);
 

@@ -23,7 +23,7 @@ struct channel {
 };
 
 /* A control and a bulk connection with one agent. In the making until both are authenticated and, on the accepting
- * side, the other's first message has come: only then does the other side surely listen. */
+ * side, the other's first message has come: only then is the other side known to listen. */
 struct session {
     struct peer *peer;
     uint64_t id;
@@ -83,18 +83,18 @@ struct peers {
 /* Adds it, not wanted yet. NULL: no memory. */
 struct peer *peers_add(struct peers *peers, const struct node_info *node);
 
-/* ---- peer_channel.c ---- */
+/* ---- peer_pending.c ---- */
 
 /* The link's callback; ctx is the peers. */
 void channel_accepted(void *ctx, struct link_conn *conn);
 struct channel *channel_new(struct peers *peers); /* NULL: no memory */
 void channel_free(struct channel *channel);       /* closes its connection */
-/* It is a stranger no more. */
+/* Removes it from the strangers after its handshake. */
 void channel_introduced(struct peers *peers, struct channel *channel);
 void channel_drop_stranger(struct channel *channel);
 void strangers_expire(struct peers *peers, uint64_t now_ms);
 void strangers_close(struct peers *peers);
-/* Whoever reaches the port can make us write log lines. False when there were too many lately. */
+/* Anyone who reaches the port can make us write log lines. False if there were too many recently. */
 bool peers_may_complain(struct peers *peers);
 /* The session that is up and whose bulk connection this is, or NULL. */
 struct session *session_of_bulk(const struct link_conn *conn);
@@ -106,7 +106,7 @@ must_check tck_status_t session_send(struct peer *peer, enum wire_kind kind, uin
                                      size_t len);
 void session_beat(struct peer *peer, uint64_t now_ms);
 
-/* ---- peer_parts.c ---- */
+/* ---- peer_fragments.c ---- */
 
 /* Hands on the message that this part completes. The callbacks may end the session, so it is not to be touched after
  * that unless it is still the peer's. */
@@ -119,10 +119,10 @@ void session_message(void *ctx, struct link_conn *conn, const void *data, size_t
 void session_conn_down(void *ctx, struct link_conn *conn, const char *why);
 
 void session_connect(struct peer *peer); /* begins one; a failure shows as a later connect_at_ms */
-/* Closes and forgets it. Of the peer's session that is up: down is told (unless quiet) and transfers fail with code. */
+/* Closes and frees it. Of the peer's session that is up: down is told (unless quiet) and transfers fail with code. */
 void session_end(struct session *session, tck_status_t code, const char *why, bool quiet);
 
-/* ---- peer_chunk.c ---- */
+/* ---- peer_transfer_data.c ---- */
 
 /* The link's callbacks; ctx is the peers. */
 void *transfer_chunk(void *ctx, struct link_conn *conn, const void *header, size_t header_len, size_t len);
@@ -130,14 +130,14 @@ void transfer_chunk_done(void *ctx, struct link_conn *conn, const void *header, 
 /* Waits for checks that still read buffers. */
 void transfers_join(struct peers *peers);
 
-/* ---- peer_dialog.c ---- */
+/* ---- peer_transfer_protocol.c ---- */
 
 /* A message of kind WIRE_OFFER or above. TCK_ERR_PROTO ends the session. */
 must_check tck_status_t transfer_handle_message(struct peer *peer, enum wire_kind kind, const void *data, size_t len);
 
 /* ---- peer_transfer_life.c ---- */
 
-/* All of this peer's fail. */
+/* Fails all transfers with this peer. */
 void transfers_fail(struct peer *peer, tck_status_t code, const char *why);
 /* Gives the ended ones their last callback, outside of any call. False if there were none. */
 bool transfers_finish(struct peers *peers);

@@ -17,7 +17,7 @@ bool peers_may_complain(struct peers *peers)
 
     if (now_ms - peers->complain_from_ms >= COMPLAINTS_MS) {
         if (peers->complaints > COMPLAINTS_MAX) {
-            log_warn("%u more lines about connections were left out", peers->complaints - COMPLAINTS_MAX);
+            log_warn("%u more lines about connections were suppressed", peers->complaints - COMPLAINTS_MAX);
         }
         peers->complain_from_ms = now_ms;
         peers->complaints = 0;
@@ -98,7 +98,7 @@ void channel_accepted(void *ctx, struct link_conn *conn)
 
     if (channel == NULL) {
         if (peers_may_complain(peers)) {
-            log_warn("a connection is refused: %zu others have not said who they are", peers->stranger_count);
+            log_warn("a connection is refused: %zu others have not authenticated yet", peers->stranger_count);
         }
         link_close(conn);
         return;

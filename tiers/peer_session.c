@@ -187,7 +187,7 @@ static void connected(struct channel *channel)
     }
 }
 
-/* ---- being connected to ---- */
+/* ---- accepting ---- */
 
 /* Makes way for a session that the other agent begins; false if ours goes first. */
 static bool make_way(struct peer *peer)
@@ -237,7 +237,7 @@ static bool join_bulk(struct channel *channel)
     return true;
 }
 
-/* A stranger has proved who it is. */
+/* A stranger has authenticated. */
 static void introduced(struct channel *channel)
 {
     bool joined = channel->auth.role == WIRE_CONTROL ? join_control(channel) : join_bulk(channel);

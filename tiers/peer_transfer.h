@@ -55,18 +55,18 @@ void transfer_free(struct transfer *transfer);
 /* Into the list: from here on it gets its last callback whatever happens. */
 void transfer_link(struct peers *peers, struct transfer *transfer);
 struct transfer *transfer_find(const struct peers *peers, uint64_t token);
-/* One that this peer may speak of and that has not ended, or NULL. */
+/* The live transfer that this peer may refer to by the token, or NULL. */
 struct transfer *transfer_find_live(const struct peer *peer, uint64_t token, bool sending);
-/* As errors and log lines call it. */
+/* Its name in errors and log lines. */
 void transfer_name(const struct transfer *transfer, char out[ERROR_TEXT_BYTES]);
 void transfer_note_progress(struct transfer *transfer);
 void transfer_succeed(struct transfer *transfer);
 /* No-op once it has ended. */
 void transfer_fail(struct transfer *transfer, tck_status_t code, const char *why);
-/* Fails it for a reason found here, and tells the other side. */
+/* Fails it for a local reason, and notifies the other side. */
 void transfer_give_up(struct transfer *transfer, tck_status_t code, const char *why);
 
-/* ---- peer_chunk.c ---- */
+/* ---- peer_transfer_data.c ---- */
 
 /* Sends what the window allows. */
 void transfers_pump(struct peer *peer);

@@ -204,7 +204,7 @@ bool transfers_finish(struct peers *peers)
     return any;
 }
 
-/* ---- what the agent calls ---- */
+/* ---- interface ---- */
 
 static tck_status_t begin(struct peer *peer, uint64_t term, const struct tier_item *item, bool sending,
                           struct transfer **out, struct error *err)

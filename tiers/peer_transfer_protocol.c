@@ -140,7 +140,7 @@ static void take_table(struct transfer *transfer, const struct wire_copy *copy)
     if (!table_is_right(crcs, &copy->offer)) {
         transfer_give_up(transfer, TCK_ERR_CORRUPT, "the chunk CRCs do not match the root");
     } else if (!is_zero(transfer->item.root) && !hash128_is(transfer->item.root, copy->offer.root)) {
-        transfer_give_up(transfer, TCK_ERR_CORRUPT, "the copy there has another root digest than expected");
+        transfer_give_up(transfer, TCK_ERR_CORRUPT, "the peer's copy has another root digest than expected");
     } else {
         memcpy(transfer->item.crcs, crcs, transfer->count * sizeof(*crcs));
         transfer->offer.root = copy->offer.root;
@@ -160,7 +160,7 @@ static tck_status_t take_ready(struct peer *peer, const void *data, size_t len)
     }
     transfer = transfer_find_live(peer, copy.to_token, false);
     if (transfer == NULL) {
-        transfer_send_end(peer, WIRE_REFUSE, copy.from_token, TCK_ERR_CANCELED, "nobody waits for it any more");
+        transfer_send_end(peer, WIRE_REFUSE, copy.from_token, TCK_ERR_CANCELED, "the requester has given it up");
         return TCK_OK;
     }
     if (transfer->state != ASKED || copy.offer.image_bytes != transfer->offer.image_bytes) {
@@ -196,7 +196,7 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
 }
 
 /* Before any chunk (it had the copy already) or after all of them. */
-static tck_status_t take_ack(struct peer *peer, const void *data, size_t len)
+static tck_status_t handle_ack(struct peer *peer, const void *data, size_t len)
 {
     struct transfer *transfer;
     struct wire_ack ack;
@@ -220,7 +220,7 @@ static tck_status_t take_ack(struct peer *peer, const void *data, size_t len)
 }
 
 /* REFUSE speaks to the sender, CANCEL to the receiver. */
-static tck_status_t take_end(struct peer *peer, bool to_sender, const void *data, size_t len)
+static tck_status_t handle_end(struct peer *peer, bool to_sender, const void *data, size_t len)
 {
     struct transfer *transfer;
     struct wire_end end;
@@ -247,10 +247,10 @@ tck_status_t transfer_handle_message(struct peer *peer, enum wire_kind kind, con
     case WIRE_GRANT:
         return take_grant(peer, data, len);
     case WIRE_ACK:
-        return take_ack(peer, data, len);
+        return handle_ack(peer, data, len);
     case WIRE_REFUSE:
     case WIRE_CANCEL:
-        return take_end(peer, kind == WIRE_REFUSE, data, len);
+        return handle_end(peer, kind == WIRE_REFUSE, data, len);
     default:
         return TCK_ERR_PROTO;
     }

@@ -73,8 +73,9 @@ static void tick_peer(struct peer *peer, uint64_t now_ms)
     }
 }
 
-/* If this thread itself was away for long, the others may well have spoken meanwhile: that time does not count. */
-static void forgive(struct peers *peers, uint64_t now_ms)
+/* If this thread itself was stalled, messages of the others may still be unread: that time does not count as silence.
+ */
+static void discount_pause(struct peers *peers, uint64_t now_ms)
 {
     uint64_t late_ms = now_ms - peers->ticked_ms;
 
@@ -94,7 +95,7 @@ static void on_tick(void *ctx)
     struct peers *peers = ctx;
     uint64_t now_ms = clock_ms();
 
-    forgive(peers, now_ms);
+    discount_pause(peers, now_ms);
     strangers_expire(peers, now_ms);
     transfers_expire(peers, now_ms);
     /* A callback may remove peers; the one that moves into a place passed already waits for the next tick. */
@@ -113,7 +114,7 @@ static bool on_poll(void *ctx)
     return worked;
 }
 
-/* ---- what the agent calls ---- */
+/* ---- interface ---- */
 
 static tck_status_t open_link(struct peers *peers, struct error *err)
 {

@@ -140,8 +140,8 @@ static void get_opened(void *ctx, bool canceled)
     }
 }
 
-static tck_status_t check_ask(const struct persistent *p, const struct manifest_file *file,
-                              const struct tier_item *item, struct error *err)
+static tck_status_t check_request(const struct persistent *p, const struct manifest_file *file,
+                                  const struct tier_item *item, struct error *err)
 {
     if (p->uring == NULL) {
         return error_set(err, TCK_ERR_INVAL, "%s: there is no loop to read in", file->name);
@@ -160,7 +160,7 @@ static tck_status_t check_ask(const struct persistent *p, const struct manifest_
 tck_status_t persistent_get(struct persistent *p, const struct published *which, const struct manifest_file *file,
                             struct tier_item *item, tier_done_fn *done, void *ctx, struct error *err)
 {
-    tck_status_t status = check_ask(p, file, item, err);
+    tck_status_t status = check_request(p, file, item, err);
     if (status != TCK_OK) {
         return status;
     }

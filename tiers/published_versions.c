@@ -228,7 +228,7 @@ static tck_status_t open_whole(const struct version_dirs *dirs, const struct pub
     return status == TCK_OK ? version_check_files(out->dir_fd, &out->manifest, err) : status;
 }
 
-/* Retention may take it away while it is looked at: what is missing then is no damage. */
+/* Retention may delete it during the check: files that are missing then are no damage. */
 static bool has_gone(const struct version_dirs *dirs, const struct published *which)
 {
     struct error ignored;

@@ -47,7 +47,7 @@ must_check tck_status_t version_manifest(int dir_fd, const char *job, struct ver
 must_check tck_status_t version_check_file(int dir_fd, const struct manifest_file *file, struct error *err);
 must_check tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, struct error *err);
 
-/* What came of looking at a version's directory, its manifest and the sizes of its files. */
+/* The result of checking a version's directory, its manifest and the sizes of its files. */
 struct version_look {
     enum standing standing;
     bool gone;                /* it was removed since it was listed: what supersedes it may not have been listed yet */

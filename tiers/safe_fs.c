@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The system calls behind beneath.h. Because every name is a single component, O_NOFOLLOW says the same as openat2's
+ * The system calls behind safe_fs.h. Because every name is a single component, O_NOFOLLOW says the same as openat2's
  * flags where a kernel or sandbox does not have that call. */
 #include "tiers/safe_fs.h"
 
@@ -32,7 +32,7 @@ static bool is_component(const char *name)
 static tck_status_t fail(struct error *err, const char *what, const char *name)
 {
     if (errno == ELOOP || errno == EXDEV || errno == ENOTDIR) {
-        return error_set(err, TCK_ERR_DENIED, "%s %s: is not what it should be, or a symbolic link: %m", what, name);
+        return error_set(err, TCK_ERR_DENIED, "%s %s: a symbolic link or of another file type: %m", what, name);
     }
     return error_set(err, status_of_errno(errno), "%s %s: %m", what, name);
 }
@@ -235,7 +235,7 @@ static tck_status_t part_write(int dir_fd, const char *name, const void *data, s
         status = fail(err, "close", part);
     }
     if (status != TCK_OK) {
-        unlinkat(dir_fd, part, 0); /* best effort: the error before it is the one to tell */
+        unlinkat(dir_fd, part, 0); /* best effort: the earlier error is reported */
     }
     return status;
 }
@@ -365,7 +365,7 @@ tck_status_t safe_fs_remove_dir(int dir_fd, const char *name, struct error *err)
 tck_status_t safe_fs_sync(int dir_fd, struct error *err)
 {
     if ((failpoint_fails(dir, fsync) || fsync(dir_fd) < 0) &&
-        errno != EINVAL) { /* EINVAL: a network file system that knows no such thing */
+        errno != EINVAL) { /* EINVAL: a network file system without it */
         return error_set(err, status_of_errno(errno), "fsync of the directory: %m");
     }
     return TCK_OK;
@@ -418,7 +418,7 @@ static tck_status_t read_entries(DIR *dir, struct names *names, struct error *er
 
 tck_status_t safe_fs_list(int dir_fd, struct names *out, struct error *err)
 {
-    /* Opened anew: a duplicate would share its position with every other listing. */
+    /* Opened again, because a duplicate would share its position with every other listing. */
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (dir == NULL) {

@@ -29,8 +29,8 @@ static inline bool park_name_ok(const char *name)
 #define PARK_WAIT_MS 5000 /* for a receiver that is busy */
 
 /* Sends to the socket that NOTIFY_SOCKET names (path, or '@' for abstract), and waits at most wait_ms for room in its
- * queue (0: not at all). TCK_ERR_UNREACHABLE if nobody listens, TCK_ERR_TIMEDOUT if there is no room: somebody listens
- * who does not read. */
+ * queue (0: not at all). TCK_ERR_UNREACHABLE if there is no listener, TCK_ERR_TIMEDOUT if there is no room: the
+ * listener does not read. */
 must_check tck_status_t sd_notify_store(const char *notify_socket, int wait_ms, const char *name, int fd,
                                         struct error *err);
 must_check tck_status_t sd_notify_remove(const char *notify_socket, int wait_ms, const char *name, struct error *err);

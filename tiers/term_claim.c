@@ -603,8 +603,8 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
 /* The newest one of these terms, which are the newest first, that has noted a commit, if it is newer than what is
  * known.
  */
-static tck_status_t look_for_commit(int dir_fd, const uint64_t *terms, size_t count, struct commit_notes *notes,
-                                    struct error *err)
+static tck_status_t find_commit(int dir_fd, const uint64_t *terms, size_t count, struct commit_notes *notes,
+                                struct error *err)
 {
     for (size_t i = 0; i < count && terms[i] > notes->newest; i++) {
         struct term_note note = {0};
@@ -638,7 +638,7 @@ static tck_status_t commits_in(int dir_fd, uint64_t term, uint64_t *forgotten, s
         count--;
     }
     if (status == TCK_OK) {
-        status = look_for_commit(dir_fd, terms, count, notes, err);
+        status = find_commit(dir_fd, terms, count, notes, err);
         free(terms);
     }
     return status;
@@ -681,7 +681,7 @@ void term_holders_free(struct term_holders *holders)
 
 /* Whether the term's file tells nothing, now and later: it is gone, damaged, or something else than a file is in its
  * place. A file without rights tells nothing now, but it may name a holder that is alive. */
-static bool tells_nothing(const struct persistent *p, uint64_t term, tck_status_t status)
+static bool is_uninformative(const struct persistent *p, uint64_t term, tck_status_t status)
 {
     char name[DIR_NAME_MAX];
     struct error ignored = {0};
@@ -701,7 +701,7 @@ static tck_status_t read_holders(const struct persistent *p, const struct term_l
         struct held_term *held = &out->terms[out->count];
         bool reserved = false;
         tck_status_t status = holder_read(p, list->terms[i], held, &reserved, err);
-        bool silent = tells_nothing(p, list->terms[i], status);
+        bool silent = is_uninformative(p, list->terms[i], status);
         if (status != TCK_OK && !silent) {
             return error_prefix(err, "who holds the job");
         }
@@ -767,7 +767,7 @@ static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool 
     tck_status_t status = note_json(p->job_fd, term, &json, err);
     *out = status == TCK_OK && note_or_empty(term, json).reserved_by != 0;
     json_free(json);
-    return status != TCK_ERR_NOENT && tells_nothing(p, term, status) ? TCK_OK : status;
+    return status != TCK_ERR_NOENT && is_uninformative(p, term, status) ? TCK_OK : status;
 }
 
 static tck_status_t newest_claimed(const struct persistent *p, const struct term_list *list, uint64_t *term_out,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What all tiers speak of: one version of one shard, lying in a slot, on its way to or from a peer's memory (peer.h) or
+ * What all tiers move: one version of one shard, lying in a slot, on its way to or from a peer's memory (peer.h) or
  * storage (persistent.h). Their put and get calls come from the loop's thread and return at once; done runs later in
  * the same thread, exactly once, unless the call itself returned an error. put is done only when the other side has
  * verified the bytes (peer) or they are synced to the device (storage); get only when every chunk was checked. The item
@@ -20,7 +20,7 @@ struct tier_item {
     uint8_t *image;            /* get: filled; put: read */
     uint32_t *crcs;            /* chunk_count(image_bytes) entries; get: filled, put: read */
     struct hash128 root;       /* put: of crcs; get: what is expected, all zero if unknown, filled in when done */
-    struct progress *progress; /* of calls to storage; the caller's until done. NULL: nobody watches */
+    struct progress *progress; /* of calls to storage; the caller's until done. NULL: not tracked */
 };
 
 typedef void tier_done_fn(void *ctx, const struct error *outcome); /* outcome->code TCK_OK: done, verified */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * See link_ears.h. A descriptor may be given anew to something else, its inode is not. */
+ * Finds listening sockets by inode, since a descriptor may be reused for something else. */
 #include "tiers/ucx_listeners.h"
 
 #include <dirent.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether UCX still listens. If no descriptor is left for somebody who connects, UCX 1.13 closes for good the socket on
- * which it does (uct_tcp_iface_connect_handler, in uct/tcp/tcp_iface.c), and from then on no new session comes about.
+ * Whether UCX still listens. If no descriptor is left for an incoming connection, UCX 1.13 closes for good the socket
+ * on which it does (uct_tcp_iface_connect_handler, in uct/tcp/tcp_iface.c), and from then on no new session comes
+ * about.
  */
 #ifndef TCK_TIERS_LINK_EARS_H
 #define TCK_TIERS_LINK_EARS_H
@@ -20,11 +21,11 @@ struct ears {
     } of[EARS_MAX];
 };
 
-/* Those there are now, EARS_MAX at most. */
+/* Finds the current ones, EARS_MAX at most. */
 void listeners_find(struct ears *out);
-/* Takes those of before out. */
+/* Removes those in before. */
 void listeners_missing(struct ears *ears, const struct ears *before);
-/* All are still there. */
+/* True if all still exist. */
 bool listeners_restore(const struct ears *ears);
 
 #endif

@@ -49,7 +49,7 @@ struct uring {
 };
 
 static void request_done(struct request *request, int result);
-static void go_on(struct uring *uring);
+static void resume_transfers(struct uring *uring);
 
 /* ---- carrying out one request ---------------------------------------------------------------------------------- */
 
@@ -130,7 +130,7 @@ static void pool_worked(void *ctx, bool canceled)
     if (uring->closing && uring->in_flight == 0) {
         free(uring);
     } else {
-        go_on(uring);
+        resume_transfers(uring);
     }
 }
 
@@ -237,7 +237,7 @@ static void fill_slots(struct uring *uring)
 }
 
 /* After completions: fills the slots, and ends the transfers whose next request could not be started. */
-static void go_on(struct uring *uring)
+static void resume_transfers(struct uring *uring)
 {
     fill_slots(uring);
     struct transfer *transfer = uring->transfers;
@@ -250,8 +250,8 @@ static void go_on(struct uring *uring)
 
 /* ---- completions ----------------------------------------------------------------------------------------------- */
 
-/* True if the request has to be started again for the rest. */
-static bool request_goes_on(struct request *request, int result)
+/* Handles a result; true if the request must be submitted again for the rest. */
+static bool request_is_partial(struct request *request, int result)
 {
     struct transfer *transfer = request->transfer;
     const char *what = request->sync ? "fdatasync" : transfer->ask.direction == URING_WRITE ? "write" : "read";
@@ -281,7 +281,7 @@ static bool request_goes_on(struct request *request, int result)
     return true;
 }
 
-/* What a test wants to have come of a request instead. */
+/* The result that a test injects for a request. */
 static int injected(const struct request *request, int result)
 {
     bool writes = request->transfer->ask.direction == URING_WRITE;
@@ -300,11 +300,11 @@ static void request_done(struct request *request, int result)
     uring->in_flight--;
     transfer->in_flight--;
 
-    if (request_goes_on(request, result)) {
+    if (request_is_partial(request, result)) {
         if (!uring->closing && !transfer_failed(transfer) && request_start(request)) {
             return;
         }
-        transfer_fail(transfer, ECANCELED, "go on with a request");
+        transfer_fail(transfer, ECANCELED, "continue a request");
     } else if (transfer->ask.part != NULL && !request->sync && !transfer_failed(transfer)) {
         transfer->ask.part(transfer->ask.ctx, (uint32_t)(request->offset / URING_PART_BYTES));
     }
@@ -315,7 +315,7 @@ static void request_done(struct request *request, int result)
     transfer_settle(uring, transfer);
 }
 
-static void take_completions(struct uring *uring)
+static void handle_completions(struct uring *uring)
 {
     struct io_uring_cqe *cqe;
     while (io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
@@ -331,11 +331,11 @@ static void on_completion(void *ctx, uint32_t epoll_events)
 {
     struct uring *uring = ctx;
     (void)epoll_events;
-    take_completions(uring);
-    go_on(uring);
+    handle_completions(uring);
+    resume_transfers(uring);
 }
 
-/* Out of the list again if not even its first request could be started: then done does not run. */
+/* Removes it from the list again if its first request could not be started: then done does not run. */
 static tck_status_t transfer_begin(struct uring *uring, struct transfer *transfer, struct error *err)
 {
     struct transfer **end = &uring->transfers;
@@ -416,7 +416,7 @@ static void ring_close(struct uring *uring)
             log_error("io_uring_enter: %m");
             break;
         }
-        take_completions(uring);
+        handle_completions(uring);
     }
     loop_fd_remove(uring->source);
     io_uring_queue_exit(&uring->ring);

@@ -36,7 +36,7 @@ struct uring_transfer {
     const char *name; /* for error texts */
     void *data;
     uint64_t bytes;
-    struct progress *progress; /* NULL: nobody watches */
+    struct progress *progress; /* NULL: not tracked */
     uring_part_fn *part;       /* may be NULL */
     uring_done_fn *done;
     void *ctx;

@@ -21,7 +21,7 @@ extern "C" {
 #define CUDA_CALLS_MODULE  "libtierckpt_cuda.so" /* beside libtierckpt.so */
 #define CUDA_CALLS_SYMBOL  "tierckpt_cuda_calls" /* of type cuda_calls_fn, its one symbol */
 
-/* What a thread was at before it came in. */
+/* The CUDA state of a thread before enter, which leave restores. */
 struct cuda_place {
     void *context;
     int capture_mode;

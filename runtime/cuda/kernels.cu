@@ -99,7 +99,7 @@ static unsigned blocks_for(uint64_t count, unsigned each)
     return blocks < BLOCKS_MAX ? (unsigned)blocks : BLOCKS_MAX;
 }
 
-/* cudaLaunchKernel's own result: cudaGetLastError would take away an error that somebody else is to hear of. */
+/* cudaLaunchKernel's own result: cudaGetLastError would clear an error that belongs to other code. */
 static int launch(const void *kernel, unsigned blocks, unsigned threads, void **args, void *stream)
 {
     if (blocks == 0) {

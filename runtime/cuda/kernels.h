@@ -18,9 +18,9 @@ int kernels_scatter(void *stream, const struct gather_piece *pieces, uint32_t co
 /* The CRC32C of each chunk of an image that lies in one piece, as digest_image makes them. */
 int kernels_digest(void *stream, const void *image, uint64_t bytes, uint32_t *crcs);
 
-/* What the pieces contribute to the CRC32C of the chunks of an image of image_bytes, in which they lie at their
- * offsets. It is XORed into crcs, one for each chunk, which begin as 0. A piece may not cross the end of a chunk. The
- * contributions of all that is not zero in a chunk, XORed together, are made its CRC by digest_core_finish. */
+/* Computes what the pieces contribute to the CRC32C of the chunks of an image of image_bytes, in which they lie at
+ * their offsets. It is XORed into crcs, one for each chunk, which begin as 0. A piece may not cross the end of a chunk.
+ * The contributions of all that is not zero in a chunk, XORed together, are made its CRC by digest_core_finish. */
 int kernels_digest_pieces(void *stream, const struct gather_piece *pieces, uint32_t count, uint64_t image_bytes,
                           uint32_t *crcs);
 

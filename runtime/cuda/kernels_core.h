@@ -114,7 +114,7 @@ TCK_HD uint32_t digest_core_chunk_size(uint64_t image_bytes, uint32_t i)
     return left < DIGEST_CHUNK ? (uint32_t)left : DIGEST_CHUNK;
 }
 
-/* How many bytes follow a piece in its chunk. */
+/* Bytes that follow a piece in its chunk. */
 TCK_HD uint64_t digest_core_after(const struct gather_piece *piece, uint64_t image_bytes)
 {
     uint32_t size = digest_core_chunk_size(image_bytes, (uint32_t)(piece->offset / DIGEST_CHUNK));
@@ -134,7 +134,7 @@ TCK_HD uint32_t digest_core_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-/* What a CRC begun with 0 is after so many bytes of zeros more. */
+/* Extends a CRC that began with 0 by so many zero bytes. */
 TCK_HD uint32_t digest_core_shift(uint32_t crc, uint64_t bytes)
 {
     uint32_t power = DIGEST_X8;

@@ -17,7 +17,7 @@
 #define RING        4 /* pieces on their way at one rank; so much pinned memory, and so much of the device's */
 #define PAUSE_NS    50000
 
-/* What is called of it, under the same names. */
+/* The NCCL functions that are called, under their own names. */
 #define NCCL_CALLS(X)         \
     X(ncclGetUniqueId)        \
     X(ncclCommInitRankConfig) \
@@ -89,7 +89,7 @@ static void moved_or_later(struct nccl_way *w, uint64_t when_ms)
 static tck_status_t pause_in_time(const struct nccl_way *w, const char *what, struct error *err)
 {
     if (clock_ms() >= w->moved_ms + w->params.timeout_ms) {
-        return error_set(err, TCK_ERR_TIMEDOUT, "%s: nothing has moved for %u ms", what, w->params.timeout_ms);
+        return error_set(err, TCK_ERR_TIMEDOUT, "%s: no progress for %u ms", what, w->params.timeout_ms);
     }
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     return TCK_OK;
@@ -114,7 +114,7 @@ static tck_status_t settle(struct nccl_way *w, ncclResult_t called, const char *
     return status == TCK_OK && code != ncclSuccess ? nccl_failed(w, code, what, err) : status;
 }
 
-/* Until the piece's event has come; its bytes then go where they belong. */
+/* Waits for the piece's event, then copies its bytes to their destination. */
 static tck_status_t wait_for_piece(struct nccl_way *w, struct piece *piece, struct error *err)
 {
     cudaError_t code = piece->busy ? cudaEventQuery(piece->done) : cudaSuccess;
@@ -150,7 +150,7 @@ static tck_status_t wait_for_piece(struct nccl_way *w, struct piece *piece, stru
 /* The training mostly has it loaded, under this name. */
 static tck_status_t load(struct calls *calls, struct error *err)
 {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* stays: NCCL has threads of its own */
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* never unloaded: NCCL has threads of its own */
 
     if (library == NULL) {
         return error_set(err, TCK_ERR_UNSUPPORTED, "%s", dlerror());
@@ -211,7 +211,7 @@ static tck_status_t prepare(struct nccl_way *w, struct error *err)
         return TCK_OK;
     }
     if (calls_would_block()) {
-        return error_set(err, TCK_ERR_UNSUPPORTED, "NCCL_COMM_BLOCKING=1: a rank could wait for ever");
+        return error_set(err, TCK_ERR_UNSUPPORTED, "NCCL_COMM_BLOCKING=1: a rank could wait forever; unset it");
     }
     status = load(&w->calls, err);
     return status == TCK_OK ? make_pieces(w, err) : status;
@@ -264,7 +264,7 @@ static void way_abort(struct spread_way *way)
     }
 }
 
-/* In order, if all goes well; without any more waiting than the time-out if not. */
+/* Leaves the communicator in order if possible, and within the time-out in any case. */
 static void leave(struct nccl_way *w)
 {
     struct error err;
@@ -295,7 +295,7 @@ static bool is_at_rest(struct nccl_way *w)
     return code != cudaErrorNotReady;
 }
 
-/* Pieces that a device still uses after the time-out are left to it: to give them back would wait for it. */
+/* Pieces that a device still uses after the time-out are leaked: freeing them would wait for it. */
 static void way_close(struct spread_way *way)
 {
     struct nccl_way *w = (struct nccl_way *)way;
@@ -309,7 +309,7 @@ static void way_close(struct spread_way *way)
 
 extern const struct spread_ops nccl_ops;
 
-/* A rank that has no way yet takes part in the exchanges nevertheless. */
+/* A rank that failed to allocate takes part in the exchanges nevertheless. */
 static tck_status_t way_open(const struct spread_params *params, struct spread_way **out, struct error *err)
 {
     struct nccl_way none = {.params = *params, .me = NONE32}, *made = calloc(1, sizeof(*made));

@@ -132,7 +132,7 @@ Test(nccl_way, gives_up_in_time_when_a_rank_never_joins)
     ranks.timeout_ms = 200;
     ranks_run(&ranks);
     all_are(TCK_ERR_TIMEDOUT);
-    says(0, "the communicator: nothing has moved for 200 ms");
+    says(0, "the communicator: no progress for 200 ms");
     cr_assert_eq(fake_nccl()->aborted, 3);
     end();
 }
