@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,9 +119,10 @@ void raw_fio(void *ctx, struct bench_go *go)
     const struct raw_io *io = ctx;
     char command[1024], text[65536];
     snprintf(command, sizeof(command),
-             "fio --name=limit --filename='%s.fio' --size=%llu --rw=write --bs=1M --ioengine=io_uring --iodepth=16 "
+             "fio --name=limit --filename='%s.fio' --size=%" PRIu64
+             " --rw=write --bs=1M --ioengine=io_uring --iodepth=16 "
              "--direct=1 --end_fsync=1 --output-format=json 2>/dev/null",
-             io->path, (unsigned long long)io->bytes);
+             io->path, io->bytes);
     FILE *pipe = popen(command, "r");
     size_t len = pipe == NULL ? 0 : fread(text, 1, sizeof(text), pipe);
     int status = pipe == NULL ? -1 : pclose(pipe);

@@ -5,6 +5,7 @@
 
 #include "tiers/peer.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -173,8 +174,8 @@ static void side_open(struct side *side, const struct bench *bench, uint64_t id)
                                 .stored = on_stored,
                                 .pulled = on_pulled,
                                 .pull_done = on_pull_done};
-    snprintf(setup.self.name, sizeof(setup.self.name), "node%llu", (unsigned long long)id);
-    snprintf(setup.self.domain, sizeof(setup.self.domain), "rack%llu", (unsigned long long)id);
+    snprintf(setup.self.name, sizeof(setup.self.name), "node%" PRIu64, id);
+    snprintf(setup.self.domain, sizeof(setup.self.domain), "rack%" PRIu64, id);
     memset(setup.secret.bytes, 7, sizeof(setup.secret.bytes));
     bench_check(peers_new(&setup, &side->peers, &err), &err, "link");
     side->item = (struct tier_item){.version = {1, 0}, .shard = {1, 1}, .image_bytes = STATE_BYTES};

@@ -4,6 +4,7 @@
 #include "raw_io.h"
 #include "trainer.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static void restore(struct restart *r)
     trainer_check(&r->trainer, tck_restore(r->trainer.client, TCK_NEWEST, &restored), "restore");
     uint64_t found = r->from_storage ? restored.bytes_storage : restored.bytes_local;
     if (found < STATE_BYTES) {
-        bench_die("only %llu bytes came from %s", (unsigned long long)found, r->from_storage ? "storage" : "memory");
+        bench_die("only %" PRIu64 " bytes came from %s", found, r->from_storage ? "storage" : "memory");
     }
 }
 

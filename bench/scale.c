@@ -6,6 +6,7 @@
 
 #include "core/coordinator.h"
 #include "recovery/plan.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +149,7 @@ static void plan(void *ctx, struct bench_go *go)
     bench_check(plan_build(&input, &found, &err), &err, "plan");
     bench_stop(go);
     if (found.version.step != 100 + VERSIONS - 1) {
-        bench_die("the plan took step %llu: %s", (unsigned long long)found.version.step, found.reason);
+        bench_die("the plan took step %" PRIu64 ": %s", found.version.step, found.reason);
     }
     plan_free(&found);
 }
@@ -168,7 +169,7 @@ static void commit(void *ctx, struct bench_go *go)
     }
     bench_stop(go);
     if (coordinator_decision(s->coordinator)->watermark.step != s->step) {
-        bench_die("step %llu was not committed", (unsigned long long)s->step);
+        bench_die("step %" PRIu64 " was not committed", s->step);
     }
 }
 

@@ -3,6 +3,7 @@
  *
  *     ./survivor /tmp/checkpoints      dies at step 25
  *     ./survivor /tmp/checkpoints      goes on at step 20, from the memory of the agent that outlived the first run */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <tierckpt.h>
@@ -53,7 +54,7 @@ static void train(float *weights, uint64_t *step, int may_die)
         check(tck_save_if_needed(client, *step, NULL), "save");
         if (may_die && *step == DEATH_STEP) {
             check(tck_wait(client, SAFE_STEP, TCK_STAGE_COMMITTED, 10000), "wait for the commit");
-            printf("dies at step %llu\n", (unsigned long long)*step);
+            printf("dies at step %" PRIu64 "\n", *step);
             fflush(stdout);
             abort();
         }
@@ -78,11 +79,11 @@ int main(int argc, char **argv)
     status = tck_restore(client, TCK_NEWEST, NULL);
     if (status != TCK_ERR_NOENT) { /* nothing saved yet is not a failure */
         check(status, "restore");
-        printf("goes on at step %llu, weights are %g\n", (unsigned long long)step, (double)weights[0]);
+        printf("goes on at step %" PRIu64 ", weights are %g\n", step, (double)weights[0]);
     }
     train(weights, &step, status == TCK_ERR_NOENT);
     check(tck_save_last(client, step, 60000), "save the last step"); /* to storage: memory goes with the job */
-    printf("done at step %llu, weights are %g\n", (unsigned long long)step, (double)weights[0]);
+    printf("done at step %" PRIu64 ", weights are %g\n", step, (double)weights[0]);
     tck_detach(client, 1);
     return weights[0] == LAST_STEP ? 0 : 1;
 }

@@ -12,6 +12,7 @@
 #include "agent/storage/metadata_writer.h"
 #include "agent/trainers/slot_writers.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,9 +80,10 @@ static bool arrived_whole(const struct digest_op *op)
     if (!sealed->has_root || !version_is(sealed->version, op->version) || hash128_is(sealed->root, op->root)) {
         return true;
     }
-    log_error("version %llu.%llu: slot %u does not match the digests of its trainer's device: the copy was damaged in "
+    log_error("version %" PRIu64 ".%" PRIu64
+              ": slot %u does not match the digests of its trainer's device: the copy was damaged in "
               "transit or in memory",
-              (unsigned long long)op->version.term, (unsigned long long)op->version.step, op->slot);
+              op->version.term, op->version.step, op->slot);
     return false;
 }
 
@@ -104,7 +106,7 @@ static void verify(struct term_context *tc, const struct action *a)
 {
     uint32_t k;
     struct local_shard *d = term_context_slot(tc, a->slot, &k);
-    struct digest_op *op = calloc(1, sizeof *op);
+    struct digest_op *op = calloc(1, sizeof(*op));
     slot_op_begin(tc->agent);
     if (op) {
         *op = (struct digest_op){.tc = tc,
@@ -166,8 +168,8 @@ static void replica_done(void *ctx, const struct error *outcome)
     bool ok = outcome->code == TCK_OK;
     failpoint(copy, acked);
     if (!ok) {
-        log_info("copy of version %llu.%llu to node %s failed: %s", (unsigned long long)op->item.version.term,
-                 (unsigned long long)op->item.version.step, op->tc->world.nodes[op->node].name, outcome->text);
+        log_info("copy of version %" PRIu64 ".%" PRIu64 " to node %s failed: %s", op->item.version.term,
+                 op->item.version.step, op->tc->world.nodes[op->node].name, outcome->text);
     }
     replica_event(op->tc, op, ok, ok ? REFUSAL_NONE : refusal_of(outcome->code));
     pin(op->tc, op->slot, EVENT_UNPIN);
@@ -179,7 +181,7 @@ static void replicate(struct term_context *tc, const struct action *a)
 {
     uint32_t k;
     struct local_shard *d = term_context_slot(tc, a->slot, &k);
-    struct replica_op *op = calloc(1, sizeof *op);
+    struct replica_op *op = calloc(1, sizeof(*op));
     struct error err = {.code = TCK_ERR_NOMEM};
     slot_op_begin(tc->agent);
     pin(tc, a->slot, EVENT_PIN);
@@ -211,8 +213,8 @@ static void grant(struct term_context *tc, const struct action *a)
     if (!client) {
         return; /* its loss is reported by its own event */
     }
-    memset(tc->refused, 0, sizeof tc->refused);
-    uint32_t *slots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *slots);
+    memset(tc->refused, 0, sizeof(tc->refused));
+    uint32_t *slots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*slots));
     struct msg_grant m = {.seq = client->begin_seq, .step = a->version.step, .slots = slots};
     for (uint32_t i = 0; slots && i < tc->setup.shard_count; i++) {
         if (tc->shards[i].storing_rank == a->rank) {
@@ -241,8 +243,9 @@ static const char *writer_text(const struct term_context *tc, const struct actio
     struct version version;
     text[0] = '\0';
     if (a->refusal == REFUSAL_QUARANTINED && writers_of_rank(tc, a->rank, &writer, &version)) {
-        snprintf(text, WRITER_TEXT, " (process %d, which was rank %u of term %llu: end it, with kill -9 if need be)",
-                 (int)writer.process.pid, writer.rank, (unsigned long long)version.term);
+        snprintf(text, WRITER_TEXT,
+                 " (process %d, which was rank %u of term %" PRIu64 ": end it, with kill -9 if need be)",
+                 (int)writer.process.pid, writer.rank, version.term);
     }
     return text;
 }
@@ -253,9 +256,10 @@ static void log_refusal(struct term_context *tc, const struct action *a)
     struct log_limit *limit = &tc->refused[a->refusal];
     char writer[WRITER_TEXT];
     if (log_limit_pass(limit)) {
-        log_info("save of step %llu by rank %u refused: %s%s (%llu refused for this reason since the last granted one)",
-                 (unsigned long long)a->version.step, tc->ranks[a->rank], refusal_text(a->refusal),
-                 writer_text(tc, a, writer), (unsigned long long)limit->count);
+        log_info("save of step %" PRIu64 " by rank %u refused: %s%s (%" PRIu64
+                 " refused for this reason since the last granted one)",
+                 a->version.step, tc->ranks[a->rank], refusal_text(a->refusal), writer_text(tc, a, writer),
+                 limit->count);
     }
 }
 
@@ -266,7 +270,7 @@ static void refuse(struct term_context *tc, const struct action *a)
     if (client) {
         struct error err;
         char writer[WRITER_TEXT];
-        (void)error_set(&err, TCK_ERR_BUSY, "save of step %llu refused: %s%s", (unsigned long long)a->version.step,
+        (void)error_set(&err, TCK_ERR_BUSY, "save of step %" PRIu64 " refused: %s%s", a->version.step,
                         refusal_text(a->refusal), writer_text(tc, a, writer));
         client_error(client, MSG_REFUSED, client->begin_seq, &err);
     }
@@ -317,7 +321,7 @@ static void notify(struct term_context *tc, const struct action *a)
                                                 [STAGE_COMMITTED] = CATALOG_COMMITTED,
                                                 [STAGE_PUBLISHED] = CATALOG_PUBLISHED,
                                                 [STAGE_FAILED] = CATALOG_ABORTED};
-    log_info("version %llu.%llu is %s", (unsigned long long)a->version.term, (unsigned long long)a->version.step,
+    log_info("version %" PRIu64 ".%" PRIu64 " is %s", a->version.term, a->version.step,
              catalog_state_name(states[a->stage]));
     if (a->stage == STAGE_COMMITTED) {
         metadata_note_commit(tc);
@@ -355,7 +359,7 @@ static uint32_t twin_roots(const struct term_context *tc, struct version version
 
 static void send_ready(struct term_context *tc, const struct action *a)
 {
-    struct wire_root *roots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *roots);
+    struct wire_root *roots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*roots));
     if (!roots) {
         return; /* repeated by the machine */
     }
@@ -388,7 +392,7 @@ static bool is_early_root(const struct term_context *tc, uint32_t i, uint32_t ra
 void actions_send_roots(struct term_context *tc, uint32_t rank, const struct msg_roots *m)
 {
     struct wire_roots early = {.term = tc->world.term, .version = {tc->world.term, m->step}};
-    early.roots = calloc(m->count + (size_t)1, sizeof *early.roots);
+    early.roots = calloc(m->count + (size_t)1, sizeof(*early.roots));
     for (uint32_t k = 0; k < m->count && early.roots; k++) {
         for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
             if (is_early_root(tc, i, rank, m, m->roots[k].shard)) {

@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "tiers/sd_notify.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,7 +50,7 @@ static void close_term(struct agent *agent)
 {
     struct term_context *tc = agent->term_context;
     tc->closed = true;
-    memset(tc->peers, 0, tc->world.node_count * sizeof *tc->peers); /* peers outside the next world are released */
+    memset(tc->peers, 0, tc->world.node_count * sizeof(*tc->peers)); /* peers outside the next world are released */
     recover_free(agent);
     fetch_reset(agent);
 }
@@ -61,7 +62,7 @@ static void term_adopted(struct agent *agent, uint64_t term, bool newer)
         reservation_publish(agent);
     }
     if (tc && !tc->closed && tc->world.term < term) {
-        log_info("term %llu is over", (unsigned long long)tc->world.term);
+        log_info("term %" PRIu64 " is over", tc->world.term);
         close_term(agent);
     }
     fence_older(agent, term);
@@ -299,7 +300,7 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
 
 tck_status_t agent_new(const struct config *config, struct agent **out, struct error *err)
 {
-    struct agent *agent = calloc(1, sizeof *agent);
+    struct agent *agent = calloc(1, sizeof(*agent));
     if (!agent) {
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }

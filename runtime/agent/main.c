@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -73,7 +74,7 @@ static void exec_with_ucx_environment(const struct config *config, const char *f
 {
     char path[PATH_MAX];
     char self[PATH_MAX] = "";
-    if (getenv("TIERCKPT_UCX_READY") || readlink("/proc/self/exe", self, sizeof self - 1) <= 0) {
+    if (getenv("TIERCKPT_UCX_READY") || readlink("/proc/self/exe", self, sizeof(self) - 1) <= 0) {
         return;
     }
     link_environment(config->net_device);
@@ -109,14 +110,14 @@ static void write_start_error(const struct attempt *attempt, const struct error 
     char dir[2 * CONFIG_PATH];
     int dir_fd = -1;
     struct error ignored; /* the log has the error, too */
-    snprintf(dir, sizeof dir, "%s/%s/%s", config->runtime_dir, config->job, config->node);
+    snprintf(dir, sizeof(dir), "%s/%s/%s", config->runtime_dir, config->job, config->node);
     if (ipc_open_dir(dir, &dir_fd, &ignored) != TCK_OK) {
         return;
     }
     (void)unlinkat(dir_fd, AGENT_ERROR_FILE, 0);
     int fd = err ? openat(dir_fd, AGENT_ERROR_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     if (fd >= 0) {
-        dprintf(fd, "%s\n%llu %d\n", err->text, (unsigned long long)attempt->began_ms, is_over ? 0 : (int)getpid());
+        dprintf(fd, "%s\n%" PRIu64 " %d\n", err->text, attempt->began_ms, is_over ? 0 : (int)getpid());
         close(fd);
     }
     close(dir_fd);
@@ -126,7 +127,7 @@ static void write_start_error(const struct attempt *attempt, const struct error 
 static bool is_of_trainers(const struct config *config, const char *file)
 {
     char own[3 * CONFIG_PATH];
-    snprintf(own, sizeof own, "%s/%s/%s/config.json", config->runtime_dir, config->job, config->node);
+    snprintf(own, sizeof(own), "%s/%s/%s/config.json", config->runtime_dir, config->job, config->node);
     return file && getenv("TIERCKPT_SUPERVISOR") && strcmp(own, file) == 0;
 }
 

@@ -129,11 +129,11 @@ tck_status_t failpoints_read(struct error *err)
     const char *value = getenv(VARIABLE), *dir = getenv(DIR_VARIABLE);
     char *text = strdup(value ? value : ""), *rest = text;
     tck_status_t status = TCK_OK;
-    if (!text || (dir && strlen(dir) >= sizeof once_dir)) {
+    if (!text || (dir && strlen(dir) >= sizeof(once_dir))) {
         free(text);
         return error_set(err, TCK_ERR_CONFIG, VARIABLE ": no memory, or " DIR_VARIABLE " is too long");
     }
-    snprintf(once_dir, sizeof once_dir, "%s", dir ? dir : "");
+    snprintf(once_dir, sizeof(once_dir), "%s", dir ? dir : "");
     for (char *one; status == TCK_OK && (one = strsep(&rest, ";")) != NULL;) {
         status = one[0] == '\0' ? TCK_OK : parse_one(one, err);
     }
@@ -158,7 +158,7 @@ static bool is_first(enum failpoint which)
     if (once_dir[0] == '\0') {
         return true;
     }
-    snprintf(path, sizeof path, "%s/%s", once_dir, points[which].name);
+    snprintf(path, sizeof(path), "%s/%s", once_dir, points[which].name);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
         return false;

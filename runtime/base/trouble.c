@@ -13,7 +13,7 @@ void trouble_add(struct trouble *trouble, uint64_t step, const struct error *why
         *trouble = (struct trouble){.since_ms = wall_ms};
     }
     trouble->code = why->code;
-    snprintf(trouble->text, sizeof trouble->text, "%.*s", TROUBLE_TEXT - 1, why->text);
+    snprintf(trouble->text, sizeof(trouble->text), "%.*s", TROUBLE_TEXT - 1, why->text);
     if (step > trouble->newest_step) {
         trouble->first_step = trouble->steps == 0 ? step : trouble->first_step;
         trouble->newest_step = step;
@@ -49,7 +49,7 @@ struct trouble read_trouble(struct reader *r)
         trouble.first_step = read_u64(r);
         trouble.newest_step = read_u64(r);
         trouble.steps = read_u64(r);
-        read_str(r, trouble.text, sizeof trouble.text);
+        read_str(r, trouble.text, sizeof(trouble.text));
     }
     return trouble;
 }
@@ -62,7 +62,7 @@ void trouble_show(struct shared_trouble *shared, const struct trouble *trouble)
 {
     uint64_t words[WORDS] = {0};
     uint64_t sequence = atomic_load_explicit(&shared->sequence, memory_order_relaxed);
-    memcpy(words, trouble, sizeof *trouble);
+    memcpy(words, trouble, sizeof(*trouble));
     atomic_store_explicit(&shared->sequence, sequence + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     for (size_t i = 0; i < WORDS; i++) {
@@ -81,8 +81,8 @@ bool trouble_look(struct shared_trouble *shared, struct trouble *out)
         }
         atomic_thread_fence(memory_order_acquire);
         if (before % 2 == 0 && before == atomic_load_explicit(&shared->sequence, memory_order_relaxed)) {
-            memcpy(out, words, sizeof *out);
-            out->text[sizeof out->text - 1] = '\0';
+            memcpy(out, words, sizeof(*out));
+            out->text[sizeof(out->text) - 1] = '\0';
             return true;
         }
     }

@@ -15,11 +15,11 @@ static int change(const struct cli *cli)
 {
     char key[CONFIG_NAME];
     const char *equals = strchr(cli->set, '=');
-    if (!equals || (size_t)(equals - cli->set) >= sizeof key) {
+    if (!equals || (size_t)(equals - cli->set) >= sizeof(key)) {
         fprintf(stderr, "tierckpt: --set needs KEY=VALUE, not %s\n", cli->set);
         return 2;
     }
-    snprintf(key, sizeof key, "%.*s", (int)(equals - cli->set), cli->set);
+    snprintf(key, sizeof(key), "%.*s", (int)(equals - cli->set), cli->set);
     json_t *request = json_object();
     json_add_str(request, "key", key);
     json_add_str(request, "value", equals + 1);
@@ -92,8 +92,8 @@ static void value_text(const json_t *value, char *out, size_t cap)
 static void print_field(const json_t *config, const json_t *file, const struct config_help *field)
 {
     char value[2 * CONFIG_PATH], said[2 * CONFIG_PATH];
-    value_text(json_get(config, field->name), value, sizeof value);
-    value_text(json_get(file, field->name), said, sizeof said);
+    value_text(json_get(config, field->name), value, sizeof(value));
+    value_text(json_get(file, field->name), said, sizeof(said));
     printf("%s = %s\n", field->name, value);
     if (strcmp(value, said) != 0) {
         printf("    THE FILE SAYS %s: the running agent has the value above\n", said);

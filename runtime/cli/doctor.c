@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <inttypes.h>
 #include <linux/io_uring.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,12 +47,12 @@ static void check_pages(struct report *report, const struct config *config)
 {
     char free_pages[32], shmem[128], detail[CONFIG_PATH + 512];
     bool hugetlb =
-        text_first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free_pages, sizeof free_pages) &&
+        text_first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free_pages, sizeof(free_pages)) &&
         strcmp(free_pages, "0") != 0;
-    bool known = text_first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shmem, sizeof shmem);
+    bool known = text_first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shmem, sizeof(shmem));
     bool thp = known && !strstr(shmem, "[never]") && !strstr(shmem, "[deny]");
     bool mount = config->hugetlb_mount[0] != '\0';
-    snprintf(detail, sizeof detail,
+    snprintf(detail, sizeof(detail),
              "reserved 2 MiB pages free: %s; shmem_enabled: %s; hugetlb_mount: %s; own mount possible: %s", free_pages,
              known ? shmem : "unknown", mount ? config->hugetlb_mount : "none", geteuid() == 0 ? "yes" : "no");
     bool any = hugetlb || thp || mount || geteuid() == 0;
@@ -66,15 +67,15 @@ static void check_memory(struct report *report, const struct config *config)
 {
     char detail[256], cap[32], lock[32];
     struct rlimit limit;
-    text_bytes(config->memory_cap_bytes, cap, sizeof cap);
+    text_bytes(config->memory_cap_bytes, cap, sizeof(cap));
     uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    snprintf(detail, sizeof detail, "memory_cap_bytes is %s, %.0f %% of this machine's memory", cap,
+    snprintf(detail, sizeof(detail), "memory_cap_bytes is %s, %.0f %% of this machine's memory", cap,
              100.0 * (double)config->memory_cap_bytes / (double)total);
     tell(report, config->memory_cap_bytes < total / 10 * 9 ? GOOD : BAD, "memory cap", detail);
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
-        text_bytes(limit.rlim_cur, lock, sizeof lock);
+        text_bytes(limit.rlim_cur, lock, sizeof(lock));
         bool unlimited = limit.rlim_cur == RLIM_INFINITY;
-        snprintf(detail, sizeof detail, "%s%s", unlimited ? "unlimited" : lock,
+        snprintf(detail, sizeof(detail), "%s%s", unlimited ? "unlimited" : lock,
                  unlimited ? "" : "; RDMA networks need more");
         tell(report, unlimited ? GOOD : NOTE, "locked memory", detail);
     }
@@ -94,17 +95,17 @@ static void check_network(struct report *report, const struct config *config)
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET) {
             size_t used = strlen(names);
-            snprintf(names + used, sizeof names - used, "%s%s", used ? " " : "", i->ifa_name);
+            snprintf(names + used, sizeof(names) - used, "%s%s", used ? " " : "", i->ifa_name);
             found = found || strcmp(i->ifa_name, config->net_device) == 0;
         }
     }
     freeifaddrs(all);
     char detail[512];
     if (config->net_device[0] == '\0') {
-        snprintf(detail, sizeof detail, "net_device is not set: UCX uses every interface of: %s", names);
+        snprintf(detail, sizeof(detail), "net_device is not set: UCX uses every interface of: %s", names);
         tell(report, NOTE, "network device", detail);
     } else {
-        snprintf(detail, sizeof detail, "%s %s among the IPv4 interfaces: %s", config->net_device,
+        snprintf(detail, sizeof(detail), "%s %s among the IPv4 interfaces: %s", config->net_device,
                  found ? "is" : "IS NOT", names);
         tell(report, found ? GOOD : BAD, "network device", detail);
     }
@@ -130,11 +131,11 @@ static bool direct_write(const char *dir)
 static void check_missing(struct report *report, const char *save_dir, int errnum)
 {
     char detail[2 * CONFIG_PATH], parent[CONFIG_PATH];
-    snprintf(parent, sizeof parent, "%s", save_dir);
+    snprintf(parent, sizeof(parent), "%s", save_dir);
     char *slash = strrchr(parent, '/');
     slash[slash == parent] = '\0';
     bool made = errnum == ENOENT && access(parent, W_OK | X_OK) == 0;
-    snprintf(detail, sizeof detail, "save_dir %s: %s%s", save_dir, strerrordesc_np(errnum),
+    snprintf(detail, sizeof(detail), "save_dir %s: %s%s", save_dir, strerrordesc_np(errnum),
              made ? ": the first agent will make it" : ": nothing can be saved there");
     tell(report, made ? NOTE : BAD, "storage", detail);
 }
@@ -154,8 +155,8 @@ static void check_storage(struct report *report, const struct config *config)
     if (path_is_memory(config->save_dir)) {
         tell(report, NOTE, "storage", "save_dir is on a file system in memory: what is saved there ends with the node");
     }
-    text_bytes((uint64_t)fs.f_bavail * fs.f_frsize, room, sizeof room);
-    snprintf(detail, sizeof detail, "save_dir %s has %s free", config->save_dir, room);
+    text_bytes((uint64_t)fs.f_bavail * fs.f_frsize, room, sizeof(room));
+    snprintf(detail, sizeof(detail), "save_dir %s has %s free", config->save_dir, room);
     tell(report, GOOD, "storage", detail);
     bool direct = direct_write(config->save_dir);
     tell(report, direct ? GOOD : NOTE, "O_DIRECT",
@@ -230,19 +231,19 @@ static void tell_room(struct report *report, uint64_t available, uint64_t bytes,
 {
     char detail[CONFIG_PATH + 256], room[32], each[32], wanted[32];
     uint64_t versions = keep + 1 > published ? keep + 1 - published : 1;
-    text_bytes(available, room, sizeof room);
-    text_bytes(bytes, each, sizeof each);
-    text_bytes(bytes * versions, wanted, sizeof wanted);
+    text_bytes(available, room, sizeof(room));
+    text_bytes(bytes, each, sizeof(each));
+    text_bytes(bytes * versions, wanted, sizeof(wanted));
     if (keep == 0) {
-        snprintf(detail, sizeof detail,
-                 "a version takes %s: %s free hold %llu more, and max_ckpt_num is 0, so none is removed", each, room,
-                 (unsigned long long)(available / bytes));
+        snprintf(detail, sizeof(detail),
+                 "a version takes %s: %s free hold %" PRIu64 " more, and max_ckpt_num is 0, so none is removed", each,
+                 room, (available / bytes));
     } else {
-        snprintf(
-            detail, sizeof detail,
-            "a version takes %s; %llu are there and max_ckpt_num is %llu, so with the one being written %s more are "
-            "needed, and %s are free",
-            each, (unsigned long long)published, (unsigned long long)keep, wanted, room);
+        snprintf(detail, sizeof(detail),
+                 "a version takes %s; %" PRIu64 " are there and max_ckpt_num is %" PRIu64
+                 ", so with the one being written %s more are "
+                 "needed, and %s are free",
+                 each, published, keep, wanted, room);
     }
     bool enough = available >= bytes * versions;
     tell(report, enough ? keep == 0 ? NOTE : GOOD : BAD, "room for versions", detail);

@@ -5,6 +5,7 @@
 #include "base/field.h"
 #include "base/progress.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static const struct {
 
 static tck_status_t choose_dtype(const char *name, tck_export_params_t *params, struct error *err)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
         if (strcmp(name, kinds[i].name) == 0) {
             params->convert = kinds[i].convert;
             params->dtype = kinds[i].dtype;
@@ -55,7 +56,7 @@ static tck_status_t choose(const struct cli *cli, tck_export_params_t *params, s
 static tck_status_t export(const struct cli *cli, struct persistent *persistent, const void *ctx, json_t *answer,
                            struct error *err)
 {
-    tck_exported_t exported = {.struct_size = sizeof exported};
+    tck_exported_t exported = {.struct_size = sizeof(exported)};
     (void)persistent;
     progress_watch(storage_moved);
     tck_status_t status = tck_export(ctx, &exported);
@@ -80,11 +81,10 @@ static void tell(const struct cli *cli, const json_t *exported)
     if (cli_json(cli, exported)) {
         return;
     }
-    text_bytes(number_of(exported, "bytes"), bytes, sizeof bytes);
-    printf("version %llu.%llu: %llu tensors, %s, in %llu files below %s\n",
-           (unsigned long long)number_of(exported, "term"), (unsigned long long)number_of(exported, "step"),
-           (unsigned long long)number_of(exported, "tensors"), bytes, (unsigned long long)number_of(exported, "files"),
-           text_of(exported, "directory"));
+    text_bytes(number_of(exported, "bytes"), bytes, sizeof(bytes));
+    printf("version %" PRIu64 ".%" PRIu64 ": %" PRIu64 " tensors, %s, in %" PRIu64 " files below %s\n",
+           number_of(exported, "term"), number_of(exported, "step"), number_of(exported, "tensors"), bytes,
+           number_of(exported, "files"), text_of(exported, "directory"));
 }
 
 static tck_status_t run(const struct cli *cli, const tck_export_params_t *params, json_t **exported_out,
@@ -92,7 +92,7 @@ static tck_status_t run(const struct cli *cli, const tck_export_params_t *params
 {
     char where[CONFIG_PATH + 32];
     const struct storage_job job = {.work = export, .ctx = params, .use = STORAGE_UNOPENED, .elsewhere = where};
-    snprintf(where, sizeof where, "the export's directory %s", params->directory);
+    snprintf(where, sizeof(where), "the export's directory %s", params->directory);
     return storage_do(cli, &job, exported_out, err);
 }
 
@@ -107,8 +107,8 @@ int cli_export(const struct cli *cli)
 {
     struct cli own;
     tck_published_open_params_t source = {
-        .struct_size = sizeof source, .path = cli->export.version_dir, .step = cli->step};
-    tck_export_params_t params = {.struct_size = sizeof params, .source = &source};
+        .struct_size = sizeof(source), .path = cli->export.version_dir, .step = cli->step};
+    tck_export_params_t params = {.struct_size = sizeof(params), .source = &source};
     json_t *exported = NULL;
     struct error err;
     if (cli->argc < 1) {

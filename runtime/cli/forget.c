@@ -3,6 +3,7 @@
  * by hand. */
 #include "cli/storage.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 /* A running job would go on with what it has in memory. Without an agent on this node that cannot be checked; then the
@@ -18,9 +19,9 @@ static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
     tck_status_t status = TCK_OK;
     if (first) {
         status = error_set(err, TCK_ERR_BUSY,
-                           "job %s is being trained: rank %llu is process %llu on node %s. End its trainers first",
-                           cli->config.job, (unsigned long long)number_of(first, "rank"),
-                           (unsigned long long)number_of(first, "pid"), cli->config.node);
+                           "job %s is being trained: rank %" PRIu64 " is process %" PRIu64
+                           " on node %s. End its trainers first",
+                           cli->config.job, number_of(first, "rank"), number_of(first, "pid"), cli->config.node);
     }
     json_free(answer);
     return status;
@@ -42,7 +43,7 @@ static tck_status_t forget_versions(const struct cli *cli, struct persistent *pe
     for (size_t i = 0; i < survey.count; i++) {
         struct version v = survey.candidates[i].which.version;
         char text[48];
-        snprintf(text, sizeof text, "%llu.%llu", (unsigned long long)v.term, (unsigned long long)v.step);
+        snprintf(text, sizeof(text), "%" PRIu64 ".%" PRIu64, v.term, v.step);
         json_add_str(list, NULL, text);
     }
     survey_free(&survey);
@@ -58,9 +59,10 @@ static void tell(const struct cli *cli, json_t *answer)
         printf("%s version %s\n", cli->dry_run ? "would forget" : "forgotten:", json_str(version));
     }
     if (!cli->json && !cli->dry_run) {
-        printf("what was saved up to term %llu no longer counts. It stays in %s/%s until you delete it; to take this "
+        printf("what was saved up to term %" PRIu64
+               " no longer counts. It stays in %s/%s until you delete it; to take this "
                "back, remove the file \"forgotten\" there\n",
-               (unsigned long long)number_of(answer, "term"), cli->config.save_dir, cli->config.job);
+               number_of(answer, "term"), cli->config.save_dir, cli->config.job);
     }
     json_add_bool(answer, "ok", true);
     json_add_bool(answer, "dry_run", cli->dry_run);

@@ -41,7 +41,7 @@ static const struct {
 static void usage(FILE *to)
 {
     fputs("Usage: tierckpt [options] COMMAND\n\n", to);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
     }
     fputs("\n"
@@ -229,7 +229,7 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
                    {'S', "--set"},     {'m', "--markdown"},   {'f', "--force"},        {'V', "--version-dir"},
                    {'M', "--memory"},  {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
                    {'I', "--include"}, {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"}};
-    for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
+    for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
         if (a->given[(unsigned char)special[i].letter] && !strchr(commands[command].options, special[i].letter)) {
             fprintf(stderr, "tierckpt: %s does not take %s\n", commands[command].name, special[i].name);
             return false;
@@ -257,7 +257,7 @@ static int run(size_t command, struct cli *cli, const struct arguments *a)
 
 static const char *command_name(size_t i)
 {
-    return i < sizeof commands / sizeof *commands ? commands[i].name : NULL;
+    return i < sizeof(commands) / sizeof(*commands) ? commands[i].name : NULL;
 }
 
 static int no_command(const char *name)
@@ -287,7 +287,7 @@ int main(int argc, char **argv)
     const char *name = optind < argc ? argv[optind] : "";
     cli.argc = argc - optind - 1;
     cli.argv = argv + optind + 1;
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         if (strcmp(name, commands[i].name) == 0) {
             if (!fits(i, &cli, &a)) {
                 return 2;

@@ -2,6 +2,7 @@
  * tierckpt prune: deletes old published versions. */
 #include "cli/storage.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,8 +27,7 @@ static tck_status_t prune_versions(const struct cli *cli, struct persistent *per
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         char text[48];
-        snprintf(text, sizeof text, "%llu.%llu", (unsigned long long)removed[i].version.term,
-                 (unsigned long long)removed[i].version.step);
+        snprintf(text, sizeof(text), "%" PRIu64 ".%" PRIu64, removed[i].version.term, removed[i].version.step);
         json_add_str(list, NULL, text);
     }
     free(removed);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/message.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -28,27 +29,27 @@ static void print_nodes(const json_t *answer)
 static void print_trainers(const json_t *answer)
 {
     for (const json_t *t = json_first(json_get(answer, "trainers")); t; t = json_next(t)) {
-        printf("  rank %-5llu pid %-8llu at step %llu\n", (unsigned long long)number_of(t, "rank"),
-               (unsigned long long)number_of(t, "pid"), (unsigned long long)number_of(t, "step"));
+        printf("  rank %-5" PRIu64 " pid %-8" PRIu64 " at step %" PRIu64 "\n", number_of(t, "rank"),
+               number_of(t, "pid"), number_of(t, "step"));
     }
 }
 
 static void print_scrub(const json_t *scrub)
 {
     if (number_of(scrub, "slots_bad") > 0) {
-        printf(
-            "WARNING: %llu copies in memory were damaged and given up, %llu were fetched again (see the agent's log)\n",
-            (unsigned long long)number_of(scrub, "slots_bad"), (unsigned long long)number_of(scrub, "copies_repaired"));
+        printf("WARNING: %" PRIu64 " copies in memory were damaged and given up, %" PRIu64
+               " were fetched again (see the agent's log)\n",
+               number_of(scrub, "slots_bad"), number_of(scrub, "copies_repaired"));
     }
     if (number_of(scrub, "copies_missing") > 0) {
-        printf("WARNING: %llu copies of the committed version are missing here\n",
-               (unsigned long long)number_of(scrub, "copies_missing"));
+        printf("WARNING: %" PRIu64 " copies of the committed version are missing here\n",
+               number_of(scrub, "copies_missing"));
     }
     if (number_of(scrub, "files_bad") > 0) {
-        printf(
-            "WARNING: %llu published files were found damaged, %llu were made anew (see the agent's log, or tierckpt "
-            "verify)\n",
-            (unsigned long long)number_of(scrub, "files_bad"), (unsigned long long)number_of(scrub, "files_repaired"));
+        printf("WARNING: %" PRIu64 " published files were found damaged, %" PRIu64
+               " were made anew (see the agent's log, or tierckpt "
+               "verify)\n",
+               number_of(scrub, "files_bad"), number_of(scrub, "files_repaired"));
     }
 }
 
@@ -61,12 +62,11 @@ static void print_storage(const json_t *storage)
     time_t seconds = (time_t)(number_of(storage, "since_ms") / 1000);
     struct tm tm;
     localtime_r(&seconds, &tm);
-    strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &tm);
+    strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S", &tm);
     printf("WARNING: storage fails since %s: %s\n", since, text_of(storage, "error"));
     if (number_of(storage, "steps") > 0) {
-        printf("         %llu steps, %llu to %llu, did not reach storage\n",
-               (unsigned long long)number_of(storage, "steps"), (unsigned long long)number_of(storage, "first_step"),
-               (unsigned long long)number_of(storage, "newest_step"));
+        printf("         %" PRIu64 " steps, %" PRIu64 " to %" PRIu64 ", did not reach storage\n",
+               number_of(storage, "steps"), number_of(storage, "first_step"), number_of(storage, "newest_step"));
     }
 }
 
@@ -80,18 +80,19 @@ static void print_held_back(const json_t *answer)
 {
     if (number_of(answer, "not_before") > 0) {
         printf("WARNING: saves come faster than they can be copied: most are skipped, the next one is at step "
-               "%llu or later. Raise save_mem_interval, or set slots to 3\n",
-               (unsigned long long)number_of(answer, "not_before"));
+               "%" PRIu64 " or later. Raise save_mem_interval, or set slots to 3\n",
+               number_of(answer, "not_before"));
     }
 }
 
 static void print_quarantined(const json_t *slots)
 {
     for (const json_t *s = json_first(slots); s; s = json_next(s)) {
-        printf("WARNING: process %llu, which was rank %llu of term %llu, may still write into slot %llu of shard %s: "
+        printf("WARNING: process %" PRIu64 ", which was rank %" PRIu64 " of term %" PRIu64
+               ", may still write into slot %" PRIu64 " of shard %s: "
                "saves have one slot less until it has ended (kill -9 if need be)\n",
-               (unsigned long long)number_of(s, "pid"), (unsigned long long)number_of(s, "rank"),
-               (unsigned long long)number_of(s, "term"), (unsigned long long)number_of(s, "slot"), text_of(s, "shard"));
+               number_of(s, "pid"), number_of(s, "rank"), number_of(s, "term"), number_of(s, "slot"),
+               text_of(s, "shard"));
     }
 }
 
@@ -104,10 +105,10 @@ static bool copies_short(const json_t *answer)
 static void print_copies(const json_t *answer)
 {
     if (copies_short(answer)) {
-        printf("WARNING: %llu of %llu shards have fewer copies in distinct domains than configured (copies): add nodes "
+        printf("WARNING: %" PRIu64 " of %" PRIu64
+               " shards have fewer copies in distinct domains than configured (copies): add nodes "
                "or domains, or lower copies\n",
-               (unsigned long long)number_of(answer, "shards_short_of_domains"),
-               (unsigned long long)number_of(answer, "shards"));
+               number_of(answer, "shards_short_of_domains"), number_of(answer, "shards"));
     } else if (number_of(answer, "shards_short_of_domains") > 0) {
         printf("one node: its memory outlives trainers and agent, but not the node\n");
     }
@@ -116,9 +117,10 @@ static void print_copies(const json_t *answer)
 static void print_parked(const json_t *stored)
 {
     if (number_of(stored, "not_parked") > 0) {
-        printf("WARNING: %llu of the %llu files of this node's memory are held by the agent alone (%s): they are "
+        printf("WARNING: %" PRIu64 " of the %" PRIu64
+               " files of this node's memory are held by the agent alone (%s): they are "
                "lost if it dies\n",
-               (unsigned long long)number_of(stored, "not_parked"), (unsigned long long)number_of(stored, "files"),
+               number_of(stored, "not_parked"), number_of(stored, "files"),
                strcmp(text_of(stored, "supervisor"), "none") == 0
                    ? "it was started without a supervisor"
                    : "the supervisor has not taken them: see the agent's log");
@@ -129,27 +131,26 @@ static void print_status(const json_t *answer)
 {
     const json_t *memory = json_get(answer, "memory");
     char used[32], cap[32], committed[48], published[48], draining[48];
-    text_bytes(number_of(memory, "used_bytes"), used, sizeof used);
-    text_bytes(number_of(memory, "cap_bytes"), cap, sizeof cap);
-    text_version(json_get(answer, "committed"), committed, sizeof committed);
-    text_version(json_get(answer, "published"), published, sizeof published);
-    text_version(json_get(answer, "draining"), draining, sizeof draining);
-    printf("job %s, node %s, agent pid %llu, term %llu%s\n", text_of(answer, "job"), text_of(answer, "node"),
-           (unsigned long long)number_of(answer, "pid"), (unsigned long long)number_of(answer, "term"),
+    text_bytes(number_of(memory, "used_bytes"), used, sizeof(used));
+    text_bytes(number_of(memory, "cap_bytes"), cap, sizeof(cap));
+    text_version(json_get(answer, "committed"), committed, sizeof(committed));
+    text_version(json_get(answer, "published"), published, sizeof(published));
+    text_version(json_get(answer, "draining"), draining, sizeof(draining));
+    printf("job %s, node %s, agent pid %" PRIu64 ", term %" PRIu64 "%s\n", text_of(answer, "job"),
+           text_of(answer, "node"), number_of(answer, "pid"), number_of(answer, "term"),
            flag_of(answer, "closed") ? " (this node's world is of an older term)" : "");
-    printf("committed %s, published %s, draining %s, undecided %llu\n", committed, published, draining,
-           (unsigned long long)number_of(answer, "undecided"));
-    printf("memory %s of %s in %llu segments, pages of %llu KiB\n", used, cap,
-           (unsigned long long)number_of(memory, "segments"),
-           (unsigned long long)number_of(memory, "page_bytes") >> 10);
+    printf("committed %s, published %s, draining %s, undecided %" PRIu64 "\n", committed, published, draining,
+           number_of(answer, "undecided"));
+    printf("memory %s of %s in %" PRIu64 " segments, pages of %" PRIu64 " KiB\n", used, cap,
+           number_of(memory, "segments"), number_of(memory, "page_bytes") >> 10);
     print_held_back(answer);
     print_copies(answer);
     if (text_of(answer, "passed_over")[0] != '\0') {
         printf("WARNING: an older version was restored: %s\n", text_of(answer, "passed_over"));
     }
     if (number_of(answer, "twin_divergences") > 0) {
-        printf("WARNING: twins differed %llu times: data-parallel ranks no longer agree (see the agent's log)\n",
-               (unsigned long long)number_of(answer, "twin_divergences"));
+        printf("WARNING: twins differed %" PRIu64 " times: data-parallel ranks no longer agree (see the agent's log)\n",
+               number_of(answer, "twin_divergences"));
     }
     print_storage(json_get(answer, "storage"));
     print_scrub(json_get(answer, "scrub"));
@@ -173,7 +174,7 @@ static bool node_lost(const json_t *answer)
 static bool read_beside(const struct cli *cli, const char *name, char *out, size_t cap)
 {
     char path[3 * CONFIG_PATH];
-    snprintf(path, sizeof path, "%s/%s/%s/%s", cli->config.runtime_dir, cli->config.job, cli->config.node, name);
+    snprintf(path, sizeof(path), "%s/%s/%s/%s", cli->config.runtime_dir, cli->config.job, cli->config.node, name);
     return text_first_line(path, out, cap);
 }
 
@@ -183,18 +184,19 @@ static void print_waiting(const struct cli *cli)
     char why[1024], waits[256];
     json_t *json = NULL;
     struct error ignored;
-    if (cli->json || !read_beside(cli, SUPERVISOR_WAITS_FILE, waits, sizeof waits) ||
+    if (cli->json || !read_beside(cli, SUPERVISOR_WAITS_FILE, waits, sizeof(waits)) ||
         json_parse(waits, strlen(waits), &json, &ignored) != TCK_OK) {
         return;
     }
     uint64_t until = number_of(json, "kept_until_ms"), now = clock_wall_ms();
-    if (!read_beside(cli, AGENT_ERROR_FILE, why, sizeof why)) {
-        snprintf(why, sizeof why, "see its log, %.900s", cli->config.log_file_path);
+    if (!read_beside(cli, AGENT_ERROR_FILE, why, sizeof(why))) {
+        snprintf(why, sizeof(why), "see its log, %.900s", cli->config.log_file_path);
     }
-    printf("the agent cannot start (%llu times so far): %s\n", (unsigned long long)number_of(json, "deaths"), why);
-    printf("its supervisor holds the memory of %llu segments for %llu s more (linger_s), and tries again every few "
+    printf("the agent cannot start (%" PRIu64 " times so far): %s\n", number_of(json, "deaths"), why);
+    printf("its supervisor holds the memory of %" PRIu64 " segments for %" PRIu64
+           " s more (linger_s), and tries again every few "
            "seconds\n",
-           (unsigned long long)number_of(json, "segments"), (unsigned long long)(until > now ? until - now : 0) / 1000);
+           number_of(json, "segments"), (until > now ? until - now : 0) / 1000);
     json_free(json);
 }
 
@@ -256,7 +258,7 @@ int cli_drain(const struct cli *cli)
     int status = cli->wait ? wait_published(cli, json_get(answer, "draining")) : 0;
     if (status == 0 && !cli_json(cli, answer)) {
         char version[48];
-        text_version(json_get(answer, "draining"), version, sizeof version);
+        text_version(json_get(answer, "draining"), version, sizeof(version));
         printf("version %s %s\n", version, cli->wait ? "is published" : "is being drained");
     }
     json_free(answer);
@@ -275,8 +277,8 @@ int cli_stop(const struct cli *cli)
     }
     if (!cli_json(cli, answer)) {
         const char *lost = text_of(answer, "lost");
-        printf("the agents of job %s leave within seconds (nodes: %llu), and their memory is freed\n", cli->config.job,
-               (unsigned long long)number_of(answer, "nodes"));
+        printf("the agents of job %s leave within seconds (nodes: %" PRIu64 "), and their memory is freed\n",
+               cli->config.job, number_of(answer, "nodes"));
         if (lost[0]) {
             printf("though %s\n", lost);
         }

@@ -155,7 +155,7 @@ static tck_status_t hear(const struct config *config, const struct storage_job *
         if (ready == 0) {
             return hung(config, job, err);
         }
-        ssize_t n = ready < 0 ? -1 : read(report->fd, bytes, sizeof bytes);
+        ssize_t n = ready < 0 ? -1 : read(report->fd, bytes, sizeof(bytes));
         if (n < 0 && errno != EINTR) {
             return error_set(err, status_of_errno(errno), "read what was found on storage: %m");
         }

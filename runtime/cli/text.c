@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +14,7 @@ void text_bytes(uint64_t bytes, char *out, size_t cap)
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double value = (double)bytes;
     size_t unit = 0;
-    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(*units)) {
         value /= 1024;
         unit++;
     }
@@ -34,7 +35,7 @@ void text_version(const json_t *version, char *out, size_t cap)
     uint64_t term;
     uint64_t step;
     if (json_u64(json_get(version, "term"), &term) && json_u64(json_get(version, "step"), &step)) {
-        snprintf(out, cap, "%llu.%llu", (unsigned long long)term, (unsigned long long)step);
+        snprintf(out, cap, "%" PRIu64 ".%" PRIu64, term, step);
     } else {
         snprintf(out, cap, "-");
     }

@@ -2,6 +2,7 @@
  * tierckpt verify: recomputes the digests of published versions, and asks the agent for those of memory. */
 #include "cli/storage.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,11 +110,11 @@ static void verify_memory(const struct cli *cli, bool must, struct verdict *verd
 static void print_verdict(const struct verdict *v)
 {
     if (v->memory_asked) {
-        printf("memory: %llu slots checked\n", (unsigned long long)v->slots);
+        printf("memory: %" PRIu64 " slots checked\n", v->slots);
     } else if (v->memory_wanted && json_len(v->bad) == 0) {
         printf("memory: no agent answers on this node\n");
     }
-    printf("published: %llu versions checked\n", (unsigned long long)v->versions);
+    printf("published: %" PRIu64 " versions checked\n", v->versions);
     for (const json_t *b = json_first(v->bad); b; b = json_next(b)) {
         printf("BAD: %s\n", json_str(b));
     }

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/storage.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,11 +95,11 @@ static void print_rows(const json_t *versions)
 {
     for (const json_t *row = json_first(versions); row; row = json_next(row)) {
         char version[48], bytes[32], when[32];
-        text_version(json_get(row, "version"), version, sizeof version);
-        text_bytes(number_of(row, "bytes"), bytes, sizeof bytes);
-        text_time(number_of(row, "wall_ms"), when, sizeof when);
-        printf("  %-14s %-10s %-20s %llu shards, %s on this node\n", version, text_of(row, "state"), when,
-               (unsigned long long)number_of(row, "shards"), bytes);
+        text_version(json_get(row, "version"), version, sizeof(version));
+        text_bytes(number_of(row, "bytes"), bytes, sizeof(bytes));
+        text_time(number_of(row, "wall_ms"), when, sizeof(when));
+        printf("  %-14s %-10s %-20s %" PRIu64 " shards, %s on this node\n", version, text_of(row, "state"), when,
+               number_of(row, "shards"), bytes);
     }
 }
 
@@ -106,14 +107,14 @@ static void print_published(const json_t *published)
 {
     for (const json_t *item = json_first(published); item; item = json_next(item)) {
         char version[48], bytes[32], when[32];
-        text_version(json_get(item, "version"), version, sizeof version);
-        text_bytes(number_of(item, "bytes"), bytes, sizeof bytes);
-        text_time(number_of(item, "wall_ms"), when, sizeof when);
+        text_version(json_get(item, "version"), version, sizeof(version));
+        text_bytes(number_of(item, "bytes"), bytes, sizeof(bytes));
+        text_time(number_of(item, "wall_ms"), when, sizeof(when));
         if (json_get(item, "error")) {
             printf("  %-14s UNREADABLE: %s\n", version, text_of(item, "error"));
         } else {
-            printf("  %-14s %-20s %s in %llu files%s\n", version, when, bytes,
-                   (unsigned long long)number_of(item, "files"), flag_of(item, "from_load_dir") ? " (load_dir)" : "");
+            printf("  %-14s %-20s %s in %" PRIu64 " files%s\n", version, when, bytes, number_of(item, "files"),
+                   flag_of(item, "from_load_dir") ? " (load_dir)" : "");
         }
     }
 }
@@ -122,7 +123,7 @@ static void print_unfit(const json_t *unfit)
 {
     for (const json_t *item = json_first(unfit); item; item = json_next(item)) {
         char version[48];
-        text_version(json_get(item, "version"), version, sizeof version);
+        text_version(json_get(item, "version"), version, sizeof(version));
         printf("  %-14s %s: %s\n", version, text_of(item, "standing"), text_of(item, "why"));
     }
 }
@@ -224,7 +225,7 @@ static void print_shards(const json_t *answer)
 {
     for (const json_t *s = json_first(json_get(answer, "shards")); s; s = json_next(s)) {
         char bytes[32];
-        text_bytes(number_of(s, "bytes"), bytes, sizeof bytes);
+        text_bytes(number_of(s, "bytes"), bytes, sizeof(bytes));
         printf("  %s  %-10s root %s  held by", text_of(s, "shard"), bytes, text_of(s, "root"));
         for (const json_t *h = json_first(json_get(s, "holders")); h; h = json_next(h)) {
             printf(" %s", json_str(h));
@@ -237,7 +238,7 @@ static void print_slots(const json_t *segment)
 {
     for (const json_t *slot = json_first(json_get(segment, "slots")); slot; slot = json_next(slot)) {
         char version[48];
-        text_version(json_get(slot, "version"), version, sizeof version);
+        text_version(json_get(slot, "version"), version, sizeof(version));
         if (strcmp(text_of(slot, "state"), "free") != 0) {
             printf("  %s %s", version, flag_of(slot, "committed") ? "committed" : text_of(slot, "state"));
         }
@@ -254,7 +255,7 @@ static int show_memory(const struct cli *cli)
     if (!cli_json(cli, answer)) {
         for (const json_t *s = json_first(json_get(answer, "segments")); s; s = json_next(s)) {
             char bytes[32];
-            text_bytes(number_of(s, "bytes"), bytes, sizeof bytes);
+            text_bytes(number_of(s, "bytes"), bytes, sizeof(bytes));
             printf("%s  %-10s", text_of(s, "shard"), bytes);
             print_slots(s);
             printf("\n");
@@ -290,8 +291,7 @@ int cli_show(const struct cli *cli)
         return cli_fail(cli, &err);
     }
     if (!cli_json(cli, answer)) {
-        printf("version %llu.%llu on node %s:\n", (unsigned long long)v.term, (unsigned long long)v.step,
-               cli->config.node);
+        printf("version %" PRIu64 ".%" PRIu64 " on node %s:\n", v.term, v.step, cli->config.node);
         print_shards(answer);
     }
     json_free(answer);
@@ -304,7 +304,7 @@ static void print_actions(const json_t *plan)
 {
     for (const json_t *a = json_first(json_get(plan, "actions")); a; a = json_next(a)) {
         char bytes[32];
-        text_bytes(number_of(a, "bytes"), bytes, sizeof bytes);
+        text_bytes(number_of(a, "bytes"), bytes, sizeof(bytes));
         printf("  shard %s  for %-16s from %-8s %-16s %10s  %s\n", text_of(a, "shard"), text_of(a, "node"),
                text_of(a, "source"), text_of(a, "from"), bytes, text_of(a, "for"));
     }
@@ -314,14 +314,13 @@ static void print_passed(const json_t *plan)
 {
     for (const json_t *p = json_first(json_get(plan, "passed_over")); p; p = json_next(p)) {
         char version[48];
-        text_version(json_get(p, "version"), version, sizeof version);
+        text_version(json_get(p, "version"), version, sizeof(version));
         if (flag_of(p, "given_up")) {
             printf("  passed over %s: restored too often without a commit after it\n", version);
         } else if (flag_of(p, "other_layout")) {
             printf("  passed over %s: it is of another layout\n", version);
         } else {
-            printf("  passed over %s: %llu shards have no copy\n", version,
-                   (unsigned long long)number_of(p, "missing_shards"));
+            printf("  passed over %s: %" PRIu64 " shards have no copy\n", version, number_of(p, "missing_shards"));
         }
     }
 }
@@ -348,7 +347,7 @@ int cli_plan(const struct cli *cli)
     bool restorable = number_of(taken, "term") > 0;
     if (!cli_json(cli, answer)) {
         char version[48];
-        text_version(taken, version, sizeof version);
+        text_version(taken, version, sizeof(version));
         printf(restorable ? "a recovery would restore version %s. %s\n" : "nothing can be restored (%s): %s\n", version,
                text_of(plan, "reason"));
         print_passed(plan);

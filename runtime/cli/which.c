@@ -18,14 +18,14 @@ static void look(struct found *found, const char *dir, const char *job)
 {
     char path[2 * CONFIG_PATH];
     const char *node = found->which->node;
-    snprintf(path, sizeof path, "%s/%s", dir, job);
+    snprintf(path, sizeof(path), "%s/%s", dir, job);
     DIR *d = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
         char file[3 * CONFIG_PATH];
-        snprintf(file, sizeof file, "%s/%s/config.json", path, e->d_name);
+        snprintf(file, sizeof(file), "%s/%s/config.json", path, e->d_name);
         if (name_is_safe(e->d_name) && (!node || strcmp(node, e->d_name) == 0) && access(file, R_OK) == 0) {
             found->count++;
-            snprintf(found->path, sizeof found->path, "%s", file);
+            snprintf(found->path, sizeof(found->path), "%s", file);
         }
     }
     if (d) {

@@ -241,8 +241,8 @@ tck_status_t tck_set_blob(tck_client_t *client, const char *key, const void *dat
     }
     capacity = blob->bytes - BLOB_PREFIX_BYTES;
     if (size > capacity) {
-        return error_set(&client->error, TCK_ERR_NOSPC, "blob \"%.200s\": %zu bytes do not fit into %llu", key, size,
-                         (unsigned long long)capacity);
+        return error_set(&client->error, TCK_ERR_NOSPC, "blob \"%.200s\": %zu bytes do not fit into %" PRIu64, key,
+                         size, capacity);
     }
     uint8_t *bytes = blob->addr;
     memcpy(bytes, &prefix, sizeof(prefix));
@@ -274,8 +274,8 @@ tck_status_t tck_get_blob(tck_client_t *client, const char *key, void *data, siz
     size = blob_size(blob);
     *size_out = size;
     if (size > cap) {
-        return error_set(&client->error, TCK_ERR_NOSPC, "blob \"%.200s\": %llu bytes do not fit into %zu", key,
-                         (unsigned long long)size, cap);
+        return error_set(&client->error, TCK_ERR_NOSPC, "blob \"%.200s\": %" PRIu64 " bytes do not fit into %zu", key,
+                         size, cap);
     }
     if (size > 0) {
         memcpy(data, (const uint8_t *)blob->addr + BLOB_PREFIX_BYTES, size);

@@ -2,6 +2,7 @@
  * Cutting a shard's records into moves. */
 #include "client/cuda_copy_plan.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define RECORD_ALIGN 64 /* of the image; between records closer than this lies no other one */
@@ -98,7 +99,7 @@ static tck_status_t allocate(const struct layout *layout, const struct shard *sh
     }
     if (out->pieces == NULL || out->moves == NULL) {
         copy_plan_free(out);
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the copies of %llu records", (unsigned long long)records);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the copies of %" PRIu64 " records", records);
     }
     return TCK_OK;
 }

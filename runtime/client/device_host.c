@@ -5,6 +5,7 @@
 #include "client/device.h"
 #include "client/slot_copy.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,8 +54,9 @@ static tck_status_t make_staging(struct host *host, const struct layout *layout,
     host->eager = calloc(layout->record_count + (size_t)1, sizeof(*host->eager));
     host->staging = aligned_alloc(STAGING_ALIGN, staging_bytes);
     if (host->addrs == NULL || host->eager == NULL || host->staging == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the save plan of %u records and %llu bytes of eager ones",
-                         layout->record_count, (unsigned long long)staging_bytes);
+        return error_set(err, TCK_ERR_NOMEM,
+                         "no memory for the save plan of %u records and %" PRIu64 " bytes of eager ones",
+                         layout->record_count, staging_bytes);
     }
     memset(host->staging, 0, staging_bytes); /* faults its pages in */
     uint8_t *next = host->staging;

@@ -3,6 +3,7 @@
  * agent. */
 #include "client/client.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,12 +60,12 @@ static void fill_protection(const struct tck_client *client, tck_health_t *out)
                  world->nodes[lost - 1].name);
     } else if (out->copies_missing > 0) {
         snprintf(out->protection_text, sizeof(out->protection_text),
-                 "%llu copies of the committed version are missing on this node; they are fetched again",
-                 (unsigned long long)out->copies_missing);
+                 "%" PRIu64 " copies of the committed version are missing on this node; they are fetched again",
+                 out->copies_missing);
     } else if (out->shards_short > 0) {
         snprintf(out->protection_text, sizeof(out->protection_text),
-                 "%llu shards have fewer than %u copies in distinct domains: there are too few nodes or domains",
-                 (unsigned long long)out->shards_short, client->session.config.copies);
+                 "%" PRIu64 " shards have fewer than %u copies in distinct domains: there are too few nodes or domains",
+                 out->shards_short, client->session.config.copies);
     }
 }
 

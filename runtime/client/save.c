@@ -155,8 +155,7 @@ tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t 
         return status;
     }
     if (step == 0 || step == TCK_NEWEST) {
-        return error_set(&client->error, TCK_ERR_INVAL, "step %llu cannot be saved: steps count from 1",
-                         (unsigned long long)step);
+        return error_set(&client->error, TCK_ERR_INVAL, "step %" PRIu64 " cannot be saved: steps count from 1", step);
     }
     if ((unsigned)flags > TCK_SAVE_STORAGE) {
         return error_set(&client->error, TCK_ERR_INVAL, "flags %d are none of tck_save_flags", (int)flags);

@@ -5,6 +5,7 @@
 #include "base/digest.h"
 #include "base/failpoint.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -78,8 +79,8 @@ static tck_status_t make_room(const struct spread_run *run, struct spread_own *o
         }
         image = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (image == MAP_FAILED) {
-            return error_set(err, TCK_ERR_NOMEM, "no memory for a shard of %llu bytes that comes from another rank",
-                             (unsigned long long)bytes);
+            return error_set(err, TCK_ERR_NOMEM,
+                             "no memory for a shard of %" PRIu64 " bytes that comes from another rank", bytes);
         }
         own->images[k] = image;
         own->came[k] = true;

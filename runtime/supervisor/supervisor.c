@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -341,9 +342,8 @@ static void write_waits_file(const struct supervisor *supervisor)
     int fd =
         openat(supervisor->dir_fd, SUPERVISOR_WAITS_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd >= 0) {
-        dprintf(fd, "{\"segments\":%d,\"deaths\":%u,\"kept_until_ms\":%llu}\n", segments,
-                supervisor->child.quick_deaths,
-                (unsigned long long)(clock_wall_ms() + (until > now ? until - now : 0)));
+        dprintf(fd, "{\"segments\":%d,\"deaths\":%u,\"kept_until_ms\":%" PRIu64 "}\n", segments,
+                supervisor->child.quick_deaths, (clock_wall_ms() + (until > now ? until - now : 0)));
         close(fd);
     }
 }

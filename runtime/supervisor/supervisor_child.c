@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,9 +165,10 @@ enum child_end child_ended(struct child *child)
     }
     count_death(child);
     if (child->quick_deaths >= QUICK_DEATHS_MAX && clock_ms() >= child_given_up_ms(child)) {
-        log_error("the agent died %u times in a row, within %llu s, and is not restarted: its memory is released. See "
+        log_error("the agent died %u times in a row, within %" PRIu64
+                  " s, and is not restarted: its memory is released. See "
                   "the agent's log for the cause",
-                  child->quick_deaths, (unsigned long long)(clock_ms() - child->failing_ms) / 1000);
+                  child->quick_deaths, (clock_ms() - child->failing_ms) / 1000);
         return CHILD_GIVEN_UP;
     }
     child->restart_ms = clock_ms() + backoff_ms(child->quick_deaths);

@@ -7,6 +7,7 @@
 #include "tierckpt.h"
 
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,12 +67,12 @@ static void divide(struct job *j)
 
 static int add(const struct job *j, struct tensor *t)
 {
-    tck_record_t r = {.struct_size = sizeof r, .key = t->key, .dtype = TCK_U64, .ndim = 2, .replica_group = t->group};
-    t->data = calloc(t->shape[0] * t->shape[1] + 1, sizeof *t->data);
+    tck_record_t r = {.struct_size = sizeof(r), .key = t->key, .dtype = TCK_U64, .ndim = 2, .replica_group = t->group};
+    t->data = calloc(t->shape[0] * t->shape[1] + 1, sizeof(*t->data));
     r.global_shape[0] = HEIGHT;
     r.global_shape[1] = WIDTH;
-    memcpy(r.offset, t->offset, sizeof t->offset);
-    memcpy(r.local_shape, t->shape, sizeof t->shape);
+    memcpy(r.offset, t->offset, sizeof(t->offset));
+    memcpy(r.local_shape, t->shape, sizeof(t->shape));
     r.addr = t->data;
     return tck_add_record(j->client, &r, NULL) == TCK_OK ? 0 : fail(j, "add");
 }
@@ -79,8 +80,8 @@ static int add(const struct job *j, struct tensor *t)
 static int add_own(struct job *j)
 {
     char key[32];
-    tck_record_t r = {.struct_size = sizeof r, .key = key, .dtype = TCK_U64, .addr = &j->own, .when = TCK_EAGER};
-    snprintf(key, sizeof key, "rank%d/own", j->rank);
+    tck_record_t r = {.struct_size = sizeof(r), .key = key, .dtype = TCK_U64, .addr = &j->own, .when = TCK_EAGER};
+    snprintf(key, sizeof(key), "rank%d/own", j->rank);
     if (tck_add_record(j->client, &r, NULL) != TCK_OK || tck_add_blob(j->client, "step", 64, NULL) != TCK_OK ||
         (j->with_own && (tck_set_reshard(j->client, key, TCK_RESHARD_LEAVE) != TCK_OK ||
                          tck_set_reshard(j->client, "step", TCK_RESHARD_ANY) != TCK_OK))) {
@@ -91,7 +92,7 @@ static int add_own(struct job *j)
 
 static int setup(struct job *j)
 {
-    tck_attach_params_t p = {.struct_size = sizeof p,
+    tck_attach_params_t p = {.struct_size = sizeof(p),
                              .config_json = j->json,
                              .rank = j->rank,
                              .world_size = j->world,
@@ -120,13 +121,13 @@ static int check(const struct job *j)
         const struct tensor *t = &j->tensors[i];
         for (uint64_t k = 0; k < t->shape[0] * t->shape[1]; k++) {
             if (t->data[k] != value(t, j->step, k)) {
-                printf("WRONG %s element %llu\n", t->key, (unsigned long long)k);
+                printf("WRONG %s element %" PRIu64 "\n", t->key, k);
                 return 3;
             }
         }
     }
-    if (tck_get_blob(j->client, "step", &step, sizeof step, &size) != TCK_OK || step != j->step) {
-        printf("WRONG blob: %llu\n", (unsigned long long)step);
+    if (tck_get_blob(j->client, "step", &step, sizeof(step), &size) != TCK_OK || step != j->step) {
+        printf("WRONG blob: %" PRIu64 "\n", step);
         return 3;
     }
     return 0;
@@ -147,7 +148,7 @@ static int untouched(const struct job *j)
 
 static int restore(struct job *j)
 {
-    tck_restored_t r = {.struct_size = sizeof r};
+    tck_restored_t r = {.struct_size = sizeof(r)};
     tck_status_t status = tck_restore(j->client, j->restore_step, &r);
     if (status == TCK_ERR_NOENT) {
         printf("FRESH\n");
@@ -158,9 +159,9 @@ static int restore(struct job *j)
         return untouched(j);
     }
     j->step = r.version.step;
-    printf("RESTORED term=%llu step=%llu resharded=%d from=%u left=%u storage=%llu own=%llu\n",
-           (unsigned long long)r.version.term, (unsigned long long)r.version.step, r.resharded, r.saved_world_size,
-           r.left_count, (unsigned long long)r.bytes_storage, (unsigned long long)j->own);
+    printf("RESTORED term=%" PRIu64 " step=%" PRIu64 " resharded=%d from=%u left=%u storage=%" PRIu64 " own=%" PRIu64
+           "\n",
+           r.version.term, r.version.step, r.resharded, r.saved_world_size, r.left_count, r.bytes_storage, j->own);
     return check(j);
 }
 
@@ -174,12 +175,12 @@ static int one_step(struct job *j)
         }
     }
     tck_save_flags_t flags = j->to_storage ? TCK_SAVE_STORAGE : TCK_SAVE_MEMORY;
-    if (tck_set_blob(j->client, "step", &j->step, sizeof j->step) != TCK_OK ||
+    if (tck_set_blob(j->client, "step", &j->step, sizeof(j->step)) != TCK_OK ||
         tck_snapshot(j->client, j->step, flags) != TCK_OK || tck_fence(j->client) != TCK_OK ||
         tck_wait(j->client, j->step, j->to_storage ? TCK_STAGE_DRAINED : TCK_STAGE_COMMITTED, WAIT) != TCK_OK) {
         return fail(j, "save");
     }
-    printf("SAVED %llu\n", (unsigned long long)j->step);
+    printf("SAVED %" PRIu64 "\n", j->step);
     return 0;
 }
 

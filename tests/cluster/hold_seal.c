@@ -42,23 +42,23 @@ static uint64_t sealed_step(const struct msghdr *message)
 {
     uint32_t type;
     uint64_t step;
-    if (message->msg_iovlen != 2 || message->msg_iov[0].iov_len < TYPE_OFFSET + sizeof type ||
-        message->msg_iov[1].iov_len != STEP_OFFSET + sizeof step) {
+    if (message->msg_iovlen != 2 || message->msg_iov[0].iov_len < TYPE_OFFSET + sizeof(type) ||
+        message->msg_iov[1].iov_len != STEP_OFFSET + sizeof(step)) {
         return 0;
     }
-    memcpy(&type, (const char *)message->msg_iov[0].iov_base + TYPE_OFFSET, sizeof type);
-    memcpy(&step, (const char *)message->msg_iov[1].iov_base + STEP_OFFSET, sizeof step);
+    memcpy(&type, (const char *)message->msg_iov[0].iov_base + TYPE_OFFSET, sizeof(type));
+    memcpy(&step, (const char *)message->msg_iov[1].iov_base + STEP_OFFSET, sizeof(step));
     return le32toh(type) == TYPE_SEAL ? le64toh(step) : 0;
 }
 
 static void wait_for_file(uint64_t step)
 {
     char path[600];
-    snprintf(path, sizeof path, "%s.%llu", hold_file, (unsigned long long)step);
+    snprintf(path, sizeof(path), "%s.%" PRIu64, hold_file, step);
     if (access(path, F_OK) == 0) {
         return;
     }
-    printf("HELD %llu\n", (unsigned long long)step);
+    printf("HELD %" PRIu64 "\n", step);
     while (access(path, F_OK) != 0) {
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
@@ -67,7 +67,7 @@ static void wait_for_file(uint64_t step)
 static void spoil_page(struct seal *seals, uint64_t step)
 {
     static const struct hash128 other = {.hi = 1, .lo = 2};
-    for (size_t i = 0; i < SEALS_BYTES / sizeof *seals; i++) {
+    for (size_t i = 0; i < SEALS_BYTES / sizeof(*seals); i++) {
         struct version version = seal_read(&seals[i]).version;
         if (version.step == step) {
             seal_set(&seals[i], version, &other);
@@ -80,7 +80,7 @@ static void spoil(uint64_t step)
 {
     char line[512], rights[8];
     FILE *maps = fopen("/proc/self/maps", "re");
-    while (maps && fgets(line, sizeof line, maps)) {
+    while (maps && fgets(line, sizeof(line), maps)) {
         uintptr_t from, to;
         if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s", &from, &to, rights) == 3 && to - from == SEALS_BYTES &&
             strcmp(rights, "rw-s") == 0) {
@@ -109,15 +109,15 @@ static bool is_grant(const struct msghdr *message, size_t len)
 {
     uint8_t frame[HEAD_BYTES];
     size_t have = 0;
-    for (size_t i = 0; i < message->msg_iovlen && have < sizeof frame; i++) {
+    for (size_t i = 0; i < message->msg_iovlen && have < sizeof(frame); i++) {
         size_t part = message->msg_iov[i].iov_len;
-        part = part < sizeof frame - have ? part : sizeof frame - have;
+        part = part < sizeof(frame) - have ? part : sizeof(frame) - have;
         memcpy(frame + have, message->msg_iov[i].iov_base, part);
         have += part;
     }
     uint32_t type;
-    memcpy(&type, frame + TYPE_OFFSET, sizeof type);
-    return len >= sizeof frame && have == sizeof frame && le32toh(type) == TYPE_GRANT;
+    memcpy(&type, frame + TYPE_OFFSET, sizeof(type));
+    return len >= sizeof(frame) && have == sizeof(frame) && le32toh(type) == TYPE_GRANT;
 }
 
 __attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *message, int flags)

@@ -2,6 +2,7 @@
 #include "journal.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -33,12 +34,12 @@ void journal(const char *event, const char *format, ...)
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &now);
-    len = snprintf(line, sizeof line, "{\"t\":%lld.%06ld,\"event\":\"%s\",\"launch\":%llu,\"rank\":%d",
-                   (long long)now.tv_sec, now.tv_nsec / 1000, event, (unsigned long long)journal_launch, journal_rank);
+    len = snprintf(line, sizeof(line), "{\"t\":%lld.%06ld,\"event\":\"%s\",\"launch\":%" PRIu64 ",\"rank\":%d",
+                   (long long)now.tv_sec, now.tv_nsec / 1000, event, journal_launch, journal_rank);
     va_start(args, format);
-    len += vsnprintf(line + len, sizeof line - (size_t)len, format, args);
+    len += vsnprintf(line + len, sizeof(line) - (size_t)len, format, args);
     va_end(args);
-    if (len + 2 > (int)sizeof line) {
+    if (len + 2 > (int)sizeof(line)) {
         return;
     }
     line[len++] = '}';

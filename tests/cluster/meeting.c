@@ -12,7 +12,7 @@
 static int put_file(const char *path, const void *data, size_t len)
 {
     char temp[600];
-    snprintf(temp, sizeof temp, "%s.%d", path, (int)getpid());
+    snprintf(temp, sizeof(temp), "%s.%d", path, (int)getpid());
     int fd = open(temp, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0 || write(fd, data, len) != (ssize_t)len || close(fd) != 0) {
         return -1;
@@ -39,12 +39,12 @@ int meeting_allgather(void *ctx, const void *in, void *out, size_t len)
     struct connectivity *m = ctx;
     char path[512];
     unsigned round = m->round++;
-    snprintf(path, sizeof path, "%s/%u.%d", m->dir, round, m->rank);
+    snprintf(path, sizeof(path), "%s/%u.%d", m->dir, round, m->rank);
     if (put_file(path, in, len) != 0) {
         return -1;
     }
     for (int r = 0; r < m->world; r++) {
-        snprintf(path, sizeof path, "%s/%u.%d", m->dir, round, r);
+        snprintf(path, sizeof(path), "%s/%u.%d", m->dir, round, r);
         if (get_file(path, (char *)out + (size_t)r * len, len) != 0) {
             return -1;
         }

@@ -78,7 +78,7 @@ static struct writer hello_of(const char *job, uint32_t rank)
 {
     struct msg_hello hello = {.seq = 1, .format = MESSAGE_FORMAT, .rank = rank, .world_size = 4};
     struct writer w = writer_new(0);
-    snprintf(hello.job, sizeof hello.job, "%s", job);
+    snprintf(hello.job, sizeof(hello.job), "%s", job);
     msg_hello_encode(&hello, &w);
     return w;
 }
@@ -94,7 +94,7 @@ static void out_of_turn(const struct writer *hello, bool greeted)
     msg_world_encode(&nothing, &world);
     static const uint32_t types[] = {MSG_CLAIM_TERM, MSG_BEGIN,       MSG_RESTORE, MSG_QUERY,
                                      MSG_REGISTER,   MSG_SEGMENT_GET, MSG_JOIN,    MSG_DETACH};
-    for (size_t i = greeted ? 1 : 0; i < sizeof types / sizeof *types; i++) {
+    for (size_t i = greeted ? 1 : 0; i < sizeof(types) / sizeof(*types); i++) {
         int fd = connect_or_die();
         if (greeted) {
             send_raw(fd, MSG_HELLO, hello->data, hello->len);
@@ -113,8 +113,8 @@ static void out_of_turn(const struct writer *hello, bool greeted)
 static void leave_at_once(void)
 {
     static const char *const requests[] = {"{\"op\":\"verify\"}", "{\"op\":\"plan\"}", "{\"op\":\"status\"}", "{", ""};
-    for (size_t i = 0; i < 5 * sizeof requests / sizeof *requests; i++) {
-        const char *request = requests[i % (sizeof requests / sizeof *requests)];
+    for (size_t i = 0; i < 5 * sizeof(requests) / sizeof(*requests); i++) {
+        const char *request = requests[i % (sizeof(requests) / sizeof(*requests))];
         int fd = connect_or_die();
         send_raw(fd, MSG_CONTROL, request, strlen(request));
         close(fd);

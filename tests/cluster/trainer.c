@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,7 @@ static int check(const uint64_t *data, uint64_t count, uint64_t seed, const char
 {
     for (uint64_t i = 0; i < count; i++) {
         if (data[i] != seed + i * 0x9e3779b97f4a7c15ull) {
-            printf("WRONG %s element %llu\n", name, (unsigned long long)i);
+            printf("WRONG %s element %" PRIu64 "\n", name, i);
             return 1;
         }
     }
@@ -106,7 +107,7 @@ static int check(const uint64_t *data, uint64_t count, uint64_t seed, const char
 static void hold_meet(const struct trainer *t)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/go", t->o.oob);
+    snprintf(path, sizeof(path), "%s/go", t->o.oob);
     printf("HELD\n");
     for (int waited = 0; waited < HELD_MS && access(path, F_OK) != 0; waited++) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -126,9 +127,9 @@ static int allgather(void *ctx, const void *in, void *out, size_t len)
 static int open_steps(struct trainer *t)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/steps", t->o.oob);
+    snprintf(path, sizeof(path), "%s/steps", t->o.oob);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    size_t size = t->o.world * sizeof *t->steps;
+    size_t size = t->o.world * sizeof(*t->steps);
     if (fd < 0 || ftruncate(fd, (off_t)size) != 0) {
         return 2;
     }
@@ -164,7 +165,7 @@ static int fail(const struct trainer *t, const char *what)
 static tck_status_t add(struct trainer *t, const char *key, uint64_t *data, const char *group)
 {
     tck_record_t r = {
-        .struct_size = sizeof r, .key = key, .dtype = TCK_U64, .ndim = 1, .addr = data, .replica_group = group};
+        .struct_size = sizeof(r), .key = key, .dtype = TCK_U64, .ndim = 1, .addr = data, .replica_group = group};
     r.global_shape[0] = r.local_shape[0] = t->o.count;
     return tck_add_record(t->client, &r, NULL);
 }
@@ -172,10 +173,10 @@ static tck_status_t add(struct trainer *t, const char *key, uint64_t *data, cons
 static int setup(struct trainer *t)
 {
     char params[64], moments[64], group[64];
-    snprintf(params, sizeof params, "params.%u", (unsigned)(t->o.rank / t->o.twins));
-    snprintf(group, sizeof group, "twins.%u", (unsigned)(t->o.rank / t->o.twins));
-    snprintf(moments, sizeof moments, "moments.%u", (unsigned)t->o.rank);
-    tck_attach_params_t p = {.struct_size = sizeof p,
+    snprintf(params, sizeof(params), "params.%u", (unsigned)(t->o.rank / t->o.twins));
+    snprintf(group, sizeof(group), "twins.%u", (unsigned)(t->o.rank / t->o.twins));
+    snprintf(moments, sizeof(moments), "moments.%u", (unsigned)t->o.rank);
+    tck_attach_params_t p = {.struct_size = sizeof(p),
                              .config_file = t->o.config,
                              .config_json = t->o.json,
                              .rank = (int)t->o.rank,
@@ -195,9 +196,9 @@ static int check_all(struct trainer *t)
 {
     struct origin origin = {0};
     size_t size = 0;
-    if (tck_get_blob(t->client, "step", &origin, sizeof origin, &size) != TCK_OK || size != sizeof origin ||
+    if (tck_get_blob(t->client, "step", &origin, sizeof(origin), &size) != TCK_OK || size != sizeof(origin) ||
         origin.step != t->step) {
-        printf("WRONG blob: %llu\n", (unsigned long long)origin.step);
+        printf("WRONG blob: %" PRIu64 "\n", origin.step);
         return 3;
     }
     t->launch = origin.launch;
@@ -209,7 +210,7 @@ static int check_all(struct trainer *t)
 
 static int restore(struct trainer *t)
 {
-    tck_restored_t r = {.struct_size = sizeof r};
+    tck_restored_t r = {.struct_size = sizeof(r)};
     tck_status_t status = tck_restore(t->client, t->o.restore_step, &r);
     if (status == TCK_ERR_NOENT) {
         printf("FRESH\n");
@@ -220,29 +221,28 @@ static int restore(struct trainer *t)
         return fail(t, "restore");
     }
     t->step = r.version.step;
-    printf("RESTORED term=%llu step=%llu local=%llu twin=%llu peer=%llu storage=%llu newest=%llu seconds=%.3f\n",
-           (unsigned long long)r.version.term, (unsigned long long)r.version.step, (unsigned long long)r.bytes_local,
-           (unsigned long long)r.bytes_twin, (unsigned long long)r.bytes_peer, (unsigned long long)r.bytes_storage,
-           (unsigned long long)r.newest_step, r.seconds);
+    printf("RESTORED term=%" PRIu64 " step=%" PRIu64 " local=%" PRIu64 " twin=%" PRIu64 " peer=%" PRIu64
+           " storage=%" PRIu64 " newest=%" PRIu64 " seconds=%.3f\n",
+           r.version.term, r.version.step, r.bytes_local, r.bytes_twin, r.bytes_peer, r.bytes_storage, r.newest_step,
+           r.seconds);
     int wrong = check_all(t);
     journal("restored",
-            ",\"term\":%llu,\"step\":%llu,\"origin\":%llu,\"right\":%s,\"local\":%llu,\"twin\":%llu,\"peer\":%llu,"
-            "\"storage\":%llu,\"newest\":%llu,\"seconds\":%.3f",
-            (unsigned long long)r.version.term, (unsigned long long)r.version.step, (unsigned long long)t->launch,
-            wrong ? "false" : "true", (unsigned long long)r.bytes_local, (unsigned long long)r.bytes_twin,
-            (unsigned long long)r.bytes_peer, (unsigned long long)r.bytes_storage, (unsigned long long)r.newest_step,
-            r.seconds);
+            ",\"term\":%" PRIu64 ",\"step\":%" PRIu64 ",\"origin\":%" PRIu64 ",\"right\":%s,\"local\":%" PRIu64
+            ",\"twin\":%" PRIu64 ",\"peer\":%" PRIu64 ","
+            "\"storage\":%" PRIu64 ",\"newest\":%" PRIu64 ",\"seconds\":%.3f",
+            r.version.term, r.version.step, t->launch, wrong ? "false" : "true", r.bytes_local, r.bytes_twin,
+            r.bytes_peer, r.bytes_storage, r.newest_step, r.seconds);
     return wrong;
 }
 
 /* Storage trouble that begins, or ends. */
 static void look_at_health(struct trainer *t)
 {
-    tck_health_t h = {.struct_size = sizeof h};
+    tck_health_t h = {.struct_size = sizeof(h)};
     if (tck_health(t->client, &h) == TCK_OK && (h.storage != TCK_OK) != t->trouble) {
         t->trouble = h.storage != TCK_OK;
-        printf("HEALTH %s undrained=%llu %s\n", t->trouble ? tck_strerror(h.storage) : "good",
-               (unsigned long long)h.undrained_count, h.storage_text);
+        printf("HEALTH %s undrained=%" PRIu64 " %s\n", t->trouble ? tck_strerror(h.storage) : "good", h.undrained_count,
+               h.storage_text);
     }
 }
 
@@ -250,17 +250,17 @@ static void look_at_health(struct trainer *t)
 static void look(struct trainer *t)
 {
     look_at_health(t);
-    tck_stats_t s = {.struct_size = sizeof s};
+    tck_stats_t s = {.struct_size = sizeof(s)};
     if (tck_stats(t->client, &s) != TCK_OK) {
         return;
     }
     if (s.committed_step > t->committed) {
         t->committed = s.committed_step;
-        journal("committed", ",\"step\":%llu", (unsigned long long)s.committed_step);
+        journal("committed", ",\"step\":%" PRIu64, s.committed_step);
     }
     if (s.published_step > t->published) {
         t->published = s.published_step;
-        journal("published", ",\"step\":%llu", (unsigned long long)s.published_step);
+        journal("published", ",\"step\":%" PRIu64, s.published_step);
     }
 }
 
@@ -269,27 +269,27 @@ static tck_status_t save(struct trainer *t, int *started)
 {
     struct origin origin = {t->step, t->launch};
     tck_due_t due;
-    if (tck_set_blob(t->client, "step", &origin, sizeof origin) != TCK_OK ||
+    if (tck_set_blob(t->client, "step", &origin, sizeof(origin)) != TCK_OK ||
         tck_save_due(t->client, t->step, &due) != TCK_OK) {
         return TCK_ERR_INTERNAL;
     }
     if (due != TCK_DUE_NOTHING) {
-        journal("save", ",\"step\":%llu", (unsigned long long)t->step);
+        journal("save", ",\"step\":%" PRIu64, t->step);
     }
     tck_status_t status = tck_save_if_needed(t->client, t->step, started);
     if (status == TCK_OK && due != TCK_DUE_NOTHING && !*started) {
-        printf("SKIPPED %llu: %s\n", (unsigned long long)t->step, tck_errmsg(t->client));
-        journal("skipped", ",\"step\":%llu", (unsigned long long)t->step);
+        printf("SKIPPED %" PRIu64 ": %s\n", t->step, tck_errmsg(t->client));
+        journal("skipped", ",\"step\":%" PRIu64, t->step);
     }
     return status;
 }
 
 static tck_status_t fence(struct trainer *t, int started)
 {
-    tck_stats_t s = {.struct_size = sizeof s};
+    tck_stats_t s = {.struct_size = sizeof(s)};
     tck_status_t status = tck_fence(t->client);
     if (status == TCK_OK && started && tck_stats(t->client, &s) == TCK_OK) {
-        journal("held", ",\"step\":%llu,\"ms\":%.3f", (unsigned long long)t->step, (double)s.stall_ns_last / 1e6);
+        journal("held", ",\"step\":%" PRIu64 ",\"ms\":%.3f", t->step, (double)s.stall_ns_last / 1e6);
     }
     return status;
 }
@@ -327,7 +327,7 @@ static int one_step(struct trainer *t)
             return fail(t, "fence");
         }
         tck_status_t status = tck_wait(t->client, t->step, TCK_STAGE_COMMITTED, 60000);
-        printf("%s %llu\n", status == TCK_OK ? "COMMITTED" : tck_strerror(status), (unsigned long long)t->step);
+        printf("%s %" PRIu64 "\n", status == TCK_OK ? "COMMITTED" : tck_strerror(status), t->step);
         if (status != TCK_OK) {
             printf("WHY %s\n", tck_errmsg(t->client));
         }
@@ -345,30 +345,29 @@ static int train(struct trainer *t)
     int status = 0;
     while (status == 0 && t->step < t->o.steps) {
         status = one_step(t);
-        printf("STEP %llu\n", (unsigned long long)t->step);
+        printf("STEP %" PRIu64 "\n", t->step);
     }
     if (status == 0 && tck_fence(t->client) != TCK_OK) {
         status = fail(t, "fence");
     }
     if (status == 0 && t->o.wait_drained) {
         tck_status_t waited = tck_wait(t->client, t->step, TCK_STAGE_DRAINED, 60000);
-        printf("%s %llu\n", waited == TCK_OK ? "DRAINED" : tck_strerror(waited), (unsigned long long)t->step);
+        printf("%s %" PRIu64 "\n", waited == TCK_OK ? "DRAINED" : tck_strerror(waited), t->step);
     }
     if (status == 0 && t->o.save_last) {
         struct origin origin = {t->step, t->launch};
-        tck_status_t saved = tck_set_blob(t->client, "step", &origin, sizeof origin);
+        tck_status_t saved = tck_set_blob(t->client, "step", &origin, sizeof(origin));
         saved = saved == TCK_OK ? tck_save_last(t->client, t->step, (int)t->o.last_ms) : saved;
-        printf("%s %llu\n", saved == TCK_OK ? "LAST" : tck_strerror(saved), (unsigned long long)t->step);
+        printf("%s %" PRIu64 "\n", saved == TCK_OK ? "LAST" : tck_strerror(saved), t->step);
         status = saved == TCK_OK ? 0 : fail(t, "save last");
     }
-    tck_stats_t s = {.struct_size = sizeof s};
+    tck_stats_t s = {.struct_size = sizeof(s)};
     if (tck_stats(t->client, &s) == TCK_OK) {
-        printf("STATS started=%llu copied=%llu skipped=%llu committed=%llu published=%llu stall_max_us=%llu "
-               "late_max_us=%llu\n",
-               (unsigned long long)s.saves_started, (unsigned long long)s.saves_copied,
-               (unsigned long long)s.saves_skipped, (unsigned long long)s.committed_step,
-               (unsigned long long)s.published_step, (unsigned long long)s.stall_ns_max / 1000,
-               (unsigned long long)t->late_max_us);
+        printf("STATS started=%" PRIu64 " copied=%" PRIu64 " skipped=%" PRIu64 " committed=%" PRIu64
+               " published=%" PRIu64 " stall_max_us=%" PRIu64 " "
+               "late_max_us=%" PRIu64 "\n",
+               s.saves_started, s.saves_copied, s.saves_skipped, s.committed_step, s.published_step,
+               s.stall_ns_max / 1000, t->late_max_us);
     }
     return status;
 }
@@ -408,7 +407,7 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("no-restore", no_restore, SWITCH),
                                            TO("lockstep", lockstep, SWITCH),
                                            TO("done", done, SWITCH)};
-#define OPTIONS (sizeof options / sizeof *options)
+#define OPTIONS (sizeof(options) / sizeof(*options))
 
 static void set(struct options *o, const struct option_to *to, const char *value)
 {
@@ -449,8 +448,8 @@ int main(int argc, char **argv)
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     t.connectivity = (struct connectivity){.dir = t.o.oob, .rank = (int)t.o.rank, .world = (int)t.o.world};
-    t.params = calloc(t.o.count, sizeof *t.params);
-    t.moments = calloc(t.o.count, sizeof *t.moments);
+    t.params = calloc(t.o.count, sizeof(*t.params));
+    t.moments = calloc(t.o.count, sizeof(*t.moments));
     if (!t.params || !t.moments || journal_open(t.o.journal, (int)t.o.rank, t.o.launch) != 0) {
         return 2;
     }
@@ -474,7 +473,7 @@ int main(int argc, char **argv)
         status = restore(&t);
         status = status == 0 ? train(&t) : status;
     }
-    journal("end", ",\"status\":%d,\"step\":%llu", status, (unsigned long long)t.step);
+    journal("end", ",\"status\":%d,\"step\":%" PRIu64, status, t.step);
     if (t.client) {
         tck_detach(t.client, (status == 0 || t.o.save_last) && t.o.done);
     }

@@ -16,7 +16,7 @@ __attribute__((constructor)) static void map_offset(void)
 {
     const char *path = getenv("WALL_OFFSET_FILE");
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    void *at = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
+    void *at = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(*offset), PROT_READ, MAP_SHARED, fd, 0);
     if (fd >= 0) {
         close(fd);
     }

@@ -4,6 +4,7 @@
 
 #include "tiers/sd_notify.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -39,8 +40,8 @@ tck_status_t sd_notify_store(const char *notify_socket, int wait_ms, const char 
     if (*at) {
         unpark(at);
     }
-    struct parked *parked = calloc(1, sizeof *parked);
-    snprintf(parked->name, sizeof parked->name, "%s", name);
+    struct parked *parked = calloc(1, sizeof(*parked));
+    snprintf(parked->name, sizeof(parked->name), "%s", name);
     parked->file = object_of(fd);
     object_ref(parked->file);
     parked->next = sim.current->parked;
@@ -230,19 +231,19 @@ void host_lose(struct host *host, uint64_t return_us)
 
 void hosts_make(uint32_t count, const char *config_json)
 {
-    sim.hosts = calloc(count, sizeof *sim.hosts);
+    sim.hosts = calloc(count, sizeof(*sim.hosts));
     sim.host_count = count;
     for (uint32_t i = 0; i < count; i++) {
         struct host *host = &sim.hosts[i];
         struct error err = {0};
         host->index = i;
-        snprintf(host->name, sizeof host->name, "n%u", i);
+        snprintf(host->name, sizeof(host->name), "n%u", i);
         if (config_load(NULL, config_json, &host->config, &err) != TCK_OK) {
             fprintf(stderr, "%s\n", err.text);
             abort();
         }
-        snprintf(host->config.node, sizeof host->config.node, "%s", host->name);
-        snprintf(host->config.domain, sizeof host->config.domain, "%s", host->name);
+        snprintf(host->config.node, sizeof(host->config.node), "%s", host->name);
+        snprintf(host->config.domain, sizeof(host->config.domain), "%s", host->name);
         host_start(host);
     }
 }
@@ -252,8 +253,7 @@ void host_show_slots(const struct host *host)
     const struct term_context *tc = host->agent ? host->agent->term_context : NULL;
     for (uint32_t i = 0; tc && i < node_slot_total(tc->node); i++) {
         const struct slot *slot = node_slot(tc->node, i);
-        sim_say("%s slot %u of shard %u: %s, step %llu of term %llu", host->name, i, slot->shard,
-                slot_state_name(slot->state), (unsigned long long)slot->version.step,
-                (unsigned long long)slot->version.term);
+        sim_say("%s slot %u of shard %u: %s, step %" PRIu64 " of term %" PRIu64, host->name, i, slot->shard,
+                slot_state_name(slot->state), slot->version.step, slot->version.term);
     }
 }

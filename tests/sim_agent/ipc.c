@@ -93,7 +93,7 @@ tck_status_t ipc_send(int fd, uint32_t type, const void *payload, size_t len, co
         return error_set(err, TCK_ERR_UNREACHABLE, "the other side is gone");
     }
     struct object *to = from->other;
-    struct frame *frame = calloc(1, sizeof *frame);
+    struct frame *frame = calloc(1, sizeof(*frame));
     frame->to = to;
     frame->ipc =
         (struct ipc_frame){.type = type, .payload = len ? malloc(len) : NULL, .len = len, .fd_count = fd_count};
@@ -179,7 +179,7 @@ struct object *ipc_join(struct host *host, pid_t pid, void (*got)(void *ctx, str
         return NULL;
     }
     struct object *mine = object_new(OBJECT_SOCKET), *its = object_new(OBJECT_SOCKET);
-    struct frame *waiting = calloc(1, sizeof *waiting);
+    struct frame *waiting = calloc(1, sizeof(*waiting));
     mine->other = its;
     its->other = mine;
     mine->got = got;

@@ -49,7 +49,7 @@ void judge_sealed(const struct rank *rank, uint64_t step)
     struct version version = {rank->launch->term, step};
     struct sealed_version *known = sealed_of(version);
     if (!known) {
-        versions = realloc(versions, (version_count + 1) * sizeof *versions);
+        versions = realloc(versions, (version_count + 1) * sizeof(*versions));
         if (!versions) {
             abort();
         }

@@ -3,6 +3,7 @@
  * no time. If one of them cannot go on all are killed and started again, as launchers do. */
 #include "sim.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static void killed(void *ctx)
 static void make_ranks(struct launch *launch)
 {
     launch->count = job.ranks;
-    launch->ranks = calloc(job.ranks, sizeof *launch->ranks);
+    launch->ranks = calloc(job.ranks, sizeof(*launch->ranks));
     for (uint32_t r = 0; r < job.ranks; r++) {
         struct rank *rank = &launch->ranks[r];
         rank->launch = launch;
@@ -55,7 +56,7 @@ void launch_begin(void *unused)
         sim_violation("the job was launched %u times and does not come to its end", LAUNCHES_MAX);
         return;
     }
-    struct launch *launch = calloc(1, sizeof *launch);
+    struct launch *launch = calloc(1, sizeof(*launch));
     launch->number = job.launches;
     launch->phase_us = sim.us;
     job.launch = launch;
@@ -126,9 +127,9 @@ static void watch(void *ctx)
 static void build_world(struct launch *launch)
 {
     struct error err;
-    struct rank_hello *hellos = calloc(launch->count, sizeof *hellos);
-    struct shard_info *infos = calloc((size_t)launch->count + 1, 2 * sizeof *infos);
-    uint32_t *counts = calloc(launch->count, sizeof *counts);
+    struct rank_hello *hellos = calloc(launch->count, sizeof(*hellos));
+    struct shard_info *infos = calloc((size_t)launch->count + 1, 2 * sizeof(*infos));
+    uint32_t *counts = calloc(launch->count, sizeof(*counts));
     for (uint32_t r = 0; r < launch->count; r++) {
         hellos[r] = launch->ranks[r].hello;
         counts[r] = job.shards;
@@ -247,9 +248,8 @@ static void take_step(void *ctx)
     }
     if (launch->step > job.steps && sim.us - launch->phase_us > END_LIMIT_US &&
         sim.us - faults.last_us > END_LIMIT_US) {
-        sim_violation("saves come to nothing: step %llu, committed %llu, published %llu",
-                      (unsigned long long)launch->step, (unsigned long long)job.committed,
-                      (unsigned long long)job.published);
+        sim_violation("saves come to nothing: step %" PRIu64 ", committed %" PRIu64 ", published %" PRIu64,
+                      launch->step, job.committed, job.published);
         for (uint32_t i = 0; i < sim.host_count; i++) {
             host_show_slots(&sim.hosts[i]);
         }

@@ -56,10 +56,10 @@ static uint64_t arrival(struct link_conn *to)
 tck_status_t link_new(const struct link_setup *setup, struct link **out, struct error *err)
 {
     (void)err;
-    struct link *link = calloc(1, sizeof *link);
+    struct link *link = calloc(1, sizeof(*link));
     *link = (struct link){.setup = *setup, .host = sim.current};
     /* Another port for another agent, unless it asks for the one before. */
-    snprintf(link->address, sizeof link->address, "10.%u.%u.%u:%u", sim.current->index >> 16,
+    snprintf(link->address, sizeof(link->address), "10.%u.%u.%u:%u", sim.current->index >> 16,
              sim.current->index >> 8 & 255, sim.current->index & 255,
              setup->port ? setup->port : 10000 + sim.current->life % 50000);
     sim.current->link = link;
@@ -158,7 +158,7 @@ void link_cut(struct host *a, struct host *b)
 
 static struct link_conn *conn_new(struct link *link)
 {
-    struct link_conn *conn = calloc(1, sizeof *conn);
+    struct link_conn *conn = calloc(1, sizeof(*conn));
     *conn = (struct link_conn){.link = link, .next = link->conns};
     link->conns = conn;
     return conn;
@@ -219,7 +219,7 @@ tck_status_t link_send(struct link_conn *conn, const void *data, size_t len)
     if (conn->dead || conn->closed || !conn->other) {
         return conn->dead ? TCK_ERR_UNREACHABLE : TCK_OK; /* lost on its way */
     }
-    struct message *m = calloc(1, sizeof *m + len);
+    struct message *m = calloc(1, sizeof(*m) + len);
     *m = (struct message){.to = conn->other, .from = conn, .len = len};
     memcpy(m->data, data, len);
     host->counts.messages++;
@@ -272,7 +272,7 @@ tck_status_t link_push(struct link_conn *conn, const void *header, size_t header
     if (conn->dead || conn->closed || !conn->other) {
         return TCK_ERR_UNREACHABLE;
     }
-    struct message *m = calloc(1, sizeof *m);
+    struct message *m = calloc(1, sizeof(*m));
     *m = (struct message){.to = conn->other,
                           .from = conn,
                           .chunk = data,

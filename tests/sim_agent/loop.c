@@ -48,7 +48,7 @@ struct firing {
 tck_status_t loop_new(struct loop **out, struct error *err)
 {
     (void)err;
-    *out = calloc(1, sizeof **out);
+    *out = calloc(1, sizeof(**out));
     (*out)->host = sim.current;
     (*out)->life = sim.current->life;
     sim.current->loop = *out;
@@ -111,7 +111,7 @@ tck_status_t loop_post(struct loop *loop, loop_fn *fn, void *ctx)
 
 tck_status_t loop_timer_add(struct loop *loop, loop_fn *fn, void *ctx, struct loop_timer **out)
 {
-    *out = calloc(1, sizeof **out);
+    *out = calloc(1, sizeof(**out));
     **out = (struct loop_timer){.loop = loop, .fn = fn, .ctx = ctx};
     return TCK_OK;
 }
@@ -134,7 +134,7 @@ static void fire(void *ctx)
 
 void loop_timer_set(struct loop_timer *timer, uint64_t delay_ms, bool repeat)
 {
-    struct firing *firing = calloc(1, sizeof *firing);
+    struct firing *firing = calloc(1, sizeof(*firing));
     *firing = (struct firing){timer, ++timer->set};
     timer->repeat_us = repeat ? delay_ms * MS : 0;
     /* No two machines began at the same moment. */
@@ -184,7 +184,7 @@ void object_wake(struct object *object)
 tck_status_t loop_fd_add(struct loop *loop, int fd, uint32_t events, loop_fd_fn *fn, void *ctx, struct loop_fd **out)
 {
     (void)events;
-    struct loop_fd *source = calloc(1, sizeof *source);
+    struct loop_fd *source = calloc(1, sizeof(*source));
     *source = (struct loop_fd){.loop = loop, .object = object_of(fd), .fn = fn, .ctx = ctx};
     if (!source->object) {
         free(source);
@@ -225,7 +225,7 @@ struct pool {
 tck_status_t pool_new(struct loop *loop, int threads, struct pool **out, struct error *err)
 {
     (void)err;
-    *out = calloc(1, sizeof **out);
+    *out = calloc(1, sizeof(**out));
     **out = (struct pool){.next = loop->pools, .loop = loop, .threads = (uint32_t)threads};
     loop->pools = *out;
     return TCK_OK;
@@ -293,7 +293,7 @@ static void begin_jobs(struct pool *pool)
 
 tck_status_t pool_submit(struct pool *pool, pool_work_fn *work, pool_done_fn *done, void *ctx)
 {
-    struct pool_job *j = calloc(1, sizeof *j), **at = &pool->jobs;
+    struct pool_job *j = calloc(1, sizeof(*j)), **at = &pool->jobs;
     if (pool->closing) {
         free(j);
         return TCK_ERR_CANCELED;

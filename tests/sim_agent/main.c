@@ -66,7 +66,7 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
         ", \"heartbeat_ms\": 100, \"peer_timeout_ms\": 1000, \"storage_timeout_ms\": 3000, "
         "\"version_timeout_ms\": 5000, \"restore_wait_ms\": 3000, \"session_wait_ms\": 8000, \"linger_s\": 3000";
     char text[1024];
-    snprintf(text, sizeof text,
+    snprintf(text, sizeof(text),
              "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
              "\"max_restore_tries\": 100%s}",
              sim.save_dir, sim.save_dir, job.copies, slots, hasty ? short_times : "");
@@ -118,13 +118,13 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 static void remove_dir(pid_t pid)
 {
     char path[256];
-    snprintf(path, sizeof path, SAVE_DIR, (int)pid);
+    snprintf(path, sizeof(path), SAVE_DIR, (int)pid);
     (void)nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static void child(uint64_t seed, const struct arguments *a)
 {
-    snprintf(sim.save_dir, sizeof sim.save_dir, SAVE_DIR, (int)__real_getpid());
+    snprintf(sim.save_dir, sizeof(sim.save_dir), SAVE_DIR, (int)__real_getpid());
     if (mkdir(sim.save_dir, 0700) != 0) {
         perror(sim.save_dir);
         __real__exit(2);
@@ -170,7 +170,7 @@ static bool run_seeds(const struct arguments *a)
     FILE *file = a->seeds ? fopen(a->seeds, "r") : NULL;
     char line[512];
     bool ok = !a->seeds || file;
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && fgets(line, sizeof(line), file)) {
         char *end;
         uint64_t seed = strtoull(line, &end, 10);
         ok &= end == line || run_one(seed, a);
@@ -257,7 +257,7 @@ int main(int argc, char **argv)
     }
     setenv("NOTIFY_SOCKET", "simulated", 1);
     setenv("TIERCKPT_SUPERVISOR", "1", 1);
-    totals = __real_mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    totals = __real_mmap(NULL, sizeof(*totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     double began = seconds();
     bool ok = run_seeds(&a);
     ok &= run_jobs(&a);

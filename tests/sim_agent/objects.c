@@ -28,7 +28,7 @@ static size_t table_count, table_first_free;
 
 struct object *object_new(enum object_kind kind)
 {
-    struct object *object = calloc(1, sizeof *object);
+    struct object *object = calloc(1, sizeof(*object));
     if (!object) {
         abort();
     }
@@ -50,7 +50,7 @@ static void memory_size(struct object *object, uint64_t bytes)
         abort();
     }
     uint8_t *base = block + PAGE;
-    memcpy(block, &object, sizeof object);
+    memcpy(block, &object, sizeof(object));
     if (object->base) {
         memcpy(base, object->base, object->bytes < bytes ? object->bytes : bytes);
         __real_munmap(object->base - PAGE, PAGE + object->bytes);
@@ -80,11 +80,11 @@ int object_fd(struct object *object)
     }
     if (i == table_count) {
         table_count = table_count ? 2 * table_count : 1024;
-        table = realloc(table, table_count * sizeof *table);
+        table = realloc(table, table_count * sizeof(*table));
         if (!table) {
             abort();
         }
-        memset(table + i, 0, (table_count - i) * sizeof *table);
+        memset(table + i, 0, (table_count - i) * sizeof(*table));
     }
     table[i] = object;
     table_first_free = i + 1;
@@ -174,7 +174,7 @@ int __wrap_munmap(void *at, size_t bytes)
 {
     struct object *object;
     (void)bytes;
-    memcpy(&object, (uint8_t *)at - PAGE, sizeof object);
+    memcpy(&object, (uint8_t *)at - PAGE, sizeof(object));
     object_unref(object);
     return 0;
 }

@@ -28,7 +28,7 @@ static struct process_entry *entry_of(pid_t pid)
 
 pid_t process_begin(void (*killed)(void *ctx), void *ctx)
 {
-    entries = realloc(entries, (entry_count + 1) * sizeof *entries);
+    entries = realloc(entries, (entry_count + 1) * sizeof(*entries));
     if (!entries) {
         abort();
     }

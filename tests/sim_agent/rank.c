@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/layout.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +25,11 @@ void rank_shard_ids(uint32_t rank, struct shard_info out[2])
 {
     uint32_t group = rank % (job.ranks / job.twins);
     char name[64];
-    int len = snprintf(name, sizeof name, "shard of group %u", group);
+    int len = snprintf(name, sizeof(name), "shard of group %u", group);
     out[0] = (struct shard_info){.id = hash128_of(name, (size_t)len),
                                  .image_bytes = job.image_bytes + 8 * (group % 16),
                                  .private_to_rank = job.twins == 1};
-    len = snprintf(name, sizeof name, "own shard of rank %u", rank);
+    len = snprintf(name, sizeof(name), "own shard of rank %u", rank);
     out[1] = (struct shard_info){.id = hash128_of(name, (size_t)len), .image_bytes = 128, .private_to_rank = 1};
 }
 
@@ -99,7 +100,7 @@ static void say_hello(struct rank *rank)
                               .returning = returning,
                               .term = returning ? rank->launch->term : 0};
     struct writer w = writer_new(0);
-    snprintf(hello.job, sizeof hello.job, "%s", rank->host->config.job);
+    snprintf(hello.job, sizeof(hello.job), "%s", rank->host->config.job);
     hello.settings = returning ? NULL : settings;
     hello.settings_len = returning ? 0 : (uint32_t)strlen(settings);
     msg_hello_encode(&hello, &w);
@@ -113,7 +114,7 @@ static void claim(struct rank *rank)
     struct launch *launch = rank->launch;
     struct world world;
     struct error err;
-    struct rank_hello *hellos = calloc(launch->count, sizeof *hellos);
+    struct rank_hello *hellos = calloc(launch->count, sizeof(*hellos));
     struct msg_claim m = {.seq = rank->asked = new_seq(rank), .at_least = 1};
     struct writer w = writer_new(0);
     for (uint32_t r = 0; r < launch->count; r++) {
@@ -123,9 +124,9 @@ static void claim(struct rank *rank)
     if (world_build(1, hellos, launch->count, &world, &err) != TCK_OK) {
         abort();
     }
-    m.agents = calloc(world.node_count, sizeof *m.agents);
+    m.agents = calloc(world.node_count, sizeof(*m.agents));
     for (uint32_t n = 0; n < world.node_count; n++, m.count++) {
-        memcpy(m.agents[n].node, world.nodes[n].name, sizeof m.agents[n].node);
+        memcpy(m.agents[n].node, world.nodes[n].name, sizeof(m.agents[n].node));
         m.agents[n].agent_id = world.nodes[n].agent_id;
     }
     msg_claim_encode(&m, &w);
@@ -327,7 +328,7 @@ static void take_segments(struct rank *rank, const struct ipc_frame *frame)
         return;
     }
     free(rank->shards);
-    rank->shards = calloc(m.count, sizeof *rank->shards);
+    rank->shards = calloc(m.count, sizeof(*rank->shards));
     rank->shard_count = m.count;
     for (uint32_t i = 0; i < m.count; i++) {
         rank->shards[i].segment = m.segments[i];
@@ -360,8 +361,8 @@ static void check_restored(struct rank *rank, const struct msg_restored *m)
         if (!segment || slot >= shard->segment.slot_count) {
             sim_violation("rank %u is to restore from slot %u, which is none", rank->number, slot);
         } else if (!image_is(segment_image(segment, slot), shard->image_bytes, shard->segment.shard, m->version)) {
-            sim_violation("rank %u restores wrong bytes of step %llu of term %llu", rank->number,
-                          (unsigned long long)m->version.step, (unsigned long long)m->version.term);
+            sim_violation("rank %u restores wrong bytes of step %" PRIu64 " of term %" PRIu64, rank->number,
+                          m->version.step, m->version.term);
         }
     }
 }
@@ -377,7 +378,7 @@ static void take_restored(struct rank *rank, const struct ipc_frame *frame)
         check_restored(rank, &m);
     }
     rank->version = m.version;
-    snprintf(rank->passed_over, sizeof rank->passed_over, "%s", m.passed_over);
+    snprintf(rank->passed_over, sizeof(rank->passed_over), "%s", m.passed_over);
     rank->restored = true;
     free(m.shards);
 }

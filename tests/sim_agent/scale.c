@@ -56,7 +56,7 @@ void scale_run(uint32_t hosts, uint32_t ranks_per_host)
                        .store_every = 1000,
                        .copies = hosts > 1 ? 2 : 1};
     sim.measure = true;
-    before = calloc(hosts, sizeof *before);
+    before = calloc(hosts, sizeof(*before));
     printf("%-10s %9s %10s %12s %12s %9s %9s %12s %12s\n", "phase", "world ms", "messages", "bytes", "images", "frames",
            "its sends", "coordin. ms", "others ms");
     make_hosts(hosts, 2, false);

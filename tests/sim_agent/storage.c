@@ -55,7 +55,7 @@ tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way,
     (void)pool;
     (void)way;
     (void)err;
-    *out = calloc(1, sizeof **out);
+    *out = calloc(1, sizeof(**out));
     (*out)->host = sim.current;
     return TCK_OK;
 }
@@ -89,7 +89,7 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *trans
 {
     (void)err;
     host_does_something();
-    struct moving *m = calloc(1, sizeof *m);
+    struct moving *m = calloc(1, sizeof(*m));
     *m = (struct moving){.next = uring->moving, .uring = uring, .ask = *transfer};
     uring->moving = m;
     sim_after(sim_between(50, 3000), uring->host, on_moved, m);

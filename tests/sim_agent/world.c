@@ -84,7 +84,7 @@ void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx)
 {
     if (sim.count == sim.cap) {
         sim.cap = sim.cap ? 2 * sim.cap : 1024;
-        sim.heap = realloc(sim.heap, sim.cap * sizeof *sim.heap);
+        sim.heap = realloc(sim.heap, sim.cap * sizeof(*sim.heap));
         if (!sim.heap) {
             abort();
         }
@@ -157,7 +157,7 @@ void sim_violation(const char *fmt, ...)
     va_list args;
     va_start(args, fmt);
     if (sim.violation[0] == '\0') {
-        vsnprintf(sim.violation, sizeof sim.violation, fmt, args);
+        vsnprintf(sim.violation, sizeof(sim.violation), fmt, args);
         sim_say("VIOLATION: %s", sim.violation);
     }
     va_end(args);

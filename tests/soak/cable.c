@@ -69,8 +69,8 @@ static int open_end(const char *space, const char *name)
 {
     char path[256];
     struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI};
-    snprintf(path, sizeof path, "/run/netns/%s", space);
-    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
+    snprintf(path, sizeof(path), "/run/netns/%s", space);
+    snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
     int space_fd = open(path, O_RDONLY | O_CLOEXEC);
     if (space_fd < 0 || setns(space_fd, CLONE_NEWNET) != 0) {
         return -1;
@@ -128,7 +128,7 @@ static void carry(struct cable *c, int from, int to)
 {
     unsigned char bytes[FRAME_BYTES];
     for (int i = 0; i < FRAMES_A_TURN; i++) {
-        ssize_t len = read(from, bytes, sizeof bytes);
+        ssize_t len = read(from, bytes, sizeof(bytes));
         if (len <= 0) {
             return;
         }
@@ -172,7 +172,7 @@ static int send_due(struct cable *c)
 static int take_order(struct cable *c)
 {
     char line[256];
-    ssize_t len = read(STDIN_FILENO, line, sizeof line - 1);
+    ssize_t len = read(STDIN_FILENO, line, sizeof(line) - 1);
     if (len <= 0) {
         return 0;
     }

@@ -138,7 +138,7 @@ static struct handle *handle_of(const struct fuse_file_info *info)
 {
     struct handle *handle;
     uint64_t bits = info->fh;
-    memcpy(&handle, &bits, sizeof handle);
+    memcpy(&handle, &bits, sizeof(handle));
     return handle;
 }
 
@@ -146,7 +146,7 @@ static struct handle *handle_of(const struct fuse_file_info *info)
 static int keep_handle(int fd, const char *path, struct fuse_file_info *info)
 {
     size_t len = strlen(path) + 1;
-    struct handle *handle = malloc(sizeof *handle + len);
+    struct handle *handle = malloc(sizeof(*handle) + len);
     if (!handle) {
         close(fd);
         return -ENOMEM;
@@ -154,7 +154,7 @@ static int keep_handle(int fd, const char *path, struct fuse_file_info *info)
     handle->fd = fd;
     memcpy(handle->path, path, len);
     uint64_t bits = 0;
-    memcpy(&bits, &handle, sizeof handle);
+    memcpy(&bits, &handle, sizeof(handle));
     info->fh = bits;
     info->direct_io = 1;
     return 0;
@@ -470,10 +470,10 @@ static const struct fuse_operations operations = {
 static int map_control(const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, sizeof *control) != 0) {
+    if (fd < 0 || ftruncate(fd, sizeof(*control)) != 0) {
         return -1;
     }
-    control = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    control = mmap(NULL, sizeof(*control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     return control == MAP_FAILED ? -1 : 0;
 }

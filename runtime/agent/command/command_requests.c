@@ -272,7 +272,7 @@ static void do_verify(struct client *client, const json_t *request)
 {
     (void)request;
     struct error err;
-    struct verify_request *r = calloc(1, sizeof *r);
+    struct verify_request *r = calloc(1, sizeof(*r));
     if (r) {
         *r = (struct verify_request){.agent = client->agent, .client = client->id};
         if (scrub_now(client->agent, on_verified, r, &err) == TCK_OK) {
@@ -371,7 +371,7 @@ void control_feed_catalog(struct agent *agent)
             struct catalog_shard shard = {.version = h->version, .shard = h->shard, .root = h->root, .holder_count = 1};
             struct error err;
             row.bytes = shard.bytes = h->image_bytes;
-            snprintf(shard.holders[0], sizeof shard.holders[0], "%s", agent->config.node);
+            snprintf(shard.holders[0], sizeof(shard.holders[0]), "%s", agent->config.node);
             if (h->state == SLOT_VERIFIED && h->committed &&
                 catalog_put(agent->catalog, &row, &shard, 1, false, &err) != TCK_OK) {
                 log_warn("catalog: %s", err.text);
@@ -407,7 +407,7 @@ static void do_plan(struct client *client, const json_t *request)
 {
     uint64_t step = TCK_NEWEST;
     (void)json_u64(json_get(request, "step"), &step);
-    struct plan_request *r = calloc(1, sizeof *r);
+    struct plan_request *r = calloc(1, sizeof(*r));
     if (!r) {
         struct error err;
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
@@ -477,8 +477,8 @@ static void do_set(struct client *client, const json_t *request)
         return;
     }
     struct wire_change m = {.term = tc->world.term};
-    snprintf(m.key, sizeof m.key, "%s", key);
-    snprintf(m.value, sizeof m.value, "%s", value);
+    snprintf(m.key, sizeof(m.key), "%s", key);
+    snprintf(m.value, sizeof(m.value), "%s", value);
     struct writer w = writer_new(0);
     wire_change_encode(&m, &w);
     rpc_send_coordinator(tc, WIRE_CHANGE, &w);
@@ -532,7 +532,7 @@ void control_request(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     const char *op = json_str(json_get(request, "op"));
-    for (size_t i = 0; op && i < sizeof operations / sizeof *operations; i++) {
+    for (size_t i = 0; op && i < sizeof(operations) / sizeof(*operations); i++) {
         if (strcmp(op, operations[i].op) == 0) {
             operations[i].fn(client, request);
             json_free(request);

@@ -42,11 +42,11 @@ static uint64_t entry_number(const struct image_entry *entry)
     print_numbers(entry->global_shape, entry->ndim, whole);
     print_numbers(entry->offset, entry->ndim, offset);
     print_numbers(entry->shape, entry->ndim, shape);
-    int len = entry->blob ? snprintf(line, sizeof line, "%s\nblob", entry->key)
-                          : snprintf(line, sizeof line, "%s\n%s\n%s\n%s\n%s", entry->key, dtype_name(entry->dtype),
+    int len = entry->blob ? snprintf(line, sizeof(line), "%s\nblob", entry->key)
+                          : snprintf(line, sizeof(line), "%s\n%s\n%s\n%s\n%s", entry->key, dtype_name(entry->dtype),
                                      whole, offset, shape);
     sha256(line, (size_t)len, digest);
-    memcpy(&number, digest, sizeof number);
+    memcpy(&number, digest, sizeof(number));
     return le64toh(number);
 }
 
@@ -81,7 +81,7 @@ void contents_add_json(const struct segment *segment, json_t *json)
             continue;
         }
         if (read_header(segment, k, &contents, &err) == TCK_OK) {
-            snprintf(table, sizeof table, "%016" PRIx64, contents.table);
+            snprintf(table, sizeof(table), "%016" PRIx64, contents.table);
             break; /* the slots of a segment have the same header */
         }
         contents.table = 0;

@@ -11,6 +11,7 @@
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,8 +71,8 @@ static void file_done(void *ctx, const struct error *outcome)
         if (outcome->code == TCK_ERR_CORRUPT) {
             on_bad_copy(op, outcome);
         }
-        log_error("drain of version %llu.%llu failed: %s", (unsigned long long)op->version.term,
-                  (unsigned long long)op->version.step, outcome->text);
+        log_error("drain of version %" PRIu64 ".%" PRIu64 " failed: %s", op->version.term, op->version.step,
+                  outcome->text);
         health_storage_failed(op->tc->agent, op->version.step, outcome);
         drain_end(op, false);
         return;
@@ -117,7 +118,7 @@ void drain_begin(struct term_context *tc, const struct action *a)
     struct version version = a->version;
     struct error err;
     bool hangs = storage_hangs(tc->agent, NULL, &err);
-    struct drain_op *op = hangs ? NULL : calloc(1, sizeof *op);
+    struct drain_op *op = hangs ? NULL : calloc(1, sizeof(*op));
     if (hangs) {
         health_storage_failed(tc->agent, version.step, &err);
     }
@@ -126,7 +127,7 @@ void drain_begin(struct term_context *tc, const struct action *a)
         driver_step_node(tc, &event);
         return;
     }
-    log_info("draining version %llu.%llu", (unsigned long long)version.term, (unsigned long long)version.step);
+    log_info("draining version %" PRIu64 ".%" PRIu64, version.term, version.step);
     *op = (struct drain_op){.tc = tc, .version = version, .attempt = a->attempt};
     op->storage = (struct storage_op){.what = "a drain", .give_up = drain_give_up, .ctx = op};
     storage_begin(&op->storage, tc->agent, tc);
@@ -137,11 +138,11 @@ void drain_begin(struct term_context *tc, const struct action *a)
 void drain_notify(struct term_context *tc, const struct action *a)
 {
     struct version version = a->version;
-    struct manifest_file *files = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *files);
+    struct manifest_file *files = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*files));
     struct wire_drained m = {
         .term = tc->world.term, .version = version, .attempt = a->attempt, .ok = a->ok && files, .files = files};
     if (!m.ok) {
-        memcpy(m.why, tc->agent->trouble.text, sizeof m.why);
+        memcpy(m.why, tc->agent->trouble.text, sizeof(m.why));
     }
     for (uint32_t i = 0; m.ok && i < tc->setup.shard_count; i++) {
         uint32_t slot = tc->shards[i].drains_here ? node_slot_of(tc->node, i, version) : NONE32;
@@ -186,7 +187,7 @@ static struct gathering *gathering_of(struct term_context *tc, struct version ve
         return NULL;
     }
     drain_reset(tc->agent);
-    g = calloc(1, sizeof *g);
+    g = calloc(1, sizeof(*g));
     if (g) {
         g->tc = tc;
         g->manifest.version = version;
@@ -227,7 +228,7 @@ static bool belongs(const struct term_context *tc, const struct manifest_file *f
 /* Moves files of m into the manifest that it does not have yet. */
 static void gather(const struct term_context *tc, struct manifest *to, struct wire_drained *m)
 {
-    struct manifest_file *grown = realloc(to->files, (to->file_count + m->count + 1) * sizeof *grown);
+    struct manifest_file *grown = realloc(to->files, (to->file_count + m->count + 1) * sizeof(*grown));
     if (!grown) {
         return; /* the node repeats its report */
     }
@@ -236,7 +237,7 @@ static void gather(const struct term_context *tc, struct manifest *to, struct wi
         if (belongs(tc, &m->files[i]) && !manifest_find(to, m->files[i].shard)) {
             to->files[to->file_count++] = m->files[i];
             m->files[i].crcs = NULL;
-            qsort(to->files, to->file_count, sizeof *to->files, file_cmp);
+            qsort(to->files, to->file_count, sizeof(*to->files), file_cmp);
         }
     }
 }
@@ -269,8 +270,7 @@ void drain_handle_drained(struct term_context *tc, uint32_t node, const void *da
 static void report_not_published(const struct gathering *g, const struct error *why)
 {
     struct version version = g->manifest.version;
-    log_error("version %llu.%llu could not be published: %s", (unsigned long long)version.term,
-              (unsigned long long)version.step, why->text);
+    log_error("version %" PRIu64 ".%" PRIu64 " could not be published: %s", version.term, version.step, why->text);
     health_storage_failed(g->tc->agent, version.step, why);
 }
 

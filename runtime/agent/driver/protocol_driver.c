@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,10 @@ static void log_throttling(const struct decision *before, const struct decision 
     bool was = before->term == now->term && before->not_before > 0;
     if (!was && now->not_before > 0) {
         log_warn("saves come faster than they can be copied: several versions in a row found no free slot on some node "
-                 "or were not copied in time. Most saves are skipped now (the next one is at step %llu or later) until "
+                 "or were not copied in time. Most saves are skipped now (the next one is at step %" PRIu64
+                 " or later) until "
                  "versions commit again. Raise save_mem_interval, or set slots to 3",
-                 (unsigned long long)now->not_before);
+                 now->not_before);
     } else if (was && now->not_before == 0) {
         log_info("copies keep up with the saves again: no save is skipped any more");
     }
@@ -90,7 +92,7 @@ static void feed(struct term_context *tc, const struct event *event, bool for_co
 {
     if (tc->queue_count == tc->queue_cap) {
         uint32_t cap = tc->queue_cap ? 2 * tc->queue_cap : 16;
-        struct queued_event *grown = realloc(tc->queue, cap * sizeof *grown);
+        struct queued_event *grown = realloc(tc->queue, cap * sizeof(*grown));
         if (!grown) {
             log_error("out of memory: a protocol event is lost"); /* like a lost message: retries repair it */
             return;

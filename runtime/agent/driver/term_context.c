@@ -8,6 +8,7 @@
 #include "agent/ipc/ipc_server.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,8 +83,8 @@ void term_context_take_seal(struct term_context *tc, uint32_t rank)
 {
     struct version sealed = sealed_by(tc, rank);
     if (!version_none(sealed)) {
-        log_info("rank %u sealed step %llu and disconnected before it reported that", tc->ranks[rank],
-                 (unsigned long long)sealed.step);
+        log_info("rank %u sealed step %" PRIu64 " and disconnected before it reported that", tc->ranks[rank],
+                 sealed.step);
         struct event event = {.type = EVENT_SEAL, .rank = rank, .version = sealed};
         driver_step_node(tc, &event);
     }
@@ -115,11 +116,11 @@ static tck_status_t find_self(struct term_context *tc, struct error *err)
 {
     int64_t self = world_find_node(&tc->world, tc->agent->config.node);
     if (self < 0) {
-        return error_set(err, TCK_ERR_PROTO, "the world of term %llu does not name node %s",
-                         (unsigned long long)tc->world.term, tc->agent->config.node);
+        return error_set(err, TCK_ERR_PROTO, "the world of term %" PRIu64 " does not name node %s", tc->world.term,
+                         tc->agent->config.node);
     }
     tc->self = (uint32_t)self;
-    tc->ranks = calloc(tc->world.world_size, sizeof *tc->ranks);
+    tc->ranks = calloc(tc->world.world_size, sizeof(*tc->ranks));
     if (!tc->ranks) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
@@ -170,15 +171,15 @@ static void fill_duty(struct term_context *tc, uint32_t index, struct segment *s
     }
     if (owner && p->source == tc->self) {
         s->holder_count = p->holder_count;
-        memcpy(s->holders, p->holders, sizeof s->holders);
+        memcpy(s->holders, p->holders, sizeof(s->holders));
     }
 }
 
 static tck_status_t fill_duties(struct term_context *tc, struct error *err)
 {
     size_t count = memory_count(tc->agent->memory);
-    tc->shards = calloc(count ? count : 1, sizeof *tc->shards);
-    tc->local_shards = calloc(count ? count : 1, sizeof *tc->local_shards);
+    tc->shards = calloc(count ? count : 1, sizeof(*tc->shards));
+    tc->local_shards = calloc(count ? count : 1, sizeof(*tc->local_shards));
     if (!tc->shards || !tc->local_shards) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
@@ -215,7 +216,7 @@ static void quarantine(struct segment *segment, uint32_t k)
 /* The slots' states, from headers and seals. */
 static struct slot *slots_from_headers(const struct term_context *tc, uint32_t total)
 {
-    struct slot *slots = calloc(total ? total : 1, sizeof *slots);
+    struct slot *slots = calloc(total ? total : 1, sizeof(*slots));
     for (uint32_t i = 0; slots && i < tc->setup.shard_count; i++) {
         for (uint32_t k = 0; k < tc->shards[i].slot_count; k++) {
             struct slot *slot = &slots[tc->local_shards[i].first_slot + k];
@@ -252,7 +253,7 @@ static tck_status_t start_node(struct term_context *tc, const struct decision *d
     if (decision) {
         struct event event = {
             .type = EVENT_DECISION, .term = tc->world.term, .now_ms = clock_ms(), .decision = *decision};
-        tc->queue = calloc(1, sizeof *tc->queue);
+        tc->queue = calloc(1, sizeof(*tc->queue));
         if (!tc->queue) {
             return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
         }
@@ -264,8 +265,8 @@ static tck_status_t start_node(struct term_context *tc, const struct decision *d
 
 static tck_status_t start_coordinator(struct term_context *tc, const struct decision *decision, struct error *err)
 {
-    tc->drains = calloc(tc->world.node_count, sizeof *tc->drains);
-    tc->registered = calloc(tc->world.node_count, sizeof *tc->registered);
+    tc->drains = calloc(tc->world.node_count, sizeof(*tc->drains));
+    tc->registered = calloc(tc->world.node_count, sizeof(*tc->registered));
     if (!tc->drains || !tc->registered) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
@@ -292,7 +293,7 @@ static tck_status_t start_coordinator(struct term_context *tc, const struct deci
 tck_status_t term_context_new(struct agent *agent, struct world *world, struct placement *placement,
                               const struct decision *decision, struct term_context **out, struct error *err)
 {
-    struct term_context *tc = calloc(1, sizeof *tc);
+    struct term_context *tc = calloc(1, sizeof(*tc));
     if (!tc) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
@@ -309,15 +310,15 @@ tck_status_t term_context_new(struct agent *agent, struct world *world, struct p
     if (status == TCK_OK && term_context_is_coordinator(tc)) {
         status = start_coordinator(tc, decision, err);
     }
-    tc->actions.items = status == TCK_OK ? calloc(tc->actions.cap, sizeof *tc->actions.items) : NULL;
-    tc->peers = status == TCK_OK ? calloc(tc->world.node_count, sizeof *tc->peers) : NULL;
-    tc->lost = status == TCK_OK ? calloc(tc->world.node_count, sizeof *tc->lost) : NULL;
+    tc->actions.items = status == TCK_OK ? calloc(tc->actions.cap, sizeof(*tc->actions.items)) : NULL;
+    tc->peers = status == TCK_OK ? calloc(tc->world.node_count, sizeof(*tc->peers)) : NULL;
+    tc->lost = status == TCK_OK ? calloc(tc->world.node_count, sizeof(*tc->lost)) : NULL;
     if (status == TCK_OK && (!tc->actions.items || !tc->peers || !tc->lost)) {
         status = error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     if (status != TCK_OK) {
-        memset(&tc->world, 0, sizeof tc->world); /* still owned by the caller */
-        memset(&tc->placement, 0, sizeof tc->placement);
+        memset(&tc->world, 0, sizeof(tc->world)); /* still owned by the caller */
+        memset(&tc->placement, 0, sizeof(tc->placement));
         term_context_free(tc);
         return status;
     }

@@ -3,6 +3,7 @@
  * devices compute them. If two differ, memory was corrupted, or ranks were wrongly declared replicas. */
 #include "agent/driver/twins.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,12 +42,12 @@ static uint32_t owners_total(const struct placement *p)
 
 static struct twins *twins_make(struct term_context *tc)
 {
-    bool made = (tc->twins = calloc(1, sizeof *tc->twins)) != NULL;
+    bool made = (tc->twins = calloc(1, sizeof(*tc->twins))) != NULL;
     for (uint32_t i = 0; made && i < CORE_OPEN_MAX; i++) {
         struct roll *roll = &tc->twins->rolls[i];
-        roll->roots = calloc(tc->world.shard_count, sizeof *roll->roots);
-        roll->nodes = calloc(tc->world.shard_count, sizeof *roll->nodes);
-        roll->heard = calloc(owners_total(&tc->placement) + (size_t)1, sizeof *roll->heard);
+        roll->roots = calloc(tc->world.shard_count, sizeof(*roll->roots));
+        roll->nodes = calloc(tc->world.shard_count, sizeof(*roll->nodes));
+        roll->heard = calloc(owners_total(&tc->placement) + (size_t)1, sizeof(*roll->heard));
         made = roll->roots && roll->nodes && roll->heard;
     }
     if (!made) {
@@ -71,7 +72,7 @@ static struct roll *roll_of(struct term_context *tc, struct version version)
         return NULL;
     }
     oldest->version = version;
-    memset(oldest->heard, 0, owners_total(&tc->placement) * sizeof *oldest->heard);
+    memset(oldest->heard, 0, owners_total(&tc->placement) * sizeof(*oldest->heard));
     for (uint32_t s = 0; s < tc->world.shard_count; s++) {
         oldest->nodes[s] = NONE32;
     }
@@ -83,10 +84,10 @@ static void report_divergence(struct term_context *tc, uint32_t shard, struct ve
     char id[HASH128_TEXT];
     hash128_text(tc->world.shards[shard].id, id);
     tc->divergences++;
-    log_error("twins differ: shard %s of version %llu.%llu on node %s does not match that on node %s (silent "
+    log_error("twins differ: shard %s of version %" PRIu64 ".%" PRIu64
+              " on node %s does not match that on node %s (silent "
               "corruption, or ranks that should be replicas are not)",
-              id, (unsigned long long)version.term, (unsigned long long)version.step, tc->world.nodes[a].name,
-              tc->world.nodes[b].name);
+              id, version.term, version.step, tc->world.nodes[a].name, tc->world.nodes[b].name);
 }
 
 /* The node's index in placement.owners; NONE32 if it does not own the shard. */

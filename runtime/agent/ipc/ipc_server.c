@@ -5,6 +5,7 @@
 #include "base/lock.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -190,7 +191,7 @@ static void log_dropped(struct agent *agent, const char *what)
 {
     uint64_t count = ++agent->refused_clients;
     if ((count & (count - 1)) == 0) {
-        log_warn("%s (%llu connections dropped so far)", what, (unsigned long long)count);
+        log_warn("%s (%" PRIu64 " connections dropped so far)", what, count);
     }
 }
 
@@ -248,7 +249,7 @@ static void on_connection(void *ctx, uint32_t events)
         return;
     }
     bool room = connections(agent) < CLIENTS_MAX || drop_oldest(agent);
-    struct client *client = room ? calloc(1, sizeof *client) : NULL;
+    struct client *client = room ? calloc(1, sizeof(*client)) : NULL;
     if (!client) {
         log_dropped(agent, "connection refused: there are too many");
         close(fd);
@@ -272,10 +273,10 @@ static void agent_dir(const struct config *config, char *out, size_t cap)
 /* Finds an agent of a build that takes no lock. */
 static bool is_served(const char *dir)
 {
-    char path[(size_t)2 * CONFIG_PATH + sizeof SOCKET_NAME + 1];
+    char path[(size_t)2 * CONFIG_PATH + sizeof(SOCKET_NAME) + 1];
     struct error ignored;
     int fd = -1;
-    snprintf(path, sizeof path, "%s/" SOCKET_NAME, dir);
+    snprintf(path, sizeof(path), "%s/" SOCKET_NAME, dir);
     tck_status_t status = ipc_connect(path, &fd, &ignored);
     if (status == TCK_OK) {
         close(fd);
@@ -287,7 +288,7 @@ tck_status_t ipc_server_lock(struct agent *agent, struct error *err)
 {
     char dir[(size_t)2 * CONFIG_PATH];
     int dir_fd = -1;
-    agent_dir(&agent->config, dir, sizeof dir);
+    agent_dir(&agent->config, dir, sizeof(dir));
     tck_status_t status = ipc_open_dir(dir, &dir_fd, err);
     if (status != TCK_OK) {
         return status;
@@ -304,7 +305,7 @@ tck_status_t ipc_server_lock(struct agent *agent, struct error *err)
 tck_status_t ipc_server_listen(struct agent *agent, struct error *err)
 {
     char dir[(size_t)2 * CONFIG_PATH];
-    agent_dir(&agent->config, dir, sizeof dir);
+    agent_dir(&agent->config, dir, sizeof(dir));
     tck_status_t status = ipc_listen(dir, SOCKET_NAME, &agent->listen_fd, err);
     if (status != TCK_OK) {
         return error_prefix(err, "agent socket");

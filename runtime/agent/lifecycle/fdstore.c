@@ -54,7 +54,7 @@ struct fdstore {
 
 tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error *err)
 {
-    struct fdstore *p = calloc(1, sizeof *p);
+    struct fdstore *p = calloc(1, sizeof(*p));
     if (!p) {
         return error_set(err, TCK_ERR_NOMEM, "descriptor store: out of memory");
     }
@@ -62,8 +62,8 @@ tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error
     p->agent = agent;
     pthread_mutex_init(&p->lock, NULL);
     p->supervisor_is_ours = getenv("TIERCKPT_SUPERVISOR") != NULL;
-    snprintf(p->ready_text, sizeof p->ready_text, "READY=1\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
-    snprintf(p->status_text, sizeof p->status_text, "STATUS=running\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
+    snprintf(p->ready_text, sizeof(p->ready_text), "READY=1\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
+    snprintf(p->status_text, sizeof(p->status_text), "STATUS=running\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
     if (socket && socket[0] != '\0') {
         p->notify_socket = strdup(socket);
         if (!p->notify_socket) {
@@ -114,13 +114,13 @@ static void forget(struct fdstore *p, struct stored **at)
 /* Keeps a duplicate, so that it can be sent later, and again to a new supervisor. */
 static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32_t *supervisor_out, struct error *err)
 {
-    struct stored *x = calloc(1, sizeof *x);
+    struct stored *x = calloc(1, sizeof(*x));
     int copy = x ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
     if (copy < 0) {
         free(x);
         return error_set(err, TCK_ERR_NOMEM, "storing %s: out of memory or file descriptors", name);
     }
-    snprintf(x->name, sizeof x->name, "%s", name);
+    snprintf(x->name, sizeof(x->name), "%s", name);
     x->fd = copy;
     pthread_mutex_lock(&p->lock);
     struct stored **old = find(p, name);
@@ -278,19 +278,19 @@ static void spawn_supervisor(struct fdstore *p)
     char agent[CONFIG_PATH + 32];
     char dir[2 * CONFIG_PATH];
     char pid[24];
-    if (!self_dir(bin, sizeof bin)) {
+    if (!self_dir(bin, sizeof(bin))) {
         log_error("lost the supervisor and cannot start another: the directory of this program is unknown");
         return;
     }
-    snprintf(supervisor, sizeof supervisor, "%s/" SUPERVISOR_NAME, bin);
+    snprintf(supervisor, sizeof(supervisor), "%s/" SUPERVISOR_NAME, bin);
     if (access(supervisor, X_OK) != 0) {
-        snprintf(supervisor, sizeof supervisor, "%s/../agent/" SUPERVISOR_NAME, bin);
+        snprintf(supervisor, sizeof(supervisor), "%s/../agent/" SUPERVISOR_NAME, bin);
     }
-    snprintf(agent, sizeof agent, "%s/tierckptd", bin);
-    snprintf(dir, sizeof dir, "%s/%s/%s", c->runtime_dir, c->job, c->node);
-    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    snprintf(agent, sizeof(agent), "%s/tierckptd", bin);
+    snprintf(dir, sizeof(dir), "%s/%s/%s", c->runtime_dir, c->job, c->node);
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
     const char *argv[8 + ARGS_MAX] = {supervisor, "--runtime-dir", dir, "--adopt", pid, "--", agent};
-    (void)own_arguments(args, sizeof args, argv + 7, ARGS_MAX);
+    (void)own_arguments(args, sizeof(args), argv + 7, ARGS_MAX);
     /* posix_spawn does not write to argv; its type is older than const. */
     errno = posix_spawn(&p->spawned, supervisor, NULL, NULL, (char *const *)(uintptr_t)argv, environ);
     if (errno != 0) {

@@ -37,7 +37,7 @@ static void *watch(void *arg)
 
 struct watchdog *watchdog_start(uint32_t ms, void (*late)(void *ctx), void *ctx)
 {
-    struct watchdog *w = calloc(1, sizeof *w);
+    struct watchdog *w = calloc(1, sizeof(*w));
     if (!w) {
         return NULL;
     }

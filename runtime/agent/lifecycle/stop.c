@@ -7,6 +7,8 @@
 #include "agent/replication/peer_rpc.h"
 #include "agent/state/wire.h"
 
+#include <inttypes.h>
+
 static void leave(struct agent *agent, bool force)
 {
     if (force || clients_trainers(agent) == 0) {
@@ -67,9 +69,10 @@ tck_status_t stop_check(const struct agent *agent, struct version held, struct e
     }
     if (version_cmp(held, published) > 0) {
         return error_set(err, TCK_ERR_BUSY,
-                         "version %llu.%llu is only in memory and would be lost: `tierckpt drain --wait` publishes it, "
+                         "version %" PRIu64 ".%" PRIu64
+                         " is only in memory and would be lost: `tierckpt drain --wait` publishes it, "
                          "--force discards it",
-                         (unsigned long long)held.term, (unsigned long long)held.step);
+                         held.term, held.step);
     }
     return TCK_OK;
 }

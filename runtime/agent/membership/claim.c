@@ -388,11 +388,11 @@ static void on_read(struct claim *c)
 static tck_status_t add_term_in_memory(struct claim *c, uint64_t term, const struct node_info *nodes, size_t count)
 {
     struct held_term *held = &c->holders.terms[c->holders.count];
-    held->holder.agents = calloc(count, sizeof *nodes);
+    held->holder.agents = calloc(count, sizeof(*nodes));
     if (!held->holder.agents) {
         return error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
-    memcpy(held->holder.agents, nodes, count * sizeof *nodes);
+    memcpy(held->holder.agents, nodes, count * sizeof(*nodes));
     held->holder.agent_count = (uint32_t)count;
     held->holder.joined = true;
     held->term = term;
@@ -408,7 +408,7 @@ static tck_status_t holders_in_memory(struct claim *c)
     struct world world = {0};
     tck_status_t status = hard_state_last_world(c->agent->state, &world, &c->err);
     c->holders = (struct term_holders){.newest = hard_state_get(c->agent->state)->term.adopted,
-                                       .terms = calloc(2, sizeof *c->holders.terms)};
+                                       .terms = calloc(2, sizeof(*c->holders.terms))};
     if (!c->holders.terms) {
         status = error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
@@ -471,8 +471,8 @@ static struct claim *claim_new(const struct client *client, const struct msg_cla
 {
     struct agent *agent = client->agent;
     uint64_t adopted = hard_state_get(agent->state)->term.adopted;
-    struct claim *c = calloc(1, sizeof *c);
-    struct node_info *self = c ? calloc(1, sizeof *self) : NULL;
+    struct claim *c = calloc(1, sizeof(*c));
+    struct node_info *self = c ? calloc(1, sizeof(*self)) : NULL;
     if (!self) {
         free(c);
         return NULL;
@@ -482,9 +482,9 @@ static struct claim *claim_new(const struct client *client, const struct msg_cla
     c->facts = (struct holder_claim){.after = m->after, .takeover = client->takeover};
     *self = *peers_self(agent->peers);
     c->own = (struct term_holder){.pid = (uint32_t)client->process.pid, .agent_count = 1, .agents = self};
-    memcpy(c->own.node, agent->config.node, sizeof c->own.node);
-    memcpy(c->own.run_id, client->run_id, sizeof c->own.run_id);
-    memcpy(c->ask.run_id, client->run_id, sizeof c->ask.run_id);
+    memcpy(c->own.node, agent->config.node, sizeof(c->own.node));
+    memcpy(c->own.run_id, client->run_id, sizeof(c->own.run_id));
+    memcpy(c->ask.run_id, client->run_id, sizeof(c->ask.run_id));
     c->ask.at_least = c->wanted.at_least;
     return c;
 }

@@ -94,7 +94,7 @@ bool claim_all_answered(const struct claim *c)
 
 uint32_t claim_granter(const struct claim *c)
 {
-    struct reserve_answer *answers = calloc(c->asked_count + 1, sizeof *answers);
+    struct reserve_answer *answers = calloc(c->asked_count + 1, sizeof(*answers));
     uint32_t count = 0, chosen = UINT32_MAX;
     for (uint32_t i = 0; answers && i < c->asked_count; i++) {
         const struct wire_holder *said = &c->asked[i].answer; /* zeroed: it has not answered */
@@ -160,7 +160,7 @@ tck_status_t claim_list_agents(struct claim *c)
     c->asked_count = 0;
     c->others_offer = false;
     c->same_run = c->holders.count > 0 && is_of_run(&claim_in_use(c)->holder, c->ask.run_id);
-    c->asked = calloc(most, sizeof *c->asked);
+    c->asked = calloc(most, sizeof(*c->asked));
     if (!c->asked) {
         return error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }

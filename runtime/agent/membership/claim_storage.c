@@ -83,7 +83,7 @@ static void submit(struct claim *c, struct claim_call *call, pool_work_fn *work,
 
 static struct claim_call *call_new(struct claim *c)
 {
-    struct claim_call *call = calloc(1, sizeof *call);
+    struct claim_call *call = calloc(1, sizeof(*call));
     if (!call) {
         c->steps->fail(c, error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed"));
     }

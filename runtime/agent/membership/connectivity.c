@@ -12,6 +12,7 @@
 #include "core/join.h"
 #include "recovery/sessions.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,9 +39,9 @@ bool connectivity_missing(const struct agent *agent, const struct node_info *nod
     char text[ERROR_TEXT_BYTES - 128] = "";
     const char *why = "";
     size_t used = 0;
-    for (size_t i = 0; i < count && sizeof text - used > NODE_TEXT_BYTES; i++) {
+    for (size_t i = 0; i < count && sizeof(text) - used > NODE_TEXT_BYTES; i++) {
         if (nodes[i].agent_id != peers_self(agent->peers)->agent_id && !is_up(agent, nodes[i].agent_id)) {
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s at %s", used ? ", " : "", nodes[i].name,
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s at %s", used ? ", " : "", nodes[i].name,
                                      nodes[i].address);
             why = why[0] ? why : refusal(agent, nodes[i].agent_id);
         }
@@ -65,7 +66,7 @@ static void need(struct connectivity *m, const struct node_info *node)
             return;
         }
     }
-    struct node_info *grown = realloc(m->nodes, (m->count + 1) * sizeof *grown);
+    struct node_info *grown = realloc(m->nodes, (m->count + 1) * sizeof(*grown));
     if (!grown) {
         log_error("out of memory: not waiting for node %s", node->name);
         return;
@@ -104,7 +105,7 @@ void connectivity_want_world(struct agent *agent, const struct world *world)
 
 void connectivity_want_term(struct term_context *tc)
 {
-    bool *wanted = calloc(tc->world.node_count, sizeof *wanted);
+    bool *wanted = calloc(tc->world.node_count, sizeof(*wanted));
     if (!wanted) {
         log_error("out of memory: no sessions with other nodes");
         return;
@@ -159,7 +160,7 @@ void connectivity_handle_gone(struct agent *agent, uint64_t term, const struct n
 {
     struct connectivity *m = &agent->connectivity;
     m->gone_term = term;
-    snprintf(m->gone, sizeof m->gone, "%s", successor->name);
+    snprintf(m->gone, sizeof(m->gone), "%s", successor->name);
     connectivity_tick(agent);
 }
 
@@ -191,8 +192,8 @@ void connectivity_tick(struct agent *agent)
     bool gone = missing && agent->connectivity.gone_term == agent->connectivity.term;
     if (gone) {
         (void)error_set(&err, TCK_ERR_DENIED,
-                        "node %s has lost its agent and its memory since term %llu was formed: attach again",
-                        agent->connectivity.gone, (unsigned long long)agent->connectivity.term);
+                        "node %s has lost its agent and its memory since term %" PRIu64 " was formed: attach again",
+                        agent->connectivity.gone, agent->connectivity.term);
     }
     bool unshared = any && save_dir_is_not_shared(agent, &err);
     struct join_standing standing = {.missing = missing,

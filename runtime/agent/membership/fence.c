@@ -5,6 +5,7 @@
 
 #include "agent/storage/storage_ops.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,7 @@ static const struct held_term *find(const struct term_holders *holders, uint64_t
 
 static void notify(struct client *c, const struct held_term *held)
 {
-    memcpy(c->shared->over_by.node, held->holder.node, sizeof c->shared->over_by.node);
+    memcpy(c->shared->over_by.node, held->holder.node, sizeof(c->shared->over_by.node));
     c->shared->over_by.pid = held->holder.pid;
     c->shared->over_by.wall_ms = held->wall_ms;
     atomic_store_explicit(&c->shared->over_told, 1, memory_order_release);
@@ -62,21 +63,21 @@ static void read_who(struct agent *agent, uint64_t term)
 {
     struct error err;
     if (storage_hangs(agent, NULL, &err)) {
-        log_warn("cannot read who has claimed term %llu: %s", (unsigned long long)term, err.text);
+        log_warn("cannot read who has claimed term %" PRIu64 ": %s", term, err.text);
         return;
     }
-    struct reading *r = calloc(1, sizeof *r);
+    struct reading *r = calloc(1, sizeof(*r));
     if (r) {
         *r = (struct reading){.agent = agent, .term = term};
     }
     if (!r) {
-        log_warn("no memory to read who has claimed term %llu", (unsigned long long)term);
+        log_warn("no memory to read who has claimed term %" PRIu64, term);
         return;
     }
     r->storage = (struct storage_op){.what = "the reading of a claim", .ctx = r};
     storage_begin(&r->storage, agent, NULL);
     if (pool_submit(agent->io, read_work, read_done, r) != TCK_OK) {
-        log_warn("no memory to read who has claimed term %llu", (unsigned long long)term);
+        log_warn("no memory to read who has claimed term %" PRIu64, term);
         storage_end(&r->storage);
         free(r);
     }
@@ -89,8 +90,8 @@ void fence_older(struct agent *agent, uint64_t term)
     for (struct client *c = agent->clients; c; c = c->next) {
         if (c->trainer && c->shared && c->term != 0 && c->term < term && atomic_load(&c->shared->over_term) == 0) {
             atomic_store_explicit(&c->shared->over_term, term, memory_order_release);
-            log_warn("trainer of rank %u (pid %d) is of term %llu, which is over: its saves are refused", c->rank,
-                     (int)c->process.pid, (unsigned long long)c->term);
+            log_warn("trainer of rank %u (pid %d) is of term %" PRIu64 ", which is over: its saves are refused",
+                     c->rank, (int)c->process.pid, c->term);
             any = true;
         }
     }

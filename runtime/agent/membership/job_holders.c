@@ -35,9 +35,9 @@ static bool arrives(const struct agent *agent, const struct client *held)
 static pid_t parent_of(pid_t pid)
 {
     char path[64], text[STAT_BYTES];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     FILE *file = fopen(path, "re");
-    size_t len = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    size_t len = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
     int parent = 0;
     if (file) {
         fclose(file);

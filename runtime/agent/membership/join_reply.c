@@ -13,7 +13,7 @@ static void answer_segments(struct client *client, struct term_context *tc)
     struct msg_segments m = {.seq = client->register_seq};
     client->register_seq = 0;
     trainers_show_decisions(client);
-    m.segments = calloc(tc->world.shard_count ? tc->world.shard_count : 1, sizeof *m.segments);
+    m.segments = calloc(tc->world.shard_count ? tc->world.shard_count : 1, sizeof(*m.segments));
     for (uint32_t s = 0; m.segments && s < tc->world.shard_count; s++) {
         uint32_t local_shard =
             world_rank_has(&tc->world, s, client->rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;

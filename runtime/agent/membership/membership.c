@@ -18,6 +18,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -82,8 +83,8 @@ static void refuse_hello(struct client *client, uint32_t seq, const struct error
 {
     struct log_limit *limit = &client->agent->refused_hellos;
     if (log_limit_pass(limit)) {
-        log_warn("HELLO of pid %d refused: %s (%llu refused so far)", (int)client->process.pid, err->text,
-                 (unsigned long long)limit->count);
+        log_warn("HELLO of pid %d refused: %s (%" PRIu64 " refused so far)", (int)client->process.pid, err->text,
+                 limit->count);
     }
     client_error(client, MSG_ERROR, seq, err);
 }
@@ -132,7 +133,7 @@ void membership_handle_hello(struct client *client, const uint8_t *payload, size
     client->returning = m.returning;
     client->rank = m.rank;
     client->world_size = m.world_size;
-    memcpy(client->run_id, m.run_id, sizeof client->run_id);
+    memcpy(client->run_id, m.run_id, sizeof(client->run_id));
     client->takeover = m.takeover;
     client_watch_process(client);
     client->agent->job_done = false;
@@ -167,8 +168,8 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     struct kept kept = *hard_state_get(agent->state);
     uint64_t before = kept.term.joined;
     if (!term_join(&kept.term, world->term)) {
-        return error_set(err, TCK_ERR_DENIED, "term %llu is over: node %s has adopted term %llu",
-                         (unsigned long long)world->term, agent->config.node, (unsigned long long)kept.term.adopted);
+        return error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over: node %s has adopted term %" PRIu64,
+                         world->term, agent->config.node, kept.term.adopted);
     }
     if (kept.term.joined == before) {
         connectivity_want_world(agent, world); /* again, if this agent has restarted since */
@@ -184,8 +185,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     failpoint(term, joined);
     unwant_strangers(agent, world);
     connectivity_want_world(agent, world);
-    log_info("joined term %llu: %u ranks on %u nodes", (unsigned long long)world->term, world->world_size,
-             world->node_count);
+    log_info("joined term %" PRIu64 ": %u ranks on %u nodes", world->term, world->world_size, world->node_count);
     return TCK_OK;
 }
 
@@ -207,8 +207,9 @@ static tck_status_t check_world(const struct client *client, const struct msg_wo
     }
     if (has_restarted(agent, &m->world)) {
         return error_set(err, TCK_ERR_DENIED,
-                         "term %llu was formed with another agent of node %s, whose memory is lost: attach again",
-                         (unsigned long long)m->world.term, agent->config.node);
+                         "term %" PRIu64
+                         " was formed with another agent of node %s, whose memory is lost: attach again",
+                         m->world.term, agent->config.node);
     }
     const struct client *other = client_of_rank(agent, m->world.term, m->rank);
     if (other && other != client) {
@@ -320,8 +321,8 @@ static tck_status_t form(struct registration *j)
     if (status != TCK_OK) {
         return status;
     }
-    memset(&j->world, 0, sizeof j->world);
-    memset(&j->placement, 0, sizeof j->placement);
+    memset(&j->world, 0, sizeof(j->world));
+    memset(&j->placement, 0, sizeof(j->placement));
     agent->hooks->term_replaced(agent);
     if (agent->term_context) {
         storage_leave(agent->term_context);
@@ -335,9 +336,8 @@ static tck_status_t form(struct registration *j)
     if (!j->resumed) {
         metadata_sweep_stage(tc);
     }
-    log_info("term %llu has its memory on this node: %llu of %llu MiB", (unsigned long long)tc->world.term,
-             (unsigned long long)(memory_used_bytes(agent->memory) >> 20),
-             (unsigned long long)(memory_cap_bytes(agent->memory) >> 20));
+    log_info("term %" PRIu64 " has its memory on this node: %" PRIu64 " of %" PRIu64 " MiB", tc->world.term,
+             (memory_used_bytes(agent->memory) >> 20), (memory_cap_bytes(agent->memory) >> 20));
     failpoint(enrol, formed);
     metadata_put_nodes(tc);
     connectivity_want_term(tc);
@@ -360,7 +360,7 @@ static void finish(struct registration *j)
         j->status = form(j);
     }
     if (j->status != TCK_OK) {
-        log_error("registration of term %llu failed: %s", (unsigned long long)term, j->err.text);
+        log_error("registration of term %" PRIu64 " failed: %s", term, j->err.text);
     }
     answer_all(agent, term, j->status == TCK_OK ? NULL : &j->err);
 }
@@ -397,7 +397,7 @@ void membership_ops_idle(struct agent *agent)
 static tck_status_t joining_start(struct agent *agent, struct world *world, const struct decision *decision,
                                   struct error *err)
 {
-    struct registration *j = calloc(1, sizeof *j);
+    struct registration *j = calloc(1, sizeof(*j));
     if (!j) {
         return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
     }
@@ -408,7 +408,7 @@ static tck_status_t joining_start(struct agent *agent, struct world *world, cons
         return status;
     }
     j->world = *world;
-    memset(world, 0, sizeof *world);
+    memset(world, 0, sizeof(*world));
     j->resumed = decision != NULL;
     j->decision = decision ? *decision : (struct decision){0};
     struct registration **at = agent->allocating ? &agent->registration->then : &agent->registration;
@@ -438,7 +438,7 @@ static tck_status_t register_world(struct client *client, struct world *world, s
         return error_set(err, TCK_ERR_PROTO, "pid %d registers without having joined a term", (int)client->process.pid);
     }
     if (client->term != world->term || world->term != hard_state_get(agent->state)->term.adopted) {
-        return error_set(err, TCK_ERR_DENIED, "term %llu is over", (unsigned long long)world->term);
+        return error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over", world->term);
     }
     const struct registration *j = joining_of(agent, world->term);
     if (j) {
@@ -497,12 +497,12 @@ void membership_resume(struct agent *agent)
         hard_state_world(agent->state, &world, &err) != TCK_OK) {
         return;
     }
-    log_info("resuming term %llu", (unsigned long long)kept->term.joined);
+    log_info("resuming term %" PRIu64, kept->term.joined);
     struct decision decision = kept->decision;
     await_trainers(agent, &world);
     failpoint(resume, begun);
     if (joining_start(agent, &world, &decision, &err) != TCK_OK) {
-        log_error("term %llu cannot be resumed: %s", (unsigned long long)kept->term.joined, err.text);
+        log_error("term %" PRIu64 " cannot be resumed: %s", kept->term.joined, err.text);
         world_free(&world);
     }
 }

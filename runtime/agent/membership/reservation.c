@@ -175,7 +175,7 @@ static void done(void *ctx, bool canceled)
 
 static void start(struct agent *agent, const struct term_reserve *wanted)
 {
-    struct reserving *r = calloc(1, sizeof *r);
+    struct reserving *r = calloc(1, sizeof(*r));
     if (!r) {
         return;
     }

@@ -8,6 +8,7 @@
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define LOOKS        5 /* a network file system may show another node's file late */
@@ -77,7 +78,7 @@ static void look_give_up(void *ctx, const struct error *why)
 static bool start_look(struct agent *agent)
 {
     struct error ignored;
-    struct look_for_claim *look = storage_hangs(agent, NULL, &ignored) ? NULL : calloc(1, sizeof *look);
+    struct look_for_claim *look = storage_hangs(agent, NULL, &ignored) ? NULL : calloc(1, sizeof(*look));
     if (!look) {
         return false;
     }
@@ -115,7 +116,7 @@ void save_dir_check_begin(struct agent *agent, const struct world *world)
     m->claim_since_ms = clock_ms();
     m->looks = 0;
     m->look_again_ms = 0;
-    snprintf(m->claimer, sizeof m->claimer, "%s", world->nodes[0].name);
+    snprintf(m->claimer, sizeof(m->claimer), "%s", world->nodes[0].name);
     m->claim = start_look(agent) ? CLAIM_LOOKED_FOR : CLAIM_SEEN;
 }
 
@@ -132,8 +133,9 @@ bool save_dir_is_not_shared(const struct agent *agent, struct error *err)
         return false;
     }
     (void)error_set(err, TCK_ERR_CONFIG,
-                    "node %s does not see in save_dir what node %s has written there (the claim of term %llu): %s must "
+                    "node %s does not see in save_dir what node %s has written there (the claim of term %" PRIu64
+                    "): %s must "
                     "be one directory that is shared by all nodes of the job",
-                    agent->config.node, m->claimer, (unsigned long long)m->term, agent->config.save_dir);
+                    agent->config.node, m->claimer, m->term, agent->config.save_dir);
     return true;
 }

@@ -83,7 +83,7 @@ static void note_fixed(void *ctx, const char *key, const char *old, const char *
 {
     struct fixed_keys *fixed = ctx;
     if (!is_changeable(key) && fixed->count++ == 0) {
-        snprintf(fixed->text, sizeof fixed->text,
+        snprintf(fixed->text, sizeof(fixed->text),
                  "%s: the agent of this node was started with \"%s\", this start has \"%s\"", key, old, new);
     }
 }
@@ -109,7 +109,7 @@ static tck_status_t write_config(const struct config *config, struct error *err)
     if (!text) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to print the configuration");
     }
-    snprintf(dir, sizeof dir, "%s/%s/%s", config->runtime_dir, config->job, config->node);
+    snprintf(dir, sizeof(dir), "%s/%s/%s", config->runtime_dir, config->job, config->node);
     tck_status_t status = ipc_open_dir(dir, &dir_fd, err);
     int fd =
         status == TCK_OK ? openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "recovery/restore_reply.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,9 +50,9 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
                               .outcome = outcome,
                               .version = version,
                               .newest_step = newest_step_seen(r)};
-    snprintf(m.reason, sizeof m.reason, "%s", reason);
+    snprintf(m.reason, sizeof(m.reason), "%s", reason);
     if (recovery_plan(r->machine)) {
-        snprintf(m.passed_over, sizeof m.passed_over, "%s", recovery_plan(r->machine)->passed_text);
+        snprintf(m.passed_over, sizeof(m.passed_over), "%s", recovery_plan(r->machine)->passed_text);
     }
     broadcast(tc, &m);
 }
@@ -94,7 +95,7 @@ static void request_fetch(struct recover *r, const struct recovery_action *a)
 /* Repeated until there is an outcome: a message may be lost, and a fetch is idempotent. */
 static void send_fetch(struct recover *r, const struct recovery_action *a)
 {
-    struct asked_fetch *x = calloc(1, sizeof *x);
+    struct asked_fetch *x = calloc(1, sizeof(*x));
     if (x) {
         *x = (struct asked_fetch){.next = r->asked, .action = *a};
         r->asked = x;
@@ -147,8 +148,8 @@ static void feed_coordinator(struct term_context *tc, enum event_type type, stru
 static void log_passed_over(const struct plan *plan, struct version version)
 {
     if (plan->passed_text[0] != '\0') {
-        log_warn("an older version, %llu.%llu, is restored: %s", (unsigned long long)version.term,
-                 (unsigned long long)version.step, plan->passed_text);
+        log_warn("an older version, %" PRIu64 ".%" PRIu64 ", is restored: %s", version.term, version.step,
+                 plan->passed_text);
     }
 }
 
@@ -167,9 +168,9 @@ static void announce_if_kept(struct recover *r)
     }
     failpoint(recovery, readable);
     r->unsaid = false;
-    log_info("version %llu.%llu can be read by all ranks (%llu ms)%s%s", (unsigned long long)version.term,
-             (unsigned long long)version.step, (unsigned long long)(clock_ms() - r->started_ms),
-             plan->passed_count ? "; newer ones were skipped: " : "", plan->passed_count ? plan->reason : "");
+    log_info("version %" PRIu64 ".%" PRIu64 " can be read by all ranks (%" PRIu64 " ms)%s%s", version.term,
+             version.step, (clock_ms() - r->started_ms), plan->passed_count ? "; newer ones were skipped: " : "",
+             plan->passed_count ? plan->reason : "");
     log_passed_over(plan, version);
     broadcast_readable(r, TCK_OK, version, plan->reason);
     failpoint(recovery, told);
@@ -186,7 +187,7 @@ static void report_nothing(struct recover *r)
     char reason[ERROR_TEXT_BYTES];
     tck_status_t failure = recovery_failure(r->machine);
     bool unread = failure == TCK_ERR_IO && r->fetch_error[0] != '\0';
-    snprintf(reason, sizeof reason, "%.*s%s%.200s", unread ? 300 : (int)sizeof reason - 1,
+    snprintf(reason, sizeof(reason), "%.*s%s%.200s", unread ? 300 : (int)sizeof(reason) - 1,
              plan ? plan->reason : "no plan could be made", unread ? ": " : "", unread ? r->fetch_error : "");
     r->ended = true;
     bool resharded = failure == TCK_ERR_LAYOUT && plan && !version_none(plan->reshard);
@@ -204,9 +205,10 @@ static void report_nothing(struct recover *r)
 /* Older versions stay: until this term commits, only they can be restored. */
 static void on_base_lost(struct recover *r, struct version base)
 {
-    log_warn("version %llu.%llu, which this term restored, is lost: no good copy of a part of it is left; its slots "
+    log_warn("version %" PRIu64 ".%" PRIu64
+             ", which this term restored, is lost: no good copy of a part of it is left; its slots "
              "are freed, and a loss before the next commit falls back to an older version",
-             (unsigned long long)base.term, (unsigned long long)base.step);
+             base.term, base.step);
     feed_coordinator(r->tc, EVENT_BASE_LOST, base);
 }
 
@@ -281,8 +283,7 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
         break;
     case RECOVERY_PROTECTED:
         r->ended = true;
-        log_info("version %llu.%llu has all its copies again", (unsigned long long)a->version.term,
-                 (unsigned long long)a->version.step);
+        log_info("version %" PRIu64 ".%" PRIu64 " has all its copies again", a->version.term, a->version.step);
         failpoint(recovery, protected);
         feed_based(r, a->version);
         failpoint(recovery, based);
@@ -304,7 +305,7 @@ static void emit(void *ctx, const struct recovery_action *a)
     struct recover *r = ctx;
     if (r->queue_count == r->queue_cap) {
         uint32_t cap = r->queue_cap ? 2 * r->queue_cap : 64;
-        struct recovery_action *grown = realloc(r->queue, cap * sizeof *grown);
+        struct recovery_action *grown = realloc(r->queue, cap * sizeof(*grown));
         if (!grown) {
             log_error("out of memory: a step of the recovery is lost");
             return;
@@ -361,7 +362,7 @@ void recover_free(struct agent *agent)
 
 static struct recover *recover_make(struct term_context *tc, uint64_t step)
 {
-    struct recover *r = calloc(1, sizeof *r);
+    struct recover *r = calloc(1, sizeof(*r));
     if (!r) {
         return NULL;
     }
@@ -369,7 +370,7 @@ static struct recover *recover_make(struct term_context *tc, uint64_t step)
     r->step = step;
     r->run = run;
     r->started_ms = clock_ms();
-    r->answered = calloc(tc->world.node_count, sizeof *r->answered);
+    r->answered = calloc(tc->world.node_count, sizeof(*r->answered));
     struct recovery_setup setup = {.world = &tc->world,
                                    .unused_terms = reservation_unused(tc->agent, tc->world.term),
                                    .placement = &tc->placement,
@@ -390,7 +391,7 @@ static struct recover *recover_make(struct term_context *tc, uint64_t step)
 static void recover_start(struct term_context *tc, uint64_t step)
 {
     const struct decision *d = coordinator_decision(tc->coordinator);
-    log_info("recovery of term %llu begins: %s", (unsigned long long)tc->world.term,
+    log_info("recovery of term %" PRIu64 " begins: %s", tc->world.term,
              d->readable          ? "resumed, with the version chosen before the restart"
              : step == TCK_NEWEST ? "the newest version is requested"
                                   : "a given step is requested");
@@ -409,7 +410,7 @@ static void recover_start(struct term_context *tc, uint64_t step)
 static void broadcast_refusal(struct term_context *tc, uint64_t step, tck_status_t outcome, const char *reason)
 {
     struct wire_readable m = {.term = tc->world.term, .asked_step = step, .outcome = outcome};
-    snprintf(m.reason, sizeof m.reason, "%s", reason);
+    snprintf(m.reason, sizeof(m.reason), "%s", reason);
     broadcast(tc, &m);
 }
 
@@ -541,7 +542,7 @@ static void end_if_committed(struct term_context *tc)
     if (d->based || d->watermark.term != tc->world.term) {
         return;
     }
-    log_info("term %llu has committed: its recovery is over", (unsigned long long)tc->world.term);
+    log_info("term %" PRIu64 " has committed: its recovery is over", tc->world.term);
     feed_coordinator(tc, EVENT_BASED, VERSION_NONE);
     if (r && !r->ended) {
         r->ended = true;
@@ -597,7 +598,7 @@ void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_f
     struct recover *r = tc->agent->recover;
     if (r && !r->ended && take_asked(r, node, m)) {
         if (m->outcome == TCK_ERR_IO) {
-            snprintf(r->fetch_error, sizeof r->fetch_error, "%s", m->reason);
+            snprintf(r->fetch_error, sizeof(r->fetch_error), "%s", m->reason);
         }
         recovery_fetched(r->machine, node, m->shard, m->version, (tck_status_t)m->outcome, recover_now(r));
         run(r);

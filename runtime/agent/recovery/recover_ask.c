@@ -51,14 +51,14 @@ static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inv
     }
     *inv = (struct inventory){.node = *peers_self(agent->peers), .watermark = hard_state_watermark(agent->state)};
     size_t count = memory_count(agent->memory);
-    inv->holdings = calloc(count * CORE_SLOTS_MAX + 1, sizeof *inv->holdings);
+    inv->holdings = calloc(count * CORE_SLOTS_MAX + 1, sizeof(*inv->holdings));
     if (!inv->holdings) {
         return TCK_ERR_NOMEM;
     }
     for (size_t i = 0; i < count; i++) {
         add_holdings(memory_at(agent->memory, i), term, inv);
     }
-    qsort(inv->holdings, inv->count, sizeof *inv->holdings, holding_cmp);
+    qsort(inv->holdings, inv->count, sizeof(*inv->holdings), holding_cmp);
     return TCK_OK;
 }
 
@@ -135,7 +135,7 @@ void recover_add_outsiders(struct recover *r, const struct known_node *known, si
         if (!recover_is_outsider(r, node)) {
             continue;
         }
-        struct node_info *grown = realloc(r->strangers, (r->stranger_count + 1) * sizeof *grown);
+        struct node_info *grown = realloc(r->strangers, (r->stranger_count + 1) * sizeof(*grown));
         if (!grown) {
             return;
         }
@@ -168,7 +168,7 @@ bool recover_all_answered(const struct recover *r)
 
 static void keep_inventory(struct recover *r, struct inventory *inv)
 {
-    struct inventory *grown = realloc(r->inventories, (r->inventory_count + 1) * sizeof *grown);
+    struct inventory *grown = realloc(r->inventories, (r->inventory_count + 1) * sizeof(*grown));
     if (!grown) {
         inventory_free(inv);
         return;
@@ -210,7 +210,7 @@ void recover_ask_silent(struct recover *r)
 void recover_ask_all(struct recover *r)
 {
     r->asking++;
-    memset(r->answered, 0, r->tc->world.node_count * sizeof *r->answered);
+    memset(r->answered, 0, r->tc->world.node_count * sizeof(*r->answered));
     recover_ask_silent(r);
     add_known(r);
 }

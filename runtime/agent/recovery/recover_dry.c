@@ -59,8 +59,8 @@ void recover_dry_tick(struct agent *agent)
 
 static struct recover *dry_make(struct term_context *tc, uint64_t step, recover_plan_fn *fn, void *ctx)
 {
-    struct recover *r = calloc(1, sizeof *r);
-    bool *answered = calloc(tc->world.node_count, sizeof *answered);
+    struct recover *r = calloc(1, sizeof(*r));
+    bool *answered = calloc(tc->world.node_count, sizeof(*answered));
     if (!r || !answered) {
         free(r);
         free(answered);

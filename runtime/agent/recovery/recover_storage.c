@@ -6,6 +6,7 @@
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ static bool add_unfit(struct stored_look *look, struct version version, enum sta
 
 static bool add_good(struct stored_look *look, struct manifest *m)
 {
-    struct hash128 *shards = calloc(m->file_count ? m->file_count : 1, sizeof *shards);
+    struct hash128 *shards = calloc(m->file_count ? m->file_count : 1, sizeof(*shards));
     for (uint32_t i = 0; shards && i < m->file_count; i++) {
         shards[i] = m->files[i].shard;
     }
@@ -51,8 +52,8 @@ static bool read_good(struct persistent *p, struct stored_look *look, const stru
 
 static void take_survey(struct persistent *p, struct stored_look *look, const struct survey *survey)
 {
-    look->stored = calloc(survey->count + 1, sizeof *look->stored);
-    look->unfit = calloc(survey->count + 1, sizeof *look->unfit);
+    look->stored = calloc(survey->count + 1, sizeof(*look->stored));
+    look->unfit = calloc(survey->count + 1, sizeof(*look->unfit));
     bool all = look->stored && look->unfit;
     for (size_t i = 0; all && i < survey->count; i++) {
         const struct candidate *c = &survey->candidates[i];
@@ -152,7 +153,7 @@ static void look_at_storage(void *ctx)
 static void free_text(const char *text)
 {
     void *owned;
-    memcpy(&owned, &text, sizeof owned); /* we own it; the planner's view is const */
+    memcpy(&owned, &text, sizeof(owned)); /* we own it; the planner's view is const */
     free(owned);
 }
 
@@ -160,7 +161,7 @@ static void free_look(struct stored_look *look)
 {
     for (uint32_t i = 0; i < look->view.stored_count; i++) {
         void *shards;
-        memcpy(&shards, &look->stored[i].shards, sizeof shards);
+        memcpy(&shards, &look->stored[i].shards, sizeof(shards));
         free(shards);
     }
     for (uint32_t i = 0; i < look->view.unfit_count; i++) {
@@ -193,9 +194,9 @@ static void log_poisoned(const struct recover *r)
 {
     struct version v = r->look.view.give_up;
     if (!version_none(v) && r->step == TCK_NEWEST) {
-        log_error(
-            "version %llu.%llu was restored %u times and nothing was committed after it: using the version before it",
-            (unsigned long long)v.term, (unsigned long long)v.step, r->look.tries);
+        log_error("version %" PRIu64 ".%" PRIu64
+                  " was restored %u times and nothing was committed after it: using the version before it",
+                  v.term, v.step, r->look.tries);
     }
 }
 
@@ -218,8 +219,8 @@ static void log_unfit(struct recover *r)
     }
     for (uint32_t i = 0; i < view->unfit_count; i++) {
         const struct unfit_version *u = &view->unfit[i];
-        log_warn("version %llu.%llu on storage %s: %s", (unsigned long long)u->version.term,
-                 (unsigned long long)u->version.step, texts[u->standing], u->why);
+        log_warn("version %" PRIu64 ".%" PRIu64 " on storage %s: %s", u->version.term, u->version.step,
+                 texts[u->standing], u->why);
     }
     log_poisoned(r);
 }
@@ -305,7 +306,7 @@ void recover_list_storage(struct recover *r)
         on_list_failed(r, &err);
         return;
     }
-    struct listing *l = calloc(1, sizeof *l);
+    struct listing *l = calloc(1, sizeof(*l));
     if (!l || !start_listing(l, r)) {
         free(l);
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");

@@ -9,6 +9,7 @@
 #include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,8 +73,8 @@ static bool answer_restored(struct client *client, struct term_context *tc)
     struct msg_restored m = {
         .seq = client->restore_seq, .version = tc->readable.version, .newest_step = tc->readable.newest_step};
     m.other_layout = is_resharded(&tc->readable);
-    snprintf(m.passed_over, sizeof m.passed_over, "%s", tc->readable.passed_over);
-    m.shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *m.shards);
+    snprintf(m.passed_over, sizeof(m.passed_over), "%s", tc->readable.passed_over);
+    m.shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*m.shards));
     if (m.shards && !m.other_layout) {
         lacking = restored_shards(tc, client->rank, &m, &turn);
     }
@@ -86,15 +87,15 @@ static bool answer_restored(struct client *client, struct term_context *tc)
         struct error err;
         /* BUSY: the ranks retry in a new term, whose recovery finds other copies. */
         (void)error_set(&err, m.shards ? TCK_ERR_BUSY : TCK_ERR_NOMEM,
-                        "a shard of version %llu.%llu is not in this node's memory", (unsigned long long)m.version.term,
-                        (unsigned long long)m.version.step);
+                        "a shard of version %" PRIu64 ".%" PRIu64 " is not in this node's memory", m.version.term,
+                        m.version.step);
         client_error(client, MSG_ERROR, client->restore_seq, &err);
     } else {
         struct writer w = writer_new(0);
         if (lacking > 0) {
-            log_info("rank %u gets %u of %u shards of version %llu.%llu from other ranks, as this node lacks them",
-                     client->rank, lacking, m.count, (unsigned long long)m.version.term,
-                     (unsigned long long)m.version.step);
+            log_info("rank %u gets %u of %u shards of version %" PRIu64 ".%" PRIu64
+                     " from other ranks, as this node lacks them",
+                     client->rank, lacking, m.count, m.version.term, m.version.step);
         }
         msg_restored_encode(&m, &w);
         failpoint(restore, answering);

@@ -75,7 +75,7 @@ static void check_start(struct check *c)
 void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, check_done_fn *done, void *ctx)
 {
     struct error err;
-    struct check *c = calloc(1, sizeof *c);
+    struct check *c = calloc(1, sizeof(*c));
     if (!c) {
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
         done(ctx, &err);

@@ -11,6 +11,7 @@
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,7 +59,7 @@ static void report(struct term_context *tc, const struct wire_fetch *ask, const 
     struct wire_fetched m = {
         .term = tc->world.term, .shard = ask->shard, .version = ask->version, .outcome = outcome->code};
     if (outcome->code != TCK_OK) {
-        snprintf(m.reason, sizeof m.reason, "node %s: %.400s", tc->agent->config.node, outcome->text);
+        snprintf(m.reason, sizeof(m.reason), "node %s: %.400s", tc->agent->config.node, outcome->text);
     }
     struct writer w = writer_new(0);
     wire_fetched_encode(&m, &w);
@@ -89,13 +90,12 @@ static void log_outcome(const struct fetch *x, const struct error *outcome)
     hash128_text(x->tc->shards[x->local_shard].id, id);
     if (outcome->code == TCK_OK) {
         local_shard->failed_fetches = 0;
-        log_info("shard %s of version %llu.%llu is here from %s%s%s", id, (unsigned long long)x->ask.version.term,
-                 (unsigned long long)x->ask.version.step, source_names[x->ask.source], x->ask.from.name[0] ? " " : "",
-                 x->ask.from.name);
+        log_info("shard %s of version %" PRIu64 ".%" PRIu64 " is here from %s%s%s", id, x->ask.version.term,
+                 x->ask.version.step, source_names[x->ask.source], x->ask.from.name[0] ? " " : "", x->ask.from.name);
     } else if (is_worth_a_line(local_shard)) {
-        log_warn("shard %s of version %llu.%llu could not be fetched from %s %s: %s", id,
-                 (unsigned long long)x->ask.version.term, (unsigned long long)x->ask.version.step,
-                 source_names[x->ask.source], x->ask.from.name, outcome->text);
+        log_warn("shard %s of version %" PRIu64 ".%" PRIu64 " could not be fetched from %s %s: %s", id,
+                 x->ask.version.term, x->ask.version.step, source_names[x->ask.source], x->ask.from.name,
+                 outcome->text);
     }
 }
 
@@ -231,7 +231,7 @@ static void check_local(struct fetch *x)
     struct event pin = {.type = EVENT_PIN, .slot = x->slot};
     driver_step_node(x->tc, &pin);
     x->ask.source = SOURCE_LOCAL;
-    memset(&x->ask.from, 0, sizeof x->ask.from);
+    memset(&x->ask.from, 0, sizeof(x->ask.from));
     check_slot(x->tc->agent, d->segment, k, checked, x);
 }
 
@@ -412,7 +412,7 @@ static void fetch_begin(struct term_context *tc, const struct wire_fetch *ask, b
         report(tc, ask, &err);
         return;
     }
-    struct fetch *x = is_under_way(tc, ask, repairs) ? NULL : calloc(1, sizeof *x);
+    struct fetch *x = is_under_way(tc, ask, repairs) ? NULL : calloc(1, sizeof(*x));
     if (!x) {
         return; /* out of memory: the coordinator repeats its request */
     }

@@ -8,6 +8,7 @@
 #include "agent/driver/term_context.h"
 #include "agent/replication/peer_rpc.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item,
@@ -70,8 +71,8 @@ tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct pe
         answer = driver_ask_node(tc, &event);
     }
     if (outcome->code != TCK_OK) {
-        log_warn("copy of version %llu.%llu from node %s is incomplete: %s", (unsigned long long)offer->version.term,
-                 (unsigned long long)offer->version.step, peer_node(from)->name, outcome->text);
+        log_warn("copy of version %" PRIu64 ".%" PRIu64 " from node %s is incomplete: %s", offer->version.term,
+                 offer->version.step, peer_node(from)->name, outcome->text);
     }
     slot_op_end(agent);
     if (answer.given && answer.action.type == ACTION_ACK_OFFER) {

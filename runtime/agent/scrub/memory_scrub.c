@@ -228,7 +228,7 @@ static void on_timer(void *ctx)
 
 tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, struct error *err)
 {
-    struct sweep *s = calloc(1, sizeof *s);
+    struct sweep *s = calloc(1, sizeof(*s));
     json_t *bad = json_array();
     if (!s || !bad) {
         free(s);
@@ -313,7 +313,7 @@ json_t *scrub_json(const struct agent *agent)
 
 tck_status_t scrub_new(struct agent *agent, struct error *err)
 {
-    struct scrub *scrub = calloc(1, sizeof *scrub);
+    struct scrub *scrub = calloc(1, sizeof(*scrub));
     if (!scrub || loop_timer_add(agent->loop, on_timer, scrub, &scrub->timer) != TCK_OK) {
         free(scrub);
         return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");

@@ -8,6 +8,7 @@
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +145,7 @@ static void report_unread(struct storage_scrub *look, const char *file)
     }
     look->trouble = why;
     look->unread_of = look->which.version;
-    snprintf(look->unread, sizeof look->unread, "%s", file);
+    snprintf(look->unread, sizeof(look->unread), "%s", file);
     health_storage_failed(agent, 0, &why);
 }
 
@@ -200,8 +201,8 @@ static void log_damage_stays(const struct storage_scrub *look, const char *why)
 {
     char other[64] = "there is no other";
     if (!version_none(look->other)) {
-        snprintf(other, sizeof other, "the newest other one is %llu.%llu", (unsigned long long)look->other.term,
-                 (unsigned long long)look->other.step);
+        snprintf(other, sizeof(other), "the newest other one is %" PRIu64 ".%" PRIu64, look->other.term,
+                 look->other.step);
     }
     log_error("the file stays damaged (%s): a restore that needs it falls back to another published version; %s", why,
               other);
@@ -220,8 +221,8 @@ static void repair_done(void *ctx, bool canceled)
     storage_end(&look->storage);
     if (!canceled && look->outcome.code == TCK_OK) {
         look->repaired++;
-        log_info("the published file %s of version %llu.%llu was rewritten from memory", file->name,
-                 (unsigned long long)look->which.version.term, (unsigned long long)look->which.version.step);
+        log_info("the published file %s of version %" PRIu64 ".%" PRIu64 " was rewritten from memory", file->name,
+                 look->which.version.term, look->which.version.step);
     } else if (!canceled) {
         log_damage_stays(look, look->outcome.text);
     }
@@ -297,7 +298,7 @@ static void on_timer(void *ctx)
 
 tck_status_t storage_scrub_new(struct agent *agent, struct error *err)
 {
-    struct storage_scrub *look = calloc(1, sizeof *look);
+    struct storage_scrub *look = calloc(1, sizeof(*look));
     if (!look || loop_timer_add(agent->loop, on_timer, look, &look->timer) != TCK_OK) {
         free(look);
         return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");

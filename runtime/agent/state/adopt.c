@@ -2,6 +2,8 @@
  * Persists the newest term that this agent knows of before anything acts on it. */
 #include "agent/state/adopt.h"
 
+#include <inttypes.h>
+
 void adopt_term(struct agent *agent, uint64_t term)
 {
     struct kept kept = *hard_state_get(agent->state);
@@ -9,7 +11,7 @@ void adopt_term(struct agent *agent, uint64_t term)
     if (newer) {
         reserve_adopted(&kept.reserve, term);
         hard_state_put(agent->state, &kept);
-        log_info("adopted term %llu", (unsigned long long)term);
+        log_info("adopted term %" PRIu64, term);
     }
     agent->hooks->term_adopted(agent, term, newer);
 }

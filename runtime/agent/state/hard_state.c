@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ struct hard_state {
 
 tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out, struct error *err)
 {
-    struct hard_state *s = calloc(1, sizeof *s);
+    struct hard_state *s = calloc(1, sizeof(*s));
     if (!s) {
         return error_set(err, TCK_ERR_NOMEM, "agent state: out of memory");
     }
@@ -66,7 +67,7 @@ void hard_state_free(struct hard_state *s)
 
 static void world_name(uint64_t term, char *out, size_t cap)
 {
-    snprintf(out, cap, WORLD_PREFIX "%llu", (unsigned long long)term);
+    snprintf(out, cap, WORLD_PREFIX "%" PRIu64, term);
 }
 
 static bool adopt_world(struct hard_state *s, const char *name, int fd)
@@ -80,7 +81,7 @@ static bool adopt_world(struct hard_state *s, const char *name, int fd)
     }
     if (s->world_fd >= 0) {
         char old[64];
-        world_name(s->world_term, old, sizeof old);
+        world_name(s->world_term, old, sizeof(old));
         s->setup.drop_fd(s->setup.ctx, old);
         close(s->world_fd);
     }
@@ -200,7 +201,7 @@ tck_status_t hard_state_ready(struct hard_state *s, struct error *err)
         return TCK_OK;
     }
     struct kept fresh = {0};
-    status = random_bytes(&fresh.agent_id, sizeof fresh.agent_id);
+    status = random_bytes(&fresh.agent_id, sizeof(fresh.agent_id));
     if (status != TCK_OK) {
         return error_set(err, status, "agent state: no random bytes");
     }
@@ -216,7 +217,7 @@ const struct kept *hard_state_get(const struct hard_state *s)
 uint64_t hard_state_save_dir(const struct config *config)
 {
     char path[2 * CONFIG_PATH];
-    int len = snprintf(path, sizeof path, "%s/%s", config->save_dir, config->job);
+    int len = snprintf(path, sizeof(path), "%s/%s", config->save_dir, config->job);
     return hash128_of(path, (size_t)len).hi;
 }
 
@@ -270,7 +271,7 @@ tck_status_t hard_state_put_world(struct hard_state *s, const struct world *worl
         return status;
     }
     char name[64];
-    world_name(world->term, name, sizeof name);
+    world_name(world->term, name, sizeof(name));
     failpoint(state, world);
     status = s->setup.store_fd(s->setup.ctx, name, fd, err);
     if (status != TCK_OK) {
@@ -279,7 +280,7 @@ tck_status_t hard_state_put_world(struct hard_state *s, const struct world *worl
     }
     if (s->world_fd >= 0) {
         if (s->world_term != world->term) {
-            world_name(s->world_term, name, sizeof name);
+            world_name(s->world_term, name, sizeof(name));
             s->setup.drop_fd(s->setup.ctx, name);
         }
         close(s->world_fd);
@@ -325,7 +326,7 @@ tck_status_t hard_state_store_all(struct hard_state *s, struct error *err)
     tck_status_t status = s->setup.store_fd(s->setup.ctx, HEAD_NAME, s->head_fd, err);
     if (status == TCK_OK && s->world_fd >= 0) {
         char name[64];
-        world_name(s->world_term, name, sizeof name);
+        world_name(s->world_term, name, sizeof(name));
         status = s->setup.store_fd(s->setup.ctx, name, s->world_fd, err);
     }
     return status;

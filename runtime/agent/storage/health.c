@@ -6,6 +6,7 @@
 #include "agent/driver/missing_copies.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* This node's own trouble if it has any, otherwise the coordinator's. */
@@ -43,7 +44,7 @@ void health_storage_failed(struct agent *agent, uint64_t step, const struct erro
 void health_storage_published(struct agent *agent)
 {
     if (agent->trouble.code != TCK_OK) {
-        log_info("storage works again; %llu steps were not saved there", (unsigned long long)agent->trouble.steps);
+        log_info("storage works again; %" PRIu64 " steps were not saved there", agent->trouble.steps);
         agent->trouble = (struct trouble){0};
         health_show_all(agent);
     }

@@ -81,8 +81,8 @@ static tck_status_t write_nodes(struct entry *e, struct error *err)
 static tck_status_t write_world(struct entry *e, struct error *err)
 {
     struct term_holder holder = {.pid = e->pid, .joined = true, .agent_count = e->node_count, .agents = e->nodes};
-    memcpy(holder.node, e->agent->config.node, sizeof holder.node);
-    memcpy(holder.run_id, e->run_id, sizeof holder.run_id);
+    memcpy(holder.node, e->agent->config.node, sizeof(holder.node));
+    memcpy(holder.run_id, e->run_id, sizeof(holder.run_id));
     return persistent_note_holder(e->agent->persistent, e->term, &holder, err);
 }
 
@@ -230,7 +230,7 @@ static void append(struct agent *agent, struct entry *e)
 
 static struct entry *entry_new(struct agent *agent, enum entry_kind kind)
 {
-    struct entry *e = calloc(1, sizeof *e);
+    struct entry *e = calloc(1, sizeof(*e));
     if (e) {
         e->agent = agent;
         e->kind = kind;
@@ -241,7 +241,7 @@ static struct entry *entry_new(struct agent *agent, enum entry_kind kind)
 static void add_holder(struct catalog_shard *row, const char *name)
 {
     if (row->holder_count < CATALOG_HOLDERS_MAX) {
-        snprintf(row->holders[row->holder_count++], sizeof row->holders[0], "%s", name);
+        snprintf(row->holders[row->holder_count++], sizeof(row->holders[0]), "%s", name);
     }
 }
 
@@ -295,7 +295,7 @@ void metadata_put_version(struct term_context *tc, struct version version, enum 
     }
     e->version = version;
     e->published_kept = agent->config.max_ckpt_num ? agent->config.max_ckpt_num : PUBLISHED_KEPT;
-    e->shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof *e->shards);
+    e->shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*e->shards));
     if (!e->shards) {
         entry_free(e);
         return;
@@ -313,12 +313,12 @@ void metadata_put_nodes(struct term_context *tc)
     }
     e->term = tc->world.term;
     e->node_count = tc->world.node_count;
-    e->nodes = calloc(e->node_count, sizeof *e->nodes);
+    e->nodes = calloc(e->node_count, sizeof(*e->nodes));
     if (!e->nodes) {
         entry_free(e);
         return;
     }
-    memcpy(e->nodes, tc->world.nodes, e->node_count * sizeof *e->nodes);
+    memcpy(e->nodes, tc->world.nodes, e->node_count * sizeof(*e->nodes));
     append(tc->agent, e);
 }
 
@@ -330,18 +330,18 @@ void metadata_note_world(struct agent *agent, const struct world *world)
         return;
     }
     struct entry *e = entry_new(agent, ENTRY_WORLD);
-    struct node_info *nodes = e ? calloc(world->node_count, sizeof *nodes) : NULL;
+    struct node_info *nodes = e ? calloc(world->node_count, sizeof(*nodes)) : NULL;
     if (!nodes) {
         free(e);
         return;
     }
     agent->world_noted = world->term;
-    memcpy(nodes, world->nodes, world->node_count * sizeof *nodes);
+    memcpy(nodes, world->nodes, world->node_count * sizeof(*nodes));
     e->term = world->term;
     e->nodes = nodes;
     e->node_count = world->node_count;
     e->pid = (uint32_t)first->process.pid;
-    memcpy(e->run_id, first->run_id, sizeof e->run_id);
+    memcpy(e->run_id, first->run_id, sizeof(e->run_id));
     append(agent, e);
 }
 

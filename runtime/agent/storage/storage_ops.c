@@ -9,6 +9,7 @@
 #include "agent/storage/health.h"
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 void storage_begin(struct storage_op *op, struct agent *agent, struct term_context *tc)
@@ -51,8 +52,7 @@ void storage_end(struct storage_op *op)
     unlink_op(op);
     if (op->late) {
         struct error ignored;
-        log_info("storage answers again: %s took %llu s", op->what,
-                 (unsigned long long)(clock_ms() - op->since_ms) / 1000);
+        log_info("storage answers again: %s took %" PRIu64 " s", op->what, (clock_ms() - op->since_ms) / 1000);
         if (!storage_hangs(agent, NULL, &ignored)) {
             health_storage_works(agent);
         }
@@ -75,8 +75,8 @@ void storage_leave(struct term_context *tc)
         term_context_free(tc);
         return;
     }
-    log_warn("term %llu ends with %u calls to storage still under way; their results will be ignored",
-             (unsigned long long)tc->world.term, tc->storage_ops);
+    log_warn("term %" PRIu64 " ends with %u calls to storage still under way; their results will be ignored",
+             tc->world.term, tc->storage_ops);
     tc->next_left = agent->left;
     agent->left = tc;
 }
@@ -102,9 +102,9 @@ bool storage_hangs(const struct agent *agent, const char *what, struct error *er
         }
     }
     if (oldest) {
-        (void)error_set(err, TCK_ERR_TIMEDOUT, "%s/%s does not answer: %s has been under way for %llu s",
+        (void)error_set(err, TCK_ERR_TIMEDOUT, "%s/%s does not answer: %s has been under way for %" PRIu64 " s",
                         agent->config.save_dir, agent->config.job, oldest->what,
-                        (unsigned long long)(clock_ms() - oldest->since_ms) / 1000);
+                        (clock_ms() - oldest->since_ms) / 1000);
     }
     return oldest != NULL;
 }

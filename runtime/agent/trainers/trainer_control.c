@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "core/node_loss.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -129,7 +130,7 @@ void trainers_targets(struct term_context *tc)
     struct settings before = agent->settings;
     aim(&agent->config.save_mem_interval, now, &agent->mem_due_ms, ahead, &agent->settings.mem_target);
     aim(&agent->config.save_storage_interval, now, &agent->storage_due_ms, ahead, &agent->settings.storage_target);
-    if (memcmp(&before, &agent->settings, sizeof before) != 0) {
+    if (memcmp(&before, &agent->settings, sizeof(before)) != 0) {
         trainers_show_settings(agent);
         rpc_announce(tc);
     }
@@ -144,7 +145,7 @@ tck_status_t trainers_setting(struct agent *agent, const char *key, const char *
     agent->settings.mem_steps = agent->config.save_mem_interval.steps;
     agent->settings.storage_steps = agent->config.save_storage_interval.steps;
     agent->settings.from_step = step_ahead(agent);
-    log_info("%s is now %s, from step %llu on", key, value, (unsigned long long)agent->settings.from_step);
+    log_info("%s is now %s, from step %" PRIu64 " on", key, value, agent->settings.from_step);
     trainers_show_settings(agent);
     if (agent->term_context && !agent->term_context->closed) {
         rpc_announce(agent->term_context);
@@ -170,9 +171,9 @@ static void act_on_loss(struct term_context *tc, uint32_t node, enum node_loss l
 {
     const char *why = tc->lost[node].why;
     if (loss == NODE_LOSS_REPORT) {
-        log_error("node %s of term %llu is lost (%s): nothing commits until it is back or the job is restarted "
+        log_error("node %s of term %" PRIu64 " is lost (%s): nothing commits until it is back or the job is restarted "
                   "(on_node_loss is \"report\": the launcher must restart it)",
-                  tc->world.nodes[node].name, (unsigned long long)tc->world.term, why);
+                  tc->world.nodes[node].name, tc->world.term, why);
         return;
     }
     for (struct client *c = tc->agent->clients; c; c = c->next) {
@@ -190,7 +191,7 @@ void trainers_node_down(struct term_context *tc, uint32_t node, const char *why)
     struct lost_node *lost = &tc->lost[node];
     if (lost->since_ms == 0) {
         *lost = (struct lost_node){.since_ms = clock_ms()};
-        snprintf(lost->why, sizeof lost->why, "%s", why);
+        snprintf(lost->why, sizeof(lost->why), "%s", why);
     }
 }
 
@@ -209,8 +210,7 @@ void trainers_node_up(struct term_context *tc, uint32_t node)
     bool acted = tc->lost[node].acted;
     tc->lost[node] = (struct lost_node){0};
     if (acted) {
-        log_info("node %s of term %llu is back: commits go on", tc->world.nodes[node].name,
-                 (unsigned long long)tc->world.term);
+        log_info("node %s of term %" PRIu64 " is back: commits go on", tc->world.nodes[node].name, tc->world.term);
         trainers_show_settings(tc->agent);
     }
 }

@@ -22,7 +22,7 @@ static void shelf_remove(void *ctx, const char *name)
         if (strcmp(s->names[i], name) == 0) {
             close(s->fds[i]);
             s->count--;
-            memcpy(s->names[i], s->names[s->count], sizeof s->names[i]);
+            memcpy(s->names[i], s->names[s->count], sizeof(s->names[i]));
             s->fds[i] = s->fds[s->count];
         }
     }
@@ -33,7 +33,7 @@ static tck_status_t shelf_park(void *ctx, const char *name, int fd, struct error
     (void)err;
     struct shelf *s = ctx;
     shelf_remove(s, name);
-    snprintf(s->names[s->count], sizeof s->names[0], "%s", name);
+    snprintf(s->names[s->count], sizeof(s->names[0]), "%s", name);
     s->fds[s->count++] = dup(fd);
     return TCK_OK;
 }
@@ -115,11 +115,11 @@ static void head_is(const struct shelf *shelf, size_t len, const char *hex)
 {
     uint8_t page[4096];
     struct writer w = writer_new(0);
-    cr_assert_eq(pread(shelf->fds[0], page, sizeof page, 0), (ssize_t)sizeof page);
+    cr_assert_eq(pread(shelf->fds[0], page, sizeof(page), 0), (ssize_t)sizeof(page));
     write_bytes(&w, page, len);
     codec_bytes(&w, hex);
     writer_free(&w);
-    for (size_t i = len; i < sizeof page - 4; i++) {
+    for (size_t i = len; i < sizeof(page) - 4; i++) {
         cr_assert_eq(page[i], 0);
     }
 }
@@ -171,12 +171,12 @@ Test(state, a_torn_head_falls_back_to_the_one_before)
     hard_state_free(first);
     uint8_t page[4096];
     for (off_t at = 0; at < 8192; at += 4096) { /* the page that says 2 is torn */
-        cr_assert_eq(pread(shelf.fds[0], page, sizeof page, at), (ssize_t)sizeof page);
+        cr_assert_eq(pread(shelf.fds[0], page, sizeof(page), at), (ssize_t)sizeof(page));
         uint64_t adopted;
-        memcpy(&adopted, page + 28, sizeof adopted);
+        memcpy(&adopted, page + 28, sizeof(adopted));
         if (adopted == 2) {
             page[100] ^= 1;
-            cr_assert_eq(pwrite(shelf.fds[0], page, sizeof page, at), (ssize_t)sizeof page);
+            cr_assert_eq(pwrite(shelf.fds[0], page, sizeof(page), at), (ssize_t)sizeof(page));
         }
     }
     struct hard_state *second = open_state(&shelf);

@@ -34,7 +34,7 @@ Test(wire, beat_fits_in_a_heartbeat)
         m.decision.open[i] = 10 + i;
     }
     m.storage_trouble = (struct trouble){.code = TCK_ERR_NOSPC, .steps = 1};
-    memset(m.storage_trouble.text, 'x', sizeof m.storage_trouble.text - 1);
+    memset(m.storage_trouble.text, 'x', sizeof(m.storage_trouble.text) - 1);
     struct writer w = writer_new(0);
     wire_beat_encode(&m, &w);
     cr_assert_leq(w.len, WIRE_BEAT_MAX);

@@ -60,8 +60,8 @@ Test(failpoint, corrupt_changes_one_byte)
     uint8_t data[5] = {1, 2, 3, 4, 5}, as_it_was[5] = {1, 2, 3, 4, 5};
     unsigned differ = 0;
     arm("shard.read=corrupt");
-    failpoint_bytes(shard, read, data, sizeof data);
-    for (size_t i = 0; i < sizeof data; i++) {
+    failpoint_bytes(shard, read, data, sizeof(data));
+    for (size_t i = 0; i < sizeof(data); i++) {
         differ += data[i] != as_it_was[i];
     }
     cr_expect_eq(differ, 1);
@@ -77,9 +77,9 @@ Test(failpoint, in_a_directory_that_says_that_it_has_come_it_does_not_come)
     arm("uring.write=EIO@2;uring.read=EIO"); /* as a process that is started again: hits that are counted anew */
     cr_expect_not(failpoint_fails(uring, write));
     cr_expect(failpoint_fails(uring, read));
-    snprintf(path, sizeof path, "%s/uring.write", dir);
+    snprintf(path, sizeof(path), "%s/uring.write", dir);
     cr_expect_eq(unlink(path), 0);
-    snprintf(path, sizeof path, "%s/uring.read", dir);
+    snprintf(path, sizeof(path), "%s/uring.read", dir);
     cr_expect_eq(unlink(path), 0);
     cr_expect_eq(rmdir(dir), 0);
 }

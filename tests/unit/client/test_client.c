@@ -661,7 +661,7 @@ Test(client, lines_go_to_the_function_that_was_set)
     tck_set_log(NULL, NULL, TCK_LOG_INFO);
     cr_assert_eq(counts[TCK_LOG_ERROR], 1);
     cr_assert_geq(counts[TCK_LOG_INFO], 1, "it is attached");
-    cr_assert_eq(tck_next_log(&level, text, sizeof text), 0);
+    cr_assert_eq(tck_next_log(&level, text, sizeof(text)), 0);
 }
 
 static const char *log_of_node(void)
@@ -695,7 +695,7 @@ Test(client, a_log_that_cannot_be_opened_costs_a_warning_and_no_training)
     snprintf(path, sizeof(path), "%s/job/node/agent.log", runtime_dir);
     cr_assert_eq(symlink("/nowhere", path), 0);
     begin(&t);
-    cr_assert_eq(tck_next_log(&level, text, sizeof text), 1);
+    cr_assert_eq(tck_next_log(&level, text, sizeof(text)), 1);
     cr_assert_eq(level, TCK_LOG_WARN);
     cr_assert_not_null(strstr(text, "rank 0: lines of this process are not in the log of the node: log file"), "%s",
                        text);
@@ -710,7 +710,7 @@ Test(client, a_forked_child_has_none_of_the_lines_of_its_parent)
     pid_t child = fork();
     if (child == 0) {
         char text[1024];
-        _exit(tck_next_log(&(tck_log_level_t){TCK_LOG_INFO}, text, sizeof text));
+        _exit(tck_next_log(&(tck_log_level_t){TCK_LOG_INFO}, text, sizeof(text)));
     }
     cr_assert_eq(waitpid(child, &status, 0), child);
     cr_assert_eq(status, 0);
@@ -728,10 +728,10 @@ Test(client, lines_are_kept_until_they_are_taken)
         save(&t, step);
     }
     int told = 0;
-    cr_assert_eq(tck_next_log(&level, text, sizeof text), 1);
+    cr_assert_eq(tck_next_log(&level, text, sizeof(text)), 1);
     cr_assert_eq(level, TCK_LOG_INFO);
     cr_assert_not_null(strstr(text, "attached to job job, term 1, 1 rank on 1 node"), "%s", text);
-    while (tck_next_log(&level, text, sizeof text)) {
+    while (tck_next_log(&level, text, sizeof(text))) {
         told += strstr(text, "saves are skipped") != NULL;
     }
     cr_assert(told >= 1 && told <= 2, "once for each cause, and not with each of six steps: %d", told);

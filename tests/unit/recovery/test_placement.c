@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,7 +187,7 @@ Test(placement, exceeds_the_mean_by_at_most_one_shard_if_sizes_differ)
     struct placement p = place(&w, 2);
     uint64_t *held = held_bytes(&w, &p);
     for (uint32_t i = 0; i < w.node_count; i++) {
-        cr_assert(held[i] <= total / w.node_count + biggest, "node %u holds %llu", i, (unsigned long long)held[i]);
+        cr_assert(held[i] <= total / w.node_count + biggest, "node %u holds %" PRIu64, i, held[i]);
     }
     free(held);
     placement_free(&p);

@@ -1105,7 +1105,7 @@ Test(recovery, a_save_without_a_slot_asks_nothing_of_a_recovery_that_is_over)
     const struct decision over[] = {{.term = 4, .based = true},
                                     {.term = 4, .readable = true, .base = V(3, 20), .base_lost = true},
                                     {.term = 4, .watermark = V(4, 22)}};
-    for (uint32_t i = 0; i < sizeof over / sizeof *over; i++) {
+    for (uint32_t i = 0; i < sizeof(over) / sizeof(*over); i++) {
         cr_assert(eq(int, recovery_free_slots(c.recovery, &over[i]), RELIEF_NONE), "decision %u", i);
     }
     fetched(&c, 1, holder_of(&c, 1), V(3, 20), TCK_OK);
