@@ -55,7 +55,7 @@ restored_from_memory() { # COMMITTED
         [ "$(restored_from $rank local)" -gt 0 ] || die "rank $rank: not from memory"
     done
 }
-grants() { grep -c 'was granted by the agent of node\|is not on storage yet' "$(agent_log a)" || true; }
+grants() { grep -c 'was granted by the agent of node\|could not be written to storage yet' "$(agent_log a)" || true; }
 granted_since() { [ "$(grants)" -gt "$1" ]; }
 # Trainers that are started again, twice, without storage; and once more when it is back, one agent having died meanwhile.
 restart_meanwhile() {

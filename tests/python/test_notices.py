@@ -20,6 +20,8 @@ from tierckpt.runtime.notices import Notices
 
 @pytest.fixture(autouse=True)
 def everything(caplog):
+    native.log_lines(logging.getLogger("another logger"))  # what clients of other tests in this process have left
+    caplog.clear()
     caplog.set_level(logging.INFO, "tierckpt")
 
 
