@@ -19,8 +19,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define LEAVE_MS      15000 /* for pending storage calls when the agent exits */
-#define SLOW_START_MS 8000  /* after which waiting trainers learn that storage does not answer */
+#define LEAVE_MS 15000 /* for pending storage calls when the agent exits */
 
 static void usage(FILE *to)
 {
@@ -158,7 +157,6 @@ static int run(const struct config *config, bool spawned)
     int fd = signals();
     disable_core_dumps();
     struct attempt attempt = {.config = config, .began_ms = clock_ms(), .slow_ms = config->storage_timeout_ms};
-    attempt.slow_ms = attempt.slow_ms < SLOW_START_MS ? attempt.slow_ms : SLOW_START_MS;
     struct watchdog *watchdog = watchdog_start(attempt.slow_ms, report_slow_start, &attempt);
     tck_status_t status = agent_new(config, &agent, &err);
     watchdog_stop(watchdog);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -20,13 +21,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define START_DEADLINE_MS 15000
-#define ERROR_AFTER_MS    3000 /* the supervisor tries again meanwhile; an agent that still fails then does not start */
-#define RETRY_MS          20
-#define CONFIG_FILE       "config.json"
-#define LOCK_FILE         "spawn.lock"
-#define OUTPUT_FILE       "spawn.log" /* what supervisor and agent print before they have a log */
-#define LIVES_ALREADY     3 /* exit status of the supervisor: there is one, it is about to start its agent again */
+#define START_MS         15000 /* an agent is up by then, unless its storage is slow */
+#define AFTER_STORAGE_MS 5000  /* it gives storage up after storage_timeout_ms, and says so */
+#define ERROR_AFTER_MS   3000  /* the supervisor tries again meanwhile; an agent that still fails then does not start */
+#define RETRY_MS         20
+#define CONFIG_FILE      "config.json"
+#define LOCK_FILE        "spawn.lock"
+#define OUTPUT_FILE      "spawn.log" /* what supervisor and agent print before they have a log */
+#define LIVES_ALREADY    3 /* exit status of the supervisor: there is one, it is about to start its agent again */
 
 static void sleep_ms(long ms)
 {
@@ -292,6 +294,14 @@ static tck_status_t check_supervisor(const struct command *c, int dir_fd, pid_t 
     return status;
 }
 
+/* An agent whose storage is slow still starts within storage_timeout_ms: that long a trainer has to wait, too. */
+static uint64_t start_timeout_ms(const struct config *config)
+{
+    uint64_t storage_ms = (uint64_t)config->storage_timeout_ms + AFTER_STORAGE_MS;
+
+    return storage_ms > START_MS ? storage_ms : START_MS;
+}
+
 static tck_status_t wait_for_agent(const struct config *config, const struct command *c, int dir_fd, int *fd_out,
                                    struct error *err)
 {
@@ -311,9 +321,9 @@ static tck_status_t wait_for_agent(const struct config *config, const struct com
         if (clock_ms() >= begin_ms + ERROR_AFTER_MS && read_start_error(dir_fd, config, begin_ms, err)) {
             return TCK_ERR_UNREACHABLE;
         }
-        if (clock_ms() >= begin_ms + START_DEADLINE_MS) {
-            return error_prefix(err, "%s did not come up in %d s, see %s and %s", c->programs.agent,
-                                START_DEADLINE_MS / 1000, config->log_file_path, c->output_file);
+        if (clock_ms() >= begin_ms + start_timeout_ms(config)) {
+            return error_prefix(err, "%s did not come up in %" PRIu64 " s, see %s and %s", c->programs.agent,
+                                start_timeout_ms(config) / 1000, config->log_file_path, c->output_file);
         }
         status = check_supervisor(c, dir_fd, &pid, err);
         if (status != TCK_OK) {
@@ -366,7 +376,7 @@ static tck_status_t connect_locked(const struct config *config, const char *dir,
 {
     int lock_fd = -1;
     /* Longer than one start takes, since the holder may be starting one. */
-    tck_status_t status = take_lock(dir_fd, clock_ms() + 2ull * START_DEADLINE_MS, &lock_fd, err);
+    tck_status_t status = take_lock(dir_fd, clock_ms() + 2 * start_timeout_ms(config), &lock_fd, err);
 
     if (status != TCK_OK) {
         return status;

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Storage that needs ten seconds for its first answer delays the start of a job and does not fail it.
+. "$(dirname "$0")/lib.sh" "$1"
+backing=tmpfs
+. "$(dirname "$0")/lying.sh"
+begin 1
+fault "storage is slow to answer at first"
+stop_serving
+run_on a 0 --steps 4 --wait-commit
+sleep 10
+said 0 '^STEP' && die "a start that did not wait for storage"
+kill -CONT "$server"
+all_end
