@@ -21,9 +21,9 @@ struct catalog_key catalog_shards_key(struct version version); /* begins the key
 struct catalog_key catalog_shard_key(struct version version, struct hash128 shard);
 struct catalog_key catalog_node_key(const char *name);
 
-void catalog_version_encode(const struct catalog_version *version, struct writer *w);
-void catalog_shard_encode(const struct catalog_shard *shard, struct writer *w);
-void catalog_node_encode(const struct known_node *node, struct writer *w);
+void catalog_version_encode(const struct catalog_version *m, struct writer *w);
+void catalog_shard_encode(const struct catalog_shard *m, struct writer *w);
+void catalog_node_encode(const struct known_node *m, struct writer *w);
 must_check tck_status_t catalog_node_decode(const void *data, size_t len, struct known_node *out);
 
 #endif

@@ -45,6 +45,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types, names and whole fields. */
+
 /* ---- what is made of a table --------------------------------------------------------------------------------- */
 
 #define SCHEMA_STRUCT(name, TABLE) \
@@ -328,5 +330,7 @@ static inline void *schema_no_array(struct reader *r)
     r->failed = true;
     return NULL;
 }
+
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #endif

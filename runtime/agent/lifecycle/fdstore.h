@@ -8,19 +8,19 @@
 #include "agent/state/context.h"
 
 must_check tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error *err);
-void fdstore_free(struct fdstore *fdstore);
+void fdstore_free(struct fdstore *p);
 /* May wait for a busy supervisor; fdstore_put_now, for the event loop, does not. What cannot be sent stays pending.
  */
 tck_status_t fdstore_put(void *ctx, const char *name, int fd, struct error *err);
 tck_status_t fdstore_put_now(void *ctx, const char *name, int fd, struct error *err);
 void fdstore_remove(void *ctx, const char *name);
-must_check tck_status_t fdstore_ready(struct fdstore *fdstore, struct error *err);
+must_check tck_status_t fdstore_ready(struct fdstore *p, struct error *err);
 /* Probes the supervisor; if it is dead, starts another one and sends it everything. */
-void fdstore_tick(struct fdstore *fdstore);
+void fdstore_tick(struct fdstore *p);
 /* The number of descriptors, and of those that only the agent holds. */
-json_t *fdstore_json(struct fdstore *fdstore);
+json_t *fdstore_json(struct fdstore *p);
 /* True if the store has everything that a successor needs, and would start one. */
-bool fdstore_has_all(struct fdstore *fdstore);
-void fdstore_stopping(struct fdstore *fdstore);
+bool fdstore_has_all(struct fdstore *p);
+void fdstore_stopping(struct fdstore *p);
 
 #endif

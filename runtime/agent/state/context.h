@@ -215,7 +215,8 @@ struct agent_hooks {
     void (*shard_repaired)(struct term_context *tc, uint32_t local_shard, bool ok);
 };
 
-struct agent {
+/* One of a process: its members stand in the order of their meaning. */
+struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     const struct agent_hooks *hooks;
     uint32_t pool_threads; /* of pool */
     bool allocating;       /* a pool thread is changing the memory tier: nobody else may look at it */
