@@ -360,7 +360,7 @@ typedef enum tck_stage {
 } tck_stage_t;
 
 /* Waits until the snapshot of this step, or a newer one, has reached the stage. With timeout_ms 0 it only asks.
- * TCK_ERR_TIMEDOUT: not within timeout_ms. TCK_ERR_CANCELED: it was refused or aborted, or nobody can tell any more,
+ * TCK_ERR_TIMEDOUT: not within timeout_ms. TCK_ERR_CANCELED: it was refused or aborted, or the outcome is unknown,
  * since the agent and supervisor of this node are gone or have lost their state. TCK_ERR_NOENT: this step was never
  * saved, or was refused because it was older than the newest one. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step, tck_stage_t stage, int timeout_ms);

@@ -3,7 +3,7 @@
  * before another is made of it. Then the base can neither be protected nor restored again, but its slots and those of
  * older versions would stay, and with all slots taken nothing could be saved any longer.
  *
- * That is asked only when a save finds no slot, and of one shard at a time, after all its holders tried in vain and
+ * That is asked only when a save finds no slot, and of one shard at a time, after all its holders failed to get it and
  * while none of them is trying: so no copy of it comes into being unseen. Members check their own copies, as what
  * arrives damaged may have been damaged on its way; others are asked for theirs, and may be out of reach for wait_ms.
  * One good copy, or one answer that says neither, ends the base-loss check, and the holders try again. */

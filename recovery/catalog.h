@@ -2,7 +2,7 @@
  * The table of versions, shards, holders and drain progress (RocksDB; catalog_rocksdb.c is the only file that includes
  * its header). It answers questions of people and carries hints over restarts; it is never the truth: deleting it
  * changes no recovery. One write batch per transition; a torn tail of its log opens; if it will not open otherwise it
- * is moved aside and built anew from what the caller feeds it (headers and manifests). Keys and values:
+ * is moved aside and rebuilt from what the caller feeds it (headers and manifests). Keys and values:
  * docs/formats.md. */
 #ifndef TCK_RECOVERY_CATALOG_H
 #define TCK_RECOVERY_CATALOG_H

@@ -103,7 +103,7 @@ static bool fetches_from_storage(const struct recovery *r, uint32_t i)
 }
 
 /* Whom such a piece is asked from, NULL: as planned. The owners in turn; then, as theirs may have gone bad since they
- * were read, the other holders, whoever had it before, and again. */
+ * were read, the other holders, its former holder, and again. */
 static const struct node_info *holder_source(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];

@@ -32,7 +32,7 @@ static void end_with_nothing(struct recovery *r)
     recovery_emit_simple(r, RECOVERY_NOTHING);
 }
 
-/* The plan cannot be carried out: no version comes of it, and the reason is this one. */
+/* The plan cannot be carried out, for this reason. */
 static void give_up(struct recovery *r, tck_status_t failure, const char *fmt, ...) printf_like(3, 4);
 static void give_up(struct recovery *r, tck_status_t failure, const char *fmt, ...)
 {
@@ -201,7 +201,7 @@ static bool add_bad_copy(struct recovery *r, const struct piece *piece, uint32_t
 
 /* ---- asking -------------------------------------------------------------------------------------------------- */
 
-/* Some agent knows of a newer commit than the best complete version: whoever has it may still answer. */
+/* Some agent knows of a newer commit than the best complete version: the agent that has it may still answer. */
 static bool worth_waiting(const struct recovery *r, const struct plan *plan)
 {
     if (r->input.step != TCK_NEWEST) {

@@ -66,7 +66,7 @@ void peers_free(struct peers *peers);
 const struct node_info *peers_self(const struct peers *peers); /* with the address to publish */
 bool peers_are_listening(const struct peers *peers);           /* link_is_listening */
 
-/* Wants a session with this agent from now on (or finds the one it has); agents are told apart by agent_id. A new
+/* Wants a session with this agent from now on (or finds the one it has); agents are distinguished by agent_id. A new
  * address of a known agent ends the session with the old one. The peer is peers' own. */
 must_check tck_status_t peers_want(struct peers *peers, const struct node_info *node, struct peer **out,
                                    struct error *err);

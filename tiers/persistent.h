@@ -21,7 +21,7 @@ struct persistent;
 struct persistent_setup {
     struct loop *loop; /* NULL, and pool too: for the blocking calls alone, in a command without a loop */
     struct pool *pool;
-    const struct config *config; /* must stay; max_ckpt_num is looked at anew with each publish */
+    const struct config *config; /* must stay; max_ckpt_num is read again at each publish */
     bool only_reads;             /* nothing is made or written, nor can be: there is no audit file, for one */
     /* Called whenever a blocking call has come further; NULL: nobody is. Not used with a pool. */
     void (*moved)(void *ctx);
@@ -101,7 +101,7 @@ struct term_reserve {
 /* 0 in both if there is none to be had; fewer than wanted is no error. Blocking. */
 must_check tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve *wanted, uint64_t *first_out,
                                            uint64_t *last_out, struct error *err);
-/* Those that the caller has reserved and given to nobody, nor will. */
+/* Those that the caller has reserved and will not give to anyone. */
 must_check tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t last, struct error *err);
 /* The holder of a reserved term, to whom its owner has given it. TCK_ERR_EXIST: a start has claimed a higher one, past
  * the reservation. Blocking. */
@@ -128,7 +128,7 @@ struct commit_notes {
 must_check tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct commit_notes *out,
                                                 struct error *err);
 /* From now on nothing counts that was saved so far; it stays where it is. Claims a term, so that what still runs
- * publishes nothing any more: *term_out, up to which all is forgotten. */
+ * no longer publishes: *term_out, up to which all is forgotten. */
 must_check tck_status_t persistent_forget(struct persistent *p, uint64_t *term_out, struct error *err);
 
 /* ---- drain --------------------------------------------------------------------------------------------------- */
@@ -183,7 +183,7 @@ must_check tck_status_t persistent_verify_part(struct persistent *p, const struc
                                                const struct manifest_file *file, uint32_t first, uint32_t end,
                                                struct error *err);
 
-/* Makes a damaged file of a version in save_dir anew, with the same bytes as ever: good chunks from the file itself,
+/* Rebuilds a damaged file of a version in save_dir, with the same bytes as ever: good chunks from the file itself,
  * the others from image, which may be something else by now, so each is checked by the manifest. TCK_ERR_CORRUPT if
  * neither has them. Blocking: for a pool thread. */
 must_check tck_status_t persistent_repair(struct persistent *p, const struct published *which,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A damaged file of a published version is made anew: chunks that are good are taken from it, the others from memory,
+ * A damaged file of a published version is rebuilt: chunks that are good are taken from it, the others from memory,
  * each only if it has the digest that the manifest says. What is published stays what it was, to the bit; the manifest
  * is not touched. The new file is written and synced in the stage, where a sweep finds it if this is cut off, read
  * back, and renamed over the old one. */

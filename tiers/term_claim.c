@@ -842,7 +842,7 @@ tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve 
     tck_status_t status = lowest_free(p, first, &first, err);
     *first_out = *last_out = 0;
     if (status == TCK_OK) {
-        status = persistent_newest_term(p, &newest, err); /* whoever claims one from now on gets `first` before us */
+        status = persistent_newest_term(p, &newest, err); /* any later claim gets `first` before us */
     }
     if (status != TCK_OK || newest > wanted->by || (wanted->follows && first != wanted->first)) {
         return status;

@@ -7,8 +7,8 @@
  *
  * An action comes at the n-th time (@n, default 1) that this process passes the point: kill (SIGKILL), EIO, ENOSPC (the
  * call there fails so, without being made), sleep:MS, corrupt (a bit of the data there changes). A process that its
- * supervisor starts again would count anew and die again; in TIERCKPT_FAILPOINT_DIR each point that has come leaves a
- * file of its name, and does not come again while it is there. */
+ * supervisor starts again would start counting again and die again; in TIERCKPT_FAILPOINT_DIR each point that has come
+ * leaves a file of its name, and does not come again while it is there. */
 #ifndef TCK_BASE_FAILPOINT_H
 #define TCK_BASE_FAILPOINT_H
 

@@ -34,7 +34,7 @@ void log_write(enum log_level level, const char *fmt, ...) printf_like(2, 3);
 #define log_debug(...) log_write(LOG_DEBUG, __VA_ARGS__)
 
 /* For what may come again and again: is it to be said this time? The 1st, 2nd, 4th, 8th ... time, and if nothing was
- * said for ten seconds. Zeros begin anew. */
+ * said for ten seconds. Zeros start it again. */
 struct log_limit {
     uint64_t count, said_ms;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The seal that a trainer leaves beside a slot when it has copied everything: in memory that outlives both it and the
- * agent, so that what was sealed is known to be whole, whoever dies next. The seals of a segment fill one page. */
+ * agent, so that what was sealed is known to be whole, whichever process dies next. The seals of a segment fill one
+ * page. */
 #ifndef TCK_BASE_SEAL_H
 #define TCK_BASE_SEAL_H
 

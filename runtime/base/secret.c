@@ -255,7 +255,7 @@ wipe_line:
 }
 
 /* Puts a new secret at name unless one stands there. A link appears at once and whole, and fails if the name is taken:
- * whoever comes second finds the first one's secret. */
+ * the second process finds the first one's secret. */
 static tck_status_t make(int dir_fd, const char *name, struct error *err)
 {
     char temp[TEMP_NAME_MAX];

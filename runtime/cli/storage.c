@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A call to storage that hangs may not even be ended by a signal, and would keep any process that has made it. So the
  * command makes such calls in a child, which tells over a pipe whenever it comes further, and in the end what it has
- * found. If it has not moved for too long, it is left behind. It keeps none of the command's descriptors: whoever reads
- * the command's output would wait for it. */
+ * found. If it has not moved for too long, it is left behind. It keeps none of the command's descriptors: a process
+ * that reads the command's output would wait for it. */
 #include "cli/storage.h"
 
 #include <errno.h>

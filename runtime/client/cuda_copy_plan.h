@@ -24,7 +24,7 @@ struct copy_plan {
     struct gather_piece *pieces; /* offsets from where their move begins in the image */
     struct move *moves;          /* in the order of the image */
     uint32_t piece_count, move_count;
-    struct gather_piece *table; /* the pieces' copy on the device; whoever made it frees it */
+    struct gather_piece *table; /* the pieces' copy on the device; freed by its maker */
     bool stale;                 /* it is another one than the pieces */
 };
 

@@ -68,7 +68,7 @@ struct device_ops {
     tck_status_t (*write)(struct device *device, int number, void *to, const void *from, uint64_t bytes,
                           struct error *err);
 
-    /* Until it writes no more into slots, whatever became of the copies; before slots_close. free: after that. */
+    /* Waits until no copy writes into a slot any longer; before slots_close. free: after that. */
     void (*rest)(const struct device *device);
     void (*free)(struct device *device);
 };

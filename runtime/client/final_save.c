@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The end of a training: memory is freed with the job, so the last step goes to storage. The ranks go there in
- * rounds, for a node that is lost may be known to one of them alone, and the others would wait for it in vain. */
+ * rounds, for a node that is lost may be known to one of them alone, and the others would wait for it until the
+ * time-out. */
 #include "base/clock.h"
 #include "client/client.h"
 #include "client/final_save_state.h"

@@ -7,7 +7,7 @@
  * second, the fourth and so on while drains keep failing.
  *
  * Where much more is saved than can be copied, each node soon has its slots full of other versions and refuses another
- * step: every version is refused by some node, and its copies were made in vain. A miss is an oldest open version that
+ * step: every version is refused by some node, and its copies are useless. A miss is an oldest open version that
  * is aborted for lack of slots or of time. After some misses without a commit, saves are skipped (decision.not_before):
  * the next version that is begun has all nodes, slots and links to itself for as long as one save takes; if that is
  * missed as well, the next one has them for two saves, then four, eight. A commit halves that again. The step is named

@@ -8,7 +8,7 @@
 
 struct join_standing {
     bool missing;       /* a session with a node that the term cannot do without */
-    bool gone;          /* the agent of a node of the term, with its memory: the term is to be formed anew */
+    bool gone;          /* the agent of a node of the term, with its memory: a new term has to be formed */
     bool checking;      /* whether all nodes see one save_dir */
     bool unshared;      /* they do not */
     bool returning;     /* to an agent that was started again: it had met them before */

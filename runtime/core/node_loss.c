@@ -2,7 +2,7 @@
  * When a node that is down counts as lost. */
 #include "core/node_loss.h"
 
-/* Whoever is given longer to be heard of is also given longer to come back. */
+/* A node that may stay silent for longer may also take longer to return. */
 static uint64_t back_ms(const struct node_absence *absence)
 {
     return absence->peer_timeout_ms > NODE_BACK_MS ? absence->peer_timeout_ms : NODE_BACK_MS;

@@ -24,7 +24,7 @@
 #define DECISION_FIELDS(F)                                                                                           \
     F(u64, term)                                                                                                     \
     F(u64, seq) /* grows with every change; an older one is ignored */                                               \
-    /* what this term restores is chosen: base and nothing else, whoever leads its recovery from now on */           \
+    /* what this term restores is chosen: base and nothing else, whichever node leads its recovery */                \
     F(bool, readable)                                                                                                \
     F(version, base)   /* VERSION_NONE: nothing, a fresh start */                                                    \
     F(bool, base_lost) /* no good copy of a shard of it is left, and it was not protected yet: its slots are free */ \

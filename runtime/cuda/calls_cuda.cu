@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The table of calls.h, filled with those of the CUDA runtime. The only file that includes its headers.
  *
- * No cudaGetLastError anywhere: the errors that it takes away belong to whoever caused them. */
+ * No cudaGetLastError anywhere: the errors that it takes away belong to their causers. */
 #include "cuda/calls.h"
 
 #include <cuda.h>

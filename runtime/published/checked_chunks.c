@@ -154,7 +154,7 @@ static tck_status_t fill_once(struct chunks *chunks, uint32_t file, uint32_t chu
     return status;
 }
 
-/* A file that could not be read is opened anew. */
+/* A file that could not be read is reopened. */
 static tck_status_t fill(struct chunks *chunks, uint32_t file, uint32_t chunk, struct chunk_buffer *buffer,
                          struct error *err)
 {

@@ -250,7 +250,7 @@ class _Kept:
 
 def _contents(model_parts: Any, optimizers: Any, others: _OtherStates, state_bytes: int, world: World) -> Contents:
     """Parameters by their own names and in their own memory. state_dict() has others for fused ones: copies, which its
-    hooks make anew each time."""
+    hooks create each time."""
     placer = Placer(world.rank, groups.of_ranks([world.rank]) if world.size == 1 else None)
     optimizers = list(optimizers)
     for optimizer in optimizers:

@@ -59,7 +59,7 @@ class Watch:
                             "ckpt.fence() before anything else that changes them", _why_not(changed),
                             _they_are(changed))
             self._client.confirm(self._open, _why_not(changed) if changed else None)
-            self._open = None  # last: whoever finds None finds the snapshot sealed
+            self._open = None  # last: None implies that the snapshot is sealed
 
     def look(self) -> bool:
         """Called by the thread. Whether there is still a snapshot to wait for."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a state dict to the records of its tensors, and one JSON value with everything else.
 
-A state dict is made anew for each save, so records find their tensors by name in the last one that was given."""
+A new state dict is made for each save, so records find their tensors by name in the last one that was given."""
 
 import io
 import json

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a recovery would do now, for people: inventories of whoever answers in time, the same planner, nothing carried
+ * What a recovery would do now, for people: the inventories that arrive in time, the same planner, nothing carried
  * out. Nodes that are lost are planned for as if they were replaced. */
 #include "agent/recovery/recover_dry.h"
 

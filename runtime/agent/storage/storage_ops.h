@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Work on storage, which may hang for any time. It never holds up a term: what is under way when one ends is left
- * behind with the term context that it was begun in, and whatever comes of it later is ignored. Nor does it hold up a
+ * behind with the term context that it was begun in, and its late result is ignored. Nor does it hold up a
  * term that lasts: what has not moved for storage_timeout_ms is given up, and nothing new is begun that would only
  * hang, too. */
 #ifndef TCK_AGENT_STORAGE_OPS_H

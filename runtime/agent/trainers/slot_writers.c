@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Trainers that may still write into slots that are no longer theirs. A trainer whose connection has ended, or whose
  * term is over, may only be stopped or frozen in the middle of a copy, and goes on with it when it wakes up. Until it
- * has ended, or has said that it copies no more, its slot stays in quarantine. The slot's header names its writer, so
- * an agent that is started after this one knows it, too. */
+ * has ended, or has reported that it has stopped copying, its slot stays in quarantine. The slot's header names its
+ * writer, so an agent that is started after this one knows it, too. */
 #include "agent/trainers/slot_writers.h"
 
 #include "agent/driver/protocol_driver.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tracks trainers that may still write into slots that are no longer theirs. A trainer whose connection has ended, or
  * whose term is over, may be frozen in the middle of a copy and resume it later. Until it has ended, or has reported
- * that it copies no more, its slot stays in quarantine. The slot's header names its writer, so a restarted agent knows
- * it, too. */
+ * that it has stopped copying, its slot stays in quarantine. The slot's header names its writer, so a restarted agent
+ * knows it, too. */
 #ifndef TCK_AGENT_SLOT_WRITERS_H
 #define TCK_AGENT_SLOT_WRITERS_H
 
