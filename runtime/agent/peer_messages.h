@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dispatches messages, beats and session changes of other agents to the parts that handle them. Called by the peer
- * tier. */
+ * Dispatches messages, beats and session changes of other agents to the parts that handle them. */
 #ifndef TCK_AGENT_PEER_MESSAGES_H
 #define TCK_AGENT_PEER_MESSAGES_H
 

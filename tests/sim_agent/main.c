@@ -11,6 +11,7 @@
 #include "wrapped.h"
 
 #include <ftw.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -208,34 +209,31 @@ static bool run_jobs(const struct arguments *a)
     return ok;
 }
 
-static bool parse_value(const char *name, const char *value, struct arguments *a)
-{
-    uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks};
-    static const char *const names[] = {"--seed", "--count", "--jobs", "--scale", "--ranks"};
-    for (int i = 0; i < 5; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            *numbers[i] = strtoull(value, NULL, 10);
-            return true;
-        }
-    }
-    a->seeds = value;
-    return strcmp(name, "--seeds") == 0;
-}
-
 static bool parse(int argc, char **argv, struct arguments *a)
 {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--verbose") == 0) {
-            a->verbose = true;
-        } else if (strcmp(argv[i], "--keep-going") == 0) {
-            a->keep_going = true;
-        } else if (i + 1 == argc || !parse_value(argv[i], argv[i + 1], a)) {
+    uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks};
+    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING };
+    static const struct option options[] = {{"seed", required_argument, NULL, 0},
+                                            {"count", required_argument, NULL, 1},
+                                            {"jobs", required_argument, NULL, 2},
+                                            {"scale", required_argument, NULL, 3},
+                                            {"ranks", required_argument, NULL, 4},
+                                            {"seeds", required_argument, NULL, SEEDS},
+                                            {"verbose", no_argument, NULL, VERBOSE},
+                                            {"keep-going", no_argument, NULL, KEEP_GOING},
+                                            {0}};
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (option < 0 || option > KEEP_GOING) {
             return false;
+        } else if (option < SEEDS) {
+            *numbers[option] = strtoull(optarg, NULL, 10);
+        } else if (option == SEEDS) {
+            a->seeds = optarg;
         } else {
-            i++;
+            *(option == VERBOSE ? &a->verbose : &a->keep_going) = true;
         }
     }
-    return a->jobs > 0 && a->jobs <= JOBS_MAX;
+    return optind == argc && a->jobs > 0 && a->jobs <= JOBS_MAX;
 }
 
 static double seconds(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Drains: each node writes its part of a committed version into the stage, the coordinator gathers what was written,
- * writes the manifest and publishes. The slots stay pinned by the decision until then. */
+ * writes the manifest and publishes. */
 #ifndef TCK_AGENT_DRAIN_H
 #define TCK_AGENT_DRAIN_H
 

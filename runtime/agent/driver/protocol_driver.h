@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Between the pure machines and the world: events go in one after the other, each event's actions are carried out in
- * order before the next. Actions that take time (digests, transfers) come back as events. */
+ * order before the next. */
 #ifndef TCK_AGENT_PROTOCOL_DRIVER_H
 #define TCK_AGENT_PROTOCOL_DRIVER_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Compares twins, the data-parallel copies that training keeps equal. Their roots arrive with READY, or ahead of it if
- * devices compute them. If two differ, memory was corrupted, or ranks were wrongly declared replicas. */
+ * Compares twins, the data-parallel copies that training keeps equal. */
 #ifndef TCK_AGENT_TWINS_H
 #define TCK_AGENT_TWINS_H
 

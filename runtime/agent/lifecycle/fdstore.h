@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The agent's side of the file descriptor store: descriptors go to the process behind NOTIFY_SOCKET (systemd or our
- * supervisor). If our supervisor dies, another one is started, which adopts this process and is sent everything again.
- */
+ * supervisor). */
 #ifndef TCK_AGENT_FDSTORE_H
 #define TCK_AGENT_FDSTORE_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Restarts an agent that others can no longer connect to (tiers/ucx_listeners.h). The process cannot repair that: it
- * exits as if it had crashed, and the supervisor starts it again with its memory. */
+ * Restarts an agent that others can no longer connect to (tiers/ucx_listeners.h). */
 #ifndef TCK_AGENT_LISTENER_WATCHDOG_H
 #define TCK_AGENT_LISTENER_WATCHDOG_H
 

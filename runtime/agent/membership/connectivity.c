@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The sessions that a term cannot do without: with its coordinator, and with those that copies go to and come from; for
- * the coordinator with all. JOIN and REGISTER of a trainer are answered when they stand, or with the names and
+ * the coordinator with all. JOIN and REGISTER of a trainer are answered once these are up, or with the names and
  * addresses of who could not be reached: at the start of a job, when it is being watched, and not when its state is
  * needed.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Trainers whose term is over can save nothing any more. They are told so on their shared status pages, at once; who
+ * Trainers whose term is over can no longer save. Their shared status pages tell them at once; who
  * has taken the job over is read from storage, in a pool thread and under the time limit of all calls to storage. */
 #include "agent/membership/fence.h"
 

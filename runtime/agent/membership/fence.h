@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Trainers whose term is over can save nothing any more. They are told so on their shared status pages, at once; who
- * has taken the job over is read from storage, in a pool thread and under the time limit of all calls to storage. */
+ * Trainers whose term is over can no longer save. */
 #ifndef TCK_AGENT_FENCE_H
 #define TCK_AGENT_FENCE_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How trainers and agents come together: hello, the claim of a term, joining its world, registering shards. Memory is
- * allocated and touched in a pool thread: it may take long, and heartbeats must go on. */
+ * How trainers and agents come together: hello, the claim of a term, joining its world, registering shards. */
 #ifndef TCK_AGENT_MEMBERSHIP_H
 #define TCK_AGENT_MEMBERSHIP_H
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Checks that save_dir is one directory for all nodes: each node must see the claim that one of them has made before
- * its trainers join. Storage that does not answer in time does not keep trainers from joining.
- */
+ * its trainers join. */
 #ifndef TCK_AGENT_SAVE_DIR_CHECK_H
 #define TCK_AGENT_SAVE_DIR_CHECK_H
 

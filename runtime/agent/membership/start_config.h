@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Handles a start whose configuration differs from the one that this agent was started with. Keys that may change while
- * a job runs are applied when the start has joined its term; for other keys, the agent restarts with the new
- * configuration and keeps its memory. If it cannot, the start is refused: no key is ignored. */
+ * Handles a start whose configuration differs from the one that this agent was started with. */
 #ifndef TCK_AGENT_START_CONFIG_H
 #define TCK_AGENT_START_CONFIG_H
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Scrubs the memory tier: checks every snapshot against its digests again and again, in small parts with pauses, or at
- * once for the command. A copy that does not match is dropped, and a missing copy of the committed version is fetched
- * from another node or from storage. */
+ * once for the command. */
 #ifndef TCK_AGENT_MEMORY_SCRUB_H
 #define TCK_AGENT_MEMORY_SCRUB_H
 

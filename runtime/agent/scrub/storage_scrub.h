@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Scrubs published versions: each node re-reads the files that it has written itself, of one version after the other,
- * in small parts spread over a long time. A damaged file is rewritten if memory still holds the same version. Otherwise
- * the damage is reported; the version stays, and a recovery skips it if it needs that file. */
+ * in small parts spread over a long time. */
 #ifndef TCK_AGENT_STORAGE_SCRUB_H
 #define TCK_AGENT_STORAGE_SCRUB_H
 

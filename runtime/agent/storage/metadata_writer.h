@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What this agent writes down outside of memory: rows of the catalog, and notes beside the term's claim. All of it in a
- * pool thread, one after the other, because a slow device must not hold up the event loop; none of it is ever waited
- * for. */
+ * What this agent writes down outside of memory: rows of the catalog, and notes beside the term's claim. */
 #ifndef TCK_AGENT_METADATA_WRITER_H
 #define TCK_AGENT_METADATA_WRITER_H
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Work on storage, which may hang for any time. It never holds up a term: what is under way when one ends is left
- * behind with the term context that it was begun in, and its late result is ignored. Nor does it hold up a
- * term that lasts: what has not moved for storage_timeout_ms is given up, and nothing new is begun that would only
- * hang, too. */
+ * Work on storage, which may hang for any time. */
 #ifndef TCK_AGENT_STORAGE_OPS_H
 #define TCK_AGENT_STORAGE_OPS_H
 

@@ -4,6 +4,7 @@
 #include "agent/driver/term_context.h"
 #include "agent/driver/twins.h"
 #include "agent/ipc/ipc_server.h"
+#include "one_node.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -69,20 +70,6 @@ static void carry_out(struct term_context *term_context, const struct action *ac
 
 /* ---- one node ---------------------------------------------------------------------------------------------------- */
 
-static void form(void)
-{
-    struct rank_hello hello = {.node = {.name = "a", .domain = "a", .agent_id = 1}};
-    struct shard_info info = {.id = shard, .image_bytes = IMAGE_BYTES};
-    const uint32_t count = 1;
-    struct world world;
-    struct placement placement;
-    struct error err = {0};
-    cr_assert_eq(world_build(TERM, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(world_add_shards(&world, &info, &count, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(placement_build(&world, 1, &placement, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(term_context_new(&agent, &world, &placement, NULL, &tc, &err), TCK_OK, "%s", err.text);
-}
-
 static void set_up(void)
 {
     static const struct agent_hooks hooks = {.carry_out = carry_out};
@@ -93,7 +80,7 @@ static void set_up(void)
     agent.hooks = &hooks;
     cr_assert_eq(memory_new(&setup, &agent.memory, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(memory_add(agent.memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
-    form();
+    tc = one_node(&agent, TERM, shard, IMAGE_BYTES);
 }
 
 static void tear_down(void)

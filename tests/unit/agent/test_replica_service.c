@@ -9,6 +9,7 @@
 #include "agent/replication/peer_rpc.h"
 #include "agent/replication/replica_service.h"
 #include "agent/state/context.h"
+#include "one_node.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -94,21 +95,6 @@ void rpc_send_stale(struct agent *a, struct peer *peer)
 
 /* ---- one node -------------------------------------------------------------------------------------------------- */
 
-static void form(void)
-{
-    struct rank_hello hello = {.node = {.name = "a", .domain = "a", .agent_id = 1}};
-    struct shard_info info = {.id = shard, .image_bytes = IMAGE_BYTES};
-    const uint32_t count = 1;
-    struct world world;
-    struct placement placement;
-    struct error err = {0};
-    cr_assert_eq(world_build(TERM, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(world_add_shards(&world, &info, &count, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(placement_build(&world, 1, &placement, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(term_context_new(&agent, &world, &placement, NULL, &tc, &err), TCK_OK, "%s", err.text);
-    agent.term_context = tc;
-}
-
 static void set_up(void)
 {
     struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
@@ -119,7 +105,8 @@ static void set_up(void)
     cr_assert_eq(memory_new(&setup, &agent.memory, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(memory_add(agent.memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
     segment_write_header(segment, 0, &header);
-    form();
+    tc = one_node(&agent, TERM, shard, IMAGE_BYTES);
+    agent.term_context = tc;
 }
 
 static void tear_down(void)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A term of one node with one rank and one shard, for tests of what the agent does in it. */
+#ifndef TCK_TEST_ONE_NODE_H
+#define TCK_TEST_ONE_NODE_H
+
+#include "agent/driver/term_context.h"
+
+#include <criterion/criterion.h>
+
+/* The memory of the shard must be there. The caller frees the term context. */
+static inline struct term_context *one_node(struct agent *agent, uint64_t term, struct hash128 shard, uint64_t bytes)
+{
+    struct rank_hello hello = {.node = {.name = "a", .domain = "a", .agent_id = 1}};
+    struct shard_info info = {.id = shard, .image_bytes = bytes};
+    const uint32_t count = 1;
+    struct world world;
+    struct placement placement;
+    struct term_context *tc = NULL;
+    struct error err = {0};
+    cr_assert_eq(world_build(term, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(world_add_shards(&world, &info, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(placement_build(&world, 1, &placement, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(term_context_new(agent, &world, &placement, NULL, &tc, &err), TCK_OK, "%s", err.text);
+    return tc;
+}
+
+#endif
