@@ -81,7 +81,7 @@ configure_and_build() {
 
 pip_install() { "$top/build/venv/bin/pip" install -q --disable-pip-version-check "$@"; }
 
-# The environment with PyTorch and this package, made once: build/venv.
+# python_environment [EXTRA]: the environment with PyTorch and this package, made once: build/venv. EXTRA: "[lint]".
 python_environment() {
     local venv=$top/build/venv
     if [ ! -x "$venv/bin/python" ]; then
@@ -94,9 +94,10 @@ python_environment() {
         # A build without CUDA is enough, if pip is configured to find one.
         pip_install torch==2.13.0 || return 1
     fi
-    local nccl options=()
-    nccl=$(nccl_brought) && options=(-C "cmake.define.TCK_NCCL_INCLUDE=$nccl")
-    pip_install "${options[@]}" "$top[lint]"
+    # By the environment, as pip's options for it differ between its versions.
+    local nccl
+    nccl=$(nccl_brought) && local -x SKBUILD_CMAKE_DEFINE="TCK_NCCL_INCLUDE=$nccl"
+    pip_install "$top${1:-}"
 }
 
 # The environment with the training frameworks, in the versions that the adapters are tested with: build/frameworks.

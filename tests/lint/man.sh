@@ -9,8 +9,9 @@ bad=0
 for program in cli/tierckpt agent/tierckptd agent/tierckpt-supervisor; do
     name=${program#*/}
     page=$(compgen -G "$build/man/$name.[18]") || { echo "there is no page of $name"; bad=1; continue; }
+    help=$("$build/runtime/$program" --help) || { echo "$program --help fails"; bad=1; continue; }
     while read -r option; do
         tr -d '\\' <"$page" | grep -qF -- "$option" || { echo "$page lacks $option"; bad=1; }
-    done < <("$build/runtime/$program" --help | grep -oE -- '--[a-z]+[a-z-]*' | sort -u)
+    done < <(grep -oE -- '--[a-z]+[a-z-]*' <<<"$help" | sort -u)
 done
 exit $bad

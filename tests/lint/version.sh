@@ -4,6 +4,7 @@ set -u
 cd "${1:-$(dirname "$0")/../..}" || exit 1
 version=$(sed -nE 's/^project\(tierckpt VERSION ([0-9.]+) .*/\1/p' CMakeLists.txt)
 [ -n "$version" ] || { echo "CMakeLists.txt has no project(tierckpt VERSION ...)"; exit 1; }
+git ls-files >/dev/null || exit 1
 bad=0
 # Those of other programs, in lists of what is installed, are no business of ours.
 others=$(git ls-files -z -- . ':!CMakeLists.txt' ':!CHANGELOG.md' ':!tests/fuzz/corpus' ':!*requirements*.txt' |

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Versions of another layout are read from storage, or refused with nothing changed."""
 
+import contextlib
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 import tierckpt
 from harness import run
+from tierckpt.adapters import reshard
 from tierckpt.adapters.reshard import load_any_layout
 from tierckpt.core.checkpoint import Contents, attach
 from tierckpt.runtime.world import join_world
@@ -78,6 +82,28 @@ def test_what_does_not_fit_is_refused_and_nothing_changed(tmp_path, site, argume
 
 def test_nothing_saved_is_nothing_found(tmp_path, site):
     assert run(tmp_path, "test_reshard:load", world=2, config=site.config)[0][0] is None
+
+
+class _Refuses:
+    """A checkpoint that has loaded before, and whose next load is refused."""
+
+    restored = SimpleNamespace(version=(1, 4), passed_over=None)
+
+    def load_checkpoint(self, step):
+        raise tierckpt.LayoutError("the shape has changed")
+
+
+def test_a_second_load_that_is_refused_is_not_taken_for_nothing_saved(monkeypatch):
+    def refuse(published, contents, world):
+        raise tierckpt.LayoutError("storage lacks it, too")
+
+    stored = contextlib.nullcontext(SimpleNamespace())
+    stored.version, stored.step = (1, 4), 4
+    stored.close = lambda: None
+    monkeypatch.setattr(reshard, "_of_another_layout", lambda *arguments: stored)
+    monkeypatch.setattr(reshard, "_check", refuse)
+    with pytest.raises(tierckpt.LayoutError, match="storage lacks it"):
+        load_any_layout(_Refuses(), None, None)
 
 
 class _Stage(nn.Module):

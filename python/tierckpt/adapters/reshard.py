@@ -40,7 +40,8 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
         raise why
     if published is None:
         return loaded
-    if checkpoint.restored is not None and published.version <= checkpoint.restored.version:
+    # After a failed load `restored` may still be that of an earlier one.
+    if loaded is not None and checkpoint.restored is not None and published.version <= checkpoint.restored.version:
         published.close()
         return loaded
     log.warning("step %d was saved in another layout: what is on storage is read for this number of ranks (%s)",

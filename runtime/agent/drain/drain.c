@@ -22,7 +22,7 @@ struct drain_op {
     struct term_context *tc;
     struct version version;
     uint64_t attempt;
-    uint32_t next; /* duty to write next: one file at a time keeps the device busy, and memory traffic low */
+    uint32_t next; /* local shard to write next: one file at a time keeps the device busy, and memory traffic low */
     struct tier_item item;
 };
 

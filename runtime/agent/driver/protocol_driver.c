@@ -124,7 +124,7 @@ struct node_answer driver_ask_node(struct term_context *tc, const struct event *
 {
     struct node_answer answer = {0};
     if (!tc->closed || outlives_term(event->type)) {
-        feed(tc, event, false, tc->stepping ? NULL : &answer); /* else it is carried out after this has returned */
+        feed(tc, event, false, tc->stepping ? NULL : &answer); /* stepping: the answer comes too late */
     }
     return answer;
 }

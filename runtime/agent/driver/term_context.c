@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One joined term on this node: from the world and the placement to the node machine's duties, and slots back from
+ * One joined term on this node: from the world and the placement to the node machine's shards, and slots back from
  * their headers. */
 #include "agent/driver/term_context.h"
 
@@ -110,7 +110,7 @@ bool term_context_digests_due(const struct term_context *tc)
     return false;
 }
 
-/* ---- duties -------------------------------------------------------------------------------------------------- */
+/* ---- shards -------------------------------------------------------------------------------------------------- */
 
 static tck_status_t find_self(struct term_context *tc, struct error *err)
 {
@@ -143,7 +143,7 @@ static uint32_t storing_rank(const struct term_context *tc, uint32_t shard)
     return NONE32;
 }
 
-static void fill_duty(struct term_context *tc, uint32_t index, struct segment *segment)
+static void fill_local_shard(struct term_context *tc, uint32_t index, struct segment *segment)
 {
     struct segment_info info = segment_info(segment);
     struct node_shard *s = &tc->shards[index];
@@ -175,7 +175,7 @@ static void fill_duty(struct term_context *tc, uint32_t index, struct segment *s
     }
 }
 
-static tck_status_t fill_duties(struct term_context *tc, struct error *err)
+static tck_status_t fill_local_shards(struct term_context *tc, struct error *err)
 {
     size_t count = memory_count(tc->agent->memory);
     tc->shards = calloc(count ? count : 1, sizeof(*tc->shards));
@@ -185,7 +185,7 @@ static tck_status_t fill_duties(struct term_context *tc, struct error *err)
     }
     uint32_t slot = 0;
     for (uint32_t i = 0; i < count; i++) {
-        fill_duty(tc, i, memory_at(tc->agent->memory, i));
+        fill_local_shard(tc, i, memory_at(tc->agent->memory, i));
         tc->local_shards[i].first_slot = slot;
         slot += tc->shards[i].slot_count;
     }
@@ -302,7 +302,7 @@ tck_status_t term_context_new(struct agent *agent, struct world *world, struct p
     tc->placement = *placement;
     tck_status_t status = find_self(tc, err);
     if (status == TCK_OK) {
-        status = fill_duties(tc, err);
+        status = fill_local_shards(tc, err);
     }
     if (status == TCK_OK) {
         status = start_node(tc, decision, err);

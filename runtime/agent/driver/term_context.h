@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One joined term on this node: from the world and the placement to the node machine's duties, and slots back from
+ * One joined term on this node: from the world and the placement to the node machine's shards, and slots back from
  * their headers. */
 #ifndef TCK_AGENT_TERM_CONTEXT_H
 #define TCK_AGENT_TERM_CONTEXT_H

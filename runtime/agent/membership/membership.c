@@ -152,7 +152,7 @@ void membership_handle_hello(struct client *client, const uint8_t *payload, size
 /* ---- term ---------------------------------------------------------------------------------------------------- */
 
 /* Releases peers that are not in the new world, so that transfers with them do not delay the new term. */
-static void unwant_strangers(struct agent *agent, const struct world *world)
+static void unwant_outsiders(struct agent *agent, const struct world *world)
 {
     for (size_t i = peers_count(agent->peers); i-- > 0;) {
         struct peer *peer = peers_at(agent->peers, i);
@@ -183,7 +183,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     failpoint(term, registration);
     hard_state_put(agent->state, &kept);
     failpoint(term, joined);
-    unwant_strangers(agent, world);
+    unwant_outsiders(agent, world);
     connectivity_want_world(agent, world);
     log_info("joined term %" PRIu64 ": %u ranks on %u nodes", world->term, world->world_size, world->node_count);
     return TCK_OK;
@@ -262,10 +262,10 @@ struct registration {
     struct error err;
 };
 
-static void joining_free(struct registration *j)
+static void registration_free(struct registration *j)
 {
     if (j->then) {
-        joining_free(j->then);
+        registration_free(j->then);
     }
     placement_free(&j->placement);
     world_free(&j->world);
@@ -376,7 +376,7 @@ static void allocated(void *ctx, bool canceled)
         agent->registration = j->then;
         j->then = NULL;
     }
-    joining_free(j);
+    registration_free(j);
     membership_ops_idle(agent);
 }
 
@@ -394,8 +394,8 @@ void membership_ops_idle(struct agent *agent)
 }
 
 /* Takes ownership of the world. */
-static tck_status_t joining_start(struct agent *agent, struct world *world, const struct decision *decision,
-                                  struct error *err)
+static tck_status_t registration_start(struct agent *agent, struct world *world, const struct decision *decision,
+                                       struct error *err)
 {
     struct registration *j = calloc(1, sizeof(*j));
     if (!j) {
@@ -413,7 +413,7 @@ static tck_status_t joining_start(struct agent *agent, struct world *world, cons
     j->decision = decision ? *decision : (struct decision){0};
     struct registration **at = agent->allocating ? &agent->registration->then : &agent->registration;
     if (*at) {
-        joining_free(*at); /* of an older term, which nobody waits for any more */
+        registration_free(*at); /* of an older term, which nobody waits for any more */
     }
     *at = j;
     membership_ops_idle(agent);
@@ -421,7 +421,7 @@ static tck_status_t joining_start(struct agent *agent, struct world *world, cons
 }
 
 /* The registration of this term that is under way or waits, NULL if none. */
-static const struct registration *joining_of(const struct agent *agent, uint64_t term)
+static const struct registration *registration_of(const struct agent *agent, uint64_t term)
 {
     const struct registration *j = agent->registration;
     while (j && j->world.term != term) {
@@ -440,7 +440,7 @@ static tck_status_t register_world(struct client *client, struct world *world, s
     if (client->term != world->term || world->term != hard_state_get(agent->state)->term.adopted) {
         return error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over", world->term);
     }
-    const struct registration *j = joining_of(agent, world->term);
+    const struct registration *j = registration_of(agent, world->term);
     if (j) {
         return hash128_is(j->world.layout, world->layout)
                    ? TCK_OK
@@ -455,7 +455,7 @@ static tck_status_t register_world(struct client *client, struct world *world, s
         connectivity_tick(client->agent);
         return TCK_OK;
     }
-    return joining_start(agent, world, NULL, err);
+    return registration_start(agent, world, NULL, err);
 }
 
 void membership_handle_register(struct client *client, const uint8_t *payload, size_t len)
@@ -501,7 +501,7 @@ void membership_resume(struct agent *agent)
     struct decision decision = kept->decision;
     await_trainers(agent, &world);
     failpoint(resume, begun);
-    if (joining_start(agent, &world, &decision, &err) != TCK_OK) {
+    if (registration_start(agent, &world, &decision, &err) != TCK_OK) {
         log_error("term %" PRIu64 " cannot be resumed: %s", kept->term.joined, err.text);
         world_free(&world);
     }
@@ -510,7 +510,7 @@ void membership_resume(struct agent *agent)
 void membership_abandon(struct agent *agent)
 {
     if (agent->registration && !agent->allocating) {
-        joining_free(agent->registration);
+        registration_free(agent->registration);
         agent->registration = NULL;
     }
 }

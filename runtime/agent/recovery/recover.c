@@ -254,14 +254,14 @@ static void release_outsiders(struct recover *r)
     struct agent *agent = r->tc->agent;
     for (size_t i = peers_count(agent->peers); i-- > 0;) {
         struct peer *peer = peers_at(agent->peers, i);
-        for (uint32_t s = 0; s < r->stranger_count; s++) {
-            if (peer_node(peer)->agent_id == r->strangers[s].agent_id) {
+        for (uint32_t s = 0; s < r->outsider_count; s++) {
+            if (peer_node(peer)->agent_id == r->outsiders[s].agent_id) {
                 peers_unwant(agent->peers, peer);
                 break;
             }
         }
     }
-    r->stranger_count = 0;
+    r->outsider_count = 0;
 }
 
 static void carry_out(struct recover *r, const struct recovery_action *a)

@@ -117,8 +117,8 @@ bool recover_is_outsider(const struct recover *r, const struct node_info *node)
             return false;
         }
     }
-    for (uint32_t i = 0; i < r->stranger_count; i++) {
-        if (r->strangers[i].agent_id == node->agent_id) {
+    for (uint32_t i = 0; i < r->outsider_count; i++) {
+        if (r->outsiders[i].agent_id == node->agent_id) {
             return false;
         }
     }
@@ -135,12 +135,12 @@ void recover_add_outsiders(struct recover *r, const struct known_node *known, si
         if (!recover_is_outsider(r, node)) {
             continue;
         }
-        struct node_info *grown = realloc(r->strangers, (r->stranger_count + 1) * sizeof(*grown));
+        struct node_info *grown = realloc(r->outsiders, (r->outsider_count + 1) * sizeof(*grown));
         if (!grown) {
             return;
         }
-        r->strangers = grown;
-        r->strangers[r->stranger_count++] = *node;
+        r->outsiders = grown;
+        r->outsiders[r->outsider_count++] = *node;
         want_and_ask(r, node);
     }
 }

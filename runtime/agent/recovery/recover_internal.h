@@ -30,8 +30,8 @@ struct recover {
     uint64_t asking; /* number of the request; replies to older ones are ignored */
     uint64_t step;
     bool *answered;              /* by world node */
-    struct node_info *strangers; /* agents outside the world that are asked, too */
-    uint32_t stranger_count;
+    struct node_info *outsiders; /* agents outside the world that are asked, too */
+    uint32_t outsider_count;
     struct stored_look look;
     uint32_t listings;
     char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source; "" */

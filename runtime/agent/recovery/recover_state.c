@@ -26,7 +26,7 @@ void recover_destroy(struct recover *r)
     recover_free_look(r);
     recover_forget_fetches(r);
     free(r->queue);
-    free(r->strangers);
+    free(r->outsiders);
     free(r->answered);
     free(r);
 }

@@ -54,7 +54,8 @@ static enum restore_verdict judge(struct client *client, const struct term_conte
     struct restore_shards shards = {
         .lacking = lacking,
         .may_lack = client->restore_may_lack,
-        .moves = restore_timeout_lasts(&client->restore_timeout, &tally, tries, limit_ms, clock_ms()),
+        .moves = lacking > 0 && !client->restore_may_lack &&
+                 restore_timeout_lasts(&client->restore_timeout, &tally, tries, limit_ms, clock_ms()),
         .recovered = decision_is_recovered(node_decision(tc->node))};
     return restore_judge(&shards);
 }
@@ -192,7 +193,7 @@ void restore_tick(struct term_context *tc)
     }
 }
 
-static struct term_context *formation_of(struct client *client, uint32_t seq)
+static struct term_context *term_of(struct client *client, uint32_t seq)
 {
     struct term_context *tc = client->agent->term_context;
     if (client->trainer && tc && !tc->closed && tc->world.term == client->term) {
@@ -212,7 +213,7 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
         client_cut(client, "malformed RESTORE");
         return;
     }
-    struct term_context *tc = formation_of(client, m.seq);
+    struct term_context *tc = term_of(client, m.seq);
     if (!tc) {
         return;
     }
@@ -242,7 +243,7 @@ void restore_query(struct client *client, const uint8_t *payload, size_t len)
         client_cut(client, "malformed QUERY");
         return;
     }
-    struct term_context *tc = formation_of(client, query.seq);
+    struct term_context *tc = term_of(client, query.seq);
     if (!tc) {
         return;
     }

@@ -320,14 +320,3 @@ tck_status_t hard_state_last_world(const struct hard_state *s, struct world *out
     munmap(p, len);
     return status;
 }
-
-tck_status_t hard_state_store_all(struct hard_state *s, struct error *err)
-{
-    tck_status_t status = s->setup.store_fd(s->setup.ctx, HEAD_NAME, s->head_fd, err);
-    if (status == TCK_OK && s->world_fd >= 0) {
-        char name[64];
-        world_name(s->world_term, name, sizeof(name));
-        status = s->setup.store_fd(s->setup.ctx, name, s->world_fd, err);
-    }
-    return status;
-}

@@ -75,7 +75,4 @@ must_check tck_status_t hard_state_last_world(const struct hard_state *state, st
 /* The same, if it is that of term.joined. */
 must_check tck_status_t hard_state_world(const struct hard_state *state, struct world *out, struct error *err);
 
-/* Stores all files again, with a new supervisor. */
-must_check tck_status_t hard_state_store_all(struct hard_state *state, struct error *err);
-
 #endif
