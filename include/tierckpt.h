@@ -422,7 +422,9 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_check(tck_client_t *client, tck_chec
  * TCK_ERR_UNRECOVERABLE, TCK_ERR_LAYOUT: something was saved but cannot be restored; the text says why.
  * TCK_ERR_IO, TCK_ERR_PROTO: something that is or may be there cannot be read now, or not by this build. No older
  * version is taken in its place. TCK_ERR_CORRUPT: verified data was found damaged again while it was copied, twice.
- * Some ranks' records may have been written. After every other error above only blobs may have changed.
+ * Records may be partly written after TCK_ERR_CORRUPT; after TCK_ERR_UNRECOVERABLE if its text says so; and after
+ * TCK_ERR_IO or TCK_ERR_TIMEDOUT if a version of another layout was being read or a device failed. After every other
+ * error above only blobs may have changed.
  *
  * An older version replaces a newer one only if the newer one is damaged or lost, and passed_over then says so.
  * docs/c.md describes what is verified when, going back to an older step, and other layouts. */

@@ -80,8 +80,8 @@ struct link {
     struct event **event_end;
     bool ending; /* accepts no more */
     char address[ADDRESS_TEXT];
-    struct sockaddr_in local; /* port 0: where connections go out from */
-    struct ears ears;         /* UCX's */
+    struct sockaddr_in local;   /* port 0: where connections go out from */
+    struct listeners listeners; /* UCX's */
 };
 
 struct link_conn *conn_new(struct link *link); /* NULL: no memory */

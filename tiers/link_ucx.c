@@ -530,7 +530,7 @@ cleanup_context:
 tck_status_t link_new(const struct link_setup *setup, struct link **out, struct error *err)
 {
     struct link_place place;
-    struct ears before;
+    struct listeners before;
     struct link *link;
     tck_status_t status = link_place_find(setup->device, setup->address, &place, err);
 
@@ -551,15 +551,15 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
         free(link);
         return status;
     }
-    listeners_find(&link->ears);
-    listeners_missing(&link->ears, &before);
+    listeners_find(&link->listeners);
+    listeners_subtract(&link->listeners, &before);
     *out = link;
     return TCK_OK;
 }
 
 bool link_is_listening(const struct link *link)
 {
-    return listeners_restore(&link->ears);
+    return listeners_are_open(&link->listeners);
 }
 
 void link_free(struct link *link)

@@ -2,7 +2,7 @@
  * The memory tier: segments, each with the slots of one shard. A segment is two files: data (the images, shared with
  * trainers, 2 MiB pages where they can be had) and meta (per slot two header pages and the chunk CRC table, this
  * agent's alone; at its end the page of seals (base/seal.h), which trainers write). Both are sealed against shrinking
- * and growing and are stored with the service manager (park.h). */
+ * and growing and are stored with the service manager (sd_notify.h). */
 #ifndef TCK_TIERS_MEMORY_H
 #define TCK_TIERS_MEMORY_H
 

@@ -11,7 +11,7 @@
 #define PARK_NAME_MAX   128
 #define PARK_NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
-/* Here and not in park.c because the supervisor, which links none of the tiers, checks names too. */
+/* Here and not in sd_notify.c because the supervisor, which links none of the tiers, checks names too. */
 static inline bool park_name_ok(const char *name)
 {
     size_t len = strspn(name, PARK_NAME_CHARS);

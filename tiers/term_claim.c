@@ -653,10 +653,11 @@ static struct error moved_job(const struct config *config)
 tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct commit_notes *out, struct error *err)
 {
     struct commit_notes notes = {0};
-    uint64_t forgotten = 0;
+    uint64_t forgotten = 0, forgotten_there = 0; /* of save_dir, of load_dir */
     tck_status_t status = commits_in(p->job_fd, term, &forgotten, &notes, err);
+    forgotten_there = forgotten;
     if (status == TCK_OK && p->load_fd >= 0) {
-        status = commits_in(p->load_fd, term, &forgotten, &notes, err);
+        status = commits_in(p->load_fd, term, &forgotten_there, &notes, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "look for notes of commits");

@@ -23,18 +23,19 @@ static ino_t inode_of(int fd)
     return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
-static void consider(struct ears *ears, int fd)
+static void consider(struct listeners *listeners, int fd)
 {
     ino_t inode = inode_of(fd);
 
-    if (inode != 0 && ears->count < EARS_MAX && option(fd, SO_DOMAIN) == AF_INET && option(fd, SO_ACCEPTCONN) != 0) {
-        ears->of[ears->count].fd = fd;
-        ears->of[ears->count].inode = inode;
-        ears->count++;
+    if (inode != 0 && listeners->count < LISTENERS_MAX && option(fd, SO_DOMAIN) == AF_INET &&
+        option(fd, SO_ACCEPTCONN) != 0) {
+        listeners->of[listeners->count].fd = fd;
+        listeners->of[listeners->count].inode = inode;
+        listeners->count++;
     }
 }
 
-void listeners_find(struct ears *out)
+void listeners_find(struct listeners *out)
 {
     DIR *dir = opendir("/proc/self/fd");
     const struct dirent *entry;
@@ -53,32 +54,32 @@ void listeners_find(struct ears *out)
     }
 }
 
-static bool has(const struct ears *ears, ino_t inode)
+static bool has(const struct listeners *listeners, ino_t inode)
 {
-    for (size_t i = 0; i < ears->count; i++) {
-        if (ears->of[i].inode == inode) {
+    for (size_t i = 0; i < listeners->count; i++) {
+        if (listeners->of[i].inode == inode) {
             return true;
         }
     }
     return false;
 }
 
-void listeners_missing(struct ears *ears, const struct ears *before)
+void listeners_subtract(struct listeners *listeners, const struct listeners *before)
 {
     size_t kept = 0;
 
-    for (size_t i = 0; i < ears->count; i++) {
-        if (!has(before, ears->of[i].inode)) {
-            ears->of[kept++] = ears->of[i];
+    for (size_t i = 0; i < listeners->count; i++) {
+        if (!has(before, listeners->of[i].inode)) {
+            listeners->of[kept++] = listeners->of[i];
         }
     }
-    ears->count = kept;
+    listeners->count = kept;
 }
 
-bool listeners_restore(const struct ears *ears)
+bool listeners_are_open(const struct listeners *listeners)
 {
-    for (size_t i = 0; i < ears->count; i++) {
-        if (inode_of(ears->of[i].fd) != ears->of[i].inode) {
+    for (size_t i = 0; i < listeners->count; i++) {
+        if (inode_of(listeners->of[i].fd) != listeners->of[i].inode) {
             return false;
         }
     }

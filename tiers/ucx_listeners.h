@@ -3,29 +3,29 @@
  * on which it does (uct_tcp_iface_connect_handler, in uct/tcp/tcp_iface.c), and from then on no new session comes
  * about.
  */
-#ifndef TCK_TIERS_LINK_EARS_H
-#define TCK_TIERS_LINK_EARS_H
+#ifndef TCK_TIERS_UCX_LISTENERS_H
+#define TCK_TIERS_UCX_LISTENERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
-#define EARS_MAX 64
+#define LISTENERS_MAX 64
 
 /* Sockets on which this process listens for TCP connections. */
-struct ears {
+struct listeners {
     size_t count;
     struct {
         int fd;
         ino_t inode;
-    } of[EARS_MAX];
+    } of[LISTENERS_MAX];
 };
 
-/* Finds the current ones, EARS_MAX at most. */
-void listeners_find(struct ears *out);
+/* Finds the current ones, LISTENERS_MAX at most. */
+void listeners_find(struct listeners *out);
 /* Removes those in before. */
-void listeners_missing(struct ears *ears, const struct ears *before);
+void listeners_subtract(struct listeners *listeners, const struct listeners *before);
 /* True if all still exist. */
-bool listeners_restore(const struct ears *ears);
+bool listeners_are_open(const struct listeners *listeners);
 
 #endif

@@ -3,7 +3,7 @@
  * change. Builds without TCK_FAILPOINTS have none of it: the macros below are constants there. What is to happen stands
  * in the environment:
  *
- *   TIERCKPT_FAILPOINTS="publish.moved=kill@3;posix.read_back=EIO;snapshot worker.sealed=sleep:500"
+ *   TIERCKPT_FAILPOINTS="publish.moved=kill@3;uring.write=EIO;save.sealed=sleep:500"
  *
  * An action comes at the n-th time (@n, default 1) that this process passes the point: kill (SIGKILL), EIO, ENOSPC (the
  * call there fails so, without being made), sleep:MS, corrupt (a bit of the data there changes). A process that its

@@ -46,7 +46,7 @@
     X(term, reserved, STEP, "a term is reserved on storage, the agent has not kept that") \
     X(term, granted, STEP, "a reserved term is given away and that is kept, no other process has heard of it") \
     X(term, taken, STEP, "a reserved term was granted and that is kept, storage and the trainer have not heard") \
-    X(term, registration, STEP, "the older term is closed, the new one not kept") \
+    X(term, joining, STEP, "the older term is closed, the new one not kept") \
     X(term, joined, STEP, "the new term is kept, no other process has heard of it") \
     X(segment, fdstore, STEP, "a segment is made, one of its two files to be parked") \
     X(segment, stored, STEP, "a segment is parked and entered") \

@@ -4,6 +4,7 @@
  * is nowhere left to report them. */
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/log_queue.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +29,7 @@ struct sink {
                        so that a silent log costs nothing */
     pthread_mutex_t lock; /* of all below */
     int fd, fd_max;
+    struct log_queue *queue; /* to a file of its own, and then there is no fd; NULL: none */
     char name[LOG_NAME_BYTES];
     log_line_fn *fn;
     void *ctx;
@@ -54,6 +57,12 @@ static void note_max(void)
 void log_after_fork(void)
 {
     pthread_mutex_init(&sink.lock, NULL);
+    if (sink.queue != NULL) { /* its lines would have the parent's name */
+        log_queue_after_fork(sink.queue);
+        sink.queue = NULL;
+        sink.fd_max = LOG_OFF;
+        note_max();
+    }
 }
 
 void log_hand(log_line_fn *fn, void *ctx, enum log_level max)
@@ -66,14 +75,17 @@ void log_hand(log_line_fn *fn, void *ctx, enum log_level max)
     pthread_mutex_unlock(&sink.lock);
 }
 
-/* Takes over fd (-1: none) and closes the one before. */
-static void sink_replace(int fd, int max, const char *name)
+/* Takes over fd (-1: none) and queue (NULL: none), and ends those before. */
+static void sink_replace(int fd, struct log_queue *queue, int max, const char *name)
 {
     int old;
+    struct log_queue *old_queue;
 
     pthread_mutex_lock(&sink.lock);
     old = sink.fd;
+    old_queue = sink.queue;
     sink.fd = fd;
+    sink.queue = queue;
     sink.fd_max = max;
     snprintf(sink.name, sizeof(sink.name), "%s", name);
     note_max();
@@ -81,21 +93,15 @@ static void sink_replace(int fd, int max, const char *name)
     if (old >= 0) {
         close(old);
     }
+    if (old_queue != NULL) {
+        log_queue_end(old_queue);
+    }
 }
 
-tck_status_t log_open(const char *path, enum log_level max, const char *name, struct error *err)
+static tck_status_t open_file(const char *path, int flags, int *fd_out, struct error *err)
 {
-    int fd;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | flags, 0600);
 
-    if (path == NULL || path[0] == '\0') {
-        log_close();
-        return TCK_OK;
-    }
-    if (strcmp(path, "-") == 0) {
-        fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-    } else {
-        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0600);
-    }
     if (fd < 0 && errno == ELOOP) {
         return error_set(err, TCK_ERR_DENIED,
                          "log file %s is a symbolic link: name the file itself, or - for standard error", path);
@@ -103,13 +109,58 @@ tck_status_t log_open(const char *path, enum log_level max, const char *name, st
     if (fd < 0) {
         return error_set(err, status_of_errno(errno), "open log file %s: %m", path);
     }
-    sink_replace(fd, (int)max, name);
+    *fd_out = fd;
+    return TCK_OK;
+}
+
+tck_status_t log_open_queued(const char *path, enum log_level max, const char *name, struct error *err)
+{
+    struct log_queue *queue;
+    struct stat st;
+    int fd = -1;
+    tck_status_t status = open_file(path, O_NONBLOCK, &fd, err);
+
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return error_set(err, TCK_ERR_DENIED, "log file %s is not a regular file", path);
+    }
+    status = log_queue_new(fd, &queue, err);
+    if (status == TCK_OK) {
+        sink_replace(-1, queue, (int)max, name);
+    }
+    return status;
+}
+
+tck_status_t log_open(const char *path, enum log_level max, const char *name, struct error *err)
+{
+    int fd = -1;
+
+    if (path == NULL || path[0] == '\0') {
+        log_close();
+        return TCK_OK;
+    }
+    if (strcmp(path, "-") == 0) {
+        fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+        if (fd < 0) {
+            return error_set(err, status_of_errno(errno), "open log file %s: %m", path);
+        }
+    } else {
+        tck_status_t status = open_file(path, 0, &fd, err);
+
+        if (status != TCK_OK) {
+            return status;
+        }
+    }
+    sink_replace(fd, NULL, (int)max, name);
     return TCK_OK;
 }
 
 void log_close(void)
 {
-    sink_replace(-1, LOG_OFF, "");
+    sink_replace(-1, NULL, LOG_OFF, "");
 }
 
 /* "2026-01-31T12:00:00.123Z info node0 " */
@@ -154,7 +205,9 @@ static void write_line(enum log_level level, const char *text)
 
     len += put_text(line + len, text);
     line[len++] = '\n';
-    if (write(sink.fd, line, len) < 0) {
+    if (sink.queue != NULL) {
+        log_queue_put(sink.queue, line, len);
+    } else if (write(sink.fd, line, len) < 0) {
         /* nowhere to report it */
     }
 }
@@ -162,7 +215,7 @@ static void write_line(enum log_level level, const char *text)
 static void sink_write(enum log_level level, const char *text)
 {
     pthread_mutex_lock(&sink.lock);
-    if (sink.fd >= 0 && (int)level <= sink.fd_max) {
+    if ((sink.fd >= 0 || sink.queue != NULL) && (int)level <= sink.fd_max) {
         write_line(level, text);
     }
     if (sink.fn != NULL && (int)level <= sink.fn_max) {

@@ -15,6 +15,10 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
  * a rank on it). Several processes may have one file: a line is one write(2) at its end. Thread-safe after it returned.
  * May be called again to reopen. */
 must_check tck_status_t log_open(const char *path, enum log_level max, const char *name, struct error *err);
+/* The same for a process that must never wait for the file: a thread writes the lines, and of a file that hangs some
+ * are dropped. path: a regular file, or one that is made. */
+must_check tck_status_t log_open_queued(const char *path, enum log_level max, const char *name, struct error *err);
+/* Waits a second at most for lines that are queued. */
 void log_close(void);
 
 /* Lines up to that level also go to the function (NULL: no longer to any), one at a time, from whichever thread writes

@@ -256,9 +256,10 @@
     if (!type##_is_none(&m->name)) {        \
         write_##type(w, &m->name);          \
     }
-#define SCHEMA_READ_optional(type, name) \
-    if (read_bool(r)) {                  \
-        m->name = read_##type(r);        \
+#define SCHEMA_READ_optional(type, name)                   \
+    if (read_bool(r)) {                                    \
+        m->name = read_##type(r);                          \
+        r->failed = r->failed || type##_is_none(&m->name); \
     }
 #define SCHEMA_FREE_optional(type, name)
 

@@ -61,8 +61,8 @@ void log_sink_open(const struct config *config, uint32_t rank)
     struct error err;
 
     snprintf(name, sizeof(name), "%s/rank%u[%d]", config->node, rank, (int)getpid());
-    if (strcmp(config->log_file_path, "-") != 0 && /* the terminal is the trainer's */
-        log_open(config->log_file_path, (enum log_level)config->log_level, name, &err) != TCK_OK) {
+    if (config->log_file_path[0] != '\0' && strcmp(config->log_file_path, "-") != 0 && /* the terminal: the trainer's */
+        log_open_queued(config->log_file_path, (enum log_level)config->log_level, name, &err) != TCK_OK) {
         log_warn("rank %u: lines of this process are not in the log of the node: %s", rank, err.text);
     }
 }

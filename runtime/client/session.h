@@ -3,7 +3,7 @@
  * restarted.
  *
  * Rule: the socket, the sequence number and the mapped slots belong to the thread that holds session.lock. There are
- * two threads: the trainer's, in a call of tierckpt.h, and the snapshot worker's (snapshot worker.h). Each locks for a
+ * two threads: the trainer's, in a call of tierckpt.h, and the snapshot worker's (snapshot_worker.h). Each locks for a
  * whole conversation: a snapshot from BEGIN to SEAL, a restore, a query, a return. Free of the lock are only the shared
  * status (atomics, and its address never changes) and the two flags. Nothing on the trainer's step path takes the lock.
  * A child made by fork must not use the session. */

@@ -198,6 +198,7 @@ tck_status_t slots_adopt(struct slots *slots, struct session *session, const str
     }
     for (uint32_t i = 0; i < layout->shard_count && status == TCK_OK; i++) {
         slots->shards[i].segment = segments->segments[i];
+        slots->shards[i].root_made = false;
         slots->shards[i].pinnable = lies_on_devices(layout, &layout->shards[i]);
         if (segments->segments[i].stored_here) {
             status = map_shard(slots, &slots->shards[i], session, err);

@@ -164,22 +164,20 @@ static uint64_t shard_bytes(const struct layout *layout, const struct shard *sha
     return bytes;
 }
 
-/* The slots that were granted, with all in them that stays the same from step to step; the caller frees. */
-static struct device_image *prepare_slots(struct snapshot_worker *worker, const struct msg_grant *grant)
+/* Lists in worker->images the slots that were granted, with all in them that stays the same from step to step. */
+static void prepare_slots(struct snapshot_worker *worker, const struct msg_grant *grant)
 {
-    struct device_image *images = calloc(grant->count + (size_t)1, sizeof(*images));
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < worker->slots->count && images != NULL; i++) {
+    for (uint32_t i = 0; i < worker->slots->count; i++) {
         struct shard_slots *shard = &worker->slots->shards[i];
 
         if (shard->segment.stored_here) {
             slot_prepare(shard, grant->slots[n], worker->layout, &worker->layout->shards[i]);
-            images[n] = (struct device_image){i, shard->pinned, slot_image(shard, grant->slots[n])};
+            worker->images[n] = (struct device_image){i, shard->pinned, slot_image(shard, grant->slots[n])};
             n++;
         }
     }
-    return images;
 }
 
 static uint64_t bytes_of(const struct layout *layout, const struct device_image *images, uint32_t count)
@@ -206,11 +204,9 @@ static void release(struct snapshot_worker *worker)
 static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg_grant *grant, uint64_t *bytes_out,
                                 struct error *err)
 {
-    struct device_image *images = prepare_slots(worker, grant);
+    const struct device_image *images = worker->images;
 
-    if (images == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the copies of %u shards", grant->count);
-    }
+    prepare_slots(worker, grant);
     tck_status_t status = devices_save(worker->devices, images, grant->count, err);
     if (status == TCK_OK) {
         *bytes_out = bytes_of(worker->layout, images, grant->count);
@@ -221,7 +217,6 @@ static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg
         device_digests_send(worker->session, worker->slots, worker->step);
     }
     tck_status_t finished = devices_finish(worker->devices, status == TCK_OK ? err : NULL);
-    free(images);
     return status == TCK_OK ? finished : status;
 }
 
@@ -585,15 +580,23 @@ tck_status_t worker_start(struct snapshot_worker *worker, struct session *sessio
     worker->slots = slots;
     worker->devices = devices;
     pthread_mutex_unlock(&worker->lock);
+    worker->images = calloc(layout->shard_count + (size_t)1, sizeof(*worker->images));
+    if (worker->images == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the copies of %u shards", layout->shard_count);
+    }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (worker->wake_fd < 0) {
-        return error_set(err, status_of_errno(errno), "create an eventfd: %m");
+        rc = errno;
+        free(worker->images);
+        errno = rc;
+        return error_set(err, status_of_errno(rc), "create an eventfd: %m");
     }
     rc = start_thread(worker);
     if (rc != 0) {
         close(worker->wake_fd);
+        free(worker->images);
         errno = rc;
-        return error_set(err, status_of_errno(rc), "start the saver thread: %m");
+        return error_set(err, status_of_errno(rc), "start the snapshot thread: %m");
     }
     worker->running = true;
     return TCK_OK;
@@ -622,6 +625,8 @@ void worker_stop(struct snapshot_worker *worker)
     pthread_join(worker->thread, NULL);
     atomic_store(&worker->session->stopping, false);
     close(worker->wake_fd);
+    free(worker->images);
+    worker->images = NULL;
     worker->running = false;
 }
 

@@ -28,6 +28,7 @@ struct snapshot_worker {
     const struct layout *layout;
     struct slots *slots;
     const struct devices *devices;
+    struct device_image *images; /* room for one of each shard; of the thread alone */
     pthread_t thread;
     bool running;
     int wake_fd;          /* eventfd: there is a snapshot, or stop */

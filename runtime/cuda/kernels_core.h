@@ -37,7 +37,7 @@ __attribute__((aligned(16)));
     do {                                                                                                               \
         const type *from = (const type *)src;                                                                          \
         type *to = (type *)dst; /* NOLINT(bugprone-macro-parentheses) */                                               \
-        uint64_t units = bytes / sizeof(type), i = dev;                                                                \
+        uint64_t units = bytes / sizeof(type), i = lane;                                                               \
                                                                                                                        \
         for (; i + 3 * COPY_STRIDE < units; i += 4 * COPY_STRIDE) {                                                    \
             type a = from[i], b = from[i + COPY_STRIDE], c = from[i + 2 * COPY_STRIDE], d = from[i + 3 * COPY_STRIDE]; \
@@ -55,7 +55,7 @@ __attribute__((aligned(16)));
 
 /* Copies what is whole in the widest unit that suits both addresses; returns how much that is for all lanes together.
  */
-TCK_HD uint64_t copy_core_units(uint8_t *dst, const uint8_t *src, uint64_t bytes, uint32_t dev)
+TCK_HD uint64_t copy_core_units(uint8_t *dst, const uint8_t *src, uint64_t bytes, uint32_t lane)
 {
     switch (((uintptr_t)dst | (uintptr_t)src) & 15) {
     case 0:
@@ -76,19 +76,19 @@ TCK_HD uint64_t copy_core_units(uint8_t *dst, const uint8_t *src, uint64_t bytes
 }
 
 /* This lane's part of a copy by COPY_LANES lanes. */
-TCK_HD void copy_core_lane(void *to, const void *from, uint64_t bytes, uint32_t dev)
+TCK_HD void copy_core_lane(void *to, const void *from, uint64_t bytes, uint32_t lane)
 {
     uint8_t *dst = (uint8_t *)to;
     const uint8_t *src = (const uint8_t *)from;
     uint64_t head = (16 - ((uintptr_t)dst & 15)) & 15, done;
 
     head = head < bytes ? head : bytes;
-    if (dev < head) {
-        dst[dev] = src[dev];
+    if (lane < head) {
+        dst[lane] = src[lane];
     }
-    done = head + copy_core_units(dst + head, src + head, bytes - head, dev);
-    if (dev < bytes - done) { /* less than a unit is left */
-        dst[done + dev] = src[done + dev];
+    done = head + copy_core_units(dst + head, src + head, bytes - head, lane);
+    if (lane < bytes - done) { /* less than a unit is left */
+        dst[done + lane] = src[done + lane];
     }
 }
 
@@ -175,9 +175,9 @@ TCK_HD uint32_t digest_core_bytes(const uint8_t *addr, uint64_t bytes)
 }
 
 /* A CRC over this lane's units in whole rows, as if all else were zeros, up to the end of the last of them. */
-TCK_HD uint32_t digest_core_rows(const uint8_t *addr, uint64_t rows, uint32_t dev, const uint32_t *table)
+TCK_HD uint32_t digest_core_rows(const uint8_t *addr, uint64_t rows, uint32_t lane, const uint32_t *table)
 {
-    const struct unit16 *units = (const struct unit16 *)addr + dev;
+    const struct unit16 *units = (const struct unit16 *)addr + lane;
     uint32_t a = 0, b = 0, c = 0, d = 0;
 
     for (uint64_t row = 0; row < rows; row++) {
@@ -196,21 +196,21 @@ TCK_HD uint32_t digest_core_rows(const uint8_t *addr, uint64_t rows, uint32_t de
 
 /* This lane's part of what the bytes contribute to the CRC of a chunk in which `after` bytes follow them. The XOR of
  * those of all DIGEST_LANES lanes is the whole. */
-TCK_HD uint32_t digest_core_lane(const void *data, uint64_t bytes, uint64_t after, uint32_t dev, const uint32_t *table)
+TCK_HD uint32_t digest_core_lane(const void *data, uint64_t bytes, uint64_t after, uint32_t lane, const uint32_t *table)
 {
     const uint8_t *addr = (const uint8_t *)data;
-    uint64_t head = (16 - ((uintptr_t)addr & 15)) & 15, rows, tail, begin = dev * UINT64_C(16), end;
+    uint64_t head = (16 - ((uintptr_t)addr & 15)) & 15, rows, tail, begin = lane * UINT64_C(16), end;
     uint32_t sum = 0;
 
     head = head < bytes ? head : bytes;
     rows = (bytes - head) / DIGEST_ROW;
     tail = (bytes - head) % DIGEST_ROW;
-    if (dev == 0 && head > 0) {
+    if (lane == 0 && head > 0) {
         sum = digest_core_shift(digest_core_bytes(addr, head), bytes - head + after);
     }
     addr += head;
     if (rows > 0) {
-        sum ^= digest_core_shift(digest_core_rows(addr, rows, dev, table), DIGEST_ROW - begin - 16 + tail + after);
+        sum ^= digest_core_shift(digest_core_rows(addr, rows, lane, table), DIGEST_ROW - begin - 16 + tail + after);
     }
     if (begin < tail) {
         end = begin + 16 < tail ? begin + 16 : tail;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt-supervisor: starts the agent, holds the descriptors that it stores (park.h), and starts it again with them
- * when it dies. It replaces systemd where there is none. It does nothing else, so that it has little reason to fail,
- * and it blocks in poll alone. */
+ * tierckpt-supervisor: starts the agent, holds the descriptors that it stores (tiers/sd_notify.h), and starts it again
+ * with them when it dies. It replaces systemd where there is none. It does nothing else, so that it has little reason
+ * to fail, and it blocks in poll alone. */
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/lock.h"

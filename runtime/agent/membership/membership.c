@@ -180,7 +180,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     kept.watermark = hard_state_watermark(agent->state);
     kept.decision = (struct decision){0};
     kept.save_dir = hard_state_save_dir(&agent->config);
-    failpoint(term, registration);
+    failpoint(term, joining);
     hard_state_put(agent->state, &kept);
     failpoint(term, joined);
     unwant_outsiders(agent, world);

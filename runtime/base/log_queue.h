@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Log lines on their way to a file: a thread writes them, so that a file that hangs holds up nobody who logs. */
+#ifndef TCK_BASE_LOG_QUEUE_H
+#define TCK_BASE_LOG_QUEUE_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+
+struct log_queue;
+
+/* Takes fd over, also on error. */
+must_check tck_status_t log_queue_new(int fd, struct log_queue **out, struct error *err);
+/* Waits for no other line than those that are being put. What finds no room is dropped, and counted in the file. */
+void log_queue_put(struct log_queue *queue, const char *line, size_t len);
+/* Waits for what was put, for a second at most. A file that hangs for longer keeps thread and queue until it answers.
+ */
+void log_queue_end(struct log_queue *queue);
+/* In a forked child, where the thread is not: closes the file and leaves the rest to the end of the process. */
+void log_queue_after_fork(struct log_queue *queue);
+
+#endif
