@@ -104,7 +104,23 @@ def make(rank, world, dump, steps, checkpoint, parallel=None, layers=1):
             count(layer.ffn_norm)
     if trainer.parallel_dims.pp_enabled:
         torchtitan_cpu.take_microbatches(trainer.pp_schedule)
+        infer_without_counting(trainer.pp_schedule, trainer.model_parts)
     return trainer
+
+
+def infer_without_counting(schedule, parts):
+    """PyTorch 2.13 learns the shapes between stages by a pass more in the first step of every process, which a training
+    that is resumed would count twice."""
+    name = "_initialize_stages" if hasattr(schedule, "_initialize_stages") else "_initialize_stage"
+    infer = getattr(schedule, name)
+
+    def inferred(*inputs, **named):
+        counted = [(module, module.passes) for part in parts for module in part.modules() if hasattr(module, "passes")]
+        infer(*inputs, **named)
+        for module, passes in counted:
+            module.passes = passes
+
+    setattr(schedule, name, inferred)
 
 
 def local(tensor):

@@ -37,16 +37,19 @@ class Suite:
 
     def run(self, options):
         """The exit status: 1 if a promise was broken in any run."""
-        total, failed = {}, 0
+        total, failed = {}, []
         with ThreadPoolExecutor(options.jobs) as pool:
             seeds = range(options.seed, options.seed + options.count)
             runs = [(seed, pool.submit(self._one, options, seed)) for seed in seeds]
             for seed, run in runs:
                 broken, figures = run.result()
-                print(f"seed {seed}: {'BROKEN ' + broken if broken else 'good'} {figures}", flush=True)
-                failed += broken is not None
+                line = f"seed {seed}: {'BROKEN ' + broken if broken else 'good'} {figures}"
+                print(line, flush=True)
+                failed += [line] if broken else []
                 total = {key: total.get(key, 0) + value for key, value in figures.items()}
-        print(f"{options.count} runs, {failed} with a broken promise: " +
+        for line in failed:  # once more, where a long log is read first
+            print(line)
+        print(f"{options.count} runs, {len(failed)} with a broken promise: " +
               ", ".join(f"{value} {key}" for key, value in total.items()))
         return 1 if failed else 0
 
