@@ -61,6 +61,8 @@ uint32_t node_slot_total(const struct node *node);
 const struct slot *node_slot(const struct node *node, uint32_t slot);
 /* The slot of this shard (index into setup.shards) with this version, NONE32 if none: one in quarantine has none. */
 uint32_t node_slot_of(const struct node *node, uint32_t shard, struct version version);
+/* Whether the decision this node knows still asks for this attempt to drain a version. */
+bool node_drain_wanted(const struct node *node, struct version version, uint64_t attempt);
 /* Index into setup.shards of a shard of the world, NONE32 if it has no duty here. */
 uint32_t node_shard_of(const struct node *node, uint32_t world_shard);
 

@@ -33,14 +33,24 @@ static bool drains_here(const struct node *n, struct version v, bool *whole_out)
     return any;
 }
 
+bool node_drain_wanted(const struct node *n, struct version version, uint64_t attempt)
+{
+    return version_is(n->decision.drain, version) && n->decision.drain_attempt == attempt;
+}
+
+/* One at a time: nothing is piled up behind what storage is slow with, though another node's failure has made it
+ * useless. */
 static void drain_follow(struct node *n, struct actions *out)
 {
     struct version v = n->decision.drain;
+    if (n->drain.state == DRAIN_RUNNING) {
+        return;
+    }
     if (version_none(v)) {
         n->drain.state = DRAIN_NONE;
         return;
     }
-    if (n->drain.state != DRAIN_NONE && n->drain.attempt == n->decision.drain_attempt) {
+    if (n->drain.state == DRAIN_ENDED && n->drain.attempt == n->decision.drain_attempt) {
         return;
     }
     bool whole;
@@ -105,9 +115,16 @@ void decide_learn(struct node *n, const struct decision *d, struct actions *out)
 
 void decide_drained_here(struct node *n, const struct event *e, struct actions *out)
 {
-    if (n->drain.state == DRAIN_RUNNING && n->drain.attempt == e->attempt && version_is(n->drain.version, e->version)) {
-        drain_end(n, e->ok, out);
+    bool running = n->drain.state == DRAIN_RUNNING;
+    if (!running || n->drain.attempt != e->attempt || !version_is(n->drain.version, e->version)) {
+        return;
     }
+    if (node_drain_wanted(n, e->version, e->attempt)) {
+        drain_end(n, e->ok, out);
+        return;
+    }
+    n->drain.state = DRAIN_NONE;
+    drain_follow(n, out);
 }
 
 void decide_tick(struct node *n, struct actions *out)

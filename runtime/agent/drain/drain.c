@@ -60,10 +60,17 @@ static void on_bad_copy(struct drain_op *op, const struct error *outcome)
     }
 }
 
+/* Its result is of no use: its term is over, it was given up, or the coordinator has given this attempt up, and then
+ * the slot may be free by now. */
+static bool is_over(const struct drain_op *op)
+{
+    return storage_ignored(&op->storage) || !node_drain_wanted(op->tc->node, op->version, op->attempt);
+}
+
 static void file_done(void *ctx, const struct error *outcome)
 {
     struct drain_op *op = ctx;
-    if (storage_ignored(&op->storage)) {
+    if (is_over(op)) {
         drain_end(op, false);
         return;
     }
@@ -88,8 +95,8 @@ static void drain_next(struct drain_op *op)
     while (op->next < tc->setup.shard_count && !tc->shards[op->next].drains_here) {
         op->next++;
     }
-    if (op->next == tc->setup.shard_count || tc->closed) {
-        drain_end(op, !tc->closed);
+    if (op->next == tc->setup.shard_count) {
+        drain_end(op, true);
         return;
     }
     uint32_t slot = node_slot_of(tc->node, op->next, op->version);

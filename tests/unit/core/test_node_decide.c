@@ -138,8 +138,35 @@ Test(node_decide, drains_once_per_attempt)
     cr_assert_not_null(action_of(&m, ACTION_DRAIN));
     decide(&m, draining(2, 7, 1));
     cr_assert_null(action_of(&m, ACTION_DRAIN));
+    drained_here(7, 1, false);
     decide(&m, draining(3, 7, 2));
     cr_assert_eq(action_of(&m, ACTION_DRAIN)->attempt, 2);
+}
+
+Test(node_decide, begins_no_drain_while_an_older_one_is_under_way)
+{
+    save_until_ready(&m, 7);
+    decide(&m, draining(1, 7, 1));
+    decide(&m, committed(2, 7));
+    decide(&m, draining(3, 7, 2));
+    cr_assert_null(action_of(&m, ACTION_DRAIN));
+    decide(&m, draining(4, 7, 3));
+    cr_assert_null(action_of(&m, ACTION_DRAIN));
+    drained_here(7, 1, false);
+    cr_assert_eq(actions_of(&m, ACTION_DRAIN), 1);
+    cr_assert_eq(action_of(&m, ACTION_DRAIN)->attempt, 3, "the newest");
+    cr_assert_null(action_of(&m, ACTION_SEND_DRAINED), "of the older one");
+}
+
+Test(node_decide, begins_no_drain_that_was_given_up_while_it_waited)
+{
+    save_until_ready(&m, 7);
+    decide(&m, draining(1, 7, 1));
+    decide(&m, draining(2, 7, 2));
+    decide(&m, committed(3, 7));
+    drained_here(7, 1, true);
+    cr_assert_null(action_of(&m, ACTION_DRAIN));
+    cr_assert_null(action_of(&m, ACTION_SEND_DRAINED));
 }
 
 Test(node_decide, reports_its_part_of_a_drain_until_the_drain_ends)
@@ -162,6 +189,8 @@ Test(node_decide, takes_no_result_of_an_earlier_attempt)
     decide(&m, draining(2, 7, 2));
     drained_here(7, 1, true);
     cr_assert_null(action_of(&m, ACTION_SEND_DRAINED));
+    drained_here(7, 2, true);
+    cr_assert_eq(action_of(&m, ACTION_SEND_DRAINED)->attempt, 2);
 }
 
 Test(node_decide, fails_a_drain_of_what_is_not_here)

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Storage hangs on both nodes, and one gives its part of a drain up earlier than the other: the other one begins no drain
+# behind the one that hangs there, and what ranks and status are told is the hang.
+. "$(dirname "$0")/lib.sh" "$1"
+backing=tmpfs
+. "$(dirname "$0")/lying.sh"
+storage_interval=4
+train=(--steps 100000 --step-ms 20 --lockstep)
+begin 2
+settings=',"storage_timeout_ms":6000'
+run_on a 0 "${train[@]}"
+settings=',"storage_timeout_ms":2000'
+run_on b 1 "${train[@]}"
+log_must_say a 60 'is published'
+fault "files of the stage hang"
+moment
+lie 1000 HANG stage/ "" open,read,write,list,sync 60000
+log_must_say b 60 'does not answer: a drain has not moved for 2000 ms'
+log_must_say a 60 'does not answer: a drain has not moved for 6000 ms'
+! logged a 'drain of version [0-9.]+ failed' || die "a drain failed for another reason: $(grep 'failed' "$(agent_log a)")"
+begun=$(sed -n '/draining version/,/has not moved/p' "$(agent_log a)" | awk '/is published/ { n = 0 } /draining version/ { n++ } END { print n + 0 }')
+[ "$begun" = 1 ] || die "$begun drains were begun behind the one that hung"
+! timeout 20 "$bin/tierckpt" --config "$work/run/test/a/config.json" status >"$work/said" || die "status is good"
+grep -q "storage fails since .*$work/save/test does not answer" "$work/said" || die "status does not say it: $(cat "$work/said")"
+lie 0
+published() { grep -c 'is published' "$(agent_log a)"; }
+before=$(published)
+publishes() { [ "$(published)" -gt "$before" ]; }
+wait_for 60 publishes || die "nothing is published though storage answers: $(tail -5 "$(agent_log a)")"
