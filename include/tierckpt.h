@@ -497,9 +497,9 @@ typedef struct tck_published_open_params {
  * TCK_NEWEST passes over versions that are damaged, without a valid manifest or without a file (tck_published_info
  * tells). A newest version that cannot be read is tried for about three seconds and is then an error that names the
  * file: no older one is taken in its place. TCK_ERR_NOENT: nothing is published, and all directories could be read.
- * TCK_ERR_IO: a directory does not exist. TCK_ERR_TIMEDOUT: storage has not answered for storage_timeout_ms (its
- * default if a path is given); every call below that reads can return this. The call that hangs stays in a thread of
- * the library, which writes to no memory of the caller. */
+ * TCK_ERR_CORRUPT: what is at `path` is no whole version. TCK_ERR_IO: a directory does not exist. TCK_ERR_TIMEDOUT:
+ * storage has not answered for storage_timeout_ms (its default if a path is given); every call below that reads can
+ * return this. The call that hangs stays in a thread of the library, which writes to no memory of the caller. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_published_open(const tck_published_open_params_t *params,
                                                        tck_published_t **published_out);
 TCK_API void tck_published_close(tck_published_t *published);

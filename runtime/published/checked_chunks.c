@@ -76,6 +76,7 @@ static void fetch(void *job)
     if (f->status == TCK_OK) {
         f->status = published_chunk_read(f->fd, &f->chunk, f->bytes, &f->error);
     }
+    f->status = retry_answer(f->status, &f->error);
 }
 
 static void drop_fetch(void *job)

@@ -43,8 +43,8 @@ static tck_status_t open_version(int dir_fd, const char *path, struct found *out
                                              : version_manifest_of_any(dir_fd, &found.manifest, err);
     if (status == TCK_OK) {
         status = version_check_files(dir_fd, &found.manifest, err);
-        status = status == TCK_ERR_NOENT ? damaged(err) : status;
     }
+    status = status == TCK_ERR_NOENT ? damaged(err) : status;
     if (status != TCK_OK) {
         found_free(&found);
         return error_prefix(err, "%.200s", path);
@@ -56,10 +56,7 @@ static tck_status_t open_version(int dir_fd, const char *path, struct found *out
 static tck_status_t find_there(const char *path, struct found *out, struct error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return error_set(err, status_of_errno(errno), "open directory %.200s: %m", path);
-    }
-    return open_version(fd, path, out, err);
+    return fd < 0 ? path_unopened("version", path, errno, err) : open_version(fd, path, out, err);
 }
 
 /* ---- the job's directories --------------------------------------------------------------------------------------- */
@@ -242,10 +239,10 @@ static void search(void *job)
         retry_pause(i);
         again = false;
         if (s->path != NULL) {
-            s->status = find_there(s->path, &s->found, &s->error);
-            again = retry_helps(s->status);
+            s->status = retry_answer(find_there(s->path, &s->found, &s->error), &s->error);
+            again = retry_helps(s->status) && access(s->path, F_OK) == 0;
         } else {
-            s->status = find_configured(&s->config, s->wanted, &s->found, &again, &s->error);
+            s->status = retry_answer(find_configured(&s->config, s->wanted, &s->found, &again, &s->error), &s->error);
         }
     }
 }

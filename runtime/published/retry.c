@@ -10,6 +10,11 @@
 #define FIRST_PAUSE_NS 100000000
 #define PAUSE_STEP_NS  50000000
 
+tck_status_t retry_answer(tck_status_t status, struct error *err)
+{
+    return status == TCK_ERR_TIMEDOUT ? (err->code = TCK_ERR_IO) : status;
+}
+
 /* Storage that hangs has been waited for long enough. */
 bool retry_helps(tck_status_t status)
 {

@@ -8,6 +8,9 @@
 
 #define READS_MAX 6 /* about three seconds in all */
 
+/* For what a file system said: that a call timed out is an answer, and an error as others. What says nothing at all is
+ * TCK_ERR_TIMEDOUT. */
+tck_status_t retry_answer(tck_status_t status, struct error *err);
 /* Whether to read again after this. */
 bool retry_helps(tck_status_t status);
 /* Waits before the read of this number, from 0 on: each time twice as long, and the first time not at all. */

@@ -619,6 +619,22 @@ Test(published, a_copy_is_opened_by_its_path)
     assert_box("grid", 1, 1, 8, 4);
 }
 
+static tck_status_t open_path(const char *path)
+{
+    tck_published_open_params_t params = {.struct_size = sizeof(params), .path = path};
+    return tck_published_open(&params, &published);
+}
+
+Test(published, a_path_at_which_there_is_no_version_is_an_error)
+{
+    char text[512];
+    cr_assert_eq(open_path(below("mistyped")), TCK_ERR_IO);
+    snprintf(text, sizeof(text), "version %s does not exist", below("mistyped"));
+    assert_text(tck_published_errmsg(NULL), text);
+    cr_assert_eq(open_path(below("job")), TCK_ERR_CORRUPT, "%s", tck_published_errmsg(NULL));
+    assert_text(tck_published_errmsg(NULL), "manifest.json");
+}
+
 Test(published, anothers_version_under_our_name_is_refused)
 {
     publish(root, 2, 7);
@@ -703,6 +719,13 @@ Test(published, a_chunk_that_cannot_be_read_for_a_moment_is_read_again)
     cr_assert_eq(last, value(0, WIDE - 1));
 }
 
+Test(published, the_file_systems_own_time_out_is_an_error_like_others)
+{
+    uint32_t last = 0;
+    cr_assert_eq(read_failing(ETIMEDOUT, 2, &last), TCK_OK, "%s", tck_published_errmsg(published));
+    cr_assert_eq(last, value(0, WIDE - 1));
+}
+
 Test(published, a_chunk_that_stays_unreadable_is_an_error_that_names_the_file, .timeout = 60)
 {
     uint32_t last = 0x55555555;
@@ -739,12 +762,12 @@ Test(published, what_is_removed_while_it_is_looked_at_is_not_damaged)
 
 Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
 {
-    timeout_ms = 100;
+    timeout_ms = 1000;
     publish(root, 2, 7);
     atomic_store(&hangs, true);
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_TIMEDOUT, "%s", tck_published_errmsg(NULL));
     assert_text(tck_published_errmsg(NULL), root);
-    assert_text(tck_published_errmsg(NULL), "storage hangs: it has not answered for 100 ms (storage_timeout_ms)");
+    assert_text(tck_published_errmsg(NULL), "storage hangs: it has not answered for 1000 ms (storage_timeout_ms)");
     answer_again();
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK, "%s", tck_published_errmsg(NULL));
     assert_box("rows", 0, 0, ROWS, COLS);
@@ -753,7 +776,7 @@ Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
 Test(published, a_chunk_that_hangs_is_given_up_and_comes_too_late, .timeout = 60)
 {
     uint32_t last = 0x55555555, first_col = WIDE - 1;
-    timeout_ms = 100;
+    timeout_ms = 1000;
     must_open();
     atomic_store(&hangs, true);
     cr_assert_eq(tck_published_read_entry(published, wide_entry(), first_col * 4ull, 4, &last), TCK_ERR_TIMEDOUT);
@@ -768,7 +791,7 @@ Test(published, a_chunk_that_hangs_is_given_up_and_comes_too_late, .timeout = 60
 Test(published, one_that_hangs_can_be_closed, .timeout = 60)
 {
     uint32_t last;
-    timeout_ms = 100;
+    timeout_ms = 1000;
     must_open();
     atomic_store(&hangs, true);
     cr_assert_eq(tck_published_read_entry(published, wide_entry(), (WIDE - 1) * 4ull, 4, &last), TCK_ERR_TIMEDOUT);
