@@ -3,13 +3,15 @@
  * them. */
 #include "tiers/manifest.h"
 
+#include "base/hex.h"
 #include "base/secret.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HEX_DIGITS "0123456789abcdef"
+#define FILE_HEAD  "shard-"
+#define FILE_END   ".safetensors"
 #define CRC_DIGITS 8
 #define BYTES_MAX  ((uint64_t)1 << 50) /* of one file: keeps every later product inside 64 bits */
 #define TAIL_HEAD  ",\"sha256\":\""
@@ -20,7 +22,9 @@ void manifest_file_name(struct hash128 shard, char out[MANIFEST_FILE_NAME])
 {
     char hex[HASH128_TEXT];
     hash128_text(shard, hex);
-    snprintf(out, MANIFEST_FILE_NAME, "shard-%s.safetensors", hex);
+    char *at = mempcpy(out, FILE_HEAD, sizeof(FILE_HEAD) - 1);
+    at = mempcpy(at, hex, sizeof(hex) - 1);
+    memcpy(at, FILE_END, sizeof(FILE_END));
 }
 
 bool manifest_is_file_name(const char *name)
@@ -61,11 +65,12 @@ static void tail_of(const char *body, size_t len, char out[TAIL_BYTES + 1])
 {
     uint8_t digest[MAC_BYTES];
     sha256(body, len, digest);
-    char *at = out + sprintf(out, "%s", TAIL_HEAD);
+    char *at = mempcpy(out, TAIL_HEAD, sizeof(TAIL_HEAD) - 1);
     for (size_t i = 0; i < sizeof(digest); i++) {
-        at += sprintf(at, "%02x", digest[i]);
+        hex_write(digest[i], 2, at);
+        at += 2;
     }
-    sprintf(at, "%s", TAIL_END);
+    memcpy(at, TAIL_END, sizeof(TAIL_END));
 }
 
 /* ---- print --------------------------------------------------------------------------------------------------- */
@@ -85,8 +90,9 @@ static bool add_crcs(json_t *object, const struct manifest_file *file)
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
-        sprintf(hex + (size_t)i * CRC_DIGITS, "%08" PRIx32, file->crcs[i]);
+        hex_write(file->crcs[i], CRC_DIGITS, hex + (size_t)i * CRC_DIGITS);
     }
+    hex[(size_t)count * CRC_DIGITS] = '\0';
     bool added = json_add_str(object, "crc32c", hex);
     free(hex);
     return added;
@@ -204,7 +210,7 @@ static tck_status_t decode_crcs(const json_t *json, struct manifest_file *file, 
     const char *hex = json_str(json_get(json, "crc32c"));
     uint32_t count = chunk_count(file->bytes);
     size_t digits = (size_t)count * CRC_DIGITS;
-    if (hex == NULL || strlen(hex) != digits || strspn(hex, HEX_DIGITS) != digits) {
+    if (hex == NULL || strlen(hex) != digits) {
         return bad(err, "crc32c of a file is not 8 hex digits per chunk");
     }
     file->crcs = calloc(count, sizeof(*file->crcs));
@@ -212,9 +218,11 @@ static tck_status_t decode_crcs(const json_t *json, struct manifest_file *file, 
         return error_set(err, TCK_ERR_NOMEM, "no memory for %" PRIu32 " chunk CRCs", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        char one[CRC_DIGITS + 1] = {0};
-        memcpy(one, hex + (size_t)i * CRC_DIGITS, CRC_DIGITS);
-        file->crcs[i] = (uint32_t)strtoul(one, NULL, 16);
+        uint64_t crc;
+        if (!hex_read(hex + (size_t)i * CRC_DIGITS, CRC_DIGITS, &crc)) {
+            return bad(err, "crc32c of a file is not 8 hex digits per chunk");
+        }
+        file->crcs[i] = (uint32_t)crc;
     }
     return TCK_OK;
 }

@@ -161,6 +161,12 @@ static const struct field *field_find(const char *name)
     return NULL;
 }
 
+bool config_is_changeable(const char *key)
+{
+    const struct field *f = field_find(key);
+    return f != NULL && f->changeable;
+}
+
 /* ---- decoding ------------------------------------------------------------------------------------------------ */
 
 static const char *field_name(size_t i)

@@ -87,4 +87,7 @@ struct config_help {
 };
 bool config_field(size_t i, struct config_help *out);
 
+/* Whether a running job may change it. False, too, for what is no key. */
+bool config_is_changeable(const char *key);
+
 #endif

@@ -2,31 +2,22 @@
  * Texts and encodings of versions and 128-bit hashes. */
 #include "base/version.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "base/hex.h"
 
 void hash128_text(struct hash128 h, char out[HASH128_TEXT])
 {
-    snprintf(out, HASH128_TEXT, "%016" PRIx64 "%016" PRIx64, h.hi, h.lo);
-}
-
-static uint64_t parse_half(const char *text)
-{
-    char half[17];
-
-    memcpy(half, text, 16);
-    half[16] = '\0';
-    return strtoull(half, NULL, 16);
+    hex_write(h.hi, 16, out);
+    hex_write(h.lo, 16, out + 16);
+    out[32] = '\0';
 }
 
 bool hash128_parse(const char *text, struct hash128 *out)
 {
-    if (strlen(text) != HASH128_TEXT - 1 || strspn(text, "0123456789abcdef") != HASH128_TEXT - 1) {
+    struct hash128 h;
+    if (!hex_read(text, 16, &h.hi) || !hex_read(text + 16, 16, &h.lo) || text[32] != '\0') {
         return false;
     }
-    *out = (struct hash128){.hi = parse_half(text), .lo = parse_half(text + 16)};
+    *out = h;
     return true;
 }
 

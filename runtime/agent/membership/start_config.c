@@ -34,17 +34,6 @@ static bool is_among(const char *key, const char *const *keys, size_t count)
 }
 #define AMONG(key, keys) is_among(key, keys, sizeof(keys) / sizeof *(keys))
 
-static bool is_changeable(const char *key)
-{
-    struct config_help field;
-    for (size_t i = 0; config_field(i, &field); i++) {
-        if (strcmp(field.name, key) == 0) {
-            return field.changeable;
-        }
-    }
-    return false;
-}
-
 /* As a user would write it. The caller frees. */
 static char *value_text(const json_t *value)
 {
@@ -55,14 +44,18 @@ static char *value_text(const json_t *value)
 /* Called for each key that differs and that matters to this agent. */
 typedef void differs_fn(void *ctx, const char *key, const char *old, const char *new);
 
+static bool matters(const struct agent *agent, const char *key)
+{
+    return !AMONG(key, of_trainers) && (agent->spawned || config_is_changeable(key) || AMONG(key, of_both));
+}
+
 static void compare(const struct agent *agent, const struct config *wanted, differs_fn *fn, void *ctx)
 {
     json_t *old = config_json(&agent->given), *new = config_json(wanted);
     for (const json_t *member = old && new ? json_first(new) : NULL; member; member = json_next(member)) {
         const char *key = json_key(member);
         char *was = value_text(json_get(old, key)), *is = value_text(member);
-        bool matters = !AMONG(key, of_trainers) && (agent->spawned || is_changeable(key) || AMONG(key, of_both));
-        if (was && is && matters && strcmp(was, is) != 0) {
+        if (was && is && strcmp(was, is) != 0 && matters(agent, key)) {
             fn(ctx, key, was, is);
         }
         free(was);
@@ -82,7 +75,7 @@ struct fixed_keys {
 static void note_fixed(void *ctx, const char *key, const char *old, const char *new)
 {
     struct fixed_keys *fixed = ctx;
-    if (!is_changeable(key) && fixed->count++ == 0) {
+    if (!config_is_changeable(key) && fixed->count++ == 0) {
         snprintf(fixed->text, sizeof(fixed->text),
                  "%s: the agent of this node was started with \"%s\", this start has \"%s\"", key, old, new);
     }
@@ -194,7 +187,7 @@ static void apply(void *ctx, const char *key, const char *old, const char *new)
 {
     struct applied *applied = ctx;
     struct error err;
-    if (!is_changeable(key)) {
+    if (!config_is_changeable(key)) {
         return;
     }
     if (config_change(&applied->agent->config, key, new, &err) != TCK_OK) {

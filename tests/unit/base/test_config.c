@@ -364,6 +364,13 @@ Test(config, prints_what_it_reads_back_to_the_same)
     cr_assert_eq(memcmp(&c, &back, sizeof(c)), 0);
 }
 
+Test(config, says_which_keys_may_change_while_a_job_runs)
+{
+    cr_assert(config_is_changeable("save_mem_interval"));
+    cr_assert_not(config_is_changeable("save_dir"));
+    cr_assert_not(config_is_changeable("save_mem"), "no key");
+}
+
 Test(config, changes_only_changeable_fields)
 {
     struct config c = loaded("{\"save_dir\":\"/s\"}");
