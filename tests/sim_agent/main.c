@@ -10,7 +10,6 @@
 
 #include "wrapped.h"
 
-#include <ftw.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -24,7 +23,7 @@
 #define EVENTS_MAX UINT64_C(20000000)
 #define SCHEDULE_S 120 /* of a processor: a schedule that takes longer hangs in the agent's code */
 #define REST_US    (5 * S)
-#define SAVE_DIR   "/dev/shm/tck_sim_agent.%d"
+#define SAVE_DIR   "/simulated"
 
 struct arguments {
     const char *seeds;
@@ -110,26 +109,9 @@ static void add_totals(void)
     }
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
-static void remove_dir(pid_t pid)
-{
-    char path[256];
-    snprintf(path, sizeof(path), SAVE_DIR, (int)pid);
-    (void)nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 static void child(uint64_t seed, const struct arguments *a)
 {
-    snprintf(sim.save_dir, sizeof(sim.save_dir), SAVE_DIR, (int)__real_getpid());
-    if (mkdir(sim.save_dir, 0700) != 0) {
-        perror(sim.save_dir);
-        __real__exit(2);
-    }
+    snprintf(sim.save_dir, sizeof(sim.save_dir), SAVE_DIR);
     if (a->scale > 0) {
         scale_run((uint32_t)a->scale, (uint32_t)a->ranks);
     } else {
@@ -157,7 +139,6 @@ static bool run_one(uint64_t seed, const struct arguments *a)
         printf("VIOLATION: seed %" PRIu64 ": the process dies of signal %d%s\n", seed, WTERMSIG(status),
                WTERMSIG(status) == SIGALRM ? " (it hangs)" : "");
     }
-    remove_dir(pid);
     totals->violations += !ok;
     return ok;
 }

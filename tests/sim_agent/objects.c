@@ -69,6 +69,9 @@ void object_unref(struct object *object)
         free(object);
     } else if (object->kind == OBJECT_SOCKET) {
         ipc_hang_up(object); /* an event may still point to it */
+    } else if (object->kind == OBJECT_FILE) {
+        file_closed(object->file);
+        free(object);
     }
 }
 
@@ -108,6 +111,14 @@ void fd_close(int fd)
     }
 }
 
+void object_replace(int fd, struct object *object)
+{
+    if (object_of(fd)) {
+        object_unref(object_of(fd));
+        table[fd - FIRST_FD] = object;
+    }
+}
+
 /* ---- system calls -------------------------------------------------------------------------------------------------
  */
 
@@ -143,6 +154,9 @@ ssize_t __wrap_write(int fd, const void *data, size_t len)
     if (!object) {
         return __real_write(fd, data, len);
     }
+    if (object->kind == OBJECT_FILE) {
+        return file_write(fd, data, len);
+    }
     uint64_t at = object->bytes;
     memory_size(object, at + len);
     memcpy(object->base + at, data, len);
@@ -154,6 +168,10 @@ int __wrap_fstat(int fd, struct stat *out)
     struct object *object = object_of(fd);
     if (!object) {
         return __real_fstat(fd, out);
+    }
+    if (object->kind == OBJECT_FILE) {
+        file_stat(object->file, out);
+        return 0;
     }
     *out = (struct stat){.st_size = (off_t)object->bytes};
     return 0;

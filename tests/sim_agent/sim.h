@@ -4,7 +4,7 @@
  * directories of published versions. Their lowest calls end here instead of in the kernel (the linker's choice: a
  * symbol that is defined here is not taken from the libraries): loop.h, pool.h, clock.h, ipc.h, link.h, uring.h,
  * memory_pages.h, sd_notify.h, catalog.h, process.h, lock.h, bounded.h, log.h; and some system calls, by --wrap.
- * save_dir is a real directory on a memory file system.
+ * Storage is a file system of the world's own.
  *
  * A schedule is its seed. There is one world in a process, since clock_ms() has no argument to find it by. */
 #ifndef TCK_SIM_AGENT_SIM_H
@@ -14,12 +14,14 @@
 #include "base/message.h"
 
 #include <setjmp.h>
+#include <sys/stat.h>
 
 #define MS UINT64_C(1000) /* the world counts microseconds */
 #define S  (1000 * MS)
 
 struct host;
 struct object;
+struct file;
 struct launch;
 
 typedef void sim_fn(void *ctx);
@@ -122,7 +124,7 @@ void pools_work(struct host *host);
 
 /* ---- objects.c: descriptors that no kernel knows ---------------------------------------------------------------- */
 
-enum object_kind { OBJECT_MEMORY, OBJECT_SOCKET, OBJECT_LISTENER, OBJECT_PROCESS, OBJECT_OTHER };
+enum object_kind { OBJECT_MEMORY, OBJECT_SOCKET, OBJECT_LISTENER, OBJECT_PROCESS, OBJECT_FILE, OBJECT_OTHER };
 
 struct frame {
     struct frame *next;
@@ -148,6 +150,10 @@ struct object {
     void *ctx;
     /* process */
     pid_t pid;
+    /* file or directory of storage */
+    struct file *file;
+    uint64_t position;
+    bool appends;
 };
 
 struct object *object_new(enum object_kind kind);
@@ -156,6 +162,17 @@ void object_unref(struct object *object);
 int object_fd(struct object *object); /* a new descriptor */
 struct object *object_of(int fd);     /* NULL: it is the kernel's */
 void fd_close(int fd);
+/* The descriptor is this object's from now on; takes a reference over. */
+void object_replace(int fd, struct object *object);
+
+/* ---- files.c: storage -------------------------------------------------------------------------------------------- */
+
+/* Whether the current host is cut off; then errno says so. */
+bool storage_refuses(void);
+int file_open(int dir_fd, const char *name, int flags);
+void file_closed(struct file *file);
+ssize_t file_write(int fd, const void *from, size_t len);
+void file_stat(const struct file *file, struct stat *out);
 
 /* ---- ipc.c ------------------------------------------------------------------------------------------------------ */
 

@@ -1,38 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Storage is a real directory, which a host may be cut off from: then what it opens, syncs, renames and transfers
- * fails. There is no catalog: it is only a hint. */
+ * Transfers between memory and storage, which fail for a host that is cut off from it. There is no catalog: it is only
+ * a hint. */
 #include "sim.h"
 
 #include "tiers/uring.h"
-#include "wrapped.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-static bool refuses(void)
-{
-    errno = EIO;
-    return sim.current && sim.current->deaf;
-}
-
-int __wrap_fsync(int fd)
-{
-    host_does_something();
-    return refuses() ? -1 : __real_fsync(fd);
-}
-
-int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
-{
-    host_does_something();
-    return refuses() ? -1 : __real_renameat(from_fd, from, to_fd, to);
-}
-
-int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
-{
-    host_does_something();
-    return refuses() ? -1 : __real_renameat2(from_fd, from, to_fd, to, flags);
-}
 
 /* ---- transfers (tiers/uring.h) -------------------------------------------------------------------------------------
  */
@@ -64,7 +38,7 @@ static tck_status_t move(const struct uring_transfer *ask, struct error *err)
 {
     ssize_t n = ask->direction == URING_READ ? pread(ask->fd, ask->data, ask->bytes, 0)
                                              : pwrite(ask->fd, ask->data, ask->bytes, 0);
-    if (refuses() || n < 0) {
+    if (storage_refuses() || n < 0) {
         return error_set(err, TCK_ERR_IO, "%s: %m", ask->name);
     }
     return (uint64_t)n < ask->bytes ? error_set(err, TCK_ERR_CORRUPT, "%s: it is shorter", ask->name) : TCK_OK;

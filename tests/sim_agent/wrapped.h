@@ -3,8 +3,10 @@
 #ifndef TCK_SIM_AGENT_WRAPPED_H
 #define TCK_SIM_AGENT_WRAPPED_H
 
+#include <dirent.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -35,9 +37,40 @@ void __wrap__exit(int status);
 int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
-int __real_renameat(int from_fd, const char *from, int to_fd, const char *to);
 int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to);
-int __real_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags);
 int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags);
+int __real_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, ...);
+int __real_openat(int dir_fd, const char *name, int flags, mode_t mode);
+int __wrap_openat(int dir_fd, const char *name, int flags, ...);
+int __real_dup3(int from, int to, int flags);
+int __wrap_dup3(int from, int to, int flags);
+ssize_t __real_pread(int fd, void *to, size_t len, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at);
+ssize_t __real_pwrite(int fd, const void *from, size_t len, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *from, size_t len, off_t at);
+ssize_t __real_read(int fd, void *to, size_t len);
+ssize_t __wrap_read(int fd, void *to, size_t len);
+off_t __real_lseek(int fd, off_t to, int from);
+off_t __wrap_lseek(int fd, off_t to, int from);
+int __real_fallocate(int fd, int mode, off_t at, off_t len);
+int __wrap_fallocate(int fd, int mode, off_t at, off_t len);
+int __real_posix_fadvise(int fd, off_t at, off_t len, int advice);
+int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice);
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __real_fstatat(int dir_fd, const char *name, struct stat *out, int flags);
+int __wrap_fstatat(int dir_fd, const char *name, struct stat *out, int flags);
+int __real_statfs(const char *path, struct statfs *out);
+int __wrap_statfs(const char *path, struct statfs *out);
+DIR *__wrap_fdopendir(int fd);
+struct dirent *__wrap_readdir(DIR *stream);
+int __wrap_closedir(DIR *stream);
+int __real_mkdirat(int dir_fd, const char *name, mode_t mode);
+int __wrap_mkdirat(int dir_fd, const char *name, mode_t mode);
+int __real_unlinkat(int dir_fd, const char *name, int flags);
+int __wrap_unlinkat(int dir_fd, const char *name, int flags);
+int __real_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
+int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
 
 #endif

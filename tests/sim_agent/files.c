@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Storage: save_dir, its directories and files, and the system calls on them, as a file system in memory. A host may be
+ * cut off from it: then what it opens, syncs and renames fails. */
+#include "sim.h"
+
+#include "wrapped.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct entry {
+    struct entry *next;
+    struct file *file;
+    char name[];
+};
+
+struct file {
+    bool is_dir;
+    uint64_t inode;
+    uint32_t links, opened;
+    uint8_t *data;
+    uint64_t bytes, cap;
+    struct entry *entries; /* of a directory */
+};
+
+struct listing {
+    struct listing *next;
+    struct dirent entry;
+};
+
+static struct file root = {.is_dir = true, .inode = 1, .links = 1};
+
+static int fail(int number)
+{
+    errno = number;
+    return -1;
+}
+
+bool storage_refuses(void)
+{
+    bool deaf = sim.current && sim.current->deaf;
+    errno = deaf ? EIO : errno;
+    return deaf;
+}
+
+/* ---- names ----------------------------------------------------------------------------------------------------------
+ */
+
+static struct entry **entry_at(struct file *dir, const char *name)
+{
+    struct entry **at = &dir->entries;
+    while (*at && strcmp((*at)->name, name) != 0) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static struct file *file_new(bool is_dir)
+{
+    static uint64_t inode = 1;
+    struct file *file = calloc(1, sizeof(*file));
+    if (!file) {
+        abort();
+    }
+    file->is_dir = is_dir;
+    file->inode = ++inode;
+    return file;
+}
+
+static void release(struct file *file)
+{
+    if (file->links == 0 && file->opened == 0) {
+        free(file->data);
+        free(file);
+    }
+}
+
+void file_closed(struct file *file)
+{
+    file->opened--;
+    release(file);
+}
+
+static void name_file(struct file *dir, const char *name, struct file *file)
+{
+    size_t len = strlen(name) + 1;
+    struct entry *entry = malloc(sizeof(*entry) + len);
+    if (!entry) {
+        abort();
+    }
+    *entry = (struct entry){.next = dir->entries, .file = file};
+    memcpy(entry->name, name, len);
+    dir->entries = entry;
+    file->links++;
+}
+
+static void remove_name(struct entry **at)
+{
+    struct entry *entry = *at;
+    *at = entry->next;
+    entry->file->links--;
+    release(entry->file);
+    free(entry);
+}
+
+/* NULL: it is none of ours; errno says so, too. */
+static struct file *dir_of(int fd)
+{
+    struct object *object = object_of(fd);
+    errno = !object || object->kind != OBJECT_FILE ? EBADF : ENOTDIR;
+    return object && object->kind == OBJECT_FILE && object->file->is_dir ? object->file : NULL;
+}
+
+static struct file *file_of(int fd)
+{
+    struct object *object = object_of(fd);
+    return object && object->kind == OBJECT_FILE ? object->file : NULL;
+}
+
+static bool is_save_dir(const char *path)
+{
+    return strcmp(path, sim.save_dir) == 0;
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------------------
+ */
+
+static int open_file(struct file *file, int flags)
+{
+    struct object *object = object_new(OBJECT_FILE);
+    object->file = file;
+    object->appends = (flags & O_APPEND) != 0;
+    file->opened++;
+    return object_fd(object);
+}
+
+int file_open(int dir_fd, const char *name, int flags)
+{
+    struct file *dir = dir_of(dir_fd);
+    if (!dir) {
+        return -1;
+    }
+    if (strcmp(name, ".") == 0) {
+        return open_file(dir, flags);
+    }
+    struct entry *entry = *entry_at(dir, name);
+    bool makes = (flags & O_CREAT) != 0;
+    if (!entry && (!makes || dir->links == 0)) {
+        return fail(ENOENT);
+    }
+    if (entry && makes && (flags & O_EXCL)) {
+        return fail(EEXIST);
+    }
+    if (entry && (flags & O_DIRECTORY) && !entry->file->is_dir) {
+        return fail(ENOTDIR);
+    }
+    if (entry && entry->file->is_dir && (flags & O_ACCMODE) != O_RDONLY) {
+        return fail(EISDIR);
+    }
+    if (!entry) {
+        name_file(dir, name, file_new(false));
+        entry = dir->entries;
+    }
+    if (flags & O_TRUNC) {
+        entry->file->bytes = 0;
+    }
+    return open_file(entry->file, flags);
+}
+
+static mode_t mode_of(int flags, va_list args)
+{
+    return flags & O_CREAT ? va_arg(args, mode_t) : 0;
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = mode_of(flags, args);
+    va_end(args);
+    return is_save_dir(path) ? open_file(&root, flags) : __real_open(path, flags, mode);
+}
+
+int __wrap_openat(int dir_fd, const char *name, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = mode_of(flags, args);
+    va_end(args);
+    return object_of(dir_fd) ? file_open(dir_fd, name, flags) : __real_openat(dir_fd, name, flags, mode);
+}
+
+int __wrap_dup3(int from, int to, int flags)
+{
+    struct object *object = object_of(from);
+    if (!object) {
+        return __real_dup3(from, to, flags);
+    }
+    object_ref(object);
+    object_replace(to, object);
+    return to;
+}
+
+/* ---- reading and writing ---------------------------------------------------------------------------------------------
+ */
+
+static void grow(struct file *file, uint64_t bytes)
+{
+    if (bytes > file->cap) {
+        file->cap = bytes < 256 ? 256 : 2 * bytes;
+        file->data = realloc(file->data, file->cap);
+        if (!file->data) {
+            abort();
+        }
+    }
+    if (bytes > file->bytes) {
+        memset(file->data + file->bytes, 0, bytes - file->bytes);
+        file->bytes = bytes;
+    }
+}
+
+ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
+{
+    const struct file *file = file_of(fd);
+    if (!file) {
+        return __real_pread(fd, to, len, at);
+    }
+    uint64_t left = (uint64_t)at < file->bytes ? file->bytes - (uint64_t)at : 0;
+    size_t n = len < left ? len : (size_t)left;
+    if (n > 0) {
+        memcpy(to, file->data + at, n);
+    }
+    return (ssize_t)n;
+}
+
+ssize_t __wrap_pwrite(int fd, const void *from, size_t len, off_t at)
+{
+    struct file *file = file_of(fd);
+    if (!file) {
+        return __real_pwrite(fd, from, len, at);
+    }
+    if (len > 0) {
+        grow(file, (uint64_t)at + len);
+        memcpy(file->data + at, from, len);
+    }
+    return (ssize_t)len;
+}
+
+ssize_t __wrap_read(int fd, void *to, size_t len)
+{
+    struct object *object = object_of(fd);
+    if (!object) {
+        return __real_read(fd, to, len);
+    }
+    ssize_t n = __wrap_pread(fd, to, len, (off_t)object->position);
+    object->position += n > 0 ? (uint64_t)n : 0;
+    return n;
+}
+
+ssize_t file_write(int fd, const void *from, size_t len)
+{
+    struct object *object = object_of(fd);
+    object->position = object->appends ? object->file->bytes : object->position;
+    ssize_t n = __wrap_pwrite(fd, from, len, (off_t)object->position);
+    object->position += (uint64_t)n;
+    return n;
+}
+
+off_t __wrap_lseek(int fd, off_t to, int from)
+{
+    struct object *object = object_of(fd);
+    if (!object) {
+        return __real_lseek(fd, to, from);
+    }
+    uint64_t base = from == SEEK_END ? object->file->bytes : from == SEEK_CUR ? object->position : 0;
+    object->position = base + (uint64_t)to;
+    return (off_t)object->position;
+}
+
+int __wrap_fallocate(int fd, int mode, off_t at, off_t len)
+{
+    struct file *file = file_of(fd);
+    if (!file) {
+        return __real_fallocate(fd, mode, at, len);
+    }
+    grow(file, (uint64_t)(at + len));
+    return 0;
+}
+
+int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice)
+{
+    return file_of(fd) ? 0 : __real_posix_fadvise(fd, at, len, advice);
+}
+
+int __wrap_fdatasync(int fd)
+{
+    return file_of(fd) ? 0 : __real_fdatasync(fd);
+}
+
+int __wrap_fsync(int fd)
+{
+    host_does_something();
+    if (storage_refuses()) {
+        return -1;
+    }
+    return file_of(fd) ? 0 : __real_fsync(fd);
+}
+
+/* ---- what there is ----------------------------------------------------------------------------------------------------
+ */
+
+void file_stat(const struct file *file, struct stat *out)
+{
+    *out = (struct stat){.st_ino = file->inode,
+                         .st_nlink = file->links,
+                         .st_uid = geteuid(),
+                         .st_mode = file->is_dir ? S_IFDIR | 0700 : S_IFREG | 0600,
+                         .st_size = (off_t)file->bytes};
+}
+
+int __wrap_fstatat(int dir_fd, const char *name, struct stat *out, int flags)
+{
+    struct file *dir = dir_of(dir_fd);
+    if (!dir) {
+        return object_of(dir_fd) ? -1 : __real_fstatat(dir_fd, name, out, flags);
+    }
+    const struct entry *entry = *entry_at(dir, name);
+    if (!entry) {
+        return fail(ENOENT);
+    }
+    file_stat(entry->file, out);
+    return 0;
+}
+
+int __wrap_statfs(const char *path, struct statfs *out)
+{
+    if (!is_save_dir(path)) {
+        return __real_statfs(path, out);
+    }
+    *out = (struct statfs){0};
+    return 0;
+}
+
+DIR *__wrap_fdopendir(int fd)
+{
+    const struct file *dir = dir_of(fd);
+    if (!dir) {
+        return NULL;
+    }
+    struct listing *first = calloc(1, sizeof(*first)), *last = first; /* the first one is the stream itself */
+    for (const struct entry *entry = dir->entries; entry && last; entry = entry->next) {
+        last->next = calloc(1, sizeof(*last));
+        last = last->next;
+        snprintf(last ? last->entry.d_name : first->entry.d_name, sizeof(first->entry.d_name), "%s", entry->name);
+    }
+    if (!last) {
+        abort();
+    }
+    fd_close(fd);
+    return (DIR *)(void *)first;
+}
+
+struct dirent *__wrap_readdir(DIR *stream)
+{
+    struct listing *first = (struct listing *)(void *)stream, *next = first->next;
+    if (!next) {
+        return NULL;
+    }
+    first->entry = next->entry;
+    first->next = next->next;
+    free(next);
+    return &first->entry;
+}
+
+int __wrap_closedir(DIR *stream)
+{
+    while (__wrap_readdir(stream)) {
+    }
+    free(stream);
+    return 0;
+}
+
+/* ---- changing directories ----------------------------------------------------------------------------------------------
+ */
+
+int __wrap_mkdirat(int dir_fd, const char *name, mode_t mode)
+{
+    struct file *dir = dir_of(dir_fd);
+    if (!dir) {
+        return object_of(dir_fd) ? -1 : __real_mkdirat(dir_fd, name, mode);
+    }
+    if (*entry_at(dir, name)) {
+        return fail(EEXIST);
+    }
+    if (dir->links == 0) {
+        return fail(ENOENT);
+    }
+    name_file(dir, name, file_new(true));
+    return 0;
+}
+
+int __wrap_unlinkat(int dir_fd, const char *name, int flags)
+{
+    struct file *dir = dir_of(dir_fd);
+    if (!dir) {
+        return object_of(dir_fd) ? -1 : __real_unlinkat(dir_fd, name, flags);
+    }
+    struct entry **at = entry_at(dir, name);
+    if (!*at) {
+        return fail(ENOENT);
+    }
+    if ((*at)->file->is_dir != ((flags & AT_REMOVEDIR) != 0)) {
+        return fail((*at)->file->is_dir ? EISDIR : ENOTDIR);
+    }
+    if ((*at)->file->entries) {
+        return fail(ENOTEMPTY);
+    }
+    remove_name(at);
+    return 0;
+}
+
+int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
+{
+    struct file *from_dir = dir_of(from_fd), *to_dir = dir_of(to_fd);
+    if (!from_dir || !to_dir) {
+        return object_of(from_fd) ? -1 : __real_linkat(from_fd, from, to_fd, to, flags);
+    }
+    const struct entry *entry = *entry_at(from_dir, from);
+    if (!entry || to_dir->links == 0) {
+        return fail(ENOENT);
+    }
+    if (*entry_at(to_dir, to)) {
+        return fail(EEXIST);
+    }
+    name_file(to_dir, to, entry->file);
+    return 0;
+}
+
+/* 0, or why the file must not take the place of what has its new name. */
+static int why_not_over(const struct file *file, const struct file *old)
+{
+    if (old->is_dir != file->is_dir) {
+        return old->is_dir ? EISDIR : ENOTDIR;
+    }
+    return old->entries ? ENOTEMPTY : 0;
+}
+
+static int rename_file(int from_fd, const char *from, int to_fd, const char *to, bool replaces)
+{
+    struct file *from_dir = dir_of(from_fd), *to_dir = dir_of(to_fd);
+    if (!from_dir || !to_dir) {
+        return -1;
+    }
+    struct entry *entry = *entry_at(from_dir, from), **old = entry_at(to_dir, to);
+    if (!entry || to_dir->links == 0) {
+        return fail(ENOENT);
+    }
+    if (*old && !replaces) {
+        return fail(EEXIST);
+    }
+    struct file *file = entry->file;
+    int why_not = *old ? why_not_over(file, (*old)->file) : 0;
+    if (why_not != 0) {
+        return fail(why_not);
+    }
+    name_file(to_dir, to, file); /* before the others: it must not go */
+    struct entry *new = to_dir->entries;
+    to_dir->entries = new->next;
+    if (*old) {
+        remove_name(entry_at(to_dir, to));
+    }
+    remove_name(entry_at(from_dir, from));
+    new->next = to_dir->entries;
+    to_dir->entries = new;
+    return 0;
+}
+
+int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
+{
+    host_does_something();
+    return storage_refuses() ? -1 : rename_file(from_fd, from, to_fd, to, true);
+}
+
+int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+    host_does_something();
+    return storage_refuses() ? -1 : rename_file(from_fd, from, to_fd, to, (flags & RENAME_NOREPLACE) == 0);
+}
