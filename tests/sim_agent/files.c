@@ -47,8 +47,7 @@ bool storage_refuses(void)
     return deaf;
 }
 
-/* ---- names ----------------------------------------------------------------------------------------------------------
- */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 static struct entry **entry_at(struct file *dir, const char *name)
 {
@@ -126,8 +125,7 @@ static bool is_save_dir(const char *path)
     return strcmp(path, sim.save_dir) == 0;
 }
 
-/* ---- opening --------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static int open_file(struct file *file, int flags)
 {
@@ -182,6 +180,9 @@ int __wrap_open(const char *path, int flags, ...)
     va_start(args, flags);
     mode_t mode = mode_of(flags, args);
     va_end(args);
+    if (strcmp(path, "/dev/null") == 0) {
+        return object_fd(object_new(OBJECT_OTHER));
+    }
     return is_save_dir(path) ? open_file(&root, flags) : __real_open(path, flags, mode);
 }
 
@@ -205,8 +206,7 @@ int __wrap_dup3(int from, int to, int flags)
     return to;
 }
 
-/* ---- reading and writing ---------------------------------------------------------------------------------------------
- */
+/* ---- reading and writing ----------------------------------------------------------------------------------------- */
 
 static void grow(struct file *file, uint64_t bytes)
 {
@@ -310,14 +310,15 @@ int __wrap_fsync(int fd)
     return file_of(fd) ? 0 : __real_fsync(fd);
 }
 
-/* ---- what there is ----------------------------------------------------------------------------------------------------
- */
+/* ---- what there is ----------------------------------------------------------------------------------------------- */
 
 void file_stat(const struct file *file, struct stat *out)
 {
+    static uid_t user = UINT32_MAX; /* asked once: agents look at many files */
+    user = user == UINT32_MAX ? geteuid() : user;
     *out = (struct stat){.st_ino = file->inode,
                          .st_nlink = file->links,
-                         .st_uid = geteuid(),
+                         .st_uid = user,
                          .st_mode = file->is_dir ? S_IFDIR | 0700 : S_IFREG | 0600,
                          .st_size = (off_t)file->bytes};
 }
@@ -384,8 +385,7 @@ int __wrap_closedir(DIR *stream)
     return 0;
 }
 
-/* ---- changing directories ----------------------------------------------------------------------------------------------
- */
+/* ---- changing directories ---------------------------------------------------------------------------------------- */
 
 int __wrap_mkdirat(int dir_fd, const char *name, mode_t mode)
 {

@@ -42,20 +42,26 @@ void object_ref(struct object *object)
     object->refs++;
 }
 
-/* A mapping begins a page after the word that says whose it is. */
-static void memory_size(struct object *object, uint64_t bytes)
+/* A mapping begins this many bytes after the word that says whose it is. */
+#define HEAD_BYTES 64
+
+static void memory_drop(struct object *object)
 {
-    uint8_t *block = __real_mmap(NULL, PAGE + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (block == MAP_FAILED) {
+    free(object->base ? object->base - HEAD_BYTES : NULL);
+}
+
+static void memory_resize(struct object *object, uint64_t bytes)
+{
+    uint8_t *block = calloc(1, HEAD_BYTES + bytes);
+    if (!block) {
         abort();
     }
-    uint8_t *base = block + PAGE;
     memcpy(block, &object, sizeof(object));
     if (object->base) {
-        memcpy(base, object->base, object->bytes < bytes ? object->bytes : bytes);
-        __real_munmap(object->base - PAGE, PAGE + object->bytes);
+        memcpy(block + HEAD_BYTES, object->base, object->bytes < bytes ? object->bytes : bytes);
     }
-    object->base = base;
+    memory_drop(object);
+    object->base = block + HEAD_BYTES;
     object->bytes = bytes;
 }
 
@@ -64,8 +70,8 @@ void object_unref(struct object *object)
     if (--object->refs > 0) {
         return;
     }
-    if (object->kind == OBJECT_MEMORY && object->base) {
-        __real_munmap(object->base - PAGE, PAGE + object->bytes);
+    if (object->kind == OBJECT_MEMORY) {
+        memory_drop(object);
         free(object);
     } else if (object->kind == OBJECT_SOCKET) {
         ipc_hang_up(object); /* an event may still point to it */
@@ -144,7 +150,7 @@ int __wrap_ftruncate(int fd, off_t bytes)
     if (!object) {
         return __real_ftruncate(fd, bytes);
     }
-    memory_size(object, (uint64_t)bytes);
+    memory_resize(object, (uint64_t)bytes);
     return 0;
 }
 
@@ -158,7 +164,7 @@ ssize_t __wrap_write(int fd, const void *data, size_t len)
         return file_write(fd, data, len);
     }
     uint64_t at = object->bytes;
-    memory_size(object, at + len);
+    memory_resize(object, at + len);
     memcpy(object->base + at, data, len);
     return (ssize_t)len;
 }
@@ -192,7 +198,7 @@ int __wrap_munmap(void *at, size_t bytes)
 {
     struct object *object;
     (void)bytes;
-    memcpy(&object, (uint8_t *)at - PAGE, sizeof(object));
+    memcpy(&object, (uint8_t *)at - HEAD_BYTES, sizeof(object));
     object_unref(object);
     return 0;
 }
@@ -262,7 +268,7 @@ tck_status_t pages_make(const struct page_source *source, uint64_t bytes, bool h
     (void)huge;
     (void)err;
     struct object *object = object_new(OBJECT_MEMORY);
-    memory_size(object, bytes);
+    memory_resize(object, bytes);
     *out = pages_of(object_fd(object), "simulated");
     return TCK_OK;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define FIRST_PID 5000000 /* above all of the kernel's */
 
@@ -84,6 +85,21 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e)
         return file_open((int)a, (const char *)b, (int)*(const uint64_t *)c); /* struct open_how begins with flags */
     }
     return __real_syscall(number, a, b, c, d, e);
+}
+
+/* The same machine everywhere, so that a schedule is its seed. */
+long __wrap_sysconf(int name)
+{
+    switch (name) {
+    case _SC_NPROCESSORS_ONLN:
+        return 2;
+    case _SC_PHYS_PAGES:
+        return 1L << 22;
+    case _SC_PAGESIZE:
+        return 4096;
+    default:
+        return -1;
+    }
 }
 
 pid_t __wrap_getpid(void)

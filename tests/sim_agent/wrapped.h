@@ -72,5 +72,6 @@ int __real_unlinkat(int dir_fd, const char *name, int flags);
 int __wrap_unlinkat(int dir_fd, const char *name, int flags);
 int __real_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
 int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
+long __wrap_sysconf(int name);
 
 #endif
