@@ -258,6 +258,20 @@ def test_state_that_appears_later_is_refused():
         state.check()
 
 
+@pytest.mark.parametrize("kind, settings", [
+    (torch.optim.AdamW, {}), (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), (torch.optim.NAdam, {})])
+def test_frozen_parameters_get_no_state(kind, settings):
+    """What the program itself saves of its optimizer is what it would be without us."""
+    model = nn.Linear(2, 2)
+    model.bias.requires_grad_(False)
+    optimizer, stock = kind(model.parameters(), **settings), kind(model.parameters(), **settings)
+    state_of(model, optimizer)
+    assert model.bias not in optimizer.state
+    for each in (optimizer, stock):
+        trained(model, each, 1)
+    assert optimizer.state_dict()["state"].keys() == stock.state_dict()["state"].keys() == {0}
+
+
 def test_state_that_was_lost_is_refused():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())

@@ -41,9 +41,9 @@ def _fill_adam(optimizer: torch.optim.Optimizer, group: dict[str, Any], every: b
     """As Adam._init_group does when it meets the first gradient."""
     scalar_dtype: Any = torch_optimizer._get_scalar_dtype
     for param in group["params"]:
-        state = optimizer.state[param]
-        if not (param.requires_grad or every) or len(state) > 0:
+        if not (param.requires_grad or every) or optimizer.state.get(param):
             continue
+        state = optimizer.state[param]  # made by this, so it is not looked up for parameters that have none
         if group["capturable"] or group["fused"]:
             dtype = scalar_dtype(is_fused=group["fused"])
             state["step"] = torch.zeros((), dtype=dtype, device=param.device)
@@ -59,7 +59,7 @@ def _stand_ins_of_sgd(optimizer: torch.optim.Optimizer, every: bool) -> StandIns
     stand_ins = {}
     for group in optimizer.param_groups:
         for param in group["params"] if group["momentum"] != 0 else ():
-            if (param.requires_grad or every) and optimizer.state[param].get("momentum_buffer") is None:
+            if (param.requires_grad or every) and optimizer.state.get(param, {}).get("momentum_buffer") is None:
                 zeros = torch.zeros_like(param, memory_format=torch.preserve_format)
                 stand_ins[param] = {"momentum_buffer": zeros.detach()}
     return stand_ins
