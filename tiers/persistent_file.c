@@ -22,6 +22,11 @@
 /* NOLINTNEXTLINE(misc-redundant-expression): equal is what they must stay */
 _Static_assert(URING_PART_BYTES == CHUNK_BYTES, "a part of a transfer is a chunk of an image");
 
+uint8_t *persistent_buffer(uint64_t image_bytes)
+{
+    return aligned_alloc(BLOCK_BYTES, (chunk_size(image_bytes, 0) + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES);
+}
+
 /* Past the page cache if the buffer allows it and the file system does not refuse. */
 static tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item, int *fd_out,
                                 struct error *err)
@@ -159,7 +164,7 @@ static void read_back_work(void *ctx)
     struct file_write *op = job->op;
     struct error *err = &job->outcome;
     int fd = -1;
-    uint8_t *buffer = aligned_alloc(BLOCK_BYTES, CHUNK_BYTES);
+    uint8_t *buffer = persistent_buffer(op->item->image_bytes);
     if (buffer == NULL) {
         error_set(err, TCK_ERR_NOMEM, "%s: no memory to read it back", op->name);
         return;

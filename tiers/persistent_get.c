@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ALIGN_BYTES 4096
-
 /* ---- find ------------------------------------------------------------------------------------------------------ */
 
 static tck_status_t check_file(const struct persistent *p, const struct published *which, struct hash128 shard,
@@ -205,6 +203,15 @@ static tck_status_t verify_chunks(const struct persistent *p, int dir_fd, const 
     return status;
 }
 
+static uint64_t largest_file(const struct manifest *manifest)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        bytes = manifest->files[i].bytes > bytes ? manifest->files[i].bytes : bytes;
+    }
+    return bytes;
+}
+
 static tck_status_t verify_dir(const struct persistent *p, int dir_fd, struct version version, struct error *err)
 {
     struct manifest manifest;
@@ -212,7 +219,7 @@ static tck_status_t verify_dir(const struct persistent *p, int dir_fd, struct ve
     if (status != TCK_OK) {
         return status;
     }
-    uint8_t *buffer = aligned_alloc(ALIGN_BYTES, CHUNK_BYTES);
+    uint8_t *buffer = persistent_buffer(largest_file(&manifest));
     status = buffer == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory to verify with")
                             : version_check_files(dir_fd, &manifest, err);
     for (uint32_t i = 0; i < manifest.file_count && status == TCK_OK; i++) {
@@ -242,7 +249,7 @@ tck_status_t persistent_verify_part(struct persistent *p, const struct published
 {
     struct version_dirs dirs = persistent_dirs(p);
     int dir_fd = -1;
-    uint8_t *buffer = aligned_alloc(ALIGN_BYTES, CHUNK_BYTES);
+    uint8_t *buffer = persistent_buffer(file->bytes);
     if (buffer == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to verify with");
     }

@@ -63,6 +63,9 @@ must_check tck_status_t persistent_write_file(struct persistent *p, int dir_fd, 
 must_check tck_status_t persistent_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
                                              tier_done_fn *done, void *ctx, struct error *err);
 
+/* For any one chunk of an image of so many bytes, placed as O_DIRECT wants it; NULL: no memory. The caller frees. */
+uint8_t *persistent_buffer(uint64_t image_bytes);
+
 /* Where its published versions are. */
 struct version_dirs persistent_dirs(const struct persistent *p);
 /* Returns the status; if it is an error, puts the version's name before its text. */

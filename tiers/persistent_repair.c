@@ -16,8 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ALIGN_BYTES 4096
-#define WHAT_BYTES  (DIR_NAME_MAX + MANIFEST_FILE_NAME)
+#define WHAT_BYTES (DIR_NAME_MAX + MANIFEST_FILE_NAME)
 
 struct repair {
     const struct manifest_file *file;
@@ -179,7 +178,7 @@ tck_status_t persistent_repair(struct persistent *p, const struct published *whi
                                const uint8_t *image, struct error *err)
 {
     char name[DIR_NAME_MAX], what[WHAT_BYTES];
-    struct repair m = {file, image, aligned_alloc(ALIGN_BYTES, CHUNK_BYTES), -1, -1, -1, -1, -1, "", ""};
+    struct repair m = {file, image, persistent_buffer(file->bytes), -1, -1, -1, -1, -1, "", ""};
     struct error outcome = {0};
     tck_status_t status = TCK_OK;
     version_dir_name(which->version, name);

@@ -358,5 +358,6 @@ void agent_free(struct agent *agent)
     if (agent->lock_fd >= 0) {
         close(agent->lock_fd);
     }
+    free(agent->given_text);
     free(agent);
 }

@@ -2,6 +2,7 @@
  * Machines: their agents' lives, and what a supervisor keeps for the next one (tiers/sd_notify.h). */
 #include "sim.h"
 
+#include "base/json.h"
 #include "tiers/sd_notify.h"
 
 #include <inttypes.h>
@@ -229,7 +230,7 @@ void host_lose(struct host *host, uint64_t return_us)
     sim_after(return_us, NULL, come_back, host);
 }
 
-void hosts_make(uint32_t count, const char *config_json)
+void hosts_make(uint32_t count, const char *config_text)
 {
     sim.hosts = calloc(count, sizeof(*sim.hosts));
     sim.host_count = count;
@@ -238,12 +239,15 @@ void hosts_make(uint32_t count, const char *config_json)
         struct error err = {0};
         host->index = i;
         snprintf(host->name, sizeof(host->name), "n%u", i);
-        if (config_load(NULL, config_json, &host->config, &err) != TCK_OK) {
+        if (config_load(NULL, config_text, &host->config, &err) != TCK_OK) {
             fprintf(stderr, "%s\n", err.text);
             abort();
         }
         snprintf(host->config.node, sizeof(host->config.node), "%s", host->name);
         snprintf(host->config.domain, sizeof(host->config.domain), "%s", host->name);
+        json_t *json = config_json(&host->config);
+        host->settings = json_print(json, false);
+        json_free(json);
         host_start(host);
     }
 }

@@ -3,7 +3,6 @@
  * register.c, snapshot_worker.c, restore.c). It comes back to an agent that was started again. */
 #include "sim.h"
 
-#include "base/json.h"
 #include "base/layout.h"
 
 #include <inttypes.h>
@@ -89,8 +88,7 @@ static void send_frame(struct rank *rank, enum message_type type, struct writer 
 
 static void say_hello(struct rank *rank)
 {
-    json_t *json = config_json(&rank->host->config);
-    char *settings = json_print(json, false);
+    const char *settings = rank->host->settings;
     bool returning = rank->launch->phase >= PHASE_RESTORE;
     struct msg_hello hello = {.seq = rank->asked = new_seq(rank),
                               .format = MESSAGE_FORMAT,
@@ -104,8 +102,6 @@ static void say_hello(struct rank *rank)
     hello.settings = returning ? NULL : settings;
     hello.settings_len = returning ? 0 : (uint32_t)strlen(settings);
     msg_hello_encode(&hello, &w);
-    json_free(json);
-    free(settings);
     send_frame(rank, MSG_HELLO, &w);
 }
 

@@ -84,6 +84,7 @@ struct host {
     uint32_t index;
     char name[CONFIG_NAME];
     struct config config;
+    char *settings;      /* the same as its trainers send it */
     struct agent *agent; /* NULL: it does not run */
     struct loop *loop;
     struct link *link;
@@ -100,7 +101,7 @@ struct host {
     struct counts counts;
 };
 
-void hosts_make(uint32_t count, const char *config_json);
+void hosts_make(uint32_t count, const char *config_text);
 void host_start(struct host *host);
 /* Its agent dies; its supervisor starts another in restart_us. */
 void host_kill_agent(struct host *host, uint64_t restart_us);

@@ -49,20 +49,32 @@ static bool matters(const struct agent *agent, const char *key)
     return !AMONG(key, of_trainers) && (agent->spawned || config_is_changeable(key) || AMONG(key, of_both));
 }
 
-static void compare(const struct agent *agent, const struct config *wanted, differs_fn *fn, void *ctx)
+/* Whether none does. */
+static bool compare(const struct agent *agent, const struct config *wanted, differs_fn *fn, void *ctx)
 {
+    bool same = true;
     json_t *old = config_json(&agent->given), *new = config_json(wanted);
     for (const json_t *member = old && new ? json_first(new) : NULL; member; member = json_next(member)) {
         const char *key = json_key(member);
         char *was = value_text(json_get(old, key)), *is = value_text(member);
         if (was && is && strcmp(was, is) != 0 && matters(agent, key)) {
+            same = false;
             fn(ctx, key, was, is);
         }
+        same = same && was && is;
         free(was);
         free(is);
     }
+    same = same && old && new;
     json_free(old);
     json_free(new);
+    return same;
+}
+
+/* All ranks of a node send the same text: only the first one's is read and compared. */
+static bool is_as_given(const struct agent *agent, const char *text)
+{
+    return agent->given_text && strcmp(agent->given_text, text) == 0;
 }
 
 /* ---- keys that need another agent ------------------------------------------------------------------------------ */
@@ -168,11 +180,17 @@ tck_status_t start_config_compare(struct client *client, const struct msg_hello 
     if (!client->settings) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for the trainer's configuration");
     }
+    if (is_as_given(client->agent, client->settings)) {
+        return TCK_OK;
+    }
     tck_status_t status = read_wanted(client->settings, &wanted, err);
     if (status != TCK_OK) {
         return status;
     }
-    compare(client->agent, &wanted, note_fixed, &fixed);
+    if (compare(client->agent, &wanted, note_fixed, &fixed)) {
+        free(client->agent->given_text);
+        client->agent->given_text = strdup(client->settings);
+    }
     return fixed.count > 0 ? restart_agent(client, &wanted, &fixed, err) : TCK_OK;
 }
 
@@ -204,16 +222,19 @@ void start_config_apply(struct client *client)
     struct config wanted;
     struct error err;
     struct applied applied = {.agent = agent};
-    if (!client->settings || read_wanted(client->settings, &wanted, &err) != TCK_OK) {
+    if (!client->settings || is_as_given(agent, client->settings) ||
+        read_wanted(client->settings, &wanted, &err) != TCK_OK) {
         return;
     }
-    compare(agent, &wanted, apply, &applied);
+    (void)compare(agent, &wanted, apply, &applied);
     free(client->settings);
     client->settings = NULL;
     if (applied.count == 0) {
         return;
     }
     agent->given = wanted;
+    free(agent->given_text);
+    agent->given_text = NULL;
     agent->settings = (struct settings){.mem_steps = agent->config.save_mem_interval.steps,
                                         .storage_steps = agent->config.save_storage_interval.steps};
     if (agent->spawned && write_config(&wanted, &err) != TCK_OK) {

@@ -222,6 +222,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     bool allocating;       /* a pool thread is changing the memory tier: nobody else may look at it */
     struct config config;
     struct config given; /* as given at start, without later changes */
+    char *given_text;    /* of a start that had the same; NULL: none since it changed */
     bool spawned;        /* by a trainer, with the file in the runtime directory */
     struct loop *loop;
     struct pool *pool;     /* digests and page faults */
