@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Audit lines: {"wall_ms":..,"node":..,"op":..,"phase":"intent"|"result","what":..[,"status":..,"text":..]}. One write
- * per line with O_APPEND; each node has a file of its own, and its threads take turns. */
+ * per line with O_APPEND; each node has its own file, and its threads take turns. */
 #include "tiers/audit.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 struct audit {
     int fd;
     char node[CONFIG_NAME];
-    pthread_mutex_t lock; /* a line that took more than one write must stay in one piece */
+    pthread_mutex_t lock; /* keeps a line in one piece if it takes more than one write */
     bool torn;            /* the file ends inside a line */
     audit_open_fn *open;  /* while fd is -1 */
     const void *open_ctx;
@@ -89,7 +89,7 @@ tck_status_t audit_move(struct audit *audit, int fd, struct error *err)
     return status;
 }
 
-/* The line with its newline, the caller's to free; NULL if out of memory. */
+/* The line with its newline; the caller frees it. NULL if out of memory. */
 static char *print_line(const struct audit *audit, enum audit_op op, const char *what, const struct error *outcome)
 {
     char *line = NULL, *text = NULL;
@@ -111,7 +111,7 @@ static char *print_line(const struct audit *audit, enum audit_op op, const char 
     return line;
 }
 
-/* Writes all of it, in as many writes as that takes. */
+/* Writes the whole line, in as many writes as that takes. */
 static tck_status_t write_line(struct audit *audit, const char *line, struct error *err)
 {
     size_t len = strlen(line), done = 0;
@@ -150,7 +150,7 @@ static tck_status_t make_open(struct audit *audit, struct error *err)
     return status;
 }
 
-/* A line that was cut off is ended first, so that it takes no other with it. */
+/* A line that was cut off is ended first, so that it does not spoil the next one. */
 static tck_status_t append(struct audit *audit, const char *line, bool synced, struct error *err)
 {
     pthread_mutex_lock(&audit->lock);
@@ -192,6 +192,6 @@ void audit_result(struct audit *audit, enum audit_op op, const char *what, const
 {
     struct error err = {0};
     if (add(audit, op, what, outcome, &err) != TCK_OK) {
-        log_error("%s %s: its result is not in the audit file: %s", ops[op].name, what, err.text);
+        log_error("%s %s: its result could not be written to the audit file: %s", ops[op].name, what, err.text);
     }
 }

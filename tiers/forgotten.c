@@ -14,11 +14,11 @@ static tck_status_t decode(const json_t *json, uint64_t *term_out, struct error 
 {
     uint64_t format = 0;
     if (!json_u64(json_get(json, "format"), &format) || format != FORGOTTEN_FORMAT) {
-        return error_set(err, TCK_ERR_PROTO, FORGOTTEN_NAME ": format %" PRIu64 ", this build knows format %d", format,
+        return error_set(err, TCK_ERR_PROTO, FORGOTTEN_NAME ": format %" PRIu64 ", this build reads format %d", format,
                          FORGOTTEN_FORMAT);
     }
     if (!json_u64(json_get(json, "term"), term_out)) {
-        return error_set(err, TCK_ERR_CORRUPT, FORGOTTEN_NAME ": no term");
+        return error_set(err, TCK_ERR_CORRUPT, FORGOTTEN_NAME ": it names no term");
     }
     return TCK_OK;
 }

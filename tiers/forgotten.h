@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * <save_dir>/<job>/forgotten: what terms up to this one have saved does not count any more, because a user said so. It
- * stays where it is. */
+ * <save_dir>/<job>/forgotten: versions of terms up to this one no longer count, on a user's request. Their files stay.
+ */
 #ifndef TCK_TIERS_FORGOTTEN_H
 #define TCK_TIERS_FORGOTTEN_H
 
@@ -10,8 +10,8 @@
 #define FORGOTTEN_NAME   "forgotten"
 #define FORGOTTEN_FORMAT 1
 
-/* *term_out is 0 if there is no such file. One that is damaged or cannot be read is an error: whether its versions
- * count is not known then. */
+/* *term_out is 0 if there is no such file. A file that is damaged or cannot be read is an error: it is unknown then
+ * which versions count. */
 must_check tck_status_t forgotten_read(int job_fd, uint64_t *term_out, struct error *err);
 must_check tck_status_t forgotten_write(int job_fd, uint64_t term, uint64_t wall_ms, struct error *err);
 

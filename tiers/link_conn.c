@@ -104,7 +104,7 @@ static void deliver_message(const struct link_setup *setup, const struct message
     }
 }
 
-/* Chunks and pushes end for their owner even when the connection is closed: only now their buffers are free. */
+/* Delivered even after the connection is closed: only now may the owner reuse the buffers of chunks and pushes. */
 static void deliver_chunk(const struct link_setup *setup, const struct chunk *chunk)
 {
     setup->chunk_done(setup->ctx, chunk->event.conn, chunk->header, chunk->header_len, chunk->ok);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What link_ucx.c keeps: its connections, and the queue of events between UCX's callbacks and the link's owner. Knows
- * UCX's handles only by name.
+ * The state of link_ucx.c: its connections, and the queue of events between UCX's callbacks and the link's owner. Knows
+ * UCX's handles only as incomplete types.
  *
  * A connection is freed once its owner has closed it and nothing refers to it any more: no message or chunk on its way,
  * no event in the queue, no close request. pending counts those. */
@@ -80,7 +80,7 @@ struct link {
     struct event **event_end;
     bool ending; /* accepts no more */
     char address[ADDRESS_TEXT];
-    struct sockaddr_in local;   /* port 0: where connections go out from */
+    struct sockaddr_in local;   /* port 0: the source address of outgoing connections */
     struct listeners listeners; /* UCX's */
 };
 
@@ -90,12 +90,12 @@ void conn_free(struct link_conn *conn);
 bool conn_index(struct link_conn *conn);
 void conn_unindex(struct link_conn *conn);
 struct link_conn *conn_of_ep(struct link *link, struct ucp_ep *ep); /* NULL if unknown or closed */
-/* Takes back one count of pending; may free the connection. */
+/* Decrements pending; may free the connection. */
 void conn_release(struct link_conn *conn);
-/* Queues down, once. */
+/* Queues the down event, once. */
 void conn_fail(struct link_conn *conn, const char *why);
 
-/* Appends to the queue. The event holds one count of conn's pending, which the caller has added. conn NULL: none. */
+/* Appends to the queue. The event holds one count of conn's pending, which the caller has added. conn may be NULL. */
 void queue_event(struct link *link, struct event *event, enum event_kind kind, struct link_conn *conn);
 
 typedef void accept_fn(struct link *link, struct ucp_conn_request *request);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The UCX 1.13 environment under which link_ucx.c was measured and survives dying peers. A file of its own: the
+ * The UCX 1.13 environment with which link_ucx.c was measured and survives dying peers. A separate file, since the
  * supervisor sets it and must not load UCX. */
 #include "tiers/link.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
 
-/* A connection for which UCX has no handler is closed twice by it, and the second close may hit what another thread has
- * opened meanwhile. So it gets as many handlers as there can be descriptors; each costs 8 bytes per worker. */
+/* UCX closes a connection twice if it has no handler left for it, and the second close may hit a descriptor that
+ * another thread has opened meanwhile. So it gets as many handlers as there can be descriptors, at 8 bytes each per
+ * worker. */
 #define DESCRIPTORS_MOST 65000
 #define HANDLERS         "65536"
 
@@ -19,8 +20,8 @@ static const struct variable variables[] = {
     {"UCX_TLS", "tcp"},
     {"UCX_TCP_AF_PRIO", "inet"}, /* a mixed setting aborts both sides */
     {"UCX_TCP_CM_REUSEADDR", "y"},
-    {"UCX_TCP_CM_SYN_CNT", "2"}, /* never UCX_TCP_SYN_CNT: no worker can be made then */
-    {"UCX_TCP_PUT_ENABLE", "n"}, /* with it a sender aborts when its receiver closes by force */
+    {"UCX_TCP_CM_SYN_CNT", "2"}, /* never UCX_TCP_SYN_CNT: with it no worker can be created */
+    {"UCX_TCP_PUT_ENABLE", "n"}, /* with it, a sender aborts when its receiver closes by force */
     {"UCX_TCP_TX_SEG_SIZE", "256K"},
     {"UCX_TCP_RX_SEG_SIZE", "256K"},
     {"UCX_PROTO_ENABLE", "n"},
@@ -29,7 +30,7 @@ static const struct variable variables[] = {
     {"UCX_TCP_KEEPINTVL", "1s"},
     {"UCX_TCP_KEEPCNT", "3"},
     {"UCX_MEM_EVENTS", "n"},
-    {"UCX_ERROR_SIGNALS", ""}, /* signal handlers are the program's own */
+    {"UCX_ERROR_SIGNALS", ""}, /* signal handlers are up to the program */
     {"UCX_HANDLE_ERRORS", "none"},
     {"UCX_WARN_UNUSED_ENV_VARS", "n"},
     {"UCX_ASYNC_MAX_EVENTS", HANDLERS},

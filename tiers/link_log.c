@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <ucs/debug/log_def.h>
 
-#define KINDS      64  /* by line of UCX's source; those that share one are limited together */
-#define TEXT_BYTES 400 /* enough to know it by */
+#define KINDS      64  /* by line of UCX's source; lines that share a slot are limited together */
+#define TEXT_BYTES 400 /* enough to recognize the message */
 
 static struct log_limit limits[KINDS];
 static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER;

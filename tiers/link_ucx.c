@@ -3,8 +3,8 @@
  * error mode everywhere, one worker used by the loop's thread alone.
  *
  * UCX calls back from inside ucp_worker_progress. Those callbacks touch no UCX object; they queue an event
- * (link_conn.h), and the poll function hands the events to the owner afterwards. Only the question where a chunk shall
- * go is asked inside. */
+ * (link_conn.h), and the poll function hands the events to the owner afterwards. Only a chunk's buffer is requested
+ * from the owner inside the callback. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "tiers/link_address.h"
@@ -20,7 +20,7 @@
 #define AM_MESSAGE        0
 #define AM_CHUNK          1
 #define PROGRESS_PER_TURN 64    /* then timers and other sources get their turn */
-#define FREE_WAIT_MS      10000 /* closed endpoints end at once; longer means that UCX has lost a request */
+#define FREE_WAIT_MS      10000 /* closed endpoints end at once; if not, UCX has lost a request */
 
 /* A control message that UCX has not taken yet. */
 struct outgoing {
@@ -49,7 +49,7 @@ static void on_connect_request(ucp_conn_request_h request, void *arg)
     queue_event(link, &accept->event, EVENT_ACCEPT, NULL);
 }
 
-/* NULL: closed meanwhile, dying, or a sender that never came through the listener. */
+/* NULL: closed meanwhile, dying, or a sender that did not connect through the listener. */
 static struct link_conn *sender_of(struct link *link, const ucp_am_recv_param_t *param)
 {
     bool known = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0;
@@ -97,8 +97,8 @@ static void on_received(void *request, ucs_status_t status, size_t len, void *ar
     ucp_request_free(request);
 }
 
-/* Asks the owner for a buffer and receives into it. From here on the chunk ends by on_received, or at once if UCX does
- * not take the request; its sender would then wait forever, so the connection ends, too. */
+/* Asks the owner for a buffer and receives into it. From here on the chunk ends in on_received, or at once if UCX does
+ * not accept the request; its sender would then wait forever, so the connection ends, too. */
 static void receive_chunk(struct chunk *chunk, void *desc, void *buffer, size_t len)
 {
     struct link_conn *conn = chunk->event.conn;
@@ -117,7 +117,7 @@ static void receive_chunk(struct chunk *chunk, void *desc, void *buffer, size_t 
     }
 }
 
-/* A refusal must be an error status: after UCS_OK the sender would take a dropped chunk for a received one. */
+/* A refusal must be an error status: after UCS_OK, the sender would consider a dropped chunk received. */
 static ucs_status_t on_chunk(void *arg, const void *header, size_t header_len, void *desc, size_t len,
                              const ucp_am_recv_param_t *param)
 {
@@ -179,7 +179,7 @@ static void on_closed(void *request, ucs_status_t status, void *arg)
 
 /* ---- turns of the loop ---- */
 
-/* After a failure the connection is gone. */
+/* If this fails, the connection is gone. */
 static tck_status_t make_ep(struct link_conn *conn, ucp_ep_params_t *params)
 {
     struct link *link = conn->link;
@@ -388,7 +388,8 @@ static void warn_if_untested(void)
 
     ucp_get_version(&major, &minor, &release);
     if (major != 1 || minor != 13) {
-        log_warn("UCX %u.%u.%u: only 1.13 was tested, its defaults and protocols differ", major, minor, release);
+        log_warn("UCX %u.%u.%u: only 1.13 was tested; other releases have other defaults and protocols", major, minor,
+                 release);
     }
     if (getenv("UCX_TCP_PUT_ENABLE") == NULL) {
         log_warn("UCX_TCP_PUT_ENABLE is not set to n: this agent may abort when a peer fails");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Printing and parsing manifest.json. Chunk CRCs stand as one hex string per file: a large version has millions of
- * them. */
+ * Prints and parses manifest.json. Chunk CRCs are one hex string per file, since a large version has millions of them.
+ */
 #include "tiers/manifest.h"
 
 #include "base/hex.h"
@@ -235,14 +235,14 @@ static tck_status_t decode_file(const json_t *json, struct manifest_file *file, 
     }
     manifest_file_name(file->shard, file->name);
     if (name == NULL || strcmp(name, file->name) != 0) {
-        return bad(err, "the name of a file is not that of its shard");
+        return bad(err, "the name of a file does not match its shard");
     }
     if (!json_u64(json_get(json, "bytes"), &file->bytes) || file->bytes == 0 || file->bytes > BYTES_MAX) {
         return bad(err, "the size of a file is out of range");
     }
     tck_status_t status = decode_crcs(json, file, err);
     if (status == TCK_OK && !hash128_is(digest_root(file->crcs, file->bytes), file->root)) {
-        status = bad(err, "the root of a file is not that of its chunk CRCs");
+        status = bad(err, "the root of a file does not match its chunk CRCs");
     }
     return status;
 }
@@ -266,7 +266,7 @@ static tck_status_t decode_files(const json_t *json, struct manifest *out, struc
             return status;
         }
         if (previous != NULL && hash128_cmp(previous->shard, file->shard) >= 0) {
-            return bad(err, "its files are not in the order of their shards");
+            return bad(err, "its files are not sorted by shard");
         }
         previous = file;
     }
@@ -304,7 +304,7 @@ tck_status_t manifest_parse(const char *text, size_t len, struct manifest *out, 
     if (status != TCK_OK) { /* the file is damaged, whatever its format */
         return error_set(err, status == TCK_ERR_PROTO ? TCK_ERR_CORRUPT : status, "manifest: %s", why.text);
     }
-    status = check_format(json, err); /* before the digest: another format may carry another one */
+    status = check_format(json, err); /* before the digest, which may differ in another format */
     if (status == TCK_OK) {
         status = check_digest(text, len, err);
     }

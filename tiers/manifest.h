@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * manifest.json: what one published version consists of. Written last; a version without a valid one does not exist.
+ * manifest.json: the content of one published version. Written last; a version without a valid one does not exist.
  * Canonical JSON (one key order, no floats) whose last member "sha256" is the SHA-256 of the text before it. */
 #ifndef TCK_TIERS_MANIFEST_H
 #define TCK_TIERS_MANIFEST_H
@@ -30,12 +30,12 @@ struct manifest {
 };
 
 void manifest_file_name(struct hash128 shard, char out[MANIFEST_FILE_NAME]);
-/* Whether manifest_file_name gives this name for some shard. */
+/* Whether manifest_file_name yields this name for some shard. */
 bool manifest_is_file_name(const char *name);
-/* NUL-terminated text, the caller's to free. */
+/* NUL-terminated text; the caller frees it. */
 must_check tck_status_t manifest_print(const struct manifest *manifest, char **text_out, size_t *len_out,
                                        struct error *err);
-/* Total: any bytes. Checks the self-digest, the format (other: both numbers named), names, sizes, counts, roots. */
+/* Accepts any bytes. Checks the self-digest, the format (an error names both numbers), names, sizes, counts, roots. */
 must_check tck_status_t manifest_parse(const char *text, size_t len, struct manifest *out, struct error *err);
 void manifest_free(struct manifest *manifest);
 const struct manifest_file *manifest_find(const struct manifest *manifest, struct hash128 shard);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The set of segments: the cap on their bytes, their stored names, and their way back after a restart. */
+ * The set of segments: the cap on their bytes, their stored names, and their adoption after a restart. */
 #include "tiers/memory.h"
 
 #include "base/failpoint.h"
@@ -17,7 +17,7 @@
 enum part { PART_DATA, PART_META, PARTS };
 static const char part_letters[PARTS] = {'d', 'm'};
 
-/* Files that were found stored, until both of a segment are there. */
+/* Stored files that were found, until both files of a segment are complete. */
 struct found {
     struct hash128 id;
     int fds[PARTS]; /* -1: not found yet */
@@ -216,7 +216,7 @@ static tck_status_t check_cap(const struct memory *memory, uint64_t wanted, stru
     return TCK_OK;
 }
 
-/* Made, stored and entered; undone in reverse order. */
+/* Makes, stores and inserts a segment; undoes it in reverse order on failure. */
 static tck_status_t add_new(struct memory *memory, const struct segment_wish *wish, struct segment **out,
                             struct error *err)
 {
@@ -263,7 +263,7 @@ tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t im
         status = add_new(memory, &wish, out, &why);
     } else if (old->image_bytes != image_bytes || old->slot_count != slot_count) {
         status = error_set(&why, TCK_ERR_EXIST,
-                           "there is one of %" PRIu32 " slots of %" PRIu64 " bytes, wanted are %" PRIu32 " of %" PRIu64,
+                           "it has %" PRIu32 " slots of %" PRIu64 " bytes, %" PRIu32 " of %" PRIu64 " are wanted",
                            old->slot_count, old->image_bytes, slot_count, image_bytes);
     } else {
         *out = old;
@@ -307,7 +307,7 @@ void memory_adopt(struct memory *memory, const char *name, int fd)
     enum part part;
     struct found *entry;
     if (!parse_parked_name(name, &id, &part)) {
-        log_warn("parked file %s is not a segment's and is dropped", name);
+        log_warn("parked file %s does not belong to a segment and is dropped", name);
         if (memory->setup.drop_fd != NULL) {
             memory->setup.drop_fd(memory->setup.ctx, name);
         }
@@ -323,7 +323,7 @@ void memory_adopt(struct memory *memory, const char *name, int fd)
     entry->fds[part] = fd;
 }
 
-/* Both files are the segment's on success. */
+/* The segment owns both files on success. */
 static tck_status_t adopt_pair(struct memory *memory, const struct found *found, struct error *err)
 {
     struct segment *segment;
@@ -337,9 +337,9 @@ static tck_status_t adopt_pair(struct memory *memory, const struct found *found,
     }
     status = memory_find(memory, segment->shard) == NULL
                  ? insert(memory, segment, err)
-                 : error_set(err, TCK_ERR_EXIST, "another one holds the same shard");
+                 : error_set(err, TCK_ERR_EXIST, "another segment has the same shard");
     if (status != TCK_OK) {
-        segment->data.fd = -1; /* stay the caller's */
+        segment->data.fd = -1; /* both remain the caller's */
         segment->meta.fd = -1;
         segment_free(segment);
         return status;

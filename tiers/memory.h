@@ -24,14 +24,15 @@ struct memory_setup {
 must_check tck_status_t memory_new(const struct memory_setup *setup, struct memory **out, struct error *err);
 void memory_free(struct memory *memory); /* unmaps; stored files live on */
 
-/* Takes back stored files found at start. name as stored; takes over fd in any case. Pairs are completed in any order;
- * memory_adopted drops halves and files with no valid header, logs each, and unparks them. */
+/* Takes a stored file that was found at start, by its stored name; takes over fd in any case. The two files of a
+ * segment may come in any order; memory_adopted drops and unparks incomplete pairs and files without a valid header,
+ * and logs each. */
 void memory_adopt(struct memory *memory, const char *name, int fd);
 void memory_adopted(struct memory *memory);
 
-/* The segment of this shard, allocated, touched and stored if there is none yet (kept if there is one of the same size
- * and slot count; TCK_ERR_EXIST if it differs). TCK_ERR_NOSPC names the bytes wanted, in use and allowed, or available
- * on this machine. Blocks until all pages are there. */
+/* The segment of this shard: an existing one of the same size and slot count (TCK_ERR_EXIST if it differs), else a new
+ * one, allocated, touched and stored. TCK_ERR_NOSPC names the bytes wanted, in use and allowed, or available on this
+ * machine. Blocks until all pages are allocated. */
 must_check tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes,
                                    uint32_t slot_count, struct segment **out, struct error *err);
 void memory_remove(struct memory *memory, struct segment *segment);

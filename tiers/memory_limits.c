@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reads the kernel's figures on free memory. Exceeding a cgroup's limit is answered with SIGKILL and not with an
- * errno, so the only way to fail cleanly is to ask first. */
+ * Reads the kernel's figures on free memory. Exceeding a cgroup's limit leads to SIGKILL rather than an errno, so the
+ * only way to fail cleanly is to check first. */
 #include "tiers/memory_limits.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define HUGETLB_DIR        "/sys/kernel/mm/hugepages/hugepages-2048kB"
 #define HUGETLB_PAGE_BYTES ((uint64_t)2048 * 1024)
-#define LINE_BYTES         4096 /* a cgroup's path fits */
+#define LINE_BYTES         4096 /* enough for a cgroup's path */
 #define OF_BYTES           256
 #define MARGIN_DIVISOR     20 /* 5 % */
 
@@ -23,7 +23,7 @@ struct available {
     char of[OF_BYTES];
 };
 
-/* Where the files of one version of the cgroup interface are. */
+/* The files of one version of the cgroup interface. */
 struct cgroup_kind {
     const char *controllers; /* as in this process's line of /proc/self/cgroup */
     const char *mount;
@@ -48,7 +48,7 @@ static bool parse_number(const char *text, uint64_t *out)
     return errno == 0 && end != text;
 }
 
-/* The number in the first line that begins with key; "" is in each line. In KiB or bytes, as the file has it. */
+/* The number in the first line that begins with key ("": any line), in the unit of the file. */
 static bool file_number(const char *path, const char *key, uint64_t *out)
 {
     char line[LINE_BYTES];
@@ -91,7 +91,7 @@ static void lower_by_cgroup(const struct cgroup_kind *kind, const char *dir, str
     }
 }
 
-/* A group's limit holds for all groups below it: looks at this process's group and each one above. */
+/* A group's limit applies to all groups below it, so this checks the process's group and each one above. */
 static void lower_by_cgroups(const struct cgroup_kind *kind, const char *group, struct available *least)
 {
     char dir[PATH_MAX];
@@ -145,7 +145,7 @@ tck_status_t memory_can_spare(uint64_t wanted, struct error *err)
 {
     struct available now = available_now();
     if (wanted > now.bytes - now.bytes / MARGIN_DIVISOR) {
-        return error_set(err, TCK_ERR_NOSPC, "%" PRIu64 " bytes wanted, %" PRIu64 " bytes available of %s", wanted,
+        return error_set(err, TCK_ERR_NOSPC, "%" PRIu64 " bytes wanted, %" PRIu64 " bytes available in %s", wanted,
                          now.bytes, now.of);
     }
     return TCK_OK;

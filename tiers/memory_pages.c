@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Makes files of huge pages in the first way that works here. The ways are tried out at start and not guessed from the
- * system's settings, which differ between kernels and do not tell what a container may do. */
+ * Makes files of huge pages in the first way that works here. The ways are tried at start rather than guessed from
+ * system settings, which differ between kernels and do not show what a container may do. */
 #include "tiers/memory_pages.h"
 
 #include "base/log.h"
@@ -23,7 +23,7 @@
 struct page_source {
     uint32_t threads;
     const struct way *huge; /* NULL: none worked */
-    int mount_fd;           /* the configured mount, -1 none */
+    int mount_fd;           /* the configured mount; -1: none */
 };
 
 /* One way to get a file. make returns a descriptor or -1 with errno. */
@@ -67,7 +67,7 @@ static int private_mount(void)
     return mount_fd;
 }
 
-/* The mount needs no mount point, nobody finds a name in it, and it goes when the file does. */
+/* The mount needs no mount point, its files have no names, and it disappears with its last file. */
 static int make_on_private(const struct page_source *source)
 {
     (void)source;
@@ -85,7 +85,7 @@ static int make_on_private(const struct page_source *source)
 static const struct way plain = {"memfd", make_memfd};
 static const struct way hugetlb = {"hugetlb memfd", make_hugetlb};
 static const struct way on_mount = {"configured tmpfs mount", make_on_mount};
-/* By preference: files on a tmpfs mount cannot be sealed. */
+/* In order of preference: files on a tmpfs mount cannot be sealed. */
 static const struct way huge_ways[] = {
     {"memfd", make_memfd},
     {"private tmpfs mount", make_on_private},
@@ -93,7 +93,8 @@ static const struct way huge_ways[] = {
 
 /* ---- one file ------------------------------------------------------------------------------------------------ */
 
-/* Shared mappings of huge pages must begin at one; the kernel aligns by itself only where shmem_enabled allows them. */
+/* Shared mappings of huge pages must be aligned to one; the kernel does so by itself only if shmem_enabled allows them.
+ */
 static uint8_t *map_aligned(int fd, uint64_t bytes)
 {
     uint64_t room = bytes + HUGE_PAGE_BYTES;
@@ -179,7 +180,7 @@ tck_status_t pages_make(const struct page_source *source, uint64_t bytes, bool h
         if (make_by(source, source->huge, bytes, out, &tried) == TCK_OK) {
             return TCK_OK;
         }
-        log_warn("%s; a plain file is taken", tried.text);
+        log_warn("%s; a file of normal pages is used instead", tried.text);
     }
     return make_by(source, &plain, bytes, out, err);
 }
@@ -201,7 +202,7 @@ tck_status_t pages_map(int fd, struct pages *out, struct error *err)
     *out = (struct pages){.fd = fd, .base = base, .bytes = (uint64_t)st.st_size, .way = "parked file"};
     int seals = fcntl(fd, F_GET_SEALS);
     out->sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
-    (void)*(volatile uint8_t *)base; /* only a page in use tells its size */
+    (void)*(volatile uint8_t *)base; /* the kernel reports the size of mapped pages only */
     out->page_bytes = pages_size_at(base);
     return TCK_OK;
 }
@@ -240,7 +241,7 @@ tck_status_t page_source_new(const char *mount, uint32_t threads, struct page_so
     }
     source->threads = threads;
     source->mount_fd = -1;
-    if (mount[0] != '\0') { /* asked for: goes before all others */
+    if (mount[0] != '\0') { /* configured, so it takes precedence */
         source->mount_fd = open(mount, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (source->mount_fd < 0) {
             tck_status_t status = error_set(err, TCK_ERR_CONFIG, "hugetlb_mount %s: %m", mount);

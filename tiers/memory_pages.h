@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Mapped shared memory files whose pages are all allocated before their first use: of 2 MiB where they can be had, else
- * of 4 KiB. A first copy into pages that must still be faulted in costs 12 copies (4 KiB) or 1.5 (2 MiB), and one that
- * does not find its page dies of SIGBUS. */
+ * Mapped shared memory files whose pages are all allocated before their first use: of 2 MiB where available, else of
+ * 4 KiB. A first copy that has to fault in its pages takes as long as 12 later ones (4 KiB) or 1.5 (2 MiB), and one
+ * that gets no page dies of SIGBUS. */
 #ifndef TCK_TIERS_MEMORY_PAGES_H
 #define TCK_TIERS_MEMORY_PAGES_H
 
@@ -12,15 +12,15 @@ struct pages {
     int fd;
     uint8_t *base; /* aligned to HUGE_PAGE_BYTES */
     uint64_t bytes;
-    uint32_t page_bytes; /* of most of it, as the kernel reports */
+    uint32_t page_bytes; /* of most of the mapping, as reported by the kernel */
     bool sealed;         /* it can neither shrink nor grow */
     const char *way;     /* how it was made, for the log; static */
 };
 
 struct page_source;
 
-/* Finds out by trial which way gives huge pages here. mount: a tmpfs mount with huge=advise or always, "" if none;
- * threads: that touch pages. */
+/* Finds out by trial how to get huge pages here. mount: a tmpfs mount with huge=advise or always, "" if none; threads:
+ * the number that touch pages. */
 must_check tck_status_t page_source_new(const char *mount, uint32_t threads, struct page_source **out,
                                         struct error *err);
 void page_source_free(struct page_source *source);
@@ -31,6 +31,6 @@ must_check tck_status_t pages_make(const struct page_source *source, uint64_t by
                                    struct error *err);
 /* Maps a file that pages_make made in an earlier process. Takes over fd on success. */
 must_check tck_status_t pages_map(int fd, struct pages *out, struct error *err);
-void pages_free(struct pages *pages); /* unmaps and closes what there is (base NULL, fd -1: nothing) */
+void pages_free(struct pages *pages); /* unmaps base unless NULL, closes fd unless -1 */
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Touching by madvise. Huge pages come in two ways: by the fault itself where the file's mount or the system allows it,
- * else by MADV_COLLAPSE (Linux 6.1), which turns touched 4 KiB pages into huge ones whatever shmem_enabled says and
- * needs no privilege. */
+ * Touches pages by madvise. There are two ways to huge pages: the fault itself, where the file's mount or the system
+ * allows it; else MADV_COLLAPSE (Linux 6.1), which turns touched 4 KiB pages into huge ones regardless of shmem_enabled
+ * and without privileges. */
 #include "tiers/memory_touch.h"
 
 #include <errno.h>
@@ -23,24 +23,24 @@
 #define THREADS_MAX 64u
 #define LINE_BYTES  512
 
-/* What one thread has to do. */
+/* The work of one thread. */
 struct toucher {
     pthread_t thread;
     uint8_t *base;
     uint64_t bytes;
-    int error; /* errno, 0 if all went well */
+    int error; /* errno; 0: success */
     bool started;
     bool populate; /* the kernel has MADV_POPULATE_WRITE (Linux 5.14) */
-    bool huge;     /* and lets huge pages be asked for */
+    bool huge;     /* and huge pages are wanted */
 };
 
-/* One page in each place for a huge page: either the fault brings all of it, or MADV_COLLAPSE, which leaves empty
- * places alone, finds something there. It may lack contiguous memory; then the place gets small pages afterwards. */
+/* Touches one page per huge page: either the fault brings in all of it, or MADV_COLLAPSE, which skips empty ranges,
+ * finds it. Without contiguous memory, the range gets small pages afterwards. */
 static void make_huge(uint8_t *base, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes; at += HUGE_PAGE_BYTES) {
         if (madvise(base + at, PAGE_BYTES, MADV_POPULATE_WRITE) != 0) {
-            return; /* will be reported by the one over everything */
+            return; /* the later madvise over the whole range reports it */
         }
     }
     (void)madvise(base, bytes, MADV_COLLAPSE);
@@ -69,7 +69,7 @@ static void *touch_run(void *ctx)
     return NULL;
 }
 
-/* Runs the parts: the first one, and any whose thread does not start, in this thread. Returns the first errno. */
+/* Runs the parts; the first one, and any whose thread does not start, in this thread. Returns the first errno. */
 static int touch_parts(struct toucher *parts, uint32_t count)
 {
     int error = 0;
@@ -87,7 +87,7 @@ static int touch_parts(struct toucher *parts, uint32_t count)
     return error;
 }
 
-/* Splits at huge page boundaries. Returns how many parts there are. */
+/* Splits at huge page boundaries. Returns the number of parts. */
 static uint32_t split(struct toucher whole, uint32_t threads, struct toucher parts[THREADS_MAX])
 {
     uint64_t places = (whole.bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES;
@@ -109,7 +109,7 @@ tck_status_t pages_touch(int fd, uint8_t *base, uint64_t bytes, uint32_t threads
     whole.populate = madvise(base, 0, MADV_POPULATE_WRITE) == 0;
     whole.huge = bytes % HUGE_PAGE_BYTES == 0 && madvise(base, bytes, MADV_HUGEPAGE) == 0;
     if (!whole.populate) {
-        /* Writing to a page that the mount has no space for is a SIGBUS; this is not. */
+        /* Writing to a page for which the mount has no space raises SIGBUS; this returns an error. */
         int error = posix_fallocate(fd, 0, (off_t)bytes);
         if (error != 0) {
             errno = error;
@@ -118,7 +118,7 @@ tck_status_t pages_touch(int fd, uint8_t *base, uint64_t bytes, uint32_t threads
     }
     int error = touch_parts(parts, split(whole, threads, parts));
     if (error != 0) {
-        /* EFAULT stands for the SIGBUS that touching it by hand would have got. */
+        /* EFAULT: a direct access would have raised SIGBUS. */
         tck_status_t status = error == EFAULT ? TCK_ERR_NOSPC : status_of_errno(error);
         errno = error;
         return error_set(err, status, "touch %" PRIu64 " bytes: %m", bytes);
@@ -145,7 +145,7 @@ static void take_line(const char *line, struct smaps *out)
     }
 }
 
-/* A mapping's lines follow one that begins with "<first>-<end> " in hex; no other line begins so. */
+/* A mapping's lines follow one that begins with "<first>-<end> " in hex; no other line begins like that. */
 static struct smaps read_smaps(const uint8_t *base)
 {
     char line[LINE_BYTES];
@@ -159,7 +159,7 @@ static struct smaps read_smaps(const uint8_t *base)
                 take_line(line, &found);
             }
         } else if (inside) {
-            break; /* the kernel walks page tables as we read: no further than needed */
+            break; /* the kernel walks page tables as we read, so read no further than needed */
         } else {
             inside = first == (uintptr_t)base;
         }

@@ -28,7 +28,7 @@ static bool may_be_derived(const char *name)
     return digest || strcmp(name, FORMER_DEFAULT) == 0;
 }
 
-/* What is no directory, or may not be read by this user, is no job of this user's. */
+/* An entry that is no directory, or that this user may not read, is not a job of this user. */
 static tck_status_t has_versions(int save_fd, const char *name, bool *out, struct error *err)
 {
     int fd;
@@ -68,8 +68,8 @@ static tck_status_t find_among(int save_fd, const struct names *names, const str
         }
         if (found) {
             return error_set(err, TCK_ERR_EXIST,
-                             "%s has versions of job %s, a name that was made from another path of this directory (it "
-                             "was moved, or is mounted elsewhere); set job to \"%s\" to go on with them",
+                             "%s has versions of job %s, a name derived from another path of this directory (it was "
+                             "moved, or is mounted elsewhere); to continue with them, set job to \"%s\"",
                              config->save_dir, name, name);
         }
     }

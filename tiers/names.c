@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Prints and parses the names of names.h: v<step, 12 digits>.t<term>, <term>-<step> and term.<T>, both ways. */
+ * Prints and parses the names of names.h: v<step, 12 digits>.t<term>, <term>-<step> and term.<T>. */
 #include "tiers/names.h"
 
 #include <inttypes.h>

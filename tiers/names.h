@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The names of what lies in a job's directory on storage. Each parse is false unless the name is what is printed of the
- * result. */
+ * Names in a job's directory on storage. Each parse accepts a name only if printing the result gives the same name. */
 #ifndef TCK_TIERS_NAMES_H
 #define TCK_TIERS_NAMES_H
 
 #include "base/version.h"
 
-#define DIR_NAME_MAX 64 /* their length, with NUL */
+#define DIR_NAME_MAX 64 /* with NUL */
 
 /* The directory of a published version: v<step>.t<term>. */
 void version_dir_name(struct version version, char out[DIR_NAME_MAX]);
 bool version_dir_parse(const char *name, struct version *out);
-/* That of one that is being written, in the stage: <term>-<step>. */
+/* The directory of a version that is being written, in the stage: <term>-<step>. */
 void stage_dir_name(struct version version, char out[DIR_NAME_MAX]);
 bool stage_dir_parse(const char *name, struct version *out);
 /* The file that claims a term: term.<T>. */

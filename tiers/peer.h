@@ -3,9 +3,9 @@
  *
  * Two connections per pair, control and bulk, opened by the agent with the smaller id. HELLO, CHALLENGE, PROOF, WELCOME
  * (HMAC-SHA256 with the job's secret over both nonces, both agent ids, job and role) come before anything else; an
- * unauthenticated connection may cost a bounded amount of memory and lives two seconds. A peer whose heartbeat is
- * missing for timeout_ms is down: both connections are closed by force and its transfers fail. It is reconnected with
- * jittered back-off as long as it is wanted. */
+ * unauthenticated connection takes a bounded amount of memory and lives two seconds. A peer whose heartbeats are
+ * missing for timeout_ms is down: both connections are closed by force and its transfers fail. As long as it is wanted,
+ * it is reconnected with jittered back-off. */
 #ifndef TCK_TIERS_PEER_H
 #define TCK_TIERS_PEER_H
 
@@ -18,7 +18,7 @@ struct peer;
 
 #define PEER_MESSAGE_MAX (64u << 20) /* split over link messages by this module */
 
-/* A transfer that another agent wants to make into our memory, or out of it. */
+/* A transfer requested by another agent, into our memory or out of it. */
 struct peer_offer {
     uint64_t term;
     struct version version;
@@ -38,21 +38,22 @@ struct peers_setup {
     uint32_t heartbeat_ms, timeout_ms;
     uint32_t transfer_timeout_ms; /* without progress a transfer fails */
     void *ctx;
-    /* Beat: an opaque payload that rides on every heartbeat we send (the decision); len at most 1024, 0 for none. A
+    /* Beat: an opaque payload carried by every heartbeat we send (the decision); len at most 1024, 0 for none. A
      * heartbeat without one is not reported. */
     size_t (*beat)(void *ctx, struct peer *to, uint8_t *out, size_t cap);
     void (*beat_got)(void *ctx, struct peer *from, const uint8_t *data, size_t len);
-    /* An agent that was not wanted (peers_want) may come up, too, if it proved the secret. It is removed, and its
-     * pointer is invalid, after down unless it was wanted by then. */
+    /* An agent that was not wanted (peers_want) may come up, too, if it has proved the secret. Unless it is wanted by
+     * then, it is removed after down, which invalidates its pointer. */
     void (*up)(void *ctx, struct peer *peer);
     void (*down)(void *ctx, struct peer *peer, const char *why);
     void (*message)(void *ctx, struct peer *peer, uint16_t type, const void *data, size_t len);
-    /* Another agent offers a copy. Fill item (image, crcs, ...) and return TCK_OK to receive it; TCK_ERR_EXIST: it is
-     * here already, acknowledge; anything else refuses with err's text. Its chunk CRCs come with the transfer. */
+    /* Another agent offers a copy. Fill item (image, crcs, ...) and return TCK_OK to receive it, TCK_ERR_EXIST to
+     * acknowledge one that is here already; anything else refuses with err's text. Its chunk CRCs come with the
+     * transfer. */
     tck_status_t (*offered)(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item_out,
                             struct error *err);
-    /* The offered copy has arrived and every chunk and the root were checked (or failed: outcome). Return TCK_OK once
-     * the header is written: only then is the owner told. */
+    /* The offered copy has arrived, and every chunk and the root were checked (or it failed: outcome). Return TCK_OK
+     * once the header is written: only then is the copy acknowledged to its owner. */
     tck_status_t (*stored)(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome);
     /* Another agent pulls a copy: fill item and return TCK_OK; it stays pinned until pull_done, which gets it again. */
     tck_status_t (*pulled)(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
@@ -61,20 +62,20 @@ struct peers_setup {
 };
 
 must_check tck_status_t peers_new(const struct peers_setup *setup, struct peers **out, struct error *err);
-/* Every transfer has ended, with its callback, when it returns. Not from a callback. */
+/* When it returns, every transfer has ended and had its callback. Not to be called from a callback. */
 void peers_free(struct peers *peers);
 const struct node_info *peers_self(const struct peers *peers); /* with the address to publish */
 bool peers_are_listening(const struct peers *peers);           /* link_is_listening */
 
-/* Wants a session with this agent from now on (or finds the one it has); agents are distinguished by agent_id. A new
- * address of a known agent ends the session with the old one. The peer is peers' own. */
+/* Keeps up a session with this agent from now on (finds an existing one); agents are distinguished by agent_id. A new
+ * address of a known agent ends the session at the old one. The peer is owned by peers. */
 must_check tck_status_t peers_want(struct peers *peers, const struct node_info *node, struct peer **out,
                                    struct error *err);
-/* Ends the session without a call of down and fails its transfers. The peer is not to be used any more, but still
- * appears in the callbacks that end its transfers. */
+/* Ends the session without calling down, and fails its transfers. The peer must not be used any more, but still appears
+ * in the callbacks that end its transfers. */
 void peers_unwant(struct peers *peers, struct peer *peer);
 bool peer_is_up(const struct peer *peer);
-/* Why there is no session with it, "" if that is unknown or there is one. */
+/* Why there is no session with it; "" if unknown, or if there is one. */
 const char *peer_trouble(const struct peer *peer);
 const struct node_info *peer_node(const struct peer *peer);
 void *peer_user(const struct peer *peer);
@@ -86,7 +87,7 @@ struct peer *peers_find(const struct peers *peers, uint64_t agent_id); /* NULL: 
 /* Ordered, at most once; lost with the session. TCK_ERR_UNREACHABLE if it is down. */
 must_check tck_status_t peer_send(struct peer *peer, uint16_t type, const void *data, size_t len);
 
-/* Term is what the other side judges the transfer by. done as in tier.h. */
+/* The other side accepts or refuses the transfer by its term. done as in tier.h. */
 must_check tck_status_t peer_put(struct peer *peer, uint64_t term, const struct tier_item *item, tier_done_fn *done,
                                  void *ctx, struct error *err);
 must_check tck_status_t peer_get(struct peer *peer, uint64_t term, struct tier_item *item, tier_done_fn *done,

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Of a peer, by its name. */
+/* Takes the peer's name. */
 #define SECRET_DIFFERS                                                                                                \
     "node %s does not have this job's secret: is save_dir the same directory on both nodes, and token_file the same " \
     "file?"
@@ -98,7 +98,7 @@ static tck_status_t take_hello(struct auth *auth, const void *data, size_t len, 
         return refuse_mismatch(auth, &head, out, err);
     }
     if (wire_hello_decode(data, len, &hello) != TCK_OK) {
-        return error_set(err, TCK_ERR_PROTO, "a connection began with something else than HELLO");
+        return error_set(err, TCK_ERR_PROTO, "a connection did not begin with HELLO");
     }
     if (strcmp(hello.job, auth->self->job) != 0) {
         return refuse_mismatch(auth, &head, out, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages that come in parts: putting them together, and handing them on. */
+ * Messages that come in parts: assembles them and passes them on. */
 #include "tiers/peer_internal.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static tck_status_t dispatch(struct peer *peer, const struct wire_part *whole)
     return transfer_handle_message(peer, whole->kind, whole->data, whole->len);
 }
 
-/* Adds a part. TCK_OK with assembled == total: first and assembly are whole. */
+/* Adds a part. TCK_OK with assembled == total: the message is complete. */
 static tck_status_t assemble(struct session *session, const struct wire_part *part)
 {
     struct wire_part *first = &session->first;

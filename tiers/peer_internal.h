@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files of the peer tier share. Each calls only those above it in this list: peer_list.c, peer_channel.c
- * (connections), peer_send.c, the transfers (peer_transfer.h), peer_parts.c (receiving), peer_session.c (handshake,
+ * Shared by the files of the peer tier. Each calls only those above it in this list: peer_list.c, peer_pending.c
+ * (connections), peer_send.c, the transfers (peer_transfer.h), peer_fragments.c (receiving), peer_session.c (handshake,
  * sessions), peer_transfer_late.c, peers.c (the set of peers and its clock). */
 #ifndef TCK_TIERS_PEER_INTERNAL_H
 #define TCK_TIERS_PEER_INTERNAL_H
@@ -10,9 +10,9 @@
 
 #define PEER_BACKOFF_MIN_MS 100
 #define PEER_BACKOFF_MAX_MS 3000
-#define PEER_YIELD_MS       1000 /* the larger id leaves the smaller one this long to connect */
+#define PEER_YIELD_MS       1000 /* the larger id gives the smaller one this long to connect */
 
-/* One connection. Before its handshake is done it stands in peers->strangers or belongs to a session that we make. */
+/* One connection. Before its handshake is done, it is in peers->strangers or belongs to a session that we open. */
 struct channel {
     struct peers *peers;
     struct link_conn *conn;
@@ -23,7 +23,7 @@ struct channel {
 };
 
 /* A control and a bulk connection with one agent. In the making until both are authenticated and, on the accepting
- * side, the other's first message has come: only then is the other side known to listen. */
+ * side, the other's first message has arrived: only then is the other side known to listen. */
 struct session {
     struct peer *peer;
     uint64_t id;
@@ -45,14 +45,14 @@ struct peer {
     struct node_info node;
     void *user;
     bool wanted;
-    bool stale;             /* new address, or half a message is out: the next tick ends the session */
+    bool stale;             /* new address, or half a message was sent: the next tick ends the session */
     struct session *up;     /* NULL: down */
-    struct session *making; /* may stand beside one that is up, to replace it */
+    struct session *making; /* may exist beside one that is up, to replace it */
     uint64_t connect_at_ms; /* not before */
     uint32_t backoff_ms;
     uint32_t pushing;           /* chunks in flight to it */
-    uint32_t transfer_count;    /* that have not had their last callback */
-    uint64_t progress_ms;       /* when a transfer with it last made any */
+    uint32_t transfer_count;    /* transfers that have not had their last callback */
+    uint64_t progress_ms;       /* when a transfer with it last made progress */
     char trouble[PEER_TROUBLE]; /* why the last attempt to make a session failed; "" */
     struct peer *next;          /* in peers->leaving */
 };
@@ -89,12 +89,12 @@ struct peer *peers_add(struct peers *peers, const struct node_info *node);
 void channel_accepted(void *ctx, struct link_conn *conn);
 struct channel *channel_new(struct peers *peers); /* NULL: no memory */
 void channel_free(struct channel *channel);       /* closes its connection */
-/* Removes it from the strangers after its handshake. */
+/* Removes the channel from the strangers after its handshake. */
 void channel_introduced(struct peers *peers, struct channel *channel);
 void channel_drop_stranger(struct channel *channel);
 void strangers_expire(struct peers *peers, uint64_t now_ms);
 void strangers_close(struct peers *peers);
-/* Anyone who reaches the port can make us write log lines. False if there were too many recently. */
+/* Limits log lines about strangers, since anyone who reaches the port can cause them. False: too many recently. */
 bool peers_may_complain(struct peers *peers);
 /* The session that is up and whose bulk connection this is, or NULL. */
 struct session *session_of_bulk(const struct link_conn *conn);
@@ -108,8 +108,8 @@ void session_beat(struct peer *peer, uint64_t now_ms);
 
 /* ---- peer_fragments.c ---- */
 
-/* Hands on the message that this part completes. The callbacks may end the session, so it is not to be touched after
- * that unless it is still the peer's. */
+/* Passes on the message that this part completes. Its callbacks may end the session, which must not be touched
+ * afterwards unless it is still the peer's. */
 must_check tck_status_t session_handle_fragment(struct session *session, const struct wire_part *part);
 
 /* ---- peer_session.c ---- */
@@ -119,7 +119,8 @@ void session_message(void *ctx, struct link_conn *conn, const void *data, size_t
 void session_conn_down(void *ctx, struct link_conn *conn, const char *why);
 
 void session_connect(struct peer *peer); /* begins one; a failure shows as a later connect_at_ms */
-/* Closes and frees it. Of the peer's session that is up: down is told (unless quiet) and transfers fail with code. */
+/* Closes and frees it. If it is the peer's session that is up, calls down (unless quiet) and fails transfers with code.
+ */
 void session_end(struct session *session, tck_status_t code, const char *why, bool quiet);
 
 /* ---- peer_transfer_data.c ---- */
@@ -139,12 +140,12 @@ must_check tck_status_t transfer_handle_message(struct peer *peer, enum wire_kin
 
 /* Fails all transfers with this peer. */
 void transfers_fail(struct peer *peer, tck_status_t code, const char *why);
-/* Gives the ended ones their last callback, outside of any call. False if there were none. */
+/* Runs the last callback of transfers that have ended, outside of any call. False if there were none. */
 bool transfers_finish(struct peers *peers);
 
 /* ---- peer_transfer_late.c ---- */
 
-/* Gives up those that make no progress. */
+/* Gives up transfers that make no progress. */
 void transfers_expire(struct peers *peers, uint64_t now_ms);
 
 #endif

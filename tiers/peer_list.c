@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the agent is, or would be: the list is sorted by id, since thousands are looked up at once when a term forms.
- */
+/* The agent's index, or where it would be inserted. Sorted by id, since thousands are looked up when a term forms. */
 static size_t position(const struct peers *peers, uint64_t agent_id)
 {
     size_t low = 0, high = peers->count;

@@ -35,7 +35,7 @@ tck_status_t session_send(struct peer *peer, enum wire_kind kind, uint16_t type,
         part.len = len - part.offset < WIRE_PART_BYTES ? len - part.offset : WIRE_PART_BYTES;
         status = send_part(peer->up, &part);
         if (status != TCK_OK) {
-            peer->stale = peer->stale || part.offset > 0; /* half a message is out: the next tick ends the session */
+            peer->stale = peer->stale || part.offset > 0; /* half a message was sent: the next tick ends the session */
             return status;
         }
         part.offset += (uint32_t)part.len;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sessions with other agents: accepting and opening connections, taking them through the handshake, pairing control and
- * bulk, and carrying messages in parts.
+ * Sessions with other agents: accepting and opening connections, running the handshake, pairing control and bulk, and
+ * carrying messages in parts.
  *
- * The agent with the smaller id connects. The other one does so too after a while, for the case that the first does not
- * know it yet; of two sessions that are being made at once, the one that the smaller id opened stays. */
+ * The agent with the smaller id connects. The other one does so, too, after a while, in case the first does not know it
+ * yet; of two sessions that are being made at once, the one opened by the smaller id survives. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "tiers/peer_internal.h"
@@ -19,7 +19,7 @@ static uint64_t random_u64(void)
     uint64_t value;
 
     if (random_bytes(&value, sizeof(value)) != TCK_OK) {
-        value = clock_ns(); /* only spreads retries and names sessions; the handshake has its own nonces */
+        value = clock_ns(); /* it only jitters retries and names sessions; the handshake has its own nonces */
     }
     return value;
 }
@@ -189,7 +189,7 @@ static void connected(struct channel *channel)
 
 /* ---- accepting ---- */
 
-/* Makes way for a session that the other agent begins; false if ours goes first. */
+/* Drops our attempt in favour of a session that the other agent begins; false if ours has priority. */
 static bool make_way(struct peer *peer)
 {
     if (peer->making == NULL) {
@@ -260,7 +260,7 @@ static void handshake_failed(struct channel *channel, const struct error *err)
         log_warn("a connection is refused: %s", err->text);
     }
     if (err->code != TCK_ERR_DENIED) {
-        channel_drop_stranger(channel); /* else its deadline does: the answer must still get out */
+        channel_drop_stranger(channel); /* else its deadline drops it: the answer must still be sent */
     }
 }
 

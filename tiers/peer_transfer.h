@@ -5,12 +5,12 @@
  *     get   receiver: PULL  sender: READY     receiver: GRANT  sender: chunks  receiver: ACK
  *
  * The receiver can end a transfer by REFUSE, the sender by CANCEL. OFFER and READY carry the chunk CRC table, which
- * must have the announced root; each chunk is checked against it in the pool while the next ones come in. A transfer
+ * must have the announced root; each chunk is checked against it in the pool while the next ones arrive. A transfer
  * that has ended gets its last callback only when nothing refers to its buffers any more: no push, no receive, no
  * check.
  *
- * peer_transfer_life.c has their life from begin to last callback, peer_transfer_send.c and peer_dialog.c the messages
- * that go out and come in, peer_chunk.c the bytes. */
+ * peer_transfer_life.c has their life from begin to last callback, peer_transfer_send.c the outgoing messages,
+ * peer_transfer_protocol.c the incoming ones, peer_transfer_data.c the bytes. */
 #ifndef TCK_TIERS_PEER_TRANSFER_H
 #define TCK_TIERS_PEER_TRANSFER_H
 
@@ -19,8 +19,8 @@
 #define TRANSFERS_MAX 4096 /* with one peer */
 
 enum transfer_state {
-    ASKED,  /* OFFER, PULL or READY is out */
-    MOVING, /* GRANT went out or came in */
+    ASKED,  /* OFFER, PULL or READY was sent */
+    MOVING, /* GRANT was sent or received */
     ENDED,
 };
 
@@ -29,7 +29,7 @@ struct transfer {
     struct peer *peer;
     enum transfer_state state;
     bool sending;
-    bool own; /* asked for by this agent: done is to be called, not stored or pull_done */
+    bool own; /* requested by this agent: ends with done, not with stored or pull_done */
     uint64_t token, remote_token;
     struct peer_offer offer;
     struct tier_item item;
@@ -41,7 +41,7 @@ struct transfer {
     uint32_t verified; /* chunks checked */
     uint32_t moving;   /* pushes or receives in flight */
     uint32_t checking; /* jobs in the pool */
-    bool stalled;      /* a push failed: the other side's reason, or the end of the session, is to come */
+    bool stalled;      /* a push failed: the other side's reason or the end of the session will follow */
     uint8_t *seen;     /* one bit per chunk received */
     uint64_t progress_ms;
     struct error outcome;
@@ -52,7 +52,7 @@ struct transfer {
 /* Not in the list yet. NULL: no memory. */
 struct transfer *transfer_new(struct peer *peer, const struct peer_offer *offer, bool sending);
 void transfer_free(struct transfer *transfer);
-/* Into the list: from here on it gets its last callback whatever happens. */
+/* Adds it to the list: from here on it gets its last callback in any case. */
 void transfer_link(struct peers *peers, struct transfer *transfer);
 struct transfer *transfer_find(const struct peers *peers, uint64_t token);
 /* The live transfer that this peer may refer to by the token, or NULL. */
@@ -61,19 +61,19 @@ struct transfer *transfer_find_live(const struct peer *peer, uint64_t token, boo
 void transfer_name(const struct transfer *transfer, char out[ERROR_TEXT_BYTES]);
 void transfer_note_progress(struct transfer *transfer);
 void transfer_succeed(struct transfer *transfer);
-/* No-op once it has ended. */
+/* Ends the transfer; does nothing if it has ended already. */
 void transfer_fail(struct transfer *transfer, tck_status_t code, const char *why);
 /* Fails it for a local reason, and notifies the other side. */
 void transfer_give_up(struct transfer *transfer, tck_status_t code, const char *why);
 
 /* ---- peer_transfer_data.c ---- */
 
-/* Sends what the window allows. */
+/* Sends as many chunks as the window allows. */
 void transfers_pump(struct peer *peer);
 
 /* ---- peer_transfer_send.c ---- */
 
-/* A message that gets lost with its session needs no care: the session's end fails the transfer. */
+/* If the message is lost with its session, the session's end fails the transfer. */
 void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token, tck_status_t code, const char *text);
 void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root);
 void transfer_send_grant(const struct transfer *transfer);

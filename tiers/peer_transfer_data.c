@@ -12,7 +12,7 @@
 #define PUSHES_PER_PEER 4
 #define JOIN_NS         1000000
 
-/* One chunk's check. Outlives its transfer only when the peers are freed before its done function ran. */
+/* One chunk's check. Outlives its transfer only if the peers are freed before its done function has run. */
 struct crc_job {
     struct crc_job *next, **at; /* in peers->jobs, while it has its transfer */
     struct transfer *transfer;
@@ -70,7 +70,7 @@ static void push_next(struct transfer *transfer)
     }
 }
 
-/* The window is the peer's, and the oldest transfer goes first: many at once would all be late. */
+/* The window is per peer, and the oldest transfer is served first: served all at once, all would be late. */
 void transfers_pump(struct peer *peer)
 {
     struct transfer *transfer = peer->peers->transfers;
@@ -104,7 +104,7 @@ void *transfer_chunk(void *ctx, struct link_conn *conn, const void *header, size
     }
     bit = (uint8_t)(1u << (chunk.index % 8));
     if ((transfer->seen[chunk.index / 8] & bit) != 0) {
-        return NULL; /* a second time: it may be under check */
+        return NULL; /* it came already and may be under check */
     }
     transfer->seen[chunk.index / 8] |= bit;
     transfer->moving++;
@@ -195,7 +195,7 @@ void transfer_chunk_done(void *ctx, struct link_conn *conn, const void *header, 
 
     (void)conn;
     if (wire_chunk_decode(header, header_len, &chunk) != TCK_OK) {
-        return; /* cannot be: transfer_chunk took it */
+        return; /* cannot happen: transfer_chunk accepted it */
     }
     transfer = transfer_find(peers, chunk.to_token);
     transfer->moving--;
@@ -225,7 +225,7 @@ void transfers_join(struct peers *peers)
         }
         take_job_out(job);
         job->transfer->checking--;
-        job->transfer = NULL; /* crc_done frees it when the loop comes to it */
+        job->transfer = NULL; /* crc_done frees it later */
         peers->ended_any = true;
     }
 }

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "tiers/peer_transfer.h"
 
-/* A push or receive can only be taken back with its whole session. */
+/* A push or receive can be canceled only by ending its whole session. */
 static void expire(struct transfer *transfer)
 {
     struct peer *peer = transfer->peer;
@@ -24,7 +24,7 @@ static struct transfer *find_late(const struct peers *peers, uint64_t now_ms)
         uint64_t last_ms = transfer->progress_ms;
         bool waits = transfer->moving > 0 || (transfer->state != ENDED && transfer->checking == 0);
 
-        /* One waits for its turn while others move. */
+        /* It may only be waiting for its turn while others move. */
         last_ms = last_ms > transfer->peer->progress_ms ? last_ms : transfer->peer->progress_ms;
         if (waits && now_ms > last_ms && now_ms - last_ms >= peers->setup.transfer_timeout_ms) {
             return transfer;
@@ -39,6 +39,6 @@ void transfers_expire(struct peers *peers, uint64_t now_ms)
 
     while ((transfer = find_late(peers, now_ms)) != NULL) {
         expire(transfer);
-        transfer->progress_ms = now_ms; /* what is left of it gets the same time to drain */
+        transfer->progress_ms = now_ms; /* what is still in flight gets the same time to drain */
     }
 }

@@ -136,7 +136,7 @@ void transfers_fail(struct peer *peer, tck_status_t code, const char *why)
     }
 }
 
-/* Their owner writes the header now; only then is the sender told. */
+/* The owner writes the header now; only then is the copy acknowledged to the sender. */
 static void finish_stored(struct transfer *transfer)
 {
     const struct peers_setup *setup = &transfer->peer->peers->setup;
@@ -220,10 +220,11 @@ static tck_status_t begin(struct peer *peer, uint64_t term, const struct tier_it
         return error_set(err, TCK_ERR_UNREACHABLE, "node %s is down", peer->node.name);
     }
     if (item->image_bytes == 0 || item->image_bytes > WIRE_IMAGE_MAX) {
-        return error_set(err, TCK_ERR_INVAL, "an image of %" PRIu64 " bytes", item->image_bytes);
+        return error_set(err, TCK_ERR_INVAL, "an image of %" PRIu64 " bytes cannot be sent", item->image_bytes);
     }
     if (peer->transfer_count >= TRANSFERS_MAX) {
-        return error_set(err, TCK_ERR_BUSY, "%u transfers with node %s at once", TRANSFERS_MAX, peer->node.name);
+        return error_set(err, TCK_ERR_BUSY, "there are %u transfers with node %s already", TRANSFERS_MAX,
+                         peer->node.name);
     }
     transfer = transfer_new(peer, &offer, sending);
     if (transfer == NULL) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The messages about transfers that come from the other side. */
+ * Incoming messages about transfers. */
 #include "base/failpoint.h"
 #include "tiers/peer_transfer.h"
 
@@ -8,7 +8,7 @@
 
 /* ---- requests of the other side ---- */
 
-/* True if the table belongs to the announced root. */
+/* True if the table matches the announced root. */
 static bool table_is_right(const uint32_t *crcs, const struct peer_offer *offer)
 {
     return hash128_is(digest_root(crcs, offer->image_bytes), offer->root);
@@ -181,7 +181,7 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
     }
     transfer = transfer_find_live(peer, grant.to_token, true);
     if (transfer == NULL) {
-        transfer_send_end(peer, WIRE_CANCEL, grant.from_token, TCK_ERR_CANCELED, "it was given up meanwhile");
+        transfer_send_end(peer, WIRE_CANCEL, grant.from_token, TCK_ERR_CANCELED, "the sender has given it up");
         return TCK_OK;
     }
     if (transfer->state != ASKED) {
@@ -195,7 +195,7 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
     return TCK_OK;
 }
 
-/* Before any chunk (it had the copy already) or after all of them. */
+/* An ACK comes before any chunk (the receiver had the copy already) or after all of them. */
 static tck_status_t handle_ack(struct peer *peer, const void *data, size_t len)
 {
     struct transfer *transfer;
@@ -219,7 +219,7 @@ static tck_status_t handle_ack(struct peer *peer, const void *data, size_t len)
     return TCK_OK;
 }
 
-/* REFUSE speaks to the sender, CANCEL to the receiver. */
+/* REFUSE is for the sender, CANCEL for the receiver. */
 static tck_status_t handle_end(struct peer *peer, bool to_sender, const void *data, size_t len)
 {
     struct transfer *transfer;

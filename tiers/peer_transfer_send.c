@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The messages about transfers that go to the other side. */
+ * Outgoing messages about transfers. */
 #include "base/log.h"
 #include "tiers/peer_transfer.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The messages between agents: what their tables do not say. */
+ * The messages between agents: the rules that their tables cannot express. */
 #include "tiers/peer_wire.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What agents say to each other over a link (docs/formats.md). The decoders are total: they take any bytes and answer
- * TCK_ERR_PROTO to what no encoder makes.
+ * The messages between agents over a link (docs/formats.md). The decoders accept any bytes and return TCK_ERR_PROTO for
+ * those that no encoder produces.
  *
- * The handshake's messages travel as they are. Everything after it travels in parts: a message of a session, split so
+ * The handshake's messages are sent as they are. Everything after it is sent in parts: a message of a session, split so
  * that each part fits one link message. */
 #ifndef TCK_TIERS_PEER_WIRE_H
 #define TCK_TIERS_PEER_WIRE_H
@@ -22,10 +22,10 @@ enum wire_kind {
     WIRE_CHALLENGE, /* struct wire_challenge */
     WIRE_PROOF,     /* struct wire_proof */
     WIRE_WELCOME,   /* nothing */
-    WIRE_MISMATCH,  /* struct wire_mismatch: says another job or format, instead of CHALLENGE */
+    WIRE_MISMATCH,  /* struct wire_mismatch: sent instead of CHALLENGE if job or format differ */
     /* of a session, each in parts: struct wire_part */
-    WIRE_BEAT = 16, /* bytes of the agent's: a heartbeat, or empty */
-    WIRE_MESSAGE,   /* bytes of the agent's, by type */
+    WIRE_BEAT = 16, /* bytes: the agent's payload of a heartbeat, or none */
+    WIRE_MESSAGE,   /* bytes: the agent's payload, by type */
     WIRE_OFFER,     /* struct wire_copy with CRCs: may I send? */
     WIRE_PULL,      /* struct wire_copy: please send */
     WIRE_READY,     /* struct wire_copy with CRCs: answers a pull */
@@ -39,7 +39,7 @@ enum wire_role { WIRE_CONTROL = 1, WIRE_BULK };
 
 /* ---- what each message holds (base/schema.h) ----------------------------------------------------------------- */
 
-/* What HELLO begins with in every format, so that both sides' formats and jobs can be named. */
+/* The beginning of HELLO in every format, so that an error can name both sides' formats and jobs. */
 #define PEER_HELLO_HEAD_FIELDS(F) \
     F(constant, u8, WIRE_HELLO)   \
     F(constant, u32, WIRE_MAGIC)  \
@@ -100,7 +100,7 @@ SCHEMA_STRUCT(wire_mismatch, PEER_MISMATCH_FIELDS)
     F(rest, uint8_t, data, len)
 SCHEMA_STRUCT(wire_part, PEER_PART_FIELDS)
 
-/* Every transfer has a token on each side, made by that side. */
+/* Every transfer has a token on each side, assigned by that side. */
 struct wire_copy {
     uint64_t to_token, from_token; /* to_token 0 in a request */
     struct peer_offer offer;
@@ -154,16 +154,16 @@ enum { WIRE_CHUNK_BYTES = SCHEMA_LEAST_BYTES(PEER_CHUNK_FIELDS) }; /* of each */
 PEER_MESSAGES(PEER_DECLARE)
 #undef PEER_DECLARE
 
-/* WELCOME is nothing but its kind, so it has no struct and no table. */
+/* WELCOME consists of its kind alone, so it has no struct and no table. */
 void wire_welcome_encode(struct writer *w);
 must_check tck_status_t wire_welcome_decode(const void *data, size_t len);
 
 /* The first byte; 0 if there is none. */
 uint8_t wire_kind_of(const void *data, size_t len);
 
-/* A copy's CRCs, which follow what wire_copy_encode writes of one without. */
+/* A copy's CRCs, written after wire_copy_encode of a copy without CRCs. */
 void wire_crcs_encode(const uint32_t *crcs, uint32_t count, struct writer *w);
-/* Those of a decoded copy, or NULL if out of memory; the caller frees them. */
+/* The CRCs of a decoded copy, or NULL if out of memory; the caller frees them. */
 uint32_t *wire_copy_crcs(const struct wire_copy *copy);
 
 #endif

@@ -12,7 +12,7 @@
 #define TICK_MIN_MS 10
 #define TICK_MAX_MS 100
 
-/* Out of the list, and to be freed by a later sweep. */
+/* Removes it from the list; a later sweep frees it. */
 static void leave(struct peers *peers, struct peer *peer)
 {
     size_t i = 0;
@@ -73,8 +73,7 @@ static void tick_peer(struct peer *peer, uint64_t now_ms)
     }
 }
 
-/* If this thread itself was stalled, messages of the others may still be unread: that time does not count as silence.
- */
+/* If this thread itself was stalled, messages may still be unread, so that time does not count as silence. */
 static void discount_pause(struct peers *peers, uint64_t now_ms)
 {
     uint64_t late_ms = now_ms - peers->ticked_ms;
@@ -98,7 +97,7 @@ static void on_tick(void *ctx)
     discount_pause(peers, now_ms);
     strangers_expire(peers, now_ms);
     transfers_expire(peers, now_ms);
-    /* A callback may remove peers; the one that moves into a place passed already waits for the next tick. */
+    /* A callback may remove peers; one that moves to an index already passed waits for the next tick. */
     for (size_t i = 0; i < peers->count; i++) {
         tick_peer(peers->list[i], now_ms);
     }
@@ -231,7 +230,7 @@ tck_status_t peers_want(struct peers *peers, const struct node_info *node, struc
     struct peer *peer = peers_find(peers, node->agent_id);
 
     if (node->agent_id == peers->self.agent_id) {
-        return error_set(err, TCK_ERR_INVAL, "node %s has the id of this agent", node->name);
+        return error_set(err, TCK_ERR_INVAL, "node %s has the same id as this agent", node->name);
     }
     if (peer == NULL) {
         peer = peers_add(peers, node);
@@ -252,7 +251,7 @@ tck_status_t peers_want(struct peers *peers, const struct node_info *node, struc
 void peers_unwant(struct peers *peers, struct peer *peer)
 {
     peer->wanted = false;
-    end_sessions(peer, TCK_ERR_CANCELED, "the agent is not wanted any more");
+    end_sessions(peer, TCK_ERR_CANCELED, "this agent is no longer needed");
     leave(peers, peer);
 }
 

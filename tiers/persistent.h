@@ -19,51 +19,51 @@
 struct persistent;
 
 struct persistent_setup {
-    struct loop *loop; /* NULL, and pool too: for the blocking calls alone, in a command without a loop */
+    struct loop *loop; /* NULL (then pool is, too): blocking calls only, in a command without a loop */
     struct pool *pool;
-    const struct config *config; /* must stay; max_ckpt_num is read again at each publish */
-    bool only_reads;             /* nothing is made or written, nor can be: there is no audit file, for one */
-    /* Called whenever a blocking call has come further; NULL: nobody is. Not used with a pool. */
+    const struct config *config; /* must outlive the tier; max_ckpt_num is read again at each publish */
+    bool only_reads;             /* nothing is made or written: there is not even an audit file */
+    /* Called whenever a blocking call has made progress; may be NULL. Not used with a pool. */
     void (*moved)(void *ctx);
     void *moved_ctx;
-    /* A term that was claimed in the job's directory, so that this must be there; 0: none. */
+    /* A term known to be claimed in the job's directory, which must therefore exist; 0: none. */
     uint64_t claimed;
 };
 
-/* A directory with a version's name, and the state of what it contains. */
+/* A directory with a version's name, and the state of its content. */
 struct candidate {
     struct published which;
     enum standing standing;
-    char *why; /* owned; NULL: nothing is wrong with it */
+    char *why; /* owned; NULL: it is good */
 };
 
 struct survey {
-    uint64_t forgotten; /* what terms up to this one have saved does not count, and is not here */
+    uint64_t forgotten; /* versions of terms up to this one do not count and are left out */
     size_t count;
     struct candidate *candidates; /* owned; newest first */
 };
 
-/* Finds or makes the directories and the marker. TCK_ERR_DENIED if <save_dir>/<job> is there, not empty and not ours.
- * With only_reads TCK_ERR_NOENT if neither save_dir nor load_dir, which are there, has a directory of the job. */
+/* Finds or makes the directories and the marker. TCK_ERR_DENIED if <save_dir>/<job> exists, is not empty and not ours.
+ * With only_reads, TCK_ERR_NOENT if save_dir and load_dir exist, but neither has a directory of the job. */
 must_check tck_status_t persistent_new(const struct persistent_setup *setup, struct persistent **out,
                                        struct error *err);
-/* Ends the calls under way with TCK_ERR_CANCELED, here or, of those whose work is in the pool, in pool_free. The pool
- * may be freed before or after. */
+/* Ends the calls under way with TCK_ERR_CANCELED: here, or in pool_free if their work is in the pool. The pool may be
+ * freed before or after. */
 void persistent_free(struct persistent *p);
 
-/* When storage last did something for a call of this tier (clock_ms), 0: not yet. */
+/* When a call of this tier last made progress (clock_ms); 0: never. */
 uint64_t persistent_moved_ms(const struct persistent *p);
-/* The puts under way have been given up by their callers, whose slots may be used for something else from now on. Their
- * done still runs once, when storage lets it, and what they write gets no name. */
+/* Gives up the puts under way: their slots may be reused from now on. Their done still runs once, as soon as storage
+ * returns, and what they write never gets its final name. */
 void persistent_give_up(struct persistent *p);
 
-/* The job directory below save_dir (for the secret); stays p's. */
+/* The job directory below save_dir (for the secret); remains p's. */
 int persistent_dir_fd(const struct persistent *p);
 
-/* Claims the lowest free term above at_least - 1 and syncs it. Blocking, milliseconds. */
+/* Claims and syncs the lowest free term that is at_least or higher. Blocking, milliseconds. */
 must_check tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint64_t *term_out,
                                               struct error *err);
-/* The same, with whom the term belongs to. */
+/* The same, with the owner of the term. */
 struct term_claim {
     uint64_t at_least;
     bool follows;  /* only if `seen` is still the newest here, else TCK_ERR_EXIST */
@@ -72,15 +72,15 @@ struct term_claim {
 };
 must_check tck_status_t persistent_claim(struct persistent *p, const struct term_claim *claim, uint64_t *term_out,
                                          struct error *err);
-/* TCK_ERR_NOENT if nobody has claimed this term in save_dir. Blocking. */
+/* TCK_ERR_NOENT if this term is not claimed in save_dir. Blocking. */
 must_check tck_status_t persistent_find_claim(struct persistent *p, uint64_t term, struct error *err);
 /* Notes in term.<T> who has joined it. */
 must_check tck_status_t persistent_note_holder(struct persistent *p, uint64_t term, const struct term_holder *holder,
                                                struct error *err);
-/* To whom the newest terms belong: newest first, down to the first one that all its ranks have joined. */
+/* The owners of the newest terms: newest first, down to the first one that all its ranks have joined. */
 struct term_holders {
     uint64_t newest; /* claimed here; 0: none */
-    uint64_t seen;   /* the same, with those that are reserved */
+    uint64_t seen;   /* claimed or reserved here; 0: none */
     uint32_t count;
     struct held_term {
         uint64_t term, wall_ms; /* of the claim */
@@ -91,110 +91,111 @@ must_check tck_status_t persistent_term_holders(struct persistent *p, struct ter
 void term_holders_free(struct term_holders *holders);
 /* Highest term ever claimed here, 0 if none. One that is reserved is not claimed. */
 must_check tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err);
-/* Reserves terms for the successors of the term `by`: files that nobody claims and that end no term, made by link(2),
- * so that each is there with all that it says, or not at all. */
+/* Reserves terms for the successors of the term `by`: files that no start claims and that end no term, made by link(2),
+ * so that each appears with its whole content or not at all. */
 struct term_reserve {
     uint64_t by;
-    uint64_t first, last; /* how many, and from where on if they are free */
-    bool follows;         /* only from there on */
+    uint64_t first, last; /* their number, and the preferred first one */
+    bool follows;         /* that one or none */
 };
-/* 0 in both if there is none to be had; fewer than wanted is no error. Blocking. */
+/* Sets both to 0 if no term is available; fewer than wanted is no error. Blocking. */
 must_check tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve *wanted, uint64_t *first_out,
                                            uint64_t *last_out, struct error *err);
-/* Those that the caller has reserved and will not give to anyone. */
+/* Releases terms that the caller has reserved and will not grant. */
 must_check tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t last, struct error *err);
-/* The holder of a reserved term, to whom its owner has given it. TCK_ERR_EXIST: a start has claimed a higher one, past
- * the reservation. Blocking. */
+/* Notes the holder of a reserved term that was granted to it. TCK_ERR_EXIST: a start has claimed a higher one, past the
+ * reservation. Blocking. */
 must_check tck_status_t persistent_claim_reserved(struct persistent *p, uint64_t term, const struct term_holder *holder,
                                                   struct error *err);
-/* The terms that this agent has reserved, 0 and 0 for none: they end no term, whatever their files say. */
+/* Sets the terms that this agent has reserved (0, 0: none): they end no term, whatever their files say. */
 void persistent_set_reserved(struct persistent *p, uint64_t first, uint64_t last);
-/* Poison counter: notes in term.<T> that this term restores `version`; and which version the terms before this one
- * restored last with no commit after it and without ending well (an evaluation saves nothing), and how many of them in
- * a row. */
+/* Poison counter. Notes in term.<T> that this term restores `version`, has committed, or has ended well (an evaluation
+ * saves nothing). restore_tries: how many terms in a row, right before this one, restored the same version and then
+ * neither committed nor ended well. */
 must_check tck_status_t persistent_note_restore(struct persistent *p, uint64_t term, struct version version,
                                                 struct error *err);
 must_check tck_status_t persistent_note_commit(struct persistent *p, uint64_t term, struct error *err);
 must_check tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct error *err);
 must_check tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struct version *version_out,
                                                  uint32_t *tries_out, struct error *err);
-/* What the notes of the terms below `term`, here and in load_dir, say of commits. With none, it also looks whether
- * save_dir has the same job under a name that was derived from another path (moved_job.h). */
+/* The commits noted by the terms below `term`, here and in load_dir. If there are none, it also checks whether save_dir
+ * has the same job under a name that was derived from another path (moved_job.h). */
 struct commit_notes {
-    uint64_t newest;     /* term that has noted one; 0: none has */
-    struct error unsure; /* code TCK_OK: none. Else why it may be another one: a note that is damaged or cannot be read,
-                            or a job that was moved */
+    uint64_t newest;     /* the newest term that has noted one; 0: none */
+    struct error unsure; /* code TCK_OK: `newest` is certain. Else why not: a note that is damaged or cannot be read, or
+                            a job that was moved */
 };
 must_check tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct commit_notes *out,
                                                 struct error *err);
-/* From now on nothing counts that was saved so far; it stays where it is. Claims a term, so that what still runs
- * no longer publishes: *term_out, up to which all is forgotten. */
+/* From now on, nothing that was saved so far counts; the files stay. Claims a term, *term_out, so that a training still
+ * running cannot publish any more; all terms up to it are forgotten. */
 must_check tck_status_t persistent_forget(struct persistent *p, uint64_t *term_out, struct error *err);
 
 /* ---- drain --------------------------------------------------------------------------------------------------- */
 
-/* Writes one shard file into the stage of its version: io_uring, O_DIRECT, 4 MiB requests, a few in flight; then
- * synced. After an error of write, sync or close the file is given up, never synced again: the next put uses a new
- * name. */
+/* Writes one shard file into the stage of its version: io_uring, O_DIRECT, 4 MiB requests, a few in flight; then syncs
+ * it. A file whose write, sync or close fails is abandoned and never synced again: the next put uses a new name. */
 must_check tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done,
                                        void *ctx, struct error *err);
-/* Called by the coordinator when all shards of the version are in the stage: checks that each file is there with its
- * size, writes the manifest, syncs, publishes by rename, syncs the directory: done. Then applies max_ckpt_num. Refused
- * with TCK_ERR_DENIED once a higher term than the coordinator's was claimed; the version may be of an older one, which
- * this one has restored. TCK_OK again if the same was published before, TCK_ERR_EXIST if something else stands there.
- */
+/* Called by the coordinator when all shards of the version are in the stage: checks that each file exists with its
+ * size, writes the manifest, syncs, publishes by rename, syncs the directory, calls done, and then applies
+ * max_ckpt_num. TCK_ERR_DENIED once a higher term than the coordinator's is claimed; the version itself may be of an
+ * older term, whose version this one has restored. TCK_OK if the same content is published already, TCK_ERR_EXIST if
+ * another is. */
 struct publish_ask {
-    const struct manifest *manifest; /* this and progress: the caller's until done */
+    const struct manifest *manifest; /* like progress, the caller's until done */
     uint64_t term;
-    struct progress *progress; /* NULL: nobody watches */
+    struct progress *progress; /* NULL: not tracked */
 };
 must_check tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *ask, tier_done_fn *done,
                                            void *ctx, struct error *err);
-/* Removes what acts that were cut off have left: stages of this term and older ones but that of `keep`, what lies in
- * the trash, part files (called when a term has formed, with the term before it). */
+/* Removes the remains of interrupted operations: stages of this term and older ones except that of `keep`, the content
+ * of the trash, and part files. Called when a term has formed, with the term before it. */
 must_check tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err);
 
 /* ---- load ---------------------------------------------------------------------------------------------------- */
 
-/* All that save_dir and load_dir have, each version once: of two with the same name the one of better standing. TCK_OK
- * only if both directories were listed completely. Blocking: reads manifests. */
+/* All versions in save_dir and load_dir, each once: of two with the same name, the one of better standing. TCK_OK only
+ * if both directories were listed completely. Blocking: reads manifests. */
 must_check tck_status_t persistent_survey(struct persistent *p, struct survey *out, struct error *err);
 void survey_free(struct survey *survey);
-/* The good ones of them, newest first; the caller frees. What is wrong with the others is logged as warnings. */
+/* The good ones of them, newest first; the caller frees them. Warnings say what is wrong with the others. */
 must_check tck_status_t persistent_list(struct persistent *p, struct published **out, size_t *count_out,
                                         struct error *err);
-/* Calls found for each directory of save_dir with a version's name that is no good version, and says why. Blocking. */
+/* Calls found, with the reason, for each directory of save_dir that has a version's name but is no good version.
+ * Blocking. */
 must_check tck_status_t persistent_list_invalid(struct persistent *p, void (*found)(void *ctx, const char *why),
                                                 void *ctx, struct error *err);
 must_check tck_status_t persistent_manifest(struct persistent *p, const struct published *which, struct manifest *out,
                                             struct error *err);
-/* Where the version is that a recovery has chosen: in save_dir, or in load_dir if it has no good manifest there or
- * lacks this shard's file. Lists nothing. Blocking. */
+/* Finds the version that a recovery has chosen: in save_dir, or in load_dir if save_dir has no good manifest of it or
+ * lacks this shard's file. Lists no directory. Blocking. */
 must_check tck_status_t persistent_find(struct persistent *p, struct version version, struct hash128 shard,
                                         struct published *which_out, struct manifest *manifest_out, struct error *err);
-/* Reads one shard file of a published version into the item's slot, checking size, chunks and root by the manifest. */
+/* Reads one shard file of a published version into the item's slot; checks size, chunks and root against the manifest.
+ */
 must_check tck_status_t persistent_get(struct persistent *p, const struct published *which,
                                        const struct manifest_file *file, struct tier_item *item, tier_done_fn *done,
                                        void *ctx, struct error *err);
-/* Reads and checks every file of a published version. Blocking, as long as it takes: for the command. */
+/* Reads and checks every file of a published version. Blocking, without a time limit: for the command. */
 must_check tck_status_t persistent_verify(struct persistent *p, const struct published *which, struct error *err);
-/* The same of chunks first to end - 1 of one of its files. Blocking: for a pool thread. */
+/* The same for chunks first to end - 1 of one of its files. Blocking: for a pool thread. */
 must_check tck_status_t persistent_verify_part(struct persistent *p, const struct published *which,
                                                const struct manifest_file *file, uint32_t first, uint32_t end,
                                                struct error *err);
 
-/* Rebuilds a damaged file of a version in save_dir, with the same bytes as ever: good chunks from the file itself,
- * the others from image, which may be something else by now, so each is checked by the manifest. TCK_ERR_CORRUPT if
- * neither has them. Blocking: for a pool thread. */
+/* Rebuilds a damaged file of a version in save_dir, with its original bytes: good chunks from the file itself, the
+ * others from image. The image may have been overwritten, so each chunk is checked against the manifest.
+ * TCK_ERR_CORRUPT if neither has a good one. Blocking: for a pool thread. */
 must_check tck_status_t persistent_repair(struct persistent *p, const struct published *which,
                                           const struct manifest_file *file, const uint8_t *image, struct error *err);
 
 /* ---- retention ----------------------------------------------------------------------------------------------- */
 
-/* Un-publishes and deletes all but the newest `keep` good ones of save_dir; never the newest, never `pinned`. With
- * dry_run only fills removed_out (may be NULL; caller frees). If one of them cannot be removed the others are, and it
- * is an error all the same, with removed_out filled. For the command: it is what a user asked for. A publish removes
- * only what it supersedes, ancestors of its version (core/retention.h). */
+/* Un-publishes and deletes all but the newest `keep` good versions of save_dir; never the newest, never `pinned`. With
+ * dry_run, only fills removed_out (may be NULL; the caller frees it). If one cannot be removed, the others still are,
+ * and the call returns an error with removed_out filled. For the command, on a user's request: a publish removes only
+ * the ancestors of its version (core/retention.h). */
 must_check tck_status_t persistent_prune(struct persistent *p, uint32_t keep, struct version pinned, bool dry_run,
                                          struct published **removed_out, size_t *count_out, struct error *err);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What calls of the persistent tier have in common while they are under way: they say when storage has come further,
- * and keep what they use. */
+ * Common to all calls of the persistent tier: recording storage's progress, and references to what they use. */
 #include "tiers/persistent_impl.h"
 
 #include "base/clock.h"

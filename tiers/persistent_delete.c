@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Deleting. A version is un-published first (renamed to the trash, directory synced), then deleted file by file: at no
- * moment does half a version stand under a version's name. A crash in between leaves it in the trash, for the sweep. */
+ * Deleting. A version is un-published first (renamed to the trash, directory synced), then deleted file by file, so a
+ * version's name never stands for half a version. A crash in between leaves the rest in the trash, for the sweep. */
 #include "tiers/persistent_impl.h"
 
 #include "base/failpoint.h"
@@ -18,7 +18,7 @@ static tck_status_t check_entries(int dir_fd, const struct names *names, const s
     for (size_t i = 0; i < names->count; i++) {
         uint64_t bytes;
         if (!deletion->may_delete(deletion->ctx, names->names[i])) {
-            return error_set(err, TCK_ERR_DENIED, "holds %s, which is not ours", names->names[i]);
+            return error_set(err, TCK_ERR_DENIED, "contains %s, which Tierckpt did not create", names->names[i]);
         }
         tck_status_t status = safe_fs_size(dir_fd, names->names[i], &bytes, err); /* a regular file? */
         if (status != TCK_OK) {
@@ -46,7 +46,7 @@ static tck_status_t unlink_entries(const struct persistent *p, int dir_fd, const
     return has_manifest ? safe_fs_unlink(dir_fd, MANIFEST_NAME, err) : TCK_OK;
 }
 
-/* Opened, listed and checked in one go, so that what is deleted is what was looked at. */
+/* Opens, lists and checks the directory in one go, so that only files that were checked are deleted. */
 static tck_status_t open_checked(const struct deletion *deletion, int *dir_fd_out, struct names *names_out,
                                  struct error *err)
 {
@@ -95,7 +95,7 @@ tck_status_t intend_deletion(const struct persistent *p, const char *what, struc
 {
     tck_status_t status = audit_intent(p->audit, AUDIT_DELETE, what, err);
     if (status == TCK_ERR_NOSPC) {
-        log_warn("%s is deleted to make room, of which there is none for the audit file", what);
+        log_warn("%s is deleted without an entry in the audit file, since storage is full: this makes room", what);
         return TCK_OK;
     }
     return status;
@@ -132,8 +132,8 @@ static bool is_of_version(const void *ctx, const char *name)
     return false;
 }
 
-/* What is in the trash was ours as a whole when it was un-published. Without a manifest that tells its files (deleted
- * before them in the order that a lost machine left, or damaged) those with names that only we give are it. */
+/* A version in the trash consisted only of our files when it was un-published. If its manifest is damaged, or a crash
+ * of the machine persisted the manifest's deletion first, its files are those with names that only Tierckpt gives. */
 static bool is_of_some_version(const void *ctx, const char *name)
 {
     (void)ctx;
@@ -142,7 +142,7 @@ static bool is_of_some_version(const void *ctx, const char *name)
 
 /* ---- trash ----------------------------------------------------------------------------------------------------- */
 
-/* Entries are called <version's name>.<8 hex>. */
+/* Entries are named <version's name>.<8 hex digits>. */
 static void trash_name(struct version version, uint32_t number, char out[DIR_NAME_MAX])
 {
     char name[DIR_NAME_MAX];
@@ -161,7 +161,7 @@ static bool trash_parse(const char *name, struct version *out)
     return version_dir_parse(version, out);
 }
 
-/* What is left of an un-published version. */
+/* Deletes what is left of an un-published version. */
 static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, const char *name, struct error *err)
 {
     struct manifest manifest;
@@ -169,7 +169,7 @@ static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, con
     char what[BENEATH_NAME_MAX + sizeof(TRASH_DIR) + 1];
     int dir_fd = -1;
     if (!trash_parse(name, &version)) {
-        return error_set(err, TCK_ERR_DENIED, "%s is not ours", name);
+        return error_set(err, TCK_ERR_DENIED, "%s was not created by Tierckpt", name);
     }
     snprintf(what, sizeof(what), TRASH_DIR "/%.*s", BENEATH_NAME_MAX, name);
     tck_status_t status = safe_fs_open_dir(trash_fd, name, &dir_fd, err);
@@ -218,10 +218,9 @@ void empty_trash(const struct persistent *p)
     close(trash_fd);
 }
 
-/* ---- a version -----------------------------------------------------------------------------------------------------
- */
+/* ---- a version ------------------------------------------------------------------------------------------------- */
 
-/* That nothing foreign lies in the directory: else the version stays published as a whole. */
+/* Fails if the directory contains a foreign file: then the version stays published as a whole. */
 static tck_status_t check_deletable(const struct persistent *p, struct version version, struct error *err)
 {
     struct version_dirs dirs = persistent_dirs(p);
@@ -247,7 +246,7 @@ static tck_status_t check_deletable(const struct persistent *p, struct version v
     return status;
 }
 
-/* From its published name into the trash, durably. */
+/* Moves the version durably from its published name into the trash. */
 static tck_status_t unpublish(const struct persistent *p, struct version version, int trash_fd,
                               char trashed_out[DIR_NAME_MAX], struct error *err)
 {

@@ -19,7 +19,7 @@
 #define BLOCK_BYTES    4096u
 #define READ_BACK_JOBS 2
 
-/* NOLINTNEXTLINE(misc-redundant-expression): equal is what they must stay */
+/* NOLINTNEXTLINE(misc-redundant-expression): they must remain equal */
 _Static_assert(URING_PART_BYTES == CHUNK_BYTES, "a part of a transfer is a chunk of an image");
 
 uint8_t *persistent_buffer(uint64_t image_bytes)
@@ -27,7 +27,7 @@ uint8_t *persistent_buffer(uint64_t image_bytes)
     return aligned_alloc(BLOCK_BYTES, (chunk_size(image_bytes, 0) + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES);
 }
 
-/* Past the page cache if the buffer allows it and the file system does not refuse. */
+/* Bypasses the page cache if the buffer's alignment and the file system allow it. */
 static tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item, int *fd_out,
                                 struct error *err)
 {
@@ -38,7 +38,7 @@ static tck_status_t open_direct(int dir_fd, const char *name, int flags, const s
     if (status != TCK_ERR_INVAL) {
         return status;
     }
-    log_info("%s: this file system refuses O_DIRECT: it goes through the page cache", name);
+    log_info("%s: this file system refuses O_DIRECT, so the page cache is used", name);
     return safe_fs_open(dir_fd, name, flags & ~O_EXCL, fd_out, err); /* the refused open may have made the file */
 }
 
@@ -46,7 +46,7 @@ static tck_status_t open_direct(int dir_fd, const char *name, int flags, const s
 
 struct file_write {
     struct persistent *p;
-    struct tier_item own; /* with digests of our own: its slot may be used again if this is given up */
+    struct tier_item own; /* with its own copy of the digests: the slot may be reused once this write is given up */
     const struct tier_item *item;
     uint64_t epoch;
     tier_done_fn *done;
@@ -54,18 +54,18 @@ struct file_write {
     int dir_fd, fd;
     char name[MANIFEST_FILE_NAME], part[BENEATH_NAME_MAX + 1];
     struct error outcome;
-    uint32_t backs;             /* jobs that read it back */
-    _Atomic uint32_t next_back; /* chunk that the next of them takes */
+    uint32_t backs;             /* read-back jobs under way */
+    _Atomic uint32_t next_back; /* the next chunk to read back */
     uint32_t crcs[];
 };
 
-/* Its slot may have other bytes by now. */
+/* If so, its slot may have other bytes by now. */
 static bool is_given_up(const struct file_write *op)
 {
     return op->epoch != atomic_load(&op->p->epoch);
 }
 
-/* Allocating first tells of a full disk before the transfer, and keeps the file in one piece. */
+/* Allocating first detects a full disk before the transfer, and avoids fragmentation. */
 static tck_status_t allocate(int fd, const char *name, uint64_t bytes, struct error *err)
 {
     int rc;
@@ -94,7 +94,7 @@ static void write_open(void *ctx)
     op->outcome.code = status;
 }
 
-/* A chunk of the item that storage gives back differently: whose fault is it? */
+/* Storage returned a chunk that does not match its digest: the chunk changed either in memory or on storage. */
 static tck_status_t blame(const struct tier_item *item, const char *name, uint32_t i, struct error *err)
 {
     const uint8_t *data = item->image + (uint64_t)i * CHUNK_BYTES;
@@ -102,8 +102,8 @@ static tck_status_t blame(const struct tier_item *item, const char *name, uint32
         return error_set(err, TCK_ERR_CORRUPT,
                          "%s: chunk %" PRIu32 " no longer matches its digest in memory: it is not published", name, i);
     }
-    return error_set(err, TCK_ERR_IO, "%s: storage gives chunk %" PRIu32 " back with other bytes than were written",
-                     name, i);
+    return error_set(err, TCK_ERR_IO, "%s: storage returned other bytes for chunk %" PRIu32 " than were written", name,
+                     i);
 }
 
 static tck_status_t read_back_chunk(int fd, const char *name, uint32_t len, uint32_t i, uint8_t *buffer,
@@ -119,7 +119,7 @@ static tck_status_t read_back_chunk(int fd, const char *name, uint32_t len, uint
         }
         if (rc <= 0) {
             return rc < 0 ? error_set(err, status_of_errno(errno), "%s: read chunk %" PRIu32 " back: %m", name, i)
-                          : error_set(err, TCK_ERR_IO, "%s: ends in chunk %" PRIu32 " after it was written", name, i);
+                          : error_set(err, TCK_ERR_IO, "%s: read back, it ends in chunk %" PRIu32, name, i);
         }
         got += (uint32_t)rc;
     }
@@ -127,7 +127,7 @@ static tck_status_t read_back_chunk(int fd, const char *name, uint32_t len, uint
     return TCK_OK;
 }
 
-/* One of the jobs that share the chunks of a file among them. */
+/* One of the jobs that share the chunks of a file. */
 struct read_back {
     struct file_write *op;
     struct error outcome;
@@ -156,8 +156,8 @@ static tck_status_t compare_chunks(struct file_write *op, int fd, uint8_t *buffe
     }
 }
 
-/* What storage gives back must be what the digests say, and these what was protected. Past the page cache where that
- * can be had; else from it after a hint to drop what it holds. */
+/* What storage returns must match the digests, which read_back_start has compared with the protected root. Bypasses the
+ * page cache where possible; elsewhere it first asks the kernel to drop the cached pages. */
 static void read_back_work(void *ctx)
 {
     struct read_back *job = ctx;
@@ -205,7 +205,7 @@ static void read_back_start(struct file_write *op)
     const struct tier_item *item = op->item;
     tck_status_t status = TCK_OK;
     if (!hash128_is(digest_root(item->crcs, item->image_bytes), item->root)) {
-        error_set(&op->outcome, TCK_ERR_CORRUPT, "%s: its digests in memory do not give its root", op->name);
+        error_set(&op->outcome, TCK_ERR_CORRUPT, "%s: its digests in memory do not match its root", op->name);
         persistent_run_last(op->p, write_close, write_closed, op);
         return;
     }
@@ -222,13 +222,14 @@ static void read_back_start(struct file_write *op)
             free(job);
         }
     }
-    if (op->backs == 0) { /* with fewer jobs than wanted it only takes longer */
+    if (op->backs == 0) { /* fewer jobs than wanted only take longer */
         error_set(&op->outcome, status, "%s: start to read it back", op->name);
         persistent_run_last(op->p, write_close, write_closed, op);
     }
 }
 
-/* Under its final name only if every step went well; else it is given up, and the next attempt takes a new name. */
+/* The file gets its final name only if every step succeeded; else it is given up, and the next attempt uses a new name.
+ */
 static void close_and_name(struct file_write *op)
 {
     struct error *outcome = &op->outcome;
@@ -248,7 +249,7 @@ static void close_and_name(struct file_write *op)
     }
     struct error why = {0};
     if (safe_fs_unlink(op->dir_fd, op->part, &why) != TCK_OK) {
-        log_warn("a part file stays until the next sweep: %s", why.text);
+        log_warn("a part file cannot be removed before the next sweep: %s", why.text);
     }
 }
 
@@ -317,7 +318,7 @@ static void write_opened(void *ctx, bool canceled)
     }
 }
 
-/* NOLINTNEXTLINE(readability-function-size): which file, what of it, and how to tell */
+/* NOLINTNEXTLINE(readability-function-size): the file, its content, and the callback */
 tck_status_t persistent_write_file(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
                                    tier_done_fn *done, void *ctx, struct error *err)
 {
@@ -456,7 +457,7 @@ static void read_opened(void *ctx, bool canceled)
     }
 }
 
-/* NOLINTNEXTLINE(readability-function-size): which file, what of it, and how to tell */
+/* NOLINTNEXTLINE(readability-function-size): the file, its content, and the callback */
 tck_status_t persistent_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
                                   tier_done_fn *done, void *ctx, struct error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Bytes of published versions: one shard into a slot, or all of them past one buffer to verify. What is read counts
- * only after its chunks and root agree with the manifest. */
+ * Reads published versions: one shard into a slot, or all shards through one buffer to verify them. Nothing read counts
+ * before its chunks and root have been compared with the manifest. */
 #include "tiers/persistent_impl.h"
 
 #include "tiers/published_chunk.h"
@@ -26,7 +26,7 @@ static tck_status_t check_file(const struct persistent *p, const struct publishe
     status = version_manifest(dir_fd, dirs.job, which->version, &manifest, err);
     const struct manifest_file *file = status == TCK_OK ? manifest_find(&manifest, shard) : NULL;
     if (status == TCK_OK && file == NULL) {
-        status = error_set(err, TCK_ERR_NOENT, "it does not have that shard");
+        status = error_set(err, TCK_ERR_NOENT, "it does not contain that shard");
     }
     if (status == TCK_OK) {
         status = version_check_file(dir_fd, file, err);
@@ -40,7 +40,7 @@ static tck_status_t check_file(const struct persistent *p, const struct publishe
     return TCK_OK;
 }
 
-/* What could not be read in load_dir may be the only copy, so its error counts more than its absence from save_dir. */
+/* A version that cannot be read in load_dir may be the only copy, so that error outweighs its absence from save_dir. */
 tck_status_t persistent_find(struct persistent *p, struct version version, struct hash128 shard,
                              struct published *which_out, struct manifest *manifest_out, struct error *err)
 {
@@ -97,7 +97,7 @@ static tck_status_t check_item(struct tier_item *item, const struct manifest_fil
     }
     struct hash128 root = digest_root(item->crcs, file->bytes);
     if (!hash128_is(root, file->root)) {
-        return error_set(err, TCK_ERR_CORRUPT, "%s: its root is not that of its manifest", file->name);
+        return error_set(err, TCK_ERR_CORRUPT, "%s: its root does not match the manifest", file->name);
     }
     item->root = root;
     return TCK_OK;
@@ -142,19 +142,19 @@ static tck_status_t check_request(const struct persistent *p, const struct manif
                                   const struct tier_item *item, struct error *err)
 {
     if (p->uring == NULL) {
-        return error_set(err, TCK_ERR_INVAL, "%s: there is no loop to read in", file->name);
+        return error_set(err, TCK_ERR_INVAL, "%s: it cannot be read without an event loop", file->name);
     }
     if (item->image_bytes != file->bytes) {
         return error_set(err, TCK_ERR_INVAL, "%s has %" PRIu64 " bytes, its slot %" PRIu64, file->name, file->bytes,
                          item->image_bytes);
     }
     if (!hash128_is(item->root, (struct hash128){0, 0}) && !hash128_is(item->root, file->root)) {
-        return error_set(err, TCK_ERR_CORRUPT, "%s: the root in its manifest is not the expected one", file->name);
+        return error_set(err, TCK_ERR_CORRUPT, "%s: the root in the manifest is not the expected one", file->name);
     }
     return TCK_OK;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): what, whereto, and how to tell */
+/* NOLINTNEXTLINE(readability-function-size): source, destination, and the callback */
 tck_status_t persistent_get(struct persistent *p, const struct published *which, const struct manifest_file *file,
                             struct tier_item *item, tier_done_fn *done, void *ctx, struct error *err)
 {
@@ -182,8 +182,7 @@ struct chunk_range {
     uint32_t first, end; /* end - 1 is the last */
 };
 
-/* Through the page cache, but from the device: cached pages would show what was written, not
- * what lies there. */
+/* Through the page cache, but from the device: cached pages would show what was written, not what is on the device. */
 static tck_status_t verify_chunks(const struct persistent *p, int dir_fd, const struct manifest_file *file,
                                   struct chunk_range range, uint8_t *buffer, struct error *err)
 {
@@ -192,13 +191,13 @@ static tck_status_t verify_chunks(const struct persistent *p, int dir_fd, const 
     if (status != TCK_OK) {
         return status;
     }
-    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* a hint: without it the check is only weaker */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* only a hint: if it is ignored, the check is weaker */
     for (uint32_t i = range.first; i < range.end && i < chunk_count(file->bytes) && status == TCK_OK; i++) {
         struct published_chunk chunk = published_chunk_of(file, i);
         status = published_chunk_read(fd, &chunk, buffer, err);
         persistent_came_further(p);
     }
-    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* and what was read is not needed again */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* these pages are not needed again */
     close(fd);
     return status;
 }
@@ -243,7 +242,7 @@ tck_status_t persistent_verify(struct persistent *p, const struct published *whi
     return name_version(status, which->version, err);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): which chunks of which file */
+/* NOLINTNEXTLINE(readability-function-size): the file and its range of chunks */
 tck_status_t persistent_verify_part(struct persistent *p, const struct published *which,
                                     const struct manifest_file *file, uint32_t first, uint32_t end, struct error *err)
 {

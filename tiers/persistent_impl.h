@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files of the persistent tier share, and nobody else includes: persistent_open.c (directories, marker),
+ * Shared by the files of the persistent tier, and by no others: persistent_open.c (directories, marker),
  * persistent_calls.c, term_claim.c, persistent_publish.c (stage, publish), persistent_list.c, persistent_get.c,
  * persistent_prune.c, persistent_delete.c, persistent_sweep.c, persistent_file.c (one file's bytes). */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
@@ -15,10 +15,10 @@
 
 #define STAGE_DIR   "stage"
 #define TRASH_DIR   "trash"
-#define LATEST_NAME "LATEST" /* for people and scripts; never read by us */
+#define LATEST_NAME "LATEST" /* for people and scripts; Tierckpt never reads it */
 
-/* uring, refs and what follows change in the loop's thread alone; the rest is set once, and read by pool threads too.
- */
+/* uring, and the members from refs on, change in the loop's thread only; the rest is set once and read by pool threads,
+ * too. */
 struct persistent {
     struct loop *loop; /* NULL with pool and uring: only the blocking calls */
     struct pool *pool;
@@ -31,30 +31,31 @@ struct persistent {
     _Atomic uint64_t reserved_first, reserved_last; /* by this agent; 0: nothing */
     void (*moved)(void *ctx);
     void *moved_ctx;
-    int job_fd;               /* -1: there is none, which is so only for one that only reads */
+    int job_fd;               /* -1: there is none (with only_reads alone) */
     int load_fd;              /* <load_dir>/<job>; -1: there is none, or it is the job directory itself */
     uint32_t refs;            /* the owner's and one per call under way */
     bool closing;             /* persistent_free was called: uring is gone, and pool may be */
-    bool tidying;             /* older versions are being removed after a publish, */
-    struct version tidy_next; /* and this one was published meanwhile */
+    bool tidying;             /* older versions are being removed after a publish */
+    struct version tidy_next; /* published meanwhile: tidied next */
 };
 
-/* Storage has done something. */
+/* Records that storage has made progress. */
 void persistent_moved(struct persistent *p);
-/* The same, of a blocking call. */
+/* The same for a blocking call. */
 void persistent_came_further(const struct persistent *p);
 void persistent_ref(struct persistent *p);
 void persistent_unref(struct persistent *p);
-/* Runs work and then done in the pool, or at once if there is none any more: for the end of a call, which must not be
- * left out. */
+/* Runs work and then done in the pool, or at once if the pool is gone: for the end of a call, which must not be
+ * skipped.
+ */
 void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn *done, void *ctx);
 
-/* What storage that was mounted again has made stale is opened again, if the same directories are there: the error of
- * one that is stale still, or is another one. Blocking; the numbers of descriptors stay. */
+/* Opens directories again that a new mount has made stale, provided that they are the same ones. Fails if one is still
+ * stale, or is another directory. Blocking; the descriptors keep their numbers. */
 must_check tck_status_t persistent_open_again(struct persistent *p, struct error *err);
 
-/* One shard file in the pool and by uring.h. dir_fd is the caller's and stays open until done. */
-/* It appears under its name only whole and synced. */
+/* Writes one shard file, in the pool and by uring.h. dir_fd is the caller's and must stay open until done. The file
+ * gets its name only when it is whole and synced. */
 must_check tck_status_t persistent_write_file(struct persistent *p, int dir_fd, const char *name,
                                               const struct tier_item *item, tier_done_fn *done, void *ctx,
                                               struct error *err);
@@ -63,29 +64,29 @@ must_check tck_status_t persistent_write_file(struct persistent *p, int dir_fd, 
 must_check tck_status_t persistent_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
                                              tier_done_fn *done, void *ctx, struct error *err);
 
-/* For any one chunk of an image of so many bytes, placed as O_DIRECT wants it; NULL: no memory. The caller frees. */
+/* A buffer for any one chunk of an image of that size, aligned for O_DIRECT; NULL: no memory. The caller frees it. */
 uint8_t *persistent_buffer(uint64_t image_bytes);
 
-/* Where its published versions are. */
+/* The directories of its published versions. */
 struct version_dirs persistent_dirs(const struct persistent *p);
 /* Returns the status; if it is an error, puts the version's name before its text. */
 must_check tck_status_t name_version(tck_status_t status, struct version version, struct error *err);
-/* The version that this term has noted to have restored; VERSION_NONE: none. */
+/* The version that this term's note says it restored; VERSION_NONE: none. */
 must_check tck_status_t term_restored(const struct persistent *p, uint64_t term, struct version *out,
                                       struct error *err);
-/* After a publish: removes what this version supersedes, so that max_ckpt_num of its line of history are left. */
+/* After a publish: removes what this version supersedes, so that `keep` versions of its line of history are left. */
 must_check tck_status_t prune_superseded(struct persistent *p, struct version published, uint32_t keep,
                                          struct error *err);
 
-/* The same as persistent_survey, of save_dir alone. */
+/* persistent_survey of save_dir alone. */
 must_check tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err);
 /* The versions that are good; the caller frees them. Frees the survey, also when it fails. */
 must_check tck_status_t survey_take_good(struct survey *survey, struct published **out, size_t *count_out,
                                          struct error *err);
 
-/* Deletes a directory that may hold only regular files with names that may_delete accepts; if there is anything else,
- * nothing is touched and the status is TCK_ERR_DENIED. The manifest goes last: an interrupted deletion can still be
- * recognised. */
+/* Deletes a directory that holds only regular files with names that may_delete accepts; if there is anything else,
+ * nothing is touched and the status is TCK_ERR_DENIED. The manifest is deleted last, so that an interrupted deletion
+ * can still be recognised. */
 struct deletion {
     int parent_fd;
     const char *name;
@@ -96,7 +97,7 @@ struct deletion {
 must_check tck_status_t delete_dir(const struct persistent *p, const struct deletion *deletion, struct error *err);
 /* Whether delete_dir would delete it. */
 must_check tck_status_t delete_allowed(const struct deletion *deletion, struct error *err);
-/* Writes what is to be deleted into the audit file; if there is no room for the line, the deletion makes some. */
+/* Logs the intended deletion to the audit file; no room for that line is no error, since the deletion makes room. */
 must_check tck_status_t intend_deletion(const struct persistent *p, const char *what, struct error *err);
 /* Un-publishes and deletes it, unless anything foreign lies in its directory. */
 must_check tck_status_t delete_version(const struct persistent *p, struct version version, struct error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which versions are published, each with what it is worth. What cannot be read is kept apart from what is proved to be
- * damaged. */
+ * Lists the published versions, each with its standing: one that cannot be read now is distinguished from one that is
+ * proved to be damaged. */
 #include "tiers/persistent_impl.h"
 
 #include "base/log.h"
@@ -47,7 +47,7 @@ tck_status_t persistent_manifest(struct persistent *p, const struct published *w
 
 #define LISTINGS_MAX 5
 
-/* Of two of the same version, which follow each other, the better one is kept, or the one in save_dir. */
+/* If a version comes twice (then in succession), the one of better standing is kept; if equal, the one in save_dir. */
 static tck_status_t add(struct survey *survey, const struct published *which, const struct version_look *look)
 {
     struct candidate *last = survey->count == 0 ? NULL : &survey->candidates[survey->count - 1];
@@ -67,7 +67,7 @@ static tck_status_t add(struct survey *survey, const struct published *which, co
     return TCK_OK;
 }
 
-/* TCK_ERR_BUSY: one of them went away meanwhile. */
+/* TCK_ERR_BUSY: one of them has been deleted meanwhile. */
 static tck_status_t look_at_all(struct persistent *p, const struct version_dirs *dirs, const struct version_list *list,
                                 struct survey *survey, struct error *err)
 {
@@ -89,7 +89,7 @@ static tck_status_t look_at_all(struct persistent *p, const struct version_dirs 
     if (status != TCK_OK) {
         return error_set(err, status, "no memory for the list of versions");
     }
-    return gone ? error_set(err, TCK_ERR_BUSY, "versions go away faster than they can be listed") : TCK_OK;
+    return gone ? error_set(err, TCK_ERR_BUSY, "versions are deleted faster than they can be listed") : TCK_OK;
 }
 
 static tck_status_t survey_once(struct persistent *p, const struct version_dirs *dirs, struct survey *out,
@@ -109,7 +109,7 @@ static tck_status_t survey_once(struct persistent *p, const struct version_dirs 
     return status;
 }
 
-/* What goes away while it is looked at was superseded, and what supersedes it may not have been listed yet. */
+/* A version that vanishes during the survey was superseded, and its successor may not be in the listing: list again. */
 static tck_status_t survey_dirs(struct persistent *p, bool load_dir_too, struct survey *out, struct error *err)
 {
     struct version_dirs dirs = persistent_dirs(p);

@@ -16,9 +16,11 @@
 #define MARKER_NAME   ".tierckpt"
 #define MARKER_FORMAT 1
 #define MARKER_MAX    4096
-#define NOT_OURS      "its directory is not empty and has no " MARKER_NAME ": it is not ours; name another job or save_dir"
-#define DIR_MODE      0755
-#define AUDIT_MODE    0640
+#define NOT_OURS                                                                       \
+    "its directory is not empty and has no " MARKER_NAME ", so it is not Tierckpt's: " \
+    "choose another job name or save_dir"
+#define DIR_MODE   0755
+#define AUDIT_MODE 0640
 
 /* ---- marker ---------------------------------------------------------------------------------------------------- */
 
@@ -57,16 +59,16 @@ static tck_status_t marker_check(const struct persistent *p, int job_fd, struct 
     uint64_t format = 0;
     const char *job = json_str(json_get(json, "job"));
     if (!json_u64(json_get(json, "format"), &format) || format != MARKER_FORMAT) {
-        status = error_set(err, TCK_ERR_PROTO, MARKER_NAME ": format %" PRIu64 ", this build knows format %d", format,
+        status = error_set(err, TCK_ERR_PROTO, MARKER_NAME ": format %" PRIu64 ", this build reads format %d", format,
                            MARKER_FORMAT);
     } else if (job == NULL || strcmp(job, p->config->job) != 0) {
-        status = error_set(err, TCK_ERR_DENIED, MARKER_NAME " is that of job %s", job == NULL ? "?" : job);
+        status = error_set(err, TCK_ERR_DENIED, MARKER_NAME " belongs to job %s", job == NULL ? "?" : job);
     }
     json_free(json);
     return status;
 }
 
-/* Nothing there but the markers that other agents are writing at this moment. */
+/* Whether it contains nothing but markers that other agents are writing at this moment. */
 static tck_status_t dir_is_unused(const struct persistent *p, bool *unused_out, struct error *err)
 {
     struct names names;
@@ -94,40 +96,40 @@ static tck_status_t marker_find_or_make(const struct persistent *p, struct error
         return marker_write(p, err);
     }
     if (status == TCK_OK) {
-        status = marker_check(p, p->job_fd, err); /* another agent may have begun here between the two looks */
+        status = marker_check(p, p->job_fd, err); /* another agent may have begun here since the first check */
     }
     return status == TCK_ERR_NOENT ? error_set(err, TCK_ERR_DENIED, NOT_OURS) : status;
 }
 
 /* ---- directories ----------------------------------------------------------------------------------------------- */
 
-/* Why save_dir can be neither made nor opened: errnum is that of the attempt. */
+/* Explains why save_dir can be neither made nor opened; errnum is the errno of the attempt. */
 static tck_status_t refuse_save_dir(const char *path, int errnum, struct error *err)
 {
     char missing[CONFIG_PATH];
     struct stat st;
     path_first_missing(path, missing, sizeof(missing));
     if (errnum == ENOENT && lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
-        return error_set(err, TCK_ERR_NOENT,
-                         "it is a symbolic link to what is not there: make that, or repair the link");
+        return error_set(err, TCK_ERR_NOENT, "it is a dangling symbolic link: create its target, or repair the link");
     }
     if (errnum == ENOENT) {
         return error_set(err, TCK_ERR_NOENT,
-                         "%s is not there, and only the last component of save_dir is made: mount or make it", missing);
+                         "%s does not exist, and only the last component of save_dir is created: mount or create it",
+                         missing);
     }
     if (errnum == ENOTDIR) {
-        return error_set(err, TCK_ERR_IO, "it, or what it lies in, is not a directory: name another one");
+        return error_set(err, TCK_ERR_IO, "it, or a component of its path, is not a directory: choose another one");
     }
     if (errnum == EACCES || errnum == EPERM) {
         return error_set(err, TCK_ERR_DENIED,
-                         "user %u may not write there: change its owner or mode, or name another one", geteuid());
+                         "user %u may not write there: change its owner or mode, or choose another one", geteuid());
     }
     errno = errnum;
-    return error_set(err, status_of_errno(errnum), "it cannot be made or opened: %m");
+    return error_set(err, status_of_errno(errnum), "it cannot be created or opened: %m");
 }
 
-/* save_dir is the user's: made if its parent is there, for a parent that is missing is a file system that is not
- * mounted, and what would be made instead fills the root disk. A symbolic link in it is the user's choice. */
+/* save_dir is the user's. It is made only if its parent exists: a missing parent is a file system that is not mounted,
+ * and a directory made in its place would fill the root disk. A symbolic link in the path is the user's choice. */
 static tck_status_t make_save_dir(const char *path, int *fd_out, struct error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -140,16 +142,14 @@ static tck_status_t make_save_dir(const char *path, int *fd_out, struct error *e
         return status;
     }
     if (path_is_memory(path)) {
-        log_warn(
-            "save_dir %s is on a file system in memory: what is saved there ends with the node, so it is no storage",
-            path);
+        log_warn("save_dir %s is on a file system in memory, so what is saved there is lost with the node", path);
     }
     *fd_out = fd;
     return TCK_OK;
 }
 
-/* A directory without a claim that was seen there is another one, in which terms would be counted from the beginning:
- * what is below a mount point, say. */
+/* A directory that lacks a claim seen earlier is another one, in which terms would be counted from the beginning, such
+ * as the one below a mount point. */
 static tck_status_t check_same_job(const struct persistent *p, int job_fd, struct error *err)
 {
     uint64_t bytes, claim = atomic_load(&p->claim_seen);
@@ -161,8 +161,8 @@ static tck_status_t check_same_job(const struct persistent *p, int job_fd, struc
     tck_status_t status = safe_fs_size(job_fd, name, &bytes, err);
     return status == TCK_ERR_NOENT
                ? error_set(err, TCK_ERR_DENIED,
-                           "it is another directory than the one that this agent's memory belongs to, which has %s: "
-                           "mount that one, or end the agent to give its memory up",
+                           "it is not the directory that this agent's memory belongs to, which has %s: mount that "
+                           "one, or end the agent to discard its memory",
                            name)
                : status;
 }
@@ -176,7 +176,7 @@ static tck_status_t make_job_dir(struct persistent *p, int save_fd, struct error
     return status == TCK_OK ? marker_find_or_make(p, err) : status;
 }
 
-/* Nothing is made: what is missing is not mounted. */
+/* Creates nothing: a missing directory is not mounted. */
 static tck_status_t find_claimed_dir(struct persistent *p, int save_fd, struct error *err)
 {
     tck_status_t status = safe_fs_open_dir(save_fd, p->config->job, &p->job_fd, err);
@@ -215,7 +215,7 @@ static bool is_same_dir(int a_fd, int b_fd)
     return fstat(a_fd, &a) == 0 && fstat(b_fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* A load_dir without versions of this job is no error: the job may just begin. */
+/* A load_dir without versions of this job is no error: the job may be new. */
 static tck_status_t open_load_dir(struct persistent *p, struct error *err)
 {
     const struct config *config = p->config;
@@ -241,7 +241,7 @@ static tck_status_t open_load_dir(struct persistent *p, struct error *err)
     return status;
 }
 
-/* Its name in the job directory, if it lies there (the default); else NULL. */
+/* The audit file's name in the job directory, if it is there (the default); else NULL. */
 static const char *audit_name(const struct config *config)
 {
     char below[2 * CONFIG_PATH];
@@ -275,8 +275,7 @@ static tck_status_t open_audit_later(const void *ctx, int *fd_out, struct error 
     return open_audit_file(p->config, p->job_fd, fd_out, err);
 }
 
-/* Storage that takes nothing at the moment is no reason not to read from it: without the file nothing is written there.
- */
+/* Storage that cannot be written at the moment may still be read: nothing is written there without the audit file. */
 static tck_status_t open_audit(struct persistent *p, struct error *err)
 {
     int fd = -1;
@@ -285,7 +284,7 @@ static tck_status_t open_audit(struct persistent *p, struct error *err)
         return status;
     }
     if (status != TCK_OK) {
-        log_warn("%s: until it can be opened nothing is saved to storage", err->text);
+        log_warn("%s: nothing is saved to storage until it can be opened", err->text);
         fd = -1;
     }
     status = audit_new(fd, p->config->node, &p->audit, err);
@@ -314,7 +313,7 @@ static tck_status_t open_dir_again(const char *path, const char *job, int *fd_ou
     return status;
 }
 
-/* The number stays and is another file's from now on, in one step: pool threads use it. Takes over fd. */
+/* Replaces the file behind the descriptor `number` atomically, since pool threads use it. Takes over fd. */
 static tck_status_t put_in_place(int fd, int number, struct error *err)
 {
     int rc = dup3(fd, number, O_CLOEXEC);
@@ -354,7 +353,7 @@ static tck_status_t open_job_dir_again(const struct persistent *p, struct error 
     return put_in_place(job_fd, p->job_fd, err);
 }
 
-/* A directory that is missing is not mounted: callers must not take that for a file that is not there. */
+/* A missing directory is not mounted: callers must not mistake that for a missing file. */
 static tck_status_t stale_error(const char *what, const struct error *why, struct error *err)
 {
     return error_set(err, why->code == TCK_ERR_NOENT ? TCK_ERR_IO : why->code, "%s is stale: %s", what, why->text);
@@ -397,7 +396,7 @@ static tck_status_t open_all(struct persistent *p, struct error *err)
     return status;
 }
 
-/* A job directory without our marker is one that its first agent is just making, or not ours. */
+/* A job directory without our marker is either just being made by its first agent, or not ours. */
 static tck_status_t check_marker(const struct persistent *p, struct error *err)
 {
     bool unused = false;

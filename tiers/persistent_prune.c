@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Only what is good counts: what is damaged or cannot be read is neither kept in place of another one nor deleted. The
- * caller frees. */
+/* Only good versions count: one that is damaged or unreadable is neither kept in place of another nor deleted. The
+ * caller frees them. */
 static tck_status_t good_versions(struct persistent *p, struct published **out, size_t *count_out, struct error *err)
 {
     struct survey survey;
@@ -16,7 +16,7 @@ static tck_status_t good_versions(struct persistent *p, struct published **out, 
     return status == TCK_OK ? survey_take_good(&survey, out, count_out, err) : status;
 }
 
-/* Keeps in versions, which are the newest first, those that have to go; returns how many. */
+/* Reduces versions (newest first) to those that must be removed; returns their number. */
 static size_t select_surplus(struct published *versions, size_t count, uint32_t keep, struct version pinned)
 {
     size_t surplus = 0;
@@ -31,8 +31,8 @@ static size_t select_surplus(struct published *versions, size_t count, uint32_t 
     return surplus;
 }
 
-/* Removes them oldest first, so that whatever stops it leaves the newer ones; those that stay are logged and dropped
- * from the list, and *first_out is why the first of them does. */
+/* Removes them oldest first, so that an interruption leaves the newer ones. Versions that cannot be removed are logged
+ * and dropped from the list; *first_out gets the first error. */
 static size_t remove_versions(const struct persistent *p, struct published *versions, size_t count,
                               struct error *first_out)
 {
@@ -46,7 +46,7 @@ static size_t remove_versions(const struct persistent *p, struct published *vers
             continue;
         }
         if (status != TCK_OK) {
-            error_prefix(&err, "%s/%s/%s is not removed", p->config->save_dir, p->config->job, name);
+            error_prefix(&err, "%s/%s/%s cannot be removed", p->config->save_dir, p->config->job, name);
             log_warn("%s", err.text);
             *first_out = first_out->code == TCK_OK ? err : *first_out;
             continue;
@@ -58,7 +58,7 @@ static size_t remove_versions(const struct persistent *p, struct published *vers
     return count - removed;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): what, whether, and where to tell */
+/* NOLINTNEXTLINE(readability-function-size): the selection, dry_run, and the result */
 tck_status_t persistent_prune(struct persistent *p, uint32_t keep, struct version pinned, bool dry_run,
                               struct published **removed_out, size_t *count_out, struct error *err)
 {
@@ -84,7 +84,7 @@ tck_status_t persistent_prune(struct persistent *p, uint32_t keep, struct versio
 
 /* ---- after a publish ------------------------------------------------------------------------------------------- */
 
-/* Back to where a term began afresh, or to a note that does not tell: what came before stays. */
+/* Goes back to a term that began afresh, or whose note cannot be read: versions before that are kept. */
 static struct history history_of(const struct persistent *p, struct version version)
 {
     struct history history = {0};
@@ -129,7 +129,7 @@ tck_status_t prune_superseded(struct persistent *p, struct version published, ui
     struct history history = history_of(p, published);
     count = keep_surplus(&history, versions, count, keep);
     if (count > 0) {
-        struct error ignored = {0}; /* it is logged, and what stays is tried again after the next publish */
+        struct error ignored = {0}; /* logged already; the next publish tries again */
         (void)remove_versions(p, versions, count, &ignored);
     }
     free(versions);

@@ -18,7 +18,7 @@
 struct put {
     struct persistent *p;
     struct tier_item item;
-    uint64_t epoch; /* it is given up if this is another one by now */
+    uint64_t epoch; /* of its beginning: once p's differs, this put is given up */
     tier_done_fn *done;
     void *ctx;
     int stage_fd;
@@ -85,7 +85,7 @@ static void put_prepared(void *ctx, bool canceled)
     tck_status_t status = op->outcome.code;
     persistent_moved(p);
     if (canceled || p->closing || op->epoch != atomic_load(&p->epoch)) {
-        status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing, or it was given up");
+        status = error_set(&op->outcome, TCK_ERR_CANCELED, "given up, or the persistent tier is closing");
     }
     if (status == TCK_OK) {
         status = persistent_write_file(p, op->stage_fd, op->name, &op->item, put_written, op, &op->outcome);
@@ -100,7 +100,7 @@ tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, 
 {
     char stage[DIR_NAME_MAX];
     if (p->uring == NULL || version_none(item->version) || item->image_bytes == 0) {
-        return error_set(err, TCK_ERR_INVAL, "put: no loop, no version or no bytes");
+        return error_set(err, TCK_ERR_INVAL, "put: there is no event loop, no version or no data");
     }
     struct put *op = calloc(1, sizeof(*op));
     if (op == NULL) {
@@ -125,7 +125,7 @@ tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, 
 
 struct publish {
     struct persistent *p;
-    struct publish_ask ask; /* what it points to: not to be used after done */
+    struct publish_ask ask; /* its pointers are not valid after done */
     struct version version;
     uint32_t keep;
     tier_done_fn *done;
@@ -148,8 +148,8 @@ static bool same_content(const struct manifest *a, const struct manifest *b)
     return true;
 }
 
-/* A retry after a publish whose answer was lost finds its own work. TCK_ERR_NOENT: the name is free. TCK_OK: the same
- * version stands there, durably. */
+/* A retry of a publish whose answer was lost finds the version published. TCK_ERR_NOENT: the name is free. TCK_OK: it
+ * is the same version, and durable. */
 static tck_status_t find_published(const struct persistent *p, const struct manifest *manifest, struct error *err)
 {
     struct version_dirs dirs = persistent_dirs(p);
@@ -164,16 +164,16 @@ static tck_status_t find_published(const struct persistent *p, const struct mani
         return TCK_ERR_NOENT;
     }
     if (unread) {
-        return error_set(err, why.code, "cannot be compared with what is there: %s", why.text);
+        return error_set(err, why.code, "cannot be compared with the existing one: %s", why.text);
     }
     if (!same) {
-        return error_set(err, TCK_ERR_EXIST, "is there already with another content%s%s", why.text[0] ? ": " : "",
+        return error_set(err, TCK_ERR_EXIST, "exists already with different content%s%s", why.text[0] ? ": " : "",
                          why.text);
     }
     return safe_fs_sync(p->job_fd, err);
 }
 
-/* Part files of attempts that failed must not travel into the version. */
+/* Part files of failed attempts must not become part of the version. */
 static tck_status_t remove_parts(int stage_fd, struct error *err)
 {
     struct names names;
@@ -191,7 +191,7 @@ static tck_status_t remove_parts(int stage_fd, struct error *err)
     return status;
 }
 
-/* Only what this build itself can read back is worth publishing. */
+/* Parses its own output first: a manifest that this build cannot read must not be published. */
 static tck_status_t write_manifest(int stage_fd, const struct manifest *manifest, struct error *err)
 {
     struct manifest again;
@@ -240,7 +240,7 @@ static tck_status_t check_not_superseded(struct persistent *p, uint64_t term, st
     return status;
 }
 
-/* The rename is the moment of publishing; the two syncs make it last. */
+/* The rename is the moment of publishing; the two syncs make it durable. */
 static tck_status_t move_stage(const struct persistent *p, int parent_fd, const char *stage, const char *name,
                                struct error *err)
 {
@@ -312,7 +312,7 @@ static void publish_work(void *ctx)
     progress_end(op->ask.progress);
 }
 
-/* None of this can undo the publish, so failures are only told. */
+/* None of this can undo the publish, so failures are only logged. */
 static void tidy_work(void *ctx)
 {
     struct publish *op = ctx;
@@ -323,10 +323,10 @@ static void tidy_work(void *ctx)
     int len = snprintf(line, sizeof(line), "%s\n", name);
     failpoint(publish, tidying);
     if (safe_fs_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
-        log_warn("the hint " LATEST_NAME " is not renewed: %s", err.text);
+        log_warn("the hint " LATEST_NAME " cannot be updated: %s", err.text);
     }
     if (prune_superseded(p, op->version, op->keep, &err) != TCK_OK) {
-        log_warn("older versions are not removed: %s", err.text);
+        log_warn("older versions cannot be removed: %s", err.text);
     }
 }
 
@@ -338,7 +338,7 @@ static void publish_free(struct publish *op)
 
 static void tidy_done(void *ctx, bool canceled);
 
-/* Takes op over. One at a time: a publish that ends meanwhile has its turn after this one. */
+/* Takes ownership of op. Runs one at a time: a publish that ends meanwhile is tidied up after this one. */
 static void tidy_start(struct publish *op)
 {
     struct persistent *p = op->p;
@@ -368,7 +368,7 @@ static void tidy_done(void *ctx, bool canceled)
     }
 }
 
-/* The caller learns of its version before the older ones are deleted, which may take long. */
+/* The caller is notified before the older versions are deleted, which may take long. */
 static void publish_done(void *ctx, bool canceled)
 {
     struct publish *op = ctx;
@@ -389,7 +389,7 @@ tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *
 {
     const struct manifest *manifest = ask->manifest;
     if (p->pool == NULL || strcmp(manifest->job, p->config->job) != 0) {
-        return error_set(err, TCK_ERR_INVAL, "publish: no pool, or a manifest of job %s", manifest->job);
+        return error_set(err, TCK_ERR_INVAL, "publish: there is no pool, or the manifest is of job %s", manifest->job);
     }
     struct publish *op = calloc(1, sizeof(*op));
     if (op == NULL) {

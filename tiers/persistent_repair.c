@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A damaged file of a published version is rebuilt: chunks that are good are taken from it, the others from memory,
- * each only if it has the digest that the manifest says. What is published stays what it was, to the bit; the manifest
- * is not touched. The new file is written and synced in the stage, where a sweep finds it if this is cut off, read
- * back, and renamed over the old one. */
+ * Rebuilds a damaged file of a published version: good chunks are taken from the file, the others from memory, each
+ * only if it matches its digest in the manifest. So the version stays bit-identical, and the manifest is not touched.
+ * The new file is written and synced in the stage (where a sweep finds it after a crash), read back, and renamed over
+ * the old one. */
 #include "tiers/persistent_impl.h"
 
 #include "base/failpoint.h"
@@ -31,7 +31,7 @@ static bool is_good(const struct repair *m, uint32_t i)
     return crc32c(0, m->buffer, chunk_size(m->file->bytes, i)) == m->file->crcs[i];
 }
 
-/* An error is as good as wrong bytes. */
+/* A read error counts as wrong bytes. */
 static bool read_chunk(const struct repair *m, int fd, uint32_t i)
 {
     struct published_chunk chunk = published_chunk_of(m->file, i);
@@ -57,14 +57,14 @@ static tck_status_t write_chunk(const struct repair *m, uint32_t i, struct error
     return TCK_OK;
 }
 
-/* The slot may be used for something else at any moment: what counts is what was copied out of it. */
+/* The slot may be reused at any moment, so the copy is checked, not the slot. */
 static tck_status_t gather_chunk(const struct repair *m, uint32_t i, struct error *err)
 {
     if (read_chunk(m, m->old_fd, i)) {
         return TCK_OK;
     }
     memcpy(m->buffer, m->image + (uint64_t)i * CHUNK_BYTES, chunk_size(m->file->bytes, i));
-    return is_good(m, i) ? TCK_OK : error_set(err, TCK_ERR_CORRUPT, "memory does not have chunk %" PRIu32, i);
+    return is_good(m, i) ? TCK_OK : error_set(err, TCK_ERR_CORRUPT, "memory has no good chunk %" PRIu32 " either", i);
 }
 
 static tck_status_t write_new(const struct repair *m, struct error *err)
@@ -87,7 +87,7 @@ static tck_status_t read_back(const struct repair *m, struct error *err)
     posix_fadvise(m->new_fd, 0, 0, POSIX_FADV_DONTNEED);
     for (uint32_t i = 0; i < chunk_count(m->file->bytes); i++) {
         if (!read_chunk(m, m->new_fd, i)) {
-            return error_set(err, TCK_ERR_IO, "storage gives chunk %" PRIu32 " back with other bytes than were written",
+            return error_set(err, TCK_ERR_IO, "storage returned other bytes for chunk %" PRIu32 " than were written",
                              i);
         }
     }
@@ -154,15 +154,15 @@ static tck_status_t repair_file(const struct persistent *p, const struct publish
     return status;
 }
 
-/* A part file or stage that stays, because it cannot be removed or somebody else uses it, is the next sweep's. */
+/* A part file or stage that cannot be removed, or that is in use, is left to the next sweep. */
 static void repair_end(struct repair *m, bool gave_up)
 {
     struct error why = {0};
     if (m->new_fd >= 0 && gave_up && safe_fs_unlink(m->stage_fd, m->part, &why) != TCK_OK) {
-        log_debug("a part file stays: %s", why.text);
+        log_debug("a part file is left behind: %s", why.text);
     }
     if (m->stage_fd >= 0 && safe_fs_remove_dir(m->stages_fd, m->stage, &why) != TCK_OK) {
-        log_debug("a stage stays: %s", why.text);
+        log_debug("a stage is left behind: %s", why.text);
     }
     const int fds[] = {m->version_fd, m->stages_fd, m->stage_fd, m->old_fd, m->new_fd};
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
@@ -173,7 +173,7 @@ static void repair_end(struct repair *m, bool gave_up)
     free(m->buffer);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): which file, and where its bytes are */
+/* NOLINTNEXTLINE(readability-function-size): the file, and the image with its bytes */
 tck_status_t persistent_repair(struct persistent *p, const struct published *which, const struct manifest_file *file,
                                const uint8_t *image, struct error *err)
 {
@@ -184,7 +184,7 @@ tck_status_t persistent_repair(struct persistent *p, const struct published *whi
     version_dir_name(which->version, name);
     snprintf(what, sizeof(what), "%s/%s", name, file->name);
     if (m.buffer == NULL || which->from_load_dir) {
-        status = which->from_load_dir ? error_set(err, TCK_ERR_DENIED, "nothing in load_dir is changed")
+        status = which->from_load_dir ? error_set(err, TCK_ERR_DENIED, "it is in load_dir, which is never changed")
                                       : error_set(err, TCK_ERR_NOMEM, "no memory to repair with");
     } else {
         status = audit_intent(p->audit, AUDIT_REPAIR, what, err);

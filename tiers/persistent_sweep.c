@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Removing what acts that were cut off have left: old stages, the trash, part files. */
+ * Removes the remains of interrupted operations: old stages, the trash, part files. */
 #include "tiers/persistent_impl.h"
 
 #include "base/log.h"
@@ -35,7 +35,8 @@ static bool stage_is_old(const char *name, uint64_t term, struct version keep, b
     return stage_dir_parse(stage, &version) && version.term <= term && (*swept_out || !version_is(version, keep));
 }
 
-/* It loses its name before its files: who was about to publish it, and stood still meanwhile, finds nothing to move. */
+/* The stage loses its name before its files, so that an agent that stalled right before publishing it finds nothing to
+ * move. */
 static tck_status_t set_aside(int parent_fd, const char *stage, const char *swept, struct error *err)
 {
     tck_status_t status = safe_fs_move_dir(parent_fd, stage, parent_fd, swept, err);
@@ -60,7 +61,7 @@ static void sweep_stage(const struct persistent *p, int parent_fd, const char *n
         status = delete_dir(p, &deletion, &err);
     }
     if (status != TCK_OK) {
-        log_warn("%s/%s: a stage is not removed: %s", p->config->save_dir, p->config->job, err.text);
+        log_warn("%s/%s: a stage cannot be removed: %s", p->config->save_dir, p->config->job, err.text);
     }
 }
 
@@ -74,7 +75,7 @@ static tck_status_t sweep_stages(const struct persistent *p, uint64_t term, stru
     }
     status = safe_fs_list(parent_fd, &names, err);
     if (status == TCK_OK) {
-        for (size_t i = names.count; i-- > 0;) { /* what a sweep before this one left comes before its namesake */
+        for (size_t i = names.count; i-- > 0;) { /* "<stage>.swept", from an earlier sweep, before "<stage>" */
             bool swept;
             if (stage_is_old(names.names[i], term, keep, &swept)) {
                 sweep_stage(p, parent_fd, names.names[i], swept);
@@ -86,7 +87,7 @@ static tck_status_t sweep_stages(const struct persistent *p, uint64_t term, stru
     return status;
 }
 
-/* Of the hint, and of notes of terms that are over: nobody finishes them. */
+/* Part files of LATEST, and of notes of terms that are over: no agent will finish them. */
 static bool is_old_part(const char *name, uint64_t term)
 {
     char whole[BENEATH_NAME_MAX + 1];
@@ -119,7 +120,7 @@ static tck_status_t sweep_parts(const struct persistent *p, uint64_t term, struc
     }
     for (size_t i = 0; i < names.count; i++) {
         if (is_old_part(names.names[i], term) && remove_part(p, names.names[i], &why) != TCK_OK) {
-            log_warn("%s/%s: a part file stays: %s", p->config->save_dir, p->config->job, why.text);
+            log_warn("%s/%s: a part file cannot be removed: %s", p->config->save_dir, p->config->job, why.text);
         }
     }
     names_free(&names);

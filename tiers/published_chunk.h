@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One chunk of a file of a published version. What is handed out was read whole, and its CRC is that of the manifest.
- * Errors as in published_versions.h. */
+ * One chunk of a file of a published version. A chunk is returned only if it was read whole and its CRC matches the
+ * manifest. Errors as in published_versions.h. */
 #ifndef TCK_TIERS_PUBLISHED_CHUNK_H
 #define TCK_TIERS_PUBLISHED_CHUNK_H
 
 #include "tiers/manifest.h"
 
-/* With all that is needed to read it, so that the manifest need not stay. */
+/* All that is needed to read the chunk, so that the manifest may be freed. */
 struct published_chunk {
     char file[MANIFEST_FILE_NAME];
-    uint32_t index, count; /* which of how many */
+    uint32_t index, count; /* of all chunks of the file */
     uint32_t bytes, crc;
 };
 
 struct published_chunk published_chunk_of(const struct manifest_file *file, uint32_t index);
-/* Of an open file into `to`, which holds chunk->bytes. Blocking. */
+/* Reads from an open file into `to`, which has room for chunk->bytes. Blocking. */
 must_check tck_status_t published_chunk_read(int fd, const struct published_chunk *chunk, uint8_t *to,
                                              struct error *err);
 /* The same without the check; and the check alone. */

@@ -125,7 +125,7 @@ static tck_status_t check_owner(const struct manifest *manifest, const char *job
     }
     if (!version_is(manifest->version, version)) {
         return error_set(err, TCK_ERR_CORRUPT,
-                         MANIFEST_NAME " is of term %" PRIu64 " step %" PRIu64 ", not of its name",
+                         MANIFEST_NAME " is of term %" PRIu64 " step %" PRIu64 ", unlike its directory's name",
                          manifest->version.term, manifest->version.step);
     }
     return TCK_OK;
@@ -200,9 +200,8 @@ static bool has_impostor(int parent_fd, const char *name)
     return found;
 }
 
-/* TCK_ERR_DENIED has two meanings where a file is opened: the rights are missing, which may be repaired, or something
- * else has taken the file's place, such as a link or a pipe, which is never published. Only the second proves damage.
- */
+/* TCK_ERR_DENIED on opening a file has two meanings: permissions are missing, which can be repaired, or something else
+ * has taken the file's place, such as a link or a pipe, which is never published. Only the second proves damage. */
 static enum standing standing_of(tck_status_t outcome, int parent_fd, const char *name)
 {
     if (outcome == TCK_OK) {
@@ -214,7 +213,7 @@ static enum standing standing_of(tck_status_t outcome, int parent_fd, const char
     if (outcome == TCK_ERR_PROTO) {
         return STANDING_FOREIGN;
     }
-    bool may_be_impostor = outcome == TCK_ERR_DENIED || outcome == TCK_ERR_IO; /* opening a socket says ENXIO */
+    bool may_be_impostor = outcome == TCK_ERR_DENIED || outcome == TCK_ERR_IO; /* opening a socket fails with ENXIO */
     return may_be_impostor && has_impostor(parent_fd, name) ? STANDING_DAMAGED : STANDING_UNREADABLE;
 }
 
@@ -228,7 +227,7 @@ static tck_status_t open_whole(const struct version_dirs *dirs, const struct pub
     return status == TCK_OK ? version_check_files(out->dir_fd, &out->manifest, err) : status;
 }
 
-/* Retention may delete it during the check: files that are missing then are no damage. */
+/* Retention may delete the version during the check: its missing files are no damage then. */
 static bool has_gone(const struct version_dirs *dirs, const struct published *which)
 {
     struct error ignored;

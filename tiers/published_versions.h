@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The published versions of a job, as they lie in its directories on storage: what is there, and what each of them is
- * worth. Agent, command and library read them by these functions, so that all of them mean the same by
+ * The published versions of a job in its directories on storage: which there are, and the standing of each. Agent,
+ * command and library use these functions, so that all of them mean the same by
  *
- *     missing      a directory was listed or opened without an error, and does not have it
+ *     missing      a directory was listed or opened without an error, and does not contain it
  *     damaged      its content proves that it is not whole
- *     unreadable   there was any other error (EIO, ESTALE, EMFILE, missing rights): nothing is known of it, it may be
- *                  whole, and it may be the newest. It is never left out: the caller reads again for as long as it can
- *                  wait, and then reports the error, which names the file
+ *     unreadable   any other error (EIO, ESTALE, EMFILE, missing permissions): it may be whole, and it may be the
+ * newest. It is never left out: the caller retries for as long as it can wait, and then reports the error, which names
+ * the file
  *
  * Nothing here waits, retries or logs. All calls block. */
 #ifndef TCK_TIERS_PUBLISHED_VERSIONS_H
@@ -26,31 +26,31 @@ struct published {
 };
 
 struct version_list {
-    uint64_t forgotten; /* by save_dir: what terms up to this one have saved does not count, and is not here */
+    uint64_t forgotten; /* by save_dir: versions of terms up to this one do not count and are left out */
     size_t count;
     struct published *versions; /* owned; newest first; of two of the same version that of save_dir first */
 };
 
-/* Directories with a version's name, in both directories, which are listed completely or it is an error. They are
- * candidates: version_look says what they are. What load_dir's own file says is forgotten there is left out, too. */
+/* The subdirectories of both directories that have a version's name; an error unless both are listed completely. They
+ * are only candidates: version_look checks each. Versions forgotten in load_dir by its own file are left out, too. */
 must_check tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err);
 void version_list_free(struct version_list *list);
 
 must_check tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, int *fd_out,
                                      struct error *err);
-/* Reads the manifest in an open directory, of any job and version; and one that must be of these. */
+/* Reads the manifest in an open directory: of any job and version, or of the given ones. */
 must_check tck_status_t version_manifest_of_any(int dir_fd, struct manifest *out, struct error *err);
 must_check tck_status_t version_manifest(int dir_fd, const char *job, struct version version, struct manifest *out,
                                          struct error *err);
-/* TCK_ERR_CORRUPT, with the file's name, if it has another size than its manifest says. The bytes are checked where
- * they are read (published_chunk.h). */
+/* TCK_ERR_CORRUPT, with the file's name, if its size differs from the manifest. The bytes are checked when they are
+ * read (published_chunk.h). */
 must_check tck_status_t version_check_file(int dir_fd, const struct manifest_file *file, struct error *err);
 must_check tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, struct error *err);
 
 /* The result of checking a version's directory, its manifest and the sizes of its files. */
 struct version_look {
     enum standing standing;
-    bool gone;                /* it was removed since it was listed: what supersedes it may not have been listed yet */
+    bool gone;                /* removed since it was listed: its successor may not be in that listing */
     struct error why;         /* unless it is good */
     int dir_fd;               /* if it is good; owned, as is */
     struct manifest manifest; /* this */
@@ -58,7 +58,7 @@ struct version_look {
 void version_look(const struct version_dirs *dirs, const struct published *which, struct version_look *out);
 void version_look_free(struct version_look *look);
 
-/* Whether an error of reading a version proves that what was to be read is not whole. */
+/* Whether an error in reading a version proves that it is not whole. */
 static inline bool status_proves_damage(tck_status_t status)
 {
     return status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT;

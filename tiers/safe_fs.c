@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The system calls behind safe_fs.h. Because every name is a single component, O_NOFOLLOW says the same as openat2's
- * flags where a kernel or sandbox does not have that call. */
+ * The system calls behind safe_fs.h. Since every name is a single component, O_NOFOLLOW is equivalent to openat2's
+ * flags where a kernel or sandbox lacks that call. */
 #include "tiers/safe_fs.h"
 
 #include "base/failpoint.h"
@@ -20,7 +20,7 @@
 #define FILE_MODE   0644u
 #define DIR_MODE    0755
 #define ENTRIES_MAX (1u << 20) /* of one directory */
-#define READ_TRIES  3          /* of a file that is replaced each time that it is read */
+#define READ_TRIES  3          /* for a file that is replaced each time that it is read */
 
 static bool is_component(const char *name)
 {
@@ -56,7 +56,7 @@ static int open_at(int dir_fd, const char *name, int flags)
     return (int)fd;
 }
 
-/* errno stays that of the call that has failed. */
+/* Keeps the errno of the call that has failed. */
 static void close_failed(int fd)
 {
     int number = errno;
@@ -73,7 +73,7 @@ tck_status_t safe_fs_open(int dir_fd, const char *name, int flags, int *fd_out, 
     if (status != TCK_OK) {
         return status;
     }
-    int fd = open_at(dir_fd, name, flags | O_NONBLOCK); /* a FIFO in the place of a file must not hold us up */
+    int fd = open_at(dir_fd, name, flags | O_NONBLOCK); /* a FIFO in place of the file must not block us */
     progress_moved();
     if (fd < 0) {
         return fail(err, "open", name);
@@ -82,7 +82,7 @@ tck_status_t safe_fs_open(int dir_fd, const char *name, int flags, int *fd_out, 
         status = fail(err, "stat", name);
     } else if (!S_ISREG(st.st_mode)) {
         status = error_set(err, TCK_ERR_DENIED, "%s is not a regular file", name);
-    } else if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) < 0) { /* io_uring would obey it */
+    } else if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) < 0) { /* io_uring would honour it */
         status = fail(err, "set the flags of", name);
     }
     if (status != TCK_OK) {
@@ -189,7 +189,7 @@ static tck_status_t read_once(int dir_fd, const char *name, size_t max, char **t
     return TCK_OK;
 }
 
-/* A file that another node replaces is stale for those who have it open on NFS: the new one is read instead. */
+/* On NFS, a file that another node replaces becomes stale for readers that have it open: they read the new one then. */
 tck_status_t safe_fs_read(int dir_fd, const char *name, size_t max, char **text_out, size_t *len_out, struct error *err)
 {
     tck_status_t status;
@@ -218,7 +218,7 @@ static tck_status_t write_all(int fd, const char *name, const char *data, size_t
     return failpoint_fails(file, fsync) || fsync(fd) < 0 ? fail(err, "fsync", name) : TCK_OK;
 }
 
-/* Fills and syncs a new part file of this name, which the caller renames or unlinks. On an error there is none. */
+/* Writes and syncs a new part file for this name, which the caller renames or unlinks. After an error there is none. */
 static tck_status_t part_write(int dir_fd, const char *name, const void *data, size_t len, char *part,
                                struct error *err)
 {
@@ -267,7 +267,7 @@ tck_status_t safe_fs_create(int dir_fd, const char *name, const void *data, size
         status = without ? error_set(err, TCK_ERR_UNSUPPORTED, "link %s: the file system has no hard links: %m", name)
                          : fail(err, "link", name);
     }
-    unlinkat(dir_fd, part, 0); /* what is left of it is swept away with other parts */
+    unlinkat(dir_fd, part, 0); /* if this fails, the next sweep removes it */
     return status == TCK_OK ? safe_fs_sync(dir_fd, err) : status;
 }
 
@@ -365,7 +365,7 @@ tck_status_t safe_fs_remove_dir(int dir_fd, const char *name, struct error *err)
 tck_status_t safe_fs_sync(int dir_fd, struct error *err)
 {
     if ((failpoint_fails(dir, fsync) || fsync(dir_fd) < 0) &&
-        errno != EINVAL) { /* EINVAL: a network file system without it */
+        errno != EINVAL) { /* EINVAL: a network file system that does not support it */
         return error_set(err, status_of_errno(errno), "fsync of the directory: %m");
     }
     return TCK_OK;
@@ -418,7 +418,7 @@ static tck_status_t read_entries(DIR *dir, struct names *names, struct error *er
 
 tck_status_t safe_fs_list(int dir_fd, struct names *out, struct error *err)
 {
-    /* Opened again, because a duplicate would share its position with every other listing. */
+    /* Opened again, since a duplicate would share its position with every other listing. */
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (dir == NULL) {

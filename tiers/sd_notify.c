@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The sending side of sd_notify and the taking side of LISTEN_FDS. By hand and not by libsystemd: it is little, a
- * container without systemd should not need its library, and our supervisor needs the other side anyway. */
+ * The sender of sd_notify and the receiver of LISTEN_FDS. Not libsystemd: the code is small, a container without
+ * systemd should not need its library, and our supervisor implements the other side anyway. */
 #include "tiers/sd_notify.h"
 
 #include <ctype.h>
@@ -20,7 +20,7 @@
 
 /* ---- send ---------------------------------------------------------------------------------------------------- */
 
-/* Of a path that is longer than an address: through its directory, which is the caller's to close after use. */
+/* For a path that is too long for an address: goes through its directory, which the caller closes after use. */
 static tck_status_t long_address(const char *path, struct sockaddr_un *out, int *dir_fd_out, struct error *err)
 {
     char dir[PATH_MAX];
@@ -41,7 +41,7 @@ static tck_status_t long_address(const char *path, struct sockaddr_un *out, int 
     return TCK_OK;
 }
 
-/* The socket's address. *dir_fd_out, if not -1, is the caller's to close after use. */
+/* The socket's address. The caller closes *dir_fd_out after use, unless it is -1. */
 static tck_status_t address_of(const char *path, struct sockaddr_un *out, socklen_t *len_out, int *dir_fd_out,
                                struct error *err)
 {
@@ -87,7 +87,7 @@ static bool send_one(int socket_fd, const char *text, int fd)
     union {
         const char *text;
         void *base;
-    } content = {.text = text}; /* struct iovec serves reading too and so has no const */
+    } content = {.text = text}; /* struct iovec is for reading, too, and so has no const */
     struct iovec part = {.iov_base = content.base, .iov_len = strlen(text)};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (fd >= 0) {
@@ -132,7 +132,7 @@ static tck_status_t notify(const char *notify_socket, int wait_ms, const char *t
 static tck_status_t check_name(const char *name, struct error *err)
 {
     if (!park_name_ok(name)) {
-        return error_set(err, TCK_ERR_INVAL, "nothing can be parked as '%s'", name);
+        return error_set(err, TCK_ERR_INVAL, "'%s' is not a valid name for a parked file", name);
     }
     return TCK_OK;
 }
@@ -168,7 +168,7 @@ tck_status_t sd_notify_send(const char *notify_socket, int wait_ms, const char *
 
 /* NOLINTBEGIN(concurrency-mt-unsafe): done once at start, before there are threads */
 
-/* A number in the environment, 0 if there is none or nonsense. */
+/* A number in the environment; 0 if it is missing or malformed. */
 static long number_of(const char *variable)
 {
     const char *text = getenv(variable);
@@ -181,7 +181,7 @@ static long number_of(const char *variable)
     return errno == 0 && *end == '\0' && number <= INT_MAX - FIRST_FD ? number : 0;
 }
 
-/* Too long for the environment, they lie in a file. NULL: none, or no memory. */
+/* Names that are too long for the environment are passed in a file. NULL: none, or no memory. */
 static char *names_from_file(void)
 {
     long fd = number_of(PARK_NAMES_FD);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parking file descriptors with the service manager, by systemd's protocol (sd_notify: FDSTORE=1, FDNAME=; given back
- * as LISTEN_FDS, LISTEN_FDNAMES, LISTEN_PID). systemd speaks it, and so does our supervisor. */
+ * Parks file descriptors with the service manager by systemd's protocol (sd_notify: FDSTORE=1, FDNAME=; returned as
+ * LISTEN_FDS, LISTEN_FDNAMES, LISTEN_PID). Our supervisor implements it, too. */
 #ifndef TCK_TIERS_PARK_H
 #define TCK_TIERS_PARK_H
 
@@ -11,19 +11,18 @@
 #define PARK_NAME_MAX   128
 #define PARK_NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
-/* Here and not in sd_notify.c because the supervisor, which links none of the tiers, checks names too. */
+/* In the header because the supervisor, which links none of the tiers, checks names, too. */
 static inline bool park_name_ok(const char *name)
 {
     size_t len = strspn(name, PARK_NAME_CHARS);
     return len > 0 && len < PARK_NAME_MAX && name[len] == '\0';
 }
 
-/* Files that are stored at most, by whatever keeps them: two for each segment, and some of the agent's own. */
+/* The most files that a service manager stores: two per segment, and some of the agent's own. */
 #define PARK_FILES_MAX (16384 + 64)
-/* Names a descriptor that has the names of the others, if they are too long for LISTEN_FDNAMES. */
+/* The variable with the number of a descriptor that has the others' names, if they are too long for LISTEN_FDNAMES. */
 #define PARK_NAMES_FD "TIERCKPT_FDNAMES_FD"
-/* Beside READY=1, of our own: for how many seconds the supervisor is to keep what it has when the agent cannot start.
- */
+/* Our own addition to READY=1: how many seconds the supervisor keeps its descriptors if the agent cannot start. */
 #define PARK_LINGER_KEY "X_TIERCKPT_LINGER_S="
 
 #define PARK_WAIT_MS 5000 /* for a receiver that is busy */
@@ -34,7 +33,7 @@ static inline bool park_name_ok(const char *name)
 must_check tck_status_t sd_notify_store(const char *notify_socket, int wait_ms, const char *name, int fd,
                                         struct error *err);
 must_check tck_status_t sd_notify_remove(const char *notify_socket, int wait_ms, const char *name, struct error *err);
-/* state: "READY=1" and other assignments, one a line */
+/* state: "READY=1" and other assignments, one per line. */
 must_check tck_status_t sd_notify_send(const char *notify_socket, int wait_ms, const char *state, struct error *err);
 
 /* Calls found for each descriptor passed to this process (close-on-exec set), then forgets the environment variables. A

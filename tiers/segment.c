@@ -20,13 +20,13 @@ static uint64_t round_up(uint64_t value, uint64_t unit)
 
 /* ---- where things are ---------------------------------------------------------------------------------------- */
 
-/* Images that fill a huge page begin at one. */
+/* Images of at least a huge page are aligned to one. */
 static uint64_t stride_of(uint64_t image_bytes)
 {
     return round_up(image_bytes, image_bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES);
 }
 
-/* Of one slot in the meta file. */
+/* Bytes per slot in the meta file. */
 static uint64_t meta_stride(uint64_t image_bytes)
 {
     return HEADER_PAGES * SLOT_HEADER_BYTES + round_up(chunk_count(image_bytes) * sizeof(uint32_t), PAGE_BYTES);
@@ -81,8 +81,8 @@ struct segment_info segment_info(const struct segment *segment)
 
 /* ---- writing headers ----------------------------------------------------------------------------------------- */
 
-/* The magic goes last and is taken away first, so that a writer that dies at any instruction leaves a page that is
- * either whole or plainly none. */
+/* The magic is removed first and written last, so a writer that dies at any instruction leaves a page that is either
+ * whole or plainly invalid. */
 static void publish_page(uint8_t *page, const uint8_t *content)
 {
     uint64_t magic;
@@ -113,7 +113,7 @@ void segment_write_header(struct segment *segment, uint32_t slot, const struct s
     slot_header_encode(&full, content);
     if (full.state == SLOT_FILLING || full.state == SLOT_RECEIVING) {
         failpoint(header, unsealing);
-        seal_clear(seal_of(segment, slot)); /* of an earlier filling: before the header says that there is a new one */
+        seal_clear(seal_of(segment, slot)); /* the previous one, before the header announces a new filling */
     }
     failpoint_bytes(header, page, content, sizeof(content));
     pthread_mutex_lock(&segment->lock);
@@ -134,11 +134,11 @@ static void write_free_header(struct segment *segment, uint32_t slot)
 tck_status_t segment_check(const struct segment_wish *wish, struct error *err)
 {
     if (wish->image_bytes == 0 || wish->image_bytes > SLOT_STRIDE_MAX) {
-        return error_set(err, TCK_ERR_INVAL, "no segment for an image of %" PRIu64 " bytes", wish->image_bytes);
+        return error_set(err, TCK_ERR_INVAL, "no segment can hold an image of %" PRIu64 " bytes", wish->image_bytes);
     }
     if (wish->slot_count == 0 || wish->slot_count > CORE_SLOTS_MAX) {
-        return error_set(err, TCK_ERR_INVAL, "no segment of %" PRIu32 " slots: 1 to %d", wish->slot_count,
-                         CORE_SLOTS_MAX);
+        return error_set(err, TCK_ERR_INVAL, "a segment has 1 to %d slots, not %" PRIu32, CORE_SLOTS_MAX,
+                         wish->slot_count);
     }
     return TCK_OK;
 }
@@ -211,7 +211,7 @@ tck_status_t segment_make(const struct segment_wish *wish, const struct page_sou
 
 /* ---- open ---------------------------------------------------------------------------------------------------- */
 
-/* Where in the meta file a slot's pages lie follows from the sizes in any whole header: finds the first. */
+/* Finds the first whole header: its sizes tell where in the meta file each slot's pages lie. */
 static tck_status_t find_header(const struct pages *meta, struct slot_header *out, struct error *err)
 {
     for (uint64_t at = 0; at < meta->bytes; at += SLOT_HEADER_BYTES) {
@@ -219,7 +219,7 @@ static tck_status_t find_header(const struct pages *meta, struct slot_header *ou
             return TCK_OK;
         }
     }
-    /* The first page says why, or which other format it is. */
+    /* Only for the error: the first page tells why, or of which other format it is. */
     return slot_header_decode(meta->base, out, err);
 }
 
@@ -235,7 +235,7 @@ static tck_status_t take_sizes(struct segment *segment, const struct slot_header
     if (header->slot_stride != stride_of(header->image_bytes) || segment->data.bytes != data_bytes ||
         segment->meta.bytes != meta_bytes) {
         return error_set(err, TCK_ERR_CORRUPT,
-                         "its header stands for %" PRIu64 " + %" PRIu64 " bytes, the files have %" PRIu64 " + %" PRIu64,
+                         "its header describes %" PRIu64 " + %" PRIu64 " bytes, the files have %" PRIu64 " + %" PRIu64,
                          data_bytes, meta_bytes, segment->data.bytes, segment->meta.bytes);
     }
     return TCK_OK;
@@ -259,12 +259,12 @@ static tck_status_t take_slot(struct segment *segment, uint32_t slot, struct err
         return error_set(err, status, "slot %" PRIu32 ": %s", slot, torn.text);
     }
     if (status != TCK_OK) {
-        log_warn("slot %" PRIu32 " of a segment is lost and free again: %s", slot, torn.text);
+        log_warn("slot %" PRIu32 " of a segment has lost its content and is free again: %s", slot, torn.text);
         write_free_header(segment, slot);
         return TCK_OK;
     }
     if (!belongs(segment, slot, header)) {
-        return error_set(err, TCK_ERR_CORRUPT, "the header of slot %" PRIu32 " is of job %s or of another segment",
+        return error_set(err, TCK_ERR_CORRUPT, "the header of slot %" PRIu32 " belongs to another segment, of job %s",
                          slot, header->job);
     }
     bool b_newest = slot_header_decode(page_b, &in_b, NULL) == TCK_OK && in_b.sequence == header->sequence;
@@ -302,7 +302,7 @@ tck_status_t segment_open(struct hash128 id, const char *job, int data_fd, int m
         status = take_slots(segment, err);
     }
     if (status != TCK_OK) {
-        segment->data.fd = -1; /* stay the caller's */
+        segment->data.fd = -1; /* both remain the caller's */
         segment->meta.fd = -1;
         segment_free(segment);
         return status;
@@ -321,7 +321,7 @@ static struct slot_header copy_header(struct segment *segment, uint32_t slot)
     return header;
 }
 
-/* The error with what the slot holds before its text. */
+/* Returns the error, prefixed with what the slot holds. */
 static tck_status_t verify_failed(const struct segment *segment, const struct slot_header *header,
                                   const struct error *found, struct error *err)
 {
@@ -342,7 +342,7 @@ tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32
     }
     (void)error_set(&found, TCK_ERR_CORRUPT,
                     "slot %" PRIu32 ": chunk %" PRIu32 " of %" PRIu32 " has CRC %08" PRIx32
-                    ", its table says %08" PRIx32,
+                    ", its table has %08" PRIx32,
                     slot, i, chunk_count(segment->image_bytes), crc, expected);
     struct slot_header header = copy_header(segment, slot);
     return verify_failed(segment, &header, &found, err);
@@ -353,13 +353,13 @@ tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct 
     struct error found = {0};
     struct slot_header header = copy_header(segment, slot);
     if (header.state != SLOT_VERIFIED) {
-        return error_set(err, TCK_ERR_INVAL, "slot %" PRIu32 " is %s: it has no digests to be checked by", slot,
+        return error_set(err, TCK_ERR_INVAL, "slot %" PRIu32 " is %s: it has no digests to check it against", slot,
                          slot_state_name(header.state));
     }
     if (hash128_is(digest_root(segment_crcs(segment, slot), segment->image_bytes), header.root)) {
         return TCK_OK;
     }
-    (void)error_set(&found, TCK_ERR_CORRUPT, "slot %" PRIu32 ": its chunk CRCs do not give the root in its header",
+    (void)error_set(&found, TCK_ERR_CORRUPT, "slot %" PRIu32 ": its chunk CRCs do not match the root in its header",
                     slot);
     return verify_failed(segment, &header, &found, err);
 }

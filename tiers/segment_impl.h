@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One segment from the inside, for memory.c. Its meta file holds per slot: header page A, header page B, and the table
- * of chunk CRCs padded to a page; then the page of seals, the only one that trainers may write. What the outside may do
- * with a segment stands in segment.h. */
+ * of chunk CRCs padded to a page; then the page of seals, the only one that trainers may write. The public interface is
+ * segment.h. */
 #ifndef TCK_TIERS_SEGMENT_IMPL_H
 #define TCK_TIERS_SEGMENT_IMPL_H
 
@@ -21,7 +21,7 @@ struct segment {
     uint32_t newest_page[CORE_SLOTS_MAX]; /* 0 or 1 */
 };
 
-/* What a segment is made for. */
+/* The request for a segment. */
 struct segment_wish {
     const char *job;
     struct hash128 shard;
@@ -29,9 +29,9 @@ struct segment_wish {
     uint32_t slot_count;
 };
 
-/* TCK_ERR_INVAL if no segment can be like that. */
+/* TCK_ERR_INVAL if there can be no such segment. */
 must_check tck_status_t segment_check(const struct segment_wish *wish, struct error *err);
-/* Of both files together; of a wish that passed segment_check. */
+/* Size of both files together, for a wish that passed segment_check. */
 uint64_t segment_bytes(const struct segment_wish *wish);
 
 /* A new segment with all slots free, its pages touched. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A header page: magic, CRC32C of all that follows it, format, then the fields of struct slot_header in its order, then
- * zeros. Magic, CRC and format lie at the same place in every format, so that a page of another one is told from a torn
- * one. */
+ * A header page: magic, CRC32C of all that follows it, format, then the fields of struct slot_header in order, then
+ * zeros. Magic, CRC and format are at the same place in every format, so that a page of another format is not mistaken
+ * for a torn one. */
 #include "tiers/slot_header.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@ static bool slot_writer_is_valid(const struct slot_writer *writer)
 
 SCHEMA_PART(slot_writer, SLOT_WRITER_FIELDS, slot_writer_is_valid)
 
-/* What must hold for the sizes to be computed with. */
+/* Whether it is safe to compute with the sizes. */
 static bool sizes_make_sense(const struct slot_header *header)
 {
     return header->slot < header->slot_count && header->slot_count <= CORE_SLOTS_MAX && header->image_bytes > 0 &&
@@ -82,7 +82,7 @@ tck_status_t slot_header_newest(const uint8_t *page_a, const uint8_t *page_b, st
     struct slot_header a = {0}, b = {0};
     tck_status_t status_a = slot_header_decode(page_a, &a, &err_a);
     tck_status_t status_b = slot_header_decode(page_b, &b, &err_b);
-    /* A whole page of another format may be the newest: what the other page says may be long untrue. */
+    /* A whole page of another format may be the newest, and then the other page is outdated. */
     if (status_a == TCK_ERR_PROTO || status_b == TCK_ERR_PROTO) {
         return error_set(err, TCK_ERR_PROTO, "%s", status_a == TCK_ERR_PROTO ? err_a.text : err_b.text);
     }

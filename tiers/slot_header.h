@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The header of a slot: the truth of the memory tier. Written alternately to two pages, each with its CRC32C, so that
- * one is always whole; the one with the higher sequence number that checks wins. Format in docs/formats.md. */
+ * The header of a slot: the memory tier's source of truth. Written alternately to two pages, each with its CRC32C, so
+ * that one is always whole; of the valid ones, that with the higher sequence number wins. Format in docs/formats.md. */
 #ifndef TCK_TIERS_SLOT_HEADER_H
 #define TCK_TIERS_SLOT_HEADER_H
 
@@ -45,7 +45,8 @@ SCHEMA_STRUCT(slot_header, SLOT_HEADER_FIELDS)
 
 /* page_out is SLOT_HEADER_BYTES. */
 void slot_header_encode(const struct slot_header *header, uint8_t *page_out);
-/* Total: any bytes. TCK_ERR_CORRUPT (bad magic or CRC), TCK_ERR_PROTO (other format; both numbers in the text). */
+/* Accepts any bytes. TCK_ERR_CORRUPT: bad magic or CRC. TCK_ERR_PROTO: another format, with both numbers in the text.
+ */
 must_check tck_status_t slot_header_decode(const uint8_t *page, struct slot_header *out, struct error *err);
 /* Of two pages, the newest whole one. */
 must_check tck_status_t slot_header_newest(const uint8_t *page_a, const uint8_t *page_b, struct slot_header *out,

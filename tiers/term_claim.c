@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Term files: claiming a term by O_EXCL, and the notes in it from which the poison counter is made. Claims take no
- * notice of a file's content, so one that a crash left empty still counts. */
+ * Term files: claiming a term by O_EXCL, and the notes in its file from which the poison counter is computed. Claims
+ * ignore a file's content, so one that a crash left empty still counts. */
 #include "tiers/persistent_impl.h"
 
 #include "base/clock.h"
@@ -17,23 +17,23 @@
 #include <unistd.h>
 
 #define TERM_FILE_MAX (8u << 20) /* with the agents of all nodes */
-#define HOLDERS_READ  64         /* terms that were claimed and never joined, one after the other */
+#define HOLDERS_READ  64         /* consecutive terms that were claimed but never joined */
 #define LISTINGS      8
-#define CLAIM_TRIES   10000 /* others that claim at the same moment; each try is lost to another one that won */
+#define CLAIM_TRIES   10000 /* against concurrent claimers: each failed try means that another one has won */
 
 struct term_note {
     uint64_t term, wall_ms;
-    uint64_t reserved_by;    /* the term that keeps this one for a successor of its own; 0: it is claimed */
+    uint64_t reserved_by;    /* the term that keeps this one for its own successor; 0: claimed */
     struct version restored; /* VERSION_NONE: nothing */
     bool committed, ended_well;
 };
 
-/* What one listing of a directory says of terms. */
+/* The terms found in one listing of a directory. */
 struct term_list {
     uint64_t newest;  /* claimed or reserved, or of a version that was put there without its term file; 0: none */
     uint64_t version; /* of the newest version */
     size_t count;
-    uint64_t *terms; /* that have a file, newest first */
+    uint64_t *terms; /* those that have a file, newest first */
 };
 
 /* ---- claim ----------------------------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static tck_status_t newest_in(int dir_fd, uint64_t *term_out, struct error *err)
     return status;
 }
 
-/* That it was claimed here, so that another directory in its place is told from this one. */
+/* Remembers that the term was claimed here, so that another directory in this one's place is recognized. */
 static void saw_claim(struct persistent *p, uint64_t term)
 {
     uint64_t newest = atomic_load(&p->claim_seen);
@@ -95,7 +95,7 @@ static void saw_claim(struct persistent *p, uint64_t term)
     }
 }
 
-/* Takes over holder, NULL for none. It comes last: is_unfinished_claim counts on that. */
+/* Takes ownership of holder (NULL: none). It is written last: is_unfinished_claim relies on that. */
 static char *note_print(const struct term_note *note, json_t *holder)
 {
     char *text = NULL;
@@ -137,8 +137,8 @@ static tck_status_t note_fill(int fd, const char *text, struct error *err)
     return failpoint_fails(term, fsync) || fsync(fd) < 0 ? error_set(err, status_of_errno(errno), "fsync: %m") : TCK_OK;
 }
 
-/* TCK_ERR_EXIST if another has it. The file's name is the claim, so on a full disk an empty one does; what else fails
- * after it was made leaves the term taken and unused. */
+/* TCK_ERR_EXIST if the term is taken. The file's name is the claim, so an empty file suffices on a full disk; any other
+ * failure after its creation leaves the term taken and unused. */
 static tck_status_t claim_one(const struct persistent *p, uint64_t term, const struct term_holder *holder,
                               bool *full_out, struct error *err)
 {
@@ -176,8 +176,7 @@ static tck_status_t claim_one(const struct persistent *p, uint64_t term, const s
     return status;
 }
 
-/* The lowest term that is above all that were ever used here or in load_dir: versions of a higher term would hide ours.
- */
+/* The lowest term above all that were ever used here or in load_dir: versions of a higher term would hide ours. */
 static tck_status_t lowest_free(const struct persistent *p, uint64_t at_least, uint64_t *term_out, struct error *err)
 {
     uint64_t newest = 0, loaded = 0;
@@ -196,7 +195,7 @@ static tck_status_t lowest_free(const struct persistent *p, uint64_t at_least, u
     return TCK_OK;
 }
 
-/* With follows, if nobody has claimed a term since `seen` was the newest. */
+/* With follows, only if no term was claimed since `seen` was the newest. */
 static tck_status_t claim_from(const struct persistent *p, const struct term_claim *claim, uint64_t *term_out,
                                bool *full_out, struct error *err)
 {
@@ -223,15 +222,15 @@ static tck_status_t claim_from(const struct persistent *p, const struct term_cla
     return error_set(err, TCK_ERR_BUSY, "claim a term: all up to %" PRIu64 " are taken", term - 1);
 }
 
-/* What fills the storage may be what drains of older terms left there: a term that is formed sweeps that away, and to
- * be formed it must be claimed. Should one of those terms still live, it loses a drain and tries again. */
+/* Storage may be full of the remains of older terms' drains. Only a formed term sweeps them away, and it must be
+ * claimed first. If one of those terms is still alive, it loses a drain and tries again. */
 static void make_room(struct persistent *p, uint64_t newest)
 {
     struct error err = {0};
-    log_warn("%s/%s: there is no room to claim a term: what unfinished drains have left is removed",
-             p->config->save_dir, p->config->job);
+    log_warn("%s/%s: there is no room to claim a term: removing what unfinished drains have left", p->config->save_dir,
+             p->config->job);
     if (persistent_sweep(p, newest, VERSION_NONE, &err) != TCK_OK) {
-        log_warn("it cannot be removed: %s", err.text);
+        log_warn("what unfinished drains have left cannot be removed: %s", err.text);
     }
 }
 
@@ -250,11 +249,11 @@ static tck_status_t claim_or_make_room(struct persistent *p, const struct term_c
         return status;
     }
     make_room(p, newest);
-    again.seen = newest; /* the attempt may have left an empty file, which is a term that nobody has */
+    again.seen = newest; /* the attempt may have left an empty file: a term without an owner */
     return claim_from(p, &again, term_out, &full, err);
 }
 
-/* Made while there is room, so that versions can be un-published when there is none. */
+/* Made while there is room, so that versions can still be un-published when there is none. */
 static void make_trash(const struct persistent *p)
 {
     struct error err = {0};
@@ -322,7 +321,7 @@ static struct term_note note_decode(uint64_t term, const json_t *json)
     return note;
 }
 
-/* The beginning of the claim's last member. What notes say of commits and restores comes before it. */
+/* Whether the text is the beginning of the claim's last member. Notes of commits and restores come before it. */
 static bool is_cut_holder(const char *text, size_t len)
 {
     static const char begin[] = ",\"holder\":{";
@@ -330,8 +329,8 @@ static bool is_cut_holder(const char *text, size_t len)
     return strncmp(text, begin, head) == 0 && (len < 2 || strncmp(text + len - 2, "}}", 2) != 0);
 }
 
-/* A claim that was cut off, of which only a beginning came to the disk, or zeros in its place. Notes are replaced as a
- * whole afterwards, so this one has never had any. */
+/* A claim that was cut off: only its beginning reached the disk, or zeros in its place. Notes added later replace the
+ * file as a whole, so this one has never had any. */
 static bool is_unfinished_claim(uint64_t term, const char *text, size_t len)
 {
     char begin[DIR_NAME_MAX];
@@ -351,7 +350,7 @@ static bool is_unfinished_claim(uint64_t term, const char *text, size_t len)
     return digits == len || is_cut_holder(text + digits, len - digits);
 }
 
-/* What a term's file says; *out is NULL if its claim was cut off. TCK_ERR_PROTO: the file is damaged. */
+/* Reads a term's file; *out is NULL if its claim was cut off. TCK_ERR_PROTO: the file is damaged. */
 static tck_status_t note_json(int dir_fd, uint64_t term, json_t **out, struct error *err)
 {
     char name[DIR_NAME_MAX], *text;
@@ -377,7 +376,7 @@ static struct term_note note_or_empty(uint64_t term, const json_t *json)
     return json != NULL ? note_decode(term, json) : (struct term_note){.term = term};
 }
 
-/* TCK_ERR_CORRUPT: it is damaged, and what it said is lost. */
+/* TCK_ERR_CORRUPT: the file is damaged, and its content is lost. */
 static tck_status_t note_load(int dir_fd, uint64_t term, struct term_note *out, struct error *err)
 {
     json_t *json = NULL;
@@ -391,8 +390,7 @@ static tck_status_t note_load(int dir_fd, uint64_t term, struct term_note *out, 
     return status;
 }
 
-/* Nothing is known of the holder of a claim that was cut off, or of one made by a build that did not name its holder.
- */
+/* The holder is unknown if the claim was cut off or made by a build that did not name its holder. */
 static tck_status_t holder_read(const struct persistent *p, uint64_t term, struct held_term *out, bool *reserved_out,
                                 struct error *err)
 {
@@ -411,8 +409,8 @@ static tck_status_t holder_read(const struct persistent *p, uint64_t term, struc
     return status;
 }
 
-/* For what is only counted: a note that is damaged or cannot be read is taken as empty, and what is missing then only
- * makes a poisoned version be tried again. */
+/* For counting only: a note that is damaged or unreadable is taken as empty. At worst, a poisoned version is then tried
+ * once more. */
 static tck_status_t note_read(const struct persistent *p, uint64_t term, struct term_note *out, struct error *err)
 {
     struct error why = {0};
@@ -427,13 +425,13 @@ static tck_status_t note_read(const struct persistent *p, uint64_t term, struct 
     return TCK_OK;
 }
 
-/* A note to add to, and what it says of its holder. */
+/* A note to add to, and the holder that it names. */
 struct open_note {
     struct term_note note;
-    json_t *holder; /* NULL: nothing; note_replace frees it */
+    json_t *holder; /* NULL: none; note_replace frees it */
 };
 
-/* The caller frees *out, which is NULL if nothing is known of the holder. */
+/* The caller frees *out, which is NULL if the holder is unknown. */
 static tck_status_t copy_holder(const json_t *json, json_t **out, struct error *err)
 {
     struct term_holder holder;
@@ -451,15 +449,15 @@ static tck_status_t copy_holder(const json_t *json, json_t **out, struct error *
     return TCK_OK;
 }
 
-/* One that cannot be read now is not overwritten, because what it says would be lost. Its file is read once: a second
- * reading might fail, and the holder would be lost. A term that was reserved is claimed by whatever is noted of it. */
+/* A note that cannot be read now is not overwritten, since its content would be lost. The file is read only once: a
+ * second read might fail, and the holder would be lost. Any note on a reserved term claims it. */
 static tck_status_t note_open(const struct persistent *p, uint64_t term, struct open_note *out, struct error *err)
 {
     json_t *json = NULL;
     struct open_note opened = {0};
     tck_status_t status = note_json(p->job_fd, term, &json, err);
     if (status == TCK_ERR_PROTO || status == TCK_ERR_NOENT) {
-        log_warn("the note of term %" PRIu64 " is written from its beginning: %s", term, err->text);
+        log_warn("the note of term %" PRIu64 " is started afresh: %s", term, err->text);
         status = TCK_OK;
     }
     if (status == TCK_OK && json != NULL) {
@@ -477,7 +475,7 @@ static tck_status_t note_open(const struct persistent *p, uint64_t term, struct 
     return status;
 }
 
-/* Ends with the open note. */
+/* Consumes the open note. */
 static tck_status_t note_replace(const struct persistent *p, const struct open_note *open, struct error *err)
 {
     char name[DIR_NAME_MAX];
@@ -518,7 +516,7 @@ tck_status_t persistent_note_restore(struct persistent *p, uint64_t term, struct
     return note_replace(p, &open, err);
 }
 
-/* Sets `flag` in the open note, and ends with it. */
+/* Sets `flag` in the open note and consumes it. */
 static tck_status_t note_flag(struct persistent *p, struct open_note *open, bool *flag, struct error *err)
 {
     if (*flag) {
@@ -545,7 +543,7 @@ tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct err
 
 /* ---- tries ----------------------------------------------------------------------------------------------------- */
 
-/* Those that have a file and are below this one, newest first; the caller frees. */
+/* The terms below this one that have a file, newest first; the caller frees them. */
 static tck_status_t terms_below(int dir_fd, uint64_t term, uint64_t **terms_out, size_t *count_out, struct error *err)
 {
     struct term_list list;
@@ -582,7 +580,7 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
             break;
         }
         if (version_none(note.restored) && !note.committed && !note.ended_well) {
-            continue; /* never got as far as a restore: says nothing about any version */
+            continue; /* it never got as far as a restore, so it says nothing about any version */
         }
         if (note.committed || note.ended_well || (tries > 0 && !version_is(note.restored, restored))) {
             break;
@@ -600,9 +598,7 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
 
 /* ---- commits --------------------------------------------------------------------------------------------------- */
 
-/* The newest one of these terms, which are the newest first, that has noted a commit, if it is newer than what is
- * known.
- */
+/* Finds the newest of these terms (sorted newest first) that has noted a commit, if it is newer than the known one. */
 static tck_status_t find_commit(int dir_fd, const uint64_t *terms, size_t count, struct commit_notes *notes,
                                 struct error *err)
 {
@@ -623,7 +619,7 @@ static tck_status_t find_commit(int dir_fd, const uint64_t *terms, size_t count,
     return TCK_OK;
 }
 
-/* The notes of terms up to *forgotten, there or in what was looked at before, are left out. */
+/* Ignores terms up to *forgotten, which is raised to what this directory says. */
 static tck_status_t commits_in(int dir_fd, uint64_t term, uint64_t *forgotten, struct commit_notes *notes,
                                struct error *err)
 {
@@ -680,8 +676,8 @@ void term_holders_free(struct term_holders *holders)
     *holders = (struct term_holders){0};
 }
 
-/* Whether the term's file tells nothing, now and later: it is gone, damaged, or something else than a file is in its
- * place. A file without rights tells nothing now, but it may name a holder that is alive. */
+/* Whether the term's file will never name a holder: it is gone, damaged, or not a regular file. A file that may not be
+ * read is different: it may name a holder that is alive. */
 static bool is_uninformative(const struct persistent *p, uint64_t term, tck_status_t status)
 {
     char name[DIR_NAME_MAX];
@@ -692,7 +688,7 @@ static bool is_uninformative(const struct persistent *p, uint64_t term, tck_stat
            (status == TCK_ERR_DENIED && safe_fs_size(p->job_fd, name, &bytes, &ignored) == TCK_ERR_DENIED);
 }
 
-/* From the newest down to the first that all its ranks have joined. A note that tells nothing names nobody; one that
+/* From the newest term down to the first that all its ranks have joined. An uninformative note is skipped; one that
  * cannot be read now is an error, since it may name a holder that is alive. */
 static tck_status_t read_holders(const struct persistent *p, const struct term_list *list, struct term_holders *out,
                                  struct error *err)
@@ -704,13 +700,13 @@ static tck_status_t read_holders(const struct persistent *p, const struct term_l
         tck_status_t status = holder_read(p, list->terms[i], held, &reserved, err);
         bool silent = is_uninformative(p, list->terms[i], status);
         if (status != TCK_OK && !silent) {
-            return error_prefix(err, "who holds the job");
+            return error_prefix(err, "find out who holds the job");
         }
         if (!reserved && list->terms[i] > out->newest) {
             out->newest = list->terms[i];
         }
         if (silent) {
-            log_warn("who has claimed term %" PRIu64 " is not known: %s", list->terms[i], err->text);
+            log_warn("the claimer of term %" PRIu64 " is unknown: %s", list->terms[i], err->text);
         } else if (reserved) {
             term_holder_free(&held->holder);
         } else {
@@ -749,7 +745,7 @@ tck_status_t persistent_term_holders(struct persistent *p, struct term_holders *
 
 /* ---- the newest ------------------------------------------------------------------------------------------------ */
 
-/* `last` first: ranges only go up, so what is made of two of them is empty or smaller than either. */
+/* Loads `last` first: ranges only move up, so a mixture of two of them is empty or smaller than either. */
 static bool is_ours(const struct persistent *p, uint64_t term)
 {
     uint64_t last = atomic_load(&p->reserved_last);
@@ -757,7 +753,7 @@ static bool is_ours(const struct persistent *p, uint64_t term)
     return first != 0 && first <= term && term <= last;
 }
 
-/* A file that tells nothing is taken for a claim. TCK_ERR_NOENT: it is gone. */
+/* An uninformative file counts as a claim. TCK_ERR_NOENT: it is gone. */
 static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool *out, struct error *err)
 {
     json_t *json = NULL;
@@ -788,7 +784,8 @@ static tck_status_t newest_claimed(const struct persistent *p, const struct term
     return TCK_OK;
 }
 
-/* What is gone since the listing was reserved, and given back; what goes again and again is taken for a claim. */
+/* A file that is gone since the listing was a reservation that was given back: list again. If files still vanish after
+ * LISTINGS attempts, the last one counts as a claim. */
 tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err)
 {
     uint64_t newest = 0;
@@ -813,7 +810,7 @@ tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, st
 
 void persistent_set_reserved(struct persistent *p, uint64_t first, uint64_t last)
 {
-    atomic_store(&p->reserved_last, 0); /* as is_ours wants it */
+    atomic_store(&p->reserved_last, 0); /* is_ours relies on this order */
     atomic_store(&p->reserved_first, first);
     atomic_store(&p->reserved_last, last);
 }
@@ -833,9 +830,9 @@ static tck_status_t reserve_one(const struct persistent *p, uint64_t term, uint6
     return status;
 }
 
-/* A term that is over reserves none: they would be above those of the start that has ended it. Terms above what was
- * asked for are those of a reservation whose agent is gone, or of a start that has gone past ours: then ours is not
- * made longer, since what is reserved has to be in one piece. */
+/* A term that is over reserves none: they would be above those of the start that ended it. Terms above the requested
+ * ones belong to a reservation whose agent is gone or to a start that went past ours; ours is not extended then, since
+ * a reservation must be contiguous. */
 tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve *wanted, uint64_t *first_out,
                                 uint64_t *last_out, struct error *err)
 {
@@ -872,7 +869,7 @@ tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t
         }
         json_free(json);
     }
-    return status == TCK_OK ? safe_fs_sync(p->job_fd, err) : error_prefix(err, "give reserved terms back");
+    return status == TCK_OK ? safe_fs_sync(p->job_fd, err) : error_prefix(err, "release reserved terms");
 }
 
 tck_status_t persistent_claim_reserved(struct persistent *p, uint64_t term, const struct term_holder *holder,

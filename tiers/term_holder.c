@@ -54,7 +54,7 @@ json_t *term_holder_json(const struct term_holder *holder)
     return json;
 }
 
-/* False: it is not there, or does not fit. */
+/* False: it is missing or does not fit. */
 static bool take_text(const json_t *json, const char *key, char *out, size_t cap)
 {
     const char *text = json_str(json_get(json, key));

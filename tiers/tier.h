@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What all tiers move: one version of one shard, lying in a slot, on its way to or from a peer's memory (peer.h) or
- * storage (persistent.h). Their put and get calls come from the loop's thread and return at once; done runs later in
- * the same thread, exactly once, unless the call itself returned an error. put is done only when the other side has
- * verified the bytes (peer) or they are synced to the device (storage); get only when every chunk was checked. The item
- * and its buffers stay the caller's, untouched and pinned, until then. */
+ * The unit that all tiers move: one version of one shard in a slot, on its way to or from a peer's memory (peer.h) or
+ * storage (persistent.h). Their put and get calls are made in the loop's thread and return at once; done runs later in
+ * the same thread, exactly once, unless the call itself returned an error. A put is done only when the other side has
+ * verified the bytes (peer) or they are synced to the device (storage), a get only when every chunk was checked. Until
+ * then the item and its buffers remain the caller's, who must neither change nor reuse them. */
 #ifndef TCK_TIERS_TIER_H
 #define TCK_TIERS_TIER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Finds listening sockets by inode, since a descriptor may be reused for something else. */
+ * Identifies listening sockets by inode, since a descriptor may be reused. */
 #include "tiers/ucx_listeners.h"
 
 #include <dirent.h>
@@ -41,7 +41,7 @@ void listeners_find(struct listeners *out)
     const struct dirent *entry;
 
     out->count = 0;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe): a stream of our own */
+    while (dir != NULL && (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
         char *end;
         long fd = strtol(entry->d_name, &end, 10);
 

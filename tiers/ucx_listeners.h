@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether UCX still listens. If no descriptor is left for an incoming connection, UCX 1.13 closes for good the socket
- * on which it does (uct_tcp_iface_connect_handler, in uct/tcp/tcp_iface.c), and from then on no new session comes
- * about.
- */
+ * Whether UCX still listens. If no descriptor is left for an incoming connection, UCX 1.13 closes its listening socket
+ * for good (uct_tcp_iface_connect_handler, in uct/tcp/tcp_iface.c), and no new session can be made from then on. */
 #ifndef TCK_TIERS_UCX_LISTENERS_H
 #define TCK_TIERS_UCX_LISTENERS_H
 

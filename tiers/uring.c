@@ -14,15 +14,15 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define WRITE_BYTES (2 * URING_PART_BYTES) /* of one request: each costs a turn of the loop */
-#define BLOCK_BYTES 4096u /* a request that came short goes on from a multiple of this, as O_DIRECT wants */
-#define TRIES_MAX   64    /* of one request that was interrupted, came short or found no resources */
+#define WRITE_BYTES (2 * URING_PART_BYTES) /* per request: each costs a turn of the loop */
+#define BLOCK_BYTES 4096u /* a short request is continued at a multiple of this, as O_DIRECT requires */
+#define TRIES_MAX   64    /* of one request that was interrupted, was short or found no resources */
 
 struct transfer {
     struct uring_transfer ask;
     uint64_t next; /* first byte not yet asked for */
     uint32_t in_flight;
-    bool syncing; /* its fdatasync was asked for */
+    bool syncing; /* its fdatasync was submitted */
     struct error outcome;
     struct transfer *next_in_list;
 };
@@ -34,7 +34,7 @@ struct request {
     uint64_t offset;
     uint32_t len, filled; /* filled: bytes of it that are done */
     uint32_t tries;
-    int result; /* of the pool's way: as io_uring's, bytes or -errno */
+    int result; /* when run in the pool: like io_uring's, bytes or -errno */
 };
 
 struct uring {
@@ -55,7 +55,7 @@ static void resume_transfers(struct uring *uring);
 
 static void submit_again(void *ctx);
 
-/* Requests that the kernel has no memory for now stay in the ring's queue and are offered again in the next turn. */
+/* Requests for which the kernel has no memory now stay in the ring's queue and are submitted again in the next turn. */
 static void ring_submit(struct uring *uring)
 {
     int rc = io_uring_submit(&uring->ring);
@@ -183,7 +183,7 @@ static void transfer_unlink(struct uring *uring, struct transfer *transfer)
     *at = transfer->next_in_list;
 }
 
-/* Calls done if nothing of the transfer is left to do. */
+/* Calls done if the transfer has no work left. */
 static void transfer_settle(struct uring *uring, struct transfer *transfer)
 {
     if (transfer->in_flight > 0 || transfer_wants_request(transfer)) {
@@ -194,7 +194,7 @@ static void transfer_settle(struct uring *uring, struct transfer *transfer)
     free(transfer);
 }
 
-/* Puts the next piece of the transfer's work into the slot. */
+/* Puts the transfer's next request into the slot. */
 static void slot_fill(struct request *slot, struct transfer *transfer)
 {
     uint64_t left = transfer->ask.bytes - transfer->next;
@@ -222,7 +222,7 @@ static struct transfer *next_wanting(const struct uring *uring)
     return transfer;
 }
 
-/* A transfer that this fails and that has nothing in flight is the caller's to settle. */
+/* May fail transfers; the caller settles those that have nothing in flight. */
 static void fill_slots(struct uring *uring)
 {
     for (uint32_t i = 0; i < URING_DEPTH && !uring->closing; i++) {
@@ -335,7 +335,7 @@ static void on_completion(void *ctx, uint32_t epoll_events)
     resume_transfers(uring);
 }
 
-/* Removes it from the list again if its first request could not be started: then done does not run. */
+/* If its first request cannot be started, removes it from the list again, and done does not run. */
 static tck_status_t transfer_begin(struct uring *uring, struct transfer *transfer, struct error *err)
 {
     struct transfer **end = &uring->transfers;
@@ -406,7 +406,7 @@ tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way,
     return TCK_OK;
 }
 
-/* The kernel writes into buffers that are about to go away: wait for it. */
+/* Waits for the kernel, which still writes into buffers that are about to be freed. */
 static void ring_close(struct uring *uring)
 {
     while (uring->in_flight > 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Whole-buffer file transfers that do not block the loop: large requests, URING_DEPTH in flight over all transfers, by
- * io_uring. Where the kernel or a container refuses io_uring the same requests run in the pool. Calls and callbacks
- * belong to the loop's thread; a callback may start transfers but not free the engine. */
+ * io_uring. Where the kernel or a container refuses io_uring, the same requests run in the pool. Calls and callbacks
+ * belong to the loop's thread; a callback may start transfers, but must not free the engine. */
 #ifndef TCK_TIERS_URING_H
 #define TCK_TIERS_URING_H
 
@@ -14,20 +14,19 @@
 
 struct uring;
 
-enum uring_way { URING_IF_ALLOWED, URING_NEVER /* for tests of the pool's way */ };
+enum uring_way { URING_IF_ALLOWED, URING_NEVER /* for tests of the pool */ };
 
 must_check tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way, struct uring **out,
                                   struct error *err);
-/* Ends all transfers with TCK_ERR_CANCELED. Buffers are the caller's again when their done has run: before this returns
- * with io_uring, at the latest in pool_free with the pool. */
+/* Ends all transfers with TCK_ERR_CANCELED. A buffer may be reused once its done has run: with io_uring before this
+ * returns, with the pool in pool_free at the latest. */
 void uring_free(struct uring *uring);
 
 enum uring_direction { URING_READ, URING_WRITE /* and then fdatasync */ };
 
 typedef void uring_done_fn(void *ctx, const struct error *outcome);
-/* Part i (bytes from i * URING_PART_BYTES on) has been read; parts come in any order. Of a write: some of it was
- * written.
- */
+/* Part i (bytes from i * URING_PART_BYTES on) has been read; parts come in any order. For a write: some of it has been
+ * written. */
 typedef void uring_part_fn(void *ctx, uint32_t i);
 
 struct uring_transfer {
@@ -42,8 +41,8 @@ struct uring_transfer {
     void *ctx;
 };
 
-/* fd, name and data stay the caller's, untouched, until done, which runs later, exactly once, unless this fails. A file
- * that ends before bytes is TCK_ERR_CORRUPT. Transfers are served in the order they were started. */
+/* fd, name and data remain the caller's and must not change until done, which runs later, exactly once, unless this
+ * fails. A file shorter than bytes is TCK_ERR_CORRUPT. Transfers are served in the order in which they were started. */
 must_check tck_status_t uring_start(struct uring *uring, const struct uring_transfer *transfer, struct error *err);
 
 #endif

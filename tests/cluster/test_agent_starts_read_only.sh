@@ -21,7 +21,7 @@ kill -9 "$(agent_pid a)"
 wait_for 60 no_agent a
 wait_for 30 remount ro || die "it cannot be made read-only"
 builtin kill -CONT "$supervisor"
-log_must_say a 60 'audit file .*Read-only file system: until it can be opened nothing is saved to storage'
+log_must_say a 60 'audit file .*Read-only file system: nothing is saved to storage until it can be opened'
 more_commits a 20 60 || die "no commits to memory while storage is read-only: $(tail -5 "$(agent_log a)")"
 [ "$(grep -c 'until it can be opened' "$(agent_log a)")" = 1 ] || die "more than one warning"
 ! said 0 '^ERROR' || die "the trainer has an error: $(out 0 | grep ERROR)"

@@ -146,7 +146,7 @@ bad_file("an empty file", "")
 bad_file("a list", "[1]")
 
 
-@case("The configuration file", "a path that is not there")
+@case("The configuration file", "a path that does not exist")
 def _(site, _closer):
     tierckpt.init(model=nn.Linear(1, 1), config=site.dir / "chkpt.json")
 
@@ -171,10 +171,10 @@ bad_path("`\"save_dir\": \"$HOME/x\"`", save_dir="$HOME/x")
 bad_path("`\"save_dir\": \"~bob/x\"`", save_dir="~bob/x")
 bad_path("`\"load_dir\": \"gs://bucket/x\"`", load_dir="gs://bucket/x")
 bad_path("`save_dir` below a mount that is missing", save_dir="/job/mount/ckpt")
-bad_path("`load_dir` that is not there", load_dir="/job/old")
-bad_path("`token_file` that is not there", token_file="/job/token")
-bad_path("`log_file_path` in a directory that is not there", log_file_path="/job/logs/agent.log")
-bad_path("`net_device` that this machine has not", net_device="eth99", net_address="")
+bad_path("`load_dir` that does not exist", load_dir="/job/old")
+bad_path("`token_file` that does not exist", token_file="/job/token")
+bad_path("`log_file_path` in a directory that does not exist", log_file_path="/job/logs/agent.log")
+bad_path("`net_device` that this machine does not have", net_device="eth99", net_address="")
 
 
 @case("Directories and files", "`save_dir` is a file")
@@ -183,7 +183,7 @@ def _(site, closer):
     closer(init(site, config={"save_dir": str(site.dir / "file")}))
 
 
-@case("Directories and files", "`save_dir` is a link to what is not there")
+@case("Directories and files", "`save_dir` is a dangling symbolic link")
 def _(site, closer):
     (site.dir / "link").symlink_to(site.dir / "nowhere")
     closer(init(site, config={"save_dir": str(site.dir / "link")}))

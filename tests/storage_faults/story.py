@@ -15,7 +15,7 @@ BOUND_S = 120  # for whatever has to come to an end; the lies of one run hold a 
 ERRORS = ("EIO", "ESTALE", "EMFILE", "EACCES", "ENOSPC", "EDQUOT", "ETIMEDOUT")
 REASONS = ("Input/output error", "Stale file handle", "Too many open files", "Permission denied", "No space left",
            "Disk quota exceeded", "timed out", "did not answer", "does not answer", "Read-only file system", "ended early", "damaged", "digest", "shorter", "short",
-           "is missing", "No such file", "not whole", "unreadable", "cannot be read", "not valid JSON", "is that of job", "ends at byte", "knows format",
+           "is missing", "No such file", "not whole", "unreadable", "cannot be read", "not valid JSON", "belongs to job", "ends at byte", "reads format",
            "ends before")
 
 

@@ -640,7 +640,7 @@ Test(published, anothers_version_under_our_name_is_refused)
     publish(root, 2, 7);
     cr_assert_eq(rename(below("job/v000000000007.t2"), below("job/v000000000008.t2")), 0);
     cr_assert_eq(open_step(8, NULL), TCK_ERR_CORRUPT);
-    assert_text(tck_published_errmsg(NULL), "not of its name");
+    assert_text(tck_published_errmsg(NULL), "unlike its directory's name");
 }
 
 /* ---- arguments that are missing -------------------------------------------------------------------------------- */

@@ -205,7 +205,7 @@ Test(memory, asks_the_machine_before_it_touches_more_than_there_is)
     struct error err = {0};
 
     cr_assert_eq(memory_add(memory, SHARD, (uint64_t)1 << 45, SLOTS, &segment, &err), TCK_ERR_NOSPC);
-    cr_assert_not_null(strstr(err.text, "bytes available of "), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "bytes available in "), "%s", err.text);
     cr_assert_eq(memory_used_bytes(memory), 0);
     memory_free(memory);
 }

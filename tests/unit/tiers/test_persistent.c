@@ -611,7 +611,7 @@ Test(persistent, damaged_file_stays_as_it_is_if_memory_lacks_the_chunk_too)
     struct tier_item item = damaged_version(&which, &manifest);
     item.image[IMAGE_BYTES - 2] ^= 1;
     cr_assert_eq(persistent_repair(tier, &which, &manifest.files[0], item.image, &err), TCK_ERR_CORRUPT);
-    cr_assert(text_has(&err, "v000000000100.t1/shard-") && text_has(&err, "memory does not have chunk 2"), "%s",
+    cr_assert(text_has(&err, "v000000000100.t1/shard-") && text_has(&err, "memory has no good chunk 2 either"), "%s",
               err.text);
     flip_byte(shard_path(which.version), (off_t)IMAGE_BYTES - 1);
     cr_assert_eq(persistent_verify(tier, &which, &err), TCK_OK, "%s", err.text);
@@ -926,7 +926,7 @@ Test(persistent, prune_leaves_a_version_with_a_foreign_file_whole)
     struct published *removed;
     struct error err;
     cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, &removed, &count, &err), TCK_ERR_DENIED);
-    cr_assert(strstr(err.text, "/v000000000001.t1 is not removed: "), "%s", err.text);
+    cr_assert(strstr(err.text, "/v000000000001.t1 cannot be removed: "), "%s", err.text);
     cr_assert_eq(count, 0);
     cr_assert(exists(version_path((struct version){1, 1}, "notes.txt")));
     cr_assert_eq(listed(NULL), 2);
@@ -1507,8 +1507,7 @@ Test(persistent_open, opens_again_what_is_stale_if_it_is_the_same)
     cr_assert_not(exists(path_of("a/b/save/" JOB)));
     cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
     write_file(path_of("a/b/save/" JOB "/.tierckpt"), "{\"format\":1,\"job\":\"" JOB "\"}");
-    expect_holders(TCK_ERR_DENIED,
-                   "another directory than the one that this agent's memory belongs to, which has term.1");
+    expect_holders(TCK_ERR_DENIED, "not the directory that this agent's memory belongs to, which has term.1");
     write_file(path_of("a/b/save/" JOB "/term.1"), "");
     expect_holders(TCK_OK, "");
     make_version((struct version){1, 7});
@@ -1527,7 +1526,7 @@ Test(persistent_open, makes_nothing_where_a_term_was_claimed)
     cr_assert_eq(try_open_tier(&err), TCK_ERR_NOENT, "%s", err.text);
     cr_assert_not(exists(path_of("a/b/save/" JOB "/.tierckpt")));
     write_file(path_of("a/b/save/" JOB "/.tierckpt"), "{\"format\":1,\"job\":\"" JOB "\"}");
-    expect_denied("another directory than the one that this agent's memory belongs to, which has term.3");
+    expect_denied("not the directory that this agent's memory belongs to, which has term.3");
     write_file(path_of("a/b/save/" JOB "/term.3"), "");
     open_tier();
 }
@@ -1553,7 +1552,8 @@ static void expect_no_save_dir(const char *save_dir, tck_status_t status, const 
 Test(persistent_open, makes_no_parent_of_save_dir)
 {
     char why[512];
-    snprintf(why, sizeof(why), "%s is not there, and only the last component of save_dir is made: mount or make it",
+    snprintf(why, sizeof(why),
+             "%s does not exist, and only the last component of save_dir is created: mount or create it",
              path_of("mount"));
     expect_no_save_dir("mount/x/save", TCK_ERR_NOENT, why);
     cr_assert_not(exists(path_of("mount")));
@@ -1563,15 +1563,15 @@ Test(persistent_open, says_what_is_in_the_way_of_save_dir)
 {
     write_file(path_of("file"), "x");
     cr_assert_eq(symlink(path_of("nowhere"), path_of("link")), 0);
-    expect_no_save_dir("file", TCK_ERR_IO, "it, or what it lies in, is not a directory: name another one");
-    expect_no_save_dir("file/save", TCK_ERR_IO, "it, or what it lies in, is not a directory: name another one");
-    expect_no_save_dir("link", TCK_ERR_NOENT,
-                       "it is a symbolic link to what is not there: make that, or repair the link");
+    expect_no_save_dir("file", TCK_ERR_IO, "it, or a component of its path, is not a directory: choose another one");
+    expect_no_save_dir("file/save", TCK_ERR_IO,
+                       "it, or a component of its path, is not a directory: choose another one");
+    expect_no_save_dir("link", TCK_ERR_NOENT, "it is a dangling symbolic link: create its target, or repair the link");
 }
 
 Test(persistent_open, says_that_it_may_not_write)
 {
-    static const char why[] = ": user 65534 may not write there: change its owner or mode, or name another one";
+    static const char why[] = ": user 65534 may not write there: change its owner or mode, or choose another one";
     struct error err = {0};
     make_save_dir();
     cr_assert_eq(chmod(root, 0755), 0);
