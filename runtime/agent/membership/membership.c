@@ -3,6 +3,7 @@
  * allocated and touched in a pool thread: it may take long, and heartbeats must go on. */
 #include "agent/membership/membership.h"
 
+#include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
 #include "agent/membership/connectivity.h"
@@ -257,7 +258,6 @@ struct registration {
     struct world world;
     struct placement placement;
     bool resumed; /* after a restart of this agent: there is no client */
-    struct decision decision;
     tck_status_t status;
     struct error err;
 };
@@ -310,11 +310,18 @@ static void warn_of_domains(const struct registration *j)
     }
 }
 
+/* What was decided in this term before this agent restarted; also where it could not resume the term by itself. */
+static const struct decision *kept_decision(const struct agent *agent, uint64_t term)
+{
+    const struct decision *decision = &hard_state_get(agent->state)->decision;
+    return decision->term == term ? decision : NULL;
+}
+
 static tck_status_t form(struct registration *j)
 {
     struct agent *agent = j->agent;
     struct term_context *tc;
-    const struct decision *decision = j->resumed && j->decision.term != 0 ? &j->decision : NULL;
+    const struct decision *decision = kept_decision(agent, j->world.term);
     failpoint(enrol, forming);
     storage_leaving(agent->term_context);
     tck_status_t status = term_context_new(agent, &j->world, &j->placement, decision, &tc, &j->err);
@@ -341,6 +348,7 @@ static tck_status_t form(struct registration *j)
     failpoint(enrol, formed);
     metadata_put_nodes(tc);
     connectivity_want_term(tc);
+    driver_tick(tc); /* learns the kept decision before a trainer that comes back reads what is committed */
     if (j->resumed) {
         trainers_nodes_awaited(tc);
     }
@@ -394,8 +402,7 @@ void membership_ops_idle(struct agent *agent)
 }
 
 /* Takes ownership of the world. */
-static tck_status_t registration_start(struct agent *agent, struct world *world, const struct decision *decision,
-                                       struct error *err)
+static tck_status_t registration_start(struct agent *agent, struct world *world, bool resumed, struct error *err)
 {
     struct registration *j = calloc(1, sizeof(*j));
     if (!j) {
@@ -409,8 +416,7 @@ static tck_status_t registration_start(struct agent *agent, struct world *world,
     }
     j->world = *world;
     memset(world, 0, sizeof(*world));
-    j->resumed = decision != NULL;
-    j->decision = decision ? *decision : (struct decision){0};
+    j->resumed = resumed;
     struct registration **at = agent->allocating ? &agent->registration->then : &agent->registration;
     if (*at) {
         registration_free(*at); /* of an older term, which nobody waits for any more */
@@ -455,7 +461,7 @@ static tck_status_t register_world(struct client *client, struct world *world, s
         connectivity_tick(client->agent);
         return TCK_OK;
     }
-    return registration_start(agent, world, NULL, err);
+    return registration_start(agent, world, false, err);
 }
 
 void membership_handle_register(struct client *client, const uint8_t *payload, size_t len)
@@ -498,10 +504,9 @@ void membership_resume(struct agent *agent)
         return;
     }
     log_info("resuming term %" PRIu64, kept->term.joined);
-    struct decision decision = kept->decision;
     await_trainers(agent, &world);
     failpoint(resume, begun);
-    if (registration_start(agent, &world, &decision, &err) != TCK_OK) {
+    if (registration_start(agent, &world, true, &err) != TCK_OK) {
         log_error("term %" PRIu64 " cannot be resumed: %s", kept->term.joined, err.text);
         world_free(&world);
     }
