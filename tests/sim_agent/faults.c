@@ -39,35 +39,112 @@ static void lose(void)
     }
 }
 
+/* The fault is over then. */
+static uint64_t lasting(uint64_t low_ms, uint64_t high_ms)
+{
+    uint64_t for_us = sim_between(low_ms, high_ms) * MS;
+    faults.last_us = sim.us + for_us > faults.last_us ? sim.us + for_us : faults.last_us;
+    return for_us;
+}
+
+static void forget(void)
+{
+    host_forget(any_host(), sim_between(20, 800) * MS);
+}
+
+static void stop(void)
+{
+    host_stop_agent(any_host(), lasting(20, sim_chance(50) ? 200 : 5000));
+}
+
 static void hear_again(void *ctx)
 {
     struct host *host = ctx;
     host->deaf = false;
-    faults.last_us = sim.us;
 }
 
-static void refuse(void)
+static void refuse(struct host *host, uint64_t for_us)
+{
+    host->deaf = true;
+    sim_after(for_us, NULL, hear_again, host);
+}
+
+static void hang(struct host *host, uint64_t for_us)
+{
+    host->hangs_until_us = sim.us + for_us;
+}
+
+static void storage(const char *what, void (*fault)(struct host *host, uint64_t for_us))
 {
     bool all = sim_chance(60);
     struct host *one = any_host();
-    uint64_t for_us = sim_between(100, 5000) * MS;
-    sim_say("storage refuses %s", all ? "all" : one->name);
+    uint64_t for_us = lasting(100, 5000);
+    sim_say("storage %s %s for %.3f s", what, all ? "all" : one->name, (double)for_us / (double)S);
     for (uint32_t i = 0; i < sim.host_count; i++) {
         if (all || &sim.hosts[i] == one) {
-            sim.hosts[i].deaf = true;
-            sim_after(for_us, NULL, hear_again, &sim.hosts[i]);
+            fault(&sim.hosts[i], for_us);
         }
     }
+}
+
+static void storage_errors(void)
+{
+    storage("refuses", refuse);
+}
+
+static void storage_hangs(void)
+{
+    storage("hangs for", hang);
 }
 
 static void cut(void)
 {
     struct host *a = any_host(), *b = any_host();
-    if (a != b) {
-        sim_say("sessions of %s and %s are cut", a->name, b->name);
+    uint64_t for_us = sim_chance(50) ? lasting(50, 3000) : 0;
+    if (a == b) {
+        return;
+    }
+    sim_say("sessions of %s and %s are %s", a->name, b->name, for_us ? "stalled" : "cut");
+    if (for_us) {
+        link_stall(a, b, for_us);
+    } else {
         link_cut(a, b);
     }
 }
+
+static void run_short(void)
+{
+    struct host *host = any_host();
+    sim_say("%s is short of memory", host->name);
+    host->short_until_us = sim.us + lasting(20, 1000);
+}
+
+static void make_no_noise(void *ctx)
+{
+    ((struct host *)ctx)->noisy = false;
+}
+
+static void make_noise(void)
+{
+    struct host *host = any_host();
+    sim_say("%s receives wrong bytes", host->name);
+    host->noisy = true;
+    sim_after(lasting(100, 3000), NULL, make_no_noise, host);
+}
+
+static void kill_trainers(void)
+{
+    if (job.launch) {
+        launch_fail(job.launch, sim_between(10, 1000) * MS, "its trainers are killed");
+    }
+}
+
+/* How often: of 100. */
+static const struct {
+    uint32_t share;
+    void (*fault)(void);
+} kinds[] = {{18, kill_agents},   {13, die_soon}, {12, lose},     {10, storage_errors}, {7, storage_hangs}, {11, cut},
+             {15, kill_trainers}, {6, stop},      {2, run_short}, {4, make_noise},      {2, forget}};
 
 static void inject(void *unused)
 {
@@ -75,22 +152,13 @@ static void inject(void *unused)
     if (sim.us > faults.until_us || job.done || job.launches == 0) {
         return;
     }
-    uint64_t dice = sim_between(0, 99);
+    uint32_t dice = (uint32_t)sim_between(0, 99), kind = 0;
     faults.count++;
-    faults.last_us = sim.us;
-    if (dice < 20) {
-        kill_agents();
-    } else if (dice < 35) {
-        die_soon();
-    } else if (dice < 50) {
-        lose();
-    } else if (dice < 65) {
-        refuse();
-    } else if (dice < 80) {
-        cut();
-    } else if (job.launch) {
-        launch_fail(job.launch, sim_between(10, 1000) * MS, "its trainers are killed");
+    faults.last_us = sim.us > faults.last_us ? sim.us : faults.last_us;
+    for (; dice >= kinds[kind].share; kind++) {
+        dice -= kinds[kind].share;
     }
+    kinds[kind].fault();
     sim_after(sim_between(1, pause_ms) * MS, NULL, inject, NULL);
 }
 

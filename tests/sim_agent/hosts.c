@@ -102,6 +102,7 @@ static void end_life(struct host *host)
 {
     host->life++;
     host->dies_in = 0;
+    host->stopped_until_us = 0;
     host->agent = NULL;
     host->loop = NULL;
     host->listener = NULL;
@@ -165,7 +166,7 @@ void host_run(struct host *host, sim_fn *fn, void *ctx)
 {
     struct host *before = sim.current;
     uint64_t began = sim.measure ? processor_ns() : 0;
-    sim.current = host;
+    sim.current = sim.ran = host;
     live(host, fn, ctx);
     if (host->agent && host->loop && loop_is_stopped(host->loop)) {
         live(host, leave, host);
@@ -205,6 +206,24 @@ void host_kill_agent(struct host *host, uint64_t restart_us)
     }
 }
 
+void host_stop_agent(struct host *host, uint64_t for_us)
+{
+    if (host->agent && host->stopped_until_us <= sim.us) {
+        sim_say("the agent of %s is stopped for %.3f s", host->name, (double)for_us / (double)S);
+        host->stopped_until_us = sim.us + for_us;
+    }
+}
+
+void host_forget(struct host *host, uint64_t restart_us)
+{
+    if (host->agent) {
+        host_kill_agent(host, restart_us);
+        sim_say("its supervisor, too");
+        forget_all(host);
+        judge_host_lost(host);
+    }
+}
+
 static void come_back(void *ctx)
 {
     struct host *host = ctx;
@@ -225,7 +244,6 @@ void host_lose(struct host *host, uint64_t return_us)
         end_life(host);
     }
     forget_all(host);
-    host->adopted = 0;
     judge_host_lost(host);
     sim_after(return_us, NULL, come_back, host);
 }

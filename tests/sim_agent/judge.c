@@ -15,6 +15,7 @@
 struct sealed_version {
     struct version version;
     uint32_t ranks;
+    uint64_t us; /* when the first did */
 };
 
 static struct sealed_version *versions;
@@ -54,7 +55,7 @@ void judge_sealed(const struct rank *rank, uint64_t step)
             abort();
         }
         known = &versions[version_count++];
-        *known = (struct sealed_version){.version = version};
+        *known = (struct sealed_version){.version = version, .us = sim.us};
     }
     known->ranks++;
 }
@@ -68,12 +69,130 @@ static void check_sealed(struct version version, const char *what)
     }
 }
 
+/* ---- what was decided -----------------------------------------------------------------------------------------------
+ */
+
+/* The newest version that a coordinator has decided to be committed, or the protected base of its term. Its copies stay
+ * until something newer is decided, but for machines that are lost. */
+struct copies_of {
+    struct shard_info shard;
+    uint64_t hosts; /* a bit each */
+};
+static struct anchor {
+    struct version version;
+    uint64_t term; /* that decided it */
+    struct copies_of *copies;
+    uint32_t count;
+    uint32_t losses; /* since */
+} anchor;
+
+static bool has_copy(const struct host *host, const struct shard_info *shard, struct version version)
+{
+    struct segment *segment = memory_find(host->agent->memory, shard->id);
+    for (uint32_t k = 0; segment && k < segment_info(segment).slot_count; k++) {
+        const struct slot_header *header = segment_header(segment, k);
+        if (header->state != SLOT_VERIFIED || !version_is(header->version, version)) {
+            continue;
+        }
+        if (!image_is(segment_image(segment, k), shard->image_bytes, shard->id, version)) {
+            sim_violation("%s counts a copy of step %" PRIu64 " of term %" PRIu64 " that has wrong bytes", host->name,
+                          version.step, version.term);
+        }
+        return true;
+    }
+    return false;
+}
+
+static uint32_t wanted_copies(void)
+{
+    return job.copies < sim.host_count ? job.copies : sim.host_count;
+}
+
+/* Machines that died since it was begun had their copies, and what a dead agent's memory has is not seen. */
+static void find_copies(struct copies_of *c, uint64_t since_us)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        const struct host *host = &sim.hosts[i];
+        bool here = host->agent && has_copy(host, &c->shard, anchor.version);
+        bool excused = !host->agent || host->lost_us >= since_us;
+        c->hosts |= here ? UINT64_C(1) << i : 0;
+        count += here || excused;
+    }
+    if (count < wanted_copies()) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64 " is decided with %u copies of a shard, and %u are wanted",
+                      anchor.version.step, anchor.version.term, count, wanted_copies());
+    }
+}
+
+static void set_anchor(struct version version, uint64_t term, uint64_t since_us)
+{
+    free(anchor.copies);
+    anchor = (struct anchor){.version = version, .term = term, .count = job.ranks * job.shards};
+    anchor.copies = calloc(anchor.count, sizeof(*anchor.copies));
+    for (uint32_t r = 0; r < job.ranks; r++) {
+        struct shard_info infos[2];
+        rank_shard_ids(r, infos);
+        for (uint32_t i = 0; i < job.shards; i++) {
+            struct copies_of *c = &anchor.copies[r * job.shards + i];
+            c->shard = infos[i];
+            find_copies(c, since_us);
+        }
+    }
+}
+
+/* An older term may still decide what every node has agreed to, unless a newer one has decided already. */
+static void anchor_follow(const struct host *host)
+{
+    const struct decision *d = &hard_state_get(host->agent->state)->decision;
+    bool own = d->watermark.term == d->term && d->term > 0;
+    if (version_none(d->watermark) || d->term < anchor.term ||
+        (d->term == anchor.term && !is_older(anchor.version, d->watermark))) {
+        return;
+    }
+    const struct sealed_version *sealed = sealed_of(d->watermark);
+    set_anchor(d->watermark, d->term, own && sealed ? sealed->us : 0);
+}
+
+/* All of it can still be had. */
+static bool anchor_survives(void)
+{
+    bool all = !version_none(anchor.version);
+    for (uint32_t i = 0; i < anchor.count; i++) {
+        all = all && anchor.copies[i].hosts != 0;
+    }
+    return all;
+}
+
+static void check_anchor(const struct host *host)
+{
+    for (uint32_t i = 0; host->agent && anchor.losses < wanted_copies() && i < anchor.count; i++) {
+        const struct copies_of *c = &anchor.copies[i];
+        if ((c->hosts >> host->index & 1) && !has_copy(host, &c->shard, anchor.version)) {
+            sim_violation("%s has given up a copy of step %" PRIu64 " of term %" PRIu64
+                          ", and nothing newer is decided",
+                          host->name, anchor.version.step, anchor.version.term);
+        }
+    }
+}
+
+static void anchor_lose(const struct host *host)
+{
+    anchor.losses++;
+    for (uint32_t i = 0; i < anchor.count; i++) {
+        anchor.copies[i].hosts &= ~(UINT64_C(1) << host->index);
+    }
+}
+
 /* ---- what trainers are told
  * ----------------------------------------------------------------------------------------------- */
 
 static void look_at_status(struct rank *rank)
 {
     struct version now = {rank->launch->term, 0};
+    if (!rank->registered) {
+        return; /* the page of an agent that has not looked at its memory yet */
+    }
     uint64_t committed = atomic_load(&rank->status->committed_step);
     uint64_t stored = atomic_load(&rank->status->published_step);
     if (committed < rank->committed || stored < rank->published) {
@@ -102,14 +221,80 @@ static void look_at_status(struct rank *rank)
     }
 }
 
+/* Terms never go back, nor does what an agent knows to be committed; a later term may take an older version. */
+static void check_kept(struct host *host)
+{
+    const struct kept *kept = hard_state_get(host->agent->state);
+    struct version known = hard_state_watermark(host->agent->state);
+    uint64_t decided_in = version_none(kept->decision.watermark) ? host->decided_in : kept->decision.term;
+    if (kept->term.adopted < host->adopted) {
+        sim_violation("%s goes from term %" PRIu64 " back to %" PRIu64, host->name, host->adopted, kept->term.adopted);
+    }
+    if (decided_in <= host->decided_in && is_older(known, host->watermark)) {
+        sim_violation("%s knew that step %" PRIu64 " of term %" PRIu64 " was committed, and now of step %" PRIu64
+                      " of term %" PRIu64,
+                      host->name, host->watermark.step, host->watermark.term, known.step, known.term);
+    }
+    host->adopted = kept->term.adopted;
+    host->watermark = known;
+    host->decided_in = decided_in;
+}
+
 static void look_at_host(struct host *host)
 {
     quiet_us = host->deaf || !host->agent ? sim.us : quiet_us;
-    uint64_t adopted = host->agent ? hard_state_get(host->agent->state)->term.adopted : host->adopted;
-    if (adopted < host->adopted) {
-        sim_violation("%s goes from term %" PRIu64 " back to %" PRIu64, host->name, host->adopted, adopted);
+    if (host->agent && !sim.measure) {
+        check_kept(host);
+        anchor_follow(host);
     }
-    host->adopted = adopted;
+}
+
+/* What an agent is told of terms, and what it does for older ones. */
+
+void __real_adopt_term(struct agent *agent, uint64_t term);
+void __wrap_adopt_term(struct agent *agent, uint64_t term);
+tck_status_t __real_replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
+                                        struct tier_item *item, struct error *err);
+tck_status_t __wrap_replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
+                                        struct tier_item *item, struct error *err);
+tck_status_t __real_replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
+                                         struct tier_item *item, struct error *err);
+tck_status_t __wrap_replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
+                                         struct tier_item *item, struct error *err);
+
+void __wrap_adopt_term(struct agent *agent, uint64_t term)
+{
+    struct host *host = sim.current;
+    __real_adopt_term(agent, term);
+    host->adopted = term > host->adopted ? term : host->adopted;
+}
+
+static void check_fenced(const char *what, uint64_t term)
+{
+    if (term < sim.current->adopted) {
+        sim_violation("%s %s for term %" PRIu64 " although it has adopted term %" PRIu64, sim.current->name, what, term,
+                      sim.current->adopted);
+    }
+}
+
+tck_status_t __wrap_replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
+                                        struct tier_item *item, struct error *err)
+{
+    tck_status_t status = __real_replica_handle_pull(ctx, from, want, item, err);
+    if (status == TCK_OK) {
+        check_fenced("hands out a copy", want->term);
+    }
+    return status;
+}
+
+tck_status_t __wrap_replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
+                                         struct tier_item *item, struct error *err)
+{
+    tck_status_t status = __real_replica_handle_offer(ctx, from, offer, item, err);
+    if (status == TCK_OK || status == TCK_ERR_EXIST) {
+        check_fenced("takes a copy", offer->term);
+    }
+    return status;
 }
 
 void judge_event(void)
@@ -123,6 +308,10 @@ void judge_event(void)
     for (uint32_t i = 0; !sim.measure && i < sim.host_count; i++) {
         look_at_host(&sim.hosts[i]);
     }
+    if (sim.ran && !sim.measure) {
+        check_anchor(sim.ran);
+    }
+    sim.ran = NULL;
 }
 
 void judge_look(void)
@@ -140,8 +329,7 @@ void judge_look(void)
 
 static bool is_promised(void)
 {
-    uint32_t copies = job.copies < sim.host_count ? job.copies : sim.host_count;
-    return !version_none(promise) && losses < copies;
+    return !version_none(promise) && losses < wanted_copies();
 }
 
 /* Some machine was there when it was committed. If none is, storage is all there is. */
@@ -150,8 +338,12 @@ static bool is_known(void)
     return (witnesses & ((UINT64_C(1) << sim.host_count) - 1)) != 0;
 }
 
-void judge_host_lost(const struct host *host)
+void judge_host_lost(struct host *host)
 {
+    host->adopted = host->decided_in = 0;
+    host->watermark = VERSION_NONE;
+    host->lost_us = sim.us;
+    anchor_lose(host);
     losses++;
     witnesses &= ~(UINT64_C(1) << host->index);
 }
@@ -175,6 +367,12 @@ static void check_version(const struct rank *rank)
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, and nobody is told that step %" PRIu64
                       " was committed",
                       v.step, v.term, promise.step);
+    }
+    if (is_older(v, anchor.version) && anchor_survives()) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64
+                      " is restored, although there are copies of all of step %" PRIu64 " of term %" PRIu64
+                      ", which was decided",
+                      v.step, v.term, anchor.version.step, anchor.version.term);
     }
     if (is_older(v, published)) {
         sim_violation("step %" PRIu64 " is restored, although step %" PRIu64 " is published", v.step, published.step);
@@ -202,7 +400,7 @@ void judge_restored(const struct launch *launch)
 void judge_unrecoverable(const struct launch *launch, const struct error *err)
 {
     (void)launch;
-    if (is_promised() || !version_none(published)) {
+    if (is_promised() || anchor_survives() || !version_none(published)) {
         sim_violation("what was committed is said to be lost, after %u lost machines: %s", losses, err->text);
     }
     sim_say("what was saved is lost, and that was told");
@@ -218,14 +416,15 @@ static void check_published(struct persistent *p, const struct published *list, 
     bool found = version_none(published);
     for (size_t i = 0; i < count; i++) {
         check_sealed(list[i].version, "published");
-        found = found || version_is(list[i].version, published);
+        found = found || !is_older(list[i].version, published);
         if (persistent_verify(p, &list[i], &err) != TCK_OK) {
             sim_violation("what is published is damaged: %s", err.text);
         }
     }
     if (!found) {
-        sim_violation("step %" PRIu64 " of term %" PRIu64 " was said to be published, and is not there", published.step,
-                      published.term);
+        sim_violation("step %" PRIu64 " of term %" PRIu64
+                      " was said to be published, and neither it nor a newer one is there",
+                      published.step, published.term);
     }
 }
 

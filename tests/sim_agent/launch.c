@@ -118,7 +118,7 @@ static void watch(void *ctx)
     if (launch->dead || launch->phase == PHASE_OVER) {
         return;
     }
-    if (launch->phase != PHASE_TRAIN && sim.us - since > PHASE_LIMIT_US) {
+    if (launch->phase != PHASE_TRAIN && sim.us > since + PHASE_LIMIT_US) {
         sim_violation("launch %u hangs in phase %s", launch->number, phase_names[launch->phase]);
     }
     sim_after(S, NULL, watch, launch);
@@ -194,6 +194,8 @@ static void next_phase(void *ctx)
         rank->arrived = launch->phase == PHASE_TRAIN; /* it comes back by itself */
         if (sim.measure) {
             sim_after((uint64_t)r * STAGGER_US, NULL, wake_rank, rank); /* each sends the whole world */
+        } else if (job.stagger_us) {
+            sim_after(sim_between(0, job.stagger_us), NULL, wake_rank, rank);
         } else {
             rank_next(rank);
         }
@@ -217,7 +219,7 @@ static bool is_finished(const struct launch *launch)
             return false;
         }
     }
-    return sim.us > faults.until_us && launch->step >= job.steps &&
+    return sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps &&
            job.committed >= last_multiple(job.steps, job.save_every) &&
            job.published >= last_multiple(job.steps, job.store_every);
 }
@@ -247,7 +249,7 @@ static void take_step(void *ctx)
         }
     }
     if (launch->step > job.steps && sim.us - launch->phase_us > END_LIMIT_US &&
-        sim.us - faults.last_us > END_LIMIT_US) {
+        sim.us > faults.last_us + END_LIMIT_US) {
         sim_violation("saves come to nothing: step %" PRIu64 ", committed %" PRIu64 ", published %" PRIu64,
                       launch->step, job.committed, job.published);
         for (uint32_t i = 0; i < sim.host_count; i++) {

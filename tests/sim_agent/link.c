@@ -153,6 +153,21 @@ void link_cut(struct host *a, struct host *b)
     }
 }
 
+static void hold(struct link_conn *conn, uint64_t until_us)
+{
+    conn->arrives_us = conn->arrives_us > until_us ? conn->arrives_us : until_us;
+}
+
+void link_stall(struct host *a, struct host *b, uint64_t for_us)
+{
+    for (struct link_conn *conn = a->link ? a->link->conns : NULL; conn; conn = conn->next) {
+        if (conn->other && conn->other->link->host == b && !conn->closed) {
+            hold(conn, sim.us + for_us);
+            hold(conn->other, sim.us + for_us);
+        }
+    }
+}
+
 /* ---- the beginning
  * ------------------------------------------------------------------------------------------------------ */
 
@@ -248,6 +263,9 @@ static void take_chunk(void *ctx)
     void *place = open ? setup->chunk(setup->ctx, m->to, m->header, m->header_len, m->len) : NULL;
     if (place) {
         memcpy(place, m->chunk, m->len);
+        if (m->to->link->host->noisy && sim_chance(10)) {
+            *((uint8_t *)place + sim_between(0, m->len - 1)) ^= 1;
+        }
         setup->chunk_done(setup->ctx, m->to, m->header, m->header_len, true);
     }
     m->ok = place != NULL;
@@ -259,6 +277,10 @@ static void got_chunk(void *ctx)
     struct link *to = m->to->link, *from = m->from->link;
     if (from->host->link != from) {
         return; /* its sender's memory may be gone, too */
+    }
+    if (to->host->link == to && to->host->stopped_until_us > sim.us) {
+        sim_after(to->host->stopped_until_us - sim.us, NULL, got_chunk, m);
+        return;
     }
     if (to->host->link == to) {
         host_run(to->host, take_chunk, m);

@@ -219,6 +219,7 @@ struct pool {
     struct loop *loop;
     uint32_t threads, busy;
     struct pool_job *jobs; /* in the order of their submits; gone when done */
+    bool calls_storage;
     bool closing;
 };
 
@@ -226,7 +227,10 @@ tck_status_t pool_new(struct loop *loop, int threads, struct pool **out, struct 
 {
     (void)err;
     *out = calloc(1, sizeof(**out));
-    **out = (struct pool){.next = loop->pools, .loop = loop, .threads = (uint32_t)threads};
+    **out = (struct pool){.next = loop->pools,
+                          .loop = loop,
+                          .threads = (uint32_t)threads,
+                          .calls_storage = loop->pools != NULL}; /* the first is for what needs a processor */
     loop->pools = *out;
     return TCK_OK;
 }
@@ -272,7 +276,12 @@ static void job_work(struct pool_job *j)
 static void job_works(void *ctx)
 {
     struct pool_job *j = ctx;
+    uint64_t hangs_until_us = j->pool->calls_storage ? j->pool->loop->host->hangs_until_us : 0;
     if (j->pool->closing) {
+        return;
+    }
+    if (hangs_until_us > sim.us) {
+        sim_after(hangs_until_us - sim.us, j->pool->loop->host, job_works, j);
         return;
     }
     job_work(j);
@@ -294,9 +303,9 @@ static void begin_jobs(struct pool *pool)
 tck_status_t pool_submit(struct pool *pool, pool_work_fn *work, pool_done_fn *done, void *ctx)
 {
     struct pool_job *j = calloc(1, sizeof(*j)), **at = &pool->jobs;
-    if (pool->closing) {
+    if (pool->closing || (pool->loop->host->short_until_us > sim.us && sim_chance(30))) {
         free(j);
-        return TCK_ERR_CANCELED;
+        return pool->closing ? TCK_ERR_CANCELED : TCK_ERR_NOMEM;
     }
     *j = (struct pool_job){.pool = pool, .work = work, .done = done, .ctx = ctx};
     while (*at) {

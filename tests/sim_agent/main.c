@@ -56,6 +56,8 @@ static void plan_job(void)
     if (job.ranks % 2 == 0 && sim_chance(50)) {
         job.twins = 2;
     }
+    static const uint64_t staggers_us[] = {0, 0, 3 * MS, 400 * MS};
+    job.stagger_us = staggers_us[sim_between(0, 3)];
     faults.any = sim_chance(90);
     sim.host_count = hosts;
 }

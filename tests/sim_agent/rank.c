@@ -117,8 +117,11 @@ static void claim(struct rank *rank)
         hellos[r] = launch->ranks[r].hello;
         m.at_least = hellos[r].term_seen >= m.at_least ? hellos[r].term_seen + 1 : m.at_least;
     }
-    if (world_build(1, hellos, launch->count, &world, &err) != TCK_OK) {
-        abort();
+    if (world_build(1, hellos, launch->count, &world, &err) != TCK_OK) { /* two agents had one node's name */
+        rank->asked = 0;
+        free(hellos);
+        launch_fail(launch, 200 * MS, err.text);
+        return;
     }
     m.agents = calloc(world.node_count, sizeof(*m.agents));
     for (uint32_t n = 0; n < world.node_count; n++, m.count++) {
@@ -300,7 +303,6 @@ static void take_welcome(struct rank *rank, struct ipc_frame *frame)
     rank->status_file = object_of(frame->fds[0]);
     object_ref(rank->status_file);
     rank->status = (struct shared_status *)(void *)rank->status_file->base;
-    rank->committed = rank->published = 0;
 }
 
 static void take_term(struct rank *rank, const struct ipc_frame *frame)

@@ -51,6 +51,7 @@ struct sim {
     struct host *hosts;
     uint32_t host_count;
     struct host *current; /* whose code runs */
+    struct host *ran;     /* whose code ran in this event */
     bool verbose, measure;
     bool ended; /* the schedule is over */
     char violation[1024];
@@ -89,15 +90,22 @@ struct host {
     struct loop *loop;
     struct link *link;
     uint32_t life;
-    jmp_buf death;    /* of _exit */
-    uint32_t dies_in; /* so many things that it does; 0: it does not */
-    bool deaf;        /* storage refuses this host */
-    bool gone;        /* the machine is down */
+    jmp_buf death;             /* of _exit */
+    uint32_t dies_in;          /* so many things that it does; 0: it does not */
+    bool deaf;                 /* storage refuses this host */
+    uint64_t hangs_until_us;   /* calls to storage return then */
+    uint64_t stopped_until_us; /* its agent does not run (SIGSTOP) */
+    uint64_t short_until_us;   /* of memory: some jobs cannot be given to a pool */
+    bool noisy;                /* some chunks that it receives have wrong bytes */
+    bool gone;                 /* the machine is down */
     pid_t pid;
     struct object *listener;
     struct parked *parked;
-    struct object *sockets; /* its agent's ends */
-    uint64_t adopted;       /* highest term that it was seen to have adopted */
+    struct object *sockets;   /* its agent's ends */
+    uint64_t adopted;         /* highest term that it was seen to have adopted */
+    struct version watermark; /* newest commit that it was seen to know of, */
+    uint64_t decided_in;      /* and by a decision of which term */
+    uint64_t lost_us;         /* when its memory was lost last */
     struct counts counts;
 };
 
@@ -105,6 +113,10 @@ void hosts_make(uint32_t count, const char *config_text);
 void host_start(struct host *host);
 /* Its agent dies; its supervisor starts another in restart_us. */
 void host_kill_agent(struct host *host, uint64_t restart_us);
+/* Its agent does nothing for so long, and then goes on. */
+void host_stop_agent(struct host *host, uint64_t for_us);
+/* Its agent and its supervisor die, and with them what was kept; trainers live. */
+void host_forget(struct host *host, uint64_t restart_us);
 /* With all its memory; another machine of the same name comes in return_us. */
 void host_lose(struct host *host, uint64_t return_us);
 /* Says what lies in its memory. */
@@ -192,6 +204,8 @@ void process_end(pid_t pid);
 void link_lost(struct link *link);
 /* Cuts what there is between two agents. */
 void link_cut(struct host *a, struct host *b);
+/* Nothing arrives there for so long; then all of it does. */
+void link_stall(struct host *a, struct host *b, uint64_t for_us);
 
 /* ---- launch.c, rank.c: trainers ---------------------------------------------------------------------------------- */
 
@@ -255,6 +269,7 @@ struct job {
     uint32_t twins;  /* ranks that have the same shard */
     uint32_t image_bytes;
     uint64_t step_us, steps;
+    uint64_t stagger_us; /* ranks come to a phase within that time */
     uint32_t save_every, store_every;
     uint32_t copies;
     struct launch *launch;
@@ -290,7 +305,7 @@ void judge_restored(const struct launch *launch);
 /* All ranks were told that nothing can be had. */
 void judge_unrecoverable(const struct launch *launch, const struct error *err);
 void judge_sealed(const struct rank *rank, uint64_t step);
-void judge_host_lost(const struct host *host);
+void judge_host_lost(struct host *host);
 /* All of it, for a world too large to be judged after every event. */
 void judge_look(void);
 void judge_end(void);

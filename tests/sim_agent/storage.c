@@ -51,6 +51,10 @@ static void on_moved(void *ctx)
     if (m->ended) {
         return;
     }
+    if (m->uring->host->hangs_until_us > sim.us) {
+        sim_after(m->uring->host->hangs_until_us - sim.us, m->uring->host, on_moved, m);
+        return;
+    }
     m->ended = true;
     tck_status_t status = move(&m->ask, &outcome);
     for (uint64_t i = 0; status == TCK_OK && m->ask.part && i * URING_PART_BYTES < m->ask.bytes; i++) {

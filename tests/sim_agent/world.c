@@ -107,7 +107,8 @@ static bool is_before(const struct scheduled *a, const struct scheduled *b)
     return a->us < b->us || (a->us == b->us && a->sequence < b->sequence);
 }
 
-void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx)
+/* In the order in which they are put, if at the same time. */
+static void put(struct scheduled event, uint64_t us)
 {
     if (sim.count == sim.cap) {
         sim.cap = sim.cap ? 2 * sim.cap : 1024;
@@ -116,13 +117,19 @@ void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx)
             abort();
         }
     }
-    struct scheduled event = {sim.us + delay_us, ++sim.sequence, fn, ctx, host, host ? host->life : 0};
+    event.us = us;
+    event.sequence = ++sim.sequence;
     size_t at = sim.count++;
     while (at > 0 && is_before(&event, &sim.heap[(at - 1) / 2])) {
         sim.heap[at] = sim.heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
     sim.heap[at] = event;
+}
+
+void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx)
+{
+    put((struct scheduled){.fn = fn, .ctx = ctx, .host = host, .life = host ? host->life : 0}, sim.us + delay_us);
 }
 
 static struct scheduled take_first(void)
@@ -150,6 +157,9 @@ bool sim_step(void)
     sim.us = event.us;
     if (!event.host) {
         event.fn(event.ctx);
+    } else if (event.host->life == event.life && event.host->stopped_until_us > sim.us) {
+        put(event, event.host->stopped_until_us);
+        return true;
     } else if (event.host->life == event.life && event.host->loop) {
         host_run(event.host, event.fn, event.ctx);
     } else {
