@@ -12,6 +12,7 @@
 #include <sys/random.h>
 
 #define HEADER_PAGES UINT64_C(2)
+#define LINE_BYTES   64u /* of a cache */
 
 static uint64_t round_up(uint64_t value, uint64_t unit)
 {
@@ -90,7 +91,8 @@ static void publish_page(uint8_t *page, const uint8_t *content)
     memcpy(&magic, content, sizeof(magic));
     atomic_store_explicit(place, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    memcpy(page + sizeof(magic), content + sizeof(magic), SLOT_HEADER_BYTES - sizeof(magic));
+    memcpy(page + sizeof(magic), content + sizeof(magic), LINE_BYTES - sizeof(magic));
+    memcpy(page + LINE_BYTES, content + LINE_BYTES, SLOT_HEADER_BYTES - LINE_BYTES); /* aligned, and so much faster */
     failpoint(header, writing);
     atomic_thread_fence(memory_order_release);
     atomic_store_explicit(place, magic, memory_order_release);
@@ -98,7 +100,7 @@ static void publish_page(uint8_t *page, const uint8_t *content)
 
 void segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header)
 {
-    uint8_t content[SLOT_HEADER_BYTES];
+    _Alignas(LINE_BYTES) uint8_t content[SLOT_HEADER_BYTES];
     uint32_t page = 1 - segment->newest_page[slot];
     struct slot_header full = *header;
     full.sequence = segment->headers[slot].sequence + 1;

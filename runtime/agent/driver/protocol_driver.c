@@ -27,6 +27,9 @@ static void log_throttling(const struct decision *before, const struct decision 
 static void keep_decision(struct term_context *tc, const struct decision *decision)
 {
     struct kept kept = *hard_state_get(tc->agent->state);
+    if (memcmp(&kept.decision, decision, sizeof(*decision)) == 0) {
+        return; /* most heartbeats bring the one that is kept */
+    }
     log_throttling(&kept.decision, decision);
     kept.decision = *decision;
     hard_state_put(tc->agent->state, &kept);
