@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,10 @@ struct file {
     struct entry *entries; /* of a directory */
 };
 
+/* What a directory had when it was opened. */
 struct listing {
-    struct listing *next;
-    struct dirent entry;
+    struct entry *rest;
+    struct dirent last;
 };
 
 static struct file root = {.is_dir = true, .inode = 1, .links = 1};
@@ -84,16 +86,21 @@ void file_closed(struct file *file)
     release(file);
 }
 
-static void name_file(struct file *dir, const char *name, struct file *file)
+static struct entry *entry_new(const char *name, struct file *file, struct entry *next)
 {
     size_t len = strlen(name) + 1;
     struct entry *entry = malloc(sizeof(*entry) + len);
-    if (!entry) {
+    if (!entry || len > NAME_MAX + 1) {
         abort();
     }
-    *entry = (struct entry){.next = dir->entries, .file = file};
+    *entry = (struct entry){.next = next, .file = file};
     memcpy(entry->name, name, len);
-    dir->entries = entry;
+    return entry;
+}
+
+static void name_file(struct file *dir, const char *name, struct file *file)
+{
+    dir->entries = entry_new(name, file, dir->entries);
     file->links++;
 }
 
@@ -352,29 +359,28 @@ DIR *__wrap_fdopendir(int fd)
     if (!dir) {
         return NULL;
     }
-    struct listing *first = calloc(1, sizeof(*first)), *last = first; /* the first one is the stream itself */
-    for (const struct entry *entry = dir->entries; entry && last; entry = entry->next) {
-        last->next = calloc(1, sizeof(*last));
-        last = last->next;
-        snprintf(last ? last->entry.d_name : first->entry.d_name, sizeof(first->entry.d_name), "%s", entry->name);
-    }
-    if (!last) {
+    struct listing *listing = calloc(1, sizeof(*listing));
+    if (!listing) {
         abort();
     }
+    for (const struct entry *entry = dir->entries; entry; entry = entry->next) {
+        listing->rest = entry_new(entry->name, entry->file, listing->rest);
+    }
     fd_close(fd);
-    return (DIR *)(void *)first;
+    return (DIR *)(void *)listing;
 }
 
 struct dirent *__wrap_readdir(DIR *stream)
 {
-    struct listing *first = (struct listing *)(void *)stream, *next = first->next;
-    if (!next) {
+    struct listing *listing = (struct listing *)(void *)stream;
+    struct entry *entry = listing->rest;
+    if (!entry) {
         return NULL;
     }
-    first->entry = next->entry;
-    first->next = next->next;
-    free(next);
-    return &first->entry;
+    memcpy(listing->last.d_name, entry->name, strlen(entry->name) + 1);
+    listing->rest = entry->next;
+    free(entry);
+    return &listing->last;
 }
 
 int __wrap_closedir(DIR *stream)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Transfers between memory and storage, which fail for a host that is cut off from it. There is no catalog: it is only
- * a hint. */
+ * Transfers between memory and storage, which fail for a host that is cut off from it; manifests. There is no catalog:
+ * it is only a hint. */
 #include "sim.h"
 
+#include "tiers/manifest.h"
 #include "tiers/uring.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* ---- transfers (tiers/uring.h) -------------------------------------------------------------------------------------
@@ -84,6 +86,68 @@ void uring_free(struct uring *uring)
             m->ask.done(m->ask.ctx, &outcome);
         }
     }
+}
+
+/* ---- manifests (tiers/manifest.h)
+ * -------------------------------------------------------------------------------------
+ */
+
+/* What each text was parsed to: agents read the same manifest again and again, which would be a fifth of a schedule. */
+struct parsed {
+    struct parsed *next;
+    struct manifest manifest;
+    size_t len;
+    char text[];
+};
+
+tck_status_t __real_manifest_parse(const char *text, size_t len, struct manifest *out, struct error *err);
+tck_status_t __wrap_manifest_parse(const char *text, size_t len, struct manifest *out, struct error *err);
+
+static void *copy_of(const void *from, size_t bytes)
+{
+    void *to = malloc(bytes);
+    if (!to) {
+        abort();
+    }
+    memcpy(to, from, bytes);
+    return to;
+}
+
+static struct manifest manifest_copy(const struct manifest *from)
+{
+    struct manifest to = *from;
+    to.files = copy_of(from->files, from->file_count * sizeof(*from->files));
+    for (uint32_t i = 0; i < from->file_count; i++) {
+        const struct manifest_file *file = &from->files[i];
+        to.files[i].crcs = copy_of(file->crcs, chunk_count(file->bytes) * sizeof(*file->crcs));
+    }
+    return to;
+}
+
+tck_status_t __wrap_manifest_parse(const char *text, size_t len, struct manifest *out, struct error *err)
+{
+    static struct parsed *all;
+    for (struct parsed **at = &all; *at; at = &(*at)->next) {
+        struct parsed *parsed = *at;
+        if (parsed->len == len && memcmp(parsed->text, text, len) == 0) {
+            *at = parsed->next;
+            parsed->next = all; /* it comes first: it will soon be asked for again */
+            all = parsed;
+            *out = manifest_copy(&parsed->manifest);
+            return TCK_OK;
+        }
+    }
+    tck_status_t status = __real_manifest_parse(text, len, out, err);
+    if (status == TCK_OK) {
+        struct parsed *parsed = malloc(sizeof(*parsed) + len);
+        if (!parsed) {
+            abort();
+        }
+        *parsed = (struct parsed){.next = all, .manifest = manifest_copy(out), .len = len};
+        memcpy(parsed->text, text, len);
+        all = parsed;
+    }
+    return status;
 }
 
 /* ---- no catalog
