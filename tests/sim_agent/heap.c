@@ -16,6 +16,8 @@
 
 #define AREA_BYTES (UINT64_C(1) << 35) /* of addresses; the kernel adds memory where it is used */
 #define CLASSES    160                 /* sizes: multiples of 16 up to 128, from there on four to a doubling */
+#define LINE_BYTES 64                  /* of a cache */
+#define LARGE      4096
 #define EXPORTED   __attribute__((visibility("default")))
 
 struct head {
@@ -63,6 +65,7 @@ static uint8_t *from_area(size_t size)
 
 static void *allocate(size_t bytes, size_t alignment, bool zero)
 {
+    alignment = bytes >= LARGE && alignment < LINE_BYTES ? LINE_BYTES : alignment; /* images and pages of headers */
     size_t size, wanted = bytes + sizeof(struct head) + (alignment > 16 ? alignment : 0);
     if (wanted < bytes || wanted > AREA_BYTES) {
         errno = ENOMEM;
