@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How a command asks the agent, and how it answers: for people, or as one JSON object. */
+ * Requests to the agent, and output: for people, or as one JSON object. */
 #include "cli/cli.h"
 
 #include <stdio.h>

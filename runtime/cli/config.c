@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt config: every key with its default, the value in force and what it means; changing one while the job runs.
- */
+ * tierckpt config: every key with its default, the value in force and its meaning; changes one while the job runs. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -28,7 +27,8 @@ static int change(const struct cli *cli)
         return 1;
     }
     if (!cli_json(cli, answer)) {
-        printf("%s is set to %s for the running job; change its configuration file too to keep it\n", key, equals + 1);
+        printf("%s is set to %s for the running job; to keep it, change the configuration file, too\n", key,
+               equals + 1);
     }
     json_free(answer);
     return 0;
@@ -88,7 +88,7 @@ static void value_text(const json_t *value, char *out, size_t cap)
     free(text);
 }
 
-/* file: the value in the file, if the agent has another one. */
+/* Also prints the value in the file if it differs from the agent's. */
 static void print_field(const json_t *config, const json_t *file, const struct config_help *field)
 {
     char value[2 * CONFIG_PATH], said[2 * CONFIG_PATH];
@@ -102,7 +102,7 @@ static void print_field(const json_t *config, const json_t *file, const struct c
            field->takes, field->default_text[0] ? "; default " : "", field->default_text);
 }
 
-/* The configuration of the running agent; NULL if none answers. */
+/* The configuration of the running agent; NULL if there is no answer. */
 static json_t *ask_agent(const struct cli *cli)
 {
     json_t *answer = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt doctor: what this machine offers and, inside a job, which launcher settings are known to break recovery. */
+ * tierckpt doctor: checks this machine and, inside a job, finds launcher settings that are known to break recovery. */
 #include "cli/storage.h"
 
 #include "base/path.h"
@@ -59,7 +59,7 @@ static void check_pages(struct report *report, const struct config *config)
     tell(report, any ? GOOD : NOTE, "huge pages", detail);
     if (!any) {
         tell(report, NOTE, "huge pages",
-             "none of the ways to 2 MiB pages is open: drains cost more CPU; registration takes longer");
+             "2 MiB pages are not available: drains use more CPU, and registration takes longer");
     }
 }
 
@@ -136,7 +136,7 @@ static void check_missing(struct report *report, const char *save_dir, int errnu
     slash[slash == parent] = '\0';
     bool made = errnum == ENOENT && access(parent, W_OK | X_OK) == 0;
     snprintf(detail, sizeof(detail), "save_dir %s: %s%s", save_dir, strerrordesc_np(errnum),
-             made ? ": the first agent will make it" : ": nothing can be saved there");
+             made ? ": the first agent will create it" : ": nothing can be saved there");
     tell(report, made ? NOTE : BAD, "storage", detail);
 }
 
@@ -145,7 +145,7 @@ static void check_storage(struct report *report, const struct config *config)
     char detail[CONFIG_PATH + 128], room[32];
     struct statvfs fs;
     if (config->save_dir[0] == '\0') {
-        tell(report, NOTE, "storage", "no job is configured: save_dir was not looked at (give --config FILE)");
+        tell(report, NOTE, "storage", "no job is configured, so save_dir was not checked: give --config FILE");
         return;
     }
     if (access(config->save_dir, W_OK) != 0 || statvfs(config->save_dir, &fs) != 0) {
@@ -153,7 +153,7 @@ static void check_storage(struct report *report, const struct config *config)
         return;
     }
     if (path_is_memory(config->save_dir)) {
-        tell(report, NOTE, "storage", "save_dir is on a file system in memory: what is saved there ends with the node");
+        tell(report, NOTE, "storage", "save_dir is on a file system in memory: versions there are lost with the node");
     }
     text_bytes((uint64_t)fs.f_bavail * fs.f_frsize, room, sizeof(room));
     snprintf(detail, sizeof(detail), "save_dir %s has %s free", config->save_dir, room);
@@ -167,7 +167,7 @@ static void check_storage(struct report *report, const struct config *config)
         close((int)ring);
     }
     tell(report, ring >= 0 ? GOOD : NOTE, "io_uring",
-         ring >= 0 ? "works" : "is switched off: drains use threads instead");
+         ring >= 0 ? "works" : "is not available: drains use threads instead");
 }
 
 /* Runs in the process that reads storage: adds the results as "checks" and, if known, the free bytes as "free". */
@@ -185,7 +185,7 @@ static tck_status_t look_at_storage(const struct cli *cli, struct persistent *pe
     return TCK_OK;
 }
 
-/* The same: adds the number of versions in save_dir as "published", and the size of the newest as "bytes". */
+/* Runs there, too: adds the number of versions in save_dir as "published", and the size of the newest as "bytes". */
 static tck_status_t measure_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                      json_t *answer, struct error *err)
 {
@@ -213,7 +213,7 @@ static tck_status_t measure_versions(const struct cli *cli, struct persistent *p
     return status;
 }
 
-/* The size of a version, from the running job; 0: no job is running, or it does not know yet. */
+/* The size of a version, from the running job; 0: no job is running, or it has none yet. */
 static uint64_t version_bytes(const struct cli *cli)
 {
     json_t *answer = NULL;
@@ -226,7 +226,7 @@ static uint64_t version_bytes(const struct cli *cli)
     return bytes;
 }
 
-/* While a version is written, all those that are kept still exist. */
+/* While a version is being written, all those to keep still exist. */
 static void tell_room(struct report *report, uint64_t available, uint64_t bytes, uint64_t published, uint64_t keep)
 {
     char detail[CONFIG_PATH + 256], room[32], each[32], wanted[32];
@@ -236,13 +236,12 @@ static void tell_room(struct report *report, uint64_t available, uint64_t bytes,
     text_bytes(bytes * versions, wanted, sizeof(wanted));
     if (keep == 0) {
         snprintf(detail, sizeof(detail),
-                 "a version takes %s: %s free hold %" PRIu64 " more, and max_ckpt_num is 0, so none is removed", each,
-                 room, (available / bytes));
+                 "a version takes %s, so the %s free hold %" PRIu64 " more; max_ckpt_num is 0, so none is deleted",
+                 each, room, (available / bytes));
     } else {
         snprintf(detail, sizeof(detail),
-                 "a version takes %s; %" PRIu64 " are there and max_ckpt_num is %" PRIu64
-                 ", so with the one being written %s more are "
-                 "needed, and %s are free",
+                 "a version takes %s; %" PRIu64 " exist and max_ckpt_num is %" PRIu64
+                 ", so with the one being written %s more are needed, and %s are free",
                  each, published, keep, wanted, room);
     }
     bool enough = available >= bytes * versions;
@@ -274,7 +273,7 @@ static enum verdict verdict_of(const char *word)
     return strcmp(word, "good") == 0 ? GOOD : strcmp(word, "note") == 0 ? NOTE : BAD;
 }
 
-/* Reports a result whether storage answers or not. */
+/* Reports a result even if storage does not answer. */
 static void check_storage_in_time(struct report *report, const struct cli *cli)
 {
     static const struct storage_job job = {.work = look_at_storage, .use = STORAGE_UNOPENED};
@@ -301,17 +300,16 @@ static void check_torchrun(struct report *report)
     bool set = share && strcmp(share, "1") == 0;
     tell(report, set ? GOOD : BAD, "torchrun store",
          set ? "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-             : "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: with torchrun's default a lost node or trainer is not "
-               "recovered "
-               "(survivors reuse the store of the round before)");
+             : "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: with torchrun's default, a lost node or trainer is not "
+               "recovered, since the survivors reuse the store of the previous round");
     const char *restarts = getenv("TORCHELASTIC_MAX_RESTARTS");
     bool enough = restarts && strtoul(restarts, NULL, 10) > 0;
     tell(report, enough ? GOOD : BAD, "torchrun restarts",
-         enough ? "--max-restarts is above 0" : "--max-restarts is 0: torchrun ends the job at the first lost trainer");
+         enough ? "--max-restarts is above 0" : "--max-restarts is 0: torchrun ends the job when a trainer is lost");
     tell(report, getenv("GLOO_SOCKET_IFNAME") ? GOOD : NOTE, "gloo interface",
          getenv("GLOO_SOCKET_IFNAME")
              ? "GLOO_SOCKET_IFNAME is set"
-             : "GLOO_SOCKET_IFNAME is not set: in containers and namespaces gloo may choose wrongly");
+             : "GLOO_SOCKET_IFNAME is not set: in containers and namespaces, gloo may choose the wrong interface");
 }
 
 static void check_launcher(struct report *report)
@@ -320,7 +318,7 @@ static void check_launcher(struct report *report)
         check_torchrun(report);
     } else {
         tell(report, NOTE, "launcher",
-             "not inside a torchrun job: its settings were not checked (run doctor in the job)");
+             "this is not a torchrun job, so its settings were not checked: run doctor inside the job");
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt export: tck_export for people. */
+ * tierckpt export: tck_export as a command. */
 #include "cli/storage.h"
 
 #include "base/field.h"
@@ -96,7 +96,7 @@ static tck_status_t run(const struct cli *cli, const tck_export_params_t *params
     return storage_do(cli, &job, exported_out, err);
 }
 
-/* The given configuration, or the defaults if a version's directory is given, which needs none. */
+/* The given configuration; the defaults if --version-dir is given, which needs none. */
 static tck_status_t configure(const struct cli *cli, struct cli *out, struct error *err)
 {
     *out = *cli;
@@ -124,7 +124,7 @@ int cli_export(const struct cli *cli)
         status = choose(cli, &params, &err);
     }
     if (status == TCK_OK && source.path && source.step != TCK_NEWEST) {
-        status = error_set(&err, TCK_ERR_INVAL, "--version-dir says which version, --step cannot");
+        status = error_set(&err, TCK_ERR_INVAL, "--version-dir names the version already: leave out --step");
     }
     if (status == TCK_OK) {
         status = run(&own, &params, &exported, &err);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt forget: what was saved so far does not count any more. It stays on storage until its directories are deleted
- * by hand. */
+ * tierckpt forget: what was saved so far no longer counts. It stays on storage until its directories are deleted by
+ * hand. */
 #include "cli/storage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A running job would go on with what it has in memory. Without an agent on this node that cannot be checked; then the
- * claimed term keeps a job elsewhere from publishing. */
+/* A running job would continue from its memory. Without an agent on this node that cannot be checked; then the claimed
+ * term keeps a job elsewhere from publishing. */
 static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
 {
     json_t *answer = NULL;
@@ -18,10 +18,10 @@ static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
     const json_t *first = json_first(json_get(answer, "trainers"));
     tck_status_t status = TCK_OK;
     if (first) {
-        status = error_set(err, TCK_ERR_BUSY,
-                           "job %s is being trained: rank %" PRIu64 " is process %" PRIu64
-                           " on node %s. End its trainers first",
-                           cli->config.job, number_of(first, "rank"), number_of(first, "pid"), cli->config.node);
+        status =
+            error_set(err, TCK_ERR_BUSY,
+                      "job %s is running: rank %" PRIu64 " is process %" PRIu64 " on node %s. End its trainers first",
+                      cli->config.job, number_of(first, "rank"), number_of(first, "pid"), cli->config.node);
     }
     json_free(answer);
     return status;
@@ -60,8 +60,8 @@ static void tell(const struct cli *cli, json_t *answer)
     }
     if (!cli->json && !cli->dry_run) {
         printf("what was saved up to term %" PRIu64
-               " no longer counts. It stays in %s/%s until you delete it; to take this "
-               "back, remove the file \"forgotten\" there\n",
+               " no longer counts. It stays in %s/%s until you delete it; to undo this, "
+               "remove the file \"forgotten\" there\n",
                number_of(answer, "term"), cli->config.save_dir, cli->config.job);
     }
     json_add_bool(answer, "ok", true);

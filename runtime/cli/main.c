@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt: looks at a job's checkpoints and asks its agent for things. */
+ * tierckpt: inspects a job's checkpoints and sends requests to its agent. */
 #include "cli/cli.h"
 #include "cli/which.h"
 
@@ -21,21 +21,22 @@ static const struct {
     {"status", cli_status, 0, false, "", "the agent, its term, nodes, trainers and newest versions"},
     {"ls", cli_ls, 0, false, "", "versions in memory (as this node knows them) and on storage"},
     {"show", cli_show, 1, false, "",
-     "STEP or TERM.STEP: the shards of one version and who holds them (none: this node's memory)"},
+     "STEP or TERM.STEP: the shards of one version and their holders (without either: this node's memory)"},
     {"plan", cli_plan, 0, false, "s", "what a recovery would do now, without doing it (--step N: for that step)"},
     {"verify", cli_verify, 1, false, "", "recompute the digests: memory, published, or both (default)"},
-    {"drain", cli_drain, 0, false, "w", "copy the newest committed version to storage now (--wait: until it is there)"},
+    {"drain", cli_drain, 0, false, "w",
+     "copy the newest committed version to storage now (--wait: return when it is published)"},
     {"prune", cli_prune, 0, false, "kd", "delete old published versions (--keep N, --dry-run)"},
     {"forget", cli_forget, 0, false, "d",
-     "give up all that was saved so far, so that the job starts from scratch; nothing is deleted (--dry-run)"},
+     "ignore all that was saved so far, so that the job starts from scratch; nothing is deleted (--dry-run)"},
     {"export", cli_export, 1, false, "sVMbtFIXPA",
      "DIRECTORY: the model's weights of a published version as a Hugging Face checkpoint"},
     {"config", cli_config, 0, true, "Sm",
      "every key with its default, the value in force and help (--set KEY=VALUE: change it while the job runs;\n"
      "           --markdown: the table of all keys)"},
     {"stop", cli_stop, 0, false, "f",
-     "end the agents of the job and free their memory (--force: even if something is lost)"},
-    {"doctor", cli_doctor, 0, true, "", "what this machine offers, and launcher settings known to break recovery"},
+     "end the agents of the job and free their memory (--force: even if saved steps are lost)"},
+    {"doctor", cli_doctor, 0, true, "", "check this machine, and launcher settings that are known to break recovery"},
 };
 
 static void usage(FILE *to)
@@ -47,23 +48,23 @@ static void usage(FILE *to)
     fputs("\n"
           "  --config FILE  the job's configuration (or TIERCKPT_CONFIG; default: that of the one agent known on this "
           "node;\n"
-          "                 config and doctor answer for the defaults if there is none)\n"
-          "  --config-json JSON  keys that win over the file's, or all of them\n"
-          "  --job NAME     which job, if several have agents here\n"
-          "  --node NAME    which node, if several have agents here\n"
-          "  --json         answer as one JSON object\n"
+          "                 config and doctor use the defaults if there is none)\n"
+          "  --config-json JSON  keys that override the file's, or all of them\n"
+          "  --job NAME     the job, if several have agents here\n"
+          "  --node NAME    the node, if several have agents here\n"
+          "  --json         print one JSON object\n"
           "  --step N, --keep N, --dry-run, --wait, --set KEY=VALUE, --markdown, --force: see the commands\n"
           "  --help, --version\n"
           "\n"
           "export, of the newest published version or of --step N:\n"
-          "  --version-dir DIR   of the version that lies there; needs no configuration\n"
-          "  --memory            of the newest version in the agents' memory, which is published first\n"
-          "  --shard-size BYTES  of one file: 5GiB by default, 0 for a single one\n"
+          "  --version-dir DIR   export the version in this directory; needs no configuration\n"
+          "  --memory            export the newest version in the agents' memory, which is published first\n"
+          "  --shard-size BYTES  the size of one file: 5GiB by default, 0 for a single file\n"
           "  --dtype KIND        keep (default), float32, bfloat16, float16 or float64\n"
           "  --model-files DIR   copy config.json, the tokenizer's and other files from there\n"
-          "  --include PATTERN   of the keys, instead of all weights of the model; --exclude PATTERN: not these.\n"
-          "                      Each may be given several times\n"
-          "  --strip-prefix TEXT, --add-prefix TEXT   of the keys, in this order\n"
+          "  --include PATTERN   export the keys that match, instead of all weights of the model;\n"
+          "                      --exclude PATTERN: not these. Each may be given several times\n"
+          "  --strip-prefix TEXT, --add-prefix TEXT   change the keys, in this order\n"
           "\n"
           "Exit status: 0 the answer is good, 1 it is not, 2 wrong usage.\n",
           to);
@@ -219,7 +220,7 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
     return 0;
 }
 
-/* Refuses options and arguments that a command does not know: to ignore them would mislead the user. */
+/* Refuses options and arguments that a command does not know, since ignoring them would mislead the user. */
 static bool fits(size_t command, const struct cli *cli, const struct arguments *a)
 {
     static const struct {

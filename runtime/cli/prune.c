@@ -21,7 +21,7 @@ static tck_status_t prune_versions(const struct cli *cli, struct persistent *per
     size_t count = 0;
     tck_status_t status =
         persistent_prune(persistent, pruning->keep, pruning->pinned, cli->dry_run, &removed, &count, err);
-    if (status != TCK_OK && removed == NULL) {
+    if (status != TCK_OK && !removed) {
         return status;
     }
     json_t *list = json_array();
@@ -57,8 +57,8 @@ static int tell(const struct cli *cli, json_t *answer)
     return error ? 1 : 0;
 }
 
-/* Asks the agent which version is being drained or restored. Without an agent, nothing is pinned; but one that does not
- * answer may be restoring the very version that would be deleted. */
+/* Asks the agent which version is being drained or restored. Without an agent, nothing is pinned; but an agent that
+ * does not answer may be restoring the very version that would be deleted. */
 static tck_status_t find_pinned(const struct cli *cli, struct version *out, struct error *err)
 {
     json_t *answer = NULL;
@@ -68,7 +68,7 @@ static tck_status_t find_pinned(const struct cli *cli, struct version *out, stru
         return TCK_OK;
     }
     if (status != TCK_OK) {
-        return error_prefix(err, "nothing is deleted, for the agent cannot say what it needs");
+        return error_prefix(err, "nothing is deleted, since the agent does not answer which version it needs");
     }
     const json_t *committed = json_get(answer, "committed");
     *out = (struct version){number_of(committed, "term"), number_of(committed, "step")};
@@ -84,7 +84,7 @@ int cli_prune(const struct cli *cli)
     json_t *answer = NULL;
     struct error err;
     if (pruning.keep == 0) {
-        (void)error_set(&err, TCK_ERR_CONFIG, "max_ckpt_num is 0, which keeps all versions: say --keep N");
+        (void)error_set(&err, TCK_ERR_CONFIG, "max_ckpt_num is 0, which keeps all versions: give --keep N");
         return cli_fail(cli, &err);
     }
     tck_status_t status = find_pinned(cli, &pruning.pinned, &err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt status, drain and stop: what the agent says and can be told. */
+ * tierckpt status, drain and stop: the agent's state, and requests to it. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -37,7 +37,7 @@ static void print_trainers(const json_t *answer)
 static void print_scrub(const json_t *scrub)
 {
     if (number_of(scrub, "slots_bad") > 0) {
-        printf("WARNING: %" PRIu64 " copies in memory were damaged and given up, %" PRIu64
+        printf("WARNING: %" PRIu64 " copies in memory were damaged and dropped, %" PRIu64
                " were fetched again (see the agent's log)\n",
                number_of(scrub, "slots_bad"), number_of(scrub, "copies_repaired"));
     }
@@ -47,8 +47,7 @@ static void print_scrub(const json_t *scrub)
     }
     if (number_of(scrub, "files_bad") > 0) {
         printf("WARNING: %" PRIu64 " published files were found damaged, %" PRIu64
-               " were made anew (see the agent's log, or tierckpt "
-               "verify)\n",
+               " were rewritten (see the agent's log, or tierckpt verify)\n",
                number_of(scrub, "files_bad"), number_of(scrub, "files_repaired"));
     }
 }
@@ -63,7 +62,7 @@ static void print_storage(const json_t *storage)
     struct tm tm;
     localtime_r(&seconds, &tm);
     strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S", &tm);
-    printf("WARNING: storage fails since %s: %s\n", since, text_of(storage, "error"));
+    printf("WARNING: storage has been failing since %s: %s\n", since, text_of(storage, "error"));
     if (number_of(storage, "steps") > 0) {
         printf("         %" PRIu64 " steps, %" PRIu64 " to %" PRIu64 ", did not reach storage\n",
                number_of(storage, "steps"), number_of(storage, "first_step"), number_of(storage, "newest_step"));
@@ -90,13 +89,13 @@ static void print_quarantined(const json_t *slots)
     for (const json_t *s = json_first(slots); s; s = json_next(s)) {
         printf("WARNING: process %" PRIu64 ", which was rank %" PRIu64 " of term %" PRIu64
                ", may still write into slot %" PRIu64 " of shard %s: "
-               "saves have one slot less until it has ended (kill -9 if need be)\n",
+               "saves have one slot less until it ends (kill -9 if need be)\n",
                number_of(s, "pid"), number_of(s, "rank"), number_of(s, "term"), number_of(s, "slot"),
                text_of(s, "shard"));
     }
 }
 
-/* With one node, no other node could hold a copy: nothing to warn of. */
+/* With one node, no other node could hold a copy, so there is nothing to warn about. */
 static bool copies_short(const json_t *answer)
 {
     return json_len(json_get(answer, "nodes")) > 1 && number_of(answer, "shards_short_of_domains") > 0;
@@ -110,7 +109,7 @@ static void print_copies(const json_t *answer)
                "or domains, or lower copies\n",
                number_of(answer, "shards_short_of_domains"), number_of(answer, "shards"));
     } else if (number_of(answer, "shards_short_of_domains") > 0) {
-        printf("one node: its memory outlives trainers and agent, but not the node\n");
+        printf("one node: versions in its memory survive the trainers and the agent, but not the node\n");
     }
 }
 
@@ -118,8 +117,7 @@ static void print_parked(const json_t *stored)
 {
     if (number_of(stored, "not_parked") > 0) {
         printf("WARNING: %" PRIu64 " of the %" PRIu64
-               " files of this node's memory are held by the agent alone (%s): they are "
-               "lost if it dies\n",
+               " files of this node's memory are held by the agent alone (%s): they are lost if it dies\n",
                number_of(stored, "not_parked"), number_of(stored, "files"),
                strcmp(text_of(stored, "supervisor"), "none") == 0
                    ? "it was started without a supervisor"
@@ -178,7 +176,7 @@ static bool read_beside(const struct cli *cli, const char *name, char *out, size
     return text_first_line(path, out, cap);
 }
 
-/* No agent answers: prints why it cannot start, and how long its supervisor still holds its memory. */
+/* If no agent answers: prints why it cannot start, and how long its supervisor still holds its memory. */
 static void print_waiting(const struct cli *cli)
 {
     char why[1024], waits[256];
@@ -193,9 +191,8 @@ static void print_waiting(const struct cli *cli)
         snprintf(why, sizeof(why), "see its log, %.900s", cli->config.log_file_path);
     }
     printf("the agent cannot start (%" PRIu64 " times so far): %s\n", number_of(json, "deaths"), why);
-    printf("its supervisor holds the memory of %" PRIu64 " segments for %" PRIu64
-           " s more (linger_s), and tries again every few "
-           "seconds\n",
+    printf("its supervisor keeps the memory of %" PRIu64 " segments for %" PRIu64
+           " s more (linger_s), and tries again every few seconds\n",
            number_of(json, "segments"), (until > now ? until - now : 0) / 1000);
     json_free(json);
 }
@@ -277,7 +274,7 @@ int cli_stop(const struct cli *cli)
     }
     if (!cli_json(cli, answer)) {
         const char *lost = text_of(answer, "lost");
-        printf("the agents of job %s leave within seconds (nodes: %" PRIu64 "), and their memory is freed\n",
+        printf("the agents of job %s end within seconds (nodes: %" PRIu64 "), and their memory is freed\n",
                cli->config.job, number_of(answer, "nodes"));
         if (lost[0]) {
             printf("though %s\n", lost);

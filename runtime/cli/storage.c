@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A call to storage that hangs may not even be ended by a signal, and would keep any process that has made it. So the
- * command makes such calls in a child, which tells over a pipe whenever it comes further, and in the end what it has
- * found. If it has not moved for too long, it is left behind. It keeps none of the command's descriptors: a process
- * that reads the command's output would wait for it. */
+ * Not even a signal may end a call to storage that hangs, and the process that has made it cannot exit. So the command
+ * makes such calls in a child, which reports its progress and in the end its result over a pipe. A child without
+ * progress for too long is abandoned. It has none of the command's descriptors, since a process that reads the
+ * command's output would wait for it. */
 #include "cli/storage.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define REPORT_FD  3    /* in the child */
-#define GRACE_MS   2000 /* for work with a time bound of its own, whose error has more detail */
+#define GRACE_MS   2000 /* for work with its own time limit, whose error has more detail */
 #define READ_BYTES 65536
 
 static const char MOVED = '\0'; /* never part of JSON text */
@@ -26,7 +26,7 @@ static const char MOVED = '\0'; /* never part of JSON text */
 void storage_moved(void)
 {
     if (write(REPORT_FD, &MOVED, 1) < 0) {
-        _exit(1); /* the parent waits no longer */
+        _exit(1); /* the parent no longer waits */
     }
 }
 
@@ -122,7 +122,7 @@ static tck_status_t take(struct report *report, const char *bytes, size_t count,
 {
     char *grown = realloc(report->text, report->len + count + 1);
     if (grown == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for what was found on storage");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the result of reading storage");
     }
     report->text = grown;
     for (size_t i = 0; i < count; i++) {
@@ -143,7 +143,7 @@ static tck_status_t hung(const struct config *config, const struct storage_job *
                      config->load_dir[0] == '\0' ? "" : ", or load_dir ", config->load_dir, config->storage_timeout_ms);
 }
 
-/* Up to the end of what the child says. */
+/* Reads the child's report to its end. */
 static tck_status_t hear(const struct config *config, const struct storage_job *job, struct report *report,
                          struct error *err)
 {
@@ -157,7 +157,7 @@ static tck_status_t hear(const struct config *config, const struct storage_job *
         }
         ssize_t n = ready < 0 ? -1 : read(report->fd, bytes, sizeof(bytes));
         if (n < 0 && errno != EINTR) {
-            return error_set(err, status_of_errno(errno), "read what was found on storage: %m");
+            return error_set(err, status_of_errno(errno), "read the result from the process that reads storage: %m");
         }
         if (n == 0) {
             return TCK_OK;
@@ -171,21 +171,21 @@ static tck_status_t hear(const struct config *config, const struct storage_job *
 
 static void repeat_lines(const json_t *lines)
 {
-    for (const json_t *line = json_first(lines); line; line = json_next(line)) {
+    for (const json_t *line = json_first(lines); line != NULL; line = json_next(line)) {
         log_write((enum log_level)number_of(line, "level"), "%s", text_of(line, "text"));
     }
 }
 
-/* A tree of its own of the answer in it. */
+/* Returns the report's answer as a separate tree. */
 static tck_status_t parse_report(const struct report *report, json_t **answer_out, struct error *err)
 {
     json_t *told = NULL;
     if (report->len == 0) {
-        return error_set(err, TCK_ERR_INTERNAL, "the process that was to look at storage has died");
+        return error_set(err, TCK_ERR_INTERNAL, "the process that reads storage has died");
     }
     tck_status_t status = json_parse(report->text, report->len, &told, err);
     if (status != TCK_OK) {
-        return error_prefix(err, "what was found on storage");
+        return error_prefix(err, "the result of reading storage");
     }
     repeat_lines(json_get(told, "lines"));
     tck_status_t found = (tck_status_t) - (int)number_of(told, "code");
@@ -193,7 +193,7 @@ static tck_status_t parse_report(const struct report *report, json_t **answer_ou
         status = error_set(err, found, "%s", text_of(told, "error"));
     } else {
         char *text = json_print(json_get(told, "answer"), false);
-        status = text == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what was found on storage")
+        status = text == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for the result of reading storage")
                               : json_parse(text, strlen(text), answer_out, err);
         free(text);
     }
@@ -214,18 +214,18 @@ tck_status_t storage_do(const struct cli *cli, const struct storage_job *job, js
         run_child(cli, job, ends[1]);
     }
     tck_status_t status =
-        child < 0 ? error_set(err, status_of_errno(errno), "start a process that looks at storage: %m") : TCK_OK;
+        child < 0 ? error_set(err, status_of_errno(errno), "start a process that reads storage: %m") : TCK_OK;
     report.fd = ends[0];
     close(ends[1]);
     if (status == TCK_OK) {
         status = hear(&cli->config, job, &report, err);
     }
     if (child > 0 && status != TCK_OK) {
-        kill(child, SIGKILL); /* which it may not heed */
+        kill(child, SIGKILL); /* a call that hangs may delay its death */
     }
     close(ends[0]);
     if (status == TCK_OK) {
-        waitpid(child, NULL, WNOHANG); /* it may have left a call to storage behind, which keeps it */
+        waitpid(child, NULL, WNOHANG); /* a thread that hangs in storage may still delay its exit */
         status = parse_report(&report, answer_out, err);
     }
     free(report.text);

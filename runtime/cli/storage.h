@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The command's own look at storage: it needs no agent for that, and does not hang with storage. */
+ * The command's own access to storage: it needs no agent, and does not hang if storage does. */
 #ifndef TCK_CLI_STORAGE_H
 #define TCK_CLI_STORAGE_H
 
@@ -8,8 +8,8 @@
 
 enum storage_use { STORAGE_UNOPENED, STORAGE_READ, STORAGE_WRITE };
 
-/* Runs in a process of its own, so it can change nothing but storage; its result goes into answer. persistent is NULL
- * for STORAGE_UNOPENED. */
+/* Runs in a separate process, so it can change nothing but storage; its result goes into answer. persistent is NULL for
+ * STORAGE_UNOPENED. */
 typedef tck_status_t storage_work_fn(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                      json_t *answer, struct error *err);
 
@@ -17,7 +17,7 @@ struct storage_job {
     storage_work_fn *work;
     const void *ctx;
     enum storage_use use;
-    const char *elsewhere; /* what may hang apart from save_dir and load_dir, whose calls have time bounds; or NULL */
+    const char *elsewhere; /* what else may hang; save_dir and load_dir then have their own time limits. Or NULL */
 };
 
 /* Runs the work; the caller frees the answer. TCK_ERR_NOENT: the job has nothing on storage (nothing is created then).

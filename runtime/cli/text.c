@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Small texts for people. */
+ * Formats values for people, and reads the fields of an answer. */
 #include "cli/cli.h"
 
 #include <fcntl.h>

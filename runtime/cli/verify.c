@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt verify: recomputes the digests of published versions, and asks the agent for those of memory. */
+ * tierckpt verify: checks the digests of published versions, and asks the agent to check those of memory. */
 #include "cli/storage.h"
 
 #include <inttypes.h>
@@ -85,7 +85,7 @@ static void verify_published(const struct cli *cli, struct verdict *verdict)
     json_free(answer);
 }
 
-/* must: fail if there is no agent. */
+/* must: it is an error if there is no agent. */
 static void verify_memory(const struct cli *cli, bool must, struct verdict *verdict)
 {
     json_t *answer = NULL;
@@ -118,8 +118,7 @@ static void print_verdict(const struct verdict *v)
     for (const json_t *b = json_first(v->bad); b; b = json_next(b)) {
         printf("BAD: %s\n", json_str(b));
     }
-    printf(json_len(v->bad) == 0 ? "all digests match\n"
-                                 : "damage was found: each line above stands for one copy that is lost\n");
+    printf(json_len(v->bad) == 0 ? "all digests match\n" : "damage was found: each line above is one lost copy\n");
 }
 
 int cli_verify(const struct cli *cli)

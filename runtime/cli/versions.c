@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt ls, show, plan: which versions there are, who holds them, what a recovery would do. */
+ * tierckpt ls, show, plan: the versions, their holders, and what a recovery would do. */
 #include "cli/cli.h"
 #include "cli/storage.h"
 
@@ -76,7 +76,7 @@ static tck_status_t survey_versions(const struct cli *cli, struct persistent *pe
     return TCK_OK;
 }
 
-/* The arrays "published" and "unfit", both empty for a job that has published nothing; and "ok". */
+/* Answers the arrays "published" and "unfit", both empty for a job that has published nothing, and "ok". */
 static tck_status_t find_published(const struct cli *cli, json_t **answer_out, struct error *err)
 {
     static const struct storage_job job = {.work = survey_versions, .use = STORAGE_READ};
@@ -144,7 +144,7 @@ static void print_versions(const struct cli *cli, const json_t *answer)
            json_len(published) == 0 ? " none" : "");
     print_published(published);
     if (json_len(json_get(answer, "unfit")) > 0) {
-        printf("there, but not restorable now:\n");
+        printf("present, but not restorable now:\n");
         print_unfit(json_get(answer, "unfit"));
     }
 }
@@ -318,7 +318,7 @@ static void print_passed(const json_t *plan)
         if (flag_of(p, "given_up")) {
             printf("  passed over %s: restored too often without a commit after it\n", version);
         } else if (flag_of(p, "other_layout")) {
-            printf("  passed over %s: it is of another layout\n", version);
+            printf("  passed over %s: it has another layout\n", version);
         } else {
             printf("  passed over %s: %" PRIu64 " shards have no copy\n", version, number_of(p, "missing_shards"));
         }

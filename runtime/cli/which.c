@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Finds the job that a command is about: that of a configuration, or of the only agent that is known on this node. */
+ * Finds the job that a command is for: that of the configuration, or of the only agent that is known on this node. */
 #include "cli/which.h"
 
 #include <dirent.h>
@@ -33,7 +33,7 @@ static void look(struct found *found, const char *dir, const char *job)
     }
 }
 
-/* Looks for the configurations that were written to the runtime directory when agents were started. */
+/* Finds the configurations that were written to the runtime directory when agents were started. */
 static void find(struct found *found, const char *runtime_dir)
 {
     const char *job = found->which->job;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Finds the job that a command is about; main.c calls it. */
+ * Finds the job that a command is for. */
 #ifndef TCK_CLI_WHICH_H
 #define TCK_CLI_WHICH_H
 

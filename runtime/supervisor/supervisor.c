@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt-supervisor: starts the agent, holds the descriptors that it stores (tiers/sd_notify.h), and starts it again
- * with them when it dies. It replaces systemd where there is none. It does nothing else, so that it has little reason
- * to fail, and it blocks in poll alone. */
+ * tierckpt-supervisor: starts the agent, keeps the descriptors that it stores (tiers/sd_notify.h), and restarts it with
+ * them when it dies, where there is no systemd to do so. It does nothing else, so that it has little reason to fail,
+ * and it blocks only in poll. */
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/lock.h"
@@ -34,13 +34,13 @@ enum exit_status { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LIVES_AL
 static const char usage[] =
     "Usage: tierckpt-supervisor --runtime-dir DIR [--device NAME] [--adopt PID] [--foreground] -- AGENT [ARGUMENT...]\n"
     "\n"
-    "Starts the agent of a job on this node, starts it again when it dies, and keeps its memory meanwhile. The first\n"
-    "trainer of the node starts it; under systemd, which does the same, it is not needed.\n"
+    "Starts the agent of a job on this node, restarts it when it dies, and keeps its memory meanwhile. The node's\n"
+    "first trainer starts it; under systemd, which does the same, it is not needed.\n"
     "\n"
-    "  --runtime-dir DIR  where its socket, lock and log are; also the agent's current directory\n"
+    "  --runtime-dir DIR  directory of its socket, lock and log; also the agent's working directory\n"
     "  --device NAME      network interface of the agent\n"
     "  --adopt PID        supervise this running agent, whose supervisor has died\n"
-    "  --foreground       do not detach, log to standard error\n"
+    "  --foreground       do not detach; log to standard error\n"
     "  --help, --version\n"
     "\n"
     "Exit status: 0 started (or, in the foreground, the agent ended), 1 failed, 2 wrong usage, 3 another supervisor is "
@@ -223,7 +223,7 @@ static enum exit_status prepare(struct supervisor *supervisor, const struct opti
     return EXIT_DONE;
 }
 
-/* Standard error of the agent and of its libraries goes to our log: it may have the cause of a crash. */
+/* Standard error of the agent and its libraries goes to our log, since it may tell the cause of a crash. */
 static void redirect_output(void)
 {
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -235,8 +235,8 @@ static void redirect_output(void)
     close(log_fd);
 }
 
-/* Leaves the starter's session and process group, so that what ends the trainers does not end the memory. Only the last
- * of the three processes returns; not being a session's leader, it never gets a terminal. */
+/* Leaves the trainer's session and process group, so that a signal to these does not end the supervisor. Only the last
+ * of the three processes returns; it is not a session leader, so it never gets a terminal. */
 static tck_status_t detach(struct error *err)
 {
     pid_t pid = fork();
@@ -261,9 +261,9 @@ static void take_message(struct supervisor *supervisor, struct notify_message *m
     struct error err = {0};
     if (message->store && message->fd >= 0 && message->name[0] != '\0') {
         if (store_put(&supervisor->store, message->name, message->fd, &err) != TCK_OK) {
-            log_error("descriptor %s is not kept: %s", message->name, err.text);
+            log_error("descriptor %s cannot be kept: %s", message->name, err.text);
         }
-        message->fd = -1; /* taken over */
+        message->fd = -1; /* the store owns it */
     } else if (message->store) {
         log_warn("ignoring FDSTORE without exactly one descriptor and a name");
     }
@@ -304,7 +304,7 @@ static void take_signals(struct supervisor *supervisor)
     }
 }
 
-/* Poll's timeout until the agent is to be started, -1 if it runs. */
+/* The timeout of poll until the agent must be started; -1 if it runs. */
 static int wait_ms(const struct supervisor *supervisor)
 {
     uint64_t now = clock_ms(), then = supervisor->child.restart_ms;
@@ -327,7 +327,7 @@ static void start_if_due(struct supervisor *supervisor)
     }
 }
 
-/* Writes for the command how long the memory is kept. A segment has two descriptors. */
+/* Tells the command how long the memory is kept. Of a segment's two descriptors, "d." is the data's. */
 static void write_waits_file(const struct supervisor *supervisor)
 {
     uint64_t until = child_given_up_ms(&supervisor->child), now = clock_ms();
@@ -356,8 +356,7 @@ static enum exit_status run(struct supervisor *supervisor)
                                {.fd = supervisor->signal_fd, .events = POLLIN},
                                {.fd = supervisor->child.pidfd, .events = POLLIN}};
         (void)poll(fds, sizeof(fds) / sizeof(fds[0]), wait_ms(supervisor)); /* none is ready if it fails */
-        take_messages(
-            supervisor); /* before the agent's end is handled: it may have stored something at the last moment */
+        take_messages(supervisor); /* before the agent's end: it may have stored something at the last moment */
         take_signals(supervisor);
         if (fds[2].revents != 0) {
             failpoint(supervisor, agent_died);

@@ -21,8 +21,8 @@
 #define QUICK_DEATHS_MAX 20
 #define EXIT_NOT_STARTED 127 /* as in shells */
 
-/* In the forked child. Returns only on failure. Once descriptors are moved, the log's number may be that of a segment,
- * so errors go to standard error alone. */
+/* In the forked child. Returns only on failure. Moving the descriptors may replace the log's by a segment's, so errors
+ * then go to standard error only. */
 static void run(const struct child *child, struct store *store)
 {
     sigset_t none;
@@ -71,14 +71,14 @@ tck_status_t child_start(struct child *child, struct store *store, struct error 
         _exit(EXIT_NOT_STARTED);
     }
     tck_status_t status = watch(child, pid, err);
-    if (status != TCK_OK) { /* it must not run unwatched */
+    if (status != TCK_OK) { /* it must not run without being watched */
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         return status;
     }
     failpoint(supervisor, started);
     child->adopted = false;
-    log_info("agent started: process %d, %d descriptors handed on", pid, store->count);
+    log_info("agent started: process %d, %d descriptors passed to it", pid, store->count);
     return TCK_OK;
 }
 
@@ -109,7 +109,7 @@ void child_terminate(const struct child *child)
     }
 }
 
-/* True if it ended on purpose. */
+/* True if the agent has exited on purpose. */
 static bool reap(const struct child *child)
 {
     siginfo_t info = {0};
@@ -138,7 +138,7 @@ static uint64_t backoff_ms(uint32_t quick_deaths)
     return delay < BACKOFF_LAST_MS ? delay : BACKOFF_LAST_MS;
 }
 
-/* A failing start may take any time, so the count restarts only after an agent that was ready for a while. */
+/* A failing start may take any time, so the count is reset only after an agent that was ready for a while. */
 static void count_death(struct child *child)
 {
     bool served = child->ready || child->linger_ms == 0;
@@ -166,8 +166,7 @@ enum child_end child_ended(struct child *child)
     count_death(child);
     if (child->quick_deaths >= QUICK_DEATHS_MAX && clock_ms() >= child_given_up_ms(child)) {
         log_error("the agent died %u times in a row, within %" PRIu64
-                  " s, and is not restarted: its memory is released. See "
-                  "the agent's log for the cause",
+                  " s, and is not restarted: its memory is released. See the agent's log for the cause",
                   child->quick_deaths, (clock_ms() - child->failing_ms) / 1000);
         return CHILD_GIVEN_UP;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The agent's process as the supervisor sees it: started, watched by a pidfd, started again when it crashed, given up
- * when it crashes at once again and again for as long as its memory is to be kept. */
+ * The agent's process: started, watched by a pidfd, restarted after a crash, and given up if it keeps crashing right
+ * after its start for as long as its memory is to be kept. */
 #ifndef TCK_AGENT_SUPERVISOR_CHILD_H
 #define TCK_AGENT_SUPERVISOR_CHILD_H
 
@@ -16,7 +16,7 @@ struct child {
     bool stopping;           /* it has sent STOPPING=1 */
     uint64_t started_ms;
     bool ready;            /* this process has sent READY=1 */
-    uint64_t linger_ms;    /* how long its memory is kept while it keeps dying; 0: not known, it has none */
+    uint64_t linger_ms;    /* how long its memory is kept while it keeps dying; 0: unknown, since it has none */
     uint32_t quick_deaths; /* in a row */
     uint64_t failing_ms;   /* when the first of them was */
     uint64_t restart_ms;   /* when to start it; 0: it runs */
@@ -24,7 +24,7 @@ struct child {
 
 enum child_end { CHILD_DONE, CHILD_RESTARTS, CHILD_GIVEN_UP };
 
-/* Starts it with all stored descriptors, which stay the store's. A program that cannot be executed ends at once. */
+/* Starts it with all stored descriptors, which the store still owns. A program that cannot be executed ends at once. */
 must_check tck_status_t child_start(struct child *child, struct store *store, struct error *err);
 /* Watches an agent of this user that another process has started. TCK_ERR_NOENT if it is not running. */
 must_check tck_status_t child_adopt(struct child *child, pid_t pid, struct error *err);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Datagrams of "KEY=value" lines, with a descriptor beside them. Anything that is not understood is passed over, as
- * sd_notify(3) wants it. */
+ * Datagrams of "KEY=value" lines that carry a descriptor. Unknown lines are ignored, as sd_notify(3) requires. */
 #include "supervisor/supervisor_notify.h"
 
 #include "base/log.h"
@@ -26,7 +25,7 @@ tck_status_t notify_bind(int dir_fd, int *fd_out, struct error *err)
         return error_set(err, status_of_errno(errno), "create the notify socket: %m");
     }
     (void)unlinkat(dir_fd, NOTIFY_SOCKET_NAME, 0);
-    /* Through the directory's descriptor, because a path may be longer than an address. */
+    /* Through the directory's descriptor, since a path may be longer than an address allows. */
     snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" NOTIFY_SOCKET_NAME, dir_fd);
     mode_t saved_umask = umask(0177);
     int bound = bind(fd, (const struct sockaddr *)&address, sizeof(address));
@@ -85,7 +84,7 @@ static void take_line(const char *line, struct notify_message *out)
     }
 }
 
-/* Fills in the message, or closes what came with it and returns false. */
+/* Fills in the message, or closes its descriptors and returns false. */
 static bool take_message(char *text, struct beside *beside, struct notify_message *out)
 {
     bool ours = beside->has_sender && beside->sender.uid == getuid();

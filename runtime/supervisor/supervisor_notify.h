@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The receiving side of sd_notify, as much of it as the agent uses. */
+ * The receiver of sd_notify, as far as the agent uses it. */
 #ifndef TCK_AGENT_SUPERVISOR_NOTIFY_H
 #define TCK_AGENT_SUPERVISOR_NOTIFY_H
 
@@ -14,10 +14,10 @@ struct notify_message {
     int fd;                   /* the caller's; -1 if there was none, or more than one */
 };
 
-/* A non-blocking socket in the directory, for this user only; replaces one that was left there. */
+/* Makes a non-blocking socket in the directory, for this user only; replaces one that was left behind. */
 must_check tck_status_t notify_bind(int dir_fd, int *fd_out, struct error *err);
 
-/* The next message of this user's processes; false if none waits. */
+/* The next message from this user's processes; false if there is none. */
 bool notify_receive(int fd, struct notify_message *out);
 
 #endif

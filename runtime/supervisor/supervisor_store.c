@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plain array: each entry is looked up a few times in its life. */
+ * A plain array, since each entry is looked up only a few times in its life. */
 #include "supervisor/supervisor_store.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define FIRST_FD        3
-#define NAMES_BYTES_MAX (100u << 10) /* in the environment: Linux allows 128 KiB for one string of the environment */
+#define NAMES_BYTES_MAX (100u << 10) /* in the environment: Linux allows 128 KiB per string */
 
 static struct store_entry *find(const struct store *store, const char *name)
 {
@@ -91,7 +91,7 @@ void store_free(struct store *store)
 
 /* ---- hand on ------------------------------------------------------------------------------------------------- */
 
-/* Moves the descriptor that has this number, one at a time: free numbers are as scarce as descriptors. */
+/* Moves the descriptor that has this number out of the way; one at a time, since free numbers are scarce. */
 static bool vacate(struct store *store, int from, int place)
 {
     for (int j = from; j < store->count; j++) {
@@ -103,7 +103,7 @@ static bool vacate(struct store *store, int from, int place)
     return true;
 }
 
-/* Moves each descriptor to its place, from 3 on, where it stays open across the exec. */
+/* Moves each descriptor to its number, from 3 on, where it stays open across exec. */
 static bool move_all(struct store *store)
 {
     for (int i = 0; i < store->count; i++) {
@@ -180,7 +180,7 @@ static bool describe_all(const struct store *store)
 tck_status_t store_hand_on(struct store *store, struct error *err)
 {
     if (!move_all(store) || !describe_all(store)) {
-        return error_set(err, status_of_errno(errno), "hand on %d descriptors: %m", store->count);
+        return error_set(err, status_of_errno(errno), "pass %d descriptors to the agent: %m", store->count);
     }
     return TCK_OK;
 }

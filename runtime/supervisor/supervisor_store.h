@@ -10,7 +10,7 @@ struct store_entry {
     int fd;
 };
 
-/* Zeroed is empty. */
+/* All zero: empty. */
 struct store {
     struct store_entry *entries;
     int count, cap;

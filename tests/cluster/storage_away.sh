@@ -18,7 +18,7 @@ everybody_is_told() {
             die "rank $rank is not told: $(grep HEALTH "$work"/out.*; tail -3 "$(agent_log a)")"
     done
     ! ask a status >"$work/said" || die "status is good"
-    grep -qE "storage fails since .*$work/save/test.*$away" "$work/said" || die "status does not say it: $(cat "$work/said")"
+    grep -qE "storage has been failing since .*$work/save/test.*$away" "$work/said" || die "status does not say it: $(cat "$work/said")"
 }
 all_is_well() {
     local rank

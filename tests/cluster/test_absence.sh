@@ -115,7 +115,7 @@ run_on b 1 --steps 1000000 --step-ms 20
 settings=$plain
 wait_for 60 said 0 '^STEP 3' || die "rank 0 does not train: $(out 0 | tail -3)"
 forget && die "forgotten while trainers live"
-grep -q 'is being trained' "$work/said" || die "forget did not say why: $(cat "$work/said")"
+grep -q 'is running: rank' "$work/said" || die "forget did not say why: $(cat "$work/said")"
 kill_trainers
 wait_for 60 forget || die "forget: $(cat "$work/said")"
 start --steps 3 --wait-commit

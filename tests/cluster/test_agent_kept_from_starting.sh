@@ -22,7 +22,7 @@ kept_out() {
     [ "$(supervisor_pid a)" = "$supervisor" ] || die "$1: the supervisor has given up, and the memory with it"
     ask a status >"$work/said" 2>&1 && die "$1: status is good without an agent"
     grep -qE "the agent cannot start \([0-9]+ times so far\): .*$3" "$work/said" || die "$1: status does not say why: $(cat "$work/said")"
-    grep -qE 'holds the memory of 1 segments for [0-9]+ s more' "$work/said" || die "$1: status does not say how long: $(cat "$work/said")"
+    grep -qE 'keeps the memory of 1 segments for [0-9]+ s more' "$work/said" || die "$1: status does not say how long: $(cat "$work/said")"
 }
 fault "save_dir is away"
 mv "$work/save" "$work/moved"

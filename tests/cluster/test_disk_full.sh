@@ -20,7 +20,7 @@ more_commits a 5 60 || die "no commit since the disk is full ($before before)"
 wait_for 60 said 0 "^HEALTH .*undrained=[1-9].* $work/save/test/.*[Nn]o space left" || die "rank 0 is not told: $(out 0 | tail -3)"
 wait_for 60 said 1 "^HEALTH .*undrained=[1-9]" || die "rank 1 is not told"
 ! ask a status >"$work/said" || die "status is good though the disk is full"
-grep -q "storage fails since .*$work/save/test/.*[Nn]o space left" "$work/said" || die "status does not say it: $(cat "$work/said")"
+grep -q "storage has been failing since .*$work/save/test/.*[Nn]o space left" "$work/said" || die "status does not say it: $(cat "$work/said")"
 moment
 rm "$work/save/other"
 log_must_say a 60 'is published'

@@ -21,7 +21,7 @@ log_must_say a 60 'does not answer: a drain has not moved for 6000 ms'
 begun=$(sed -n '/draining version/,/has not moved/p' "$(agent_log a)" | awk '/is published/ { n = 0 } /draining version/ { n++ } END { print n + 0 }')
 [ "$begun" = 1 ] || die "$begun drains were begun behind the one that hung"
 ! timeout 20 "$bin/tierckpt" --config "$work/run/test/a/config.json" status >"$work/said" || die "status is good"
-grep -q "storage fails since .*$work/save/test does not answer" "$work/said" || die "status does not say it: $(cat "$work/said")"
+grep -q "storage has been failing since .*$work/save/test does not answer" "$work/said" || die "status does not say it: $(cat "$work/said")"
 lie 0
 published() { grep -c 'is published' "$(agent_log a)"; }
 before=$(published)

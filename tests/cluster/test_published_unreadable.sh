@@ -15,7 +15,7 @@ fault "a published file cannot be read"
 lie 1000 EIO "$file" "" read
 cannot="cannot be checked: $work/save/test: v0*[48].t[0-9]*: .*$file.*Input/output error"
 wait_for 60 logged a "$cannot" || die "the log does not say that $file cannot be read: $(tail -5 "$(agent_log a)")"
-troubled() { ! ask a status >"$work/said" && grep -qE "storage fails since .*$file.*Input/output error" "$work/said"; }
+troubled() { ! ask a status >"$work/said" && grep -qE "storage has been failing since .*$file.*Input/output error" "$work/said"; }
 wait_for 60 troubled || die "status does not say it: $(cat "$work/said")"
 sleep 3
 [ "$(grep -cE "$cannot" "$(agent_log a)")" = 1 ] || die "it is not told once: $(grep -E "$cannot" "$(agent_log a)")"

@@ -20,7 +20,7 @@ wait_for 60 said 0 "^HEALTH .*undrained=[1-9].* $work/save/test does not answer:
     die "rank 0 is not told: $(grep HEALTH "$work"/out.*; tail -3 "$work"/run/test/a/agent.log)"
 more_commits a 20 60 || die "no commits while storage hangs"
 ! timeout 20 "$bin/tierckpt" --config "$work/run/test/a/config.json" status >"$work/said" || die "status is good"
-grep -q "storage fails since .*$work/save/test does not answer" "$work/said" || die "status does not say it: $(cat "$work/said")"
+grep -q "storage has been failing since .*$work/save/test does not answer" "$work/said" || die "status does not say it: $(cat "$work/said")"
 
 kill_trainers
 before=$(newest_committed a)

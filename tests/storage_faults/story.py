@@ -130,7 +130,7 @@ class Story:
         self.wait("each rank is told", lambda: all(outage.reason in text for text in launch.health()))
         self.wait("more commits", lambda: len(self.versions("committed")) >= committed + 5)
         status, text, complaint = self.job.ask("status")
-        if status != 1 or not re.search(rf"storage fails since .*{outage.reason}", text):
+        if status != 1 or not re.search(rf"storage has been failing since .*{outage.reason}", text):
             raise Broken(f"status while {outage.name}: {status}: {text} {complaint}")
         if self.dice.random() < 0.5:
             return self.restart_in(outage, launch)
