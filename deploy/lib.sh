@@ -1,4 +1,4 @@
-# Shared by deploy/try and deploy/check: find what is missing, say it, install it, build. Sourced, not run.
+# Shared by deploy/try and deploy/check: finds and installs missing packages, and builds. Sourced, not run.
 # shellcheck shell=bash
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -19,7 +19,7 @@ missing_packages() {
     done
 }
 
-# A command that is already here in a good enough version needs no package (a newer cmake from elsewhere, say).
+# A command that is installed already needs no package (a newer cmake from another source, for example).
 drop_present_tools() {
     local name
     while read -r name; do
@@ -32,7 +32,7 @@ drop_present_tools() {
     done
 }
 
-# install_missing all|run: 2 if this user may not, after a line that says what is missing.
+# install_missing all|run: returns 2 if this user may not install them, after a line that names what is missing.
 install_missing() {
     local missing
     missing=$(missing_packages "$1" | drop_present_tools)
@@ -42,7 +42,7 @@ install_missing() {
     for name in $missing; do grep -E "^$name " "$top/deploy/packages.txt" | sed 's/^/    /'; done
     local as_root=()
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || { say "not root and no sudo: run as root: apt-get install $(echo $missing)"; return 2; }
+        command -v sudo >/dev/null || { say "neither root nor sudo is available; run as root: apt-get install $(echo $missing)"; return 2; }
         as_root=(sudo)
     fi
     "${as_root[@]}" apt-get update -qq || die "apt-get update failed"
@@ -53,15 +53,15 @@ install_missing() {
 
 has_cuda_toolkit() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
 
-# The directory of the nccl.h that nccl_header has brought; nothing if it has not.
+# Prints the directory of the nccl.h that nccl_header has installed, if any.
 nccl_brought() { compgen -G "$top/build/nccl/lib/python3*/site-packages/nvidia/nccl/include"; }
 
-# Beside the CUDA Toolkit, where nccl.h is often missing, PyPI's package of NCCL: for its header, build/nccl.
+# Installs PyPI's package of NCCL into build/nccl for its header, which the CUDA Toolkit often lacks.
 nccl_header() {
     if ! has_cuda_toolkit || [ -e /usr/include/nccl.h ] || [ -e /usr/local/cuda/include/nccl.h ] || nccl_brought >/dev/null; then
         return 0
     fi
-    say "Installing nvidia-nccl-cu13, for the header that the NCCL module is built with, into build/nccl"
+    say "Installing nvidia-nccl-cu13 into build/nccl, for the header that the NCCL module needs"
     python3 -m venv "$top/build/nccl" &&
         "$top/build/nccl/bin/pip" install -q --disable-pip-version-check --no-deps nvidia-nccl-cu13==2.32.3
 }
@@ -81,11 +81,11 @@ configure_and_build() {
 
 pip_install() { "$top/build/venv/bin/pip" install -q --disable-pip-version-check "$@"; }
 
-# python_environment [EXTRA]: the environment with PyTorch and this package, made once: build/venv. EXTRA: "[lint]".
+# python_environment [EXTRA]: the environment with PyTorch and this package, created once: build/venv. EXTRA: "[lint]".
 python_environment() {
     local venv=$top/build/venv
     if [ ! -x "$venv/bin/python" ]; then
-        say "Making a Python environment in build/venv"
+        say "Creating a Python environment in build/venv"
         python3 -m venv "$venv" || return 1
     fi
     if ! "$venv/bin/python" -c 'import torch, safetensors, numpy, pytest, xdist' 2>/dev/null; then
@@ -94,35 +94,35 @@ python_environment() {
         # A build without CUDA is enough, if pip is configured to find one.
         pip_install torch==2.13.0 || return 1
     fi
-    # By the environment, as pip's options for it differ between its versions.
+    # In the environment, since pip's options for it differ between versions.
     local nccl
     nccl=$(nccl_brought) && local -x SKBUILD_CMAKE_DEFINE="TCK_NCCL_INCLUDE=$nccl"
     pip_install "$top${1:-}"
 }
 
-# The environment with the training frameworks, in the versions that the adapters are tested with: build/frameworks.
+# The environment with the training frameworks, in the versions with which the adapters are tested: build/frameworks.
 frameworks_environment() {
     local venv=$top/build/frameworks
     if [ ! -x "$venv/bin/python" ]; then
-        say "Making a Python environment in build/frameworks"
+        say "Creating a Python environment in build/frameworks"
         python3 -m venv "$venv" || return 1
     fi
     "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/frameworks/requirements.txt" || return 1
     "$venv/bin/pip" install -q --disable-pip-version-check "$top"
 }
 
-# The environment of the programs that are killed and resumed: build/programs, and in its folder "beside" what would
-# disturb the others.
+# The environment of the programs that are killed and resumed: build/programs; its folder "beside" has packages that
+# would disturb other programs.
 programs_environment() {
     local venv=$top/build/programs
     if [ ! -x "$venv/bin/python" ]; then
-        say "Making a Python environment in build/programs"
+        say "Creating a Python environment in build/programs"
         python3 -m venv "$venv" || return 1
     fi
     "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/programs/requirements.txt" || return 1
     if [ ! -d "$venv/beside/torchvision" ]; then
         "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --target "$venv/beside/torchvision" \
-            -r "$top/tests/programs/requirements.beside.txt" || say "torchvision cannot be had: its programs are skipped"
+            -r "$top/tests/programs/requirements.beside.txt" || say "torchvision is not available: its programs are skipped"
     fi
     "$venv/bin/pip" install -q --disable-pip-version-check "$top"
 }
