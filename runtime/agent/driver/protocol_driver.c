@@ -26,10 +26,11 @@ static void log_throttling(const struct decision *before, const struct decision 
 
 static void keep_decision(struct term_context *tc, const struct decision *decision)
 {
-    struct kept kept = *hard_state_get(tc->agent->state);
-    if (memcmp(&kept.decision, decision, sizeof(*decision)) == 0) {
+    const struct kept *known = hard_state_get(tc->agent->state);
+    if (memcmp(&known->decision, decision, sizeof(*decision)) == 0) {
         return; /* most heartbeats bring the one that is kept */
     }
+    struct kept kept = *known;
     log_throttling(&kept.decision, decision);
     kept.decision = *decision;
     hard_state_put(tc->agent->state, &kept);

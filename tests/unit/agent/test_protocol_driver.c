@@ -21,6 +21,7 @@ static struct agent agent;
 static struct term_context *tc;
 static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static uint32_t carried[ACTION_PUBLISH + 1];
+static uint32_t kept_count;
 static bool asks_inside;
 static struct node_answer inside;
 
@@ -37,6 +38,7 @@ void hard_state_put(struct hard_state *state, const struct kept *now)
 {
     (void)state;
     kept = *now;
+    kept_count++;
 }
 
 struct client *client_of_rank(const struct agent *a, uint64_t term, uint32_t rank)
@@ -68,11 +70,16 @@ static void carry_out(struct term_context *term_context, const struct action *ac
     }
 }
 
+static void decided(const struct term_context *term_context)
+{
+    (void)term_context;
+}
+
 /* ---- one node ---------------------------------------------------------------------------------------------------- */
 
 static void set_up(void)
 {
-    static const struct agent_hooks hooks = {.carry_out = carry_out};
+    static const struct agent_hooks hooks = {.carry_out = carry_out, .decided = decided};
     struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
     struct segment *segment;
     struct error err = {0};
@@ -124,4 +131,17 @@ Test(driver, asks_nothing_when_the_term_is_over)
     tc->closed = true;
     cr_assert_not(ask_slot(before).given);
     cr_assert_eq(carried[ACTION_WRITE_HEADER], 0);
+}
+
+Test(driver, keeps_a_decision_once)
+{
+    struct event first = {.type = EVENT_DECISION, .decision = {.term = TERM, .seq = 1}};
+    struct event second = {.type = EVENT_DECISION, .decision = {.term = TERM, .seq = 2}};
+    tc->coordinator = NULL; /* as on another node; its memory is not freed through this */
+    driver_step_node(tc, &first);
+    driver_step_node(tc, &first);
+    cr_assert_eq(kept_count, 1, "each heartbeat brings it again");
+    driver_step_node(tc, &second);
+    cr_assert_eq(kept_count, 2);
+    cr_assert_eq(kept.decision.seq, 2);
 }
