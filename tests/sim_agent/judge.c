@@ -407,6 +407,52 @@ void judge_unrecoverable(const struct launch *launch, const struct error *err)
     job.lost = job.done = true;
 }
 
+/* ---- at rest --------------------------------------------------------------------------------------------------------
+ */
+
+/* The newest commit is there, and nothing else: what else stays in a slot is lost for the saves to come. */
+static void check_slots(const struct host *host, const struct term_context *tc)
+{
+    for (uint32_t i = 0; i < node_slot_total(tc->node); i++) {
+        const struct slot *slot = node_slot(tc->node, i);
+        bool due = slot->state == SLOT_VERIFIED && version_is(slot->version, anchor.version);
+        if ((slot->state != SLOT_FREE && !due) || slot->pins > 0) {
+            sim_violation("%s keeps slot %u with step %" PRIu64 " of term %" PRIu64 " (%s, %u pins), and step %" PRIu64
+                          " is committed",
+                          host->name, i, slot->version.step, slot->version.term, slot_state_name(slot->state),
+                          slot->pins, anchor.version.step);
+        }
+    }
+}
+
+static void check_decision(const struct decision *d)
+{
+    if (!d->based || d->open_count > 0 || !version_none(d->drain) || !version_is(d->watermark, anchor.version)) {
+        sim_violation("the coordinator does not come to rest: %s%u versions are open, step %" PRIu64
+                      " is being drained, step %" PRIu64 " is committed",
+                      d->based ? "" : "not based, ", d->open_count, d->drain.step, d->watermark.step);
+    }
+}
+
+void judge_settled(const struct launch *launch)
+{
+    for (uint32_t i = 0; i < sim.host_count && !sim.measure; i++) {
+        const struct host *host = &sim.hosts[i];
+        const struct term_context *tc = host->agent ? host->agent->term_context : NULL;
+        if (!tc || tc->closed || tc->world.term != launch->term) {
+            sim_violation("%s takes no part in term %" PRIu64, host->name, launch->term);
+            return;
+        }
+        check_slots(host, tc);
+        if (tc->coordinator) {
+            check_decision(coordinator_decision(tc->coordinator));
+        }
+    }
+    for (uint32_t i = 0; i < anchor.count; i++) {
+        find_copies(&anchor.copies[i], UINT64_MAX);
+    }
+}
+
 /* ---- what is on storage
  * ----------------------------------------------------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
 #define PHASE_LIMIT_US (120 * S) /* any phase ends before, however many agents die in it */
 #define LAUNCHES_MAX   200
 #define STAGGER_US     50
+#define REST_US        (7 * S)   /* what nobody can commit any more has timed out */
 #define END_LIMIT_US   (120 * S) /* from the last fault to the end of the job */
 
 struct job job;
@@ -224,6 +225,15 @@ static bool is_finished(const struct launch *launch)
            job.published >= last_multiple(job.steps, job.store_every);
 }
 
+static void end_training(void *ctx)
+{
+    struct launch *launch = ctx;
+    if (!launch->dead) {
+        judge_settled(launch);
+        next_phase(launch);
+    }
+}
+
 static void take_step(void *ctx)
 {
     struct launch *launch = ctx;
@@ -234,7 +244,7 @@ static void take_step(void *ctx)
         judge_look();
     }
     if (is_finished(launch)) {
-        next_phase(launch);
+        sim_after(REST_US, NULL, end_training, launch);
         return;
     }
     launch->step++;

@@ -304,6 +304,8 @@ void judge_event(void); /* after every event */
 void judge_restored(const struct launch *launch);
 /* All ranks were told that nothing can be had. */
 void judge_unrecoverable(const struct launch *launch, const struct error *err);
+/* Nothing was saved for a while, and nothing failed. */
+void judge_settled(const struct launch *launch);
 void judge_sealed(const struct rank *rank, uint64_t step);
 void judge_host_lost(struct host *host);
 /* All of it, for a world too large to be judged after every event. */
