@@ -170,6 +170,20 @@ static void wake_rank(void *ctx)
     rank_next(ctx);
 }
 
+static void interrupt(void *launch)
+{
+    launch_fail(launch, sim_between(5, 50) * MS, "its trainers are killed while they restore");
+}
+
+/* With what two nodes say in this term on its way until the next one. */
+static void interrupt_soon(struct launch *launch)
+{
+    struct host *a = &sim.hosts[sim_between(0, sim.host_count - 1)];
+    struct host *b = &sim.hosts[sim_between(0, sim.host_count - 1)];
+    link_stall(a, b, sim_between(50, 900) * MS);
+    sim_after(sim_between(0, 100) * MS, NULL, interrupt, launch);
+}
+
 static void next_phase(void *ctx)
 {
     struct launch *launch = ctx;
@@ -182,6 +196,9 @@ static void next_phase(void *ctx)
     launch->phase++;
     launch->phase_us = sim.us;
     launch->arrived = 0;
+    if (launch->phase == PHASE_RESTORE && sim.us < faults.until_us && sim_chance(20)) {
+        interrupt_soon(launch);
+    }
     if (launch->phase == PHASE_JOIN) {
         build_world(launch);
     } else if (launch->phase == PHASE_TRAIN) {
