@@ -24,7 +24,8 @@ _Static_assert(URING_PART_BYTES == CHUNK_BYTES, "a part of a transfer is a chunk
 
 uint8_t *persistent_buffer(uint64_t image_bytes)
 {
-    return aligned_alloc(BLOCK_BYTES, (chunk_size(image_bytes, 0) + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES);
+    size_t blocks = (chunk_size(image_bytes, 0) + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    return aligned_alloc(BLOCK_BYTES, blocks * BLOCK_BYTES);
 }
 
 /* Bypasses the page cache if the buffer's alignment and the file system allow it. */

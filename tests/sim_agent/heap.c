@@ -91,26 +91,26 @@ static void *allocate(size_t bytes, size_t alignment, bool zero)
     return out;
 }
 
-EXPORTED void *malloc(size_t bytes)
+EXPORTED void *malloc(size_t size)
 {
-    return allocate(bytes, 16, false);
+    return allocate(size, 16, false);
 }
 
-EXPORTED void *calloc(size_t count, size_t bytes)
+EXPORTED void *calloc(size_t nmemb, size_t size)
 {
     size_t all;
-    if (__builtin_mul_overflow(count, bytes, &all)) {
+    if (__builtin_mul_overflow(nmemb, size, &all)) {
         errno = ENOMEM;
         return NULL;
     }
     return allocate(all, 16, true);
 }
 
-EXPORTED void free(void *at)
+EXPORTED void free(void *ptr)
 {
-    if (at) {
-        struct head head = ((struct head *)at)[-1];
-        struct block *block = (struct block *)(void *)((uint8_t *)at - head.offset);
+    if (ptr) {
+        struct head head = ((struct head *)ptr)[-1];
+        struct block *block = (struct block *)(void *)((uint8_t *)ptr - head.offset);
         block->next = spare[head.class];
         spare[head.class] = block;
     }
@@ -121,40 +121,40 @@ static size_t size_of(uint64_t class)
     return class < 8 ? (size_t)(class + 1) * 16 : (size_t)((class - 8) % 4 + 5) << ((class - 8) / 4 + 5);
 }
 
-EXPORTED size_t malloc_usable_size(void *at)
+EXPORTED size_t malloc_usable_size(void *ptr)
 {
-    struct head head = at ? ((struct head *)at)[-1] : (struct head){0};
-    return at ? size_of(head.class) - head.offset : 0;
+    struct head head = ptr ? ((struct head *)ptr)[-1] : (struct head){0};
+    return ptr ? size_of(head.class) - head.offset : 0;
 }
 
-EXPORTED void *realloc(void *at, size_t bytes)
+EXPORTED void *realloc(void *ptr, size_t size)
 {
-    size_t has = malloc_usable_size(at);
-    if (at && bytes <= has) {
-        return at;
+    size_t has = malloc_usable_size(ptr);
+    if (ptr && size <= has) {
+        return ptr;
     }
-    void *out = allocate(bytes, 16, false);
-    if (out && at) {
-        memcpy(out, at, has);
-        free(at);
+    void *out = allocate(size, 16, false);
+    if (out && ptr) {
+        memcpy(out, ptr, has);
+        free(ptr);
     }
     return out;
 }
 
-EXPORTED void *aligned_alloc(size_t alignment, size_t bytes)
+EXPORTED void *aligned_alloc(size_t alignment, size_t size)
 {
-    return allocate(bytes, alignment, false);
+    return allocate(size, alignment, false);
 }
 
-EXPORTED void *memalign(size_t alignment, size_t bytes)
+EXPORTED void *memalign(size_t alignment, size_t size)
 {
-    return allocate(bytes, alignment, false);
+    return allocate(size, alignment, false);
 }
 
-EXPORTED int posix_memalign(void **out, size_t alignment, size_t bytes)
+EXPORTED int posix_memalign(void **memptr, size_t alignment, size_t size)
 {
-    void *at = allocate(bytes, alignment, false);
-    *out = at ? at : *out;
+    void *at = allocate(size, alignment, false);
+    *memptr = at ? at : *memptr;
     return at ? 0 : ENOMEM;
 }
 

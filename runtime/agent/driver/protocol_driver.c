@@ -27,6 +27,7 @@ static void log_throttling(const struct decision *before, const struct decision 
 static void keep_decision(struct term_context *tc, const struct decision *decision)
 {
     const struct kept *known = hard_state_get(tc->agent->state);
+    /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): if only padding differs, it is kept again */
     if (memcmp(&known->decision, decision, sizeof(*decision)) == 0) {
         return; /* most heartbeats bring the one that is kept */
     }
