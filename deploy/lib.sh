@@ -89,7 +89,7 @@ python_environment() {
         python3 -m venv "$venv" || return 1
     fi
     if ! "$venv/bin/python" -c 'import torch, safetensors, numpy, pytest, xdist' 2>/dev/null; then
-        say "Installing into it: torch (the training of the demonstration), safetensors and numpy (reading what was published), pytest and pytest-xdist (tests)"
+        say "Installing into it: torch (the training of the demonstration), safetensors and numpy (to read published versions), pytest and pytest-xdist (tests)"
         pip_install safetensors==0.8.0 numpy pytest pytest-xdist || return 1
         # A build without CUDA is enough, if pip is configured to find one.
         pip_install torch==2.13.0 || return 1

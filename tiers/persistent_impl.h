@@ -99,7 +99,7 @@ must_check tck_status_t delete_dir(const struct persistent *p, const struct dele
 must_check tck_status_t delete_allowed(const struct deletion *deletion, struct error *err);
 /* Logs the intended deletion to the audit file; no room for that line is no error, since the deletion makes room. */
 must_check tck_status_t intend_deletion(const struct persistent *p, const char *what, struct error *err);
-/* Un-publishes and deletes it, unless anything foreign lies in its directory. */
+/* Un-publishes and deletes it, unless its directory contains a foreign file. */
 must_check tck_status_t delete_version(const struct persistent *p, struct version version, struct error *err);
 /* Finishes deletions that were interrupted. */
 void empty_trash(const struct persistent *p);

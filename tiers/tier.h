@@ -19,7 +19,7 @@ struct tier_item {
     uint64_t image_bytes;
     uint8_t *image;            /* get: filled; put: read */
     uint32_t *crcs;            /* chunk_count(image_bytes) entries; get: filled, put: read */
-    struct hash128 root;       /* put: of crcs; get: what is expected, all zero if unknown, filled in when done */
+    struct hash128 root;       /* put: of crcs; get: the expected one (all zero if unknown), filled in when done */
     struct progress *progress; /* of calls to storage; the caller's until done. NULL: not tracked */
 };
 

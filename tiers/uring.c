@@ -20,7 +20,7 @@
 
 struct transfer {
     struct uring_transfer ask;
-    uint64_t next; /* first byte not yet asked for */
+    uint64_t next; /* first byte that is not requested yet */
     uint32_t in_flight;
     bool syncing; /* its fdatasync was submitted */
     struct error outcome;

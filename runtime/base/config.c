@@ -115,13 +115,13 @@ static const struct field fields[] = {
     {NUMBER(storage_timeout_ms, 100, DAY_MS), .default_text = "20000",
      .help =
          "how long an operation on storage may make no progress before it is given up; saves to memory and restores "
-         "from it go on without it"},
+         "from it continue without it"},
     {WORD(storage_verify, switch_words), .default_text = "on",
      .help = "whether what was written to storage is read back and compared before it is published: on, off"},
     {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",
      .help = "how often each snapshot in memory is checked against its digests; 0: never"},
     {NUMBER(scrub_storage_interval_s, 0, 365 * DAY_S), .default_text = "86400",
-     .help = "how long this node takes to check its files of one published version, before it goes on to the next; 0: "
+     .help = "how long this node takes to check its files of one published version, before those of the next; 0: "
              "never"},
     {WORD(accept_fresh_start, switch_words), .default_text = "off",
      .help = "on: if every saved version is permanently lost, the job starts from the beginning instead of failing; "
