@@ -368,10 +368,10 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_wait(tck_client_t *client, uint64_t step
 /* Ends a training: when it returns TCK_OK, this step is on storage. Call it before tck_detach with job_done, because
  * the memory tier goes with the job. Collective.
  *
- * It saves the step unless it was the last one saved, waits for drains under way and then for its own, for at most
- * timeout_ms. If a node refused the step (it had no free slot, for example) or lost its memory, the step is saved once
- * more in a new term. TCK_ERR_TIMEDOUT, or TCK_ERR_CANCELED if it was refused or aborted each time; what was committed
- * before is then still there. */
+ * It saves the step unless it was the last one saved, as soon as there is a free slot, and waits for its drain, which
+ * is repeated if it fails, for at most timeout_ms. If the step was aborted, or a node lost its memory, the step is
+ * saved once more in a new term. TCK_ERR_TIMEDOUT, or TCK_ERR_CANCELED if it was refused or aborted each time; what was
+ * committed before is then still there. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_last(tck_client_t *client, uint64_t step, int timeout_ms);
 
 /* ---- restore ------------------------------------------------------------------------------------------------- */

@@ -270,8 +270,9 @@ static void refuse(struct term_context *tc, const struct action *a)
     if (client) {
         struct error err;
         char writer[WRITER_TEXT];
-        (void)error_set(&err, TCK_ERR_BUSY, "save of step %" PRIu64 " refused: %s%s", a->version.step,
-                        refusal_text(a->refusal), writer_text(tc, a, writer));
+        tck_status_t code = a->refusal == REFUSAL_NOT_YET ? TCK_ERR_NOSPC : TCK_ERR_BUSY;
+        (void)error_set(&err, code, "save of step %" PRIu64 " refused: %s%s", a->version.step, refusal_text(a->refusal),
+                        writer_text(tc, a, writer));
         client_error(client, MSG_REFUSED, client->begin_seq, &err);
     }
 }

@@ -55,7 +55,8 @@ static void on_begin(struct client *client, const uint8_t *payload, size_t len)
     struct event event = {.type = EVENT_BEGIN,
                           .rank = (uint32_t)term_context_local_rank(tc, client->rank),
                           .version = {tc->world.term, m.step},
-                          .to_storage = m.to_storage};
+                          .to_storage = m.to_storage,
+                          .last = m.last};
     driver_step_coordinator(tc, &event);
     driver_step_node(tc, &event);
 }

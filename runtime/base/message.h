@@ -16,7 +16,7 @@
 #define SUPERVISOR_LOCK_FILE  "supervisor.lock"  /* held by its supervisor */
 #define SUPERVISOR_WAITS_FILE "supervisor.waits" /* while its supervisor waits for it to start: JSON */
 
-#define MESSAGE_FORMAT     7
+#define MESSAGE_FORMAT     8
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
 #define MESSAGE_SLOTS_MAX  16   /* slots of one shard; slot numbers are the receiver's to check */
 
@@ -148,7 +148,8 @@ struct shared_status {
 #define BEGIN_FIELDS(F) \
     F(u32, seq)         \
     F(u64, step)        \
-    F(bool, to_storage)
+    F(bool, to_storage) \
+    F(bool, last) /* no step follows: refused with NOSPC while there is no room, and asked for again */
 
 #define GRANT_FIELDS(F) \
     F(u32, seq)         \

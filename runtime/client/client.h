@@ -78,6 +78,10 @@ must_check tck_status_t client_wait(struct tck_client *client, uint64_t step, tc
 void client_health(struct tck_client *client, tck_health_t *out);
 /* Describes the known trouble with storage, "" if there is none. */
 const char *client_storage_text(const struct tck_client *client, char text[TCK_HEALTH_TEXT]);
+/* save.c */
+/* Begins to save the training's last step, or has it brought to storage if it is saved already; the error is in
+ * client->error. worker_may_begin_again says whether its agent has put it off. */
+must_check tck_status_t client_begin_last(struct tck_client *client, uint64_t step);
 /* final_save.c */
 must_check tck_status_t client_save_last(struct tck_client *client, uint64_t step, int timeout_ms, struct error *err);
 

@@ -22,11 +22,3 @@ enum final_save_state final_save_state_of_all(const uint8_t *states, uint32_t co
     }
     return (enum final_save_state)worst;
 }
-
-bool final_save_has_room(const struct final_save_room *room)
-{
-    if (room->answer != TCK_OK) {
-        return room->answer != TCK_ERR_TIMEDOUT && room->answer != TCK_ERR_BUSY;
-    }
-    return !room->draining && (room->saved_before || room->recovered || room->waited_ms >= FINAL_RECOVERY_MS);
-}

@@ -47,7 +47,7 @@ static void note_refused(struct refused_steps *refused, uint64_t step, uint64_t 
 }
 
 /* TCK_OK, or why the step is not one that can be saved now. */
-static tck_status_t check_order(struct tck_client *client, uint64_t step, bool to_storage)
+static tck_status_t check_order(struct tck_client *client, uint64_t step, enum save_to to)
 {
     uint64_t newest = 0;
     enum save_order order = worker_order(&client->worker, step, &newest);
@@ -64,13 +64,13 @@ static tck_status_t check_order(struct tck_client *client, uint64_t step, bool t
         }
         return TCK_ERR_INVAL;
     }
-    if (order == ORDER_SAVED && (!to_storage || client->worker.storage_step == step)) {
+    if (order == ORDER_SAVED && (to == SAVE_TO_MEMORY || client->worker.storage_step == step)) {
         return error_set(&client->error, TCK_ERR_EXIST, "step %" PRIu64 " is saved already", step);
     }
     return TCK_OK;
 }
 
-static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to_storage, bool *started_out)
+static tck_status_t begin_save(struct tck_client *client, uint64_t step, enum save_to to, bool *started_out)
 {
     uint64_t begin_ns;
     tck_status_t status = finish_copy(client);
@@ -79,12 +79,12 @@ static tck_status_t begin_save(struct tck_client *client, uint64_t step, bool to
         worker_note_skipped(&client->worker, step, &client->error);
         return status;
     }
-    status = check_order(client, step, to_storage);
+    status = check_order(client, step, to);
     if (status != TCK_OK) {
         return status;
     }
     begin_ns = clock_ns();
-    status = worker_begin(&client->worker, step, to_storage, started_out, &client->error);
+    status = worker_begin(&client->worker, step, to, started_out, &client->error);
     if (*started_out) {
         client->stall_ns = clock_ns() - begin_ns;
         client->stall_open = true;
@@ -137,7 +137,9 @@ tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *starte
 
         pacer_tick(&client->pacer, client->session.shared, step, clock_ns());
         if (due != TCK_DUE_NOTHING) {
-            status = skipped_or(begin_save(client, step, due == TCK_DUE_STORAGE, &started), client, step);
+            enum save_to to = due == TCK_DUE_STORAGE ? SAVE_TO_STORAGE : SAVE_TO_MEMORY;
+
+            status = skipped_or(begin_save(client, step, to, &started), client, step);
         }
     }
     if (status == TCK_OK && started_out != NULL) {
@@ -160,7 +162,15 @@ tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t 
     if ((unsigned)flags > TCK_SAVE_STORAGE) {
         return error_set(&client->error, TCK_ERR_INVAL, "flags %d are none of tck_save_flags", (int)flags);
     }
-    status = begin_save(client, step, (flags & TCK_SAVE_STORAGE) != 0, &started);
+    status = begin_save(client, step, (flags & TCK_SAVE_STORAGE) != 0 ? SAVE_TO_STORAGE : SAVE_TO_MEMORY, &started);
+    return status == TCK_ERR_EXIST ? TCK_OK : status;
+}
+
+tck_status_t client_begin_last(struct tck_client *client, uint64_t step)
+{
+    bool started = false;
+    tck_status_t status = begin_save(client, step, SAVE_LAST, &started);
+
     return status == TCK_ERR_EXIST ? TCK_OK : status;
 }
 
@@ -180,7 +190,7 @@ tck_status_t tck_skip(tck_client_t *client, uint64_t step, const char *why)
     pacer_tick(&client->pacer, client->session.shared, step, clock_ns());
     (void)error_set(&reason, TCK_ERR_CANCELED, "%s", why);
     status = finish_copy(client);
-    if (status == TCK_OK && check_order(client, step, false) == TCK_OK) {
+    if (status == TCK_OK && check_order(client, step, SAVE_TO_MEMORY) == TCK_OK) {
         worker_give_up(&client->worker, step, &reason);
         client->error = reason;
     } else if (status != TCK_OK) {

@@ -61,12 +61,22 @@ static void log_skipped(struct snapshot_worker *worker, uint64_t step, const str
 }
 
 /* With the lock held. */
+static bool comes_again(const struct snapshot_worker *worker, const struct error *why)
+{
+    bool not_yet = why->code == TCK_ERR_NOSPC || why->code == TCK_ERR_UNREACHABLE || why->code == TCK_ERR_TIMEDOUT;
+
+    return worker->to == SAVE_LAST && not_yet && worker_abandoned(worker) == NULL;
+}
+
+/* With the lock held. */
 static void note_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
 {
-    log_skipped(worker, step, why);
     worker->failed_step = step;
     worker->failure = *why;
-    worker->counts.skipped++;
+    if (!comes_again(worker, why)) {
+        log_skipped(worker, step, why);
+        worker->counts.skipped++;
+    }
 }
 
 static void finish_skipped(struct snapshot_worker *worker, const struct error *why)
@@ -136,8 +146,10 @@ static tck_status_t take_grant(struct snapshot_worker *worker, const struct ipc_
 
 static tck_status_t request_slots(struct snapshot_worker *worker, struct msg_grant *out, struct error *err)
 {
-    struct msg_begin begin = {
-        .seq = session_seq(worker->session), .step = worker->step, .to_storage = worker->to_storage};
+    struct msg_begin begin = {.seq = session_seq(worker->session),
+                              .step = worker->step,
+                              .to_storage = worker->to != SAVE_TO_MEMORY,
+                              .last = worker->to == SAVE_LAST};
     uint64_t now_ms = clock_ms();
     int left_ms = worker->deadline_ms > now_ms ? (int)(worker->deadline_ms - now_ms) : 0;
     struct writer w = writer_new(0);
@@ -445,12 +457,23 @@ static bool wait_for_work(struct snapshot_worker *worker, int timeout_ms)
     return fds[1].revents != 0;
 }
 
+/* What was said of a step after it was saved is not in its slots' headers: a coordinator may die with it. */
+static void owe_again(struct snapshot_worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    if (worker->work == WORK_TO_STORAGE && worker->state != SAVE_COPYING) {
+        worker->owed_step = worker->storage_step;
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
 static void lose_agent(struct snapshot_worker *worker)
 {
     log_warn("rank %u: lost the agent connection; reconnecting", worker->session->rank);
     pthread_mutex_lock(&worker->session->lock);
     session_disconnect(worker->session);
     pthread_mutex_unlock(&worker->session->lock);
+    owe_again(worker);
 }
 
 static bool has_snapshot(struct snapshot_worker *worker)
@@ -484,11 +507,11 @@ static bool is_forsaken(struct snapshot_worker *worker)
 }
 
 /* With the lock held. */
-static void hand_over(struct snapshot_worker *worker, uint64_t step, bool to_storage)
+static void hand_over(struct snapshot_worker *worker, uint64_t step, enum save_to to)
 {
     worker->step = step;
-    worker->to_storage = to_storage;
-    worker->storage_step = to_storage ? step : worker->storage_step;
+    worker->to = to;
+    worker->storage_step = to != SAVE_TO_MEMORY ? step : worker->storage_step;
     worker->deadline_ms = clock_ms() + worker->session->config.block_time_ms;
     worker->released = worker->copied = false;
     worker->verdict = worker->confirms && worker->work == WORK_SAVE ? VERDICT_PENDING : VERDICT_SEAL;
@@ -501,7 +524,7 @@ static void send_owed(struct snapshot_worker *worker)
     pthread_mutex_lock(&worker->lock);
     if (worker->owed_step > 0 && worker->state != SAVE_COPYING) {
         worker->work = WORK_TO_STORAGE;
-        hand_over(worker, worker->owed_step, true);
+        hand_over(worker, worker->owed_step, SAVE_TO_STORAGE);
         worker->owed_step = 0;
     }
     pthread_mutex_unlock(&worker->lock);
@@ -678,12 +701,14 @@ static tck_status_t may_begin(const struct snapshot_worker *worker, struct error
 }
 
 /* Marks the snapshot as begun, or as skipped; with the lock held. */
-static tck_status_t enter(struct snapshot_worker *worker, uint64_t step, bool to_storage, bool *started_out,
+static tck_status_t enter(struct snapshot_worker *worker, uint64_t step, enum save_to to, bool *started_out,
                           struct error *why_out)
 {
     bool saved = worker->begun_step == step && worker->failed_step != step;
+    bool again = to == SAVE_LAST && worker->failed_step == step;
     tck_status_t status;
 
+    worker->to = to;
     worker->work = saved ? WORK_TO_STORAGE : WORK_SAVE;
     status = may_begin(worker, why_out);
     if (status == TCK_ERR_INVAL) {
@@ -701,13 +726,13 @@ static tck_status_t enter(struct snapshot_worker *worker, uint64_t step, bool to
         return TCK_OK;
     }
     worker->failed_step = worker->failed_step == step ? 0 : worker->failed_step; /* it is no longer skipped */
-    worker->counts.started++;
-    hand_over(worker, step, to_storage);
+    worker->counts.started += !again;
+    hand_over(worker, step, to);
     *started_out = true;
     return TCK_OK;
 }
 
-tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, bool to_storage, bool *started_out,
+tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, enum save_to to, bool *started_out,
                           struct error *why)
 {
     tck_status_t status = TCK_ERR_BUSY;
@@ -715,7 +740,7 @@ tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, bool to
 
     pthread_mutex_lock(&worker->lock);
     if (worker->state != SAVE_COPYING) {
-        status = enter(worker, step, to_storage, &started, why);
+        status = enter(worker, step, to, &started, why);
     }
     pthread_mutex_unlock(&worker->lock);
     if (started) {
@@ -725,6 +750,16 @@ tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, bool to
         *started_out = started;
     }
     return status;
+}
+
+bool worker_may_begin_again(struct snapshot_worker *worker, uint64_t step)
+{
+    bool may;
+
+    pthread_mutex_lock(&worker->lock);
+    may = worker->begun_step == step && worker->failed_step == step && comes_again(worker, &worker->failure);
+    pthread_mutex_unlock(&worker->lock);
+    return may;
 }
 
 void worker_note_skipped(struct snapshot_worker *worker, uint64_t step, const struct error *why)
@@ -751,7 +786,7 @@ void worker_give_up(struct snapshot_worker *worker, uint64_t step, const struct 
         worker->begun_step = step;
         worker->given_up = *why;
         worker->work = WORK_GIVE_UP;
-        hand_over(worker, step, false);
+        hand_over(worker, step, SAVE_TO_MEMORY);
     }
     pthread_mutex_unlock(&worker->lock);
     if (handed_over) {

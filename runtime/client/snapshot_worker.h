@@ -23,6 +23,8 @@ enum saver_work {
     WORK_TO_STORAGE, /* request that the step, which was saved before, goes to storage */
 };
 
+enum save_to { SAVE_TO_MEMORY, SAVE_TO_STORAGE, SAVE_LAST /* to storage, and no step follows */ };
+
 struct snapshot_worker {
     struct session *session;
     const struct layout *layout;
@@ -46,7 +48,8 @@ struct snapshot_worker {
     uint64_t step, deadline_ms; /* of the snapshot under way: when the agent must have granted slots */
     enum saver_work work;
     struct error given_up; /* why, if that is the work */
-    bool to_storage, stop;
+    enum save_to to;
+    bool stop;
     uint64_t storage_step;                         /* newest that is to go to storage */
     uint64_t owed_step;                            /* saved, to go to storage as soon as the agent is back; 0: none */
     bool forsaken;                                 /* the agent has ended, and nothing will restart it; */
@@ -78,8 +81,11 @@ void worker_stop(struct snapshot_worker *worker);
 /* Copies the eager records and has the thread do the rest. Without an agent, or with a device that fails, the snapshot
  * is skipped at once, *started_out is false and *why says why. TCK_ERR_BUSY if one is under way, TCK_ERR_INVAL if a
  * device's stream is being captured. */
-must_check tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, bool to_storage, bool *started_out,
+must_check tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, enum save_to to, bool *started_out,
                                      struct error *why);
+/* Whether this step, the training's last one, is not saved and may be begun again: its agent has no room yet, hangs, or
+ * is being restarted. */
+bool worker_may_begin_again(struct snapshot_worker *worker, uint64_t step);
 /* Has the thread report that this rank cannot save the step, which counts as skipped for that reason. Not while a
  * snapshot is under way. */
 void worker_give_up(struct snapshot_worker *worker, uint64_t step, const struct error *why);

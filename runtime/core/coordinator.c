@@ -3,8 +3,9 @@
  * time.
  *
  * A version for storage that is aborted is made up for: otherwise, intervals that coincide with refusals would keep a
- * job from storage for ever. The next commit is drained instead; after a failed drain the next commit is, then the
- * second, the fourth and so on while drains keep failing.
+ * job from storage for ever. The next commit is drained instead. After a failed drain the newest commit is drained
+ * again, after a pause that doubles while drains keep failing. It does not wait for a commit: after the training's last
+ * step there is none.
  *
  * Where much more is saved than can be copied, each node soon has its slots full of other versions and refuses another
  * step: every version is refused by some node, and its copies are useless. A miss is an oldest open version that
@@ -16,9 +17,8 @@
 #include "core/coordinator.h"
 #include <string.h>
 
-#define DRAIN_RETRY_MAX 64 /* commits */
-#define MISSES_MAX      3  /* in a row; at the next one saves are skipped */
-#define SKIPPED_MAX     (1u << 20)
+#define MISSES_MAX  3 /* in a row; at the next one saves are skipped */
+#define SKIPPED_MAX (1u << 20)
 
 /* An undecided version; stands beside the same index of decision.open. */
 struct open_version {
@@ -32,10 +32,11 @@ struct coordinator {
     const struct coordinator_setup *setup;
     struct decision decision;
     struct open_version open[CORE_OPEN_MAX];
-    bool drain_missed;              /* a storage version was aborted */
-    uint32_t retry_after, retry_in; /* commits from a failed drain to the next one, and how many are left; 0: none */
-    uint32_t misses;                /* since the last commit */
-    uint32_t skipped;               /* so many saves after each one that is begun */
+    bool drain_missed;       /* a storage version was aborted */
+    uint32_t pause_ms;       /* after the last drain, which failed; 0: none has since the last publish */
+    uint64_t drain_after_ms; /* none is begun before */
+    uint32_t misses;         /* since the last commit */
+    uint32_t skipped;        /* so many saves after each one that is begun */
     uint32_t skipped_before_drain;
     uint64_t newest_step, spacing; /* the newest save asked for on this node, and the steps from the one before to it */
     uint64_t held_until_ms;
@@ -181,10 +182,10 @@ static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
 }
 
 /* Begins a drain of the newest committed version if one is wanted, none runs, and it is not on storage yet. */
-static void drain_begin_if_wanted(struct coordinator *c)
+static void drain_begin_if_wanted(struct coordinator *c, uint64_t now_ms)
 {
     struct decision *d = &c->decision;
-    if (!d->drain_wanted || !version_none(d->drain) || version_none(d->watermark)) {
+    if (!d->drain_wanted || !version_none(d->drain) || version_none(d->watermark) || now_ms < c->drain_after_ms) {
         return;
     }
     d->drain_wanted = false;
@@ -199,21 +200,27 @@ static void drain_begin_if_wanted(struct coordinator *c)
     c->changed = true;
 }
 
-static void drain_end(struct coordinator *c, bool published)
+static void drain_again_later(struct coordinator *c, uint64_t now_ms)
+{
+    uint32_t longest_ms = c->setup->drain_pause_max_ms;
+    uint32_t pause_ms = c->pause_ms == 0 ? c->setup->drain_pause_ms : 2 * c->pause_ms;
+    c->pause_ms = pause_ms < longest_ms ? pause_ms : longest_ms;
+    c->drain_after_ms = now_ms + c->pause_ms;
+    c->decision.drain_wanted = true;
+}
+
+static void drain_end(struct coordinator *c, bool published, uint64_t now_ms)
 {
     if (published) {
         c->decision.published = c->decision.drain;
-        c->retry_after = c->retry_in = 0;
+        c->pause_ms = 0;
     } else {
-        c->retry_after = c->retry_after == 0 ? 1 : c->retry_after;
-        c->retry_in = c->retry_after;
-        c->retry_after = c->retry_after < DRAIN_RETRY_MAX ? 2 * c->retry_after : DRAIN_RETRY_MAX;
+        drain_again_later(c, now_ms);
     }
     c->decision.drain = VERSION_NONE;
     c->publishing = false;
     c->changed = true;
     hold_back_at_most(c, c->skipped_before_drain);
-    drain_begin_if_wanted(c);
 }
 
 static void commit(struct coordinator *c, uint32_t index)
@@ -226,17 +233,30 @@ static void commit(struct coordinator *c, uint32_t index)
     }
     c->misses = 0;
     c->skipped /= 2;
-    d->drain_wanted |= c->drain_missed || c->retry_in == 1;
+    d->drain_wanted |= c->drain_missed;
     c->drain_missed = false;
-    c->retry_in -= c->retry_in > 0;
-    drain_begin_if_wanted(c);
 }
 
 static void want_drain(struct coordinator *c)
 {
+    c->changed |= !c->decision.drain_wanted;
     c->decision.drain_wanted = true;
-    c->changed = true;
-    drain_begin_if_wanted(c);
+}
+
+/* The user may know that storage works again. */
+static void on_drain_asked(struct coordinator *c)
+{
+    c->pause_ms = 0;
+    c->drain_after_ms = 0;
+    want_drain(c);
+}
+
+/* No step comes after the training's last one that other saves could be kept free for. */
+static void let_last_begin(struct coordinator *c)
+{
+    c->changed |= c->decision.not_before > 0;
+    c->decision.not_before = 0;
+    c->skipped = 0;
 }
 
 /* What a version that is over, or committed without it, was to be on storage for. */
@@ -258,6 +278,9 @@ static void on_begin(struct coordinator *c, const struct event *e)
     if (e->version.step > c->newest_step) {
         c->spacing = c->newest_step == 0 ? 1 : e->version.step - c->newest_step;
         c->newest_step = e->version.step;
+    }
+    if (e->last) {
+        let_last_begin(c);
     }
     uint32_t index = open_find(c, e->version.step, e->now_ms);
     if (index != NONE32) {
@@ -288,6 +311,9 @@ static void on_ready(struct coordinator *c, const struct event *e)
 
 static void on_refused(struct coordinator *c, const struct event *e)
 {
+    if (e->refusal == REFUSAL_NOT_YET) {
+        return;
+    }
     uint32_t index = open_find(c, e->version.step, e->now_ms);
     if (index != NONE32 && (e->refusal == REFUSAL_NO_SLOT || e->refusal == REFUSAL_TIMED_OUT)) {
         open_miss(c, index);
@@ -306,7 +332,7 @@ static void on_drained(struct coordinator *c, const struct event *e)
     if (e->ok) {
         c->drained[e->node] = true;
     } else {
-        drain_end(c, false);
+        drain_end(c, false, e->now_ms);
     }
 }
 
@@ -314,7 +340,7 @@ static void on_published(struct coordinator *c, const struct event *e)
 {
     const struct decision *d = &c->decision;
     if (!version_none(d->drain) && version_is(e->version, d->drain) && e->attempt == d->drain_attempt) {
-        drain_end(c, e->ok);
+        drain_end(c, e->ok, e->now_ms);
     }
 }
 
@@ -400,7 +426,7 @@ static void dispatch(struct coordinator *c, const struct event *e)
     } else if (e->type == EVENT_BASE_LOST) {
         on_base_lost(c, e->version);
     } else if (e->type == EVENT_DRAIN_ASKED) {
-        want_drain(c);
+        on_drain_asked(c);
     } else if (e->type == EVENT_TICK) {
         on_tick(c, e->now_ms);
     }
@@ -413,6 +439,7 @@ void coordinator_step(struct coordinator *c, const struct event *e, struct actio
     }
     c->changed = false;
     dispatch(c, e);
+    drain_begin_if_wanted(c, e->now_ms);
     if (c->changed) {
         c->decision.seq++;
         action_add(out, ACTION_ANNOUNCE);

@@ -11,7 +11,8 @@ struct coordinator_setup {
     uint32_t node_count;
     struct hash128 layout;
     uint32_t version_timeout_ms;
-    const bool *drains; /* node_count entries: has a part in every drain */
+    uint32_t drain_pause_ms, drain_pause_max_ms; /* after a drain that has failed, and after many */
+    const bool *drains;                          /* node_count entries: has a part in every drain */
 };
 
 struct coordinator;

@@ -165,6 +165,26 @@ static void begin(struct node *n, const struct event *e, struct version v, struc
     grant(n, s, e->rank, e->to_storage, out);
 }
 
+/* Whether it can only be waited for that v finds room here: what holds its slots back ends by itself. */
+static bool room_may_come(struct node *n, uint32_t rank, struct version v)
+{
+    const struct save *s = save_find(n, v);
+    if (node_fate(n, v) != FATE_UNDECIDED || (s != NULL && s->refusal != REFUSAL_NONE)) {
+        return false;
+    }
+    enum refusal obstacle = begin_obstacle(n, rank, v);
+    return !decision_lets_begin(&n->decision, v.step) || obstacle == REFUSAL_NO_SLOT || obstacle == REFUSAL_QUARANTINED;
+}
+
+/* The coordinator is told as well: a recovery may be able to free a slot. */
+static void refuse_for_now(uint32_t rank, struct version v, struct actions *out)
+{
+    refuse_rank(rank, v, REFUSAL_NOT_YET, out);
+    struct action *a = action_add(out, ACTION_SEND_REFUSED);
+    a->version = v;
+    a->refusal = REFUSAL_NOT_YET;
+}
+
 void save_begin(struct node *n, const struct event *e, struct actions *out)
 {
     struct version v = node_version(n, e->version.step);
@@ -172,8 +192,12 @@ void save_begin(struct node *n, const struct event *e, struct actions *out)
         refuse_rank(e->rank, v, REFUSAL_OLD_STEP, out);
         return;
     }
-    n->next_step[e->rank] = v.step + 1;
-    begin(n, e, v, out);
+    if (e->last && room_may_come(n, e->rank, v)) {
+        refuse_for_now(e->rank, v, out);
+    } else {
+        n->next_step[e->rank] = v.step + 1;
+        begin(n, e, v, out);
+    }
     refuse_passed_over(n, e->rank, v.step, out);
 }
 

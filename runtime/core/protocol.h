@@ -36,7 +36,7 @@
     F(few, open_count, CORE_OPEN_MAX, u64, open) /* ascending */                                                     \
     F(version, drain)     /* committed version being drained; VERSION_NONE: none. Its slots stay */                  \
     F(u64, drain_attempt) /* counts the drains of this term: tells two attempts at one version apart */              \
-    F(bool, drain_wanted) /* a storage version was committed while that one was being drained */                     \
+    F(bool, drain_wanted) /* of the newest commit, when that one has ended, or after a pause if it has failed */     \
     F(version, published) /* newest one published in this term */
 SCHEMA_STRUCT(decision, DECISION_FIELDS)
 SCHEMA_DECLARE_PART(decision, DECISION_FIELDS)
@@ -74,7 +74,8 @@ bool decision_is_recovered(const struct decision *d);
     X(TIMED_OUT, "not decided in time")                                                                     \
     X(PASSED_OVER, "a trainer of this node went on without saving it")                                      \
     X(HELD_BACK, "saves come faster than they can be copied, so most are skipped: raise save_mem_interval") \
-    X(QUARANTINED, "no free slot: a trainer of an earlier connection may still write into one")
+    X(QUARANTINED, "no free slot: a trainer of an earlier connection may still write into one")             \
+    X(NOT_YET, "no free slot for the training's last step yet")
 
 enum refusal {
     REFUSAL_NONE,
@@ -89,7 +90,9 @@ const char *refusal_text(enum refusal refusal);
 enum event_type {
     /* node machine, from this node */
     EVENT_BEGIN,   /* rank, step, to_storage: a trainer wants to save. The coordinator's machine is fed it first, on its
-                      own node: the version is then open before anybody's refusal of a later step is heard */
+                      own node: the version is then open before anybody's refusal of a later step is heard.
+                      last: no step follows. While there is no room, REFUSAL_NOT_YET tells the trainer to ask again, and
+                      nothing is decided by that */
     EVENT_SEAL,    /* rank, step: it has copied everything */
     EVENT_ABANDON, /* rank, step: it gave up */
     EVENT_RANK_LOST, /* rank: its connection is over; the process may still be there and write into its slots */
@@ -132,7 +135,7 @@ struct event {
     struct version fallback; /* FETCH: newest complete version before the one that is restored */
     struct hash128 root, layout;
     uint64_t attempt;
-    bool ok, to_storage;
+    bool ok, to_storage, last;
     enum refusal refusal;
     struct decision decision;
 };

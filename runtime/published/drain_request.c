@@ -23,11 +23,11 @@ static struct version version_in(const json_t *answer, const char *key)
 }
 
 /* The answer, if it is a good one. */
-static tck_status_t ask(const struct config *config, const char *op, int answer_ms, json_t **out, struct error *err)
+static tck_status_t ask(const struct config *config, const char *op, json_t **out, struct error *err)
 {
     json_t *answer = NULL;
     bool good = false;
-    tck_status_t status = control_ask(config, op, NULL, answer_ms, &answer, err);
+    tck_status_t status = control_ask(config, op, NULL, CONTROL_MS, &answer, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -42,17 +42,19 @@ static tck_status_t ask(const struct config *config, const char *op, int answer_
     return TCK_OK;
 }
 
-tck_status_t drain_request_newest(const struct config *config, int answer_ms, struct memory_state *out,
-                                  struct error *err)
+struct memory_state {
+    struct version published, draining; /* newest, and what is on its way to storage */
+};
+
+static tck_status_t ask_state(const struct config *config, struct memory_state *out, struct error *err)
 {
     json_t *answer = NULL;
-    tck_status_t status = ask(config, "status", answer_ms, &answer, err);
+    tck_status_t status = ask(config, "status", &answer, err);
     if (status != TCK_OK) {
         return status;
     }
     *out =
         (struct memory_state){.published = version_in(answer, "published"), .draining = version_in(answer, "draining")};
-    (void)!json_bool(json_get(answer, "recovered"), &out->recovered); /* not there: no term yet */
     json_free(answer);
     return TCK_OK;
 }
@@ -63,7 +65,7 @@ static tck_status_t wait_published(const struct config *config, struct version w
     uint64_t busy_ms = clock_ms();
     while (clock_ms() - busy_ms < IDLE_MAX_MS) {
         struct memory_state state;
-        tck_status_t status = drain_request_newest(config, CONTROL_MS, &state, err);
+        tck_status_t status = ask_state(config, &state, err);
         if (status != TCK_OK) {
             return status;
         }
@@ -79,11 +81,10 @@ static tck_status_t wait_published(const struct config *config, struct version w
                      wanted.term, wanted.step);
 }
 
-tck_status_t drain_request_send(const struct config *config, int answer_ms, struct version *wanted_out,
-                                struct error *err)
+static tck_status_t ask_for_drain(const struct config *config, struct version *wanted_out, struct error *err)
 {
     json_t *answer = NULL;
-    tck_status_t status = ask(config, "drain", answer_ms, &answer, err);
+    tck_status_t status = ask(config, "drain", &answer, err);
     if (status == TCK_OK) {
         *wanted_out = version_in(answer, "draining");
         json_free(answer);
@@ -102,7 +103,7 @@ tck_status_t drain_request_publish(const tck_published_open_params_t *source, ui
         status = error_set(err, TCK_ERR_INVAL, "from memory the newest version is exported, no chosen step");
     }
     if (status == TCK_OK) {
-        status = drain_request_send(&config, CONTROL_MS, &wanted, err);
+        status = ask_for_drain(&config, &wanted, err);
     }
     return status == TCK_OK ? wait_published(&config, wanted, step_out, err) : status;
 }

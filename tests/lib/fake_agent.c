@@ -216,7 +216,10 @@ static void on_begin(struct fake_agent *agent, struct fake_client *client, const
     if (atomic_load(&agent->hasty)) {
         atomic_store(&client->shared->committed_step, begin.step);
     }
-    if (mode == FAKE_REFUSES) {
+    if (begin.last && atomic_load(&agent->no_room) > 0) {
+        agent->no_room--;
+        answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_NOSPC, "there is no room yet");
+    } else if (mode == FAKE_REFUSES) {
         atomic_store(&client->shared->failed_step, begin.step);
         answer_error(client, MSG_REFUSED, begin.seq, TCK_ERR_BUSY, "the step before is undecided");
     } else if (mode == FAKE_GRANTS && begin.step == agent->sealed_by[client->rank]) {

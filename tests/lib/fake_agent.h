@@ -58,6 +58,7 @@ struct fake_agent {
     atomic_int mode;    /* enum fake_mode */
     atomic_bool aborts; /* what is sealed */
     atomic_bool hasty;  /* says that a version is committed as soon as it is asked for */
+    atomic_int no_room; /* so many BEGINs of a last step are put off */
     atomic_int rots;    /* so many RESTOREs are answered with another root than the image has: it has gone bad since */
     atomic_int begins, seals, abandons, returns, detaches, restores_done;
     _Atomic uint64_t abandoned_step; /* of the newest ABANDON */

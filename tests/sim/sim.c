@@ -7,6 +7,7 @@
 
 #define PROGRESS_MS        8000 /* after everything is healed something must be committed and published within this */
 #define OVERLOADED_COMMITS 4    /* so many, if all the time more is saved than can be copied */
+#define LAST_TRIES         3    /* to save the training's last step, as clients make them */
 #define SETTLE_MS          1500 /* when no trainer is left, all is at rest after this */
 
 /* ---- one schedule ---------------------------------------------------------------------------------------------- */
@@ -129,6 +130,7 @@ static void run_agent_task(struct sim *s, const struct task *t)
         [TASK_REACH] = fault_tell_reach,
         [TASK_STEP] = save_step,
         [TASK_BEGIN] = save_begin_rank,
+        [TASK_LAST] = save_begin_last,
         [TASK_GRANTED] = save_copy,
         [TASK_COPIED] = save_copied,
         [TASK_THAW] = save_thaw,
@@ -207,11 +209,31 @@ static bool drain_may_be_asked(const struct sim *s)
            (waits && m->coordinator != NULL);
 }
 
+/* The training's last step, if there is one, is published sooner or later. */
+static bool awaits_last_step(struct sim *s)
+{
+    if (version_none(s->last_step)) {
+        return false;
+    }
+    if (version_is(s->newest_published, s->last_step)) {
+        s->last_step = VERSION_NONE;
+        s->quiet_at = s->now;
+        return false;
+    }
+    bool aborted = s->last_refused || s->terms[s->last_step.term]->fates[s->last_step.step] == FATE_OVER;
+    if (s->now > s->quiet_at + PROGRESS_MS || (aborted && s->last_tries == LAST_TRIES)) {
+        sim_fail(s, "last step: " V_FMT " is not published", V_ARG(s->last_step));
+    } else if (aborted) {
+        save_last_step(s);
+    }
+    return true;
+}
+
 /* True when the schedule has shown all that it is to show. */
 static bool is_over(struct sim *s)
 {
     if (s->quiet_at > 0) {
-        if (s->now < s->quiet_at + SETTLE_MS) {
+        if (awaits_last_step(s) || s->now < s->quiet_at + SETTLE_MS) {
             return false;
         }
         check_settled(s);
@@ -233,6 +255,9 @@ static bool is_over(struct sim *s)
     }
     if (s->repairs) {
         fault_damage_found(s);
+    }
+    if (sim_trait(s, TRAIT_LAST_STEP, 500)) {
+        save_last_step(s);
     }
     return false;
 }

@@ -22,6 +22,7 @@
 #include "core/retention.h"
 #include "core/term.h"
 #include "recovery/recovery.h"
+#include <inttypes.h>
 
 #define SIM_MACHINES  12
 #define SIM_NODES     6
@@ -36,11 +37,16 @@
 #define HEARTBEAT_MS       20
 #define RETRY_MS           30
 #define VERSION_TIMEOUT_MS 400
+#define DRAIN_PAUSE_MS     30
+#define DRAIN_PAUSE_MAX_MS 480
 #define TRANSFER_MS        120 /* a copy that is not acknowledged by then has failed */
 #define CROWDED_MS         600 /* the same where copies queue up for the link */
 #define OVERLOADED_COPY_MS 100 /* and one version alone takes so long */
 #define RETENTION          3
 #define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
+
+#define V_FMT    "%" PRIu64 ".%" PRIu64
+#define V_ARG(v) (v).term, (v).step
 
 /* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
 enum trait {
@@ -56,7 +62,8 @@ enum trait {
     TRAIT_FREEZES,
     TRAIT_DOUBTS = 16, /* numbers that leave most of seeds.txt their stories */
     TRAIT_NOTES = 22,
-    TRAIT_SECOND_STARTS = 26
+    TRAIT_SECOND_STARTS = 26,
+    TRAIT_LAST_STEP = 30
 };
 
 /* ---- machines and their memory --------------------------------------------------------------------------------- */
@@ -201,6 +208,7 @@ enum task_type {
     TASK_TICK,
     TASK_STEP,     /* the trainers of a term make a step */
     TASK_BEGIN,    /* a rank wants to save */
+    TASK_LAST,     /* a rank wants to save the training's last step */
     TASK_GRANTED,  /* a rank hears that it may copy */
     TASK_COPIED,   /* a rank has copied */
     TASK_THAW,     /* a frozen trainer goes on writing into its slot, whatever has become of it, and ends */
@@ -297,7 +305,10 @@ struct sim {
     struct staged stages[SIM_PUBLISHED];
     struct anchor anchor;
     struct version newest_published; /* and whole */
-    struct version owed; /* to storage: a storage version, or what the user asked for, and no drain has failed since */
+    struct version owed;             /* to storage: a storage version, or what the user asked for */
+    struct version last_step;        /* of the training, when all is quiet; VERSION_NONE: not yet, or it is published */
+    uint32_t last_tries;
+    bool last_refused;
     uint64_t storage_full_until, storage_hangs_until;
     struct second_start second;
     uint64_t moved;                              /* the newest term when the job moved; 0: it did not */
@@ -364,6 +375,12 @@ bool sim_was_saved(const struct sim *s, uint32_t shard, struct version version, 
 struct hash128 sim_root(uint64_t value);
 void save_step(struct sim *s, const struct task *t);
 void save_begin_rank(struct sim *s, const struct task *t);
+/* The training ends: its ranks save one more step, and ask for slots until they have them. Called again if that step is
+ * aborted: the ranks would form a new term and save it there. */
+void save_last_step(struct sim *s);
+void save_begin_last(struct sim *s, const struct task *t);
+/* A save is refused: no trainer minds, unless it was for the last step, and for good. */
+void save_refused(struct sim *s, uint32_t machine, const struct action *a);
 void save_granted(struct sim *s, uint32_t machine, const struct action *a);
 void save_copy(struct sim *s, const struct task *t);
 void save_copied(struct sim *s, const struct task *t);
@@ -417,7 +434,6 @@ void storage_power_loss(struct sim *s);
 /* This must be published, or something newer. */
 void storage_owe(struct sim *s, struct version version);
 /* The next one comes with a commit, and perhaps none does: nothing is owed until then. */
-void storage_drain_failed(struct sim *s);
 /* A published version loses the end of a file, or of its manifest. */
 void storage_tear(struct sim *s);
 /* Full, or so slow that nothing ends, for a while. */

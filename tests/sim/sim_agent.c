@@ -189,7 +189,8 @@ static void act(struct sim *s, uint32_t machine, const struct action *a)
         save_granted(s, machine, a);
         break;
     case ACTION_REFUSE:
-        break; /* nothing that a simulated trainer minds */
+        save_refused(s, machine, a);
+        break;
     case ACTION_NOTIFY:
         check_told(s, machine, a);
         break;
@@ -211,9 +212,6 @@ static void act(struct sim *s, uint32_t machine, const struct action *a)
         to_coordinator(s, machine, EVENT_REFUSED, a);
         break;
     case ACTION_SEND_DRAINED:
-        if (!a->ok) {
-            storage_drain_failed(s);
-        }
         to_coordinator(s, machine, EVENT_DRAINED, a);
         break;
     case ACTION_DRAIN:
@@ -395,6 +393,8 @@ void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term)
                                                           .node_count = s->nodes,
                                                           .layout = term->world.layout,
                                                           .version_timeout_ms = VERSION_TIMEOUT_MS,
+                                                          .drain_pause_ms = DRAIN_PAUSE_MS,
+                                                          .drain_pause_max_ms = DRAIN_PAUSE_MAX_MS,
                                                           .drains = term->drains};
         m->coordinator_memory = realloc(m->coordinator_memory, coordinator_memory(&m->coordinator_setup));
         m->coordinator =

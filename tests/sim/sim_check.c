@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define V_FMT    "%" PRIu64 ".%" PRIu64
-#define V_ARG(v) (v).term, (v).step
-
 /* The machine's verified slot of this version, NULL if none. */
 static const struct memory_slot *find_copy(const struct sim *s, uint32_t machine, uint32_t shard,
                                            struct version version)
@@ -298,7 +295,7 @@ void check_decision(struct sim *s, uint32_t machine)
         sim_log(s, "committed " V_FMT, V_ARG(w));
         if (binds(s, d->term)) {
             set_anchor(s, term, w, term->first_begin[w.step]);
-            if (w.step % s->storage_every == 0) {
+            if (w.step % s->storage_every == 0 || version_is(w, s->last_step)) {
                 storage_owe(s, w);
             }
         } else {

@@ -444,7 +444,8 @@ static void lose_base(struct sim *s, uint32_t machine, struct version base)
 void recover_refused(struct sim *s, uint32_t machine, const struct event *refused)
 {
     const struct machine *m = &s->machines[machine];
-    if (refused->type != EVENT_REFUSED || refused->refusal != REFUSAL_NO_SLOT) {
+    bool lacks_slot = refused->refusal == REFUSAL_NO_SLOT || refused->refusal == REFUSAL_NOT_YET;
+    if (refused->type != EVENT_REFUSED || !lacks_slot) {
         return;
     }
     switch (recovery_free_slots(m->recovery, &m->kept)) {

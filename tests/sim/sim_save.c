@@ -3,6 +3,8 @@
 #include "sim.h"
 #include <inttypes.h>
 
+#define LAST_AGAIN_MS 10
+
 uint64_t sim_value(uint32_t shard, struct version version)
 {
     return ((uint64_t)shard + 1) << 56 | version.term << 32 | (version.step + 1);
@@ -131,6 +133,55 @@ void save_begin_rank(struct sim *s, const struct task *t)
                               .rank = local_rank(term, t->rank),
                               .version = {0, t->version.step},
                               .to_storage = t->version.step % s->storage_every == 0});
+}
+
+void save_last_step(struct sim *s)
+{
+    struct sim_term *term = s->terms[s->claimed];
+    s->last_step = (struct version){term->term, ++term->step};
+    s->last_refused = false;
+    s->last_tries++;
+    sim_log(s, "the training ends with " V_FMT, V_ARG(s->last_step));
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        struct task *t = sim_after(s, sim_between(s, 0, 50), TASK_LAST, NONE32);
+        t->rank = r;
+        t->version = s->last_step;
+    }
+}
+
+void save_begin_last(struct sim *s, const struct task *t)
+{
+    if (!version_is(t->version, s->last_step)) {
+        return;
+    }
+    struct sim_term *term = s->terms[s->last_step.term];
+    uint32_t machine = machine_of_rank(term, t->rank);
+    const struct machine *m = &s->machines[machine];
+    struct trainer *trainer = &term->trainers[t->rank];
+    if (m->node != NULL && trainer->agent == m->agent && !trainer->copying) {
+        uint64_t step = s->last_step.step;
+        trainer->asked = step;
+        term->first_begin[step] = term->first_begin[step] == 0 ? s->now : term->first_begin[step];
+        agent_feed(s, machine,
+                   (struct event){.type = EVENT_BEGIN,
+                                  .term = term->term,
+                                  .rank = local_rank(term, t->rank),
+                                  .version = {0, step},
+                                  .to_storage = true,
+                                  .last = true});
+        if (trainer->copying) {
+            return; /* it has its slots */
+        }
+    }
+    sim_again(s, t, LAST_AGAIN_MS);
+}
+
+void save_refused(struct sim *s, uint32_t machine, const struct action *a)
+{
+    if (version_is(a->version, s->last_step) && a->refusal != REFUSAL_NOT_YET) {
+        sim_log(s, "m%u refuses the last step: %s", machine, refusal_text(a->refusal));
+        s->last_refused = true;
+    }
 }
 
 void save_granted(struct sim *s, uint32_t machine, const struct action *a)

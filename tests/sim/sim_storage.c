@@ -54,11 +54,6 @@ void storage_owe(struct sim *s, struct version version)
     s->owed = version_cmp(version, s->owed) > 0 ? version : s->owed;
 }
 
-void storage_drain_failed(struct sim *s)
-{
-    s->owed = VERSION_NONE;
-}
-
 uint64_t storage_delay(struct sim *s, uint64_t low, uint64_t high)
 {
     uint64_t ms = sim_between(s, low, high);
@@ -168,9 +163,6 @@ void storage_publish(struct sim *s, uint32_t machine, const struct action *a)
 
 static void published(struct sim *s, const struct task *t, bool ok)
 {
-    if (!ok) {
-        storage_drain_failed(s);
-    }
     agent_feed(s, t->machine,
                (struct event){
                    .type = EVENT_PUBLISHED, .term = t->term, .version = t->version, .attempt = t->number, .ok = ok});

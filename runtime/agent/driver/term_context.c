@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_MS 500
+#define RETRY_MS           500
+#define DRAIN_PAUSE_MS     1000 /* after a drain that has failed, and doubled each time up to */
+#define DRAIN_PAUSE_MAX_MS 16000
 
 bool world_rank_has(const struct world *world, uint32_t shard, uint32_t rank)
 {
@@ -278,6 +280,8 @@ static tck_status_t start_coordinator(struct term_context *tc, const struct deci
         .node_count = tc->world.node_count,
         .layout = tc->world.layout,
         .version_timeout_ms = tc->agent->config.version_timeout_ms,
+        .drain_pause_ms = DRAIN_PAUSE_MS,
+        .drain_pause_max_ms = DRAIN_PAUSE_MAX_MS,
         .drains = tc->drains,
     };
     tc->coordinator_block = calloc(1, coordinator_memory(&tc->coordinator_setup));

@@ -227,7 +227,8 @@ void recover_refused(struct term_context *tc, enum refusal refusal)
 {
     struct recover *r = tc->agent->recover;
     const struct decision *d = coordinator_decision(tc->coordinator);
-    if (refusal != REFUSAL_NO_SLOT || !r || r->running) {
+    bool lacks_slot = refusal == REFUSAL_NO_SLOT || refusal == REFUSAL_NOT_YET;
+    if (!lacks_slot || !r || r->running) {
         return; /* refusals repeat */
     }
     switch (recovery_free_slots(r->machine, d)) {

@@ -148,7 +148,7 @@ Test(message, term_step_restore_detach_and_version_come_back)
 
 Test(message, begin_and_segment_get_come_back)
 {
-    const struct msg_begin begin = {.seq = 8, .step = 77, .to_storage = true};
+    const struct msg_begin begin = {.seq = 8, .step = 77, .to_storage = true, .last = true};
     const struct msg_segment_get get = {.seq = 9, .shard = {1, 2}};
     struct msg_begin begin_back;
     struct msg_segment_get get_back;
@@ -156,7 +156,7 @@ Test(message, begin_and_segment_get_come_back)
     codec_check(&msg_segment_get_codec, &get);
     PASS(begin, &begin, &begin_back);
     PASS(segment_get, &get, &get_back);
-    cr_assert(begin_back.to_storage && begin_back.step == 77);
+    cr_assert(begin_back.to_storage && begin_back.last && begin_back.step == 77);
     cr_assert(hash128_is(get_back.shard, get.shard));
 }
 

@@ -581,6 +581,44 @@ Test(client, step_0_is_no_last_step)
     tck_detach(t.client, 0);
 }
 
+Test(client, the_last_step_is_asked_for_until_there_is_room)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.no_room, 3);
+    cr_assert_eq(tck_save_last(t.client, 4, 400), TCK_ERR_TIMEDOUT, "nothing drains it here");
+    cr_assert_eq(atomic_load(&agent.no_room), 0);
+    cr_assert_eq(stats_of(&t).saves_copied, 1);
+    cr_assert_eq(stats_of(&t).saves_skipped, 0, "it was put off, no more");
+    cr_assert_eq(stats_of(&t).saves_started, 1);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "step 4 is committed, and not in storage after 400 ms"));
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_last_step_without_room_says_so)
+{
+    struct trainer t;
+    begin(&t);
+    atomic_store(&agent.no_room, 1000);
+    cr_assert_eq(tck_save_last(t.client, 4, 200), TCK_ERR_TIMEDOUT);
+    cr_assert_not_null(
+        strstr(tck_errmsg(t.client), "step 4 is not saved, since earlier steps are still being drained"));
+    cr_assert_eq(stats_of(&t).saves_copied, 0);
+    atomic_store(&agent.no_room, 0);
+    save_heard(&t, 5);
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_last_step_that_memory_has_is_brought_to_storage)
+{
+    struct trainer t;
+    begin(&t);
+    save_heard(&t, 4);
+    ok(&t, tck_save_last(t.client, 4, PATIENCE_MS));
+    cr_assert_eq(stats_of(&t).saves_copied, 1);
+    tck_detach(t.client, 0);
+}
+
 Test(client, fence_returns_and_training_goes_on_when_the_agent_hangs)
 {
     struct trainer t;
@@ -1033,6 +1071,21 @@ Test(client, a_saved_step_goes_to_storage_though_the_agent_dies_when_it_is_told)
     atomic_store(&agent.mode, FAKE_GRANTS);
     ok(&t, tck_wait(t.client, 6, TCK_STAGE_DRAINED, PATIENCE_MS));
     cr_assert_eq(stats_of(&t).saves_skipped, 0);
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_wish_for_storage_is_repeated_when_the_agent_has_been_restarted)
+{
+    struct trainer t;
+    begin(&t);
+    save_heard(&t, 6);
+    ok(&t, tck_snapshot(t.client, 6, TCK_SAVE_STORAGE));
+    ok(&t, tck_wait(t.client, 6, TCK_STAGE_DRAINED, PATIENCE_MS));
+    const int before = atomic_load(&agent.begins);
+    fake_agent_stop(&agent);
+    wait_unreachable(&t);
+    start_agent();
+    wait_until(&agent.begins, before + 1);
     tck_detach(t.client, 0);
 }
 

@@ -26,35 +26,3 @@ Test(final_save_state, only_a_step_that_was_canceled_is_worth_a_new_term)
     cr_assert_eq(final_save_state_of(TCK_ERR_TIMEDOUT), LAST_FAILED);
     cr_assert_eq(final_save_state_of(TCK_ERR_NOSPC), LAST_FAILED);
 }
-
-Test(final_save_state, there_is_room_when_nothing_is_drained_and_the_term_has_recovered)
-{
-    struct final_save_room room = {.answer = TCK_OK, .recovered = true};
-    cr_assert(final_save_has_room(&room));
-    room.draining = true;
-    cr_assert_not(final_save_has_room(&room));
-}
-
-Test(final_save_state, a_term_that_does_not_recover_is_not_waited_for_for_ever)
-{
-    struct final_save_room room = {.answer = TCK_OK, .waited_ms = FINAL_RECOVERY_MS - 1};
-    cr_assert_not(final_save_has_room(&room));
-    room.waited_ms = FINAL_RECOVERY_MS;
-    cr_assert(final_save_has_room(&room));
-}
-
-Test(final_save_state, after_a_save_in_the_term_its_recovery_does_not_matter)
-{
-    struct final_save_room room = {.answer = TCK_OK, .saved_before = true};
-    cr_assert(final_save_has_room(&room));
-}
-
-Test(final_save_state, only_an_agent_that_has_not_answered_yet_is_waited_for)
-{
-    struct final_save_room room = {.answer = TCK_ERR_TIMEDOUT};
-    cr_assert_not(final_save_has_room(&room));
-    room.answer = TCK_ERR_BUSY;
-    cr_assert_not(final_save_has_room(&room));
-    room.answer = TCK_ERR_NOENT;
-    cr_assert(final_save_has_room(&room), "the save itself tells what is wrong");
-}

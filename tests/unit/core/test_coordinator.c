@@ -12,8 +12,13 @@ static struct actions out;
 static uint64_t now;
 static const struct hash128 layout = {1, 2};
 static const bool drains[3] = {true, false, true};
-static const struct coordinator_setup setup = {
-    .term = TERM, .node_count = 3, .layout = {1, 2}, .version_timeout_ms = 1000, .drains = drains};
+static const struct coordinator_setup setup = {.term = TERM,
+                                               .node_count = 3,
+                                               .layout = {1, 2},
+                                               .version_timeout_ms = 1000,
+                                               .drain_pause_ms = 10,
+                                               .drain_pause_max_ms = 50,
+                                               .drains = drains};
 
 static void start(const struct decision *kept)
 {
@@ -475,19 +480,64 @@ Test(coordinator, a_commit_is_drained_for_the_open_storage_version_that_it_ends)
     cr_assert(version_is(decision()->drain, v(8)));
 }
 
-/* 8, 10 and 14 are drained: after one, two and four commits. */
 Test(coordinator, a_failed_drain_is_made_again_ever_more_rarely)
+{
+    static const uint64_t pauses_ms[] = {10, 20, 40, 50, 50};
+    all_ready(7, true);
+    for (uint64_t i = 0; i < sizeof(pauses_ms) / sizeof(pauses_ms[0]); i++) {
+        drained(0, 7, i + 1, false);
+        cr_assert(version_none(decision()->drain), "its slots are not held during the pause");
+        now += pauses_ms[i] - 1;
+        step((struct event){.type = EVENT_TICK});
+        cr_assert(version_none(decision()->drain));
+        now++;
+        step((struct event){.type = EVENT_TICK});
+        cr_assert(version_is(decision()->drain, v(7)), "without any later commit");
+        cr_assert(emitted(ACTION_ANNOUNCE));
+    }
+}
+
+Test(coordinator, after_a_failed_drain_the_newest_commit_is_drained)
 {
     all_ready(7, true);
     drained(0, 7, 1, false);
-    for (uint64_t s = 8, attempt = 2; s <= 14; s++) {
-        all_ready(s, false);
-        bool due = s == 8 || s == 10 || s == 14;
-        cr_assert_eq(version_is(decision()->drain, v(s)), due);
-        if (due) {
-            drained(0, s, attempt++, false);
-        }
-    }
+    all_ready(8, true);
+    cr_assert(version_none(decision()->drain), "commits do not shorten the pause");
+    now += 10;
+    step((struct event){.type = EVENT_TICK});
+    cr_assert(version_is(decision()->drain, v(8)));
+}
+
+Test(coordinator, a_user_who_asks_for_a_drain_does_not_wait_for_the_pause)
+{
+    all_ready(7, true);
+    drained(0, 7, 1, false);
+    step((struct event){.type = EVENT_BEGIN, .version = v(7), .to_storage = true});
+    cr_assert(version_none(decision()->drain), "a trainer that asks again does");
+    step((struct event){.type = EVENT_DRAIN_ASKED});
+    cr_assert(version_is(decision()->drain, v(7)));
+}
+
+Test(coordinator, a_failed_drain_is_made_again_after_a_restart)
+{
+    all_ready(7, true);
+    drained(0, 7, 1, false);
+    struct decision kept = *decision();
+    start(&kept);
+    step((struct event){.type = EVENT_TICK});
+    cr_assert(version_is(decision()->drain, v(7)));
+}
+
+Test(coordinator, a_publish_that_fails_is_made_again)
+{
+    all_ready(7, true);
+    drained(0, 7, 1, true);
+    drained(2, 7, 1, true);
+    published(7, 1, false);
+    now += 10;
+    step((struct event){.type = EVENT_TICK});
+    cr_assert(version_is(decision()->drain, v(7)));
+    cr_assert_eq(decision()->drain_attempt, 2);
 }
 
 Test(coordinator, a_drain_that_succeeds_ends_the_repeats)
@@ -495,12 +545,46 @@ Test(coordinator, a_drain_that_succeeds_ends_the_repeats)
     all_ready(7, true);
     drained(0, 7, 1, false);
     all_ready(8, false);
+    now += 10;
+    step((struct event){.type = EVENT_TICK});
     drained(0, 8, 2, true);
     drained(2, 8, 2, true);
     published(8, 2, true);
     all_ready(9, false);
-    all_ready(10, false);
+    now += 1000;
+    step((struct event){.type = EVENT_TICK});
     cr_assert(version_none(decision()->drain));
+    all_ready(10, true);
+    drained(0, 10, 3, false);
+    now += 10;
+    step((struct event){.type = EVENT_TICK});
+    cr_assert(version_is(decision()->drain, v(10)), "the pause is a short one again");
+}
+
+Test(coordinator, the_last_step_is_not_held_back)
+{
+    for (uint64_t s = 10; s < 14; s++) {
+        begun(s);
+        refused(1, s);
+    }
+    begun(14);
+    cr_assert_eq(decision()->not_before, 16);
+    step((struct event){.type = EVENT_BEGIN, .version = v(15), .to_storage = true, .last = true});
+    cr_assert_eq(decision()->not_before, 0);
+    cr_assert_eq(decision_fate(decision(), v(15)), FATE_UNDECIDED);
+    all_ready(15, false);
+    cr_assert(version_is(decision()->drain, v(15)));
+}
+
+Test(coordinator, a_node_that_has_no_room_yet_for_the_last_step_ends_nothing)
+{
+    step((struct event){.type = EVENT_BEGIN, .version = v(7), .to_storage = true, .last = true});
+    step((struct event){.type = EVENT_REFUSED, .node = 1, .version = v(7), .refusal = REFUSAL_NOT_YET});
+    cr_assert_eq(decision_fate(decision(), v(7)), FATE_UNDECIDED);
+    step((struct event){.type = EVENT_REFUSED, .node = 1, .version = v(9), .refusal = REFUSAL_NOT_YET});
+    cr_assert_eq(decision()->horizon, 8, "nor does it open anything");
+    all_ready(7, false);
+    cr_assert(version_is(decision()->drain, v(7)));
 }
 
 Test(coordinator, does_not_drain_what_is_published)

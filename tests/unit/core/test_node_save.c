@@ -69,6 +69,64 @@ Test(node_save, begins_the_open_version_below_the_step_that_is_named)
     cr_assert_not_null(action_of(&m, ACTION_GRANT));
 }
 
+static void begin_last(uint32_t rank, uint64_t step)
+{
+    machine_step(
+        &m, (struct event){.type = EVENT_BEGIN, .rank = rank, .version = {0, step}, .to_storage = true, .last = true});
+}
+
+Test(node_save, the_last_step_is_begun_as_soon_as_a_slot_is_free)
+{
+    begin(&m, 0, 1);
+    begin(&m, 0, 2);
+    begin(&m, 0, 3);
+    for (int i = 0; i < 2; i++) {
+        begin_last(0, 4);
+        cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_NOT_YET);
+        cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_NOT_YET, "a recovery may free a slot");
+    }
+    machine_step(&m, (struct event){.type = EVENT_ABANDON, .rank = 0, .version = {0, 2}});
+    begin_last(0, 4);
+    cr_assert_not_null(action_of(&m, ACTION_GRANT));
+    begin_last(0, 4);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_OLD_STEP);
+}
+
+Test(node_save, the_last_step_waits_until_it_is_no_longer_held_back)
+{
+    decide(&m, (struct decision){.seq = 1, .horizon = 8, .not_before = 20});
+    begin_last(0, 19);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_NOT_YET);
+    decide(&m, (struct decision){.seq = 2, .horizon = 20, .open_count = 1, .open = {19}});
+    begin_last(0, 19);
+    cr_assert_not_null(action_of(&m, ACTION_GRANT));
+}
+
+Test(node_save, the_last_step_is_refused_for_good_once_it_is_aborted)
+{
+    begin(&m, 0, 1);
+    begin(&m, 0, 2);
+    begin(&m, 0, 3);
+    decide(&m, (struct decision){.seq = 1, .horizon = 5, .open_count = 3, .open = {1, 2, 3}});
+    begin_last(0, 4);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_ABORTED);
+}
+
+Test(node_save, the_last_step_does_not_wait_for_a_holder_that_is_lost)
+{
+    machine_step(&m, (struct event){.type = EVENT_NODE_DOWN, .node = 2});
+    begin_last(0, 4);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_HOLDER_LOST);
+}
+
+Test(node_save, the_last_step_has_versions_refused_that_its_rank_has_passed_over)
+{
+    decide(&m, (struct decision){.seq = 1, .horizon = 2, .not_before = 20, .open_count = 1, .open = {1}});
+    begin_last(0, 4);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_NOT_YET);
+    cr_assert_eq(action_nth(&m, ACTION_SEND_REFUSED, 1)->refusal, REFUSAL_PASSED_OVER);
+}
+
 Test(node_save, refuses_what_one_rank_has_begun_and_another_may_not)
 {
     begin(&m, 0, 7);
