@@ -12,9 +12,9 @@ run_on a 0 "${train[@]}"
 settings=',"storage_timeout_ms":2000'
 run_on b 1 "${train[@]}"
 log_must_say a 60 'is published'
-fault "files of the stage hang"
+fault "no shard can be written"
 moment
-lie 1000 HANG stage/ "" open,read,write,list,sync 60000
+lie 1000 HANG shard- "" write,sync 60000 # nothing that a publish does
 log_must_say b 60 'does not answer: a drain has not moved for 2000 ms'
 log_must_say a 60 'does not answer: a drain has not moved for 6000 ms'
 ! logged a 'drain of version [0-9.]+ failed' || die "a drain failed for another reason: $(grep 'failed' "$(agent_log a)")"
