@@ -4,7 +4,7 @@
 # demands that the simulator finds it: says which promise was broken, and fails by itself, in one of the schedules that
 # once found something or in the first of all others. Needs a build by Ninja, whose commands it reuses.
 #
-#   mutants.sh [source directory [build directory [seeds [name [simulator]]]]]
+#   mutants.sh [source directory [build directory [seeds ["name ..." [simulator]]]]]
 set -u
 . "$(dirname "$0")/../lib/find_build.sh"
 source_dir=$(cd "${1:-$(dirname "$0")/../..}" && pwd) || exit 1
@@ -51,7 +51,7 @@ try() {
 count=0
 while IFS='|' read -r name file script; do
     name=${name// /} file=${file// /}
-    if [[ $name == \#* || -z $name || (-n $only && $name != $only) ]]; then
+    if [[ $name == \#* || -z $name || (-n $only && " $only " != *" $name "*) ]]; then
         continue
     fi
     count=$((count + 1))
@@ -61,4 +61,4 @@ done < "$source_dir/tests/$sim/mutants.txt"
 wait
 failed=$(find "$work" -name '*.missed' | wc -l)
 echo "$count mutants, $((count - failed)) found"
-[ "$failed" -eq 0 ]
+[ "$count" -gt 0 ] && [ "$failed" -eq 0 ]
