@@ -227,16 +227,16 @@ static tck_status_t open_whole(const struct version_dirs *dirs, const struct pub
     return status == TCK_OK ? version_check_files(out->dir_fd, &out->manifest, err) : status;
 }
 
-/* Retention may delete the version during the check: its missing files are no damage then. */
-static bool has_gone(const struct version_dirs *dirs, const struct published *which)
+/* Retention may delete the version during the check, or storage may die: what is missing is no damage then.
+ * TCK_ERR_NOENT: the version has been removed. Another error: that cannot be seen. */
+static tck_status_t look_again(const struct version_dirs *dirs, const struct published *which, struct error *err)
 {
-    struct error ignored;
     int dir_fd = -1;
-    tck_status_t status = version_open(dirs, which, &dir_fd, &ignored);
+    tck_status_t status = version_open(dirs, which, &dir_fd, err);
     if (status == TCK_OK) {
         close(dir_fd);
     }
-    return status == TCK_ERR_NOENT;
+    return status;
 }
 
 void version_look(const struct version_dirs *dirs, const struct published *which, struct version_look *out)
@@ -245,10 +245,13 @@ void version_look(const struct version_dirs *dirs, const struct published *which
     struct version_look look = {.dir_fd = -1};
     tck_status_t status = open_whole(dirs, which, &look, &look.why);
     if (status != TCK_OK) {
-        struct error why = look.why;
+        struct error why = look.why, again;
         version_look_free(&look);
-        look.why = why;
-        look.gone = has_gone(dirs, which);
+        tck_status_t there = look_again(dirs, which, &again);
+        look.gone = there == TCK_ERR_NOENT;
+        bool seen = there == TCK_OK || look.gone;
+        look.why = seen ? why : again;
+        status = seen ? status : there;
     }
     version_dir_name(which->version, name);
     look.standing = look.gone ? STANDING_UNREADABLE : standing_of(status, parent_of(dirs, which), name);

@@ -4,6 +4,7 @@
 #include "tierckpt.h"
 #include "tiers/manifest.h"
 #include "tiers/names.h"
+#include "tiers/safe_fs.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -68,6 +69,20 @@ ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at)
         return -1;
     }
     return __real_pread(fd, data, len, at);
+}
+
+tck_status_t __real_safe_fs_open_dir(int dir_fd, const char *name, int *fd_out, struct error *err);
+tck_status_t __wrap_safe_fs_open_dir(int dir_fd, const char *name, int *fd_out, struct error *err);
+
+static int dies; /* storage dies between two looks at version 7: 2, 1 */
+
+tck_status_t __wrap_safe_fs_open_dir(int dir_fd, const char *name, int *fd_out, struct error *err)
+{
+    if (dies == 0 || strncmp(name, "v000000000007", 13) != 0) {
+        return __real_safe_fs_open_dir(dir_fd, name, fd_out, err);
+    }
+    return dies-- == 2 ? error_set(err, TCK_ERR_NOENT, "open directory %s: No such file or directory", name)
+                       : error_set(err, TCK_ERR_IO, "open directory %s: it has died", name);
 }
 
 /* And what was left behind comes to its end, whatever has become of its caller. */
@@ -759,6 +774,17 @@ Test(published, what_is_removed_while_it_is_looked_at_is_not_damaged)
 }
 
 /* ---- storage that hangs ---------------------------------------------------------------------------------------- */
+
+Test(published, what_cannot_be_looked_at_again_is_not_damaged)
+{
+    publish(root, 2, 5);
+    publish(root, 2, 7);
+    dies = 2;
+    cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(dies, 0);
+    cr_assert_eq(info().version.step, 7);
+    cr_assert_str_empty(info().passed_over);
+}
 
 Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
 {
