@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Log lines on their way to a file: a thread writes them, so that a file that hangs holds up nobody who logs. */
+ * Log lines on their way to a file: a thread writes them, so that a file that hangs does not block the callers. */
 #ifndef TCK_BASE_LOG_QUEUE_H
 #define TCK_BASE_LOG_QUEUE_H
 

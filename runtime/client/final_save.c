@@ -2,8 +2,8 @@
  * The end of a training: memory is freed with the job, so the last step goes to storage. The agents see to that once it
  * is saved (core/coordinator.c): they drain it, and again if a drain fails. The ranks ask for it and wait.
  *
- * They wait in rounds, since only all of them together can begin a new term, and what makes one necessary may be known
- * to one of them alone: that its node is lost, or that its agent has refused the step for good. */
+ * They wait in rounds because a new term can only be begun by all of them together, and a single rank may be the only
+ * one that knows why one is needed: its node is lost, or its agent has refused the step permanently. */
 #include "base/clock.h"
 #include "client/client.h"
 #include "client/final_save_state.h"

@@ -176,7 +176,7 @@ static bool room_may_come(struct node *n, uint32_t rank, struct version v)
     return !decision_lets_begin(&n->decision, v.step) || obstacle == REFUSAL_NO_SLOT || obstacle == REFUSAL_QUARANTINED;
 }
 
-/* The coordinator is told as well: a recovery may be able to free a slot. */
+/* The coordinator also gets the refusal, because a recovery may be able to free a slot. */
 static void refuse_for_now(uint32_t rank, struct version v, struct actions *out)
 {
     refuse_rank(rank, v, REFUSAL_NOT_YET, out);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Storage hangs on both nodes, and one gives its part of a drain up earlier than the other: the other one begins no drain
-# behind the one that hangs there, and what ranks and status are told is the hang.
+# Storage hangs on both nodes, and one node gives up its part of a drain earlier than the other: the other node starts
+# no further drain while its own still hangs, and both the ranks and `tierckpt status` report the hang.
 . "$(dirname "$0")/lib.sh" "$1"
 backing=tmpfs
 . "$(dirname "$0")/lying.sh"

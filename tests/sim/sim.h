@@ -379,7 +379,7 @@ void save_begin_rank(struct sim *s, const struct task *t);
  * aborted: the ranks would form a new term and save it there. */
 void save_last_step(struct sim *s);
 void save_begin_last(struct sim *s, const struct task *t);
-/* A save is refused: no trainer minds, unless it was for the last step, and for good. */
+/* A save is refused. Trainers continue, unless it was the last step and the refusal is permanent. */
 void save_refused(struct sim *s, uint32_t machine, const struct action *a);
 void save_granted(struct sim *s, uint32_t machine, const struct action *a);
 void save_copy(struct sim *s, const struct task *t);

@@ -249,7 +249,7 @@ static void look_at_host(struct host *host)
     }
 }
 
-/* What an agent is told of terms, and what it does for older ones. */
+/* What an agent learns about terms, and what it still does for older ones. */
 
 void __real_adopt_term(struct agent *agent, uint64_t term);
 void __wrap_adopt_term(struct agent *agent, uint64_t term);

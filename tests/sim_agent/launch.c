@@ -11,7 +11,7 @@
 #define PHASE_LIMIT_US (120 * S) /* any phase ends before, however many agents die in it */
 #define LAUNCHES_MAX   200
 #define STAGGER_US     50
-#define REST_US        (7 * S)   /* what nobody can commit any more has timed out */
+#define REST_US        (7 * S)   /* versions that can no longer commit have timed out by then */
 #define END_LIMIT_US   (120 * S) /* from the last fault to the end of the job */
 
 struct job job;

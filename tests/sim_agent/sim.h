@@ -113,7 +113,7 @@ void hosts_make(uint32_t count, const char *config_text);
 void host_start(struct host *host);
 /* Its agent dies; its supervisor starts another in restart_us. */
 void host_kill_agent(struct host *host, uint64_t restart_us);
-/* Its agent does nothing for so long, and then goes on. */
+/* How long a stopped agent does nothing before it continues. */
 void host_stop_agent(struct host *host, uint64_t for_us);
 /* Its agent and its supervisor die, and with them what was kept; trainers live. */
 void host_forget(struct host *host, uint64_t restart_us);
