@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW_KEYS  16
 #define EXACT_MAX (UINT64_C(1) << 53) /* every whole number up to here is a double */
 
 static int compare_keys(const void *a, const void *b)
@@ -17,32 +16,15 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void sort_keys(const char **keys, size_t count)
-{
-    if (count > FEW_KEYS) {
-        qsort(keys, count, sizeof(*keys), compare_keys);
-        return;
-    }
-    for (size_t i = 1; i < count; i++) {
-        const char *key = keys[i];
-        size_t at = i;
-        for (; at > 0 && strcmp(keys[at - 1], key) > 0; at--) {
-            keys[at] = keys[at - 1];
-        }
-        keys[at] = key;
-    }
-}
-
 /* *duplicate_out is a key that the object has twice, or NULL. */
 static tck_status_t object_find_duplicate(const cJSON *object, const char **duplicate_out)
 {
     size_t count = json_len(object);
-    const char *few[FEW_KEYS]; /* most objects have no more, and a manifest has one for each file */
     *duplicate_out = NULL;
     if (count < 2) {
         return TCK_OK;
     }
-    const char **keys = count <= FEW_KEYS ? few : malloc(count * sizeof(*keys));
+    const char **keys = malloc(count * sizeof(*keys));
     if (keys == NULL) {
         return TCK_ERR_NOMEM;
     }
@@ -50,13 +32,11 @@ static tck_status_t object_find_duplicate(const cJSON *object, const char **dupl
     for (const cJSON *member = object->child; member != NULL; member = member->next) {
         keys[n++] = member->string;
     }
-    sort_keys(keys, n);
+    qsort(keys, n, sizeof(*keys), compare_keys);
     for (size_t i = 1; i < n && *duplicate_out == NULL; i++) {
         *duplicate_out = strcmp(keys[i - 1], keys[i]) == 0 ? keys[i] : NULL;
     }
-    if (keys != few) {
-        free(keys);
-    }
+    free(keys);
     return TCK_OK;
 }
 
