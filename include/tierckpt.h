@@ -270,8 +270,8 @@ typedef enum tck_reshard {
 /* Sets this for each record and blob of the key. Call it before tck_register; it is not a part of the layout. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_reshard(tck_client_t *client, const char *key, tck_reshard_t reshard);
 
-/* Tells that the tensor has moved to addr. Its shape and its device are the same. Do not call it while a snapshot is
- * being copied, that is, call it after tck_fence; for records on devices it then waits for the copy. */
+/* Tells the library that the tensor has moved to addr. Its shape and device must be the same. Do not call it while a
+ * snapshot is being copied, that is, call it after tck_fence; for records on devices it then waits for the copy. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_address(tck_client_t *client, uint32_t record, void *addr);
 
 /* Closes the table of records, agrees on the layout with all ranks, and makes the agents allocate and touch all the
@@ -291,9 +291,9 @@ typedef enum tck_save_flags {
  * waits for at most the configured block time.
  *
  * A save is skipped if the agent refuses it or cannot be reached, or if the step is not newer than the one saved
- * before. This is not an error here, since training goes on: tck_errmsg says why it was not started, and tck_wait
- * returns why it was skipped later. Steps increase over the whole run, not per epoch; after tck_restore they go on from
- * the restored step. */
+ * before. This is not an error here, since training continues: tck_errmsg says why it was not started, and tck_wait
+ * returns why it was skipped later. Steps increase over the whole run, not per epoch; after tck_restore they continue
+ * from the restored step. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out);
 
 typedef enum tck_due {
@@ -303,7 +303,8 @@ typedef enum tck_due {
 } tck_due_t;
 
 /* Sets *due_out to what tck_save_if_needed will do at this step, so that the caller refreshes its blobs only when they
- * are needed. It is as cheap, and tck_save_if_needed of the same step, called right after it, keeps to the answer. */
+ * are needed. It costs as little, and a tck_save_if_needed of the same step right after it does what it has
+ * announced. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t step, tck_due_t *due_out);
 
 /* Saves this step, whatever the intervals say. Every rank must save the same steps, or the version never commits. A
@@ -312,15 +313,16 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t 
  * the block time. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_snapshot(tck_client_t *client, uint64_t step, tck_save_flags_t flags);
 
-/* Tells that this rank cannot save a step that is due, because its data could not be produced. Call it in place of
- * tck_save_if_needed or tck_snapshot. The step counts as skipped, tck_wait fails with the text `why`, and the version
- * is aborted on all ranks now instead of when it times out. */
+/* Tells the library that this rank cannot save a step that is due, because its data could not be produced. Call it in
+ * place of tck_save_if_needed or tck_snapshot. The step counts as skipped, tck_wait fails with the text `why`, and the
+ * version is aborted on all ranks now instead of when it times out. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_skip(tck_client_t *client, uint64_t step, const char *why);
 
 /* Names the stream (a cudaStream_t; NULL is the default stream) that training uses on a device that holds records. Call
- * it again whenever the stream changes. A snapshot contains what the work given to that stream before the save has made
- * of the records, and tck_fence makes the stream wait for the copies instead of the caller. Before the first call for a
- * device, snapshots follow the default stream and tck_fence itself waits. TCK_ERR_INVAL: no record is on this device.
+ * it again whenever the stream changes. A snapshot contains the records as the work that was queued on that stream
+ * before the save leaves them, and tck_fence makes the stream wait for the copies instead of the caller. Before the
+ * first call for a device, snapshots follow the default stream and tck_fence itself waits. TCK_ERR_INVAL: no record is
+ * on this device.
  */
 TCK_API TCK_MUST_CHECK tck_status_t tck_set_stream(tck_client_t *client, int device, void *stream);
 
@@ -359,7 +361,7 @@ typedef enum tck_stage {
     TCK_STAGE_DRAINED,   /* the version is published on storage */
 } tck_stage_t;
 
-/* Waits until the snapshot of this step, or a newer one, has reached the stage. With timeout_ms 0 it only asks.
+/* Waits until the snapshot of this step, or a newer one, has reached the stage. With timeout_ms 0 it returns at once.
  * TCK_ERR_TIMEDOUT: not within timeout_ms. TCK_ERR_CANCELED: it was refused or aborted, or the outcome is unknown,
  * since the agent and supervisor of this node are gone or have lost their state. TCK_ERR_NOENT: this step was never
  * saved, or was refused because it was older than the newest one. */
@@ -381,8 +383,8 @@ typedef struct tck_version {
     uint64_t step;
 } tck_version_t;
 
-/* The newest version that can be restored now, from memory or storage. TCK_ERR_NOENT: there is none. TCK_ERR_BUSY: this
- * is just being found out. */
+/* The newest version that can be restored now, from memory or storage. TCK_ERR_NOENT: there is none. TCK_ERR_BUSY: the
+ * agents are still looking for it. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_query(tck_client_t *client, tck_version_t *version_out);
 
 #define TCK_NEWEST UINT64_MAX
@@ -469,15 +471,15 @@ typedef struct tck_health {
 } tck_health_t;
 #define TCK_HEALTH_INIT TCK_SIZED(tck_health_t)
 
-/* What this rank knows of the state of its job. It asks nobody and makes no system call, and may be called at any time
- * between attach and detach. Trouble with storage on any node is known within a heartbeat, and ends when a later
+/* What this rank knows about the state of its job. It sends no request, makes no system call, and may be called at any
+ * time between attach and detach. Trouble with storage on any node is known within a heartbeat, and ends when a later
  * version is published. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_health(tck_client_t *client, tck_health_t *health_out);
 
 /* ---- published versions ---------------------------------------------------------------------------------------- */
 
-/* What is on storage can be read without agents, by any program and with any number of ranks. Nothing here is
- * collective or needs a client. One thread at a time reads from one tck_published_t. Every byte that is returned was
+/* Versions on storage can be read without agents, by any program and with any number of ranks. None of these functions
+ * is collective or needs a client. One thread at a time reads from one tck_published_t. Every byte that is returned was
  * checked against the CRC of its chunk in the manifest of the version, and every file of the manifest is there with its
  * size. Each error names the file and the reason. */
 typedef struct tck_published tck_published_t;
@@ -559,7 +561,7 @@ typedef struct tck_published_box {
 /* Copies the box, contiguous in C order, to `to`, from all entries that contain parts of it. Only what is needed is
  * read. There is no conversion: dtype and global shape must be those saved.
  *
- * TCK_ERR_NOENT: nobody saved this tensor. TCK_ERR_LAYOUT: no entry contains some part of the box, or several ranks
+ * TCK_ERR_NOENT: this tensor was not saved. TCK_ERR_LAYOUT: no entry contains some part of the box, or several ranks
  * have saved the same box, each its own, so that it is not known which is meant (tck_published_read_entry reads each).
  * After these errors *to is unchanged. After an error of reading a part of it may be written, with checked bytes. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_published_read_box(tck_published_t *published, const tck_published_box_t *box,

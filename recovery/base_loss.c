@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether the base is lost. When the trainers read it a shard of it may have had one copy, and that one may go bad
- * before another is made of it. Then the base can neither be protected nor restored again, but its slots and those of
- * older versions would stay, and with all slots taken nothing could be saved any longer.
+ * Finds out whether the base is lost. When the trainers read it, a shard of it may have had a single copy, which may be
+ * damaged before a second one is made. Then the base can neither be protected nor restored again, but its slots and
+ * those of older versions would stay occupied, and without a free slot nothing could be saved any longer.
  *
- * That is asked only when a save finds no slot, and of one shard at a time, after all its holders failed to get it and
- * while none of them is trying: so no copy of it comes into being unseen. Members check their own copies, as what
- * arrives damaged may have been damaged on its way; others are asked for theirs, and may be out of reach for wait_ms.
- * One good copy, or one answer that says neither, ends the base-loss check, and the holders try again. */
+ * The check begins only when a save finds no slot. It checks one shard at a time, after all its holders have failed to
+ * get it and while none of them is trying, so no new copy can appear unnoticed. Members check their own copies, because
+ * a copy that arrives damaged may have been damaged on its way. Other nodes are asked for theirs, and may be out of
+ * reach for wait_ms. One good copy, or one answer that leaves the question open, ends the check, and the holders try
+ * again. */
 #include "recovery/base_loss.h"
 #include "recovery/pieces.h"
 
@@ -80,7 +81,9 @@ static void call(struct recovery *r, const struct recovery_action *request)
     r->base_loss.node = request->node;
     r->base_loss.source = request->source;
     r->base_loss.tries++;
-    r->emit(r->ctx, request);
+    if (!recovery_emit_fetch(r, request)) {
+        r->base_loss.runs = false; /* no memory: a tick begins the check again */
+    }
 }
 
 /* Sends the request to this witness, or the first after it that can answer; when all have answered, the base is lost.
@@ -99,7 +102,7 @@ static void call_from(struct recovery *r, uint32_t witness)
     }
     r->base_loss.runs = false;
     r->phase = RECOVERY_LOST;
-    recovery_emit_simple(r, RECOVERY_BASE_LOST);
+    recovery_emit(r, RECOVERY_BASE_LOST);
 }
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */
@@ -154,7 +157,7 @@ static void found(struct recovery *r)
     pieces_finish_if_none_left(r);
 }
 
-/* Whether this answer says that the witness has no good copy. NOSPC: there was not even a slot with one. */
+/* Whether this answer means that the witness has no good copy. NOSPC: there was not even a slot with one. */
 static bool denies(const struct recovery *r, tck_status_t outcome, uint64_t now_ms)
 {
     if (r->base_loss.source == SOURCE_LOCAL) {

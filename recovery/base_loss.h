@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether the base of a recovery is lost: base_loss.c says when that is asked, and whom. */
-#ifndef TCK_RECOVERY_INQUEST_H
-#define TCK_RECOVERY_INQUEST_H
+ * Finds out whether the base of a recovery is lost: base_loss.c explains when, and which nodes are asked. */
+#ifndef TCK_RECOVERY_BASE_LOSS_H
+#define TCK_RECOVERY_BASE_LOSS_H
 
 #include "recovery/recovery_state.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The table of versions, shards, holders and drain progress (RocksDB; catalog_rocksdb.c is the only file that includes
- * its header). It answers questions of people and carries hints over restarts; it is never the truth: deleting it
- * changes no recovery. One write batch per transition; a torn tail of its log opens; if it will not open otherwise it
- * is moved aside and rebuilt from what the caller feeds it (headers and manifests). Keys and values:
- * docs/formats.md. */
+ * its header). It serves the command and keeps hints over restarts, but it is never the truth: deleting it does not
+ * change any recovery. Each transition is one write batch. A torn tail of its log is tolerated; if it cannot be opened
+ * for another reason, it is moved aside and rebuilt from the rows that the caller adds (from headers and manifests).
+ * Keys and values: docs/formats.md. */
 #ifndef TCK_RECOVERY_CATALOG_H
 #define TCK_RECOVERY_CATALOG_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The catalog in RocksDB: small buffers, since it is an index of some thousand rows; a torn tail of its log opens, any
- * other damage is never ignored: the whole catalog is then set aside. */
+ * The catalog in RocksDB. It has small buffers, since it is an index of some thousand rows. A torn tail of its log is
+ * tolerated; any other damage is never ignored: the whole catalog is then set aside. */
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Takes the newest version that can be taken, or none if something newer may be where it cannot be seen now. */
+ * Chooses the newest version that can be restored, or none if there may be a newer one that cannot be seen now. */
 #include "recovery/choice.h"
 
 #include <inttypes.h>
@@ -43,7 +43,7 @@ static bool is_stored(const struct plan_input *input, struct version version)
     return false;
 }
 
-/* Why a version cannot be taken; nothing missing, poisoned or of another layout: it can. */
+/* Why a version cannot be chosen. If nothing is missing and it is neither poisoned nor of another layout, it can. */
 static struct passed_over judge(const struct choice *c, const struct seen_version *seen)
 {
     struct passed_over verdict = {.version = seen->version};
@@ -58,7 +58,7 @@ static struct passed_over judge(const struct choice *c, const struct seen_versio
     return verdict;
 }
 
-/* A version of another layout: taken from storage, or waited for there; else it is lost. False: look further. */
+/* A version of another layout is read from storage, or waited for there; otherwise it is lost. False: look further. */
 static bool settles_otherwise(const struct choice *c, struct passed_over *verdict)
 {
     if (!verdict->other_layout || verdict->poisoned) {
@@ -106,8 +106,8 @@ static bool pass_unfit(struct choice *c, struct version than)
     return true;
 }
 
-/* Storage was not listed, and may have what is newer than this. Whatever is published was committed in a term before
- * ours, and of the last one that saved anything the members that are left have seen all that was committed. */
+/* Storage was not listed, and may have a newer version than this one. Every published version was committed in an
+ * earlier term, and the remaining members have seen all commits of the last term that saved anything. */
 static bool may_hide_a_newer(const struct plan_input *input, struct version version)
 {
     return !input->storage.complete && version_none(input->only) &&
@@ -167,7 +167,7 @@ static bool nothing_committed(const struct replica_index *copies)
     return nothing;
 }
 
-/* Absence is proved: storage was listed completely, and no agent knows of a commit. */
+/* Absence is proved if storage was listed completely and no agent knows of a commit. */
 static bool nothing_was_saved(const struct replica_index *copies)
 {
     const struct plan_input *input = copies->input;
@@ -212,7 +212,8 @@ static bool takes(const struct choice *c, const struct seen_version *seen)
     return settled;
 }
 
-/* Storage was not listed, and may have the whole of a commit that was passed over because memory lacks some of it. */
+/* Storage was not listed, and may have a complete copy of a committed version that was passed over because memory lacks
+ * shards of it. */
 static bool may_have_what_was_passed(const struct choice *c)
 {
     bool may = false;
@@ -235,8 +236,8 @@ static void take_none_if_hidden(struct choice *c)
     }
 }
 
-/* The newest complete version before the one that is taken. If a copy of the taken one turns out to be lost, this is
- * what remains, so its slots are given up last. */
+/* The newest complete version before the chosen one. If a copy of the chosen version turns out to be lost, this version
+ * remains, so its slots are given up last. */
 static struct version find_fallback(const struct choice *c)
 {
     for (uint32_t i = 0; i < c->copies->seen_count; i++) {
@@ -463,9 +464,9 @@ void choice_explain(const struct plan_input *input, struct plan *plan)
     size_t cap = sizeof(plan->reason);
     if (plan_waits_for_storage(plan)) {
         snprintf(text, cap,
-                 V_FMT " has another layout, and only memory has it: resharding reads storage. "
-                       "Start once more with as many ranks and the sharding that saved it, run `tierckpt drain "
-                       "--wait`, and come back; or restore the step of a published version",
+                 V_FMT " has another layout, and only memory has it, but resharding reads storage. Start once more "
+                       "with the ranks and the sharding that saved it, run `tierckpt drain --wait`, then start with "
+                       "the new ones; or restore the step of a published version",
                  V_ARG(plan->passed[plan->passed_count - 1].version));
     } else if (plan->blocked != BLOCK_NONE) {
         explain_block(input, plan);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inventories: their order, and what their tables do not say. */
+ * Inventories: their order, and what their tables cannot express. */
 #include "recovery/inventory.h"
 
 #include <stdlib.h>

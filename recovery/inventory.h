@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an agent actually holds, read from its slots' headers; and the form in which it travels. */
+ * What an agent actually holds, read from the headers of its slots, and how it is encoded in messages. */
 #ifndef TCK_RECOVERY_INVENTORY_H
 #define TCK_RECOVERY_INVENTORY_H
 
@@ -27,7 +27,7 @@ SCHEMA_STRUCT(holding, HOLDING_FIELDS)
 SCHEMA_STRUCT(inventory, NODE_INVENTORY_FIELDS)
 SCHEMA_DECLARE(inventory)
 
-/* Brings holdings into their order. */
+/* Sorts the holdings. */
 void inventory_sort(struct inventory *inventory);
 
 #endif

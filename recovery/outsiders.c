@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Agents of earlier terms that are no members of the world that is restored: which of them the recovery waits for. One
- * that was lost with its machine never answers, so they are waited for only where their answer can change the plan. */
+ * Agents of earlier terms that are not members of the present world: which of them the recovery waits for. An agent
+ * that was lost with its machine never answers, so the recovery waits only for agents whose answer can change the
+ * plan. */
 #include "recovery/outsiders.h"
 
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static struct outsider *add_outsider(struct recovery *r, uint64_t agent_id)
     return added;
 }
 
-void recovery_known(struct recovery *r, const struct known_node *known)
+void outsiders_add(struct recovery *r, const struct known_node *known)
 {
     if (is_member(r, known->node.agent_id)) {
         return;
@@ -66,7 +67,7 @@ static bool has_answered(const struct recovery *r, uint64_t agent_id)
     return false;
 }
 
-/* Of those that took part in this term or a later one: only they can have what it saved. */
+/* Counts those that took part in this term or a later one, because only they can have what it saved. */
 static uint32_t count_silent_since(const struct recovery *r, uint64_t term)
 {
     uint32_t silent = 0;
@@ -93,7 +94,8 @@ bool outsiders_may_know_better(const struct recovery *r, const struct plan *plan
     if (version_none(plan->version) && version_none(plan->reshard)) {
         return count_silent_since(r, 0) > 0;
     }
-    /* Of a committed version so many nodes had each shard: fewer that are silent cannot be why it is not complete. */
+    /* So many nodes had each shard of a committed version. If fewer nodes are silent, they cannot be the reason that it
+     * is incomplete. */
     uint32_t needed = copies_of_each(r->setup.placement);
     for (uint32_t i = 0; i < plan->passed_count; i++) {
         const struct passed_over *passed = &plan->passed[i];

@@ -4,9 +4,10 @@
 
 #include <stdlib.h>
 
-/* Storage is read once for each shard: its owners get it from each other, along a binary tree (piece i is owner i of
- * the placement), and holders get it from an owner. Where that failed once, an owner goes to storage itself and a
- * holder tries all that may have it in turn. Returns the place of the owner to ask, NONE32 to do as planned. */
+/* Each shard is read from storage once: its owners get it from each other, along a binary tree (piece i is owner i of
+ * the placement), and holders get it from an owner. If that has failed once, an owner reads storage itself, and a
+ * holder tries in turn all nodes that may have the shard. Returns the place of the owner to ask, or NONE32 to follow
+ * the plan. */
 static uint32_t owner_to_ask(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
@@ -45,7 +46,7 @@ bool shard_is_stored(const struct recovery *r, uint32_t shard)
     return false;
 }
 
-/* Another node that had this piece when it was asked what it has, the next one with each k; NULL if there is none. */
+/* The k-th other node whose inventory lists this piece; NULL if there are fewer. */
 static const struct node_info *former_holder(const struct recovery *r, const struct plan_action *piece, uint32_t k)
 {
     uint32_t count = 0;
@@ -61,7 +62,7 @@ static const struct node_info *former_holder(const struct recovery *r, const str
     return NULL;
 }
 
-/* The k-th owner that has it, or else just the k-th; not the piece's own node if there is another one. */
+/* The k-th owner that has it, otherwise the k-th owner; not the piece's own node if there is another one. */
 static const struct node_info *owner_with_it(const struct recovery *r, const struct plan_action *piece, uint32_t k)
 {
     const struct shard_placement *s = &r->setup.placement->shards[piece->shard];
@@ -83,8 +84,8 @@ static bool is_protecting(const struct recovery *r, uint32_t i)
     return r->plan.actions[i].for_holder || (r->phase == RECOVERY_PROTECTING && r->pieces[i].tries > 0);
 }
 
-/* Places that such a piece is asked from in turn, once the owners had theirs: each owner, each holder, somebody who had
- * it before, and storage. */
+/* The number of sources that such a piece is requested from in turn, once the owners have theirs: each owner, each
+ * holder, a former holder, and storage. */
 static uint32_t turn_of(const struct recovery *r, uint32_t i, uint32_t *turns_out)
 {
     const struct plan_action *planned = &r->plan.actions[i];
@@ -102,8 +103,9 @@ static bool fetches_from_storage(const struct recovery *r, uint32_t i)
            shard_is_stored(r, planned->shard);
 }
 
-/* Whom such a piece is asked from, NULL: as planned. The owners in turn; then, as theirs may have gone bad since they
- * were read, the other holders, its former holder, and again. */
+/* The source that such a piece is requested from; NULL: as planned. The owners come in turn. Since their copies may
+ * have been damaged since they were read, the other holders and the former holder come next, and then the owners
+ * again. */
 static const struct node_info *holder_source(const struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
@@ -156,10 +158,11 @@ void piece_emit(struct recovery *r, uint32_t i)
     } else if (planned->inventory != NONE32) {
         action.from = r->inventories[planned->inventory].node;
     }
-    piece->state = PIECE_ASKED;
-    piece->from_owner = node != NULL;
-    piece->inventory = planned->inventory;
-    r->emit(r->ctx, &action);
+    if (recovery_emit_fetch(r, &action)) {
+        piece->state = PIECE_ASKED;
+        piece->from_owner = node != NULL;
+        piece->inventory = planned->inventory;
+    }
 }
 
 /* Attempts of one holder until every possible source was tried once. */
@@ -227,12 +230,12 @@ void pieces_finish_if_none_left(struct recovery *r)
     if (r->phase == RECOVERY_FETCHING && r->left == 0) {
         r->phase = RECOVERY_PROTECTING;
         r->left = pieces_left(r);
-        recovery_emit_simple(r, RECOVERY_READY);
+        recovery_emit(r, RECOVERY_READY);
         pieces_emit_open(r, 0, r->all_pieces);
     }
     if (r->phase == RECOVERY_PROTECTING && r->left == 0) {
         r->phase = RECOVERY_DONE;
-        recovery_emit_simple(r, RECOVERY_PROTECTED);
+        recovery_emit(r, RECOVERY_PROTECTED);
     }
 }
 

@@ -5,18 +5,18 @@
 
 #include "recovery/recovery_state.h"
 
-/* Whether this inventory, of another node than the piece's, lists what the piece is of. */
+/* Whether this inventory, of another node than the piece's, lists the piece's shard and version. */
 bool piece_was_at(const struct recovery *r, const struct plan_action *piece, const struct inventory *inventory);
 /* Whether storage has this shard of the planned version. */
 bool shard_is_stored(const struct recovery *r, uint32_t shard);
 /* The holders of this shard wait: all sources have failed, and the base-loss check is due or runs. */
 bool pieces_are_in_vain(const struct recovery *r, uint32_t shard);
-/* Index of the asked piece of this node and shard, NONE32 if there is none. */
+/* Index of the requested piece of this node and shard, NONE32 if there is none. */
 uint32_t pieces_find_asked(const struct recovery *r, uint32_t node, uint32_t shard);
 /* Pieces of this phase that are not done. */
 uint32_t pieces_left(const struct recovery *r);
 
-/* Has the piece's node fetch it. */
+/* Has the piece's node fetch it; if there is no memory for that the piece stays as it is, for a later tick. */
 void piece_emit(struct recovery *r, uint32_t i);
 /* The same for each piece from begin up to end that may be asked now; */
 void pieces_emit_open(struct recovery *r, uint32_t begin, uint32_t end);

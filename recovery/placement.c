@@ -5,9 +5,9 @@
  * copies the row is cut into groups of nodes that stand n/m apart: {i, i + n/m, i + 2n/m, ...}. As long as no domain
  * has more than n/m nodes, a group's members are in distinct domains, and each node sends its shards to the next
  * members of its group. Groups of m lose fewer pairs of nodes than a ring or a scattered choice does, and only
- * positions decide, so a node replaced at the same place moves nobody else's copies. Where that choice would share a
- * domain with another copy, or hold more than its share of bytes, the least loaded node of the remaining domains is
- * taken. */
+ * positions decide, so a node replaced at the same place moves nobody else's copies. If that node would share a domain
+ * with another copy, or hold more than its share of bytes, the least loaded node of the remaining domains is taken
+ * instead. */
 #include "recovery/placement.h"
 
 #include <stdlib.h>
@@ -63,7 +63,8 @@ static bool chooser_alloc(struct chooser *c)
     c->least = calloc(2 * n, sizeof(*c->least));
     c->sent = calloc(n, sizeof(*c->sent));
     c->drained = calloc(n, sizeof(*c->drained));
-    return c->domain_of && c->domain_begin && c->row && c->position && c->held && c->least && c->sent && c->drained;
+    return c->domain_of != NULL && c->domain_begin != NULL && c->row != NULL && c->position != NULL &&
+           c->held != NULL && c->least != NULL && c->sent != NULL && c->drained != NULL;
 }
 
 /* ---- the row ------------------------------------------------------------------------------------------------- */
@@ -256,7 +257,7 @@ static void add_holders(struct chooser *c, struct shard_placement *s, struct tak
     }
 }
 
-/* The domains did not suffice: copies on further nodes still survive the loss of single nodes. */
+/* There are too few domains. Copies on further nodes of the same domains still survive the loss of single nodes. */
 static void add_holders_anywhere(struct chooser *c, struct shard_placement *s, const uint32_t *owners, uint64_t bytes)
 {
     struct taken t = {.count = 0};

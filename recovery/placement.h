@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which nodes hold copies of which shards, and which node drains which. Pure: the same world gives the same answer on
- * every node. */
+ * Decides which nodes hold copies of which shards, and which node drains which shard. Pure: the same world gives the
+ * same placement on every node. */
 #ifndef TCK_RECOVERY_PLACEMENT_H
 #define TCK_RECOVERY_PLACEMENT_H
 
@@ -33,10 +33,11 @@ must_check tck_status_t placement_build(const struct world *world, uint32_t copi
 void placement_free(struct placement *placement);
 bool placement_is_owner(const struct placement *p, uint32_t shard, uint32_t node);
 bool placement_is_holder(const struct placement *p, uint32_t shard, uint32_t node);
-/* What only storage has goes from owner to owner along a binary tree: from which place in their order this one gets it.
- * Not for the first, which reads it. */
+/* A shard that only storage has is passed from owner to owner along a binary tree. Returns the place, in their order,
+ * of the owner from which this one gets it. Not for the first owner, which reads storage. */
 uint32_t placement_parent(uint32_t place);
-/* How many owners pass the shard on, one after the other, until this one has it; 0: it reads it itself, or is none. */
+/* How many owners pass the shard on, one after the other, until this one has it; 0: it reads storage itself, or is not
+ * an owner. */
 uint32_t placement_turn(const struct placement *p, uint32_t shard, uint32_t node);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The recovery decision: from what exists and what is wanted to a version and where each piece comes from, or to the
- * reason why there is none. Pure and deterministic. */
+ * The recovery decision. From what exists and what the world needs it derives the version to restore and the source of
+ * each piece, or the reason why no version can be restored. Pure and deterministic. */
 #ifndef TCK_RECOVERY_PLAN_H
 #define TCK_RECOVERY_PLAN_H
 
 #include "recovery/inventory.h"
 #include "recovery/placement.h"
 
-/* A version on storage, as its manifest tells. */
+/* A version on storage, as its manifest describes it. */
 struct stored_version {
     struct version version;
     struct hash128 layout;
@@ -22,7 +22,7 @@ struct unfit_version {
     const char *why;
 };
 
-/* What is known of storage; zeroed: nothing. Everything belongs to the caller. */
+/* What is known about storage; zeroed: nothing. Everything belongs to the caller. */
 struct storage_view {
     bool complete;   /* every directory was listed */
     const char *why; /* otherwise why not; NULL: storage has not answered yet */
@@ -34,11 +34,11 @@ struct storage_view {
                              the catalog. VERSION_NONE: none is */
     const char *unsure;   /* why a newer one may be; NULL: none */
     bool unsure_passes;   /* that may be known later */
-    uint64_t forgotten;   /* what terms up to this one have saved no longer counts */
+    uint64_t forgotten;   /* versions of terms up to this one no longer count */
     struct version give_up; /* poisoned: not taken unless step asks for it; VERSION_NONE: none */
 };
 
-/* One copy that turned out to be bad: plan again without it. source NONE32: the one on storage. */
+/* One copy that turned out to be bad: the next plan does without it. source NONE32: the one on storage. */
 struct bad_copy {
     struct hash128 shard;
     struct version version;
@@ -74,16 +74,16 @@ struct passed_over {
     uint32_t missing;       /* shards without any copy */
     struct hash128 example; /* one of them */
     bool poisoned, other_layout;
-    bool unsaved; /* committed, whole in memory, not on storage, and so it cannot be resharded */
-    bool counted; /* it was committed or published: passing it over is a loss, which is never silent */
-    bool gone;    /* nothing of it was seen: somebody knows of its commit */
+    bool unsaved; /* committed, complete in memory, but not on storage, so it cannot be resharded */
+    bool counted; /* it was committed or published: passing it over is a loss, which is always reported */
+    bool gone;    /* no copy of it was seen, but some agent knows of its commit */
     const struct unfit_version *unfit; /* what is wrong with it on storage, of plan_input; or NULL */
 };
 
-/* Why no version can be chosen, although some may be there. */
+/* Why no version can be chosen, although there may be some. */
 enum plan_block {
     BLOCK_NONE,
-    BLOCK_UNREADABLE, /* storage cannot be read now, and what it has may be newer: it may be later */
+    BLOCK_UNREADABLE, /* storage cannot be read now and may have a newer version; it may be readable later */
     BLOCK_FOREIGN     /* the newest is of a format that this build does not read */
 };
 
@@ -110,16 +110,17 @@ struct plan {
     char passed_text[PASSED_TEXT_BYTES]; /* "", or which newer version that counted was passed over, and why */
 };
 
-/* Candidates are all versions seen in memory or storage, newest first. The first one wins that has the world's layout
- * and a copy of every shard, or another layout and is published. What is damaged on storage is passed over, and
- * reported. What cannot be read there blocks every older version; so does a listing that failed, unless memory has a
- * version of the term right before the world's, for none newer can be published. One of another layout that is
- * committed and only memory has is not passed over for an older one: there is no version then, and the reason says what
- * brings it to storage. A copy in memory and one on storage of the same version may be mixed. Source by cost: this
- * node's memory, a twin's node (an owner in the world), another node's memory, storage; among equals the least loaded.
+/* Candidates are all versions seen in memory or on storage, newest first. The first one is chosen that has the world's
+ * layout and a copy of every shard, or that has another layout and is published. A version that is damaged on storage
+ * is passed over, and reported. A version that cannot be read there blocks every older one. So does a listing that
+ * failed, unless memory has a version of the term right before the world's, because none newer can be published then. A
+ * committed version of another layout that only memory has is not passed over for an older one: no version is chosen,
+ * and the reason says how to publish it. A copy in memory and one on storage of the same version may be mixed. Sources
+ * by cost: this node's memory, a twin's node (an owner in the world), another node's memory, storage; among equal ones
+ * the least loaded.
  */
 must_check tck_status_t plan_build(const struct plan_input *input, struct plan *out, struct error *err);
-/* No version, because one of another layout would have to be brought to storage first. */
+/* No version is chosen, because one of another layout would have to be published first. */
 bool plan_waits_for_storage(const struct plan *plan);
 void plan_free(struct plan *plan);
 const char *source_kind_name(uint32_t source);

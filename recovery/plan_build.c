@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A source for each piece of the version that was chosen. */
+ * Chooses a source for each piece of the chosen version. */
 #include "recovery/plan.h"
 
 #include "recovery/choice.h"
@@ -70,8 +70,9 @@ static tck_status_t planner_init(struct planner *p, const struct plan_input *inp
     p->heap = calloc(inventories, sizeof(*p->heap));
     const struct node_info **sorted = calloc(nodes, sizeof(const struct node_info *));
     tck_status_t status = TCK_OK;
-    if (!p->coverage || !p->node_of_inventory || !p->inventory_of_node || !p->load || !p->heap || !sorted) {
-        status = error_set(err, TCK_ERR_NOMEM, "plan for %u shards", input->world->shard_count);
+    if (p->coverage == NULL || p->node_of_inventory == NULL || p->inventory_of_node == NULL || p->load == NULL ||
+        p->heap == NULL || sorted == NULL) {
+        status = error_set(err, TCK_ERR_NOMEM, "no memory for a plan for %u shards", input->world->shard_count);
         goto free_sorted;
     }
     match_nodes(p, sorted);
@@ -121,7 +122,7 @@ static void fill_heap(struct planner *p, uint32_t shard, bool twins)
     }
 }
 
-/* The cheapest kind of remote source that this shard has; its places are on the heap then. */
+/* The cheapest kind of remote source that this shard has; afterwards the heap contains its holders. */
 static uint8_t prepare_sources(struct planner *p, uint32_t shard)
 {
     fill_heap(p, shard, true);
@@ -212,7 +213,7 @@ static tck_status_t plan_actions(struct planner *p, struct plan *plan, struct er
     }
     plan->actions = calloc(count + 1, sizeof(*plan->actions));
     if (plan->actions == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "plan of %zu actions", count);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a plan of %zu actions", count);
     }
     plan_owners(p, plan);
     plan_holders(p, plan);

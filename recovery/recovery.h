@@ -27,17 +27,17 @@ struct recovery_setup {
     uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds at least
                            in which such copies are counted in again */
     uint64_t unused_terms;     /* right before the world's own, in which nothing was saved */
-    bool first_owner_suffices; /* READY comes when each shard lies at one of its owners, and at all that had it
-                                  themselves: the trainers pass it on, the other owners' nodes fetch it meanwhile */
-    uint32_t storage_wait_ms;  /* how long storage is asked again for what it could not give, if that is needed */
+    bool first_owner_suffices; /* READY comes when one owner of each shard has it, and all that had it themselves: the
+                                  trainers pass it on, and the other owners' nodes fetch it meanwhile */
+    uint32_t storage_wait_ms;  /* how long storage is asked again for what it could not read, if that is needed */
     uint32_t storage_hang_ms;  /* how long its answer is waited for if memory does not suffice; 0: for ever. If it does,
                                   storage_wait_ms are waited for it */
 };
 
 enum recovery_action_type {
-    RECOVERY_ASK,       /* every reachable agent for its inventory, then recovery_inventory */
-    RECOVERY_LIST,      /* storage for its versions, then recovery_stored; again if something could not be read */
-    RECOVERY_FETCH,     /* node `node` shall fetch `shard` from `source` / `from`, then recovery_fetched. What only
+    RECOVERY_ASK,       /* every reachable agent for its inventory: RECOVERY_EVENT_INVENTORY */
+    RECOVERY_LIST,      /* storage for its versions: RECOVERY_EVENT_STORED; again if something could not be read */
+    RECOVERY_FETCH,     /* node `node` shall fetch `shard` from `source` / `from`: RECOVERY_EVENT_FETCHED. What only
                            storage has is read there once: other nodes get it as from a twin */
     RECOVERY_READY,     /* owners have everything, or one of each shard has: trainers may read `version` */
     RECOVERY_PROTECTED, /* all owners, and holders too: EVENT_BASED */
@@ -53,17 +53,18 @@ struct recovery_action {
     struct version version;
 };
 
-/* How a save that found no free slot gets one, while the versions of older terms occupy them all. */
+/* How a save that found no free slot gets one while the versions of older terms occupy all slots. */
 enum recovery_free_slots {
-    RELIEF_NONE,        /* nothing to be done: it is free, or will be as soon as what was said is kept */
-    RELIEF_PRESS,       /* recovery_slots_needed */
+    RELIEF_NONE,        /* nothing: a slot is free, or will be as soon as the last decision is kept */
+    RELIEF_PRESS,       /* RECOVERY_EVENT_SLOTS_NEEDED */
     RELIEF_BASE_LOST,   /* EVENT_BASE_LOST: the base, chosen before this coordinator began, is no longer complete */
-    RELIEF_BEGIN_AGAIN, /* the recovery, with that base if one was chosen: what failed it may have passed */
-    RELIEF_NO_BASE      /* EVENT_BASED with VERSION_NONE: nothing could be restored, and the trainers train on */
+    RELIEF_BEGIN_AGAIN, /* the recovery, with that base if one was chosen: the cause of its failure may be over */
+    RELIEF_NO_BASE      /* EVENT_BASED with VERSION_NONE: nothing could be restored, and the trainers continue */
 };
 
-/* Time as a recovery is to count it, zeroed at first. A process or machine that stood still has not waited: answers
- * that came meanwhile are still unread when it goes on. So between two calls no more than RECOVERY_STEP_MS pass. */
+/* The clock of a recovery, zeroed at first. A process or machine that was stopped has not waited: answers that have
+ * arrived meanwhile are still unread when it continues. So the clock advances by at most RECOVERY_STEP_MS between two
+ * calls. */
 #define RECOVERY_STEP_MS 100
 
 struct recovery_clock {
@@ -71,48 +72,75 @@ struct recovery_clock {
     uint64_t counted_ms; /* the answer then */
 };
 
-/* The now_ms of every call below. To be called at least every RECOVERY_STEP_MS, as by a tick. */
+/* The now_ms of every event. Call it at least every RECOVERY_STEP_MS, for example in each tick. */
 uint64_t recovery_clock_at(struct recovery_clock *clock, uint64_t now_ms);
 
-/* Carried out later: it must not call back into the recovery. */
-typedef void recovery_emit_fn(void *ctx, const struct recovery_action *action);
+/* ---- events ---------------------------------------------------------------------------------------------------- */
+
+enum recovery_event_type {
+    /* step: starts, or starts again, for the newest version (TCK_NEWEST) or a given step */
+    RECOVERY_EVENT_START,
+    /* version: starts with a base that was chosen before, by a coordinator whose choice trainers may know; it may be
+       none */
+    RECOVERY_EVENT_RESUME,
+    /* inventory: its holdings are taken over; a later one of the same agent replaces the former */
+    RECOVERY_EVENT_INVENTORY,
+    /* known: an agent that a catalog remembers from an earlier term. If it is not a member it may hold what no member
+       has: its inventory is waited for, for at most wait_ms, before an older version or none is taken. If it is
+       reported again, the later term counts. Comes before the inventory of the agent that remembers it */
+    RECOVERY_EVENT_KNOWN,
+    /* Every agent that was asked has answered or is known to be down: the caller decides which agents those are.
+       Planning begins now or when wait_ms is over; it waits longer if some agent knows of a newer commit than what can
+       be put together */
+    RECOVERY_EVENT_ASKED_ALL,
+    /* storage: must come, also if storage cannot be listed. What the view points to stays valid until the recovery ends
+       or lists storage again */
+    RECOVERY_EVENT_STORED,
+    /* node, shard, version, outcome: the end of a RECOVERY_FETCH, TIMEDOUT without an answer. CORRUPT and NOENT: that
+       copy is lost. UNREACHABLE, TIMEDOUT, IO: another copy is tried at once, this one again before an older version is
+       taken; if it is the one on storage, no older version is taken. Everything else is the node's own problem (no
+       room): retried on ticks, then the recovery fails. A holder is retried without limit */
+    RECOVERY_EVENT_FETCHED,
+    /* node: a member that goes down before RECOVERY_READY, and is not back within wait_ms, breaks the term:
+       RECOVERY_NOTHING, and the reason names it. The caller requests its fetches again when it is back */
+    RECOVERY_EVENT_NODE_DOWN,
+    /* node: asked again if it came back before there was a plan */
+    RECOVERY_EVENT_NODE_UP,
+    RECOVERY_EVENT_TICK,
+    /* A save found no free slot, and needs those of the base: checks whether the base can still be protected */
+    RECOVERY_EVENT_SLOTS_NEEDED,
+};
+
+struct recovery_event {
+    enum recovery_event_type type;
+    uint64_t now_ms; /* every event carries the time */
+    uint64_t step;
+    struct version version;
+    uint32_t node, shard;
+    tck_status_t outcome;
+    struct inventory *inventory; /* moved: it is empty afterwards */
+    const struct known_node *known;
+    const struct storage_view *storage;
+};
+
+/* ---- the machine ----------------------------------------------------------------------------------------------- */
+
+/* What the machine asks for, in order. The caller carries it out after the step, removes it, and may step meanwhile. */
+struct recovery_actions {
+    struct recovery_action *items;
+    uint32_t count, cap;
+};
+
+must_check tck_status_t recovery_actions_init(struct recovery_actions *actions);
+void recovery_actions_free(struct recovery_actions *actions);
 
 struct recovery;
 
-must_check tck_status_t recovery_new(const struct recovery_setup *setup, recovery_emit_fn *emit, void *ctx,
-                                     struct recovery **out);
+must_check tck_status_t recovery_new(const struct recovery_setup *setup, struct recovery **out);
 void recovery_free(struct recovery *r);
-/* Starts, or starts again, for the newest version or a given step. */
-void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms);
-/* Starts with a base that was chosen before, by a coordinator whose choice trainers may know: that version or none. */
-void recovery_resume(struct recovery *r, struct version base, uint64_t now_ms);
-/* Takes over the inventory's holdings; a later one of the same agent replaces the former. */
-void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_t now_ms);
-/* An agent that a catalog remembers from an earlier term. If it is not a member it may hold what no member has: its
- * inventory is waited for, for at most wait_ms, before an older version or none is taken. If it is reported again, the
- * later term counts. Call this before passing on the inventory of the agent that remembers it. */
-void recovery_known(struct recovery *r, const struct known_node *known);
-/* Every agent that was asked has answered or is known to be down: which those are is the caller's business. Planning
- * begins now or when wait_ms is over; it waits on if some agent knows of a newer commit than what can be put together.
- */
-void recovery_asked_all(struct recovery *r, uint64_t now_ms);
-/* Must come, also if storage cannot be listed. What the view points to stays valid until the recovery ends or lists
- * storage again. */
-void recovery_stored(struct recovery *r, const struct storage_view *storage, uint64_t now_ms);
-/* Every RECOVERY_FETCH ends with this, TIMEDOUT without an answer. CORRUPT and NOENT: that copy is lost.
- * UNREACHABLE, TIMEDOUT, IO: another copy is tried at once, this one again before an older version is taken; if it is
- * the one on storage, no older version is taken. Everything else is the node's own problem (no room): retried on ticks,
- * then the recovery fails. A holder is retried without limit. */
-void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
-                      uint64_t now_ms);
-/* A member that goes down before RECOVERY_READY, and is not back within wait_ms, breaks the term: RECOVERY_NOTHING, and
- * the reason names it. Its fetches are the caller's to ask again when it is back. */
-void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms);
-/* Asks again if it came back before there was a plan. */
-void recovery_node_up(struct recovery *r, uint32_t node);
-void recovery_tick(struct recovery *r, uint64_t now_ms);
-/* A save found no free slot: what the base occupies is wanted. If it can never be protected that is found out now. */
-void recovery_slots_needed(struct recovery *r, uint64_t now_ms);
+/* Adds to out. Out of memory is no error: fetches that find no room are asked for on a later tick, and room for all
+ * other actions is reserved. */
+void recovery_step(struct recovery *r, const struct recovery_event *event, struct recovery_actions *out);
 /* What the coordinator does about it, by how far the recovery came: enum recovery_free_slots. r may be NULL. */
 enum recovery_free_slots recovery_free_slots(const struct recovery *r, const struct decision *d);
 enum recovery_phase recovery_phase(const struct recovery *r);

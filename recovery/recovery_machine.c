@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The recovery machine. Each action of the plan is a piece of work; pieces keep their place over new plans of the same
- * world, so a new plan for the same version keeps what is done. */
+ * The recovery machine. Each action of the plan is a piece of work. Pieces keep their place in new plans for the same
+ * world, so a new plan for the same version keeps the work that is done. */
 #include "recovery/base_loss.h"
 #include "recovery/outsiders.h"
 #include "recovery/pieces.h"
@@ -29,7 +29,7 @@ static void end_with_nothing(struct recovery *r)
 {
     r->phase = RECOVERY_FAILED;
     r->replan_due = false;
-    recovery_emit_simple(r, RECOVERY_NOTHING);
+    recovery_emit(r, RECOVERY_NOTHING);
 }
 
 /* The plan cannot be carried out, for this reason. */
@@ -54,7 +54,8 @@ static tck_status_t block_failure(const struct plan *plan)
 
 /* ---- plans --------------------------------------------------------------------------------------------------- */
 
-/* Which owners' pieces may come after READY. What a node has itself it only checks, and can then give away. */
+/* Which owners' pieces may come after READY. A node only checks the shards that it has itself, and can then pass them
+ * on. */
 static void choose_late(struct recovery *r)
 {
     for (uint32_t shard = 0; shard < r->setup.placement->shard_count; shard++) {
@@ -93,8 +94,8 @@ static void adopt_plan(struct recovery *r, struct plan *next)
     pieces_finish_if_none_left(r);
 }
 
-/* Only for the version that is being fetched: one that was passed over stays so, or two versions would alternate
- * forever. */
+/* Only for the version that is being fetched. A version that was passed over stays so, because otherwise two versions
+ * could alternate forever. */
 static bool may_return(const struct recovery *r, uint32_t i)
 {
     return r->bad_may_return[i] && version_is(r->bad[i].version, r->plan.version);
@@ -122,8 +123,8 @@ static void count_in_copies_out_of_reach(struct recovery *r)
     r->input.bad_count = kept;
 }
 
-/* Out of reach is not lost, nor is what arrived damaged: before an older version is taken those copies get another
- * chance, repeatedly for wait_ms, and as long as a member is down. */
+/* A copy that is out of reach, or that arrived damaged, is not lost: before an older version is chosen, such copies are
+ * tried again, repeatedly for wait_ms, and as long as a member is down. */
 static bool has_a_chance_left(struct recovery *r, uint64_t now_ms)
 {
     if (r->second_chances == 0) {
@@ -240,7 +241,7 @@ static bool is_member_silent(const struct recovery *r)
     return false;
 }
 
-/* A member's agent that restarts is back in a moment, with its memory. */
+/* A member's agent that restarts is back soon, with its memory. */
 static bool member_may_return(const struct recovery *r, uint64_t now_ms)
 {
     return recovery_lost_member(r) != NONE32 && now_ms < r->lost_ms;
@@ -274,7 +275,7 @@ static void list_again_if_due(struct recovery *r, uint64_t now_ms)
     r->list_again_ms = 0;
     r->listed = false;
     r->input.storage = (struct storage_view){0};
-    recovery_emit_simple(r, RECOVERY_LIST);
+    recovery_emit(r, RECOVERY_LIST);
 }
 
 /* True if further answers may lead to a better plan. */
@@ -335,13 +336,13 @@ static struct inventory *place_for(struct recovery *r, const struct node_info *n
 
 /* ---- the interface ------------------------------------------------------------------------------------------- */
 
-tck_status_t recovery_new(const struct recovery_setup *setup, recovery_emit_fn *emit, void *ctx, struct recovery **out)
+tck_status_t recovery_new(const struct recovery_setup *setup, struct recovery **out)
 {
     struct recovery *r = calloc(1, sizeof(*r));
     if (r == NULL) {
         return TCK_ERR_NOMEM;
     }
-    *r = (struct recovery){.setup = *setup, .emit = emit, .ctx = ctx};
+    *r = (struct recovery){.setup = *setup};
     for (uint32_t i = 0; i < setup->placement->shard_count; i++) {
         r->owner_pieces += setup->placement->shards[i].owner_count;
         r->all_pieces += setup->placement->shards[i].holder_count;
@@ -393,7 +394,8 @@ void recovery_free(struct recovery *r)
     free(r);
 }
 
-static void begin(struct recovery *r, uint64_t step, struct version only, uint64_t now_ms)
+/* only: a base that was chosen before, with its step, or none. */
+static void start(struct recovery *r, uint64_t step, struct version only, uint64_t now_ms)
 {
     forget_what_was_known(r);
     r->input.step = step;
@@ -403,22 +405,13 @@ static void begin(struct recovery *r, uint64_t step, struct version only, uint64
     r->storage_due_ms = now_ms + r->setup.storage_wait_ms;
     r->storage_hang_ms = r->setup.storage_hang_ms > 0 ? now_ms + r->setup.storage_hang_ms : UINT64_MAX;
     r->list_pause_ms = LIST_PAUSE_MS;
-    recovery_emit_simple(r, RECOVERY_ASK);
-    recovery_emit_simple(r, RECOVERY_LIST);
+    recovery_emit(r, RECOVERY_ASK);
+    recovery_emit(r, RECOVERY_LIST);
 }
 
-void recovery_begin(struct recovery *r, uint64_t step, uint64_t now_ms)
+static void take_inventory(struct recovery *r, const struct recovery_event *e)
 {
-    begin(r, step, VERSION_NONE, now_ms);
-}
-
-void recovery_resume(struct recovery *r, struct version base, uint64_t now_ms)
-{
-    begin(r, base.step, base, now_ms);
-}
-
-void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_t now_ms)
-{
+    struct inventory *inventory = e->inventory;
     if (r->phase != RECOVERY_ASKING && r->phase != RECOVERY_FETCHING) {
         inventory_free(inventory);
         return;
@@ -431,23 +424,16 @@ void recovery_inventory(struct recovery *r, struct inventory *inventory, uint64_
     }
     *place = *inventory;
     *inventory = (struct inventory){0};
-    plan_if_enough_is_known(r, now_ms);
+    plan_if_enough_is_known(r, e->now_ms);
 }
 
-void recovery_asked_all(struct recovery *r, uint64_t now_ms)
+static void take_storage_view(struct recovery *r, const struct recovery_event *e)
 {
-    r->asked_all = true;
-    plan_if_enough_is_known(r, now_ms);
-}
-
-void recovery_stored(struct recovery *r, const struct storage_view *storage, uint64_t now_ms)
-{
-    if (r->phase != RECOVERY_ASKING) {
-        return;
+    if (r->phase == RECOVERY_ASKING) {
+        r->listed = true;
+        r->input.storage = *e->storage;
+        plan_if_enough_is_known(r, e->now_ms);
     }
-    r->listed = true;
-    r->input.storage = *storage;
-    plan_if_enough_is_known(r, now_ms);
 }
 
 /* Whether the copy may become available: it is out of reach, or it came over the network and was damaged on the way. */
@@ -482,19 +468,19 @@ static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome, u
     }
 }
 
-void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
-                      uint64_t now_ms)
+static void take_fetched(struct recovery *r, const struct recovery_event *e)
 {
     bool running = r->phase == RECOVERY_FETCHING || r->phase == RECOVERY_PROTECTING;
-    if (running && version_is(version, r->plan.version) && base_loss_asked(r, node, shard)) {
-        base_loss_answered(r, outcome, now_ms);
+    bool current = running && version_is(e->version, r->plan.version);
+    if (current && base_loss_asked(r, e->node, e->shard)) {
+        base_loss_answered(r, e->outcome, e->now_ms);
         return;
     }
-    uint32_t i = running && version_is(version, r->plan.version) ? pieces_find_asked(r, node, shard) : NONE32;
+    uint32_t i = current ? pieces_find_asked(r, e->node, e->shard) : NONE32;
     if (i == NONE32) {
         return;
     }
-    if (outcome == TCK_OK) {
+    if (e->outcome == TCK_OK) {
         r->pieces[i].state = PIECE_DONE;
         r->left -= r->phase == RECOVERY_PROTECTING || !r->pieces[i].late;
         if (!r->plan.actions[i].for_holder) {
@@ -506,11 +492,11 @@ void recovery_fetched(struct recovery *r, uint32_t node, uint32_t shard, struct 
     r->pieces[i].state = PIECE_FAILED;
     r->pieces[i].tries++;
     if (r->phase == RECOVERY_FETCHING) {
-        owner_failed(r, i, outcome, now_ms);
+        owner_failed(r, i, e->outcome, e->now_ms);
     }
 }
 
-void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
+static void node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
 {
     if (node >= r->setup.world->node_count) {
         return;
@@ -530,7 +516,7 @@ void recovery_node_down(struct recovery *r, uint32_t node, uint64_t now_ms)
     plan_if_enough_is_known(r, now_ms);
 }
 
-void recovery_node_up(struct recovery *r, uint32_t node)
+static void node_up(struct recovery *r, uint32_t node)
 {
     if (node >= r->setup.world->node_count || !r->down[node]) {
         return;
@@ -538,11 +524,11 @@ void recovery_node_up(struct recovery *r, uint32_t node)
     r->down[node] = false;
     if (r->phase == RECOVERY_ASKING) {
         r->asked_all = false; /* the request to it is lost */
-        recovery_emit_simple(r, RECOVERY_ASK);
+        recovery_emit(r, RECOVERY_ASK);
     }
 }
 
-void recovery_tick(struct recovery *r, uint64_t now_ms)
+static void tick(struct recovery *r, uint64_t now_ms)
 {
     list_again_if_due(r, now_ms);
     plan_if_enough_is_known(r, now_ms);
@@ -562,12 +548,59 @@ void recovery_tick(struct recovery *r, uint64_t now_ms)
     }
 }
 
-void recovery_slots_needed(struct recovery *r, uint64_t now_ms)
+static void slots_needed(struct recovery *r, uint64_t now_ms)
 {
     if (!r->pressed && r->phase == RECOVERY_PROTECTING) {
         r->pressed = true;
         r->pressed_ms = now_ms;
     }
+}
+
+static void dispatch(struct recovery *r, const struct recovery_event *e)
+{
+    switch (e->type) {
+    case RECOVERY_EVENT_START:
+        start(r, e->step, VERSION_NONE, e->now_ms);
+        break;
+    case RECOVERY_EVENT_RESUME:
+        start(r, e->version.step, e->version, e->now_ms);
+        break;
+    case RECOVERY_EVENT_INVENTORY:
+        take_inventory(r, e);
+        break;
+    case RECOVERY_EVENT_KNOWN:
+        outsiders_add(r, e->known);
+        break;
+    case RECOVERY_EVENT_ASKED_ALL:
+        r->asked_all = true;
+        plan_if_enough_is_known(r, e->now_ms);
+        break;
+    case RECOVERY_EVENT_STORED:
+        take_storage_view(r, e);
+        break;
+    case RECOVERY_EVENT_FETCHED:
+        take_fetched(r, e);
+        break;
+    case RECOVERY_EVENT_NODE_DOWN:
+        node_down(r, e->node, e->now_ms);
+        break;
+    case RECOVERY_EVENT_NODE_UP:
+        node_up(r, e->node);
+        break;
+    case RECOVERY_EVENT_TICK:
+        tick(r, e->now_ms);
+        break;
+    case RECOVERY_EVENT_SLOTS_NEEDED:
+        slots_needed(r, e->now_ms);
+        break;
+    }
+}
+
+void recovery_step(struct recovery *r, const struct recovery_event *event, struct recovery_actions *out)
+{
+    r->out = out;
+    dispatch(r, event);
+    r->out = NULL;
 }
 
 enum recovery_phase recovery_phase(const struct recovery *r)

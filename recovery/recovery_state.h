@@ -11,13 +11,14 @@ enum piece_state { PIECE_WAITING, PIECE_ASKED, PIECE_DONE, PIECE_FAILED };
 struct piece {
     uint8_t state;
     bool late;          /* an owner's that is fetched after READY, as the holders' are */
-    bool from_owner;    /* asked from an owner that has it by now, not as planned */
+    bool from_owner;    /* requested from an owner that has it by now, not as planned */
     uint32_t inventory; /* else where it was asked from: the plan may have changed since; NONE32: storage */
     uint32_t tries;     /* that failed */
 };
 
-/* Witnesses of a shard, in this order: its owners and its holders, each asked to check its own copy; every other node
- * that had one when it was asked what it has, and storage, each asked to give it to the nodes that lack theirs. */
+/* Witnesses of a shard, in this order: its owners and its holders, each of which is asked to check its own copy; then
+ * every other node whose inventory lists one, and storage, each of which is asked to send it to the nodes that lack
+ * theirs. */
 struct base_loss {
     bool runs;
     uint32_t shard, witness;
@@ -26,7 +27,7 @@ struct base_loss {
     uint32_t tries; /* of this witness */
 };
 
-/* An agent that is no member, and was one in this term or before. */
+/* An agent that is not a member, but was one in an earlier term. */
 struct outsider {
     uint64_t agent_id;
     uint64_t term;
@@ -34,8 +35,7 @@ struct outsider {
 
 struct recovery {
     struct recovery_setup setup;
-    recovery_emit_fn *emit;
-    void *ctx;
+    struct recovery_actions *out; /* of the step under way */
     enum recovery_phase phase;
     uint64_t deadline_ms; /* of ASKING */
     bool asked_all, listed;
@@ -52,7 +52,7 @@ struct recovery {
     struct outsider *outsiders;
     uint32_t outsider_count, outsider_cap;
     struct bad_copy *bad; /* input.bad_count */
-    bool *bad_may_return; /* beside bad: out of reach, or damaged on its way: not lost */
+    bool *bad_may_return; /* beside bad: out of reach, or damaged on its way, and so not lost */
     uint32_t bad_cap;
     uint32_t second_chances; /* how often copies out of reach were counted in again for this version */
     uint64_t older_ms;       /* an older version may be taken then */
@@ -62,12 +62,15 @@ struct recovery {
     struct piece *pieces; /* as plan.actions: owners' first */
     uint32_t owner_pieces, all_pieces;
     uint32_t left; /* of this phase's pieces: not done */
-    bool pressed;  /* a save found no free slot, so what the base occupies is wanted */
+    bool pressed;  /* a save found no free slot, and needs those of the base */
     uint64_t pressed_ms;
     struct base_loss base_loss;
 };
 
-void recovery_emit_simple(struct recovery *r, enum recovery_action_type type);
+/* Adds an action that is no fetch; there is always room. */
+void recovery_emit(struct recovery *r, enum recovery_action_type type);
+/* Adds a fetch; false if there is no room. */
+must_check bool recovery_emit_fetch(struct recovery *r, const struct recovery_action *fetch);
 /* A member that is down: nothing can be fetched there, so the term cannot start. NONE32 if none. */
 uint32_t recovery_lost_member(const struct recovery *r);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Where a copy that is missing on a node is fetched from: one place after the other. Pure. */
+ * The places from which a node fetches a copy that it lacks, one after the other. Pure. */
 #ifndef TCK_RECOVERY_REPAIR_SOURCE_H
 #define TCK_RECOVERY_REPAIR_SOURCE_H
 
@@ -10,8 +10,8 @@ struct repair_source {
     uint32_t node;         /* NONE32: storage */
 };
 
-/* The place-th where a copy of this shard should be, other than on `self`: owners, holders, and at last storage. False
- * past that. */
+/* The place with this number at which a copy of this shard should be, other than on `self`: owners, holders, and
+ * finally storage. False after the last. */
 bool repair_source_at(const struct placement *placement, uint32_t shard, uint32_t self, uint32_t place,
                       struct repair_source *out);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gathers copies from inventories and the storage list by sorting; nothing here scans one list for each item of
+ * Collects copies from inventories and the list of storage by sorting; no list is scanned once for each item of
  * another. */
 #include "recovery/replica_index.h"
 
@@ -108,7 +108,7 @@ tck_status_t replica_index_build(const struct plan_input *input, struct replica_
     struct replica_index copies = {.input = input};
     if (!copies_alloc(&copies)) {
         replica_index_free(&copies);
-        return error_set(err, TCK_ERR_NOMEM, "plan over %u inventories", input->inventory_count);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a plan over %u inventories", input->inventory_count);
     }
     gather(&copies);
     keep_each_version_once(&copies);

@@ -27,7 +27,7 @@ struct replica_index {
     struct bad_copy *bad; /* sorted */
 };
 
-/* Where the copies of one shard of one version are that count. All in memory have the same root. */
+/* Where the usable copies of one shard of one version are. All those in memory have the same root. */
 struct coverage {
     size_t first; /* into copies.items */
     uint32_t count;
@@ -39,15 +39,15 @@ must_check tck_status_t replica_index_build(const struct plan_input *input, stru
 void replica_index_free(struct replica_index *copies);
 
 /* Fills out (world->shard_count entries) for this version; returns how many shards have no copy, and one of them. If
- * copies of a shard differ, those with the root that most of them have count; among equals the smaller root. The others
- * are no node's source; but a node that has one keeps it and restores from it, whatever is planned for it
- * (receive_fetch): twins that differ are reported, not repaired. */
+ * copies of a shard differ, only those with the most frequent root count; of equally frequent ones, those with the
+ * smaller root. The others are never a source for another node, but a node that has one keeps it and restores from it,
+ * whatever is planned for it (receive_fetch): twins that differ are reported, not repaired. */
 uint32_t replica_index_cover(const struct replica_index *copies, struct version version, struct coverage *out,
                              uint32_t *example_out);
 
-/* Does some agent know that this version was committed? */
+/* Whether some agent knows that this version was committed. */
 bool replica_index_committed(const struct replica_index *copies, struct version version);
-/* Is this version, of another layout than the world's, committed and whole in memory? */
+/* Whether this version, of another layout than the world's, is committed and complete in memory. */
 bool replica_index_whole_elsewhere(const struct replica_index *copies, struct version version);
 
 #endif

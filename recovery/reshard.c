@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Boxes cut by boxes. What is still wanted is a list of disjoint boxes; each box that there is takes its part of them
- * and leaves at most two rests per dimension. */
+ * Cuts boxes by boxes. The part that is still wanted is a list of disjoint boxes. Each source box takes its part of
+ * them and leaves at most two remainders per dimension. */
 #include "recovery/reshard.h"
 
 #include <stdlib.h>

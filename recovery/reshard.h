@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * From the pieces of one sharding to those of another: which part of a wanted box lies in which of the boxes that there
- * are, and where its bytes stand in both. Pure. */
+ * From the pieces of one sharding to those of another: which part of a wanted box is in which source box, and the
+ * places of its bytes in both. Pure. */
 #ifndef TCK_RECOVERY_RESHARD_H
 #define TCK_RECOVERY_RESHARD_H
 
@@ -19,7 +19,7 @@ bool box_is(const struct box *a, const struct box *b);
 /* False, and *out is untouched, if they share no element. */
 bool box_intersect(const struct box *a, const struct box *b, struct box *out);
 
-/* A part of the wanted box that lies in one of those that there are. */
+/* A part of the wanted box that one of the source boxes contains. */
 struct reshard_piece {
     uint32_t have;
     struct box box;
@@ -32,14 +32,14 @@ struct reshard {
     struct box missing; /* if not covered: some part of it that is in none of them */
 };
 
-/* Of what lies in several boxes the first in the list gives it. All boxes have want's ndim. TCK_ERR_NOMEM, or
- * TCK_ERR_UNSUPPORTED if they cut each other into more parts than any sharding does. */
+/* A part that several boxes contain comes from the first of them in the list. All boxes have want's ndim.
+ * TCK_ERR_NOMEM, or TCK_ERR_UNSUPPORTED if they cut each other into more parts than any sharding does. */
 must_check tck_status_t reshard_find(const struct box *want, const struct box *have, uint32_t have_count,
                                      struct reshard *out, struct error *err);
 void reshard_free(struct reshard *reshard);
 
-/* The stretches in which a piece lies contiguous both in from and in to, two boxes that contain it and are stored in C
- * order: in the order of their places, all of one length. */
+/* Iterates over the runs of bytes in which a piece is contiguous both in from and in to, two boxes that contain it and
+ * are stored in C order. The runs come in the order of their places and have one length. */
 struct runs {
     uint64_t bytes; /* of each */
     uint32_t ndim;  /* dimensions that are counted through, the others are inside a run */
@@ -49,7 +49,7 @@ struct runs {
 };
 
 struct runs runs_of(const struct box *piece, const struct box *from, const struct box *to, uint32_t element_bytes);
-/* Where the next one begins, in bytes from the start of either box. False after the last. */
+/* Where the next run begins, in bytes from the start of each box. False after the last. */
 bool runs_next(struct runs *runs, uint64_t *from_out, uint64_t *to_out);
 
 #endif

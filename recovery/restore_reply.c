@@ -13,7 +13,7 @@ bool restore_is_due(const struct restore_due *due)
     return due->asked || unasked;
 }
 
-/* Does the answer to the term's one recovery, if there is one by now, answer this question too? */
+/* Whether the answer of the term's one recovery, if there is one by now, also answers this question. */
 static bool fits_base(const struct restore_question *q)
 {
     const struct decision *d = q->decision;
@@ -32,8 +32,8 @@ static bool is_under_way(const struct restore_question *q)
     return q->recovering && !q->ended && !q->answered && (q->recovery_step == q->step || fits_base(q));
 }
 
-/* A base of none does not say why there is none, so only a recovery in a new term can tell whether nothing was ever
- * saved. */
+/* A decision without a base does not say why there is none, so only a recovery in a new term can determine whether
+ * nothing was ever saved. */
 static bool base_is_kept(const struct restore_question *q)
 {
     const struct decision *d = q->decision;

@@ -17,7 +17,8 @@ struct restore_due {
     uint64_t waited_ms; /* since all have registered */
 };
 
-/* Trainers may also save without a restore, or end before they ask. A base that was chosen is gone on with. */
+/* Trainers may also save without a restore, or end before they ask. A recovery continues with a base that was
+ * chosen. */
 bool restore_is_due(const struct restore_due *due);
 
 struct restore_question {
@@ -31,14 +32,13 @@ struct restore_question {
 
 enum restore_reply {
     RESTORE_BEGIN,     /* the recovery begins with this question, as soon as it is due */
-    RESTORE_UNDER_WAY, /* all are told when it is ready */
+    RESTORE_UNDER_WAY, /* all trainers get the answer when it is ready */
     RESTORE_ANSWERED,  /* with the answer that is known */
-    RESTORE_KEPT_BASE, /* with the base of the kept decision: an agent that was started again has forgotten its answer
-                        */
+    RESTORE_KEPT_BASE, /* with the base of the kept decision: a restarted agent has lost its answer */
     /* A new term is needed: */
-    RESTORE_BASE_LOST, /* the version that this term went on from is lost */
+    RESTORE_BASE_LOST, /* the version that this term has restored is lost */
     RESTORE_SAVED,     /* this term has saved since it began */
-    RESTORE_NO_BASE,   /* it began without a version: why, only a recovery can tell */
+    RESTORE_NO_BASE,   /* it began without a version; only a recovery can determine why */
     RESTORE_OTHER,     /* it has recovered another version */
 };
 

@@ -6,9 +6,9 @@
 #include "core/node.h"
 #include "recovery/placement.h"
 
-/* With the coordinator, with those that this node sends copies to, and with those it holds copies for; the coordinator
- * with all. Others are met when a recovery needs them. wanted: by node, setup.node_count of them; what it says of the
- * node itself means nothing. */
+/* A node needs sessions with the coordinator, with the nodes that it sends copies to, and with those that it holds
+ * copies for; the coordinator needs them with all nodes. Others are opened when a recovery needs them. wanted: one
+ * entry per node, setup.node_count of them; the node's own entry is meaningless. */
 void sessions_wanted(const struct node_setup *setup, const struct placement *placement, bool coordinates, bool *wanted);
 
 #endif

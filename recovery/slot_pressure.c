@@ -2,7 +2,7 @@
  * How a save gets a slot while a recovery keeps those of older versions occupied. The coordinator's agent calls it. */
 #include "recovery/recovery.h"
 
-/* Only what can never be put together is given up: a member or a copy that was out of reach may be back. */
+/* Only a base that can never be completed is given up: a member or a copy that was out of reach may be back. */
 static enum recovery_free_slots after_failure(tck_status_t failure, bool has_base)
 {
     if (failure == TCK_ERR_NOENT && !has_base) {

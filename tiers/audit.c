@@ -48,7 +48,7 @@ tck_status_t audit_new(int fd, const char *node, struct audit **out, struct erro
     struct audit *audit = calloc(1, sizeof(*audit));
     if (audit == NULL) {
         close(fd);
-        return error_set(err, TCK_ERR_NOMEM, "allocate the audit file");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the audit file");
     }
     audit->fd = fd;
     pthread_mutex_init(&audit->lock, NULL);

@@ -254,7 +254,7 @@ tck_status_t link_connect(struct link *link, const char *address, void *user, st
     }
     conn = conn_new(link);
     if (conn == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "allocate a connection to %s", address);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a connection to %s", address);
     }
     conn->user = user;
     params.sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&remote, .addrlen = sizeof(remote)};
@@ -540,7 +540,7 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
     }
     link = calloc(1, sizeof(*link));
     if (link == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "allocate a link");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a link");
     }
     link->setup = *setup;
     link->event_end = &link->first_event;

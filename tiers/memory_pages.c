@@ -124,7 +124,7 @@ static tck_status_t fill(int fd, uint64_t bytes, uint32_t threads, struct pages 
     struct pages pages = {.fd = fd, .bytes = bytes};
     tck_status_t status = TCK_OK;
     if (ftruncate(fd, (off_t)bytes) != 0) {
-        status = error_set(err, status_of_errno(errno), "size it %" PRIu64 " bytes: %m", bytes);
+        status = error_set(err, status_of_errno(errno), "set its size to %" PRIu64 " bytes: %m", bytes);
         goto free_pages;
     }
     pages.sealed = fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;

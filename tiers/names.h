@@ -5,7 +5,8 @@
 
 #include "base/version.h"
 
-#define DIR_NAME_MAX 64 /* with NUL */
+#define DIR_NAME_MAX 64       /* with NUL */
+#define LATEST_NAME  "LATEST" /* the file with the name of the newest published version */
 
 /* The directory of a published version: v<step>.t<term>. */
 void version_dir_name(struct version version, char out[DIR_NAME_MAX]);

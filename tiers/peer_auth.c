@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* Takes the peer's name. */
-#define SECRET_DIFFERS                                                                                                \
-    "node %s does not have this job's secret: is save_dir the same directory on both nodes, and token_file the same " \
-    "file?"
+#define SECRET_DIFFERS                                                                                       \
+    "node %s does not have this job's secret: check that save_dir is the same directory on both nodes, and " \
+    "token_file the same file"
 
 #define ACCEPTOR_LABEL  "tierckpt peer acceptor"
 #define CONNECTOR_LABEL "tierckpt peer connector"

@@ -10,7 +10,7 @@
 #include "base/schema.h"
 #include "tiers/peer.h"
 
-#define PEER_FORMAT        8
+#define PEER_FORMAT        9
 #define WIRE_MAGIC         UINT32_C(0x70636b74)    /* "tkcp" */
 #define WIRE_PART_BYTES    (LINK_MESSAGE_MAX - 64) /* of payload in one part */
 #define WIRE_IMAGE_MAX     (UINT64_C(1) << 45)     /* so that its CRC table fits PEER_MESSAGE_MAX */
@@ -26,10 +26,10 @@ enum wire_kind {
     /* of a session, each in parts: struct wire_part */
     WIRE_BEAT = 16, /* bytes: the agent's payload of a heartbeat, or none */
     WIRE_MESSAGE,   /* bytes: the agent's payload, by type */
-    WIRE_OFFER,     /* struct wire_copy with CRCs: may I send? */
-    WIRE_PULL,      /* struct wire_copy: please send */
+    WIRE_OFFER,     /* struct wire_copy with CRCs: offers to send */
+    WIRE_PULL,      /* struct wire_copy: asks for a copy */
     WIRE_READY,     /* struct wire_copy with CRCs: answers a pull */
-    WIRE_GRANT,     /* struct wire_grant: answers offer and ready, chunks may come */
+    WIRE_GRANT,     /* struct wire_grant: answers offer and ready; chunks may be sent */
     WIRE_ACK,       /* struct wire_ack: the receiver has it, verified */
     WIRE_REFUSE,    /* struct wire_end: the receiver has given it up */
     WIRE_CANCEL,    /* struct wire_end: the sender has given it up */

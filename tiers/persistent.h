@@ -127,8 +127,8 @@ struct commit_notes {
 };
 must_check tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct commit_notes *out,
                                                 struct error *err);
-/* From now on, nothing that was saved so far counts; the files stay. Claims a term, *term_out, so that a training still
- * running cannot publish any more; all terms up to it are forgotten. */
+/* From now on, everything that was saved so far is ignored; the files stay. Claims a term, *term_out, so that a
+ * training still running cannot publish any more; all terms up to it are forgotten. */
 must_check tck_status_t persistent_forget(struct persistent *p, uint64_t *term_out, struct error *err);
 
 /* ---- drain --------------------------------------------------------------------------------------------------- */

@@ -326,7 +326,7 @@ tck_status_t persistent_write_file(struct persistent *p, int dir_fd, const char 
     uint32_t chunks = chunk_count(item->image_bytes);
     struct file_write *op = calloc(1, sizeof(*op) + chunks * sizeof(op->crcs[0]));
     if (op == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "%s: allocate a write", name);
+        return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a write", name);
     }
     *op = (struct file_write){.p = p, .own = *item, .done = done, .ctx = ctx, .dir_fd = dir_fd, .fd = -1};
     memcpy(op->crcs, item->crcs, chunks * sizeof(op->crcs[0]));
@@ -465,7 +465,7 @@ tck_status_t persistent_read_file(struct persistent *p, int dir_fd, const char *
     uint32_t chunks = chunk_count(item->image_bytes);
     struct file_read *op = calloc(1, sizeof(*op) + chunks * sizeof(op->chunks[0]));
     if (op == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "%s: allocate a read", name);
+        return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a read", name);
     }
     *op = (struct file_read){.p = p, .item = item, .done = done, .ctx = ctx, .dir_fd = dir_fd, .fd = -1};
     snprintf(op->name, sizeof(op->name), "%s", name);

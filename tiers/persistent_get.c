@@ -164,7 +164,7 @@ tck_status_t persistent_get(struct persistent *p, const struct published *which,
     }
     struct get *op = calloc(1, sizeof(*op));
     if (op == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "%s: allocate a get", file->name);
+        return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a get", file->name);
     }
     *op = (struct get){.p = p, .which = *which, .file = file, .item = item, .done = done, .ctx = ctx, .dir_fd = -1};
     status = pool_submit(p->pool, get_open, get_opened, op);

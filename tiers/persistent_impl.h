@@ -13,9 +13,8 @@
 
 #include <stdatomic.h>
 
-#define STAGE_DIR   "stage"
-#define TRASH_DIR   "trash"
-#define LATEST_NAME "LATEST" /* for people and scripts; Tierckpt never reads it */
+#define STAGE_DIR "stage"
+#define TRASH_DIR "trash"
 
 /* uring, and the members from refs on, change in the loop's thread only; the rest is set once and read by pool threads,
  * too. */

@@ -444,7 +444,7 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
 {
     struct persistent *p = calloc(1, sizeof(*p));
     if (p == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "allocate the persistent tier");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the persistent tier");
     }
     *p = (struct persistent){.loop = setup->loop,
                              .pool = setup->pool,

@@ -104,7 +104,7 @@ tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, 
     }
     struct put *op = calloc(1, sizeof(*op));
     if (op == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "allocate a put");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a put");
     }
     *op = (struct put){.p = p, .item = *item, .done = done, .ctx = ctx, .stage_fd = -1};
     op->epoch = atomic_load(&p->epoch);
@@ -284,6 +284,18 @@ static tck_status_t publish_stage(struct persistent *p, const struct manifest *m
     return status;
 }
 
+/* Called before the publish is reported to the trainers: if the next start gets an out-of-date listing, it finds the
+ * version by this name. The version is already published, so a failure is only logged. */
+static void write_latest(const struct persistent *p, const char *name)
+{
+    struct error err;
+    char line[DIR_NAME_MAX + 1];
+    int len = snprintf(line, sizeof(line), "%s\n", name);
+    if (safe_fs_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
+        log_warn(LATEST_NAME " cannot be updated: %s", err.text);
+    }
+}
+
 static void publish_or_find(struct publish *op, struct error *err)
 {
     const struct manifest *manifest = op->ask.manifest;
@@ -300,6 +312,7 @@ static void publish_or_find(struct publish *op, struct error *err)
         error_prefix(err, "publish %s/%s/%s", op->p->config->save_dir, op->p->config->job, name);
         return;
     }
+    write_latest(op->p, name);
     failpoint(publish, done);
     *err = (struct error){.code = TCK_OK};
 }
@@ -318,13 +331,7 @@ static void tidy_work(void *ctx)
     struct publish *op = ctx;
     struct persistent *p = op->p;
     struct error err = {0};
-    char name[DIR_NAME_MAX], line[DIR_NAME_MAX + 1];
-    version_dir_name(op->version, name);
-    int len = snprintf(line, sizeof(line), "%s\n", name);
     failpoint(publish, tidying);
-    if (safe_fs_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
-        log_warn("the hint " LATEST_NAME " cannot be updated: %s", err.text);
-    }
     if (prune_superseded(p, op->version, op->keep, &err) != TCK_OK) {
         log_warn("older versions cannot be removed: %s", err.text);
     }
@@ -393,7 +400,7 @@ tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *
     }
     struct publish *op = calloc(1, sizeof(*op));
     if (op == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "allocate a publish");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a publish");
     }
     *op = (struct publish){
         .p = p, .ask = *ask, .version = manifest->version, .keep = p->config->max_ckpt_num, .done = done, .ctx = ctx};

@@ -27,6 +27,63 @@ static tck_status_t append(struct version_list *list, struct published which, st
     return TCK_OK;
 }
 
+static bool is_other_than(int dir_fd, const char *name, mode_t kind)
+{
+    struct stat st;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) != kind;
+}
+
+/* The version that LATEST names, none if it names none. Damage to it, or something else in its place, loses a hint and
+ * no version; but it is not taken for missing while it cannot be read. */
+static tck_status_t read_latest(int fd, struct version *out, struct error *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    struct version version = VERSION_NONE;
+    tck_status_t status = safe_fs_read(fd, LATEST_NAME, DIR_NAME_MAX, &text, &len, err);
+    if (status == TCK_OK) {
+        text[strcspn(text, "\n")] = '\0';
+        *out = version_dir_parse(text, &version) ? version : VERSION_NONE;
+        free(text);
+        return TCK_OK;
+    }
+    *out = VERSION_NONE;
+    bool lost = status_proves_damage(status) || is_other_than(fd, LATEST_NAME, S_IFREG);
+    return lost ? TCK_OK : status;
+}
+
+static bool lists(const struct version_list *list, const struct published *which)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct published *other = &list->versions[i];
+        if (other->from_load_dir == which->from_load_dir && version_is(other->version, which->version)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A network file system may list a directory as it was some time ago. The newest version that was reported to a trainer
+ * is still found, because LATEST names it, and a lookup by name is not answered from the listing. */
+static tck_status_t add_latest(int fd, bool from_load_dir, uint64_t forgotten, struct version_list *list,
+                               struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    int dir_fd = -1;
+    struct error why;
+    struct published which = {.from_load_dir = from_load_dir};
+    tck_status_t status = read_latest(fd, &which.version, err);
+    if (status != TCK_OK || which.version.term <= forgotten || lists(list, &which)) {
+        return status;
+    }
+    version_dir_name(which.version, name);
+    status = safe_fs_open_dir(fd, name, &dir_fd, &why);
+    if (status == TCK_OK) {
+        close(dir_fd);
+    }
+    return status == TCK_ERR_NOENT ? TCK_OK : append(list, which, err); /* version_look judges it, as any other */
+}
+
 static tck_status_t list_dir(int fd, bool from_load_dir, struct version_list *list, struct error *err)
 {
     struct names names = {0};
@@ -47,7 +104,7 @@ static tck_status_t list_dir(int fd, bool from_load_dir, struct version_list *li
         }
     }
     names_free(&names);
-    return status;
+    return status == TCK_OK ? add_latest(fd, from_load_dir, forgotten, list, err) : status;
 }
 
 static int compare_published(const void *a, const void *b)
@@ -170,12 +227,6 @@ tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, st
 }
 
 /* ---- look ------------------------------------------------------------------------------------------------------ */
-
-static bool is_other_than(int dir_fd, const char *name, mode_t kind)
-{
-    struct stat st;
-    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) != kind;
-}
 
 /* Whether a link, a directory or the like has taken the place of one of the version's files. */
 static bool has_impostor(int parent_fd, const char *name)

@@ -31,8 +31,9 @@ struct version_list {
     struct published *versions; /* owned; newest first; of two of the same version that of save_dir first */
 };
 
-/* The subdirectories of both directories that have a version's name; an error unless both are listed completely. They
- * are only candidates: version_look checks each. Versions forgotten in load_dir by its own file are left out, too. */
+/* The subdirectories of both directories that have a version's name, and the version that LATEST names if a listing is
+ * out of date and lacks it; an error unless both are listed completely. They are only candidates: version_look checks
+ * each. Versions forgotten in load_dir by its own file are left out, too. */
 must_check tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err);
 void version_list_free(struct version_list *list);
 

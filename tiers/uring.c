@@ -359,7 +359,7 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *ask, 
     }
     struct transfer *transfer = calloc(1, sizeof(*transfer));
     if (transfer == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "%s: allocate a transfer", ask->name);
+        return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a transfer", ask->name);
     }
     transfer->ask = *ask;
     tck_status_t status = transfer_begin(uring, transfer, err);
@@ -382,7 +382,7 @@ tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way,
 {
     struct uring *uring = calloc(1, sizeof(*uring));
     if (uring == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "allocate an io_uring engine");
+        return error_set(err, TCK_ERR_NOMEM, "no memory for an io_uring engine");
     }
     uring->loop = loop;
     uring->pool = pool;

@@ -28,8 +28,9 @@ static struct slot_writer writer_of(const struct term_context *tc, const struct 
     if (slot->state != SLOT_FILLING || local == NONE32) {
         return (struct slot_writer){0};
     }
-    const struct client *client = client_of_rank(tc->agent, tc->world.term, tc->ranks[local]);
-    return (struct slot_writer){.process = client ? client->process : (struct process){0}, .rank = tc->ranks[local]};
+    const struct client *client = client_of_rank(tc->agent->clients, tc->world.term, tc->ranks[local]);
+    return (struct slot_writer){.process = client != NULL ? client->process : (struct process){0},
+                                .rank = tc->ranks[local]};
 }
 
 static void write_header(struct term_context *tc, const struct action *a)
@@ -108,7 +109,7 @@ static void verify(struct term_context *tc, const struct action *a)
     struct local_shard *d = term_context_slot(tc, a->slot, &k);
     struct digest_op *op = calloc(1, sizeof(*op));
     slot_op_begin(tc->agent);
-    if (op) {
+    if (op != NULL) {
         *op = (struct digest_op){.tc = tc,
                                  .slot = a->slot,
                                  .version = a->version,
@@ -117,7 +118,7 @@ static void verify(struct term_context *tc, const struct action *a)
                                  .crcs = segment_crcs(d->segment, k),
                                  .sealed = segment_seal(d->segment, k)};
     }
-    if (!op || pool_submit(tc->agent->pool, digest_work, digest_done, op) != TCK_OK) {
+    if (op == NULL || pool_submit(tc->agent->pool, digest_work, digest_done, op) != TCK_OK) {
         log_error("out of memory: the digests of a sealed slot cannot be computed");
         free(op);
         struct event event = {.type = EVENT_VERIFIED, .slot = a->slot, .version = a->version, .ok = false};
@@ -185,7 +186,7 @@ static void replicate(struct term_context *tc, const struct action *a)
     struct error err = {.code = TCK_ERR_NOMEM};
     slot_op_begin(tc->agent);
     pin(tc, a->slot, EVENT_PIN);
-    if (op) {
+    if (op != NULL) {
         *op = (struct replica_op){.tc = tc, .node = a->node, .shard = a->shard, .slot = a->slot};
         op->item = (struct tier_item){.version = a->version,
                                       .shard = segment_info(d->segment).shard,
@@ -194,9 +195,9 @@ static void replicate(struct term_context *tc, const struct action *a)
                                       .crcs = segment_crcs(d->segment, k),
                                       .root = node_slot(tc->node, a->slot)->root};
     }
-    if (!op || !tc->peers[a->node] ||
+    if (op == NULL || tc->peers[a->node] == NULL ||
         peer_put(tc->peers[a->node], tc->world.term, &op->item, replica_done, op, &err) != TCK_OK) {
-        struct replica_op failed = op ? *op : (struct replica_op){.node = a->node, .shard = a->shard};
+        struct replica_op failed = op != NULL ? *op : (struct replica_op){.node = a->node, .shard = a->shard};
         failed.item.version = a->version;
         free(op);
         replica_event(tc, &failed, false, REFUSAL_HOLDER_LOST);
@@ -209,20 +210,20 @@ static void replicate(struct term_context *tc, const struct action *a)
 
 static void grant(struct term_context *tc, const struct action *a)
 {
-    struct client *client = client_of_rank(tc->agent, tc->world.term, tc->ranks[a->rank]);
-    if (!client) {
+    struct client *client = client_of_rank(tc->agent->clients, tc->world.term, tc->ranks[a->rank]);
+    if (client == NULL) {
         return; /* its loss is reported by its own event */
     }
     memset(tc->refused, 0, sizeof(tc->refused));
     uint32_t *slots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*slots));
     struct msg_grant m = {.seq = client->begin_seq, .step = a->version.step, .slots = slots};
-    for (uint32_t i = 0; slots && i < tc->setup.shard_count; i++) {
+    for (uint32_t i = 0; slots != NULL && i < tc->setup.shard_count; i++) {
         if (tc->shards[i].storing_rank == a->rank) {
             slots[m.count++] = node_slot_of(tc->node, i, a->version) - tc->local_shards[i].first_slot;
         }
     }
     struct writer w = writer_new(0);
-    if (slots) {
+    if (slots != NULL) {
         msg_grant_encode(&m, &w);
         failpoint(slot, granting);
         client_send(client, MSG_GRANT, &w);
@@ -266,8 +267,8 @@ static void log_refusal(struct term_context *tc, const struct action *a)
 static void refuse(struct term_context *tc, const struct action *a)
 {
     log_refusal(tc, a);
-    struct client *client = client_of_rank(tc->agent, tc->world.term, tc->ranks[a->rank]);
-    if (client) {
+    struct client *client = client_of_rank(tc->agent->clients, tc->world.term, tc->ranks[a->rank]);
+    if (client != NULL) {
         struct error err;
         char writer[WRITER_TEXT];
         tck_status_t code = a->refusal == REFUSAL_NOT_YET ? TCK_ERR_NOSPC : TCK_ERR_BUSY;
@@ -331,10 +332,10 @@ static void notify(struct term_context *tc, const struct action *a)
         failpoint(commit, telling);
     }
     if (a->stage == STAGE_PUBLISHED) {
-        health_storage_published(tc->agent);
+        health_storage_published(tc->agent->health);
     }
     metadata_put_version(tc, a->version, states[a->stage]);
-    for (struct client *c = tc->agent->clients; c; c = c->next) {
+    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
         if (c->trainer && c->term == tc->world.term && a->version.term == tc->world.term) {
             show_stage(c->shared, a);
         }
@@ -343,7 +344,7 @@ static void notify(struct term_context *tc, const struct action *a)
 
 /* ---- to the coordinator -------------------------------------------------------------------------------------- */
 
-/* Roots of the shards that other nodes own, too; equal as long as data-parallel ranks agree. */
+/* Roots of the shards that other nodes own, too. They are equal as long as data-parallel ranks agree. */
 static uint32_t twin_roots(const struct term_context *tc, struct version version, struct wire_root *roots)
 {
     uint32_t count = 0;
@@ -361,7 +362,7 @@ static uint32_t twin_roots(const struct term_context *tc, struct version version
 static void send_ready(struct term_context *tc, const struct action *a)
 {
     struct wire_root *roots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*roots));
-    if (!roots) {
+    if (roots == NULL) {
         return; /* repeated by the machine */
     }
     struct wire_ready m = {.term = tc->world.term,
@@ -394,7 +395,7 @@ void actions_send_roots(struct term_context *tc, uint32_t rank, const struct msg
 {
     struct wire_roots early = {.term = tc->world.term, .version = {tc->world.term, m->step}};
     early.roots = calloc(m->count + (size_t)1, sizeof(*early.roots));
-    for (uint32_t k = 0; k < m->count && early.roots; k++) {
+    for (uint32_t k = 0; k < m->count && early.roots != NULL; k++) {
         for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
             if (is_early_root(tc, i, rank, m, m->roots[k].shard)) {
                 early.roots[early.count++] = (struct wire_root){tc->shards[i].world_shard, m->roots[k].root};

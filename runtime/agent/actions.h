@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Carries out what the machines ask for. */
+ * Carries out the actions of the protocol's machines. */
 #ifndef TCK_AGENT_ACTIONS_H
 #define TCK_AGENT_ACTIONS_H
 

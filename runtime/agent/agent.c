@@ -25,6 +25,7 @@
 #include "agent/replication/peer_rpc.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/scrub/storage_scrub.h"
+#include "agent/state/adopt.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
 #include "agent/storage/storage_ops.h"
@@ -45,7 +46,7 @@
 
 /* ---- hooks ----------------------------------------------------------------------------------- */
 
-/* Operations under way still end in the closed term, but it sends and starts nothing any more. */
+/* Operations under way still end in the closed term, but it no longer sends or starts anything. */
 static void close_term(struct agent *agent)
 {
     struct term_context *tc = agent->term_context;
@@ -59,9 +60,9 @@ static void term_adopted(struct agent *agent, uint64_t term, bool newer)
 {
     struct term_context *tc = agent->term_context;
     if (newer) {
-        reservation_publish(agent);
+        reservation_publish(agent->reservations);
     }
-    if (tc && !tc->closed && tc->world.term < term) {
+    if (tc != NULL && !tc->closed && tc->world.term < term) {
         log_info("term %" PRIu64 " is over", tc->world.term);
         close_term(agent);
     }
@@ -79,7 +80,6 @@ static const struct agent_hooks hooks = {
     .slots_idle = membership_ops_idle,
     .term_adopted = term_adopted,
     .term_replaced = recover_free,
-    .save_dir_checked = connectivity_tick,
     .shard_arrived = restore_arrived,
     .shard_repaired = scrub_repaired,
 };
@@ -90,20 +90,20 @@ static void on_tick(void *ctx)
 {
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
-    for (struct client *c = agent->clients; c; c = c->next) {
-        if (c->shared) {
+    for (struct client *c = agent->clients; c != NULL; c = c->next) {
+        if (c->shared != NULL) {
             atomic_fetch_add_explicit(&c->shared->agent_beat, 1, memory_order_relaxed);
         }
     }
-    if (tc && !tc->closed) {
+    if (tc != NULL && !tc->closed) {
         driver_tick(tc);
         writers_look(agent);
         rpc_registered_tick(tc);
         recover_tick(tc);
     }
-    save_dir_check_tick(agent);
-    connectivity_tick(agent);
-    claim_tick(agent);
+    save_dir_check_tick(agent->save_dir_check);
+    connectivity_tick(agent->connectivity);
+    claim_tick(agent->claims);
     fetch_tick(agent);
     fdstore_tick(agent->fdstore);
 }
@@ -112,8 +112,9 @@ static void on_tick(void *ctx)
 static void remove_leftovers(struct agent *agent)
 {
     const struct term_context *tc = agent->term_context;
-    for (size_t i = memory_count(agent->memory);
-         tc && !tc->closed && agent->ops == 0 && !agent->storage && !agent->registration && i-- > 0;) {
+    for (size_t i = memory_count(agent->memory); tc != NULL && !tc->closed && agent->ops == 0 &&
+                                                 storage_is_idle(agent->storage_ops) && agent->registration == NULL &&
+                                                 i-- > 0;) {
         uint32_t local_shard = term_context_shard(tc, segment_info(memory_at(agent->memory, i)).shard);
         if (local_shard == NONE32 || tc->shards[local_shard].world_shard != NONE32 ||
             tc->shards[local_shard].slot_count == 0) {
@@ -122,7 +123,7 @@ static void remove_leftovers(struct agent *agent)
         bool empty = true;
         for (uint32_t k = 0; k < tc->shards[local_shard].slot_count; k++) {
             enum slot_state state = node_slot(tc->node, tc->local_shards[local_shard].first_slot + k)->state;
-            empty = empty && (state == SLOT_FREE || state == SLOT_QUARANTINED); /* nobody reads a slot in quarantine */
+            empty = empty && (state == SLOT_FREE || state == SLOT_QUARANTINED); /* a slot in quarantine is never read */
         }
         if (empty && !tc->local_shards[local_shard].gone) {
             tc->local_shards[local_shard].gone =
@@ -137,18 +138,18 @@ static void on_slow_tick(void *ctx)
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
     trainers_tick(agent);
-    if (tc && !tc->closed) {
+    if (tc != NULL && !tc->closed) {
         term_context_take_seals(tc);
         restore_tick(tc);
         trainers_targets(tc);
         metadata_note_commit(tc); /* this agent's predecessor may have committed it */
-        metadata_note_world(agent, &tc->world);
+        metadata_note_world(agent->metadata, &tc->world, client_of_rank(agent->clients, tc->world.term, 0));
         reservation_tick(tc);
         remove_leftovers(agent);
     }
-    storage_tick(agent);
-    scrub_tick(agent);
-    health_show_all(agent); /* the number of missing copies may have changed */
+    storage_tick(agent->storage_ops);
+    scrub_tick(agent->scrub);
+    trainers_show_health_to_all(agent); /* the number of missing copies may have changed */
     idle_exit_tick(agent);
     listener_watchdog_tick(agent);
 }
@@ -243,18 +244,25 @@ static void open_catalog(struct agent *agent)
     }
 }
 
+static void health_changed(void *ctx)
+{
+    trainers_show_health_to_all(ctx);
+}
+
+static void adopt(void *ctx, uint64_t term)
+{
+    adopt_term(ctx, term);
+}
+
 static void first_settings(struct agent *agent)
 {
     agent->settings = (struct settings){.mem_steps = agent->config.save_mem_interval.steps,
                                         .storage_steps = agent->config.save_storage_interval.steps};
 }
 
-static tck_status_t open_parts(struct agent *agent, struct error *err)
+static tck_status_t open_threads(struct agent *agent, struct error *err)
 {
-    tck_status_t status = ipc_server_lock(agent, err);
-    if (status == TCK_OK) {
-        status = loop_new(&agent->loop, err);
-    }
+    tck_status_t status = loop_new(&agent->loop, err);
     if (status == TCK_OK) {
         status = pool_new(agent->loop, (int)agent->pool_threads, &agent->pool, err);
     }
@@ -263,6 +271,72 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
     }
     if (status == TCK_OK) {
         status = pool_new(agent->loop, 1, &agent->claiming, err);
+    }
+    return status;
+}
+
+static void save_dir_checked(void *ctx)
+{
+    struct agent *agent = ctx;
+    connectivity_tick(agent->connectivity);
+}
+
+/* How trainers come to their term. */
+static tck_status_t open_membership(struct agent *agent, struct error *err)
+{
+    const struct reservations_setup reservations = {.config = &agent->config,
+                                                    .state = agent->state,
+                                                    .persistent = agent->persistent,
+                                                    .io = agent->io,
+                                                    .storage_ops = agent->storage_ops,
+                                                    .adopt = adopt,
+                                                    .ctx = agent};
+    tck_status_t status = reservations_new(&reservations, &agent->reservations, err);
+    if (status == TCK_OK) {
+        const struct save_dir_check_setup setup = {.config = &agent->config,
+                                                   .persistent = agent->persistent,
+                                                   .io = agent->io,
+                                                   .storage_ops = agent->storage_ops,
+                                                   .health = agent->health,
+                                                   .settled = save_dir_checked,
+                                                   .ctx = agent};
+        status = save_dir_check_new(&setup, &agent->save_dir_check, err);
+    }
+    if (status == TCK_OK) {
+        const struct connectivity_setup setup = {.config = &agent->config,
+                                                 .peers = agent->peers,
+                                                 .clients = &agent->clients,
+                                                 .save_dir_check = agent->save_dir_check};
+        status = connectivity_new(&setup, &agent->connectivity, err);
+    }
+    return status == TCK_OK ? claims_new(agent, &agent->claims, err) : status;
+}
+
+/* What is done on storage. */
+static tck_status_t open_storage_work(struct agent *agent, struct error *err)
+{
+    tck_status_t status = health_new(health_changed, agent, &agent->health, err);
+    if (status == TCK_OK) {
+        const struct storage_ops_setup setup = {
+            .config = &agent->config, .io = agent->io, .persistent = agent->persistent, .health = agent->health};
+        status = storage_ops_new(&setup, &agent->storage_ops, err);
+    }
+    if (status == TCK_OK) {
+        const struct metadata_setup setup = {.config = &agent->config,
+                                             .catalog = agent->catalog,
+                                             .persistent = agent->persistent,
+                                             .io = agent->io,
+                                             .storage_ops = agent->storage_ops};
+        status = metadata_new(&setup, &agent->metadata, err);
+    }
+    return status;
+}
+
+static tck_status_t open_parts(struct agent *agent, struct error *err)
+{
+    tck_status_t status = ipc_server_lock(&agent->config, &agent->lock_fd, err);
+    if (status == TCK_OK) {
+        status = open_threads(agent, err);
     }
     if (status == TCK_OK) {
         status = fdstore_new(agent, &agent->fdstore, err);
@@ -281,18 +355,24 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
         status = peer_messages_open(agent, err);
     }
     if (status == TCK_OK) {
-        status = scrub_new(agent, err);
+        status = open_storage_work(agent, err);
     }
     if (status == TCK_OK) {
-        status = storage_scrub_new(agent, err);
+        status = open_membership(agent, err);
+    }
+    if (status == TCK_OK) {
+        status = scrub_new(agent, &agent->scrub, err);
+    }
+    if (status == TCK_OK) {
+        status = storage_scrub_new(agent, &agent->storage_scrub, err);
     }
     if (status == TCK_OK) {
         status = start_ticks(agent, err);
     }
     if (status == TCK_OK) {
-        reservation_load(agent);
+        reservation_load(agent->reservations);
         membership_resume(agent);
-        status = ipc_server_listen(agent, err);
+        status = ipc_server_listen(agent, &agent->ipc_server, err);
     }
     failpoint(agent, listens);
     return status == TCK_OK ? fdstore_ready(agent->fdstore, err) : status;
@@ -301,14 +381,12 @@ static tck_status_t open_parts(struct agent *agent, struct error *err)
 tck_status_t agent_new(const struct config *config, struct agent **out, struct error *err)
 {
     struct agent *agent = calloc(1, sizeof(*agent));
-    if (!agent) {
+    if (agent == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
     agent->config = agent->given = *config;
     agent->hooks = &hooks;
     agent->pool_threads = pool_threads();
-    agent->listen_fd = -1;
-    agent->spare_fd = -1;
     agent->lock_fd = -1;
     tck_status_t status = open_parts(agent, err);
     if (status != TCK_OK) {
@@ -321,19 +399,19 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
 
 void agent_free(struct agent *agent)
 {
-    if (!agent) {
+    if (agent == NULL) {
         return;
     }
-    ipc_server_close(agent);
-    if (agent->tick) {
+    ipc_server_close(agent->ipc_server);
+    if (agent->tick != NULL) {
         loop_timer_remove(agent->tick);
     }
-    if (agent->slow_tick) {
+    if (agent->slow_tick != NULL) {
         loop_timer_remove(agent->slow_tick);
     }
     agent->leaving = true;
     membership_abandon(agent);
-    if (agent->term_context) {
+    if (agent->term_context != NULL) {
         close_term(agent);
     }
     /* Freeing these ends what is under way: the last events of transfers, digests and drains need the term context. */
@@ -342,14 +420,18 @@ void agent_free(struct agent *agent)
     pool_free(agent->io);
     pool_free(agent->claiming);
     persistent_free(agent->persistent);
-    scrub_free(agent);
-    storage_scrub_free(agent);
+    scrub_free(agent->scrub);
+    storage_scrub_free(agent->storage_scrub);
     drain_reset(agent);
-    metadata_free(agent);
-    claims_free(agent);
-    connectivity_free(agent);
+    metadata_free(agent->metadata);
+    claims_free(agent->claims);
+    reservations_free(agent->reservations);
+    connectivity_free(agent->connectivity);
+    save_dir_check_free(agent->save_dir_check);
     term_context_free(agent->term_context);
     catalog_close(agent->catalog);
+    storage_ops_free(agent->storage_ops);
+    health_free(agent->health);
     memory_free(agent->memory);
     hard_state_free(agent->state);
     fdstore_free(agent->fdstore);

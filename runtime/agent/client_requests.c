@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What trainers and commands ask for: each message goes to the part that answers it. */
+ * The requests of trainers and commands: each message goes to the part that answers it. */
 #include "agent/client_requests.h"
 
 #include "agent/actions.h"
@@ -25,7 +25,7 @@ static struct term_context *term_of(struct client *client, uint32_t seq, uint32_
 {
     struct term_context *tc = client->agent->term_context;
     struct error err;
-    if (client->term == 0 || !tc || tc->world.term < client->term) {
+    if (client->term == 0 || tc == NULL || tc->world.term < client->term) {
         (void)error_set(&err, TCK_ERR_BUSY, "refused: %s", refusal_text(REFUSAL_NOT_JOINED));
     } else if (tc->world.term != client->term || tc->closed) {
         (void)error_set(&err, TCK_ERR_DENIED, "refused: %s", refusal_text(REFUSAL_TERM_CLOSED));
@@ -48,7 +48,7 @@ static void on_begin(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     struct term_context *tc = term_of(client, m.seq, MSG_REFUSED);
-    if (!tc) {
+    if (tc == NULL) {
         return;
     }
     client->begin_seq = m.seq;
@@ -70,7 +70,7 @@ static void on_step(struct client *client, const uint8_t *payload, size_t len, e
     }
     struct term_context *tc = term_of(client, 0, 0);
     writers_handle_step(client, m.step);
-    if (tc) {
+    if (tc != NULL) {
         struct event event = {.type = type,
                               .rank = (uint32_t)term_context_local_rank(tc, client->rank),
                               .version = {tc->world.term, m.step}};
@@ -86,7 +86,7 @@ static void on_roots(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     struct term_context *tc = term_of(client, 0, 0);
-    if (tc) {
+    if (tc != NULL) {
         actions_send_roots(tc, (uint32_t)term_context_local_rank(tc, client->rank), &m);
     }
     free(m.roots);
@@ -101,8 +101,8 @@ static void on_restore_done(struct client *client, const uint8_t *payload, size_
         return;
     }
     struct term_context *tc = term_of(client, 0, 0);
-    bool resharded = tc && tc->readable.outcome == TCK_ERR_LAYOUT && !version_none(tc->readable.version);
-    bool restored = tc && tc->readable_known && (tc->readable.outcome == TCK_OK || resharded);
+    bool resharded = tc != NULL && tc->readable.outcome == TCK_ERR_LAYOUT && !version_none(tc->readable.version);
+    bool restored = tc != NULL && tc->readable_known && (tc->readable.outcome == TCK_OK || resharded);
     if (restored && tc->readable.version.step == m.step) {
         metadata_note_restored(tc, tc->readable.version);
     }
@@ -111,7 +111,7 @@ static void on_restore_done(struct client *client, const uint8_t *payload, size_
 /* Memory is kept while it has the only copy of a step that should have been published. */
 static bool may_end(const struct agent *agent, const struct msg_detach *m)
 {
-    const struct trouble *trouble = health_storage(agent);
+    const struct trouble *trouble = health_storage(agent->health);
     if (!m->last_failed && trouble->steps == 0) {
         return true;
     }
@@ -133,7 +133,7 @@ static void on_detach(struct client *client, const uint8_t *payload, size_t len)
     bool job_done = m.job_done && client->trainer && client->term != 0 &&
                     client->term == hard_state_get(client->agent->state)->term.adopted;
     client->done = true;
-    if (job_done && tc && !tc->closed && client->term == tc->world.term) {
+    if (job_done && tc != NULL && !tc->closed && client->term == tc->world.term) {
         metadata_note_end(tc);
         reservation_release(tc);
     }
@@ -205,9 +205,10 @@ void client_requests_client_gone(struct client *client)
 {
     struct agent *agent = client->agent;
     struct term_context *tc = agent->term_context;
-    int64_t local =
-        tc && client->trainer && client->term == tc->world.term ? term_context_local_rank(tc, client->rank) : -1;
-    if (local >= 0 && !client_of_rank(agent, client->term, client->rank)) {
+    int64_t local = tc != NULL && client->trainer && client->term == tc->world.term
+                        ? term_context_local_rank(tc, client->rank)
+                        : -1;
+    if (local >= 0 && client_of_rank(agent->clients, client->term, client->rank) == NULL) {
         term_context_take_seal(tc, (uint32_t)local);
         struct event event = {.type = EVENT_RANK_LOST, .rank = (uint32_t)local};
         driver_step_node(tc, &event);
@@ -219,7 +220,7 @@ void client_requests_term_over(struct agent *agent, uint64_t term)
 {
     struct error err;
     (void)error_set(&err, TCK_ERR_DENIED, "refused: %s", refusal_text(REFUSAL_TERM_CLOSED));
-    for (struct client *c = agent->clients; c; c = c->next) {
+    for (struct client *c = agent->clients; c != NULL; c = c->next) {
         if (c->term >= term) {
             continue;
         }

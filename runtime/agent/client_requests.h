@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What trainers and commands ask for: each message goes to the part that answers it. */
+ * The requests of trainers and commands: each message goes to the part that answers it. */
 #ifndef TCK_AGENT_CLIENT_REQUESTS_H
 #define TCK_AGENT_CLIENT_REQUESTS_H
 

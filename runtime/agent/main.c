@@ -73,22 +73,22 @@ static void exec_with_ucx_environment(const struct config *config, const char *f
 {
     char path[PATH_MAX];
     char self[PATH_MAX] = "";
-    if (getenv("TIERCKPT_UCX_READY") || readlink("/proc/self/exe", self, sizeof(self) - 1) <= 0) {
+    if (getenv("TIERCKPT_UCX_READY") != NULL || readlink("/proc/self/exe", self, sizeof(self) - 1) <= 0) {
         return;
     }
     link_environment(config->net_device);
     const char *argv[6] = {"tierckptd"};
     size_t n = 1;
-    if (file && realpath(file, path)) {
+    if (file != NULL && realpath(file, path) != NULL) {
         argv[n++] = "--config";
         argv[n++] = path;
     }
-    if (set) {
+    if (set != NULL) {
         argv[n++] = "--set";
         argv[n++] = set;
     }
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): no thread was started yet */
-    if (setenv("TIERCKPT_UCX_READY", "1", 1) != 0 || (!getenv("TIERCKPT_SUPERVISOR") && chdir("/") != 0)) {
+    if (setenv("TIERCKPT_UCX_READY", "1", 1) != 0 || (getenv("TIERCKPT_SUPERVISOR") == NULL && chdir("/") != 0)) {
         return;
     }
     execv(self, (char *const *)(uintptr_t)argv); /* does not write to argv */
@@ -114,7 +114,7 @@ static void write_start_error(const struct attempt *attempt, const struct error 
         return;
     }
     (void)unlinkat(dir_fd, AGENT_ERROR_FILE, 0);
-    int fd = err ? openat(dir_fd, AGENT_ERROR_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    int fd = err != NULL ? openat(dir_fd, AGENT_ERROR_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     if (fd >= 0) {
         dprintf(fd, "%s\n%" PRIu64 " %d\n", err->text, attempt->began_ms, is_over ? 0 : (int)getpid());
         close(fd);
@@ -127,7 +127,7 @@ static bool is_of_trainers(const struct config *config, const char *file)
 {
     char own[3 * CONFIG_PATH];
     snprintf(own, sizeof(own), "%s/%s/%s/config.json", config->runtime_dir, config->job, config->node);
-    return file && getenv("TIERCKPT_SUPERVISOR") && strcmp(own, file) == 0;
+    return file != NULL && getenv("TIERCKPT_SUPERVISOR") != NULL && strcmp(own, file) == 0;
 }
 
 /* Reports to waiting trainers and to status; the agent keeps waiting. */
@@ -141,7 +141,7 @@ static void report_slow_start(void *ctx)
     write_start_error(attempt, &err, false);
 }
 
-/* Nobody waits for this process any more, so it need not wait for threads that are stuck in storage calls. */
+/* No process waits for this one any more, so it need not wait for threads that are stuck in storage calls. */
 static void exit_without_threads(void *ctx)
 {
     (void)ctx;
@@ -232,5 +232,5 @@ int main(int argc, char **argv)
         return 1;
     }
     exec_with_ucx_environment(&config, file, set);
-    return run(&config, is_of_trainers(&config, file) && !set);
+    return run(&config, is_of_trainers(&config, file) && set == NULL);
 }

@@ -44,10 +44,10 @@ static size_t make_beat(void *ctx, struct peer *to, uint8_t *out, size_t cap)
 void peer_messages_handle_beat(struct agent *agent, const struct wire_beat *m)
 {
     struct term_context *tc = agent->term_context;
-    if (!tc || tc->closed || tc->world.term != m->term) {
+    if (tc == NULL || tc->closed || tc->world.term != m->term) {
         return;
     }
-    if (m->from_coordinator && !tc->coordinator) {
+    if (m->from_coordinator && tc->coordinator == NULL) {
         agent->settings = (struct settings){.mem_steps = m->mem_steps,
                                             .storage_steps = m->storage_steps,
                                             .from_step = m->from_step,
@@ -55,7 +55,7 @@ void peer_messages_handle_beat(struct agent *agent, const struct wire_beat *m)
                                             .storage_target = m->storage_target};
         agent->config.on_node_loss = (enum on_node_loss)m->on_node_loss;
         trainers_show_settings(agent);
-        health_handle_beat(agent, &m->storage_trouble);
+        health_handle_beat(agent->health, &m->storage_trouble);
     }
     if (m->decision.term == tc->world.term) {
         struct event event = {.type = EVENT_DECISION, .decision = m->decision};
@@ -71,7 +71,7 @@ static void handle_beat(void *ctx, struct peer *from, const uint8_t *data, size_
         log_warn("malformed beat of node %s", peer_node(from)->name);
         return;
     }
-    if (m.term > 0 && rpc_term_context(agent, from, m.term)) {
+    if (m.term > 0 && rpc_term_context(agent, from, m.term) != NULL) {
         peer_messages_handle_beat(agent, &m);
     }
 }
@@ -192,7 +192,7 @@ void peer_messages_handle(struct term_context *tc, uint32_t node, uint16_t type,
         }
     } else if (type == WIRE_STOP || type == WIRE_STOP_NOW) {
         stop_handle(tc, node, type == WIRE_STOP_NOW);
-    } else if (tc->coordinator) {
+    } else if (tc->coordinator != NULL) {
         handle_as_coordinator(tc, node, type, data, len);
     }
 }
@@ -227,7 +227,7 @@ static void handle_inventory(struct agent *agent, struct peer *peer, const void 
         return;
     }
     struct term_context *tc = rpc_term_context(agent, peer, m.term);
-    if (tc) {
+    if (tc != NULL) {
         recover_inventory(tc, peer, &m);
     }
     free(m.known);
@@ -249,7 +249,7 @@ static void on_message(void *ctx, struct peer *peer, uint16_t type, const void *
         adopt_term(agent, term);
         return;
     case WIRE_GONE:
-        connectivity_handle_gone(agent, term, peer_node(peer));
+        connectivity_handle_gone(agent->connectivity, term, peer_node(peer));
         return;
     case WIRE_INVENTORY_ASK:
         handle_inventory_ask(agent, peer, data, len);
@@ -258,13 +258,13 @@ static void on_message(void *ctx, struct peer *peer, uint16_t type, const void *
         holders_answer(agent, peer, data, len);
         return;
     case WIRE_HOLDER:
-        claim_handle_holder(agent, peer, data, len);
+        claim_handle_holder(agent->claims, peer, data, len);
         return;
     case WIRE_TERM_ASK:
-        reservation_handle_ask(agent, peer, data, len);
+        reservation_handle_ask(agent->reservations, peer, data, len);
         return;
     case WIRE_TERM_GRANT:
-        claim_handle_grant(agent, peer, data, len);
+        claim_handle_grant(agent->claims, peer, data, len);
         return;
     case WIRE_INVENTORY:
         handle_inventory(agent, peer, data, len);
@@ -273,7 +273,7 @@ static void on_message(void *ctx, struct peer *peer, uint16_t type, const void *
         break;
     }
     struct term_context *tc = rpc_term_context(agent, peer, term);
-    uint32_t node = tc ? rpc_node_of(tc, peer) : NONE32;
+    uint32_t node = tc != NULL ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
         peer_messages_handle(tc, node, type, data, len);
     }
@@ -286,7 +286,7 @@ static void on_up(void *ctx, struct peer *peer)
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
     log_info("node %s is up at %s", peer_node(peer)->name, peer_node(peer)->address);
-    uint32_t node = tc && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
+    uint32_t node = tc != NULL && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
         tc->peers[node] = peer;
         trainers_node_up(tc, node);
@@ -298,8 +298,8 @@ static void on_up(void *ctx, struct peer *peer)
     }
     recover_peer_up(agent, peer);
     fetch_peer_changed(agent, peer);
-    connectivity_notify(agent, peer);
-    connectivity_tick(agent);
+    connectivity_notify(agent->connectivity, peer);
+    connectivity_tick(agent->connectivity);
 }
 
 static void on_down(void *ctx, struct peer *peer, const char *why)
@@ -307,7 +307,7 @@ static void on_down(void *ctx, struct peer *peer, const char *why)
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
     log_warn("node %s is down: %s", peer_node(peer)->name, why);
-    uint32_t node = tc && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
+    uint32_t node = tc != NULL && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
         tc->peers[node] = NULL; /* the peer tier frees it if it is unwanted */
         recover_node(tc, node, false);
@@ -321,7 +321,7 @@ static void on_down(void *ctx, struct peer *peer, const char *why)
 static uint16_t port_of(const struct node_info *node)
 {
     const char *colon = strrchr(node->address, ':');
-    unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
+    unsigned long port = colon != NULL ? strtoul(colon + 1, NULL, 10) : 0;
     return port <= UINT16_MAX ? (uint16_t)port : 0;
 }
 

@@ -5,11 +5,11 @@
 
 #include "base/clock.h"
 #include "base/progress.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
@@ -64,22 +64,6 @@ static struct bounded *new_bounded(const struct bounded_work *work)
     return b;
 }
 
-/* No signal of the program's is handled in our thread. */
-static int start(struct bounded *b)
-{
-    pthread_t thread;
-    pthread_attr_t attr;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    int rc = pthread_create(&thread, &attr, run, b);
-    pthread_attr_destroy(&attr);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 /* Whether it has ended; else it is the thread's from now on. */
 static bool wait_for_end(struct bounded *b, uint32_t limit_ms)
 {
@@ -105,7 +89,7 @@ tck_status_t bounded_do(const struct bounded_work *work, uint32_t limit_ms, stru
         work->drop(work->job);
         return error_set(err, TCK_ERR_NOMEM, "no memory for work on storage");
     }
-    int rc = start(b);
+    int rc = thread_start_detached(run, b);
     if (rc != 0) {
         free_bounded(b);
         work->drop(work->job);

@@ -46,95 +46,106 @@ static const struct word switch_words[] = {{"off", SWITCH_OFF, false}, {"on", SW
 
 static const struct field fields[] = {
     {NAME(job), .default_text = "",
-     .help = "name of the job, used in the names of its directories and sockets; default: the last component of "
-             "save_dir and a digest of its path"},
+     .help =
+         "name of the job, which is part of the names of its directories and sockets; default: the last component of "
+         "save_dir and a digest of its path"},
     {NAME(node), .default_text = "", .help = "name of this node; default: $TIERCKPT_NODE, else the host name"},
     {NAME(domain), .default_text = "", .help = "what fails together with this node (rack, switch); default: node"},
-    {PATH(runtime_dir), .help = "directory of the agent's sockets; default: $TIERCKPT_RUNTIME_DIR, else "
-                                "$XDG_RUNTIME_DIR/tierckpt, else /tmp/tierckpt-<uid>"},
-    {PATH(save_dir), .help = "directory shared by all nodes; versions appear in <save_dir>/<job>/. Required"},
-    {PATH(load_dir), .help = "versions are also looked for in <load_dir>/<job>/; default: only in save_dir"},
+    {PATH(runtime_dir), .help =
+                            "directory of the agent's socket, logs and catalog; default: $TIERCKPT_RUNTIME_DIR, else "
+                            "$XDG_RUNTIME_DIR/tierckpt, else /tmp/tierckpt-<uid>"},
+    {PATH(save_dir), .help = "directory that all nodes see; versions are published in <save_dir>/<job>/. Required"},
+    {PATH(load_dir),
+     .help = "second directory to restore from: versions are also searched for in <load_dir>/<job>/; default: none"},
     {PATH(log_file_path),
      .help = "log of the agent and of the trainers of its node; default: <runtime_dir>/<job>/<node>/agent.log"},
-    {PATH(audit_file_path), .help = "intent and result of each save and delete on storage; default: "
+    {PATH(audit_file_path), .help = "audit log: intent and result of each write and delete on storage; default: "
                                     "<save_dir>/<job>/audit.<node>.jsonl"},
-    {PATH(token_file), .help = "file with the job's secret, mode 0600; default: <save_dir>/<job>/secret, made by the "
-                               "first agent"},
+    {PATH(token_file), .help = "file with the job's secret, mode 0600; default: <save_dir>/<job>/secret, which "
+                               "the first agent creates"},
     {PATH(catalog_dir), .help = "directory of the catalog; default: <runtime_dir>/<job>/<node>/catalog"},
-    {PATH(hugetlb_mount), .help = "tmpfs mount with huge=advise to take segments from; default: none"},
-    {TEXT(net_device), .help = "interface for traffic between agents; default: the one of the default address"},
-    {TEXT(net_address), .help = "address other agents use; default: first IPv4 address of net_device"},
-    {NUMBER(net_port, 0, 65535), .default_text = "0", .help = "port for traffic between agents; 0: any"},
-    {WORD(storage, storage_words), .default_text = "posix", .help = "kind of storage: posix"},
-    {WORD(redundancy, redundancy_words), .default_text = "replica", .help = "protection in memory: replica"},
+    {PATH(hugetlb_mount),
+     .help = "tmpfs mount with huge=advise or always, in which segments are created; default: none"},
+    {TEXT(net_device), .help = "network interface for traffic between agents; default: UCX uses every interface"},
+    {TEXT(net_address),
+     .help = "IPv4 address that other agents connect to; default: the first one of net_device, or of any "
+             "interface that is up and not a loopback"},
+    {NUMBER(net_port, 0, 65535), .default_text = "0",
+     .help = "TCP port on which the agent listens for other agents; 0: any free port"},
+    {WORD(storage, storage_words), .default_text = "posix", .help = "kind of storage; posix is a directory"},
+    {WORD(redundancy, redundancy_words), .default_text = "replica",
+     .help = "how memory is protected; replica makes whole copies on other nodes"},
     {INTERVAL(save_mem_interval), .default_text = "10", .changeable = true,
-     .help = "how often to save to memory: every so many steps (20), at an interval (\"30s\", \"1.5m\"), or never "
+     .help = "how often to save to memory: a number of steps (20), a time (\"30s\", \"1.5m\"), or never "
              "(\"off\", 0)"},
     {INTERVAL(save_storage_interval), .default_text = "100", .changeable = true,
-     .help = "how often a save is also written to storage: every so many steps, at an interval, or never"},
+     .help = "how often a save is also written to storage: a number of steps, a time, or never"},
     {NUMBER(max_ckpt_num, 0, 1000000), .default_text = "3", .changeable = true,
-     .help = "published versions kept on storage; 0: all"},
+     .help = "number of published versions that are kept on storage; 0: all"},
     {AT(memory_cap_bytes), .type = FIELD_BYTES, .default_text = "0",
-     .help =
-         "most memory that this agent may take for snapshots: bytes, or \"64GiB\"; 0: half of the machine's memory"},
+     .help = "limit for the memory that this agent allocates for snapshots: bytes, or \"64GiB\"; 0: half of the "
+             "machine's memory"},
     {NUMBER(slots, 2, 3), .default_text = "3",
-     .help = "snapshots held per shard; with 2, a save is refused while the previous one is undecided"},
+     .help = "number of snapshots held per shard; with 2, a save is refused while the previous one is undecided"},
     {NUMBER(copies, 1, CONFIG_COPIES_MAX), .default_text = "2",
-     .help = "copies of each shard in distinct domains, the node's own included; 1: no replicas"},
-    {NUMBER(block_time_ms, 1, DAY_MS), .default_text = "2000", .help = "how long a save may wait for the agent"},
+     .help = "number of copies of each shard in distinct domains, including the node's own; 1: no replicas"},
+    {NUMBER(block_time_ms, 1, DAY_MS), .default_text = "2000",
+     .help = "how long a save may block the training while it waits for the agent"},
     {NUMBER(linger_s, 0, 365 * DAY_S), .default_text = "600",
-     .help = "how long an agent stays, with its memory, after its last trainer has gone"},
+     .help = "how long an agent keeps running, with its memory, after its last trainer has ended"},
     {NUMBER(heartbeat_ms, 1, DAY_MS), .default_text = "500", .help = "how often agents send each other heartbeats"},
     {NUMBER(peer_timeout_ms, 1, DAY_MS), .default_text = "3000",
-     .help = "without a heartbeat for this long a node counts as lost; at least twice heartbeat_ms"},
+     .help = "a node without a heartbeat for this long counts as lost; at least twice heartbeat_ms"},
     {NUMBER(version_timeout_ms, 1, DAY_MS), .default_text = "60000",
      .help = "how long a version may stay undecided before it is aborted"},
     {NUMBER(restore_wait_ms, 0, DAY_MS), .default_text = "3000",
-     .help = "recovery waits this long for nodes that were known but do not answer, or are down"},
+     .help = "how long a recovery waits for known nodes that do not answer or are down"},
     {NUMBER(session_wait_ms, 1, DAY_MS), .default_text = "30000",
-     .help = "attach, register and restore wait this long for nodes that cannot be reached, then name them"},
-    {NUMBER(max_restore_tries, 1, 1000000), .default_text = "3",
-     .help = "how many runs may restore a version and then fail without a new commit before an older version is used "
-             "instead"},
-    {NUMBER(copy_threads, 0, 256), .default_text = "0",
-     .help = "threads that copy, per rank; 0: for a save one per four processors of the rank, at most 4; for a restore "
-             "one per processor, at most 8"},
-    {WORD(digest, digest_words), .default_text = "host",
      .help =
-         "where digests of records on a CUDA device are made: host, or device (on the device too, before the copy, so "
-         "that damage on the way to the host is detected)"},
+         "how long attach, register and restore wait for nodes that cannot be reached before they fail and name them"},
+    {NUMBER(max_restore_tries, 1, 1000000), .default_text = "3",
+     .help = "how many runs may restore a version and then fail without a new commit before an older version is "
+             "restored instead"},
+    {NUMBER(copy_threads, 0, 256), .default_text = "0",
+     .help = "number of copying threads per rank; 0: for a save one per four processors of the rank, at most 4; for a "
+             "restore one per processor, at most 8"},
+    {WORD(digest, digest_words), .default_text = "host",
+     .help = "where digests of records on a CUDA device are computed: host, or device (also on the device, before the "
+             "copy, so that damage on the way to the host is detected)"},
     {WORD(on_node_loss, loss_words), .default_text = "report", .changeable = true,
-     .help = "what the other agents do when a node is lost: report, or end_trainers (so that the launcher restarts at "
-             "once)"},
+     .help =
+         "what the other agents do when a node is lost: report, or end_trainers (they end their trainers, so that the "
+         "launcher restarts at once)"},
     {WORD(restore_spread, spread_words), .default_text = "agents",
-     .help = "who sends a restored node the shards that it lacks and a twin has: agents; nccl or oob (the ranks "
-             "themselves, "
-             "by NCCL or by their own allgather, which is slow; if that fails, the agents)"},
+     .help = "who sends a replaced node the shards that its data-parallel twins have: agents; nccl or oob (the ranks "
+             "themselves, by NCCL or by the program's own allgather, which is slow; if that fails, the agents)"},
     {NUMBER(restore_spread_timeout_ms, 1, DAY_MS), .default_text = "30000",
-     .help = "how long ranks that send each other shards wait without progress before they give up"},
+     .help = "how long ranks that send each other shards (restore_spread) may make no progress before the agents do it "
+             "instead"},
     {NUMBER(storage_timeout_ms, 100, DAY_MS), .default_text = "20000",
      .help =
          "how long an operation on storage may make no progress before it is given up; saves to memory and restores "
-         "from it continue without it"},
+         "from memory never wait for it"},
     {WORD(storage_verify, switch_words), .default_text = "on",
-     .help = "whether what was written to storage is read back and compared before it is published: on, off"},
+     .help = "whether files are read back from storage and compared before they are published: on, off"},
     {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",
      .help = "how often each snapshot in memory is checked against its digests; 0: never"},
     {NUMBER(scrub_storage_interval_s, 0, 365 * DAY_S), .default_text = "86400",
-     .help = "how long this node takes to check its files of one published version, before those of the next; 0: "
-             "never"},
+     .help =
+         "time over which this node checks its files of one published version before it checks those of the next; 0: "
+         "never"},
     {WORD(accept_fresh_start, switch_words), .default_text = "off",
-     .help = "on: if every saved version is permanently lost, the job starts from the beginning instead of failing; "
-             "versions "
-             "that cannot be read at the moment are still an error"},
+     .help = "on: if all saved versions are permanently lost, the job starts from the beginning instead of failing; "
+             "versions that cannot be read at the moment are still an error"},
     {TEXT(run_id),
-     .help = "identifies the launcher's run, so that its relaunches are not taken for a second start of the job; "
+     .help = "id of the launcher's run, by which its relaunches are distinguished from a second start of the job; "
              "default: $TORCHELASTIC_RUN_ID, else $SLURM_JOB_ID and $SLURM_STEP_ID, else none"},
     {WORD(takeover, switch_words), .default_text = "off",
-     .help = "on: this start takes the job over from trainers that are still alive; off: it is refused while there are "
-             "any"},
+     .help =
+         "on: this start takes the job over from trainers that are still alive; off: the start is refused while there "
+         "are any"},
     {NUMBER(log_level, 0, 3), .default_text = "2",
-     .help = "0: errors, 1: warnings too, 2: what happens, 3: everything"},
+     .help = "what is logged; 0: errors, 1: also warnings, 2: also important events, 3: everything"},
 };
 
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
@@ -178,8 +189,7 @@ static tck_status_t unknown_key(const char *key, struct error *err)
 {
     const char *nearest = typo_nearest(key, field_name);
     if (nearest == NULL) {
-        return error_set(err, TCK_ERR_CONFIG, "%.*s: unknown key; `tierckpt config` lists those there are", CONFIG_NAME,
-                         key);
+        return error_set(err, TCK_ERR_CONFIG, "%.*s: unknown key; `tierckpt config` lists all keys", CONFIG_NAME, key);
     }
     return error_set(err, TCK_ERR_CONFIG, "%.*s: unknown key; did you mean %s?", CONFIG_NAME, key, nearest);
 }
@@ -304,7 +314,7 @@ static tck_status_t derive_node(struct config *config, struct error *err)
     const char *from_env = from_environment("TIERCKPT_NODE");
     if (config->node[0] == '\0') {
         if (gethostname(host, sizeof(host) - 1) != 0) {
-            return error_set(err, TCK_ERR_CONFIG, "node: must be set, the host has no usable name: %m");
+            return error_set(err, TCK_ERR_CONFIG, "node: must be set, because the host has no usable name: %m");
         }
         tck_status_t status = field_set(field_find("node"), config, from_env != NULL ? from_env : host, NULL, err);
         if (status != TCK_OK) {

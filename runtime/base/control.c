@@ -45,10 +45,10 @@ tck_status_t control_ask(const struct config *config, const char *op, json_t *re
 {
     char path[3 * CONFIG_PATH];
     snprintf(path, sizeof(path), "%s/%s/%s/agent.sock", config->runtime_dir, config->job, config->node);
-    json_t *json = request ? request : json_object();
-    char *text = json && json_add_str(json, "op", op) ? json_print(json, false) : NULL;
+    json_t *json = request != NULL ? request : json_object();
+    char *text = json != NULL && json_add_str(json, "op", op) ? json_print(json, false) : NULL;
     json_free(json);
-    if (!text) {
+    if (text == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "out of memory");
     }
     int fd = -1;

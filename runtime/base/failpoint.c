@@ -96,23 +96,23 @@ static tck_status_t parse_one(char *text, struct error *err)
 {
     struct armed parsed = {.hit = 1};
     char *action = strchr(text, '=');
-    char *hit = action ? strchr(action, '@') : NULL;
-    if (!action) {
+    char *hit = action != NULL ? strchr(action, '@') : NULL;
+    if (action == NULL) {
         return error_set(err, TCK_ERR_CONFIG, VARIABLE ": '%s' is not NAME=ACTION[@N]", text);
     }
     *action++ = '\0';
-    if (hit) {
+    if (hit != NULL) {
         *hit++ = '\0';
     }
     int which = find_point(text);
     if (which < 0) {
         return error_set(err, TCK_ERR_CONFIG, VARIABLE ": there is no failpoint '%s'", text);
     }
-    if (!parse_action(action, &parsed) || (hit && !parse_number(hit, &parsed.hit))) {
+    if (!parse_action(action, &parsed) || (hit != NULL && !parse_number(hit, &parsed.hit))) {
         return error_set(err, TCK_ERR_CONFIG,
                          VARIABLE
                          ": %s=%s%s%s: the action is kill, EIO, ENOSPC, sleep:MS or corrupt, then @N from 1 on",
-                         text, action, hit ? "@" : "", hit ? hit : "");
+                         text, action, hit != NULL ? "@" : "", hit != NULL ? hit : "");
     }
     if (!is_possible(parsed.action, points[which].kind)) {
         return error_set(err, TCK_ERR_CONFIG, VARIABLE ": %s: '%s' is not possible there", text, action);
@@ -127,13 +127,13 @@ static tck_status_t parse_one(char *text, struct error *err)
 tck_status_t failpoints_read(struct error *err)
 {
     const char *value = getenv(VARIABLE), *dir = getenv(DIR_VARIABLE);
-    char *text = strdup(value ? value : ""), *rest = text;
+    char *text = strdup(value != NULL ? value : ""), *rest = text;
     tck_status_t status = TCK_OK;
-    if (!text || (dir && strlen(dir) >= sizeof(once_dir))) {
+    if (text == NULL || (dir != NULL && strlen(dir) >= sizeof(once_dir))) {
         free(text);
         return error_set(err, TCK_ERR_CONFIG, VARIABLE ": no memory, or " DIR_VARIABLE " is too long");
     }
-    snprintf(once_dir, sizeof(once_dir), "%s", dir ? dir : "");
+    snprintf(once_dir, sizeof(once_dir), "%s", dir != NULL ? dir : "");
     for (char *one; status == TCK_OK && (one = strsep(&rest, ";")) != NULL;) {
         status = one[0] == '\0' ? TCK_OK : parse_one(one, err);
     }
@@ -202,7 +202,7 @@ void failpoint_pass(enum failpoint which)
 bool failpoint_pass_call(enum failpoint which)
 {
     const struct armed *now = pass(which);
-    if (!now || now->action != FAIL) {
+    if (now == NULL || now->action != FAIL) {
         return false;
     }
     errno = now->error;
@@ -212,7 +212,7 @@ bool failpoint_pass_call(enum failpoint which)
 void failpoint_pass_bytes(enum failpoint which, void *data, size_t len)
 {
     const struct armed *now = pass(which);
-    if (now && now->action == CORRUPT && len > 0) {
+    if (now != NULL && now->action == CORRUPT && len > 0) {
         ((uint8_t *)data)[len / 2] ^= 1;
     }
 }

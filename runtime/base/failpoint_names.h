@@ -8,7 +8,7 @@
 #define FAILPOINT_LIST(X) \
     /* the trainer's side: attach, save, come back, restore */ \
     X(attach, opened, STEP, "the agent has greeted, the other ranks do not know") \
-    X(attach, claimed, STEP, "rank 0 has a term, the others have not heard of it") \
+    X(attach, claimed, STEP, "rank 0 has a term, the others do not know it yet") \
     X(attach, joined, STEP, "the agent has joined, the ranks have not agreed") \
     X(enrol, exchanged, STEP, "all shards are known, no memory was asked for") \
     X(enrol, mapped, STEP, "the slots are mapped, the ranks have not agreed") \
@@ -44,10 +44,10 @@
     X(term, filled, STEP, "a term's file is written, its directory not synced") \
     X(term, claimed, STEP, "a term is claimed, the trainer has not heard") \
     X(term, reserved, STEP, "a term is reserved on storage, the agent has not kept that") \
-    X(term, granted, STEP, "a reserved term is given away and that is kept, no other process has heard of it") \
+    X(term, granted, STEP, "a reserved term is given away and that is kept, no other process knows of it") \
     X(term, taken, STEP, "a reserved term was granted and that is kept, storage and the trainer have not heard") \
     X(term, joining, STEP, "the older term is closed, the new one not kept") \
-    X(term, joined, STEP, "the new term is kept, no other process has heard of it") \
+    X(term, joined, STEP, "the new term is kept, no other process knows of it") \
     X(segment, fdstore, STEP, "a segment is made, one of its two files to be parked") \
     X(segment, stored, STEP, "a segment is parked and entered") \
     X(enrol, allocating, STEP, "one shard has its segment") \
@@ -77,7 +77,7 @@
     X(ready, sending, STEP, "all shards are protected, READY not sent") \
     X(ready, sent, STEP, "READY is sent") \
     X(decision, made, STEP, "a decision is made, not kept") \
-    X(decision, kept, STEP, "a decision is kept, no other process has heard of it") \
+    X(decision, kept, STEP, "a decision is kept, no other process knows of it") \
     X(decision, announced, STEP, "a decision is announced") \
     X(decision, learned, STEP, "a decision was heard, not kept") \
     X(commit, marking, STEP, "a version is committed, its headers do not say so") \

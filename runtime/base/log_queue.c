@@ -2,10 +2,11 @@
  * Two buffers: one is filled while the thread writes the other one. */
 #include "base/log_queue.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,24 +100,6 @@ static void *run(void *ctx)
     return NULL;
 }
 
-/* All signals are blocked in it: they are the program's, and a file at its size limit raises one. */
-static int start_thread(struct log_queue *queue)
-{
-    pthread_attr_t attr;
-    pthread_t thread;
-    sigset_t all, before;
-
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&thread, &attr, run, queue);
-
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return rc;
-}
-
 tck_status_t log_queue_new(int fd, struct log_queue **out, struct error *err)
 {
     struct log_queue *queue = calloc(1, sizeof(*queue));
@@ -130,7 +113,7 @@ tck_status_t log_queue_new(int fd, struct log_queue **out, struct error *err)
     queue->write = malloc(BUFFER_BYTES);
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->changed, NULL);
-    int rc = queue->fill == NULL || queue->write == NULL ? ENOMEM : start_thread(queue);
+    int rc = queue->fill == NULL || queue->write == NULL ? ENOMEM : thread_start_detached(run, queue);
 
     if (rc != 0) {
         queue_free(queue);

@@ -36,7 +36,7 @@ static tck_status_t refuse_url(const char *text, size_t scheme, struct error *er
 
 static bool has_variable(const char *text)
 {
-    for (const char *dollar = strchr(text, '$'); dollar; dollar = strchr(dollar + 1, '$')) {
+    for (const char *dollar = strchr(text, '$'); dollar != NULL; dollar = strchr(dollar + 1, '$')) {
         if (isalpha((unsigned char)dollar[1]) || dollar[1] == '_' || dollar[1] == '{') {
             return true;
         }

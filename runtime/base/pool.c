@@ -3,9 +3,10 @@
  * loop, which an eventfd wakes. */
 #include "base/pool.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -139,15 +140,10 @@ static void stop_threads(struct pool *pool)
     }
 }
 
-/* Signals stay with the threads that the process has for them. The number of an error, 0: started. */
-static int start_thread(struct pool *pool)
+/* The number of an error, 0: started. */
+static int add_thread(struct pool *pool)
 {
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&pool->threads[pool->thread_count], NULL, run_thread, pool);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = thread_start(&pool->threads[pool->thread_count], run_thread, pool);
     pool->thread_count += rc == 0;
     return rc;
 }
@@ -157,7 +153,7 @@ static tck_status_t start_threads(struct pool *pool, int threads, struct error *
     int rc = 0;
 
     while (rc == 0 && pool->thread_count < threads) {
-        rc = start_thread(pool);
+        rc = add_thread(pool);
     }
     if (rc != 0) {
         errno = rc;
@@ -170,7 +166,7 @@ static tck_status_t start_threads(struct pool *pool, int threads, struct error *
 
 bool pool_grow(struct pool *pool)
 {
-    return pool->thread_count < pool->thread_cap && start_thread(pool) == 0;
+    return pool->thread_count < pool->thread_cap && add_thread(pool) == 0;
 }
 
 static tck_status_t watch_finished(struct pool *pool, struct loop *loop, struct error *err)

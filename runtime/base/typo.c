@@ -50,7 +50,8 @@ static size_t edits(const char *a, const char *b)
 static bool is_near(const char *word, const char *known, size_t distance)
 {
     size_t len = strlen(word), known_len = strlen(known);
-    bool contained = (len >= LEAST_COMMON && strstr(known, word)) || (known_len >= LEAST_COMMON && strstr(word, known));
+    bool contained = (len >= LEAST_COMMON && strstr(known, word) != NULL) ||
+                     (known_len >= LEAST_COMMON && strstr(word, known) != NULL);
     return contained || distance <= LEAST_EDITS || distance <= len / 3;
 }
 

@@ -26,7 +26,7 @@ bool cli_json(const struct cli *cli, const json_t *json)
         return false;
     }
     char *text = json_print(json, true);
-    puts(text ? text : "{\"ok\":false,\"error\":\"out of memory\"}");
+    puts(text != NULL ? text : "{\"ok\":false,\"error\":\"out of memory\"}");
     free(text);
     return true;
 }

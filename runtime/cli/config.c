@@ -14,7 +14,7 @@ static int change(const struct cli *cli)
 {
     char key[CONFIG_NAME];
     const char *equals = strchr(cli->set, '=');
-    if (!equals || (size_t)(equals - cli->set) >= sizeof(key)) {
+    if (equals == NULL || (size_t)(equals - cli->set) >= sizeof(key)) {
         fprintf(stderr, "tierckpt: --set needs KEY=VALUE, not %s\n", cli->set);
         return 2;
     }
@@ -23,7 +23,7 @@ static int change(const struct cli *cli)
     json_add_str(request, "key", key);
     json_add_str(request, "value", equals + 1);
     json_t *answer = cli_ask(cli, "set", request);
-    if (!answer) {
+    if (answer == NULL) {
         return 1;
     }
     if (!cli_json(cli, answer)) {
@@ -83,8 +83,8 @@ static int print_markdown(void)
 
 static void value_text(const json_t *value, char *out, size_t cap)
 {
-    char *text = value ? json_print(value, false) : NULL;
-    snprintf(out, cap, "%s", text ? text : "");
+    char *text = value != NULL ? json_print(value, false) : NULL;
+    snprintf(out, cap, "%s", text != NULL ? text : "");
     free(text);
 }
 
@@ -117,7 +117,7 @@ static int show(const struct cli *cli, const json_t *file)
 {
     json_t *answer = ask_agent(cli);
     const json_t *running = json_get(answer, "config");
-    const json_t *in_force = running ? running : file;
+    const json_t *in_force = running != NULL ? running : file;
     if (!cli_json(cli, in_force)) {
         if (!cli->configured) {
             printf("no configuration was given (--config FILE), and no agent runs here: these are the defaults\n\n");
@@ -133,7 +133,7 @@ static int show(const struct cli *cli, const json_t *file)
 
 int cli_config(const struct cli *cli)
 {
-    if (cli->set) {
+    if (cli->set != NULL) {
         return change(cli);
     }
     if (cli->markdown) {
@@ -141,7 +141,7 @@ int cli_config(const struct cli *cli)
     }
     json_t *file = config_json(&cli->config);
     struct error err;
-    if (!file) {
+    if (file == NULL) {
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
         return cli_fail(cli, &err);
     }

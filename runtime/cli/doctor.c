@@ -50,7 +50,7 @@ static void check_pages(struct report *report, const struct config *config)
         text_first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free_pages, sizeof(free_pages)) &&
         strcmp(free_pages, "0") != 0;
     bool known = text_first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shmem, sizeof(shmem));
-    bool thp = known && !strstr(shmem, "[never]") && !strstr(shmem, "[deny]");
+    bool thp = known && strstr(shmem, "[never]") == NULL && strstr(shmem, "[deny]") == NULL;
     bool mount = config->hugetlb_mount[0] != '\0';
     snprintf(detail, sizeof(detail),
              "reserved 2 MiB pages free: %s; shmem_enabled: %s; hugetlb_mount: %s; own mount possible: %s", free_pages,
@@ -92,8 +92,8 @@ static void check_network(struct report *report, const struct config *config)
         tell(report, BAD, "network", "interfaces cannot be listed");
         return;
     }
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET) {
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        if (i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET) {
             size_t used = strlen(names);
             snprintf(names + used, sizeof(names) - used, "%s%s", used ? " " : "", i->ifa_name);
             found = found || strcmp(i->ifa_name, config->net_device) == 0;
@@ -283,10 +283,10 @@ static void check_storage_in_time(struct report *report, const struct cli *cli)
         tell(report, BAD, "storage", err.text);
         return;
     }
-    for (const json_t *check = json_first(json_get(found, "checks")); check; check = json_next(check)) {
+    for (const json_t *check = json_first(json_get(found, "checks")); check != NULL; check = json_next(check)) {
         tell(report, verdict_of(text_of(check, "verdict")), text_of(check, "what"), text_of(check, "detail"));
     }
-    if (json_get(found, "free")) {
+    if (json_get(found, "free") != NULL) {
         check_room(report, cli, number_of(found, "free"));
     }
     json_free(found);
@@ -297,24 +297,24 @@ static void check_storage_in_time(struct report *report, const struct cli *cli)
 static void check_torchrun(struct report *report)
 {
     const char *share = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-    bool set = share && strcmp(share, "1") == 0;
+    bool set = share != NULL && strcmp(share, "1") == 0;
     tell(report, set ? GOOD : BAD, "torchrun store",
          set ? "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
              : "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: with torchrun's default, a lost node or trainer is not "
                "recovered, since the survivors reuse the store of the previous round");
     const char *restarts = getenv("TORCHELASTIC_MAX_RESTARTS");
-    bool enough = restarts && strtoul(restarts, NULL, 10) > 0;
+    bool enough = restarts != NULL && strtoul(restarts, NULL, 10) > 0;
     tell(report, enough ? GOOD : BAD, "torchrun restarts",
          enough ? "--max-restarts is above 0" : "--max-restarts is 0: torchrun ends the job when a trainer is lost");
-    tell(report, getenv("GLOO_SOCKET_IFNAME") ? GOOD : NOTE, "gloo interface",
-         getenv("GLOO_SOCKET_IFNAME")
+    tell(report, getenv("GLOO_SOCKET_IFNAME") != NULL ? GOOD : NOTE, "gloo interface",
+         getenv("GLOO_SOCKET_IFNAME") != NULL
              ? "GLOO_SOCKET_IFNAME is set"
              : "GLOO_SOCKET_IFNAME is not set: in containers and namespaces, gloo may choose the wrong interface");
 }
 
 static void check_launcher(struct report *report)
 {
-    if (getenv("TORCHELASTIC_RUN_ID")) {
+    if (getenv("TORCHELASTIC_RUN_ID") != NULL) {
         check_torchrun(report);
     } else {
         tell(report, NOTE, "launcher",

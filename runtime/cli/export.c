@@ -36,7 +36,7 @@ static tck_status_t choose(const struct cli *cli, tck_export_params_t *params, s
 {
     static const struct field shard_size = {.name = "--shard-size", .type = FIELD_BYTES};
     const struct cli_export *export = &cli->export;
-    tck_status_t status = choose_dtype(export->dtype ? export->dtype : "keep", params, err);
+    tck_status_t status = choose_dtype(export->dtype != NULL ? export->dtype : "keep", params, err);
     params->directory = cli->argv[0];
     params->from_memory = export->from_memory;
     params->model_files = export->model_files;
@@ -45,8 +45,8 @@ static tck_status_t choose(const struct cli *cli, tck_export_params_t *params, s
     params->strip_prefix = export->strip_prefix;
     params->add_prefix = export->add_prefix;
     if (status == TCK_OK) {
-        status =
-            field_set(&shard_size, &params->shard_bytes, export->shard_size ? export->shard_size : "5GiB", NULL, err);
+        status = field_set(&shard_size, &params->shard_bytes, export->shard_size != NULL ? export->shard_size : "5GiB",
+                           NULL, err);
     }
     return status;
 }
@@ -100,7 +100,7 @@ static tck_status_t run(const struct cli *cli, const tck_export_params_t *params
 static tck_status_t configure(const struct cli *cli, struct cli *out, struct error *err)
 {
     *out = *cli;
-    return cli->export.version_dir ? config_defaults(&out->config, err) : TCK_OK;
+    return cli->export.version_dir != NULL ? config_defaults(&out->config, err) : TCK_OK;
 }
 
 int cli_export(const struct cli *cli)
@@ -115,15 +115,15 @@ int cli_export(const struct cli *cli)
         fprintf(stderr, "usage: tierckpt export DIRECTORY\n");
         return 2;
     }
-    json_t *config = source.path ? NULL : config_json(&cli->config);
-    char *text = config ? json_print(config, false) : NULL;
+    json_t *config = source.path != NULL ? NULL : config_json(&cli->config);
+    char *text = config != NULL ? json_print(config, false) : NULL;
     json_free(config);
     source.config_json = text;
     tck_status_t status = configure(cli, &own, &err);
     if (status == TCK_OK) {
         status = choose(cli, &params, &err);
     }
-    if (status == TCK_OK && source.path && source.step != TCK_NEWEST) {
+    if (status == TCK_OK && source.path != NULL && source.step != TCK_NEWEST) {
         status = error_set(&err, TCK_ERR_INVAL, "--version-dir names the version already: leave out --step");
     }
     if (status == TCK_OK) {

@@ -17,7 +17,7 @@ static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
     }
     const json_t *first = json_first(json_get(answer, "trainers"));
     tck_status_t status = TCK_OK;
-    if (first) {
+    if (first != NULL) {
         status =
             error_set(err, TCK_ERR_BUSY,
                       "job %s is running: rank %" PRIu64 " is process %" PRIu64 " on node %s. End its trainers first",
@@ -55,7 +55,7 @@ static tck_status_t forget_versions(const struct cli *cli, struct persistent *pe
 static void tell(const struct cli *cli, json_t *answer)
 {
     const json_t *forgotten = json_get(answer, "forgotten");
-    for (const json_t *version = json_first(forgotten); version && !cli->json; version = json_next(version)) {
+    for (const json_t *version = json_first(forgotten); version != NULL && !cli->json; version = json_next(version)) {
         printf("%s version %s\n", cli->dry_run ? "would forget" : "forgotten:", json_str(version));
     }
     if (!cli->json && !cli->dry_run) {

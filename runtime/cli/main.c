@@ -231,7 +231,8 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
                    {'M', "--memory"},  {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
                    {'I', "--include"}, {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"}};
     for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
-        if (a->given[(unsigned char)special[i].letter] && !strchr(commands[command].options, special[i].letter)) {
+        if (a->given[(unsigned char)special[i].letter] &&
+            strchr(commands[command].options, special[i].letter) == NULL) {
             fprintf(stderr, "tierckpt: %s does not take %s\n", commands[command].name, special[i].name);
             return false;
         }
@@ -247,8 +248,8 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
 static int run(size_t command, struct cli *cli, const struct arguments *a)
 {
     struct error err;
-    bool needs_job = !cli->export.version_dir && !cli->markdown; /* these two need no job */
-    bool or_defaults = commands[command].defaults && !cli->set;
+    bool needs_job = cli->export.version_dir == NULL && !cli->markdown; /* these two need no job */
+    bool or_defaults = commands[command].defaults && cli->set == NULL;
     if (log_open("-", LOG_WARN, "tierckpt", &err) != TCK_OK ||
         (needs_job && which_config(&a->which, or_defaults, &cli->config, &cli->configured, &err) != TCK_OK)) {
         return cli_fail(cli, &err);
@@ -266,7 +267,7 @@ static int no_command(const char *name)
     const char *nearest = typo_nearest(name, command_name);
     if (name[0] == '\0') {
         usage(stderr);
-    } else if (nearest) {
+    } else if (nearest != NULL) {
         fprintf(stderr, "tierckpt: no command is called %s; did you mean %s?\n", name, nearest);
     } else {
         fprintf(stderr, "tierckpt: no command is called %s; tierckpt --help lists them\n", name);

@@ -21,7 +21,7 @@ static tck_status_t prune_versions(const struct cli *cli, struct persistent *per
     size_t count = 0;
     tck_status_t status =
         persistent_prune(persistent, pruning->keep, pruning->pinned, cli->dry_run, &removed, &count, err);
-    if (status != TCK_OK && !removed) {
+    if (status != TCK_OK && removed == NULL) {
         return status;
     }
     json_t *list = json_array();
@@ -43,18 +43,18 @@ static int tell(const struct cli *cli, json_t *answer)
 {
     const char *error = json_str(json_get(answer, "error"));
     const json_t *removed = json_get(answer, "removed");
-    for (const json_t *version = json_first(removed); version && !cli->json; version = json_next(version)) {
+    for (const json_t *version = json_first(removed); version != NULL && !cli->json; version = json_next(version)) {
         printf("%s version %s\n", cli->dry_run ? "would delete" : "deleted", json_str(version));
     }
-    if (!cli->json && json_len(removed) == 0 && !error) {
+    if (!cli->json && json_len(removed) == 0 && error == NULL) {
         printf("nothing to delete\n");
     }
-    json_add_bool(answer, "ok", !error);
+    json_add_bool(answer, "ok", error == NULL);
     json_add_bool(answer, "dry_run", cli->dry_run);
-    if (!cli_json(cli, answer) && error) {
+    if (!cli_json(cli, answer) && error != NULL) {
         fprintf(stderr, "tierckpt: %s\n", error);
     }
-    return error ? 1 : 0;
+    return error != NULL ? 1 : 0;
 }
 
 /* Asks the agent which version is being drained or restored. Without an agent, nothing is pinned; but an agent that

@@ -14,13 +14,13 @@
 
 static void print_nodes(const json_t *answer)
 {
-    for (const json_t *n = json_first(json_get(answer, "nodes")); n; n = json_next(n)) {
+    for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
         if (strcmp(text_of(n, "state"), "lost") == 0) {
             printf("WARNING: node %s is lost: nothing commits until it is back or the job is restarted\n",
                    text_of(n, "name"));
         }
     }
-    for (const json_t *n = json_first(json_get(answer, "nodes")); n; n = json_next(n)) {
+    for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
         printf("  node %-20s %-14s %-22s domain %s%s\n", text_of(n, "name"), text_of(n, "state"), text_of(n, "address"),
                text_of(n, "domain"), flag_of(n, "coordinator") ? ", coordinator" : "");
     }
@@ -28,7 +28,7 @@ static void print_nodes(const json_t *answer)
 
 static void print_trainers(const json_t *answer)
 {
-    for (const json_t *t = json_first(json_get(answer, "trainers")); t; t = json_next(t)) {
+    for (const json_t *t = json_first(json_get(answer, "trainers")); t != NULL; t = json_next(t)) {
         printf("  rank %-5" PRIu64 " pid %-8" PRIu64 " at step %" PRIu64 "\n", number_of(t, "rank"),
                number_of(t, "pid"), number_of(t, "step"));
     }
@@ -54,7 +54,7 @@ static void print_scrub(const json_t *scrub)
 
 static void print_storage(const json_t *storage)
 {
-    if (!storage || flag_of(storage, "good")) {
+    if (storage == NULL || flag_of(storage, "good")) {
         return;
     }
     char since[32];
@@ -72,7 +72,7 @@ static void print_storage(const json_t *storage)
 static bool storage_good(const json_t *answer)
 {
     const json_t *storage = json_get(answer, "storage");
-    return !storage || flag_of(storage, "good");
+    return storage == NULL || flag_of(storage, "good");
 }
 
 static void print_held_back(const json_t *answer)
@@ -86,7 +86,7 @@ static void print_held_back(const json_t *answer)
 
 static void print_quarantined(const json_t *slots)
 {
-    for (const json_t *s = json_first(slots); s; s = json_next(s)) {
+    for (const json_t *s = json_first(slots); s != NULL; s = json_next(s)) {
         printf("WARNING: process %" PRIu64 ", which was rank %" PRIu64 " of term %" PRIu64
                ", may still write into slot %" PRIu64 " of shard %s: "
                "saves have one slot less until it ends (kill -9 if need be)\n",
@@ -160,7 +160,7 @@ static void print_status(const json_t *answer)
 
 static bool node_lost(const json_t *answer)
 {
-    for (const json_t *n = json_first(json_get(answer, "nodes")); n; n = json_next(n)) {
+    for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
         if (strcmp(text_of(n, "state"), "lost") == 0) {
             return true;
         }
@@ -200,7 +200,7 @@ static void print_waiting(const struct cli *cli)
 int cli_status(const struct cli *cli)
 {
     json_t *answer = cli_ask(cli, "status", NULL);
-    if (!answer) {
+    if (answer == NULL) {
         print_waiting(cli);
         return 1;
     }
@@ -227,7 +227,7 @@ static int wait_published(const struct cli *cli, const json_t *wanted)
 {
     for (int tries = 0; tries < 600; tries++) {
         json_t *answer = cli_ask(cli, "status", NULL);
-        if (!answer) {
+        if (answer == NULL) {
             return 1;
         }
         bool there = same_or_newer(json_get(answer, "published"), wanted);
@@ -249,7 +249,7 @@ static int wait_published(const struct cli *cli, const json_t *wanted)
 int cli_drain(const struct cli *cli)
 {
     json_t *answer = cli_ask(cli, "drain", NULL);
-    if (!answer) {
+    if (answer == NULL) {
         return 1;
     }
     int status = cli->wait ? wait_published(cli, json_get(answer, "draining")) : 0;
@@ -269,7 +269,7 @@ int cli_stop(const struct cli *cli)
     json_t *request = json_object();
     json_add_bool(request, "force", cli->force);
     json_t *answer = cli_ask(cli, "stop", request);
-    if (!answer) {
+    if (answer == NULL) {
         return 1;
     }
     if (!cli_json(cli, answer)) {

@@ -25,7 +25,7 @@ void text_time(uint64_t wall_ms, char *out, size_t cap)
 {
     time_t seconds = (time_t)(wall_ms / 1000);
     struct tm local;
-    if (wall_ms == 0 || !localtime_r(&seconds, &local) || strftime(out, cap, "%F %T", &local) == 0) {
+    if (wall_ms == 0 || localtime_r(&seconds, &local) == NULL || strftime(out, cap, "%F %T", &local) == 0) {
         snprintf(out, cap, "-");
     }
 }
@@ -44,7 +44,7 @@ void text_version(const json_t *version, char *out, size_t cap)
 const char *text_of(const json_t *object, const char *key)
 {
     const char *text = json_str(json_get(object, key));
-    return text ? text : "";
+    return text != NULL ? text : "";
 }
 
 uint64_t number_of(const json_t *object, const char *key)

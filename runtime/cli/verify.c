@@ -65,7 +65,7 @@ static tck_status_t verify_versions(const struct cli *cli, struct persistent *pe
 
 static void add_all_bad(struct verdict *verdict, const json_t *texts)
 {
-    for (const json_t *b = json_first(texts); b; b = json_next(b)) {
+    for (const json_t *b = json_first(texts); b != NULL; b = json_next(b)) {
         json_add_str(verdict->bad, NULL, json_str(b));
     }
 }
@@ -101,7 +101,7 @@ static void verify_memory(const struct cli *cli, bool must, struct verdict *verd
     verdict->memory_asked = true;
     verdict->slots = number_of(answer, "slots_checked");
     add_all_bad(verdict, json_get(answer, "bad"));
-    if (json_str(json_get(answer, "error"))) {
+    if (json_str(json_get(answer, "error")) != NULL) {
         json_add_str(verdict->bad, NULL, json_str(json_get(answer, "error")));
     }
     json_free(answer);
@@ -115,7 +115,7 @@ static void print_verdict(const struct verdict *v)
         printf("memory: no agent answers on this node\n");
     }
     printf("published: %" PRIu64 " versions checked\n", v->versions);
-    for (const json_t *b = json_first(v->bad); b; b = json_next(b)) {
+    for (const json_t *b = json_first(v->bad); b != NULL; b = json_next(b)) {
         printf("BAD: %s\n", json_str(b));
     }
     printf(json_len(v->bad) == 0 ? "all digests match\n" : "damage was found: each line above is one lost copy\n");

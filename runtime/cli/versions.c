@@ -93,7 +93,7 @@ static tck_status_t find_published(const struct cli *cli, json_t **answer_out, s
 
 static void print_rows(const json_t *versions)
 {
-    for (const json_t *row = json_first(versions); row; row = json_next(row)) {
+    for (const json_t *row = json_first(versions); row != NULL; row = json_next(row)) {
         char version[48], bytes[32], when[32];
         text_version(json_get(row, "version"), version, sizeof(version));
         text_bytes(number_of(row, "bytes"), bytes, sizeof(bytes));
@@ -105,12 +105,12 @@ static void print_rows(const json_t *versions)
 
 static void print_published(const json_t *published)
 {
-    for (const json_t *item = json_first(published); item; item = json_next(item)) {
+    for (const json_t *item = json_first(published); item != NULL; item = json_next(item)) {
         char version[48], bytes[32], when[32];
         text_version(json_get(item, "version"), version, sizeof(version));
         text_bytes(number_of(item, "bytes"), bytes, sizeof(bytes));
         text_time(number_of(item, "wall_ms"), when, sizeof(when));
-        if (json_get(item, "error")) {
+        if (json_get(item, "error") != NULL) {
             printf("  %-14s UNREADABLE: %s\n", version, text_of(item, "error"));
         } else {
             printf("  %-14s %-20s %s in %" PRIu64 " files%s\n", version, when, bytes, number_of(item, "files"),
@@ -121,7 +121,7 @@ static void print_published(const json_t *published)
 
 static void print_unfit(const json_t *unfit)
 {
-    for (const json_t *item = json_first(unfit); item; item = json_next(item)) {
+    for (const json_t *item = json_first(unfit); item != NULL; item = json_next(item)) {
         char version[48];
         text_version(json_get(item, "version"), version, sizeof(version));
         printf("  %-14s %s: %s\n", version, text_of(item, "standing"), text_of(item, "why"));
@@ -134,7 +134,7 @@ static void print_versions(const struct cli *cli, const json_t *answer)
     if (json_len(memory) + json_len(published) + json_len(json_get(answer, "unfit")) == 0) {
         printf("no versions of job %s\n", cli->config.job);
     }
-    if (!memory) {
+    if (memory == NULL) {
         printf("memory: no agent answers on this node\n");
     } else if (json_len(memory) > 0) {
         printf("memory (as node %s knows it):\n", cli->config.node);
@@ -152,10 +152,10 @@ static void print_versions(const struct cli *cli, const json_t *answer)
 /* A deep copy. */
 static json_t *copy_of(const json_t *json)
 {
-    char *text = json ? json_print(json, false) : NULL;
+    char *text = json != NULL ? json_print(json, false) : NULL;
     json_t *copy = NULL;
     struct error err;
-    if (!text || json_parse(text, strlen(text), &copy, &err) != TCK_OK) {
+    if (text == NULL || json_parse(text, strlen(text), &copy, &err) != TCK_OK) {
         copy = json_array();
     }
     free(text);
@@ -211,7 +211,7 @@ static uint64_t term_of_step(const struct cli *cli, uint64_t step)
     if (control_ask(&cli->config, "catalog", NULL, CONTROL_MS, &answer, &err) != TCK_OK) {
         return 0;
     }
-    for (const json_t *row = json_first(json_get(answer, "versions")); row; row = json_next(row)) {
+    for (const json_t *row = json_first(json_get(answer, "versions")); row != NULL; row = json_next(row)) {
         const json_t *version = json_get(row, "version");
         if (number_of(version, "step") == step && number_of(version, "term") > term) {
             term = number_of(version, "term");
@@ -223,11 +223,11 @@ static uint64_t term_of_step(const struct cli *cli, uint64_t step)
 
 static void print_shards(const json_t *answer)
 {
-    for (const json_t *s = json_first(json_get(answer, "shards")); s; s = json_next(s)) {
+    for (const json_t *s = json_first(json_get(answer, "shards")); s != NULL; s = json_next(s)) {
         char bytes[32];
         text_bytes(number_of(s, "bytes"), bytes, sizeof(bytes));
         printf("  %s  %-10s root %s  held by", text_of(s, "shard"), bytes, text_of(s, "root"));
-        for (const json_t *h = json_first(json_get(s, "holders")); h; h = json_next(h)) {
+        for (const json_t *h = json_first(json_get(s, "holders")); h != NULL; h = json_next(h)) {
             printf(" %s", json_str(h));
         }
         printf("\n");
@@ -236,7 +236,7 @@ static void print_shards(const json_t *answer)
 
 static void print_slots(const json_t *segment)
 {
-    for (const json_t *slot = json_first(json_get(segment, "slots")); slot; slot = json_next(slot)) {
+    for (const json_t *slot = json_first(json_get(segment, "slots")); slot != NULL; slot = json_next(slot)) {
         char version[48];
         text_version(json_get(slot, "version"), version, sizeof(version));
         if (strcmp(text_of(slot, "state"), "free") != 0) {
@@ -249,11 +249,11 @@ static void print_slots(const json_t *segment)
 static int show_memory(const struct cli *cli)
 {
     json_t *answer = cli_ask(cli, "ls", NULL);
-    if (!answer) {
+    if (answer == NULL) {
         return 1;
     }
     if (!cli_json(cli, answer)) {
-        for (const json_t *s = json_first(json_get(answer, "segments")); s; s = json_next(s)) {
+        for (const json_t *s = json_first(json_get(answer, "segments")); s != NULL; s = json_next(s)) {
             char bytes[32];
             text_bytes(number_of(s, "bytes"), bytes, sizeof(bytes));
             printf("%s  %-10s", text_of(s, "shard"), bytes);
@@ -302,7 +302,7 @@ int cli_show(const struct cli *cli)
 
 static void print_actions(const json_t *plan)
 {
-    for (const json_t *a = json_first(json_get(plan, "actions")); a; a = json_next(a)) {
+    for (const json_t *a = json_first(json_get(plan, "actions")); a != NULL; a = json_next(a)) {
         char bytes[32];
         text_bytes(number_of(a, "bytes"), bytes, sizeof(bytes));
         printf("  shard %s  for %-16s from %-8s %-16s %10s  %s\n", text_of(a, "shard"), text_of(a, "node"),
@@ -312,7 +312,7 @@ static void print_actions(const json_t *plan)
 
 static void print_passed(const json_t *plan)
 {
-    for (const json_t *p = json_first(json_get(plan, "passed_over")); p; p = json_next(p)) {
+    for (const json_t *p = json_first(json_get(plan, "passed_over")); p != NULL; p = json_next(p)) {
         char version[48];
         text_version(json_get(p, "version"), version, sizeof(version));
         if (flag_of(p, "given_up")) {
@@ -343,7 +343,7 @@ int cli_plan(const struct cli *cli)
     }
     const json_t *plan = json_get(answer, "plan");
     const json_t *resharded = json_get(plan, "resharded"); /* published with another layout, which needs no actions */
-    const json_t *taken = resharded ? resharded : json_get(plan, "version");
+    const json_t *taken = resharded != NULL ? resharded : json_get(plan, "version");
     bool restorable = number_of(taken, "term") > 0;
     if (!cli_json(cli, answer)) {
         char version[48];

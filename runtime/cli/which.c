@@ -20,15 +20,15 @@ static void look(struct found *found, const char *dir, const char *job)
     const char *node = found->which->node;
     snprintf(path, sizeof(path), "%s/%s", dir, job);
     DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));) {
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         char file[3 * CONFIG_PATH];
         snprintf(file, sizeof(file), "%s/%s/config.json", path, e->d_name);
-        if (name_is_safe(e->d_name) && (!node || strcmp(node, e->d_name) == 0) && access(file, R_OK) == 0) {
+        if (name_is_safe(e->d_name) && (node == NULL || strcmp(node, e->d_name) == 0) && access(file, R_OK) == 0) {
             found->count++;
             snprintf(found->path, sizeof(found->path), "%s", file);
         }
     }
-    if (d) {
+    if (d != NULL) {
         closedir(d);
     }
 }
@@ -38,12 +38,12 @@ static void find(struct found *found, const char *runtime_dir)
 {
     const char *job = found->which->job;
     DIR *d = opendir(runtime_dir);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (name_is_safe(e->d_name) && (!job || strcmp(job, e->d_name) == 0)) {
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        if (name_is_safe(e->d_name) && (job == NULL || strcmp(job, e->d_name) == 0)) {
             look(found, runtime_dir, e->d_name);
         }
     }
-    if (d) {
+    if (d != NULL) {
         closedir(d);
     }
 }
@@ -55,7 +55,8 @@ static tck_status_t not_one(const struct found *found, const char *runtime_dir, 
             err, TCK_ERR_NOENT,
             "no agent%s%s is known on this node (below %s): name the job's configuration with --config FILE, "
             "or start the job",
-            found->which->job ? " of job " : "", found->which->job ? found->which->job : "", runtime_dir);
+            found->which->job != NULL ? " of job " : "", found->which->job != NULL ? found->which->job : "",
+            runtime_dir);
     }
     return error_set(err, TCK_ERR_NOENT,
                      "%u agents are known on this node (below %s): choose one by --job and --node, or by --config FILE",
@@ -77,13 +78,13 @@ static tck_status_t of_the_one_agent(const struct which *which, struct config *o
 tck_status_t which_config(const struct which *which, bool or_defaults, struct config *out, bool *configured_out,
                           struct error *err)
 {
-    const char *file = which->config || which->config_json ? which->config : getenv("TIERCKPT_CONFIG");
+    const char *file = which->config != NULL || which->config_json != NULL ? which->config : getenv("TIERCKPT_CONFIG");
     *configured_out = true;
-    if (file || which->config_json) {
+    if (file != NULL || which->config_json != NULL) {
         return config_load(file, which->config_json, out, err);
     }
     tck_status_t status = of_the_one_agent(which, out, err);
-    bool chosen = which->job || which->node;
+    bool chosen = which->job != NULL || which->node != NULL;
     if (status == TCK_ERR_NOENT && or_defaults && !chosen) {
         *configured_out = false;
         return config_defaults(out, err);

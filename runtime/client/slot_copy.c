@@ -4,10 +4,10 @@
 #include "client/slot_copy.h"
 
 #include "base/digest.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,19 +272,6 @@ tck_status_t copy_digest(struct copier *copier, const uint8_t *image, uint64_t b
 
 /* ---- threads ------------------------------------------------------------------------------------------------- */
 
-/* Signals belong to the trainer's own threads. */
-static int start_helper(struct copier *copier, pthread_t *thread)
-{
-    sigset_t all, before;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(thread, NULL, helper_main, copier);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 static tck_status_t start_helpers(struct copier *copier, uint32_t count, struct error *err)
 {
     copier->helpers = calloc(count + (size_t)1, sizeof(*copier->helpers));
@@ -292,7 +279,7 @@ static tck_status_t start_helpers(struct copier *copier, uint32_t count, struct 
         return error_set(err, TCK_ERR_NOMEM, "no memory for %u copy threads", count);
     }
     while (copier->helper_count < count) {
-        int rc = start_helper(copier, &copier->helpers[copier->helper_count]);
+        int rc = thread_start(&copier->helpers[copier->helper_count], helper_main, copier);
 
         if (rc != 0) {
             errno = rc;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "client/device_digests.h"
 #include "client/spawn.h"
 #include "client/term_over.h"
@@ -11,7 +12,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -567,18 +567,6 @@ static void *saver_main(void *arg)
     return NULL;
 }
 
-static int start_thread(struct snapshot_worker *worker)
-{
-    sigset_t all, before;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the trainer's own threads */
-    rc = pthread_create(&worker->thread, NULL, saver_main, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 void worker_init(struct snapshot_worker *worker)
 {
     pthread_mutex_init(&worker->lock, NULL);
@@ -614,7 +602,7 @@ tck_status_t worker_start(struct snapshot_worker *worker, struct session *sessio
         errno = rc;
         return error_set(err, status_of_errno(rc), "create an eventfd: %m");
     }
-    rc = start_thread(worker);
+    rc = thread_start(&worker->thread, saver_main, worker);
     if (rc != 0) {
         close(worker->wake_fd);
         free(worker->images);

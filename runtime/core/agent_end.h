@@ -8,7 +8,7 @@
 
 #define AGENT_AFTER_DONE_MS 2000  /* after its job: a drain of another node may still need this one */
 #define AGENT_DRAIN_WAIT_MS 60000 /* then it leaves though a drain or a note has not ended */
-/* An agent that lives for so long does not count as one that dies at once (supervisor_child.c). */
+/* An agent that has lived this long does not count as one that died at once (supervisor_child.c). */
 #define AGENT_DEAF_MS 15000
 
 struct agent_use {
@@ -34,7 +34,7 @@ enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms)
 struct agent_hearing {
     bool listening;    /* others can connect */
     bool job_done;     /* it leaves soon anyway */
-    bool kept;         /* all that it has outlives the process */
+    bool kept;         /* all that it holds outlives the process */
     uint64_t since_ms; /* others cannot connect; 0: that was not noticed yet */
 };
 

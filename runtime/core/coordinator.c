@@ -2,14 +2,14 @@
  * Commits a version when every node is ready, aborts it at the first refusal, time-out or newer commit; one drain at a
  * time.
  *
- * A version for storage that is aborted is made up for: otherwise, intervals that coincide with refusals would keep a
- * job from storage for ever. The next commit is drained instead. After a failed drain the newest commit is drained
- * again, after a pause that doubles while drains keep failing. It does not wait for a commit: after the training's last
- * step there is none.
+ * If a version for storage is aborted, the next commit is drained in its place. Otherwise a job whose storage interval
+ * coincides with refusals would never publish anything. After a failed drain the newest commit is drained again, after
+ * a pause that doubles while drains keep failing. It does not wait for a commit: after the training's last step there
+ * is none.
  *
  * Where much more is saved than can be copied, each node soon has its slots full of other versions and refuses another
- * step: every version is refused by some node, and its copies are useless. A miss is an oldest open version that
- * is aborted for lack of slots or of time. After some misses without a commit, saves are skipped (decision.not_before):
+ * step: every version is refused by some node, and its copies are useless. A miss is an oldest open version that is
+ * aborted for lack of slots or of time. After some misses without a commit, saves are skipped (decision.not_before):
  * the next version that is begun has all nodes, slots and links to itself for as long as one save takes; if that is
  * missed as well, the next one has them for two saves, then four, eight. A commit halves that again. The step is named
  * in advance, so that all nodes begin the same one. No node waits for a step that never comes: a version that is alone
@@ -112,7 +112,7 @@ static void open_miss(struct coordinator *c, uint32_t index)
     open_abort(c, index);
 }
 
-/* One above the step up to which saves are skipped now; UINT64_MAX is never reached, and not waited for. */
+/* One above the step up to which saves are skipped now; UINT64_MAX is never reached, and nothing waits for it. */
 static uint64_t first_to_begin(const struct coordinator *c)
 {
     uint64_t steps = 0, first = 0;
@@ -151,8 +151,8 @@ static void let_begin_in_the_end(struct coordinator *c, uint64_t now_ms)
     }
 }
 
-/* The open version of this step, opened if it is the newest heard of; NONE32 if it is decided, or held back: then it is
- * over. */
+/* The open version of this step, which is opened if no newer step is known. NONE32 if it is decided, or held
+ * back, which means that it is over. */
 static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
 {
     struct decision *d = &c->decision;
@@ -251,7 +251,7 @@ static void on_drain_asked(struct coordinator *c)
     want_drain(c);
 }
 
-/* No step comes after the training's last one that other saves could be kept free for. */
+/* No step follows the training's last one, so there is no later save to keep room for. */
 static void let_last_begin(struct coordinator *c)
 {
     c->changed |= c->decision.not_before > 0;
@@ -270,7 +270,7 @@ static void on_begin_decided(struct coordinator *c, struct version v)
     }
 }
 
-/* A version of the coordinator's own node is open from its beginning: were it not heard of before it is ready, the
+/* A version of the coordinator's own node is open from its beginning: were it not known before it is ready, the
  * refusal of a later step would put it below the horizon, and where copies take longer than the interval every version
  * would end so. */
 static void on_begin(struct coordinator *c, const struct event *e)
@@ -357,7 +357,8 @@ static bool choose_base(struct coordinator *c, struct version base)
     return true;
 }
 
-/* With no version: nothing is to be protected again. Either there was nothing, or this term has something newer. */
+/* Without a version there is nothing to protect again: either nothing was restored, or this term has something
+ * newer. */
 static void on_based(struct coordinator *c, struct version base)
 {
     struct decision *d = &c->decision;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The one decision per version, made on the node of rank 0. Its state is the decision plus who has reported what; the
- * reports come again by themselves, the decision is kept by the agent across its own restart. */
+ * Makes the one decision per version, on the node of rank 0. Its state is the decision and the reports of the nodes.
+ * Nodes repeat their reports by themselves, and the agent keeps the decision across its own restart. */
 #ifndef TCK_CORE_COORDINATOR_H
 #define TCK_CORE_COORDINATOR_H
 

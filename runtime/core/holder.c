@@ -10,7 +10,7 @@ bool holder_counts(const struct holder_trainer *trainer, uint64_t terms_from)
     return trainer->ancestor || !trainer->same_run;
 }
 
-/* Each claim has time to be written, also one that another start has made while this one was asking. */
+/* Each claim is given time to be written, including one that another start has made while this one was asking. */
 bool holder_may_be_written(struct holder_unnamed *unnamed, uint64_t newest, bool named, uint64_t now_ms)
 {
     if (named) {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Who may begin a term: a start of a job must not end the saving of another start that is alive. Pure. */
+ * Decides which start may begin a term: a start of a job must not stop the saves of another start that is alive.
+ * Pure. */
 #ifndef TCK_CORE_HOLDER_H
 #define TCK_CORE_HOLDER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HOLDER_ANSWER_MS 2000 /* an agent that has not answered for so long cannot be reached */
-#define HOLDER_END_MS    5000 /* a trainer that was told to end may take so long */
+#define HOLDER_ANSWER_MS 2000 /* an agent that has not answered for this long counts as unreachable */
+#define HOLDER_END_MS    5000 /* a trainer that was told to end may take this long */
 #define HOLDER_WRITE_MS \
     1000 /* a claim is made before its content is written; if that takes longer, its writer is dead */
 
-/* A trainer of the term before, at the moment of the question. */
+/* A trainer of the previous term, at the moment of the question. */
 struct holder_trainer {
     uint64_t term; /* that it has joined, or claimed; 0: neither */
     bool alive;    /* its process runs or is stopped; a zombie does not */
@@ -21,7 +22,7 @@ struct holder_trainer {
     bool ancestor; /* the one that asks is a child of it, and has inherited its run id */
 };
 
-/* Would it lose its job to the one that asks? terms_from: the oldest term that may still be in use. */
+/* Whether it would lose its job to the start that asks. terms_from: the oldest term that may still be in use. */
 bool holder_counts(const struct holder_trainer *trainer, uint64_t terms_from);
 
 /* The newest term whose claim did not name its holder, and since when that is known. Zeroed: none. */
@@ -29,7 +30,7 @@ struct holder_unnamed {
     uint64_t term, since_ms;
 };
 
-/* Whether the newest term's claim may still be written, and is to be read again. */
+/* Whether the newest term's claim may still be being written, so that it has to be read again. */
 bool holder_may_be_written(struct holder_unnamed *unnamed, uint64_t newest, bool named, uint64_t now_ms);
 
 /* A claim under way. Times count from when the first question was asked. */
@@ -50,8 +51,8 @@ enum holder_verdict {
     HOLDER_SUPERSEDED, /* refuse: another start has claimed a term after the claimer's own */
 };
 
-/* A claimer that has a term may begin another one only if that was the last: else its term is over, and it does not
- * come back. One that starts is refused while trainers are alive that are not of its run. */
+/* A claimer that has a term may begin another one only if its own is the newest; otherwise its term is over, and it
+ * cannot come back. A claimer that is starting is refused while trainers of another run are alive. */
 enum holder_verdict holder_judge(const struct holder_claim *claim);
 
 #endif

@@ -7,18 +7,18 @@
 #include <stdint.h>
 
 struct join_standing {
-    bool missing;       /* a session with a node that the term cannot do without */
+    bool missing;       /* a session with a node that the term needs */
     bool gone;          /* the agent of a node of the term, with its memory: a new term has to be formed */
     bool checking;      /* whether all nodes see one save_dir */
     bool unshared;      /* they do not */
-    bool returning;     /* to an agent that was started again: it had met them before */
+    bool returning;     /* to a restarted agent, which had sessions with them before */
     uint64_t waited_ms; /* for sessions */
     uint64_t limit_ms;
 };
 
 enum join_verdict { JOIN_ANSWER, JOIN_WAIT, JOIN_REFUSE };
 
-/* One who comes back must not wait for another restart. */
+/* A trainer that comes back must not wait for another restart. */
 enum join_verdict join_judge(const struct join_standing *standing);
 
 #endif

@@ -48,8 +48,8 @@ struct node;
 size_t node_memory(const struct node_setup *setup);
 /* setup and what it points to must outlive the node. slots (setup's total count) gives what was found, as slot_found
  * says: FREE, FILLING, SEALED, VERIFIED or QUARANTINED, with version and to_storage, and the root of what is VERIFIED.
- * Versions of this term among them go on where they were: at the first tick the digests of SEALED slots are asked for
- * and copies of VERIFIED ones are offered again (how far they had come is forgotten); FILLING slots wait for their
+ * Versions of this term among them continue where they were: at the first tick the digests of SEALED slots are asked
+ * for and copies of VERIFIED ones are offered again (how far they had come is forgotten); FILLING slots wait for their
  * trainer's SEAL or ABANDON. SEALED slots of older terms are digested too: a recovery may want them. */
 struct node *node_init(void *memory, const struct node_setup *setup, const struct slot *slots, uint64_t now_ms);
 uint32_t node_actions_max(const struct node_setup *setup);

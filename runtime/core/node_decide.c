@@ -38,7 +38,7 @@ bool node_drain_wanted(const struct node *n, struct version version, uint64_t at
     return version_is(n->decision.drain, version) && n->decision.drain_attempt == attempt;
 }
 
-/* One at a time: nothing is piled up behind what storage is slow with, though another node's failure has made it
+/* One at a time: drains must not queue up behind one that is slow, even if another node's failure has made that one
  * useless. */
 static void drain_follow(struct node *n, struct actions *out)
 {
@@ -82,7 +82,8 @@ static void tell_progress(const struct decision *before, const struct decision *
     }
 }
 
-/* Headers say what is committed, the base of a recovery included: later ones must know what was promised. */
+/* Headers record what is committed, including the base of a recovery, because later recoveries must know what was
+ * promised. */
 static void mark_committed(struct node *n, struct actions *out)
 {
     for (uint32_t i = 0; i < n->slot_total; i++) {

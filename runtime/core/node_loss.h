@@ -5,12 +5,12 @@
 
 #include "base/config.h"
 
-/* An agent that its supervisor starts again, or that leaves with its job, is no lost node. */
+/* An agent that its supervisor restarts, or that exits with its job, does not make a lost node. */
 #define NODE_BACK_MS 2000
 
 struct node_absence {
-    uint64_t since_ms; /* 0: it is there; may lie ahead, for one that has not been heard of yet */
-    bool acted;        /* its loss was acted on already */
+    uint64_t since_ms; /* 0: it is there; may lie ahead, for one that has not sent anything yet */
+    bool acted;        /* its loss has been handled already */
     uint64_t peer_timeout_ms;
     enum on_node_loss on_node_loss;
 };

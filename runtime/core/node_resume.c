@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a node machine makes of the slots that it finds at its start: after a restart of the agent the versions of its
- * term go on. */
+ * What a node machine does with the slots that it finds at its start: after a restart of the agent, the versions of its
+ * term continue. */
 #include "core/node_parts.h"
 
 static struct slot slot_taken_over(const struct slot *found)
@@ -16,7 +16,7 @@ static struct slot slot_taken_over(const struct slot *found)
     return s;
 }
 
-/* How far a rank had come with v, by the slots found; one that stores nothing had nothing to lose. */
+/* How far a rank had come with v, according to the slots found. A rank that stores nothing has nothing to lose. */
 static enum rank_progress progress_found(const struct node *n, uint32_t rank, struct version v)
 {
     bool begun = false;
@@ -31,8 +31,9 @@ static enum rank_progress progress_found(const struct node *n, uint32_t rank, st
     return whole ? RANK_SEALED : begun ? RANK_FILLING : RANK_IDLE;
 }
 
-/* The owner of a found slot goes on with its version. Copies of it may have been acknowledged before: the holder says
- * so again when it is offered. A version without an entry, as the table is full, is never reported and times out. */
+/* The owner of a found slot continues with its version. Copies of it may have been acknowledged before; the holder does
+ * so again when the copy is offered. A version without an entry, as the table is full, is never reported and times
+ * out. */
 static void resume_slot(struct node *n, uint32_t slot)
 {
     const struct slot *found = &n->slots[slot];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Versions that this node saves: from BEGIN over digests and replicas to READY, or to a refusal. */
+ * Versions that this node saves: from BEGIN through digests and replicas to READY, or to a refusal. */
 #include "core/node_parts.h"
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void tell(struct version v, enum stage stage, struct actions *out)
     a->stage = stage;
 }
 
-/* Says READY or REFUSED, whichever holds. */
+/* Reports READY or REFUSED, whichever applies. */
 static void send_state(struct node *n, struct save *s, struct actions *out)
 {
     struct action *a = action_add(out, s->refusal != REFUSAL_NONE ? ACTION_SEND_REFUSED : ACTION_SEND_READY);
@@ -55,8 +55,8 @@ void save_refuse(struct node *n, struct version v, enum refusal refusal, struct 
     send_state(n, s, out);
 }
 
-/* Why the shard has no free slot. Undecided versions leave theirs by themselves, and how many there are is for the
- * coordinator to limit; if there are none, the slots in quarantine are what is missing. */
+/* Why the shard has no free slot. Undecided versions free theirs by themselves, and the coordinator limits their
+ * number. If there are none, the slots in quarantine are the reason. */
 static enum refusal no_slot(const struct node *n, uint32_t shard)
 {
     enum refusal refusal = REFUSAL_NO_SLOT;
@@ -118,8 +118,9 @@ static void grant(struct node *n, struct save *s, uint32_t rank, bool to_storage
     a->version = s->version;
 }
 
-/* Undecided versions that this rank will never save, because it has gone on: the agent was away when it should have, or
- * has forgotten since. No other rank or node knows, and their slots would be held until they time out. */
+/* Refuses undecided versions that this rank will never save, because it has continued without them: the agent was away
+ * at that time, or has forgotten them since. No other rank or node knows, and their slots would stay occupied until
+ * they time out. */
 static void refuse_passed_over(struct node *n, uint32_t rank, uint64_t step, struct actions *out)
 {
     for (uint32_t i = 0; i < n->decision.open_count && n->decision.open[i] < step; i++) {
@@ -131,7 +132,8 @@ static void refuse_passed_over(struct node *n, uint32_t rank, uint64_t step, str
     }
 }
 
-/* The coordinator holds the step back and ends it by itself; if others of this node have begun it, it hears of it. */
+/* The coordinator holds the step back and ends it by itself. If other ranks of this node have begun it, the coordinator
+ * is notified. */
 static void refuse_held_back(struct node *n, uint32_t rank, struct version v, struct actions *out)
 {
     refuse_rank(rank, v, REFUSAL_HELD_BACK, out);
@@ -165,7 +167,7 @@ static void begin(struct node *n, const struct event *e, struct version v, struc
     grant(n, s, e->rank, e->to_storage, out);
 }
 
-/* Whether it can only be waited for that v finds room here: what holds its slots back ends by itself. */
+/* Whether v will find room here without further action: whatever occupies its slots ends by itself. */
 static bool room_may_come(struct node *n, uint32_t rank, struct version v)
 {
     const struct save *s = save_find(n, v);
@@ -282,7 +284,7 @@ static bool lacks_slot(const struct node *n, uint32_t rank, struct version v)
     return false;
 }
 
-/* A trainer that came back reports again what it has sealed, and is told again what it missed meanwhile. */
+/* A trainer that has come back reports again what it has sealed, and is informed again of what it has missed. */
 static void tell_again(const struct node *n, const struct save *s, struct version v, struct actions *out)
 {
     const struct version w = n->decision.watermark;
@@ -476,7 +478,8 @@ void save_tick(struct node *n, struct actions *out)
         } else if ((s->ready || s->refusal != REFUSAL_NONE) && n->now_ms >= s->next_send_ms) {
             send_state(n, s, out);
         } else {
-            ready_if_protected(n, s, out); /* one that was found whole, and has no holders, waits for nothing else */
+            ready_if_protected(
+                n, s, out); /* one that was found complete, and has no holders, does not wait for anything else */
         }
     }
     for (uint32_t i = 0; i < n->slot_total; i++) {
@@ -491,7 +494,7 @@ void save_settle(struct node *n, struct actions *out)
         if (version_none(s->version) || node_fate(n, s->version) == FATE_UNDECIDED) {
             continue;
         }
-        bool drained = version_is(s->version, n->decision.drain); /* its commit was heard of together with the next */
+        bool drained = version_is(s->version, n->decision.drain); /* its commit became known together with the next */
         if (node_fate(n, s->version) == FATE_OVER && !drained) {
             tell(s->version, STAGE_FAILED, out);
         }

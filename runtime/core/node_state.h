@@ -57,7 +57,7 @@ struct node {
 struct version node_version(const struct node *n, uint64_t step);
 enum fate node_fate(const struct node *n, struct version v);
 const struct node_shard *node_shard_of_slot(const struct node *n, uint32_t slot);
-/* The only way a slot changes its state; emits WRITE_HEADER. */
+/* The only function that changes the state of a slot; emits WRITE_HEADER. */
 void node_set_slot(struct node *n, uint32_t slot, enum slot_state state, struct version version, struct actions *out);
 void node_free_slot(struct node *n, uint32_t slot, struct actions *out);
 /* One that is being filled by a trainer whose connection is over. */

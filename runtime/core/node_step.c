@@ -20,7 +20,7 @@ static void *carve(char *memory, size_t *used, size_t bytes)
     return at;
 }
 
-/* Lays the machine out in memory, or (memory NULL) tells the bytes it needs; the struct itself stands first. */
+/* Lays the machine out in memory, or (memory NULL) computes the bytes that it needs; the struct itself comes first. */
 static size_t lay_out(const struct node_setup *setup, char *memory, struct node *n)
 {
     uint32_t slots = setup_slot_total(setup);
@@ -70,7 +70,7 @@ uint32_t node_actions_max(const struct node_setup *setup)
     return max;
 }
 
-/* The end of a write into a slot. Of a version that is over by now no other node has to be told. */
+/* The end of a write into a slot. If its version is over by now, no other node has to be notified. */
 static void verified(struct node *n, const struct event *e, struct actions *out)
 {
     const struct slot *s = &n->slots[e->slot];

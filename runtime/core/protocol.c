@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a decision says of a version, its encoding, and the texts of refusals. */
+ * What a decision says about a version, its encoding, and the texts of refusals. */
 #include "core/protocol.h"
 #include <string.h>
 

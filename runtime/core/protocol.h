@@ -3,8 +3,9 @@
  * clock, no allocation; the agent and the simulator feed events in and carry the actions out, in order, before the next
  * event. Nodes and shards are indices into the term's world (base/world.h).
  *
- * One idea carries it: the coordinator's whole decision state (struct decision) is small and is sent repeatedly.
- * Every message may be lost, duplicated, delayed or reordered; a node acts on the newest decision it has seen. */
+ * The protocol rests on one idea: the coordinator's whole decision state (struct decision) is small and is sent
+ * repeatedly. Every message may be lost, duplicated, delayed or reordered; a node acts on the newest decision it has
+ * seen. */
 #ifndef TCK_CORE_PROTOCOL_H
 #define TCK_CORE_PROTOCOL_H
 
@@ -19,8 +20,8 @@
  *   undecided  if its step is in open[], or not below the horizon,
  *   over       otherwise: aborted, or committed once and superseded by the watermark.
  * A version of an older term is over once `based` is set or the watermark is of this term; only the watermark itself,
- * which may be of an older term (the base of a recovery), stays. With `base_lost` the base alone is over: a
- * recovery may still need what was committed before it. What is committed or over never becomes undecided. */
+ * which may be of an older term (the base of a recovery), stays. With `base_lost` only the base is over: a recovery may
+ * still need what was committed before it. A version that is committed or over never becomes undecided. */
 #define DECISION_FIELDS(F)                                                                                           \
     F(u64, term)                                                                                                     \
     F(u64, seq) /* grows with every change; an older one is ignored */                                               \
@@ -30,7 +31,7 @@
     F(bool, base_lost) /* no good copy of a shard of it is left, and it was not protected yet: its slots are free */ \
     F(bool, based)     /* recovery of this term is over: the watermark (if any) is protected again in this world */  \
     F(version, watermark) /* newest committed */                                                                     \
-    F(u64, horizon)       /* one above the highest step ever heard of in this term; 0: none heard of */              \
+    F(u64, horizon)       /* one above the highest step that was reported in this term; 0: none was */               \
     /* no step below it is begun, but those in open[]: too much was saved; 0: any may be begun */                    \
     F(u64, not_before)                                                                                               \
     F(few, open_count, CORE_OPEN_MAX, u64, open) /* ascending */                                                     \
@@ -41,7 +42,7 @@
 SCHEMA_STRUCT(decision, DECISION_FIELDS)
 SCHEMA_DECLARE_PART(decision, DECISION_FIELDS)
 
-/* There is none before a term has a coordinator. */
+/* There is no decision before a term has a coordinator. */
 static inline bool decision_is_none(const struct decision *d)
 {
     return d->term == 0;
@@ -68,11 +69,11 @@ bool decision_is_recovered(const struct decision *d);
     X(NOT_JOINED, "this agent has no world yet")                                                            \
     X(ABORTED, "the version was already aborted")                                                           \
     X(NOT_A_HOLDER, "this node does not hold that shard")                                                   \
-    X(RANK_LOST, "a trainer of this node went away, or could not save this version")                        \
+    X(RANK_LOST, "a trainer of this node disconnected, or could not save this version")                     \
     X(HOLDER_LOST, "a node that should hold a copy is lost")                                                \
     X(CORRUPT, "the bytes do not match their digest")                                                       \
     X(TIMED_OUT, "not decided in time")                                                                     \
-    X(PASSED_OVER, "a trainer of this node went on without saving it")                                      \
+    X(PASSED_OVER, "a trainer of this node continued without saving it")                                    \
     X(HELD_BACK, "saves come faster than they can be copied, so most are skipped: raise save_mem_interval") \
     X(QUARANTINED, "no free slot: a trainer of an earlier connection may still write into one")             \
     X(NOT_YET, "no free slot for the training's last step yet")
@@ -89,27 +90,27 @@ const char *refusal_text(enum refusal refusal);
 
 enum event_type {
     /* node machine, from this node */
-    EVENT_BEGIN,   /* rank, step, to_storage: a trainer wants to save. The coordinator's machine is fed it first, on its
-                      own node: the version is then open before anybody's refusal of a later step is heard.
-                      last: no step follows. While there is no room, REFUSAL_NOT_YET tells the trainer to ask again, and
-                      nothing is decided by that */
-    EVENT_SEAL,    /* rank, step: it has copied everything */
-    EVENT_ABANDON, /* rank, step: it gave up */
-    EVENT_RANK_LOST, /* rank: its connection is over; the process may still be there and write into its slots */
+    EVENT_BEGIN,     /* rank, step, to_storage: a trainer wants to save. On the coordinator's node its machine gets this
+                        event first, so that the version is open before a refusal of a later step arrives. last: no step
+                        follows. While there is no room, REFUSAL_NOT_YET tells the trainer to ask again, which decides
+                        nothing */
+    EVENT_SEAL,      /* rank, step: it has copied everything */
+    EVENT_ABANDON,   /* rank, step: it gave up */
+    EVENT_RANK_LOST, /* rank: its connection has ended; the process may still exist and write into its slots */
     EVENT_VERIFIED,  /* slot, version, root, ok, refusal: digests of a sealed or received slot are made. Exactly one for
                         each ACTION_VERIFY, ACTION_STORE and granted ACTION_FETCH_SLOT, also if the sender is lost (not
                         ok), and only when nothing writes into the slot any longer */
     EVENT_WRITER_GONE, /* slot, version: the trainer that was given this quarantined slot no longer writes into it: its
                           process has ended, or it said so */
     EVENT_TICK,        /* now_ms */
-    EVENT_PIN,     /* slot: somebody reads it (replicate, restore, pull, drain): not used again before its last UNPIN */
+    EVENT_PIN,     /* slot: it is being read (replicate, restore, pull, drain): not used again before its last UNPIN */
     EVENT_UNPIN,   /* slot */
     EVENT_CORRUPT, /* slot: its content no longer matches; the copy is lost */
     EVENT_FETCH,   /* shard, version: recovery wants a slot to receive this version into (ends with EVENT_VERIFIED) */
     /* node machine, from other nodes */
     EVENT_OFFER,        /* node, shard, version, root: an owner wants a copy stored here */
     EVENT_REPLICA,      /* node, shard, version, root, ok, refusal: the outcome of our ACTION_REPLICATE */
-    EVENT_NODE_DOWN,    /* node: longer than an agent needs to come back */
+    EVENT_NODE_DOWN,    /* node: it has been down for longer than an agent needs to come back */
     EVENT_NODE_UP,      /* node */
     EVENT_DECISION,     /* decision */
     EVENT_DRAINED_HERE, /* version, attempt, ok: this node's part of a drain is on storage */
@@ -118,7 +119,7 @@ enum event_type {
     EVENT_REFUSED,     /* node, version, refusal */
     EVENT_DRAINED,     /* node, version, attempt, ok */
     EVENT_PUBLISHED,   /* version, attempt, ok: outcome of ACTION_PUBLISH */
-    EVENT_READABLE,    /* version: every owner has it; once kept, the trainers may be told to read it */
+    EVENT_READABLE,    /* version: every owner has it; once the decision is kept, the trainers may read it */
     EVENT_BASED,       /* version: recovery is over and this version (or none) is protected in this world */
     EVENT_BASE_LOST,   /* version: the base, which trainers may have read, can neither be protected nor restored */
     EVENT_DRAIN_ASKED, /* the user wants the newest committed version on storage */

@@ -30,8 +30,8 @@ static void receive(struct node *n, uint32_t slot, const struct event *e, uint32
     node_set_slot(n, slot, SLOT_RECEIVING, e->version, out);
 }
 
-/* An offer of a version that has a slot here. While bytes of an earlier offer still arrive nothing is said: that
- * transfer ends by itself and the owner asks again. */
+/* An offer of a version that has a slot here. While bytes of an earlier offer still arrive, there is no answer: that
+ * transfer ends by itself, and the owner asks again. */
 static void offer_known(struct node *n, uint32_t slot, const struct event *e, struct actions *out)
 {
     const struct slot *s = &n->slots[slot];
@@ -176,8 +176,8 @@ static uint32_t slot_for_fetch(struct node *n, uint32_t shard, const struct even
     return slot;
 }
 
-/* What is here already stays, though its root may be another one than that of the copies elsewhere: which of two twins
- * is right cannot be known (recovery/replica_index.h). */
+/* A copy that is here already is kept even if its root differs from that of the copies elsewhere, because it cannot be
+ * known which of two twins is right (recovery/replica_index.h). */
 void receive_fetch(struct node *n, const struct event *e, struct actions *out)
 {
     uint32_t shard = node_shard_of(n, e->shard);

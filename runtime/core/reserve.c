@@ -2,8 +2,8 @@
  * The reservation of terms. */
 #include "core/reserve.h"
 
-/* In a term that this agent was given nothing is committed without a decision that was kept here before. What that says
- * may also be of an older term: a base that this one has made its own, and may have published. */
+/* In a term that was granted to this agent, nothing is committed without a decision that was kept here before. That
+ * decision may name a version of an older term: a base that this term has restored, and may have published. */
 uint64_t reserve_newest_saved(const struct reserve_terms *terms)
 {
     bool ours = terms->claimed == terms->joined;
@@ -101,7 +101,7 @@ bool reserve_missing(const struct reserve *r, uint64_t term, uint64_t *first_out
     return true;
 }
 
-/* They are of the term that is still in use, or right above what is left of the reservation. */
+/* They belong to the term that is still in use, or directly follow the rest of the reservation. */
 bool reserve_may_add(const struct reserve *r, const struct reserve_terms *terms, uint64_t by, uint64_t first)
 {
     return terms->adopted == by || (r->first != 0 && first == r->last + 1);
@@ -113,7 +113,7 @@ void reserve_add(struct reserve *r, uint64_t first, uint64_t last)
     r->first = follows ? r->first : first;
     r->last = last;
     r->given =
-        (struct grant){0}; /* this agent still serves the term before it, so no other agent has heard of that grant */
+        (struct grant){0}; /* this agent still serves the term before it, so no other agent knows of that grant */
 }
 
 uint32_t reserve_choose(const struct reserve_answer *answers, uint32_t count, uint64_t newest)

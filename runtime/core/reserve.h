@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Terms that are reserved on storage for the successors of a term, so that a job can be started again while storage is
- * away. One agent has a reservation, that of the newest term's coordinator. When it gives a term away it adopts that
- * term, so it no longer publishes anything, and it hands on what is left of the reservation. Pure. */
+ * away. One agent has a reservation, that of the newest term's coordinator. When it grants a term, it adopts that term,
+ * so it no longer publishes anything, and it passes the rest of the reservation on. Pure. */
 #ifndef TCK_CORE_RESERVE_H
 #define TCK_CORE_RESERVE_H
 
@@ -10,24 +10,24 @@
 
 #define RESERVE_COUNT 4 /* starts that are possible before storage is needed again */
 
-/* What an agent was given: this term, and the reservation of those up to `last`. */
+/* What an agent was granted: this term, and the reservation of those up to `last`. */
 struct grant {
     uint64_t to;   /* agent_id */
     uint64_t term; /* 0: none */
     uint64_t last;
-    uint64_t follows; /* the newest term before it that may have saved something: those between did not */
+    uint64_t follows; /* the newest term before it that may have saved something; those in between have not */
 };
 
-/* What an agent keeps, also over its own death. Zeroed: nothing. */
+/* What an agent keeps, also across its own restart. Zeroed: nothing. */
 struct reserve {
     uint64_t first, last; /* not granted yet; 0: none */
     uint64_t follows;     /* of the last grant to this agent; 0: there was none */
     struct grant given;   /* the last grant, for an agent that did not receive it and asks again */
 };
 
-/* What an agent knows of terms, now. */
+/* What an agent knows about terms at the moment. */
 struct reserve_terms {
-    uint64_t adopted;     /* the highest that it has heard of */
+    uint64_t adopted;     /* the highest that it knows of */
     uint64_t joined;      /* the newest that it was part of */
     uint64_t committed;   /* of the newest commit that it knows of */
     uint64_t claimed;     /* the newest reserved term that a trainer of its node was granted; 0: none */
@@ -49,8 +49,9 @@ struct reserve_ask {
 };
 /* The term that it would get; 0: none. */
 uint64_t reserve_offer(const struct reserve *r, uint64_t to, uint64_t at_least);
-/* Gives it away, unless another start was given one since, or is being given one: then term 0. terms: of the agent that
- * grants. It must have adopted the term and have stored the new reservation before any other agent hears of it. */
+/* Grants the term, unless another start was granted one since, or is being granted one: then term 0. terms: of the
+ * agent that grants. It must have adopted the term and have stored the new reservation before any other agent learns of
+ * it. */
 struct grant reserve_give(struct reserve *r, const struct reserve_terms *terms, const struct reserve_ask *ask);
 /* Whether a process of this node may take a term that was granted to it. A grant that comes late may be over, and one
  * that is given again may belong to another process of this node. */
@@ -64,11 +65,11 @@ uint64_t reserve_unused(const struct reserve *r, const struct reserve_terms *ter
 
 /* The terms that are to be reserved for the successors of this one. False: there are enough. */
 bool reserve_missing(const struct reserve *r, uint64_t term, uint64_t *first_out, uint64_t *last_out);
-/* They have been reserved, by an agent that was serving the term `by` then. False: they are of no use any more. */
+/* They have been reserved by an agent that was serving the term `by` then. False: they can no longer be used. */
 bool reserve_may_add(const struct reserve *r, const struct reserve_terms *terms, uint64_t by, uint64_t first);
 void reserve_add(struct reserve *r, uint64_t first, uint64_t last);
 
-/* What an agent says when it is asked who holds the job. */
+/* The answer of an agent that is asked which start holds the job. */
 struct reserve_answer {
     uint64_t adopted;
     uint64_t offer; /* 0: it has none */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which published versions may go. Only ancestors of what was just published are superseded by it: what another line of
- * history has published stays, be it that this one began afresh or from an older step. Pure. */
+ * Decides which published versions may be deleted. A version that was just published supersedes only its ancestors.
+ * Versions of another line of history stay, whether this one began afresh or from an older step. Pure. */
 #ifndef TCK_CORE_RETENTION_H
 #define TCK_CORE_RETENTION_H
 

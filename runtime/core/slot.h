@@ -21,10 +21,10 @@ bool slot_may_become(enum slot_state from, enum slot_state to);
 
 /* What a slot counts as when an agent begins to serve `term`, by its header and by the seal that a trainer leaves
  * beside it when it has copied everything (VERSION_NONE: none). What was sealed stays sealed, whichever process has
- * died since. What a trainer was filling in this very term it may still be filling. What one of an older term left
- * unfinished is of no use, but a frozen trainer may go on writing it later: the slot is in quarantine until
- * EVENT_WRITER_GONE. What was arriving from elsewhere is of no use either, but nothing writes into that slot any
- * longer. */
+ * died since. What a trainer was filling in this very term it may still be filling. What a trainer of an older term
+ * left unfinished is useless, but the trainer may only be frozen and continue to write later, so the slot is in
+ * quarantine until EVENT_WRITER_GONE. What was arriving from elsewhere is useless, too, but nothing writes into that
+ * slot any longer. */
 enum slot_state slot_found(enum slot_state state, struct version version, struct version seal, uint64_t term);
 
 struct slot {

@@ -6,8 +6,8 @@
 #include "core/protocol.h"
 
 struct term_state {
-    uint64_t adopted; /* highest term heard of: everything older is refused */
-    uint64_t joined;  /* term whose world this agent is part of; 0 or < adopted: it only gives copies away */
+    uint64_t adopted; /* highest term that it knows of: everything older is refused */
+    uint64_t joined;  /* term whose world this agent is part of; 0 or < adopted: it only sends copies to others */
 };
 
 enum term_verdict {

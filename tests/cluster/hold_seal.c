@@ -80,14 +80,14 @@ static void spoil(uint64_t step)
 {
     char line[512], rights[8];
     FILE *maps = fopen("/proc/self/maps", "re");
-    while (maps && fgets(line, sizeof(line), maps)) {
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
         uintptr_t from, to;
         if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s", &from, &to, rights) == 3 && to - from == SEALS_BYTES &&
             strcmp(rights, "rw-s") == 0) {
             spoil_page((struct seal *)from, step);
         }
     }
-    if (maps) {
+    if (maps != NULL) {
         fclose(maps);
     }
 }
@@ -124,7 +124,7 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *me
 {
     pthread_t thread;
     ssize_t len = syscall(SYS_recvmsg, fd, message, flags);
-    bool granted = len > 0 && freeze_file && is_grant(message, (size_t)len);
+    bool granted = len > 0 && freeze_file != NULL && is_grant(message, (size_t)len);
     if (granted && unlink(freeze_file) == 0 && pthread_create(&thread, NULL, freeze, NULL) == 0) {
         pthread_detach(thread);
     }

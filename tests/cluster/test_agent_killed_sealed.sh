@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An agent killed with -9 when its trainer has sealed a snapshot and the agent has not heard of it: the version commits,
+# An agent killed with -9 when its trainer has sealed a snapshot and the agent does not know it yet: the version commits,
 # whether the trainer lives (it finds a dead socket, or its message lies unread in one) or all agents and trainers die.
 . "$(dirname "$0")/lib.sh" "$1"
 held=$work/go

@@ -450,13 +450,13 @@ int main(int argc, char **argv)
     t.connectivity = (struct connectivity){.dir = t.o.oob, .rank = (int)t.o.rank, .world = (int)t.o.world};
     t.params = calloc(t.o.count, sizeof(*t.params));
     t.moments = calloc(t.o.count, sizeof(*t.moments));
-    if (!t.params || !t.moments || journal_open(t.o.journal, (int)t.o.rank, t.o.launch) != 0) {
+    if (t.params == NULL || t.moments == NULL || journal_open(t.o.journal, (int)t.o.rank, t.o.launch) != 0) {
         return 2;
     }
     if (t.o.lockstep && open_steps(&t) != 0) {
         return 2;
     }
-    hold_seal(t.o.hold_file ? t.o.hold_seal : 0, t.o.hold_file);
+    hold_seal(t.o.hold_file != NULL ? t.o.hold_seal : 0, t.o.hold_file);
     spoil_seal(t.o.spoil_seal);
     freeze_in_copy(t.o.freeze_file);
     journal("begin", ",\"pid\":%d", (int)getpid());
@@ -474,7 +474,7 @@ int main(int argc, char **argv)
         status = status == 0 ? train(&t) : status;
     }
     journal("end", ",\"status\":%d,\"step\":%" PRIu64, status, t.step);
-    if (t.client) {
+    if (t.client != NULL) {
         tck_detach(t.client, (status == 0 || t.o.save_last) && t.o.done);
     }
     free(t.params);

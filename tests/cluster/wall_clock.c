@@ -15,7 +15,7 @@ static const volatile int64_t *offset;
 __attribute__((constructor)) static void map_offset(void)
 {
     const char *path = getenv("WALL_OFFSET_FILE");
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     void *at = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(*offset), PROT_READ, MAP_SHARED, fd, 0);
     if (fd >= 0) {
         close(fd);
@@ -26,7 +26,7 @@ __attribute__((constructor)) static void map_offset(void)
 __attribute__((visibility("default"))) int clock_gettime(clockid_t which, struct timespec *out)
 {
     int rc = (int)syscall(SYS_clock_gettime, which, out);
-    if (rc == 0 && offset && (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE)) {
+    if (rc == 0 && offset != NULL && (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE)) {
         out->tv_sec += *offset;
     }
     return rc;
@@ -45,7 +45,7 @@ __attribute__((visibility("default"))) time_t time(time_t *out)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    if (out) {
+    if (out != NULL) {
         *out = now.tv_sec;
     }
     return now.tv_sec;

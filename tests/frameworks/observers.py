@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainings of several frameworks do to a checkpoint alike, and hear of it."""
+"""What the trainings of several frameworks do to a checkpoint alike, and what they report of it."""
 
 import logging
 

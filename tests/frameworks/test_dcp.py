@@ -386,7 +386,7 @@ def test_what_only_memory_has_of_another_layout_is_published_first(site):
 
 
 def test_async_save_without_a_step_says_so(plain):
-    with pytest.raises(tierckpt.InvalidArgumentError, match="which step is it"):
+    with pytest.raises(tierckpt.InvalidArgumentError, match="the step is not known"):
         dcp.async_save(plain.state, checkpoint_id="step-1", storage_writer=plain.tiers.writer(), no_dist=True)
 
 

@@ -3,7 +3,7 @@
  *
  * N nodes, each owns one shard and holds a copy of its left neighbour's. The coordinator, on node 0, keeps one decision
  * state: the watermark, and what is aborted above it (the code writes that as a horizon and the open versions below it).
- * It may abort an undecided version at any moment: a refusal, a time-out, a newer version heard of first. A node knows
+ * It may abort an undecided version at any moment: a refusal, a time-out, a newer version reported first. A node knows
  * some earlier state of the decision. One node may crash at any moment.
  * Claim: from the first commit on, some version at least as new as the watermark is complete in living memory.
  *

@@ -3,10 +3,8 @@
 compiled operators cannot be loaded, and then it cannot be imported, though models need none of them. So they are
 declared here."""
 
-import torch
+from torch import library, version
 
-_DECLARED = []  # a library ends its declarations when it goes
-if torch.version.cuda is None:
-    _DECLARED.append(torch.library.Library("torchvision", "DEF"))
+if version.cuda is None:
     for _name in ("nms", "qnms"):
-        _DECLARED[0].define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        library.define(f"torchvision::{_name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published version belongs to everybody: programs that have never heard of us open it."""
+"""A published version belongs to everybody: programs that do not know Tierckpt open it."""
 
 import os
 import subprocess

@@ -236,7 +236,7 @@ def test_close_after_a_failed_save_last_keeps_memory(site, caplog, monkeypatch):
     with pytest.raises(tierckpt.CanceledError, match="rank 0: ValueError: broken"):
         job.checkpoint.save_last(8)
     job.checkpoint.close()
-    assert "the agents keep what they have in memory" in caplog.text
+    assert "the agents keep their memory" in caplog.text
     successor = Job(site)
     assert successor.checkpoint.load_checkpoint() == 7
     successor.checkpoint.close()

@@ -91,11 +91,6 @@ struct segment {
 struct sim;
 struct sim_term;
 
-struct recovery_context {
-    struct sim *sim;
-    uint32_t machine;
-};
-
 struct machine {
     bool alive, agent_up;
     uint32_t life;          /* of the machine: a replacement has an empty memory and another agent_id */
@@ -123,7 +118,6 @@ struct machine {
     struct coordinator *coordinator;
     struct recovery *recovery;
     struct recovery_clock recovery_clock;
-    struct recovery_context context;
     const struct task *fetching; /* the request that the node machine is answering */
     bool repairing;              /* a copy that is missing here is on its way */
 };

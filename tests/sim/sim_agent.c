@@ -90,7 +90,7 @@ void agent_message(struct sim *s, const struct task *t)
     if (verdict == TERM_STALE) {
         agent_tell_stale(s, t->machine, t->from);
     } else if (verdict == TERM_NEWER) {
-        sim_log(s, "m%u hears of term %" PRIu64 " and leaves its own", t->machine, t->event.term);
+        sim_log(s, "m%u learns of term %" PRIu64 " and leaves its own", t->machine, t->event.term);
         agent_stop(s, t->machine);
         m->agent_up = true;
         term_adopt(&m->terms, t->event.term);

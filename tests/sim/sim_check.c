@@ -238,7 +238,7 @@ static void check_superseded_commit(struct sim *s, struct version version)
     }
 }
 
-/* Whoever has heard of a newer term takes no part in an older one. */
+/* An agent that knows of a newer term takes no part in an older one. */
 void check_fenced(struct sim *s, uint32_t machine)
 {
     const struct machine *m = &s->machines[machine];

@@ -294,11 +294,28 @@ void recover_join(struct sim *s, const struct task *t)
 
 /* ---- recovery -------------------------------------------------------------------------------------------------- */
 
-static void emit(void *ctx, const struct recovery_action *action);
+static void carry_out(struct sim *s, uint32_t machine, const struct recovery_action *action);
 
 static uint64_t recovery_now(struct sim *s, uint32_t machine)
 {
     return recovery_clock_at(&s->machines[machine].recovery_clock, sim_clock(s, machine));
+}
+
+/* Carries out what the machine asks for, too. */
+static void step_recovery(struct sim *s, uint32_t machine, struct recovery_event event)
+{
+    struct machine *m = &s->machines[machine];
+    struct recovery_actions actions;
+    if (recovery_actions_init(&actions) != TCK_OK) {
+        sim_fail(s, "no memory");
+        return;
+    }
+    event.now_ms = recovery_now(s, machine);
+    recovery_step(m->recovery, &event, &actions);
+    for (uint32_t i = 0; i < actions.count; i++) {
+        carry_out(s, machine, &actions.items[i]);
+    }
+    recovery_actions_free(&actions);
 }
 
 void recover_begin(struct sim *s, uint32_t machine)
@@ -319,17 +336,16 @@ void recover_begin(struct sim *s, uint32_t machine)
                                    .first_owner_suffices = s->spreads,
                                    .storage_wait_ms = s->doubts ? STORAGE_WAIT_MS : 0,
                                    .storage_hang_ms = s->doubts ? STORAGE_HANG_MS : 0};
-    m->context = (struct recovery_context){s, machine};
     recovery_free(m->recovery);
     m->recovery = NULL;
-    if (recovery_new(&setup, emit, &m->context, &m->recovery) != TCK_OK) {
+    if (recovery_new(&setup, &m->recovery) != TCK_OK) {
         sim_fail(s, "no memory");
         return;
     }
     if (m->kept.readable) {
-        recovery_resume(m->recovery, m->kept.base, recovery_now(s, machine));
+        step_recovery(s, machine, (struct recovery_event){.type = RECOVERY_EVENT_RESUME, .version = m->kept.base});
     } else {
-        recovery_begin(m->recovery, TCK_NEWEST, recovery_now(s, machine));
+        step_recovery(s, machine, (struct recovery_event){.type = RECOVERY_EVENT_START, .step = TCK_NEWEST});
     }
 }
 
@@ -407,11 +423,11 @@ static void report_reach(struct sim *s, uint32_t coordinator, bool at_once)
     for (uint32_t node = 0; node < s->nodes; node++) {
         uint32_t at = m->term->machine_of_node[node];
         if (s->machines[at].life == m->term->life_of_node[node] && sim_reach(s, coordinator, at)) {
-            recovery_node_up(m->recovery, node);
+            step_recovery(s, coordinator, (struct recovery_event){.type = RECOVERY_EVENT_NODE_UP, .node = node});
         } else if (m->term->dawdles && s->machines[at].agent_up && m->group != 0) {
             continue;
         } else if (at_once || s->calm || !s->machines[at].agent_up || sim_chance(s, s->notice)) {
-            recovery_node_down(m->recovery, node, recovery_now(s, coordinator));
+            step_recovery(s, coordinator, (struct recovery_event){.type = RECOVERY_EVENT_NODE_DOWN, .node = node});
         }
     }
 }
@@ -429,7 +445,7 @@ void recover_tick(struct sim *s, uint32_t machine)
         return;
     }
     report_reach(s, machine, false);
-    recovery_tick(s->machines[machine].recovery, recovery_now(s, machine));
+    step_recovery(s, machine, (struct recovery_event){.type = RECOVERY_EVENT_TICK});
     note_plan(s, machine);
 }
 
@@ -452,7 +468,7 @@ void recover_refused(struct sim *s, uint32_t machine, const struct event *refuse
     case RELIEF_NONE:
         break;
     case RELIEF_PRESS:
-        recovery_slots_needed(m->recovery, recovery_now(s, machine));
+        step_recovery(s, machine, (struct recovery_event){.type = RECOVERY_EVENT_SLOTS_NEEDED});
         break;
     case RELIEF_BASE_LOST:
         lose_base(s, machine, m->kept.base);
@@ -493,17 +509,17 @@ static void note_answer(struct sim *s, const struct task *t)
             return;
         }
     }
-    recovery_asked_all(s->machines[t->machine].recovery, recovery_now(s, t->machine));
+    step_recovery(s, t->machine, (struct recovery_event){.type = RECOVERY_EVENT_ASKED_ALL});
 }
 
 /* Whom this machine knows of: the members of the terms in which it was one itself. */
-static void tell_known(const struct sim *s, uint32_t machine, struct recovery *to)
+static void tell_known(struct sim *s, uint32_t machine, uint32_t coordinator)
 {
     for (uint64_t t = 1; t < s->claimed; t++) {
         const struct sim_term *term = s->terms[t];
         for (uint32_t node = 0; node < s->nodes && member_at(s, term, machine) != NONE32; node++) {
             struct known_node known = {.node = term->world.nodes[node], .term = t};
-            recovery_known(to, &known);
+            step_recovery(s, coordinator, (struct recovery_event){.type = RECOVERY_EVENT_KNOWN, .known = &known});
         }
     }
 }
@@ -541,8 +557,9 @@ void recover_inventory(struct sim *s, const struct task *t)
         }
         struct inventory inventory = {0};
         read_headers(s, m, term, &inventory);
-        tell_known(s, t->from, coordinator->recovery);
-        recovery_inventory(coordinator->recovery, &inventory, recovery_now(s, t->machine));
+        tell_known(s, t->from, t->machine);
+        step_recovery(s, t->machine,
+                      (struct recovery_event){.type = RECOVERY_EVENT_INVENTORY, .inventory = &inventory});
         note_answer(s, t);
     } else {
         report_reach(s, t->machine, false);
@@ -557,7 +574,7 @@ void recover_stored(struct sim *s, const struct task *t)
         return;
     }
     struct storage_view view = listing_answer(s, s->terms[t->term]);
-    recovery_stored(m->recovery, &view, recovery_now(s, t->machine));
+    step_recovery(s, t->machine, (struct recovery_event){.type = RECOVERY_EVENT_STORED, .storage = &view});
     note_plan(s, t->machine);
 }
 
@@ -631,7 +648,7 @@ static void let_trainers_read(struct sim *s, const struct sim_term *term, struct
     }
 }
 
-/* Before any trainer hears of it. */
+/* Before any trainer learns of it. */
 static void keep_base(struct sim *s, uint32_t machine, struct version base)
 {
     uint64_t term = s->machines[machine].term->term;
@@ -683,20 +700,18 @@ static void finish(struct sim *s, uint32_t machine, const struct recovery_action
     t->event = (struct event){.type = EVENT_BASED, .term = term->term, .version = base};
 }
 
-static void emit(void *ctx, const struct recovery_action *action)
+static void carry_out(struct sim *s, uint32_t machine, const struct recovery_action *action)
 {
-    struct recovery_context *context = ctx;
-    struct sim *s = context->sim;
-    struct sim_term *term = s->terms[s->machines[context->machine].term->term];
+    struct sim_term *term = s->terms[s->machines[machine].term->term];
     if (action->type == RECOVERY_ASK) {
-        ask_all(s, context->machine);
+        ask_all(s, machine);
     } else if (action->type == RECOVERY_LIST) {
-        recovery_task(s, context->machine, storage_delay(s, 1, 30) + (term->dawdles ? sim_between(s, 300, 1500) : 0),
+        recovery_task(s, machine, storage_delay(s, 1, 30) + (term->dawdles ? sim_between(s, 300, 1500) : 0),
                       TASK_STORED);
     } else if (action->type == RECOVERY_FETCH) {
-        request_fetch(s, context->machine, action);
+        request_fetch(s, machine, action);
     } else {
-        finish(s, context->machine, action);
+        finish(s, machine, action);
     }
 }
 
@@ -722,7 +737,12 @@ void recover_fetched(struct sim *s, const struct task *t)
 {
     struct machine *m = &s->machines[t->machine];
     if (m->recovery != NULL) {
-        recovery_fetched(m->recovery, t->rank, t->shard, t->version, t->outcome, recovery_now(s, t->machine));
+        step_recovery(s, t->machine,
+                      (struct recovery_event){.type = RECOVERY_EVENT_FETCHED,
+                                              .node = t->rank,
+                                              .shard = t->shard,
+                                              .version = t->version,
+                                              .outcome = t->outcome});
     }
 }
 

@@ -278,7 +278,7 @@ void save_copied(struct sim *s, const struct task *t)
 
 /* ---- agents that come and go ----------------------------------------------------------------------------------- */
 
-/* Slots that were granted, but not heard of, are not written. */
+/* Slots whose grant has not arrived are not written. */
 void save_agent_stopped(struct sim *s, uint32_t machine)
 {
     const struct machine *m = &s->machines[machine];

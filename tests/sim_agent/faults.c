@@ -2,6 +2,10 @@
  * What goes wrong, when, as the seed has it. */
 #include "sim.h"
 
+#include "agent/replication/peer_rpc.h"
+
+#include <stdlib.h>
+
 struct faults faults;
 
 static uint64_t pause_ms; /* between faults, at most: as the seed has it */
@@ -33,17 +37,27 @@ static void die_soon(void)
 /* Sometimes two, with all copies of what both had. */
 static void lose(void)
 {
-    host_lose(any_host(), sim_between(200, 3000) * MS);
+    struct host *host = any_host();
+    host_lose(host, sim_between(200, 3000) * MS);
+    for (uint32_t i = 0; i < sim.host_count && sim_trait(TRAIT_DOMAINS); i++) {
+        if (sim.hosts[i].domain == host->domain && &sim.hosts[i] != host) {
+            host_lose(&sim.hosts[i], sim_between(200, 3000) * MS);
+        }
+    }
     if (sim_chance(20)) {
         host_lose(any_host(), sim_between(200, 3000) * MS);
     }
 }
 
-/* The fault is over then. */
-static uint64_t lasting(uint64_t low_ms, uint64_t high_ms)
+void faults_last(uint64_t us)
+{
+    faults.last_us = us > faults.last_us ? us : faults.last_us;
+}
+
+uint64_t faults_lasting(uint64_t low_ms, uint64_t high_ms)
 {
     uint64_t for_us = sim_between(low_ms, high_ms) * MS;
-    faults.last_us = sim.us + for_us > faults.last_us ? sim.us + for_us : faults.last_us;
+    faults_last(sim.us + for_us);
     return for_us;
 }
 
@@ -54,7 +68,7 @@ static void forget(void)
 
 static void stop(void)
 {
-    host_stop_agent(any_host(), lasting(20, sim_chance(50) ? 200 : 5000));
+    host_stop_agent(any_host(), faults_lasting(20, sim_chance(50) ? 200 : 5000));
 }
 
 static void hear_again(void *ctx)
@@ -78,7 +92,7 @@ static void storage(const char *what, void (*fault)(struct host *host, uint64_t 
 {
     bool all = sim_chance(60);
     struct host *one = any_host();
-    uint64_t for_us = lasting(100, 5000);
+    uint64_t for_us = faults_lasting(100, 5000);
     sim_say("storage %s %s for %.3f s", what, all ? "all" : one->name, (double)for_us / (double)S);
     for (uint32_t i = 0; i < sim.host_count; i++) {
         if (all || &sim.hosts[i] == one) {
@@ -100,7 +114,7 @@ static void storage_hangs(void)
 static void cut(void)
 {
     struct host *a = any_host(), *b = any_host();
-    uint64_t for_us = sim_chance(50) ? lasting(50, 3000) : 0;
+    uint64_t for_us = sim_chance(50) ? faults_lasting(50, 3000) : 0;
     if (a == b) {
         return;
     }
@@ -116,7 +130,7 @@ static void run_short(void)
 {
     struct host *host = any_host();
     sim_say("%s is short of memory", host->name);
-    host->short_until_us = sim.us + lasting(20, 1000);
+    host->short_until_us = sim.us + faults_lasting(20, 1000);
 }
 
 static void make_no_noise(void *ctx)
@@ -129,14 +143,119 @@ static void make_noise(void)
     struct host *host = any_host();
     sim_say("%s receives wrong bytes", host->name);
     host->noisy = true;
-    sim_after(lasting(100, 3000), NULL, make_no_noise, host);
+    sim_after(faults_lasting(100, 3000), NULL, make_no_noise, host);
 }
 
 static void kill_trainers(void)
 {
-    if (job.launch) {
+    if (job.launch != NULL) {
         launch_fail(job.launch, sim_between(10, 1000) * MS, "its trainers are killed");
     }
+}
+
+/* One of the trainers, in the middle of its next copy. */
+static void freeze(void)
+{
+    struct rank *rank = job.launch != NULL ? &job.launch->ranks[sim_between(0, job.launch->count - 1)] : NULL;
+    if (rank != NULL) {
+        rank->freezes_us = faults_lasting(20, sim_chance(50) ? 500 : 7000);
+        sim_say("rank %u will be frozen for %.3f s", rank->number, (double)rank->freezes_us / (double)S);
+    }
+}
+
+static void interrupt(void)
+{
+    any_host()->interrupts = true;
+}
+
+static void kill_now(void *ctx)
+{
+    host_kill_agent(ctx, sim_between(20, 150) * MS);
+}
+
+struct pair {
+    struct host *a, *b;
+};
+
+static struct pair *pair_of(struct host *a, struct host *b)
+{
+    struct pair *pair = malloc(sizeof(*pair));
+    if (pair == NULL) {
+        abort();
+    }
+    *pair = (struct pair){a, b};
+    return pair;
+}
+
+static void cut_now(void *ctx)
+{
+    struct pair *pair = ctx;
+    link_cut(pair->a, pair->b);
+    free(pair);
+}
+
+/* The bytes stay in flight: the receiver may learn of the connection's end before the last of them arrive.
+ */
+uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk)
+{
+    uint64_t at_us = sim_between(0, 20) * MS;
+    uint32_t kind = (uint32_t)sim_between(0, sim_trait(TRAIT_DAMAGE) ? 3 : 2);
+    static const char *const what[] = {", and their sender dies", ", and the sessions are cut", "", ", and damaged"};
+    from->interrupts = false;
+    sim_say("bytes from %s to %s are in flight for a long time%s", from->name, to->name, what[kind]);
+    if (kind == 0) {
+        sim_after(at_us, NULL, kill_now, from);
+    } else if (kind == 1) {
+        sim_after(at_us, NULL, cut_now, pair_of(from, to));
+    } else if (kind == 3) {
+        damage_sent(from, chunk);
+    }
+    return faults_lasting(100, kind == 3 ? 5000 : 2000);
+}
+
+/* Any but the coordinator's, at a moment when others may need what only it has said. */
+static void isolate(void)
+{
+    struct host *host = any_host();
+    if (host->index > 0) {
+        host->isolates = true;
+    }
+}
+
+static void isolate_now(void *ctx)
+{
+    link_isolate(ctx, faults_lasting(500, 9000));
+}
+
+void __real_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer *w);
+void __wrap_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer *w);
+
+void __wrap_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer *w)
+{
+    struct host *host = sim.current;
+    __real_rpc_send_coordinator(tc, type, w);
+    if (type == WIRE_READY && host->isolates && sim.us < faults.until_us) {
+        host->isolates = false;
+        sim_after(sim_between(50, 2000), NULL, isolate_now, host);
+    }
+}
+
+/* Only in schedules with the trait. */
+static const struct {
+    enum trait trait;
+    void (*fault)(void);
+} special[] = {
+    {TRAIT_FREEZES, freeze}, {TRAIT_SLOW, interrupt}, {TRAIT_ISOLATES, isolate}, {TRAIT_SECOND, launch_second}};
+
+static bool inject_special(void)
+{
+    for (size_t i = 0; i < sizeof(special) / sizeof(special[0]); i++) {
+        if (sim_trait(special[i].trait) && sim_chance(30)) {
+            special[i].fault();
+            return true;
+        }
+    }
+    return false;
 }
 
 /* How often: of 100. */
@@ -152,13 +271,15 @@ static void inject(void *unused)
     if (sim.us > faults.until_us || job.done || job.launches == 0) {
         return;
     }
-    uint32_t dice = (uint32_t)sim_between(0, 99), kind = 0;
     faults.count++;
     faults.last_us = sim.us > faults.last_us ? sim.us : faults.last_us;
-    for (; dice >= kinds[kind].share; kind++) {
-        dice -= kinds[kind].share;
+    if (!inject_special()) {
+        uint32_t dice = (uint32_t)sim_between(0, 99), kind = 0;
+        for (; dice >= kinds[kind].share; kind++) {
+            dice -= kinds[kind].share;
+        }
+        kinds[kind].fault();
     }
-    kinds[kind].fault();
     sim_after(sim_between(1, pause_ms) * MS, NULL, inject, NULL);
 }
 
@@ -170,4 +291,5 @@ void faults_plan(void)
         faults.until_us = sim_between(1, 8) * S;
         sim_after(sim_between(50, 3000) * MS, NULL, inject, NULL);
     }
+    damage_plan();
 }

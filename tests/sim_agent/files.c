@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Storage: save_dir, its directories and files, and the system calls on them, as a file system in memory. A host may be
  * cut off from it: then what it opens, syncs and renames fails. */
-#include "sim.h"
+#include "files.h"
 
+#include "tiers/names.h"
 #include "wrapped.h"
 
 #include <errno.h>
@@ -12,21 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-struct entry {
-    struct entry *next;
-    struct file *file;
-    char name[];
-};
-
-struct file {
-    bool is_dir;
-    uint64_t inode;
-    uint32_t links, opened;
-    uint8_t *data;
-    uint64_t bytes, cap;
-    struct entry *entries; /* of a directory */
-};
 
 /* What a directory had when it was opened. */
 struct listing {
@@ -44,17 +30,17 @@ static int fail(int number)
 
 bool storage_refuses(void)
 {
-    bool deaf = sim.current && sim.current->deaf;
+    bool deaf = sim.current != NULL && sim.current->deaf;
     errno = deaf ? EIO : errno;
     return deaf;
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-static struct entry **entry_at(struct file *dir, const char *name)
+struct entry **entry_at(struct file *dir, const char *name)
 {
     struct entry **at = &dir->entries;
-    while (*at && strcmp((*at)->name, name) != 0) {
+    while (*at != NULL && strcmp((*at)->name, name) != 0) {
         at = &(*at)->next;
     }
     return at;
@@ -64,7 +50,7 @@ static struct file *file_new(bool is_dir)
 {
     static uint64_t inode = 1;
     struct file *file = calloc(1, sizeof(*file));
-    if (!file) {
+    if (file == NULL) {
         abort();
     }
     file->is_dir = is_dir;
@@ -86,11 +72,11 @@ void file_closed(struct file *file)
     release(file);
 }
 
-static struct entry *entry_new(const char *name, struct file *file, struct entry *next)
+struct entry *entry_new(const char *name, struct file *file, struct entry *next)
 {
     size_t len = strlen(name) + 1;
     struct entry *entry = malloc(sizeof(*entry) + len);
-    if (!entry || len > NAME_MAX + 1) {
+    if (entry == NULL || len > NAME_MAX + 1) {
         abort();
     }
     *entry = (struct entry){.next = next, .file = file};
@@ -98,10 +84,28 @@ static struct entry *entry_new(const char *name, struct file *file, struct entry
     return entry;
 }
 
+struct file *job_dir(void)
+{
+    static struct file *found; /* it is never removed */
+    if (found == NULL && root.entries != NULL) {
+        const struct entry *entry = *entry_at(&root, sim.hosts[0].config.job);
+        found = entry != NULL ? entry->file : NULL;
+    }
+    return found;
+}
+
 static void name_file(struct file *dir, const char *name, struct file *file)
 {
     dir->entries = entry_new(name, file, dir->entries);
     file->links++;
+}
+
+static void notice_claim(const struct file *dir, const char *name)
+{
+    uint64_t term;
+    if (dir == job_dir() && term_name_parse(name, &term)) {
+        doubts_claimed(dir);
+    }
 }
 
 static void remove_name(struct entry **at)
@@ -117,14 +121,14 @@ static void remove_name(struct entry **at)
 static struct file *dir_of(int fd)
 {
     struct object *object = object_of(fd);
-    errno = !object || object->kind != OBJECT_FILE ? EBADF : ENOTDIR;
-    return object && object->kind == OBJECT_FILE && object->file->is_dir ? object->file : NULL;
+    errno = object == NULL || object->kind != OBJECT_FILE ? EBADF : ENOTDIR;
+    return object != NULL && object->kind == OBJECT_FILE && object->file->is_dir ? object->file : NULL;
 }
 
 static struct file *file_of(int fd)
 {
     struct object *object = object_of(fd);
-    return object && object->kind == OBJECT_FILE ? object->file : NULL;
+    return object != NULL && object->kind == OBJECT_FILE ? object->file : NULL;
 }
 
 static bool is_save_dir(const char *path)
@@ -146,7 +150,7 @@ static int open_file(struct file *file, int flags)
 int file_open(int dir_fd, const char *name, int flags)
 {
     struct file *dir = dir_of(dir_fd);
-    if (!dir) {
+    if (dir == NULL) {
         return -1;
     }
     if (strcmp(name, ".") == 0) {
@@ -154,20 +158,24 @@ int file_open(int dir_fd, const char *name, int flags)
     }
     struct entry *entry = *entry_at(dir, name);
     bool makes = (flags & O_CREAT) != 0;
-    if (!entry && (!makes || dir->links == 0)) {
+    if (entry == NULL && (!makes || dir->links == 0)) {
         return fail(ENOENT);
     }
-    if (entry && makes && (flags & O_EXCL)) {
+    if (entry != NULL && makes && (flags & O_EXCL)) {
         return fail(EEXIST);
     }
-    if (entry && (flags & O_DIRECTORY) && !entry->file->is_dir) {
+    if (entry != NULL && doubts_hide(dir, entry)) {
+        return fail(EIO);
+    }
+    if (entry != NULL && (flags & O_DIRECTORY) && !entry->file->is_dir) {
         return fail(ENOTDIR);
     }
-    if (entry && entry->file->is_dir && (flags & O_ACCMODE) != O_RDONLY) {
+    if (entry != NULL && entry->file->is_dir && (flags & O_ACCMODE) != O_RDONLY) {
         return fail(EISDIR);
     }
-    if (!entry) {
+    if (entry == NULL) {
         name_file(dir, name, file_new(false));
+        notice_claim(dir, name);
         entry = dir->entries;
     }
     if (flags & O_TRUNC) {
@@ -199,13 +207,13 @@ int __wrap_openat(int dir_fd, const char *name, int flags, ...)
     va_start(args, flags);
     mode_t mode = mode_of(flags, args);
     va_end(args);
-    return object_of(dir_fd) ? file_open(dir_fd, name, flags) : __real_openat(dir_fd, name, flags, mode);
+    return object_of(dir_fd) != NULL ? file_open(dir_fd, name, flags) : __real_openat(dir_fd, name, flags, mode);
 }
 
 int __wrap_dup3(int from, int to, int flags)
 {
     struct object *object = object_of(from);
-    if (!object) {
+    if (object == NULL) {
         return __real_dup3(from, to, flags);
     }
     object_ref(object);
@@ -220,7 +228,7 @@ static void grow(struct file *file, uint64_t bytes)
     if (bytes > file->cap) {
         file->cap = bytes < 256 ? 256 : 2 * bytes;
         file->data = realloc(file->data, file->cap);
-        if (!file->data) {
+        if (file->data == NULL) {
             abort();
         }
     }
@@ -233,13 +241,16 @@ static void grow(struct file *file, uint64_t bytes)
 ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
 {
     const struct file *file = file_of(fd);
-    if (!file) {
+    if (file == NULL) {
         return __real_pread(fd, to, len, at);
     }
     uint64_t left = (uint64_t)at < file->bytes ? file->bytes - (uint64_t)at : 0;
     size_t n = len < left ? len : (size_t)left;
     if (n > 0) {
         memcpy(to, file->data + at, n);
+        if (sim.current != NULL) {
+            judge_memory_changed(sim.current, NULL); /* it may be a slot that is read into */
+        }
     }
     return (ssize_t)n;
 }
@@ -247,7 +258,7 @@ ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
 ssize_t __wrap_pwrite(int fd, const void *from, size_t len, off_t at)
 {
     struct file *file = file_of(fd);
-    if (!file) {
+    if (file == NULL) {
         return __real_pwrite(fd, from, len, at);
     }
     if (len > 0) {
@@ -260,7 +271,7 @@ ssize_t __wrap_pwrite(int fd, const void *from, size_t len, off_t at)
 ssize_t __wrap_read(int fd, void *to, size_t len)
 {
     struct object *object = object_of(fd);
-    if (!object) {
+    if (object == NULL) {
         return __real_read(fd, to, len);
     }
     ssize_t n = __wrap_pread(fd, to, len, (off_t)object->position);
@@ -280,7 +291,7 @@ ssize_t file_write(int fd, const void *from, size_t len)
 off_t __wrap_lseek(int fd, off_t to, int from)
 {
     struct object *object = object_of(fd);
-    if (!object) {
+    if (object == NULL) {
         return __real_lseek(fd, to, from);
     }
     uint64_t base = from == SEEK_END ? object->file->bytes : from == SEEK_CUR ? object->position : 0;
@@ -291,7 +302,7 @@ off_t __wrap_lseek(int fd, off_t to, int from)
 int __wrap_fallocate(int fd, int mode, off_t at, off_t len)
 {
     struct file *file = file_of(fd);
-    if (!file) {
+    if (file == NULL) {
         return __real_fallocate(fd, mode, at, len);
     }
     grow(file, (uint64_t)(at + len));
@@ -300,12 +311,12 @@ int __wrap_fallocate(int fd, int mode, off_t at, off_t len)
 
 int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice)
 {
-    return file_of(fd) ? 0 : __real_posix_fadvise(fd, at, len, advice);
+    return file_of(fd) != NULL ? 0 : __real_posix_fadvise(fd, at, len, advice);
 }
 
 int __wrap_fdatasync(int fd)
 {
-    return file_of(fd) ? 0 : __real_fdatasync(fd);
+    return file_of(fd) != NULL ? 0 : __real_fdatasync(fd);
 }
 
 int __wrap_fsync(int fd)
@@ -314,7 +325,7 @@ int __wrap_fsync(int fd)
     if (storage_refuses()) {
         return -1;
     }
-    return file_of(fd) ? 0 : __real_fsync(fd);
+    return file_of(fd) != NULL ? 0 : __real_fsync(fd);
 }
 
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
@@ -333,12 +344,12 @@ void file_stat(const struct file *file, struct stat *out)
 int __wrap_fstatat(int dir_fd, const char *name, struct stat *out, int flags)
 {
     struct file *dir = dir_of(dir_fd);
-    if (!dir) {
-        return object_of(dir_fd) ? -1 : __real_fstatat(dir_fd, name, out, flags);
+    if (dir == NULL) {
+        return object_of(dir_fd) != NULL ? -1 : __real_fstatat(dir_fd, name, out, flags);
     }
     const struct entry *entry = *entry_at(dir, name);
-    if (!entry) {
-        return fail(ENOENT);
+    if (entry == NULL || doubts_hide(dir, entry)) {
+        return fail(entry != NULL ? EIO : ENOENT);
     }
     file_stat(entry->file, out);
     return 0;
@@ -356,14 +367,15 @@ int __wrap_statfs(const char *path, struct statfs *out)
 DIR *__wrap_fdopendir(int fd)
 {
     const struct file *dir = dir_of(fd);
-    if (!dir) {
+    const struct entry *entries = dir != NULL ? doubts_list(dir) : NULL;
+    if (dir == NULL || (dir->entries != NULL && entries == NULL)) {
         return NULL;
     }
     struct listing *listing = calloc(1, sizeof(*listing));
-    if (!listing) {
+    if (listing == NULL) {
         abort();
     }
-    for (const struct entry *entry = dir->entries; entry; entry = entry->next) {
+    for (const struct entry *entry = entries; entry != NULL; entry = entry->next) {
         listing->rest = entry_new(entry->name, entry->file, listing->rest);
     }
     fd_close(fd);
@@ -374,7 +386,7 @@ struct dirent *__wrap_readdir(DIR *stream)
 {
     struct listing *listing = (struct listing *)(void *)stream;
     struct entry *entry = listing->rest;
-    if (!entry) {
+    if (entry == NULL) {
         return NULL;
     }
     memcpy(listing->last.d_name, entry->name, strlen(entry->name) + 1);
@@ -385,7 +397,7 @@ struct dirent *__wrap_readdir(DIR *stream)
 
 int __wrap_closedir(DIR *stream)
 {
-    while (__wrap_readdir(stream)) {
+    while (__wrap_readdir(stream) != NULL) {
     }
     free(stream);
     return 0;
@@ -396,10 +408,10 @@ int __wrap_closedir(DIR *stream)
 int __wrap_mkdirat(int dir_fd, const char *name, mode_t mode)
 {
     struct file *dir = dir_of(dir_fd);
-    if (!dir) {
-        return object_of(dir_fd) ? -1 : __real_mkdirat(dir_fd, name, mode);
+    if (dir == NULL) {
+        return object_of(dir_fd) != NULL ? -1 : __real_mkdirat(dir_fd, name, mode);
     }
-    if (*entry_at(dir, name)) {
+    if (*entry_at(dir, name) != NULL) {
         return fail(EEXIST);
     }
     if (dir->links == 0) {
@@ -412,17 +424,17 @@ int __wrap_mkdirat(int dir_fd, const char *name, mode_t mode)
 int __wrap_unlinkat(int dir_fd, const char *name, int flags)
 {
     struct file *dir = dir_of(dir_fd);
-    if (!dir) {
-        return object_of(dir_fd) ? -1 : __real_unlinkat(dir_fd, name, flags);
+    if (dir == NULL) {
+        return object_of(dir_fd) != NULL ? -1 : __real_unlinkat(dir_fd, name, flags);
     }
     struct entry **at = entry_at(dir, name);
-    if (!*at) {
+    if (*at == NULL) {
         return fail(ENOENT);
     }
     if ((*at)->file->is_dir != ((flags & AT_REMOVEDIR) != 0)) {
         return fail((*at)->file->is_dir ? EISDIR : ENOTDIR);
     }
-    if ((*at)->file->entries) {
+    if ((*at)->file->entries != NULL) {
         return fail(ENOTEMPTY);
     }
     remove_name(at);
@@ -432,17 +444,18 @@ int __wrap_unlinkat(int dir_fd, const char *name, int flags)
 int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
 {
     struct file *from_dir = dir_of(from_fd), *to_dir = dir_of(to_fd);
-    if (!from_dir || !to_dir) {
-        return object_of(from_fd) ? -1 : __real_linkat(from_fd, from, to_fd, to, flags);
+    if (from_dir == NULL || to_dir == NULL) {
+        return object_of(from_fd) != NULL ? -1 : __real_linkat(from_fd, from, to_fd, to, flags);
     }
     const struct entry *entry = *entry_at(from_dir, from);
-    if (!entry || to_dir->links == 0) {
+    if (entry == NULL || to_dir->links == 0) {
         return fail(ENOENT);
     }
-    if (*entry_at(to_dir, to)) {
+    if (*entry_at(to_dir, to) != NULL) {
         return fail(EEXIST);
     }
     name_file(to_dir, to, entry->file);
+    notice_claim(to_dir, to);
     return 0;
 }
 
@@ -452,36 +465,40 @@ static int why_not_over(const struct file *file, const struct file *old)
     if (old->is_dir != file->is_dir) {
         return old->is_dir ? EISDIR : ENOTDIR;
     }
-    return old->entries ? ENOTEMPTY : 0;
+    return old->entries != NULL ? ENOTEMPTY : 0;
 }
 
 static int rename_file(int from_fd, const char *from, int to_fd, const char *to, bool replaces)
 {
     struct file *from_dir = dir_of(from_fd), *to_dir = dir_of(to_fd);
-    if (!from_dir || !to_dir) {
+    if (from_dir == NULL || to_dir == NULL) {
         return -1;
     }
     struct entry *entry = *entry_at(from_dir, from), **old = entry_at(to_dir, to);
-    if (!entry || to_dir->links == 0) {
+    if (entry == NULL || to_dir->links == 0) {
         return fail(ENOENT);
     }
-    if (*old && !replaces) {
+    if (*old != NULL && !replaces) {
         return fail(EEXIST);
     }
     struct file *file = entry->file;
-    int why_not = *old ? why_not_over(file, (*old)->file) : 0;
+    int why_not = *old != NULL ? why_not_over(file, (*old)->file) : 0;
     if (why_not != 0) {
         return fail(why_not);
+    }
+    if (from_dir == job_dir() && to_dir != from_dir) {
+        judge_removed(from);
     }
     name_file(to_dir, to, file); /* before the others: it must not go */
     struct entry *new = to_dir->entries;
     to_dir->entries = new->next;
-    if (*old) {
+    if (*old != NULL) {
         remove_name(entry_at(to_dir, to));
     }
     remove_name(entry_at(from_dir, from));
     new->next = to_dir->entries;
     to_dir->entries = new;
+    notice_claim(to_dir, to);
     return 0;
 }
 

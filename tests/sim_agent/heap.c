@@ -48,13 +48,13 @@ static uint32_t class_of(size_t bytes, size_t *size_out)
 /* Memory that was never used is zero. NULL: there is none. */
 static uint8_t *from_area(size_t size)
 {
-    if (!unused) {
+    if (unused == NULL) {
         void *area =
             __real_mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         unused = area == MAP_FAILED ? NULL : area;
-        area_end = unused ? unused + AREA_BYTES : NULL;
+        area_end = unused != NULL ? unused + AREA_BYTES : NULL;
     }
-    if (!unused || size > (size_t)(area_end - unused)) {
+    if (unused == NULL || size > (size_t)(area_end - unused)) {
         errno = ENOMEM;
         return NULL;
     }
@@ -74,18 +74,18 @@ static void *allocate(size_t bytes, size_t alignment, bool zero)
     uint32_t class = class_of(wanted, &size);
     struct block *old = spare[class];
     uint8_t *block = (uint8_t *)old;
-    if (old) {
+    if (old != NULL) {
         spare[class] = old->next;
     } else {
         block = from_area(size);
     }
-    if (!block) {
+    if (block == NULL) {
         return NULL;
     }
     uintptr_t at = (uintptr_t)block + sizeof(struct head), rest = alignment > 16 ? at % alignment : 0;
     uint8_t *out = block + sizeof(struct head) + (rest ? alignment - rest : 0);
     ((struct head *)(void *)out)[-1] = (struct head){class, (uint64_t)(out - block)};
-    if (zero && old) {
+    if (zero && old != NULL) {
         memset(out, 0, bytes);
     }
     return out;
@@ -108,7 +108,7 @@ EXPORTED void *calloc(size_t nmemb, size_t size)
 
 EXPORTED void free(void *ptr)
 {
-    if (ptr) {
+    if (ptr != NULL) {
         struct head head = ((struct head *)ptr)[-1];
         struct block *block = (struct block *)(void *)((uint8_t *)ptr - head.offset);
         block->next = spare[head.class];
@@ -123,18 +123,18 @@ static size_t size_of(uint64_t class)
 
 EXPORTED size_t malloc_usable_size(void *ptr)
 {
-    struct head head = ptr ? ((struct head *)ptr)[-1] : (struct head){0};
-    return ptr ? size_of(head.class) - head.offset : 0;
+    struct head head = ptr != NULL ? ((struct head *)ptr)[-1] : (struct head){0};
+    return ptr != NULL ? size_of(head.class) - head.offset : 0;
 }
 
 EXPORTED void *realloc(void *ptr, size_t size)
 {
     size_t has = malloc_usable_size(ptr);
-    if (ptr && size <= has) {
+    if (ptr != NULL && size <= has) {
         return ptr;
     }
     void *out = allocate(size, 16, false);
-    if (out && ptr) {
+    if (out != NULL && ptr != NULL) {
         memcpy(out, ptr, has);
         free(ptr);
     }
@@ -154,8 +154,8 @@ EXPORTED void *memalign(size_t alignment, size_t size)
 EXPORTED int posix_memalign(void **memptr, size_t alignment, size_t size)
 {
     void *at = allocate(size, alignment, false);
-    *memptr = at ? at : *memptr;
-    return at ? 0 : ENOMEM;
+    *memptr = at != NULL ? at : *memptr;
+    return at != NULL ? 0 : ENOMEM;
 }
 
 #endif

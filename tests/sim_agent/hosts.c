@@ -18,7 +18,7 @@
 static struct parked **parked_at(struct host *host, const char *name)
 {
     struct parked **at = &host->parked;
-    while (*at && strcmp((*at)->name, name) != 0) {
+    while (*at != NULL && strcmp((*at)->name, name) != 0) {
         at = &(*at)->next;
     }
     return at;
@@ -38,7 +38,7 @@ tck_status_t sd_notify_store(const char *notify_socket, int wait_ms, const char 
     (void)wait_ms;
     (void)err;
     struct parked **at = parked_at(sim.current, name);
-    if (*at) {
+    if (*at != NULL) {
         unpark(at);
     }
     struct parked *parked = calloc(1, sizeof(*parked));
@@ -47,6 +47,7 @@ tck_status_t sd_notify_store(const char *notify_socket, int wait_ms, const char 
     object_ref(parked->file);
     parked->next = sim.current->parked;
     sim.current->parked = parked;
+    judge_memory_changed(sim.current, NULL);
     return TCK_OK;
 }
 
@@ -56,15 +57,16 @@ tck_status_t sd_notify_remove(const char *notify_socket, int wait_ms, const char
     (void)wait_ms;
     (void)err;
     struct parked **at = parked_at(sim.current, name);
-    if (*at) {
+    if (*at != NULL) {
         unpark(at);
     }
+    judge_memory_changed(sim.current, NULL);
     return TCK_OK;
 }
 
 static void forget_all(struct host *host)
 {
-    while (host->parked) {
+    while (host->parked != NULL) {
         unpark(&host->parked);
     }
 }
@@ -85,7 +87,7 @@ void sd_notify_take_back(void (*found)(void *ctx, const char *name, int fd), voi
 {
     struct parked *all = sim.current->parked;
     sim.current->parked = NULL;
-    while (all) {
+    while (all != NULL) {
         struct parked *parked = all;
         all = parked->next;
         found(ctx, parked->name, object_fd(parked->file));
@@ -107,11 +109,11 @@ static void end_life(struct host *host)
     host->loop = NULL;
     host->listener = NULL;
     process_end(host->pid);
-    if (host->link) {
+    if (host->link != NULL) {
         link_lost(host->link);
         host->link = NULL;
     }
-    for (struct object *socket = host->sockets; socket; socket = socket->next_socket) {
+    for (struct object *socket = host->sockets; socket != NULL; socket = socket->next_socket) {
         socket->source = NULL;
         ipc_hang_up(socket);
     }
@@ -121,7 +123,7 @@ static void end_life(struct host *host)
 static void start_again(void *ctx)
 {
     struct host *host = ctx;
-    if (!host->agent && !host->gone) {
+    if (host->agent == NULL && !host->gone) {
         host_start(host);
     }
 }
@@ -136,7 +138,7 @@ static uint64_t processor_ns(void)
 void host_does_something(void)
 {
     struct host *host = sim.current;
-    if (host && host->agent && host->dies_in > 0 && --host->dies_in == 0) {
+    if (host != NULL && host->agent != NULL && host->dies_in > 0 && --host->dies_in == 0) {
         sim_say("the agent of %s dies", host->name);
         longjmp(host->death, 1);
     }
@@ -157,7 +159,7 @@ static void live(struct host *host, sim_fn *fn, void *ctx)
         return;
     }
     fn(ctx);
-    if (host->loop) {
+    if (host->loop != NULL) {
         loop_after_callback(host->loop);
     }
 }
@@ -166,9 +168,10 @@ void host_run(struct host *host, sim_fn *fn, void *ctx)
 {
     struct host *before = sim.current;
     uint64_t began = sim.measure ? processor_ns() : 0;
-    sim.current = sim.ran = host;
+    sim.current = host;
+    host->ran = true;
     live(host, fn, ctx);
-    if (host->agent && host->loop && loop_is_stopped(host->loop)) {
+    if (host->agent != NULL && host->loop != NULL && loop_is_stopped(host->loop)) {
         live(host, leave, host);
         end_life(host);
     }
@@ -183,6 +186,7 @@ static void be_born(void *ctx)
     struct agent *agent = NULL;
     struct error err = {0};
     host->pid = process_begin(NULL, NULL);
+    judge_memory_changed(host, NULL);
     if (agent_new(&host->config, &agent, &err) == TCK_OK) {
         host->agent = agent;
         return;
@@ -199,7 +203,7 @@ void host_start(struct host *host)
 
 void host_kill_agent(struct host *host, uint64_t restart_us)
 {
-    if (host->agent) {
+    if (host->agent != NULL) {
         sim_say("the agent of %s is killed", host->name);
         end_life(host);
         sim_after(restart_us, NULL, start_again, host);
@@ -208,7 +212,7 @@ void host_kill_agent(struct host *host, uint64_t restart_us)
 
 void host_stop_agent(struct host *host, uint64_t for_us)
 {
-    if (host->agent && host->stopped_until_us <= sim.us) {
+    if (host->agent != NULL && host->stopped_until_us <= sim.us) {
         sim_say("the agent of %s is stopped for %.3f s", host->name, (double)for_us / (double)S);
         host->stopped_until_us = sim.us + for_us;
     }
@@ -216,7 +220,7 @@ void host_stop_agent(struct host *host, uint64_t for_us)
 
 void host_forget(struct host *host, uint64_t restart_us)
 {
-    if (host->agent) {
+    if (host->agent != NULL) {
         host_kill_agent(host, restart_us);
         sim_say("its supervisor, too");
         forget_all(host);
@@ -240,7 +244,7 @@ void host_lose(struct host *host, uint64_t return_us)
     sim_say("%s is lost", host->name);
     host->gone = true;
     launch_host_lost(host);
-    if (host->loop) {
+    if (host->loop != NULL) {
         end_life(host);
     }
     forget_all(host);
@@ -262,7 +266,8 @@ void hosts_make(uint32_t count, const char *config_text)
             abort();
         }
         snprintf(host->config.node, sizeof(host->config.node), "%s", host->name);
-        snprintf(host->config.domain, sizeof(host->config.domain), "%s", host->name);
+        host->domain = sim_trait(TRAIT_DOMAINS) ? i / 2 : i;
+        snprintf(host->config.domain, sizeof(host->config.domain), "d%u", host->domain);
         json_t *json = config_json(&host->config);
         host->settings = json_print(json, false);
         json_free(json);
@@ -272,8 +277,8 @@ void hosts_make(uint32_t count, const char *config_text)
 
 void host_show_slots(const struct host *host)
 {
-    const struct term_context *tc = host->agent ? host->agent->term_context : NULL;
-    for (uint32_t i = 0; tc && i < node_slot_total(tc->node); i++) {
+    const struct term_context *tc = host->agent != NULL ? host->agent->term_context : NULL;
+    for (uint32_t i = 0; tc != NULL && i < node_slot_total(tc->node); i++) {
         const struct slot *slot = node_slot(tc->node, i);
         sim_say("%s slot %u of shard %u: %s, step %" PRIu64 " of term %" PRIu64, host->name, i, slot->shard,
                 slot_state_name(slot->state), slot->version.step, slot->version.term);

@@ -18,9 +18,9 @@ static void append(struct object *to, struct frame *frame)
 static struct frame *take(struct object *from)
 {
     struct frame *frame = from->first;
-    if (frame) {
+    if (frame != NULL) {
         from->first = frame->next;
-        from->end = from->first ? from->end : &from->first;
+        from->end = from->first != NULL ? from->end : &from->first;
     }
     return frame;
 }
@@ -31,7 +31,7 @@ static struct frame *take(struct object *from)
 static void tell_cut(void *ctx)
 {
     struct object *socket = ctx;
-    if (socket->got) {
+    if (socket->got != NULL) {
         socket->got(socket->ctx, NULL);
     }
 }
@@ -44,7 +44,7 @@ static void hang_up_other(void *ctx)
         return;
     }
     socket->hung_up = true;
-    if (socket->host) {
+    if (socket->host != NULL) {
         object_wake(socket);
     } else {
         tell_cut(socket);
@@ -57,7 +57,7 @@ void ipc_hang_up(struct object *socket)
     bool was = socket->hung_up;
     socket->hung_up = true;
     object_wake(socket);
-    if (!was && other && !other->hung_up) {
+    if (!was && other != NULL && !other->hung_up) {
         uint64_t at = other->arrives_us > sim.us ? other->arrives_us : sim.us;
         sim_after(at - sim.us + sim_between(5, 200), NULL, hang_up_other, other);
     }
@@ -73,7 +73,7 @@ static void arrive(void *ctx)
     if (to->hung_up) {
         ipc_frame_free(&frame->ipc);
         free(frame);
-    } else if (to->host) {
+    } else if (to->host != NULL) {
         append(to, frame);
         object_wake(to);
     } else {
@@ -89,7 +89,7 @@ tck_status_t ipc_send(int fd, uint32_t type, const void *payload, size_t len, co
     (void)timeout_ms;
     struct object *from = object_of(fd);
     host_does_something();
-    if (!from || from->hung_up || !from->other) {
+    if (from == NULL || from->hung_up || from->other == NULL) {
         return error_set(err, TCK_ERR_UNREACHABLE, "the other side is gone");
     }
     struct object *to = from->other;
@@ -103,7 +103,7 @@ tck_status_t ipc_send(int fd, uint32_t type, const void *payload, size_t len, co
     for (uint32_t i = 0; i < fd_count; i++) {
         frame->ipc.fds[i] = object_fd(object_of(fds[i]));
     }
-    struct host *host = from->host ? from->host : to->host;
+    struct host *host = from->host != NULL ? from->host : to->host;
     host->counts.frames++;
     uint64_t at = sim.us + sim_between(5, 200);
     at = at > to->arrives_us ? at : to->arrives_us + 1;
@@ -116,10 +116,10 @@ tck_status_t ipc_recv(int fd, int timeout_ms, struct ipc_frame *out, struct erro
 {
     (void)timeout_ms;
     struct object *object = object_of(fd);
-    struct frame *frame = object ? take(object) : NULL;
-    if (!frame) {
-        return object && !object->hung_up ? error_set(err, TCK_ERR_TIMEDOUT, "nothing has come")
-                                          : error_set(err, TCK_ERR_UNREACHABLE, "the other side is gone");
+    struct frame *frame = object != NULL ? take(object) : NULL;
+    if (frame == NULL) {
+        return object != NULL && !object->hung_up ? error_set(err, TCK_ERR_TIMEDOUT, "nothing has come")
+                                                  : error_set(err, TCK_ERR_UNREACHABLE, "the other side is gone");
     }
     *out = frame->ipc;
     free(frame);
@@ -163,8 +163,8 @@ tck_status_t ipc_listen(const char *dir, const char *name, int *fd_out, struct e
 tck_status_t ipc_accept(int listen_fd, int *fd_out, pid_t *pid_out, struct error *err)
 {
     struct object *listener = object_of(listen_fd);
-    struct frame *waiting = listener ? take(listener) : NULL;
-    if (!waiting) {
+    struct frame *waiting = listener != NULL ? take(listener) : NULL;
+    if (waiting == NULL) {
         return error_set(err, TCK_ERR_BUSY, "nobody waits");
     }
     *fd_out = object_fd(waiting->to);
@@ -175,7 +175,7 @@ tck_status_t ipc_accept(int listen_fd, int *fd_out, pid_t *pid_out, struct error
 
 struct object *ipc_join(struct host *host, pid_t pid, void (*got)(void *ctx, struct ipc_frame *frame), void *ctx)
 {
-    if (!host->agent || !host->listener) {
+    if (host->agent == NULL || host->listener == NULL) {
         return NULL;
     }
     struct object *mine = object_new(OBJECT_SOCKET), *its = object_new(OBJECT_SOCKET);

@@ -9,23 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_US (5 * S) /* a commit is noted on storage long before */
+#define NOTE_US      (2 * S) /* a commit is noted on storage long before */
+#define SWEEP_EVENTS 64      /* so often all memory is looked at, even if nothing is known to have changed there */
 
 /* A version that all ranks have sealed, or some. */
 struct sealed_version {
     struct version version;
+    const struct shape *shape;
     uint32_t ranks;
     uint64_t us; /* when the first did */
 };
 
 static struct sealed_version *versions;
 static size_t version_count;
-static struct version promise;   /* newest that trainers were told to be committed */
-static uint32_t losses;          /* machines lost since, */
-static uint64_t witnesses;       /* and those that still know of it: a bit each */
-static uint64_t quiet_us;        /* since when storage answers all, and no agent died */
-static bool noted;               /* save_dir says that something was committed */
-static struct version published; /* newest that they were told to be on storage */
+static struct version promise; /* newest that trainers were told to be committed */
+static uint32_t losses;        /* machines lost since, */
+static uint64_t witnesses;     /* and those that still know of it: a bit each */
+static uint64_t quiet_us;      /* since when storage answers all, and no agent died */
+static uint64_t lost_us;       /* when a machine was lost last, */
+static uint32_t lost_domain;   /* of this domain: those of one domain that are lost at once are one loss */
+static struct version owed;    /* to storage, as somebody asked for it in this term */
+static bool warned;            /* an older version than this is restored, as an agent's log says */
+static bool noted;             /* save_dir says that something was committed */
 
 static bool is_older(struct version a, struct version b)
 {
@@ -49,13 +54,13 @@ void judge_sealed(const struct rank *rank, uint64_t step)
 {
     struct version version = {rank->launch->term, step};
     struct sealed_version *known = sealed_of(version);
-    if (!known) {
+    if (known == NULL) {
         versions = realloc(versions, (version_count + 1) * sizeof(*versions));
-        if (!versions) {
+        if (versions == NULL) {
             abort();
         }
         known = &versions[version_count++];
-        *known = (struct sealed_version){.version = version, .us = sim.us};
+        *known = (struct sealed_version){.version = version, .shape = rank->launch->shape, .us = sim.us};
     }
     known->ranks++;
 }
@@ -63,9 +68,9 @@ void judge_sealed(const struct rank *rank, uint64_t step)
 static void check_sealed(struct version version, const char *what)
 {
     const struct sealed_version *known = sealed_of(version);
-    if (!known || known->ranks != job.ranks) {
+    if (known == NULL || known->ranks != known->shape->ranks) {
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is %s, and %u of %u ranks have sealed it", version.step,
-                      version.term, what, known ? known->ranks : 0, job.ranks);
+                      version.term, what, known != NULL ? known->ranks : 0, known != NULL ? known->shape->ranks : 0);
     }
 }
 
@@ -76,10 +81,12 @@ static void check_sealed(struct version version, const char *what)
  * until something newer is decided, but for machines that are lost. */
 struct copies_of {
     struct shard_info shard;
-    uint64_t hosts; /* a bit each */
+    uint64_t hosts;  /* a bit each */
+    uint64_t unsure; /* those whose memory has changed since it was looked at */
 };
 static struct anchor {
     struct version version;
+    const struct shape *shape;
     uint64_t term; /* that decided it */
     struct copies_of *copies;
     uint32_t count;
@@ -89,12 +96,15 @@ static struct anchor {
 static bool has_copy(const struct host *host, const struct shard_info *shard, struct version version)
 {
     struct segment *segment = memory_find(host->agent->memory, shard->id);
-    for (uint32_t k = 0; segment && k < segment_info(segment).slot_count; k++) {
+    for (uint32_t k = 0; segment != NULL && k < segment_info(segment).slot_count; k++) {
         const struct slot_header *header = segment_header(segment, k);
         if (header->state != SLOT_VERIFIED || !version_is(header->version, version)) {
             continue;
         }
         if (!image_is(segment_image(segment, k), shard->image_bytes, shard->id, version)) {
+            if (damage_is_known(host, shard->id, version)) {
+                return false; /* and the agent may not have noticed */
+            }
             sim_violation("%s counts a copy of step %" PRIu64 " of term %" PRIu64 " that has wrong bytes", host->name,
                           version.step, version.term);
         }
@@ -103,42 +113,71 @@ static bool has_copy(const struct host *host, const struct shard_info *shard, st
     return false;
 }
 
-static uint32_t wanted_copies(void)
+static uint32_t lesser(uint32_t a, uint32_t b)
 {
-    return job.copies < sim.host_count ? job.copies : sim.host_count;
+    return a < b ? a : b;
 }
 
-/* Machines that died since it was begun had their copies, and what a dead agent's memory has is not seen. */
+/* In so many domains: fewer that are lost are no loss. */
+static uint32_t wanted_copies(const struct shape *shape)
+{
+    uint64_t hosts = shape_hosts(shape), domains = 0;
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        domains |= hosts >> i & 1 ? UINT64_C(1) << sim.hosts[i].domain : 0;
+    }
+    return lesser(job.copies, (uint32_t)__builtin_popcountll(domains));
+}
+
+/* Machines that died since it was begun had their copies, so had those whose memory went bad (but for a while), and
+ * what a dead agent's memory has is not seen. */
 static void find_copies(struct copies_of *c, uint64_t since_us)
 {
+    uint64_t domains = 0;
     uint32_t count = 0;
+    c->unsure = 0;
     for (uint32_t i = 0; i < sim.host_count; i++) {
         const struct host *host = &sim.hosts[i];
-        bool here = host->agent && has_copy(host, &c->shard, anchor.version);
-        bool excused = !host->agent || host->lost_us >= since_us;
+        bool here = host->agent != NULL && has_copy(host, &c->shard, anchor.version);
+        bool damaged = since_us != UINT64_MAX && damage_is_known(host, c->shard.id, anchor.version);
+        bool excused = host->agent == NULL || host->lost_us >= since_us || damaged;
         c->hosts |= here ? UINT64_C(1) << i : 0;
+        domains |= here || excused ? UINT64_C(1) << host->domain : 0;
         count += here || excused;
     }
-    if (count < wanted_copies()) {
-        sim_violation("step %" PRIu64 " of term %" PRIu64 " is decided with %u copies of a shard, and %u are wanted",
-                      anchor.version.step, anchor.version.term, count, wanted_copies());
+    uint32_t in_domains = (uint32_t)__builtin_popcountll(domains);
+    if (in_domains < wanted_copies(anchor.shape) || count < lesser(job.copies, anchor.shape->hosts)) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64
+                      " is decided with %u copies of a shard in %u domains, and %u copies are wanted",
+                      anchor.version.step, anchor.version.term, count, in_domains, job.copies);
     }
 }
 
 static void set_anchor(struct version version, uint64_t term, uint64_t since_us)
 {
+    const struct sealed_version *sealed = sealed_of(version);
+    const struct shape *shape = sealed != NULL ? sealed->shape : &job.newest;
     free(anchor.copies);
-    anchor = (struct anchor){.version = version, .term = term, .count = job.ranks * job.shards};
+    anchor = (struct anchor){.version = version,
+                             .shape = shape,
+                             .term = term,
+                             .count = shape->ranks * job.shards,
+                             .losses = damage_count(version)};
     anchor.copies = calloc(anchor.count, sizeof(*anchor.copies));
-    for (uint32_t r = 0; r < job.ranks; r++) {
+    for (uint32_t r = 0; r < shape->ranks; r++) {
         struct shard_info infos[2];
-        rank_shard_ids(r, infos);
+        rank_shard_ids(shape, r, infos);
         for (uint32_t i = 0; i < job.shards; i++) {
             struct copies_of *c = &anchor.copies[r * job.shards + i];
             c->shard = infos[i];
             find_copies(c, since_us);
         }
     }
+}
+
+/* When the term began that has restored it. */
+static uint64_t restored_since(uint64_t term)
+{
+    return job.launch != NULL && job.launch->term == term ? job.launch->claimed_us : 0;
 }
 
 /* An older term may still decide what every node has agreed to, unless a newer one has decided already. */
@@ -151,7 +190,15 @@ static void anchor_follow(const struct host *host)
         return;
     }
     const struct sealed_version *sealed = sealed_of(d->watermark);
-    set_anchor(d->watermark, d->term, own && sealed ? sealed->us : 0);
+    set_anchor(d->watermark, d->term, own && sealed != NULL ? sealed->us : restored_since(d->term));
+}
+
+/* Machines that the newest start may know of: its own, and those that earlier ones were on, unless catalogs were lost,
+ * or something has just kept their agents from answering. */
+static uint64_t known_hosts(void)
+{
+    bool others = catalog_is_complete() && sim.us > faults.last_us + 10 * S;
+    return shape_hosts(&job.newest) | (others ? ~UINT64_C(0) : 0);
 }
 
 /* All of it can still be had. */
@@ -159,26 +206,49 @@ static bool anchor_survives(void)
 {
     bool all = !version_none(anchor.version);
     for (uint32_t i = 0; i < anchor.count; i++) {
-        all = all && anchor.copies[i].hosts != 0;
+        all = all && (anchor.copies[i].hosts & known_hosts()) != 0;
     }
     return all;
 }
 
+void judge_memory_changed(struct host *host, const struct hash128 *shard)
+{
+    host->changed = true;
+    for (uint32_t i = 0; i < anchor.count; i++) {
+        struct copies_of *c = &anchor.copies[i];
+        c->unsure |= shard == NULL || hash128_is(*shard, c->shard.id) ? UINT64_C(1) << host->index : 0;
+    }
+}
+
+/* A machine that another start has left out goes on until it learns of that start's term. */
 static void check_anchor(const struct host *host)
 {
-    for (uint32_t i = 0; host->agent && anchor.losses < wanted_copies() && i < anchor.count; i++) {
-        const struct copies_of *c = &anchor.copies[i];
-        if ((c->hosts >> host->index & 1) && !has_copy(host, &c->shard, anchor.version)) {
+    uint64_t bit = UINT64_C(1) << host->index;
+    bool left_out = host->adopted < anchor.term;
+    bool lasts = host->agent != NULL && anchor.count > 0 && anchor.losses < wanted_copies(anchor.shape);
+    for (uint32_t i = 0; lasts && i < anchor.count; i++) {
+        struct copies_of *c = &anchor.copies[i];
+        bool missing = (c->hosts & c->unsure & bit) && !has_copy(host, &c->shard, anchor.version);
+        if (missing && left_out) {
+            c->hosts &= ~bit;
+        } else if (missing) {
             sim_violation("%s has given up a copy of step %" PRIu64 " of term %" PRIu64
                           ", and nothing newer is decided",
                           host->name, anchor.version.step, anchor.version.term);
         }
+        c->unsure &= ~bit;
     }
 }
 
-static void anchor_lose(const struct host *host)
+static void anchor_forget(void)
 {
-    anchor.losses++;
+    free(anchor.copies);
+    anchor = (struct anchor){.term = anchor.term};
+}
+
+static void anchor_lose(const struct host *host, bool counts)
+{
+    anchor.losses += counts;
     for (uint32_t i = 0; i < anchor.count; i++) {
         anchor.copies[i].hosts &= ~(UINT64_C(1) << host->index);
     }
@@ -206,15 +276,16 @@ static void look_at_status(struct rank *rank)
     if (committed > 0 && is_older(promise, now)) {
         check_sealed(now, "committed");
         promise = now;
-        losses = 0;
-        witnesses = ~UINT64_C(0);
+        losses = damage_count(now);
+        warned = false;
+        witnesses = shape_hosts(rank->launch->shape);
         job.commits++;
         job.committed = committed;
         sim_say("step %" PRIu64 " is committed", committed);
     }
     now.step = stored;
-    if (stored > 0 && is_older(published, now)) {
-        published = now;
+    if (stored > job.published && is_older(stored_promise(), now)) {
+        stored_told(now);
         job.publishes++;
         job.published = stored;
         sim_say("step %" PRIu64 " is published", stored);
@@ -240,12 +311,30 @@ static void check_kept(struct host *host)
     host->decided_in = decided_in;
 }
 
+/* What an agent has kept is as it was unless its code ran. */
 static void look_at_host(struct host *host)
 {
-    quiet_us = host->deaf || !host->agent ? sim.us : quiet_us;
-    if (host->agent && !sim.measure) {
+    bool waits = host->hangs_until_us > sim.us || host->stopped_until_us > sim.us || doubts_of_notes();
+    quiet_us = host->deaf || host->agent == NULL || waits ? sim.us : quiet_us;
+    if (host->agent != NULL && host->ran) {
+        judge_decision(host);
         check_kept(host);
+    }
+    if (host->agent != NULL) {
         anchor_follow(host);
+    }
+    host->ran = false;
+}
+
+/* What lies in its memory is as it was unless something was written there. */
+static void look_at_memory(struct host *host)
+{
+    if (sim.events % SWEEP_EVENTS == 0) {
+        judge_memory_changed(host, NULL);
+    }
+    if (host->changed) {
+        check_anchor(host);
+        host->changed = false;
     }
 }
 
@@ -300,25 +389,28 @@ tck_status_t __wrap_replica_handle_offer(void *ctx, struct peer *from, const str
 void judge_event(void)
 {
     struct launch *launch = job.launch;
-    for (uint32_t r = 0; launch && !sim.measure && r < launch->count; r++) {
-        if (launch->ranks[r].status && launch->ranks[r].pid && launch->phase == PHASE_TRAIN) {
+    if (sim.measure) {
+        return;
+    }
+    bool trains = launch != NULL && launch->phase == PHASE_TRAIN;
+    for (uint32_t r = 0; trains && r < launch->count; r++) {
+        if (launch->ranks[r].status != NULL && launch->ranks[r].pid) {
             look_at_status(&launch->ranks[r]);
         }
     }
-    for (uint32_t i = 0; !sim.measure && i < sim.host_count; i++) {
+    for (uint32_t i = 0; i < sim.host_count; i++) {
         look_at_host(&sim.hosts[i]);
     }
-    if (sim.ran && !sim.measure) {
-        check_anchor(sim.ran);
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        look_at_memory(&sim.hosts[i]);
     }
-    sim.ran = NULL;
 }
 
 void judge_look(void)
 {
     struct launch *launch = job.launch;
-    for (uint32_t r = 0; launch && r < launch->count; r++) {
-        if (launch->ranks[r].status) {
+    for (uint32_t r = 0; launch != NULL && r < launch->count; r++) {
+        if (launch->ranks[r].status != NULL) {
             look_at_status(&launch->ranks[r]);
         }
     }
@@ -327,25 +419,60 @@ void judge_look(void)
 /* ---- what they restore
  * ---------------------------------------------------------------------------------------------------- */
 
+/* Of the machines that it was on, those that are not known now count as lost. */
 static bool is_promised(void)
 {
-    return !version_none(promise) && losses < wanted_copies();
+    const struct sealed_version *sealed = sealed_of(promise);
+    if (version_none(promise) || sealed == NULL) {
+        return false;
+    }
+    uint32_t left = (uint32_t)__builtin_popcountll(shape_hosts(sealed->shape) & ~known_hosts());
+    return losses + left < wanted_copies(sealed->shape);
 }
 
 /* Some machine was there when it was committed. If none is, storage is all there is. */
 static bool is_known(void)
 {
-    return (witnesses & ((UINT64_C(1) << sim.host_count) - 1)) != 0;
+    return (witnesses & known_hosts()) != 0;
 }
 
 void judge_host_lost(struct host *host)
 {
+    catalog_lose(host);
     host->adopted = host->decided_in = 0;
     host->watermark = VERSION_NONE;
-    host->lost_us = sim.us;
-    anchor_lose(host);
-    losses++;
+    bool together = lost_us == sim.us && lost_domain == host->domain;
+    lost_us = host->lost_us = sim.us;
+    lost_domain = host->domain;
+    anchor_lose(host, !together);
+    losses += !together;
     witnesses &= ~(UINT64_C(1) << host->index);
+}
+
+void judge_damaged(const struct host *host, struct hash128 shard, struct version version)
+{
+    losses += !is_older(version, promise); /* a newer one was taken in its place, though trainers were not told yet */
+    if (!version_is(version, anchor.version)) {
+        return;
+    }
+    anchor.losses++;
+    for (uint32_t i = 0; i < anchor.count; i++) {
+        if (hash128_is(anchor.copies[i].shard.id, shard)) {
+            anchor.copies[i].hosts &= ~(UINT64_C(1) << host->index);
+        }
+    }
+}
+
+void judge_warned(void)
+{
+    warned = true;
+}
+
+/* That something newer was passed over. Who asks again, or in the next term, as agents or trainers died before they had
+ * the answer, finds it in the log alone. */
+static bool was_told(const struct rank *rank)
+{
+    return rank->passed_over[0] != '\0' || warned;
 }
 
 static void check_version(const struct rank *rank)
@@ -363,7 +490,7 @@ static void check_version(const struct rank *rank)
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, although step %" PRIu64 " of term %" PRIu64
                       " was committed and %u machines were lost since",
                       v.step, v.term, promise.step, promise.term, losses);
-    } else if (is_older(v, promise) && is_known() && rank->passed_over[0] == '\0') {
+    } else if (is_older(v, promise) && is_known() && !was_told(rank)) {
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, and nobody is told that step %" PRIu64
                       " was committed",
                       v.step, v.term, promise.step);
@@ -374,12 +501,17 @@ static void check_version(const struct rank *rank)
                       ", which was decided",
                       v.step, v.term, anchor.version.step, anchor.version.term);
     }
-    if (is_older(v, published)) {
-        sim_violation("step %" PRIu64 " is restored, although step %" PRIu64 " is published", v.step, published.step);
+    if (is_older(v, stored_promise())) {
+        sim_violation("step %" PRIu64 " is restored, although step %" PRIu64 " is published", v.step,
+                      stored_promise().step);
+    }
+    if (!was_told(rank) && stored_passed_over(v) != NULL) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, without a report that %s is damaged", v.step,
+                      v.term, stored_passed_over(v));
     }
 }
 
-void judge_restored(const struct launch *launch)
+void judge_restored(struct launch *launch)
 {
     const struct rank *first = &launch->ranks[0];
     sim_say("restored: step %" PRIu64 " of term %" PRIu64 "%s%s", first->version.step, first->version.term,
@@ -390,17 +522,25 @@ void judge_restored(const struct launch *launch)
         }
     }
     check_version(first);
-    promise = first->fresh ? promise : first->version; /* what is newer is given up */
+    bool older = !first->fresh && is_older(first->version, promise);
+    promise = older ? first->version : promise; /* what is newer is given up; a newer one is not protected yet */
+    owed = VERSION_NONE;
     job.committed = first->version.step;
     job.published = 0;
-    published = VERSION_NONE;
+    if (first->resharded) { /* from storage, whatever is in memory */
+        stored_resharded(launch, first->version);
+        anchor_forget();
+        promise = first->version;
+        losses = UINT32_MAX / 2;
+    }
+    stored_restored(launch->term, first->version);
     quiet_us = sim.us;
 }
 
 void judge_unrecoverable(const struct launch *launch, const struct error *err)
 {
     (void)launch;
-    if (is_promised() || anchor_survives() || !version_none(published)) {
+    if (is_promised() || anchor_survives() || !version_none(stored_promise())) {
         sim_violation("what was committed is said to be lost, after %u lost machines: %s", losses, err->text);
     }
     sim_say("what was saved is lost, and that was told");
@@ -425,8 +565,17 @@ static void check_slots(const struct host *host, const struct term_context *tc)
     }
 }
 
+void judge_drain_asked(const struct decision *d)
+{
+    owed = d->watermark;
+}
+
 static void check_decision(const struct decision *d)
 {
+    if (is_older(d->published, owed) && is_older(stored_promise(), owed)) {
+        sim_violation("a drain of step %" PRIu64 " of term %" PRIu64 " was asked for, and it is not on storage",
+                      owed.step, owed.term);
+    }
     if (!d->based || d->open_count > 0 || !version_none(d->drain) || !version_is(d->watermark, anchor.version)) {
         sim_violation("the coordinator does not come to rest: %s%u versions are open, step %" PRIu64
                       " is being drained, step %" PRIu64 " is committed",
@@ -436,15 +585,19 @@ static void check_decision(const struct decision *d)
 
 void judge_settled(const struct launch *launch)
 {
+    uint64_t members = shape_hosts(launch->shape);
     for (uint32_t i = 0; i < sim.host_count && !sim.measure; i++) {
         const struct host *host = &sim.hosts[i];
-        const struct term_context *tc = host->agent ? host->agent->term_context : NULL;
-        if (!tc || tc->closed || tc->world.term != launch->term) {
+        if (!(members >> i & 1)) {
+            continue;
+        }
+        const struct term_context *tc = host->agent != NULL ? host->agent->term_context : NULL;
+        if (tc == NULL || tc->closed || tc->world.term != launch->term) {
             sim_violation("%s takes no part in term %" PRIu64, host->name, launch->term);
             return;
         }
         check_slots(host, tc);
-        if (tc->coordinator) {
+        if (tc->coordinator != NULL) {
             check_decision(coordinator_decision(tc->coordinator));
         }
     }
@@ -453,39 +606,7 @@ void judge_settled(const struct launch *launch)
     }
 }
 
-/* ---- what is on storage
- * ----------------------------------------------------------------------------------------------------- */
-
-static void check_published(struct persistent *p, const struct published *list, size_t count)
+void judge_published(struct version version)
 {
-    struct error err;
-    bool found = version_none(published);
-    for (size_t i = 0; i < count; i++) {
-        check_sealed(list[i].version, "published");
-        found = found || !is_older(list[i].version, published);
-        if (persistent_verify(p, &list[i], &err) != TCK_OK) {
-            sim_violation("what is published is damaged: %s", err.text);
-        }
-    }
-    if (!found) {
-        sim_violation("step %" PRIu64 " of term %" PRIu64
-                      " was said to be published, and neither it nor a newer one is there",
-                      published.step, published.term);
-    }
-}
-
-void judge_end(void)
-{
-    struct persistent *p = NULL;
-    struct published *list = NULL;
-    size_t count = 0;
-    struct error err = {0};
-    struct persistent_setup setup = {.config = &sim.hosts[0].config, .only_reads = true};
-    if (persistent_new(&setup, &p, &err) != TCK_OK || persistent_list(p, &list, &count, &err) != TCK_OK) {
-        sim_violation("storage cannot be read: %s", err.text);
-    } else {
-        check_published(p, list, count);
-    }
-    free(list);
-    persistent_free(p);
+    check_sealed(version, "published");
 }

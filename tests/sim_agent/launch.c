@@ -11,13 +11,21 @@
 #define PHASE_LIMIT_US (120 * S) /* any phase ends before, however many agents die in it */
 #define LAUNCHES_MAX   200
 #define STAGGER_US     50
-#define REST_US        (7 * S)   /* versions that can no longer commit have timed out by then */
+#define REPAIR_US      (10 * S) /* a damaged copy is found and fetched again in that time */
+#define REST_US        (7 * S)  /* versions that can no longer commit have timed out by then */
+#define WAIT_STEP_US   (100 * MS)
+#define CALM_US        (6 * S)
+#define LAST_US        (60 * S) /* in which the last step comes to storage; failed drains are repeated later and later */
+#define LAST_PAUSE_US  (50 * MS)
 #define END_LIMIT_US   (120 * S) /* from the last fault to the end of the job */
 
 struct job job;
 
+static struct launch *all; /* the newest first */
+
 static void next_phase(void *ctx);
 static void take_step(void *ctx);
+static void rest(void *ctx);
 static void watch(void *ctx);
 
 /* ---- begin and end
@@ -26,6 +34,7 @@ static void watch(void *ctx);
 static void killed(void *ctx)
 {
     struct rank *rank = ctx;
+    rank_end(rank);
     if (!rank->launch->dead) {
         launch_fail(rank->launch, sim_between(100, 2000) * MS, "an agent has killed a trainer");
     }
@@ -33,40 +42,88 @@ static void killed(void *ctx)
 
 static void make_ranks(struct launch *launch)
 {
-    launch->count = job.ranks;
-    launch->ranks = calloc(job.ranks, sizeof(*launch->ranks));
-    for (uint32_t r = 0; r < job.ranks; r++) {
+    launch->count = launch->shape->ranks;
+    launch->ranks = calloc(launch->count, sizeof(*launch->ranks));
+    for (uint32_t r = 0; r < launch->count; r++) {
         struct rank *rank = &launch->ranks[r];
         rank->launch = launch;
         rank->number = r;
-        rank->host = &sim.hosts[r / job.ranks_per_host];
+        rank->host = &sim.hosts[(launch->shape->first_host + r / launch->shape->ranks_per_host) % sim.host_count];
         rank->pid = process_begin(killed, rank);
     }
+}
+
+/* The user comes back with another number of ranks, or the scheduler gives other machines. */
+static const struct shape *next_shape(void)
+{
+    struct shape *shape = malloc(sizeof(*shape));
+    if (shape == NULL) {
+        abort();
+    }
+    uint32_t number = job.newest.number, first = job.newest.first_host;
+    if (job.launches > 0 && sim_trait(TRAIT_RESHARDS) && !job.back && sim_chance(30)) {
+        number = 1 - number;
+    }
+    if (job.launches > 0 && sim_trait(TRAIT_MOVES) && sim_chance(30)) {
+        first = (first + 1) % sim.host_count;
+    }
+    *shape = job.shapes[number];
+    shape->first_host = first;
+    job.newest = *shape;
+    job.back = false;
+    return shape;
+}
+
+static struct launch *launch_new(const char *run_id, const struct shape *shape)
+{
+    struct launch *launch = calloc(1, sizeof(*launch));
+    *launch =
+        (struct launch){.shape = shape, .number = ++job.launches, .phase_us = sim.us, .began_us = sim.us, .next = all};
+    snprintf(launch->run_id, sizeof(launch->run_id), "%s", run_id);
+    all = launch;
+    make_ranks(launch);
+    sim_after(S, NULL, watch, launch);
+    return launch;
+}
+
+static void start_ranks(struct launch *launch)
+{
+    for (uint32_t r = 0; r < launch->count; r++) {
+        rank_next(&launch->ranks[r]);
+    }
+}
+
+static bool all_machines_run(void)
+{
+    uint32_t i = 0;
+    while (i < sim.host_count && !sim.hosts[i].gone) {
+        i++;
+    }
+    return i == sim.host_count;
 }
 
 void launch_begin(void *unused)
 {
     (void)unused;
-    for (uint32_t i = 0; i < sim.host_count; i++) {
-        if (sim.hosts[i].gone) {
-            sim_after(100 * MS, NULL, launch_begin, NULL);
-            return;
-        }
+    if (job.launch != NULL) {
+        return; /* another start has taken the job over */
     }
-    if (++job.launches > LAUNCHES_MAX) {
+    if (job.second != NULL) {
+        job.launch = job.second;
+        job.second = NULL;
+        return;
+    }
+    if (!all_machines_run()) {
+        sim_after(100 * MS, NULL, launch_begin, NULL);
+        return;
+    }
+    if (job.launches == LAUNCHES_MAX) {
         sim_violation("the job was launched %u times and does not come to its end", LAUNCHES_MAX);
         return;
     }
-    struct launch *launch = calloc(1, sizeof(*launch));
-    launch->number = job.launches;
-    launch->phase_us = sim.us;
-    job.launch = launch;
-    sim_say("launch %u", launch->number);
-    make_ranks(launch);
-    for (uint32_t r = 0; r < launch->count; r++) {
-        rank_next(&launch->ranks[r]);
-    }
-    sim_after(S, NULL, watch, launch);
+    job.launch = launch_new(sim_trait(TRAIT_SAME_RUN) ? "run" : "", next_shape());
+    sim_say("launch %u", job.launch->number);
+    start_ranks(job.launch);
 }
 
 void launch_fail(struct launch *launch, uint64_t again_us, const char *why)
@@ -79,28 +136,117 @@ void launch_fail(struct launch *launch, uint64_t again_us, const char *why)
     for (uint32_t r = 0; r < launch->count; r++) {
         rank_kill(&launch->ranks[r]);
     }
-    job.launch = NULL;
-    sim_after(again_us, NULL, launch_begin, NULL);
+    if (launch == job.launch) {
+        job.launch = NULL;
+        sim_after(again_us, NULL, launch_begin, NULL);
+    } else if (launch == job.second) {
+        job.second = NULL;
+    }
 }
 
 void launch_host_lost(struct host *host)
 {
-    struct launch *launch = job.launch;
-    for (uint32_t r = 0; launch && r < launch->count; r++) {
-        if (launch->ranks[r].host == host) {
-            rank_kill(&launch->ranks[r]);
+    for (struct launch *launch = all; launch != NULL; launch = launch->next) {
+        bool uses_it = false;
+        for (uint32_t r = 0; !launch->dead && r < launch->count; r++) {
+            if (launch->ranks[r].host == host) {
+                uses_it = true;
+                rank_end(&launch->ranks[r]);
+            }
+        }
+        if (uses_it) {
+            launch_fail(launch, sim_between(50, 1000) * MS, "a machine is lost");
         }
     }
-    if (launch) {
-        launch_fail(launch, sim_between(50, 1000) * MS, "a machine is lost");
+}
+
+/* ---- a second start of a job that runs
+ * ---------------------------------------------------------------------------------- */
+
+/* Perhaps on other machines than those of the start that runs. */
+static const struct shape *shape_beside(const struct launch *launch)
+{
+    struct shape *shape = malloc(sizeof(*shape));
+    if (shape == NULL) {
+        abort();
     }
+    *shape = *launch->shape;
+    if (shape->hosts < sim.host_count && sim_chance(70)) {
+        shape->first_host = (shape->first_host + (uint32_t)sim_between(1, sim.host_count - 1)) % sim.host_count;
+    }
+    return shape;
+}
+
+void launch_second(void)
+{
+    if (job.launch == NULL || job.launch->phase != PHASE_TRAIN || job.second != NULL || !all_machines_run()) {
+        return;
+    }
+    char run_id[32];
+    snprintf(run_id, sizeof(run_id), "run beside %u", job.launch->number);
+    job.second = launch_new(run_id, shape_beside(job.launch));
+    job.second->takes_over = sim_chance(50);
+    sim_say("launch %u, while launch %u runs%s", job.second->number, job.launch->number,
+            job.second->takes_over ? ", to take the job over" : "");
+    start_ranks(job.second);
+}
+
+static void end_old(void *launch)
+{
+    launch_fail(launch, 0, "another start has taken the job over");
+}
+
+static void try_to_return(void *ctx)
+{
+    struct launch *launch = ctx;
+    if (!launch->dead && rank_claim_again(&launch->ranks[0])) {
+        sim_say("launch %u asks for another term", launch->number);
+    }
+}
+
+/* It has a term although the other start's trainers live. Nothing has happened since that could excuse it. */
+static void take_over(struct launch *launch)
+{
+    struct launch *old = job.launch;
+    if (!launch->takes_over && old != NULL && faults.last_us <= launch->began_us) {
+        sim_violation("a second start takes the job from launch %u, whose trainers live", old->number);
+    }
+    job.launch = launch;
+    job.newest = *launch->shape;
+    job.second = NULL;
+    if (old != NULL) {
+        sim_say("launch %u has taken the job over", launch->number);
+        sim_after(sim_between(0, 2000) * MS, NULL, try_to_return, old);
+        sim_after(sim_between(100, 4000) * MS, NULL, end_old, old);
+    }
+}
+
+void launch_claimed(struct rank *rank, uint64_t term)
+{
+    struct launch *launch = rank->launch;
+    if (launch == job.second) {
+        take_over(launch);
+    }
+    if (launch == job.launch) {
+        launch->term = term;
+    } else if (job.launch != NULL && faults.last_us <= job.launch->began_us) {
+        sim_violation("launch %u takes the job back with term %" PRIu64, launch->number, term);
+    }
+}
+
+void launch_reshape(const struct launch *launch)
+{
+    job.newest.number = 1 - launch->shape->number;
+    job.back = true;
 }
 
 void launch_refused(struct rank *rank, const struct error *err)
 {
     struct launch *launch = rank->launch;
-    if (launch->phase == PHASE_RESTORE && err->code == TCK_ERR_UNRECOVERABLE) {
+    if (launch == job.launch && launch->phase == PHASE_RESTORE && err->code == TCK_ERR_UNRECOVERABLE) {
         judge_unrecoverable(launch, err);
+    } else if (launch == job.launch && launch->phase == PHASE_RESTORE && err->code == TCK_ERR_LAYOUT) {
+        launch_reshape(launch); /* the one that can be restored has been told */
     }
     launch_fail(launch, sim_between(200, 2000) * MS, err->text);
 }
@@ -134,7 +280,7 @@ static void build_world(struct launch *launch)
     for (uint32_t r = 0; r < launch->count; r++) {
         hellos[r] = launch->ranks[r].hello;
         counts[r] = job.shards;
-        rank_shard_ids(r, &infos[(size_t)job.shards * r]);
+        rank_shard_ids(launch->shape, r, &infos[(size_t)job.shards * r]);
     }
     if (world_build(launch->term, hellos, launch->count, &launch->world, &err) != TCK_OK) {
         launch_fail(launch, 200 * MS, err.text); /* two agents had one node's name */
@@ -157,6 +303,12 @@ void launch_arrived(struct rank *rank)
 static void begin_training(struct launch *launch)
 {
     judge_restored(launch);
+    if (!launch->ranks[0].fresh && !launch->ranks[0].resharded) {
+        damage_base(launch->shape, launch->ranks[0].version);
+    }
+    if (launch->dead) {
+        return;
+    }
     job.restores++;
     for (uint32_t r = 0; r < launch->count; r++) {
         rank_restored(&launch->ranks[r]);
@@ -196,6 +348,7 @@ static void next_phase(void *ctx)
     launch->phase++;
     launch->phase_us = sim.us;
     launch->arrived = 0;
+    launch->claimed_us = launch->phase == PHASE_CLAIM ? sim.us : launch->claimed_us;
     if (launch->phase == PHASE_RESTORE && sim.us < faults.until_us && sim_chance(20)) {
         interrupt_soon(launch);
     }
@@ -237,18 +390,85 @@ static bool is_finished(const struct launch *launch)
             return false;
         }
     }
-    return sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps &&
-           job.committed >= last_multiple(job.steps, job.save_every) &&
+    bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps;
+    if (launch->last_step > 0) {
+        return job.committed >= launch->last_step && job.published >= launch->last_step;
+    }
+    return over && job.committed >= last_multiple(job.steps, job.save_every) &&
            job.published >= last_multiple(job.steps, job.store_every);
+}
+
+/* ---- the last step
+ * -------------------------------------------------------------------------------------------------------------- */
+
+/* It may be aborted for what went wrong before; then the ranks save another one. */
+static void check_last(struct launch *launch)
+{
+    uint64_t since = launch->last_us > faults.last_us ? launch->last_us : faults.last_us;
+    bool over = judge_is_over((struct version){launch->term, launch->last_step});
+    if ((over && launch->last_us > faults.last_us + CALM_US) || sim.us > since + LAST_US) {
+        sim_violation("the last step, %" PRIu64 ", is %s, and nothing fails", launch->last_step,
+                      over ? "aborted" : "not brought to storage");
+    }
+    launch->last_us = over ? sim.us : launch->last_us;
+    launch->last_step += over;
+}
+
+/* The ranks ask for it until there is room. */
+static void save_last(void *ctx)
+{
+    struct launch *launch = ctx;
+    if (launch->dead || is_finished(launch)) {
+        sim_after(REST_US, NULL, rest, launch);
+        return;
+    }
+    check_last(launch);
+    for (uint32_t r = 0; r < launch->count; r++) {
+        struct rank *rank = &launch->ranks[r];
+        if (rank->sealed_step < launch->last_step) {
+            rank_save(rank, launch->last_step, true, true);
+        }
+    }
+    sim_after(LAST_PAUSE_US, NULL, save_last, launch);
+}
+
+/* In the middle of whatever goes on. */
+static bool begins_last(struct launch *launch)
+{
+    uint64_t since = sim.seed % 2 ? faults.until_us : faults.last_us + CALM_US; /* while something fails, or calm */
+    if (launch != job.launch || !sim_trait(TRAIT_LAST_STEP) || sim.us <= since || sim.us <= faults.until_us ||
+        launch->step < job.steps) {
+        return false;
+    }
+    launch->last_step = launch->step + 1;
+    launch->last_us = sim.us;
+    save_last(launch);
+    return true;
 }
 
 static void end_training(void *ctx)
 {
     struct launch *launch = ctx;
-    if (!launch->dead) {
+    if (!launch->dead && launch == job.launch) {
         judge_settled(launch);
         next_phase(launch);
     }
+}
+
+/* Nothing new is committed any more: what goes bad now, only the scrub can find. */
+static void rest(void *ctx)
+{
+    struct launch *launch = ctx;
+    struct version version = {launch->term, job.committed};
+    bool damaged = !launch->dead && launch == job.launch && damage_at_rest(launch->shape, version);
+    sim_after(damaged ? REPAIR_US : 0, NULL, end_training, launch);
+}
+
+/* After the steps that it has to do it only waits for faults to be over. */
+static uint64_t pause_us(const struct launch *launch)
+{
+    bool waits = launch->step > job.steps && (sim_trait(TRAIT_DAMAGE) || sim_trait(TRAIT_OVERLOADED));
+    return waits && job.step_us < WAIT_STEP_US ? WAIT_STEP_US : job.step_us;
 }
 
 static void take_step(void *ctx)
@@ -260,22 +480,25 @@ static void take_step(void *ctx)
     if (sim.measure) {
         judge_look();
     }
-    if (is_finished(launch)) {
-        sim_after(REST_US, NULL, end_training, launch);
+    if (launch == job.launch && is_finished(launch)) {
+        sim_after(REST_US, NULL, rest, launch);
+        return;
+    }
+    if (begins_last(launch)) {
         return;
     }
     launch->step++;
     for (uint32_t r = 0; r < launch->count; r++) {
         struct rank *rank = &launch->ranks[r];
-        if (rank->status) {
+        if (rank->status != NULL) {
             atomic_store(&rank->status->current_step, launch->step);
             atomic_store(&rank->status->step_ns, job.step_us * 1000);
         }
         if (launch->step % job.save_every == 0 && (!sim.measure || launch->step == 1)) {
-            rank_save(rank, launch->step, launch->step % job.store_every == 0);
+            rank_save(rank, launch->step, launch->step % job.store_every == 0, false);
         }
     }
-    if (launch->step > job.steps && sim.us - launch->phase_us > END_LIMIT_US &&
+    if (launch == job.launch && launch->step > job.steps && sim.us - launch->phase_us > END_LIMIT_US &&
         sim.us > faults.last_us + END_LIMIT_US) {
         sim_violation("saves come to nothing: step %" PRIu64 ", committed %" PRIu64 ", published %" PRIu64,
                       launch->step, job.committed, job.published);
@@ -283,5 +506,5 @@ static void take_step(void *ctx)
             host_show_slots(&sim.hosts[i]);
         }
     }
-    sim_after(job.step_us, NULL, take_step, launch);
+    sim_after(pause_us(launch), NULL, take_step, launch);
 }

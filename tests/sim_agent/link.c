@@ -11,7 +11,9 @@ struct link {
     struct host *host;
     char address[ADDRESS_TEXT];
     struct link_conn *conns;
-    struct message *pushes; /* not ended */
+    struct message *pushes;   /* not ended */
+    struct message *arriving; /* with a place */
+    uint64_t busy_until_us;   /* with chunks that arrive, if there are too many */
     bool closed;
 };
 
@@ -32,6 +34,9 @@ struct message {
     const void *chunk; /* its sender's; NULL: a message */
     link_pushed_fn *pushed;
     void *ctx;
+    void *place; /* of a chunk's bytes while they arrive */
+    struct message *next_arriving;
+    uint64_t slow_us;
     bool ok;
     uint8_t header[LINK_HEADER_MAX];
     uint8_t data[];
@@ -90,7 +95,7 @@ static struct link *link_at(const char *address)
         return NULL;
     }
     struct link *link = sim.hosts[a << 16 | b << 8 | c].link;
-    return link && !link->closed && strcmp(link->address, address) == 0 ? link : NULL;
+    return link != NULL && !link->closed && strcmp(link->address, address) == 0 ? link : NULL;
 }
 
 /* ---- the end of a connection
@@ -118,7 +123,7 @@ static void conn_die(struct link_conn *conn, uint64_t in_us)
 void link_close(struct link_conn *conn)
 {
     conn->closed = true;
-    if (conn->other) {
+    if (conn->other != NULL) {
         conn_die(conn->other, latency_us());
     }
 }
@@ -126,31 +131,53 @@ void link_close(struct link_conn *conn)
 void link_lost(struct link *link)
 {
     link->closed = true;
-    for (struct link_conn *conn = link->conns; conn; conn = conn->next) {
+    for (struct link_conn *conn = link->conns; conn != NULL; conn = conn->next) {
         link_close(conn);
     }
 }
 
 void link_free(struct link *link)
 {
-    if (!link) {
+    if (link == NULL) {
         return;
     }
     link_lost(link);
     link->host->link = NULL;
-    for (struct message *m = link->pushes; m; m = m->next) {
+    while (link->arriving != NULL) {
+        struct message *m = link->arriving;
+        link->arriving = m->next_arriving;
+        m->place = NULL;
+        slot_use_end(&m->place);
+        link->setup.chunk_done(link->setup.ctx, m->to, m->header, m->header_len, false);
+    }
+    for (struct message *m = link->pushes; m != NULL; m = m->next) {
+        slot_use_end(m);
         m->pushed(m->ctx, false);
     }
 }
 
 void link_cut(struct host *a, struct host *b)
 {
-    for (struct link_conn *conn = a->link ? a->link->conns : NULL; conn; conn = conn->next) {
-        if (conn->other && conn->other->link->host == b && !conn->closed) {
+    for (struct link_conn *conn = a->link != NULL ? a->link->conns : NULL; conn != NULL; conn = conn->next) {
+        if (conn->other != NULL && conn->other->link->host == b && !conn->closed) {
             conn_die(conn, latency_us());
             conn_die(conn->other, latency_us());
         }
     }
+}
+
+void link_isolate(struct host *host, uint64_t for_us)
+{
+    sim_say("%s is out of reach for %.3f s", host->name, (double)for_us / (double)S);
+    host->isolated_until_us = sim.us + for_us;
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        link_cut(host, &sim.hosts[i]);
+    }
+}
+
+static bool reaches(const struct host *a, const struct host *b)
+{
+    return a == b || (a->isolated_until_us <= sim.us && b->isolated_until_us <= sim.us);
 }
 
 static void hold(struct link_conn *conn, uint64_t until_us)
@@ -160,8 +187,8 @@ static void hold(struct link_conn *conn, uint64_t until_us)
 
 void link_stall(struct host *a, struct host *b, uint64_t for_us)
 {
-    for (struct link_conn *conn = a->link ? a->link->conns : NULL; conn; conn = conn->next) {
-        if (conn->other && conn->other->link->host == b && !conn->closed) {
+    for (struct link_conn *conn = a->link != NULL ? a->link->conns : NULL; conn != NULL; conn = conn->next) {
+        if (conn->other != NULL && conn->other->link->host == b && !conn->closed) {
             hold(conn, sim.us + for_us);
             hold(conn->other, sim.us + for_us);
         }
@@ -194,7 +221,7 @@ tck_status_t link_connect(struct link *link, const char *address, void *user, st
     struct link_conn *conn = conn_new(link);
     conn->user = user;
     *out = conn;
-    if (!to) {
+    if (to == NULL || !reaches(link->host, to->host)) {
         conn_die(conn, latency_us());
         return TCK_OK;
     }
@@ -231,7 +258,7 @@ tck_status_t link_send(struct link_conn *conn, const void *data, size_t len)
 {
     struct host *host = conn->link->host;
     host_does_something();
-    if (conn->dead || conn->closed || !conn->other) {
+    if (conn->dead || conn->closed || conn->other == NULL) {
         return conn->dead ? TCK_ERR_UNREACHABLE : TCK_OK; /* lost on its way */
     }
     struct message *m = calloc(1, sizeof(*m) + len);
@@ -243,6 +270,11 @@ tck_status_t link_send(struct link_conn *conn, const void *data, size_t len)
     return TCK_OK;
 }
 
+static bool is_open(const struct message *m)
+{
+    return !m->to->closed && !m->to->dying && !m->from->closed && !m->from->dying;
+}
+
 static void was_pushed(void *ctx)
 {
     struct message *m = ctx, **at = &m->from->link->pushes;
@@ -250,48 +282,135 @@ static void was_pushed(void *ctx)
         at = &(*at)->next;
     }
     *at = m->next;
+    slot_use_end(m);
     m->pushed(m->ctx, m->ok);
     free(m);
 }
 
-/* As the receiver, or as the world if it is gone: its sender hears of it in any case. */
-static void take_chunk(void *ctx)
+/* The bytes, as far as they came: of a sender that is gone, half of them. */
+static void fill_place(struct message *m, bool whole)
+{
+    if (m->from->link->host->link == m->from->link) {
+        memcpy(m->place, m->chunk, whole ? m->len : m->len / 2);
+    } else {
+        memset(m->place, 0, m->len / 2);
+    }
+    if (m->to->link->host->noisy && sim_chance(10)) {
+        *((uint8_t *)m->place + sim_between(0, m->len - 1)) ^= 1;
+    }
+    judge_memory_changed(m->to->link->host, NULL);
+}
+
+static void take_from_arriving(struct message *m)
+{
+    struct message **at = &m->to->link->arriving;
+    while (*at != m) {
+        at = &(*at)->next_arriving;
+    }
+    *at = m->next_arriving;
+    slot_use_end(&m->place);
+}
+
+/* As the receiver. Its buffer is its own again, even if the connection is gone. */
+static void take_bytes(void *ctx)
 {
     struct message *m = ctx;
     const struct link_setup *setup = &m->to->link->setup;
-    bool open = !m->to->closed && !m->to->dying && !m->from->closed && !m->from->dying;
-    void *place = open ? setup->chunk(setup->ctx, m->to, m->header, m->header_len, m->len) : NULL;
-    if (place) {
-        memcpy(place, m->chunk, m->len);
-        if (m->to->link->host->noisy && sim_chance(10)) {
-            *((uint8_t *)place + sim_between(0, m->len - 1)) ^= 1;
-        }
-        setup->chunk_done(setup->ctx, m->to, m->header, m->header_len, true);
+    m->ok = is_open(m) && m->from->link->host->link == m->from->link;
+    fill_place(m, m->ok);
+    take_from_arriving(m);
+    setup->chunk_done(setup->ctx, m->to, m->header, m->header_len, m->ok);
+}
+
+/* As the receiver, or as the world if it is gone: its sender is notified in any case. */
+static void take_chunk(void *ctx)
+{
+    struct message *m = ctx;
+    struct link *to = m->to->link;
+    m->place = is_open(m) ? to->setup.chunk(to->setup.ctx, m->to, m->header, m->header_len, m->len) : NULL;
+    if (m->place == NULL) {
+        return;
     }
-    m->ok = place != NULL;
+    m->next_arriving = to->arriving;
+    to->arriving = m;
+    slot_use_begin(&m->place, m->place, "bytes of another node still arrive there", to->host);
+    if (m->slow_us == 0) {
+        take_bytes(m);
+    }
+}
+
+/* Runs fn as the receiver when its agent does; false: later. */
+static bool receive(struct message *m, sim_fn *fn, sim_fn *again)
+{
+    struct link *to = m->to->link;
+    if (to->host->link == to && to->host->stopped_until_us > sim.us) {
+        sim_after(to->host->stopped_until_us - sim.us, NULL, again, m);
+        return false;
+    }
+    if (to->host->link == to) {
+        host_run(to->host, fn, m);
+    }
+    return true;
+}
+
+static void tell_sender(struct message *m)
+{
+    const struct link *from = m->from->link;
+    if (from->host->link == from) {
+        sim_after(latency_us(), from->host, was_pushed, m);
+    }
+}
+
+static void got_bytes(void *ctx)
+{
+    struct message *m = ctx;
+    if (m->place == NULL || receive(m, take_bytes, got_bytes)) {
+        tell_sender(m);
+    }
 }
 
 static void got_chunk(void *ctx)
 {
     struct message *m = ctx;
-    struct link *to = m->to->link, *from = m->from->link;
+    const struct link *from = m->from->link;
     if (from->host->link != from) {
         return; /* its sender's memory may be gone, too */
     }
-    if (to->host->link == to && to->host->stopped_until_us > sim.us) {
-        sim_after(to->host->stopped_until_us - sim.us, NULL, got_chunk, m);
+    if (!receive(m, take_chunk, got_chunk)) {
         return;
     }
-    if (to->host->link == to) {
-        host_run(to->host, take_chunk, m);
+    if (m->place != NULL && m->slow_us > 0) {
+        sim_after(m->slow_us, NULL, got_bytes, m);
+    } else {
+        tell_sender(m);
     }
-    sim_after(latency_us(), from->host, was_pushed, m);
+}
+
+/* How long the bytes of a chunk are on their way, once there is a place for them. */
+static uint64_t slowness_us(struct link_conn *conn, const void *chunk)
+{
+    struct host *from = conn->link->host;
+    if (from->interrupts && sim.us < faults.until_us) {
+        return faults_interrupt(from, conn->other->link->host, chunk);
+    }
+    return sim_trait(TRAIT_SLOW) && sim_chance(20) ? sim_between(20, sim_chance(10) ? 200000 : 5000) : 0;
+}
+
+/* Until the chunks before this one are there. */
+static uint64_t queued_us(struct link *to)
+{
+    if (!sim_trait(TRAIT_OVERLOADED)) {
+        return 0;
+    }
+    uint64_t from_us = to->busy_until_us > sim.us ? to->busy_until_us : sim.us;
+    to->busy_until_us = from_us + 15 * MS;
+    return to->busy_until_us - sim.us;
 }
 
 tck_status_t link_push(struct link_conn *conn, const void *header, size_t header_len, const void *data, size_t len,
                        link_pushed_fn *pushed, void *ctx)
 {
-    if (conn->dead || conn->closed || !conn->other) {
+    if (conn->dead || conn->closed || conn->other == NULL) {
         return TCK_ERR_UNREACHABLE;
     }
     struct message *m = calloc(1, sizeof(*m));
@@ -305,7 +424,9 @@ tck_status_t link_push(struct link_conn *conn, const void *header, size_t header
     memcpy(m->header, header, header_len);
     m->next = conn->link->pushes;
     conn->link->pushes = m;
+    m->slow_us = slowness_us(conn, data);
+    slot_use_begin(m, data, "it is still sent to another node", conn->link->host);
     conn->link->host->counts.transferred += len;
-    sim_after(arrival(conn->other), NULL, got_chunk, m);
+    sim_after(arrival(conn->other) + queued_us(conn->other->link), NULL, got_chunk, m);
     return TCK_OK;
 }

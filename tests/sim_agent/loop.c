@@ -168,13 +168,13 @@ static void on_ready(void *ctx)
 
 static bool is_readable(const struct object *object)
 {
-    return object->first || object->hung_up;
+    return object->first != NULL || object->hung_up;
 }
 
 void object_wake(struct object *object)
 {
     struct loop_fd *source = object->source;
-    bool lives = source && !source->removed && source->loop->life == source->loop->host->life;
+    bool lives = source != NULL && !source->removed && source->loop->life == source->loop->host->life;
     if (lives && !source->pending && is_readable(object)) {
         source->pending = true;
         sim_after(sim_between(1, 50), source->loop->host, on_ready, source);
@@ -186,7 +186,7 @@ tck_status_t loop_fd_add(struct loop *loop, int fd, uint32_t events, loop_fd_fn 
     (void)events;
     struct loop_fd *source = calloc(1, sizeof(*source));
     *source = (struct loop_fd){.loop = loop, .object = object_of(fd), .fn = fn, .ctx = ctx};
-    if (!source->object) {
+    if (source->object == NULL) {
         free(source);
         return TCK_ERR_INVAL;
     }
@@ -291,7 +291,7 @@ static void job_works(void *ctx)
 
 static void begin_jobs(struct pool *pool)
 {
-    for (struct pool_job *j = pool->jobs; j && pool->busy < pool->threads; j = j->next) {
+    for (struct pool_job *j = pool->jobs; j != NULL && pool->busy < pool->threads; j = j->next) {
         if (!j->begun) {
             j->begun = true;
             pool->busy++;
@@ -308,7 +308,7 @@ tck_status_t pool_submit(struct pool *pool, pool_work_fn *work, pool_done_fn *do
         return pool->closing ? TCK_ERR_CANCELED : TCK_ERR_NOMEM;
     }
     *j = (struct pool_job){.pool = pool, .work = work, .done = done, .ctx = ctx};
-    while (*at) {
+    while (*at != NULL) {
         at = &(*at)->next;
     }
     *at = j;
@@ -318,11 +318,11 @@ tck_status_t pool_submit(struct pool *pool, pool_work_fn *work, pool_done_fn *do
 
 void pool_free(struct pool *pool)
 {
-    if (!pool) {
+    if (pool == NULL) {
         return;
     }
     pool->closing = true;
-    while (pool->jobs) {
+    while (pool->jobs != NULL) {
         struct pool_job *j = pool->jobs;
         pool->jobs = j->next;
         if (j->begun) {
@@ -334,8 +334,8 @@ void pool_free(struct pool *pool)
 
 void pools_work(struct host *host)
 {
-    for (struct pool *pool = host->loop ? host->loop->pools : NULL; pool; pool = pool->next) {
-        for (struct pool_job *j = pool->jobs; j; j = j->next) {
+    for (struct pool *pool = host->loop != NULL ? host->loop->pools : NULL; pool != NULL; pool = pool->next) {
+        for (struct pool_job *j = pool->jobs; j != NULL; j = j->next) {
             j->begun = true;
             job_work(j);
         }

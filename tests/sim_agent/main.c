@@ -40,26 +40,44 @@ static struct totals *totals;
 /* ---- a schedule
  * -------------------------------------------------------------------------------------------------------------- */
 
+/* The other one has more ranks on each machine, or fewer. */
+static void plan_shapes(struct shape shape)
+{
+    job.newest = job.shapes[0] = shape;
+    shape.number = 1;
+    shape.ranks_per_host = 3 - shape.ranks_per_host;
+    shape.ranks = shape.hosts * shape.ranks_per_host;
+    shape.twins = shape.ranks % 2 == 0 ? 3 - shape.twins : 1;
+    job.shapes[1] = shape;
+}
+
 static void plan_job(void)
 {
     uint32_t hosts = (uint32_t)sim_between(1, 4);
-    job = (struct job){.ranks_per_host = (uint32_t)sim_between(1, 2),
-                       .twins = 1,
-                       .shards = 2,
+    struct shape shape = {.ranks_per_host = (uint32_t)sim_between(1, 2), .twins = 1, .hosts = hosts};
+    job = (struct job){.shards = 2,
                        .image_bytes = 8 * (uint32_t)sim_between(16, 80),
                        .step_us = sim_between(5, 60) * MS,
                        .steps = sim_between(20, 120),
                        .save_every = (uint32_t)sim_between(1, 6)};
-    job.ranks = hosts * job.ranks_per_host;
+    shape.ranks = hosts * shape.ranks_per_host;
     job.store_every = job.save_every * (uint32_t)sim_between(1, 6);
     job.copies = hosts == 1 ? 1 : (uint32_t)sim_between(2, hosts < 3 ? hosts : 3);
-    if (job.ranks % 2 == 0 && sim_chance(50)) {
-        job.twins = 2;
+    if (shape.ranks % 2 == 0 && sim_chance(50)) {
+        shape.twins = 2;
     }
+    plan_shapes(shape);
+    if (sim_trait(TRAIT_OVERLOADED)) { /* one version's copies take longer than several saves do */
+        job.step_us = 4 * MS;
+        job.save_every = 1;
+        job.store_every = 8;
+        job.steps = 200;
+    }
+    job.kept = sim_trait(TRAIT_KEEPS_FEW) ? 1 : 3;
     static const uint64_t staggers_us[] = {0, 0, 3 * MS, 400 * MS};
     job.stagger_us = staggers_us[sim_between(0, 3)];
     faults.any = sim_chance(90);
-    sim.host_count = hosts;
+    sim.host_count = hosts + sim_trait(TRAIT_MOVES);
 }
 
 void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
@@ -70,13 +88,15 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
     char text[1024];
     snprintf(text, sizeof(text),
              "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
-             "\"max_restore_tries\": 100%s}",
-             sim.save_dir, sim.save_dir, job.copies, slots, hasty ? short_times : "");
+             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u%s%s}",
+             sim.save_dir, sim.save_dir, job.copies, slots, job.kept, hasty ? short_times : "",
+             sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "");
     hosts_make(hosts, text);
 }
 
 static void run_schedule(uint64_t seed, bool verbose)
 {
+    sim.seed = seed;
     sim.random = seed * 0x2545F4914F6CDD1Du + 1;
     sim.verbose = verbose;
     plan_job();
@@ -151,15 +171,15 @@ static bool run_one(uint64_t seed, const struct arguments *a)
 
 static bool run_seeds(const struct arguments *a)
 {
-    FILE *file = a->seeds ? fopen(a->seeds, "r") : NULL;
+    FILE *file = a->seeds != NULL ? fopen(a->seeds, "r") : NULL;
     char line[512];
-    bool ok = !a->seeds || file;
-    while (file && fgets(line, sizeof(line), file)) {
+    bool ok = a->seeds == NULL || file != NULL;
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         char *end;
         uint64_t seed = strtoull(line, &end, 10);
         ok &= end == line || run_one(seed, a);
     }
-    if (file) {
+    if (file != NULL) {
         fclose(file);
     }
     return ok;

@@ -29,7 +29,7 @@ static size_t table_count, table_first_free;
 struct object *object_new(enum object_kind kind)
 {
     struct object *object = calloc(1, sizeof(*object));
-    if (!object) {
+    if (object == NULL) {
         abort();
     }
     object->kind = kind;
@@ -47,17 +47,17 @@ void object_ref(struct object *object)
 
 static void memory_drop(struct object *object)
 {
-    free(object->base ? object->base - HEAD_BYTES : NULL);
+    free(object->base != NULL ? object->base - HEAD_BYTES : NULL);
 }
 
 static void memory_resize(struct object *object, uint64_t bytes)
 {
     uint8_t *block = calloc(1, HEAD_BYTES + bytes);
-    if (!block) {
+    if (block == NULL) {
         abort();
     }
     memcpy(block, &object, sizeof(object));
-    if (object->base) {
+    if (object->base != NULL) {
         memcpy(block + HEAD_BYTES, object->base, object->bytes < bytes ? object->bytes : bytes);
     }
     memory_drop(object);
@@ -84,13 +84,13 @@ void object_unref(struct object *object)
 int object_fd(struct object *object)
 {
     size_t i = table_first_free;
-    while (i < table_count && table[i]) {
+    while (i < table_count && table[i] != NULL) {
         i++;
     }
     if (i == table_count) {
         table_count = table_count ? 2 * table_count : 1024;
         table = realloc(table, table_count * sizeof(*table));
-        if (!table) {
+        if (table == NULL) {
             abort();
         }
         memset(table + i, 0, (table_count - i) * sizeof(*table));
@@ -109,7 +109,7 @@ struct object *object_of(int fd)
 void fd_close(int fd)
 {
     struct object *object = object_of(fd);
-    if (object) {
+    if (object != NULL) {
         size_t i = (size_t)(fd - FIRST_FD);
         table[i] = NULL;
         table_first_free = i < table_first_free ? i : table_first_free;
@@ -119,7 +119,7 @@ void fd_close(int fd)
 
 void object_replace(int fd, struct object *object)
 {
-    if (object_of(fd)) {
+    if (object_of(fd) != NULL) {
         object_unref(object_of(fd));
         table[fd - FIRST_FD] = object;
     }
@@ -130,7 +130,7 @@ void object_replace(int fd, struct object *object)
 
 int __wrap_close(int fd)
 {
-    if (!object_of(fd)) {
+    if (object_of(fd) == NULL) {
         return fd >= FIRST_FD ? 0 : __real_close(fd);
     }
     fd_close(fd);
@@ -147,7 +147,7 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 int __wrap_ftruncate(int fd, off_t bytes)
 {
     struct object *object = object_of(fd);
-    if (!object) {
+    if (object == NULL) {
         return __real_ftruncate(fd, bytes);
     }
     memory_resize(object, (uint64_t)bytes);
@@ -157,7 +157,7 @@ int __wrap_ftruncate(int fd, off_t bytes)
 ssize_t __wrap_write(int fd, const void *data, size_t len)
 {
     struct object *object = object_of(fd);
-    if (!object) {
+    if (object == NULL) {
         return __real_write(fd, data, len);
     }
     if (object->kind == OBJECT_FILE) {
@@ -172,7 +172,7 @@ ssize_t __wrap_write(int fd, const void *data, size_t len)
 int __wrap_fstat(int fd, struct stat *out)
 {
     struct object *object = object_of(fd);
-    if (!object) {
+    if (object == NULL) {
         return __real_fstat(fd, out);
     }
     if (object->kind == OBJECT_FILE) {
@@ -186,7 +186,7 @@ int __wrap_fstat(int fd, struct stat *out)
 void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     struct object *object = object_of(fd);
-    if (!object) {
+    if (object == NULL) {
         return __real_mmap(at, bytes, protection, flags, fd, offset);
     }
     object_ref(object);
@@ -211,7 +211,7 @@ int __wrap_fcntl(int fd, int what, ...)
     /* NOLINTNEXTLINE(bugprone-narrowing): as the kernel takes it */
     void *argument = va_arg(args, void *);
     va_end(args);
-    if (!object) {
+    if (object == NULL) {
         return __real_fcntl(fd, what, argument);
     }
     return what == F_DUPFD_CLOEXEC ? object_fd(object) : 0;
@@ -221,7 +221,7 @@ int __wrap_shutdown(int fd, int how)
 {
     (void)how;
     struct object *object = object_of(fd);
-    if (object && object->kind == OBJECT_SOCKET) {
+    if (object != NULL && object->kind == OBJECT_SOCKET) {
         ipc_hang_up(object);
     }
     return 0;
@@ -230,10 +230,10 @@ int __wrap_shutdown(int fd, int how)
 int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
     struct object *object = count == 1 ? object_of(fds[0].fd) : NULL;
-    if (!object) {
+    if (object == NULL) {
         return __real_poll(fds, count, timeout_ms);
     }
-    fds[0].revents = object->first || object->hung_up ? POLLIN : 0;
+    fds[0].revents = object->first != NULL || object->hung_up ? POLLIN : 0;
     return fds[0].revents ? 1 : 0;
 }
 

@@ -30,7 +30,7 @@ static struct process_entry *entry_of(pid_t pid)
 pid_t process_begin(void (*killed)(void *ctx), void *ctx)
 {
     entries = realloc(entries, (entry_count + 1) * sizeof(*entries));
-    if (!entries) {
+    if (entries == NULL) {
         abort();
     }
     entries[entry_count] = (struct process_entry){.killed = killed, .ctx = ctx, .watched = object_new(OBJECT_PROCESS)};
@@ -42,7 +42,7 @@ pid_t process_begin(void (*killed)(void *ctx), void *ctx)
 void process_end(pid_t pid)
 {
     struct process_entry *entry = entry_of(pid);
-    if (entry && !entry->ended) {
+    if (entry != NULL && !entry->ended) {
         entry->ended = true;
         entry->watched->hung_up = true;
         object_wake(entry->watched);
@@ -57,27 +57,27 @@ struct process process_of(pid_t pid)
 bool process_has_ended(struct process process)
 {
     const struct process_entry *entry = entry_of(process.pid);
-    return !entry || entry->ended;
+    return entry == NULL || entry->ended;
 }
 
 static void kill_later(void *ctx)
 {
     struct process_entry *entry = entry_of(((struct object *)ctx)->pid);
-    if (!entry->ended && entry->killed) {
+    if (!entry->ended && entry->killed != NULL) {
         entry->killed(entry->ctx);
     }
 }
 
 long __wrap_syscall(long number, long a, long b, long c, long d, long e)
 {
-    if (number == SYS_pidfd_open && entry_of((pid_t)a)) {
+    if (number == SYS_pidfd_open && entry_of((pid_t)a) != NULL) {
         return object_fd(entry_of((pid_t)a)->watched);
     }
-    if (number == SYS_pidfd_send_signal && object_of((int)a)) {
+    if (number == SYS_pidfd_send_signal && object_of((int)a) != NULL) {
         sim_after(sim_between(10, 1000), NULL, kill_later, object_of((int)a));
         return 0;
     }
-    if (number == SYS_openat2 && sim.current && sim.current->deaf) {
+    if (number == SYS_openat2 && sim.current != NULL && sim.current->deaf) {
         errno = EIO;
         return -1;
     }
@@ -104,7 +104,7 @@ long __wrap_sysconf(int name)
 
 pid_t __wrap_getpid(void)
 {
-    return sim.current ? sim.current->pid : __real_getpid();
+    return sim.current != NULL ? sim.current->pid : __real_getpid();
 }
 
 void __wrap__exit(int status)

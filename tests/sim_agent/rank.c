@@ -20,15 +20,25 @@ static bool is_over(const struct rank *rank)
 /* ---- what it saves
  * ---------------------------------------------------------------------------------------------------- */
 
-void rank_shard_ids(uint32_t rank, struct shard_info out[2])
+uint64_t shape_hosts(const struct shape *shape)
 {
-    uint32_t group = rank % (job.ranks / job.twins);
+    uint64_t hosts = 0;
+    for (uint32_t i = 0; i < shape->hosts; i++) {
+        hosts |= UINT64_C(1) << (shape->first_host + i) % sim.host_count;
+    }
+    return hosts;
+}
+
+void rank_shard_ids(const struct shape *shape, uint32_t rank, struct shard_info out[2])
+{
+    uint32_t group = rank % (shape->ranks / shape->twins);
+    const char *other = shape->number > 0 ? ", cut otherwise" : "";
     char name[64];
-    int len = snprintf(name, sizeof(name), "shard of group %u", group);
+    int len = snprintf(name, sizeof(name), "shard of group %u%s", group, other);
     out[0] = (struct shard_info){.id = hash128_of(name, (size_t)len),
                                  .image_bytes = job.image_bytes + 8 * (group % 16),
-                                 .private_to_rank = job.twins == 1};
-    len = snprintf(name, sizeof(name), "own shard of rank %u", rank);
+                                 .private_to_rank = shape->twins == 1};
+    len = snprintf(name, sizeof(name), "own shard of rank %u%s", rank, other);
     out[1] = (struct shard_info){.id = hash128_of(name, (size_t)len), .image_bytes = 128, .private_to_rank = 1};
 }
 
@@ -68,7 +78,7 @@ bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct
         k->bytes = bytes;
         free(k->image);
         k->image = malloc(bytes);
-        if (!k->image) {
+        if (k->image == NULL) {
             abort();
         }
         image_fill(k->image, bytes, shard, version);
@@ -106,12 +116,14 @@ static void say_hello(struct rank *rank)
     struct msg_hello hello = {.seq = rank->asked = new_seq(rank),
                               .format = MESSAGE_FORMAT,
                               .rank = rank->number,
-                              .world_size = job.ranks,
+                              .world_size = rank->launch->count,
                               .pid = (uint32_t)rank->pid,
                               .returning = returning,
+                              .takeover = rank->launch->takes_over,
                               .term = returning ? rank->launch->term : 0};
     struct writer w = writer_new(0);
     snprintf(hello.job, sizeof(hello.job), "%s", rank->host->config.job);
+    snprintf(hello.run_id, sizeof(hello.run_id), "%s", rank->launch->run_id);
     hello.settings = returning ? NULL : settings;
     hello.settings_len = returning ? 0 : (uint32_t)strlen(settings);
     msg_hello_encode(&hello, &w);
@@ -124,7 +136,7 @@ static void claim(struct rank *rank)
     struct world world;
     struct error err;
     struct rank_hello *hellos = calloc(launch->count, sizeof(*hellos));
-    struct msg_claim m = {.seq = rank->asked = new_seq(rank), .at_least = 1};
+    struct msg_claim m = {.seq = rank->asked = new_seq(rank), .at_least = launch->term + 1, .after = launch->term};
     struct writer w = writer_new(0);
     for (uint32_t r = 0; r < launch->count; r++) {
         hellos[r] = launch->ranks[r].hello;
@@ -146,6 +158,15 @@ static void claim(struct rank *rank)
     free(m.agents);
     free(hellos);
     send_frame(rank, MSG_CLAIM_TERM, &w);
+}
+
+bool rank_claim_again(struct rank *rank)
+{
+    bool can = rank->pid != 0 && rank->socket != NULL && rank->greeted && !rank->asked && !rank->copying;
+    if (can) {
+        claim(rank);
+    }
+    return can;
 }
 
 static void send_world(struct rank *rank, enum message_type type)
@@ -189,7 +210,7 @@ static void tell_step(struct rank *rank, enum message_type type, uint64_t step)
     struct msg_step m = {.seq = new_seq(rank), .step = step};
     struct writer w = writer_new(0);
     msg_step_encode(&m, &w);
-    if (rank->socket) {
+    if (rank->socket != NULL) {
         send_frame(rank, type, &w);
     } else {
         writer_free(&w);
@@ -225,10 +246,10 @@ static void come_back(void *ctx)
 static void connect_to_agent(struct rank *rank)
 {
     rank->socket = ipc_join(rank->host, rank->pid, on_frame, rank);
-    if (rank->socket) {
+    if (rank->socket != NULL) {
         return;
     }
-    if (!rank->host->loop && !rank->host->gone && rank->launch->phase == PHASE_HELLO) {
+    if (rank->host->loop == NULL && !rank->host->gone && rank->launch->phase == PHASE_HELLO) {
         host_start(rank->host); /* the first trainer starts it */
     }
     rank->connecting = true;
@@ -275,24 +296,26 @@ void rank_next(struct rank *rank)
     if (is_over(rank) || rank->asked || rank->connecting || (rank->saving && rank->launch->phase == PHASE_TRAIN)) {
         return;
     }
-    if (!rank->socket) {
+    if (rank->socket == NULL) {
         connect_to_agent(rank);
     }
-    if (!rank->socket || request(rank) || rank->arrived) {
+    if (rank->socket == NULL || request(rank) || rank->arrived) {
         return;
     }
     rank->arrived = true;
     launch_arrived(rank);
 }
 
-void rank_kill(struct rank *rank)
+void rank_end(struct rank *rank)
 {
     if (rank->pid == 0) {
         return;
     }
+    slot_use_end(rank);
+    slot_use_end(&rank->restored);
     process_end(rank->pid);
     rank->pid = 0;
-    if (rank->socket) {
+    if (rank->socket != NULL) {
         rank->socket->got = NULL;
         ipc_hang_up(rank->socket);
         rank->socket = NULL;
@@ -325,15 +348,15 @@ static void take_term(struct rank *rank, const struct ipc_frame *frame)
         sim_violation("rank %u: malformed TERM", rank->number);
         return;
     }
-    rank->launch->term = m.term;
     rank->claimed = true;
+    launch_claimed(rank, m.term);
 }
 
 static void take_segments(struct rank *rank, const struct ipc_frame *frame)
 {
     struct msg_segments m;
     struct shard_info infos[2];
-    rank_shard_ids(rank->number, infos);
+    rank_shard_ids(rank->launch->shape, rank->number, infos);
     if (msg_segments_decode(frame->payload, frame->len, &m) != TCK_OK || m.count != job.shards) {
         sim_violation("rank %u: malformed SEGMENTS", rank->number);
         return;
@@ -369,26 +392,37 @@ static void check_restored(struct rank *rank, const struct msg_restored *m)
         const struct rank_shard *shard = &rank->shards[i];
         struct segment *segment = memory_find(rank->host->agent->memory, shard->segment.shard);
         uint32_t slot = m->shards[i].slot;
-        if (!segment || slot >= shard->segment.slot_count) {
+        if (segment == NULL || slot >= shard->segment.slot_count) {
             sim_violation("rank %u is to restore from slot %u, which is none", rank->number, slot);
-        } else if (!image_is(segment_image(segment, slot), shard->image_bytes, shard->segment.shard, m->version)) {
+            return;
+        }
+        bool damaged = damage_is_known(rank->host, shard->segment.shard, m->version);
+        bool whole = image_is(segment_image(segment, slot), shard->image_bytes, shard->segment.shard, m->version);
+        if (!whole && damaged) {
+            launch_fail(rank->launch, sim_between(200, 2000) * MS, "a restored image does not have its digests");
+            return;
+        }
+        if (!whole) {
             sim_violation("rank %u restores wrong bytes of step %" PRIu64 " of term %" PRIu64, rank->number,
                           m->version.step, m->version.term);
         }
+        slot_use_begin(&rank->restored, segment_image(segment, slot), "a trainer still restores from it", NULL);
     }
 }
 
 static void take_restored(struct rank *rank, const struct ipc_frame *frame)
 {
     struct msg_restored m;
-    if (msg_restored_decode(frame->payload, frame->len, &m) != TCK_OK || m.count != rank->shard_count) {
+    if (msg_restored_decode(frame->payload, frame->len, &m) != TCK_OK ||
+        m.count != (m.other_layout ? 0 : rank->shard_count)) {
         sim_violation("rank %u: malformed RESTORED", rank->number);
         return;
     }
-    if (rank->host->agent) {
+    if (rank->host->agent != NULL) {
         check_restored(rank, &m);
     }
     rank->version = m.version;
+    rank->resharded = m.other_layout;
     snprintf(rank->passed_over, sizeof(rank->passed_over), "%s", m.passed_over);
     rank->restored = true;
     free(m.shards);
@@ -469,7 +503,7 @@ static void on_frame(void *ctx, struct ipc_frame *frame)
     if (is_over(rank)) {
         return;
     }
-    if (!frame) {
+    if (frame == NULL) {
         on_cut(rank);
         return;
     }
@@ -485,11 +519,11 @@ static void on_frame(void *ctx, struct ipc_frame *frame)
 /* ---- saving
  * --------------------------------------------------------------------------------------------------------------- */
 
-void rank_save(struct rank *rank, uint64_t step, bool to_storage)
+void rank_save(struct rank *rank, uint64_t step, bool to_storage, bool last)
 {
-    struct msg_begin m = {.step = step, .to_storage = to_storage};
+    struct msg_begin m = {.step = step, .to_storage = to_storage, .last = last};
     struct writer w = writer_new(0);
-    if (!rank->socket || !rank->registered || rank->saving || rank->asked || must_map(rank)) {
+    if (rank->socket == NULL || !rank->registered || rank->saving || rank->asked || must_map(rank)) {
         return;
     }
     m.seq = rank->asked = new_seq(rank);
@@ -509,21 +543,59 @@ static void seal(const struct rank *rank, struct version version)
             seal_set(&seals[shard->slot], version, NULL);
         }
     }
+    judge_memory_changed(rank->host, NULL);
+}
+
+static void finish_copy(struct rank *rank)
+{
+    uint64_t step = rank->saving;
+    rank->saving = 0;
+    rank->copying = false;
+    rank->sealed_step = step;
+    seal(rank, (struct version){rank->launch->term, step});
+    slot_use_end(rank);
+    judge_sealed(rank, step);
+    tell_step(rank, MSG_SEAL, step);
 }
 
 static void copied(void *ctx)
 {
     struct rank *rank = ctx;
-    if (is_over(rank) || !rank->saving) {
-        return;
+    if (!is_over(rank) && rank->saving) {
+        finish_copy(rank);
+        rank_next(rank);
     }
-    uint64_t step = rank->saving;
-    rank->saving = 0;
-    rank->sealed_step = step;
-    seal(rank, (struct version){rank->launch->term, step});
-    judge_sealed(rank, step);
-    tell_step(rank, MSG_SEAL, step);
-    rank_next(rank);
+}
+
+static void end_later(void *ctx)
+{
+    rank_end(ctx);
+}
+
+/* It goes on where it was frozen, whatever has become of its launch and its slots; or it is killed before. */
+static void wake_up(void *ctx)
+{
+    struct rank *rank = ctx;
+    if (rank->pid != 0 && sim_chance(60)) {
+        sim_say("rank %u of launch %u wakes up", rank->number, rank->launch->number);
+        finish_copy(rank);
+        sim_after(sim_between(0, 500) * MS, NULL, end_later, rank);
+    } else {
+        rank_end(rank);
+    }
+}
+
+void rank_kill(struct rank *rank)
+{
+    if (rank->copying && sim_trait(TRAIT_FREEZES) && sim.us < faults.until_us && sim_chance(60)) {
+        sim_say("rank %u is frozen while it copies step %" PRIu64, rank->number, rank->saving);
+        if (rank->socket != NULL && sim_chance(50)) {
+            ipc_hang_up(rank->socket); /* the agent had to write to it, and could not */
+        }
+        sim_after(faults_lasting(20, 6000), NULL, wake_up, rank);
+    } else {
+        rank_end(rank);
+    }
 }
 
 /* Half of it now, half when all is copied: what is torn shows. */
@@ -545,15 +617,21 @@ static void take_grant(struct rank *rank, const struct ipc_frame *frame)
             break;
         }
         shard->slot = m.slots[n++];
+        slot_use_begin(rank, shard->data->base + shard->slot * shard->segment.slot_stride,
+                       "a trainer still writes there", NULL);
         image_fill(shard->data->base + shard->slot * shard->segment.slot_stride, shard->image_bytes / 16 * 8,
                    shard->segment.shard, (struct version){rank->launch->term, m.step});
     }
     free(m.slots);
-    sim_after(sim_between(100, 5000), NULL, copied, rank);
+    judge_memory_changed(rank->host, NULL);
+    rank->copying = true;
+    sim_after(sim_between(100, 5000) + rank->freezes_us, NULL, copied, rank);
+    rank->freezes_us = 0;
 }
 
 void rank_restored(struct rank *rank)
 {
+    slot_use_end(&rank->restored);
     if (!rank->fresh) {
         tell_step(rank, MSG_RESTORE_DONE, rank->version.step);
     }

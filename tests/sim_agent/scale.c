@@ -45,16 +45,18 @@ void scale_phase(const char *name, uint64_t began_us)
 
 void scale_run(uint32_t hosts, uint32_t ranks_per_host)
 {
-    job = (struct job){.ranks_per_host = ranks_per_host,
-                       .ranks = hosts * ranks_per_host,
-                       .twins = 1,
+    struct shape shape = {
+        .ranks_per_host = ranks_per_host, .ranks = hosts * ranks_per_host, .twins = 1, .hosts = hosts};
+    job = (struct job){.shapes = {shape, shape},
+                       .newest = shape,
                        .shards = 1,
                        .image_bytes = 128,
                        .step_us = S,
                        .steps = 1,
                        .save_every = 1,
                        .store_every = 1000,
-                       .copies = hosts > 1 ? 2 : 1};
+                       .copies = hosts > 1 ? 2 : 1,
+                       .kept = 3};
     sim.measure = true;
     before = calloc(hosts, sizeof(*before));
     printf("%-10s %9s %10s %12s %12s %9s %9s %12s %12s\n", "phase", "world ms", "messages", "bytes", "images", "frames",

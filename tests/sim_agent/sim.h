@@ -23,6 +23,7 @@ struct host;
 struct object;
 struct file;
 struct launch;
+struct shape;
 
 typedef void sim_fn(void *ctx);
 
@@ -45,13 +46,13 @@ struct scheduled {
 };
 
 struct sim {
+    uint64_t seed;
     uint64_t us, sequence, random;
     struct scheduled *heap;
     size_t count, cap;
     struct host *hosts;
     uint32_t host_count;
     struct host *current; /* whose code runs */
-    struct host *ran;     /* whose code ran in this event */
     bool verbose, measure;
     bool ended; /* the schedule is over */
     char violation[1024];
@@ -61,6 +62,28 @@ struct sim {
 };
 
 extern struct sim sim;
+
+/* What a schedule may be like beside the dice, of which this takes nothing: others stay what they are when a trait is
+ * added. */
+enum trait {
+    TRAIT_FREEZES,  /* trainers are frozen in the middle of a copy */
+    TRAIT_SAME_RUN, /* a launch has the run id of the one before */
+    TRAIT_SLOW,     /* bytes are on their way between agents for a while */
+    TRAIT_ISOLATES, /* a node is out of all others' reach */
+    TRAIT_SECOND,   /* the job is started a second time while it runs */
+    TRAIT_DAMAGE,   /* copies go bad in memory */
+    TRAIT_DOUBTS,   /* storage cannot tell what it has, or has lost some of it */
+    TRAIT_DOMAINS,  /* two machines each are lost together */
+    TRAIT_KEEPS_FEW,
+    TRAIT_BASE_GOES_BAD, /* before it is protected */
+    TRAIT_SLOW_DRAINS,   /* and some are asked for */
+    TRAIT_OVERLOADED,    /* saves come faster than copies */
+    TRAIT_RESHARDS,      /* starts come with another number of ranks, */
+    TRAIT_MOVES,         /* or on other machines */
+    TRAIT_CATALOG,
+    TRAIT_LAST_STEP /* the training ends with a step that is brought to storage */
+};
+bool sim_trait(enum trait trait);
 
 uint64_t sim_random(void);
 uint64_t sim_between(uint64_t low, uint64_t high); /* both included */
@@ -85,27 +108,34 @@ struct host {
     uint32_t index;
     char name[CONFIG_NAME];
     struct config config;
+    uint32_t domain;
     char *settings;      /* the same as its trainers send it */
     struct agent *agent; /* NULL: it does not run */
     struct loop *loop;
     struct link *link;
     uint32_t life;
-    jmp_buf death;             /* of _exit */
-    uint32_t dies_in;          /* so many things that it does; 0: it does not */
-    bool deaf;                 /* storage refuses this host */
-    uint64_t hangs_until_us;   /* calls to storage return then */
-    uint64_t stopped_until_us; /* its agent does not run (SIGSTOP) */
-    uint64_t short_until_us;   /* of memory: some jobs cannot be given to a pool */
-    bool noisy;                /* some chunks that it receives have wrong bytes */
-    bool gone;                 /* the machine is down */
+    jmp_buf death;              /* of _exit */
+    uint32_t dies_in;           /* so many things that it does; 0: it does not */
+    bool deaf;                  /* storage refuses this host */
+    uint64_t hangs_until_us;    /* calls to storage return then */
+    uint64_t stopped_until_us;  /* its agent does not run (SIGSTOP) */
+    uint64_t short_until_us;    /* of memory: some jobs cannot be given to a pool */
+    bool noisy;                 /* some chunks that it receives have wrong bytes */
+    bool interrupts;            /* something happens while it sends its next chunk, */
+    bool isolates;              /* once it has sent its next READY */
+    uint64_t isolated_until_us; /* it has no connections */
+    bool gone;                  /* the machine is down */
+    bool ran;                   /* its agent's code, since the judge looked */
+    bool changed;               /* or what lies in its memory, perhaps */
     pid_t pid;
     struct object *listener;
     struct parked *parked;
-    struct object *sockets;   /* its agent's ends */
-    uint64_t adopted;         /* highest term that it was seen to have adopted */
-    struct version watermark; /* newest commit that it was seen to know of, */
-    uint64_t decided_in;      /* and by a decision of which term */
-    uint64_t lost_us;         /* when its memory was lost last */
+    struct object *sockets;           /* its agent's ends */
+    uint64_t adopted;                 /* highest term that it was seen to have adopted */
+    struct version watermark;         /* newest commit that it was seen to know of, */
+    uint64_t decided_in;              /* and by a decision of which term */
+    uint64_t lost_us;                 /* when its memory was lost last */
+    uint64_t judged_term, judged_seq; /* the decision of its coordinator that was judged last */
     struct counts counts;
 };
 
@@ -178,6 +208,14 @@ void fd_close(int fd);
 /* The descriptor is this object's from now on; takes a reference over. */
 void object_replace(int fd, struct object *object);
 
+/* ---- slot_uses.c ---------------------------------------------------------------------------------------------------
+ */
+
+/* From now on until slot_use_end(who) the slot with these bytes must not be given to anybody; or until the agent dies
+ * (NULL: whoever dies). */
+void slot_use_begin(const void *who, const void *at, const char *what, const struct host *agent);
+void slot_use_end(const void *who);
+
 /* ---- files.c: storage -------------------------------------------------------------------------------------------- */
 
 /* Whether the current host is cut off; then errno says so. */
@@ -186,6 +224,51 @@ int file_open(int dir_fd, const char *name, int flags);
 void file_closed(struct file *file);
 ssize_t file_write(int fd, const void *from, size_t len);
 void file_stat(const struct file *file, struct stat *out);
+
+/* ---- storage_doubts.c ----------------------------------------------------------------------------------------------
+ */
+
+struct entry;
+/* Opening this entry of the directory fails for the current host. */
+bool doubts_hide(const struct file *dir, const struct entry *entry);
+/* What the current host sees in the directory; NULL: an error, as errno says. */
+const struct entry *doubts_list(const struct file *dir);
+void doubts_claimed(const struct file *dir);
+bool doubts_of_notes(void);
+/* Something goes bad, or cannot be read until then. */
+void doubts_strike(uint64_t until_us);
+
+#define VERSION_MOST ((struct version){UINT64_MAX, UINT64_MAX})
+
+struct published_version {
+    struct version version;
+    bool torn;
+};
+/* The newest published version below at->version; false: there is none. */
+bool published_next(struct published_version *at);
+
+/* ---- catalog.c ------------------------------------------------------------------------------------------------------
+ */
+
+void catalog_lose(const struct host *host);
+/* There are catalogs, and none was lost yet. */
+bool catalog_is_complete(void);
+
+/* ---- damage.c -------------------------------------------------------------------------------------------------------
+ */
+
+void damage_plan(void);
+/* A bit of this verified slot flips. */
+void damage_slot(struct host *host, struct segment *segment, uint32_t k);
+/* The host's copy went bad once; whether it was fetched again since is not known here. */
+/* This version was restored: copies of it go bad that are the only ones, before there are others. */
+void damage_base(const struct shape *shape, struct version base);
+/* In the image that a host sends, if it is one. */
+void damage_sent(struct host *host, const void *image);
+/* In one of the copies of what was committed last, when nothing is saved any more; false: in none. */
+bool damage_at_rest(const struct shape *shape, struct version version);
+bool damage_is_known(const struct host *host, struct hash128 shard, struct version version);
+uint32_t damage_count(struct version version);
 
 /* ---- ipc.c ------------------------------------------------------------------------------------------------------ */
 
@@ -206,6 +289,9 @@ void link_lost(struct link *link);
 void link_cut(struct host *a, struct host *b);
 /* Nothing arrives there for so long; then all of it does. */
 void link_stall(struct host *a, struct host *b, uint64_t for_us);
+
+/* Cuts all that a host has with others, and lets it make none for so long. */
+void link_isolate(struct host *host, uint64_t for_us);
 
 /* ---- launch.c, rank.c: trainers ---------------------------------------------------------------------------------- */
 
@@ -242,39 +328,57 @@ struct rank {
     struct rank_shard *shards;
     uint32_t shard_count, mapped;
     uint64_t saving;                  /* step being copied, 0 none */
+    bool copying;                     /* it has slots for it */
+    uint64_t freezes_us;              /* in the middle of its next copy, for so long */
     uint64_t asked_step, sealed_step; /* newest that was begun, that was sealed */
-    bool was_cut;                     /* and the agent that it is back at may not have heard of those */
+    bool was_cut;                     /* and the agent that it is back at may not know of those */
     uint64_t committed, published;
     struct version version; /* restored */
-    bool fresh;
+    bool fresh, resharded;
     char passed_over[PASSED_TEXT_BYTES];
 };
 
+/* How the state is cut, and which machines it is on: another start may have it otherwise. */
+struct shape {
+    uint32_t number; /* of how it is cut */
+    uint32_t ranks_per_host, ranks, twins;
+    uint32_t first_host, hosts; /* one after the other, from the last on to the first */
+};
+
 struct launch {
+    const struct shape *shape;
     uint32_t number;
     enum phase phase;
-    uint64_t phase_us; /* since when */
+    uint64_t phase_us;   /* since when */
+    uint64_t claimed_us; /* when it began to claim its term */
     struct rank *ranks;
     uint32_t count, arrived;
     uint64_t term;
     struct world world;
-    uint64_t step, steps; /* done, to do */
+    uint64_t step, steps;        /* done, to do */
+    uint64_t last_step, last_us; /* being brought to storage, since when; 0: not yet */
     bool dead;
+    char run_id[32];
+    bool takes_over; /* it is configured to */
+    uint64_t began_us;
+    struct launch *next; /* older */
 };
 
 /* What the job is like. */
 struct job {
-    uint32_t ranks_per_host, ranks;
-    uint32_t shards; /* of a rank: 1 or 2 */
-    uint32_t twins;  /* ranks that have the same shard */
+    struct shape shapes[2], newest; /* what there may be; of the newest launch */
+    uint32_t shards;                /* of a rank: 1 or 2 */
     uint32_t image_bytes;
     uint64_t step_us, steps;
     uint64_t stagger_us; /* ranks come to a phase within that time */
     uint32_t save_every, store_every;
     uint32_t copies;
+    uint32_t kept; /* published versions that retention keeps */
     struct launch *launch;
+    struct launch *second;         /* started beside it, and has no term yet */
     uint64_t committed, published; /* of this launch, as its trainers were told */
     uint32_t launches, restores, commits, publishes;
+    bool back;       /* the next launch has the layout of what was saved */
     bool done, lost; /* lost: what was saved is, and that was told */
 };
 extern struct job job;
@@ -283,16 +387,29 @@ void launch_begin(void *unused);
 /* All trainers are killed; another launch comes in again_us. */
 void launch_fail(struct launch *launch, uint64_t again_us, const char *why);
 void launch_arrived(struct rank *rank);
+/* A rank has claimed a term. */
+void launch_claimed(struct rank *rank, uint64_t term);
+/* The job is started a second time, by another launcher. */
+void launch_second(void);
 /* A rank's agent has refused. */
 void launch_refused(struct rank *rank, const struct error *err);
+/* The next one has its state cut in the other way: that is what there is. */
+void launch_reshape(const struct launch *launch);
 void launch_host_lost(struct host *host);
 
 void rank_next(struct rank *rank);
+/* Asks for the term after its own, though it has one; false: it cannot now. */
+bool rank_claim_again(struct rank *rank);
+/* It may be frozen in the middle of a copy: then it goes on with that some time, and ends later. */
 void rank_kill(struct rank *rank);
+/* At once. */
+void rank_end(struct rank *rank);
 /* All ranks have their bytes. */
 void rank_restored(struct rank *rank);
-void rank_save(struct rank *rank, uint64_t step, bool to_storage);
-void rank_shard_ids(uint32_t rank, struct shard_info out[2]);
+void rank_save(struct rank *rank, uint64_t step, bool to_storage, bool last);
+void rank_shard_ids(const struct shape *shape, uint32_t rank, struct shard_info out[2]);
+/* A bit each. */
+uint64_t shape_hosts(const struct shape *shape);
 /* What the image of a shard is at a version. */
 void image_fill(uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
 bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
@@ -301,15 +418,47 @@ bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct
  */
 
 void judge_event(void); /* after every event */
-void judge_restored(const struct launch *launch);
+/* Slots of the shard, or bytes in them, may be others now; shard NULL: of any. */
+void judge_memory_changed(struct host *host, const struct hash128 *shard);
+void judge_restored(struct launch *launch);
 /* All ranks were told that nothing can be had. */
 void judge_unrecoverable(const struct launch *launch, const struct error *err);
 /* Nothing was saved for a while, and nothing failed. */
 void judge_settled(const struct launch *launch);
 void judge_sealed(const struct rank *rank, uint64_t step);
+/* An agent has logged that an older version is restored. */
+void judge_warned(void);
 void judge_host_lost(struct host *host);
+void judge_damaged(const struct host *host, struct hash128 shard, struct version version);
+/* A published version went bad. */
+void judge_torn(struct version version);
+/* What is committed by this decision, is owed to storage. */
+void judge_drain_asked(const struct decision *d);
+/* This name leaves the job's directory. */
+void judge_removed(const char *name);
 /* All of it, for a world too large to be judged after every event. */
 void judge_look(void);
+/* Checks that what is published was sealed by all ranks. */
+void judge_published(struct version version);
+
+/* ---- judge_decisions.c ----------------------------------------------------------------------------------------------
+ */
+
+/* Of the coordinator that runs there, if one does. */
+void judge_decision(struct host *host);
+bool judge_is_over(struct version version);
+
+/* ---- judge_storage.c ------------------------------------------------------------------------------------------------
+ */
+
+/* The newest version that is promised to be on storage. */
+struct version stored_promise(void);
+void stored_told(struct version version);
+void stored_restored(uint64_t term, struct version version);
+/* All ranks read it there, in another layout than it has. */
+void stored_resharded(struct launch *launch, struct version version);
+/* The newest damaged version that is newer than this one, in words; NULL: there is none. */
+const char *stored_passed_over(struct version version);
 void judge_end(void);
 
 /* ---- scale.c, main.c ----------------------------------------------------------------------------------------------
@@ -332,5 +481,11 @@ struct faults {
 };
 extern struct faults faults;
 void faults_plan(void);
+/* How long a fault takes, in microseconds; it is over then. */
+uint64_t faults_lasting(uint64_t low_ms, uint64_t high_ms);
+/* A chunk goes from a host that interrupts: for how long it is on its way. */
+uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk);
+/* A fault is over then. */
+void faults_last(uint64_t us);
 
 #endif

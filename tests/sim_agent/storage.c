@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Transfers between memory and storage, which fail for a host that is cut off from it; manifests. There is no catalog:
- * it is only a hint. */
+ * Transfers between memory and storage, which fail for a host that is cut off from it; manifests. */
 #include "sim.h"
 
 #include "tiers/manifest.h"
@@ -58,8 +57,9 @@ static void on_moved(void *ctx)
         return;
     }
     m->ended = true;
+    slot_use_end(m);
     tck_status_t status = move(&m->ask, &outcome);
-    for (uint64_t i = 0; status == TCK_OK && m->ask.part && i * URING_PART_BYTES < m->ask.bytes; i++) {
+    for (uint64_t i = 0; status == TCK_OK && m->ask.part != NULL && i * URING_PART_BYTES < m->ask.bytes; i++) {
         m->ask.part(m->ask.ctx, (uint32_t)i);
     }
     m->ask.done(m->ask.ctx, &outcome);
@@ -72,7 +72,11 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *trans
     struct moving *m = calloc(1, sizeof(*m));
     *m = (struct moving){.next = uring->moving, .uring = uring, .ask = *transfer};
     uring->moving = m;
-    sim_after(sim_between(50, 3000), uring->host, on_moved, m);
+    if (transfer->direction == URING_READ) {
+        slot_use_begin(m, transfer->data, "storage is still read into it", uring->host);
+    }
+    sim_after(sim_trait(TRAIT_SLOW_DRAINS) ? sim_between(10, 400) * MS : sim_between(50, 3000), uring->host, on_moved,
+              m);
     return TCK_OK;
 }
 
@@ -80,9 +84,10 @@ void uring_free(struct uring *uring)
 {
     struct error outcome;
     (void)error_set(&outcome, TCK_ERR_CANCELED, "the transfers end");
-    for (struct moving *m = uring ? uring->moving : NULL; m; m = m->next) {
+    for (struct moving *m = uring != NULL ? uring->moving : NULL; m != NULL; m = m->next) {
         if (!m->ended) {
             m->ended = true;
+            slot_use_end(m);
             m->ask.done(m->ask.ctx, &outcome);
         }
     }
@@ -106,7 +111,7 @@ tck_status_t __wrap_manifest_parse(const char *text, size_t len, struct manifest
 static void *copy_of(const void *from, size_t bytes)
 {
     void *to = malloc(bytes);
-    if (!to) {
+    if (to == NULL) {
         abort();
     }
     memcpy(to, from, bytes);
@@ -127,7 +132,7 @@ static struct manifest manifest_copy(const struct manifest *from)
 tck_status_t __wrap_manifest_parse(const char *text, size_t len, struct manifest *out, struct error *err)
 {
     static struct parsed *all;
-    for (struct parsed **at = &all; *at; at = &(*at)->next) {
+    for (struct parsed **at = &all; *at != NULL; at = &(*at)->next) {
         struct parsed *parsed = *at;
         if (parsed->len == len && memcmp(parsed->text, text, len) == 0) {
             *at = parsed->next;
@@ -140,7 +145,7 @@ tck_status_t __wrap_manifest_parse(const char *text, size_t len, struct manifest
     tck_status_t status = __real_manifest_parse(text, len, out, err);
     if (status == TCK_OK) {
         struct parsed *parsed = malloc(sizeof(*parsed) + len);
-        if (!parsed) {
+        if (parsed == NULL) {
             abort();
         }
         *parsed = (struct parsed){.next = all, .manifest = manifest_copy(out), .len = len};
@@ -148,65 +153,4 @@ tck_status_t __wrap_manifest_parse(const char *text, size_t len, struct manifest
         all = parsed;
     }
     return status;
-}
-
-/* ---- no catalog
- * ------------------------------------------------------------------------------------------------------ */
-
-tck_status_t catalog_open(const char *dir, struct catalog **out, bool *rebuilt_out, struct error *err)
-{
-    (void)dir;
-    (void)out;
-    (void)rebuilt_out;
-    return error_set(err, TCK_ERR_IO, "the world has none");
-}
-
-void catalog_close(struct catalog *catalog)
-{
-    (void)catalog;
-}
-
-static tck_status_t none(struct error *err)
-{
-    return error_set(err, TCK_ERR_INTERNAL, "a catalog that was not opened is used");
-}
-
-tck_status_t catalog_put(struct catalog *catalog, const struct catalog_version *version,
-                         const struct catalog_shard *shards, uint32_t shard_count, bool sync, struct error *err)
-{
-    (void)catalog, (void)version, (void)shards, (void)shard_count, (void)sync;
-    return none(err);
-}
-
-tck_status_t catalog_drop(struct catalog *catalog, struct version version, struct error *err)
-{
-    (void)catalog, (void)version;
-    return none(err);
-}
-
-tck_status_t catalog_versions(struct catalog *catalog, struct catalog_version **out, size_t *count_out,
-                              struct error *err)
-{
-    (void)catalog, (void)out, (void)count_out;
-    return none(err);
-}
-
-tck_status_t catalog_shards(struct catalog *catalog, struct version version, struct catalog_shard **out,
-                            size_t *count_out, struct error *err)
-{
-    (void)catalog, (void)version, (void)out, (void)count_out;
-    return none(err);
-}
-
-tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_info *node, uint64_t term,
-                                   struct error *err)
-{
-    (void)catalog, (void)node, (void)term;
-    return none(err);
-}
-
-tck_status_t catalog_nodes(struct catalog *catalog, struct known_node **out, size_t *count_out, struct error *err)
-{
-    (void)catalog, (void)out, (void)count_out;
-    return none(err);
 }

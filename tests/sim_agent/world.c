@@ -12,6 +12,9 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* A recovery's warning begins with this. */
+#define OLDER_TEXT "an older version"
+
 #define WALL_MS UINT64_C(1767225600000)
 
 struct sim sim;
@@ -35,6 +38,17 @@ uint64_t sim_between(uint64_t low, uint64_t high)
 bool sim_chance(uint32_t percent)
 {
     return sim_random() % 100 < percent;
+}
+
+bool sim_trait(enum trait trait)
+{
+    static const uint32_t percent[] = {
+        [TRAIT_FREEZES] = 25,   [TRAIT_SAME_RUN] = 60,      [TRAIT_SLOW] = 25,        [TRAIT_ISOLATES] = 20,
+        [TRAIT_SECOND] = 20,    [TRAIT_DAMAGE] = 25,        [TRAIT_DOUBTS] = 25,      [TRAIT_DOMAINS] = 30,
+        [TRAIT_KEEPS_FEW] = 40, [TRAIT_BASE_GOES_BAD] = 20, [TRAIT_SLOW_DRAINS] = 15, [TRAIT_OVERLOADED] = 5,
+        [TRAIT_RESHARDS] = 20,  [TRAIT_MOVES] = 20,         [TRAIT_CATALOG] = 30,     [TRAIT_LAST_STEP] = 40};
+    uint64_t of[2] = {sim.seed, trait};
+    return hash128_of(of, sizeof(of)).lo % 100 < percent[trait];
 }
 
 tck_status_t __wrap_random_bytes(void *out, size_t len);
@@ -113,7 +127,7 @@ static void put(struct scheduled event, uint64_t us)
     if (sim.count == sim.cap) {
         sim.cap = sim.cap ? 2 * sim.cap : 1024;
         sim.heap = realloc(sim.heap, sim.cap * sizeof(*sim.heap));
-        if (!sim.heap) {
+        if (sim.heap == NULL) {
             abort();
         }
     }
@@ -129,7 +143,8 @@ static void put(struct scheduled event, uint64_t us)
 
 void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx)
 {
-    put((struct scheduled){.fn = fn, .ctx = ctx, .host = host, .life = host ? host->life : 0}, sim.us + delay_us);
+    put((struct scheduled){.fn = fn, .ctx = ctx, .host = host, .life = host != NULL ? host->life : 0},
+        sim.us + delay_us);
 }
 
 static struct scheduled take_first(void)
@@ -155,12 +170,12 @@ bool sim_step(void)
     }
     struct scheduled event = take_first();
     sim.us = event.us;
-    if (!event.host) {
+    if (event.host == NULL) {
         event.fn(event.ctx);
     } else if (event.host->life == event.life && event.host->stopped_until_us > sim.us) {
         put(event, event.host->stopped_until_us);
         return true;
-    } else if (event.host->life == event.life && event.host->loop) {
+    } else if (event.host->life == event.life && event.host->loop != NULL) {
         host_run(event.host, event.fn, event.ctx);
     } else {
         return true;
@@ -205,8 +220,11 @@ void log_write(enum log_level level, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
+    if (level == LOG_WARN && strncmp(fmt, OLDER_TEXT, strlen(OLDER_TEXT)) == 0) {
+        judge_warned();
+    }
     if (sim.verbose && level <= LOG_INFO) {
-        say(sim.current ? sim.current->name : "?", fmt, args);
+        say(sim.current != NULL ? sim.current->name : "?", fmt, args);
     }
     va_end(args);
 }

@@ -117,7 +117,8 @@ class Job:
         """(launch, members) of every event of this name so far."""
         if not self.history.exists():
             return []
-        lines = self.history.read_text(encoding="utf-8").splitlines()
+        text = self.history.read_text(encoding="utf-8")
+        lines = text[:text.rfind("\n") + 1].splitlines()  # the last one may still be being written
         return [event for event in map(json.loads, lines) if event["event"] == name]
 
     def logs(self):

@@ -84,8 +84,8 @@ static enum lie nth_set(uint32_t bits, uint32_t n)
 
 static bool concerns(const char *path)
 {
-    return strcmp(path, "/") != 0 && (control->only[0] == '\0' || strstr(path, control->only)) &&
-           (control->spared[0] == '\0' || !strstr(path, control->spared));
+    return strcmp(path, "/") != 0 && (control->only[0] == '\0' || strstr(path, control->only) != NULL) &&
+           (control->spared[0] == '\0' || strstr(path, control->spared) == NULL);
 }
 
 /* No longer than storage lies at all. */
@@ -114,7 +114,7 @@ static enum lie lie_about(enum call call, const char *path, uint64_t *dice_out)
         hang(control->hang_ms);
         return LIE_NONE;
     }
-    if (dice_out) {
+    if (dice_out != NULL) {
         *dice_out = mix(dice);
     }
     return lie;
@@ -147,7 +147,7 @@ static int keep_handle(int fd, const char *path, struct fuse_file_info *info)
 {
     size_t len = strlen(path) + 1;
     struct handle *handle = malloc(sizeof(*handle) + len);
-    if (!handle) {
+    if (handle == NULL) {
         close(fd);
         return -ENOMEM;
     }
@@ -240,7 +240,7 @@ static int fs_fallocate(const char *path, int mode, off_t at, off_t len, struct 
 
 static int fs_getattr(const char *path, struct stat *out, struct fuse_file_info *info)
 {
-    if (info) {
+    if (info != NULL) {
         return result_of(fstat(handle_of(info)->fd, out));
     }
     int refused = refusal(CALL_LOOK, path);
@@ -304,7 +304,7 @@ static int fs_truncate(const char *path, off_t size, struct fuse_file_info *info
     if (refused) {
         return refused;
     }
-    if (info) {
+    if (info != NULL) {
         return result_of(ftruncate(handle_of(info)->fd, size));
     }
     int fd = openat(backing_fd, below(path), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -346,15 +346,15 @@ static char *names_now(const char *path)
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     char *names = NULL;
     size_t size = 0;
-    FILE *out = dir ? open_memstream(&names, &size) : NULL;
-    for (struct dirent *entry; out && (entry = readdir(dir));) {
+    FILE *out = dir != NULL ? open_memstream(&names, &size) : NULL;
+    for (struct dirent *entry; out != NULL && (entry = readdir(dir)) != NULL;) {
         fwrite(entry->d_name, 1, strlen(entry->d_name) + 1, out);
     }
-    if (out) {
+    if (out != NULL) {
         fputc('\0', out);
         fclose(out);
     }
-    if (dir) {
+    if (dir != NULL) {
         closedir(dir);
     } else if (fd >= 0) {
         close(fd);
@@ -368,7 +368,7 @@ static char *remembered(const char *path, char *now, bool lie)
     pthread_mutex_lock(&listings_lock);
     struct listing *free_one = NULL;
     for (struct listing *l = listings; l < listings + LISTINGS_MAX; l++) {
-        if (l->path && strcmp(l->path, path) == 0) {
+        if (l->path != NULL && strcmp(l->path, path) == 0) {
             if (lie) {
                 char *old = l->names;
                 l->names = now;
@@ -377,14 +377,14 @@ static char *remembered(const char *path, char *now, bool lie)
             pthread_mutex_unlock(&listings_lock);
             return now;
         }
-        free_one = free_one || l->path ? free_one : l;
+        free_one = free_one != NULL || l->path != NULL ? free_one : l;
     }
     size_t size = 1;
     for (const char *name = now; *name; name += strlen(name) + 1) {
         size += strlen(name) + 1;
     }
-    char *copy = free_one ? malloc(size) : NULL;
-    if (copy) {
+    char *copy = free_one != NULL ? malloc(size) : NULL;
+    if (copy != NULL) {
         memcpy(copy, now, size);
         *free_one = (struct listing){strdup(path), copy};
     }
@@ -403,7 +403,7 @@ static int fs_readdir(const char *path, void *buffer, fuse_fill_dir_t fill, off_
         return -lie_errno[lie];
     }
     char *names = names_now(path);
-    if (!names) {
+    if (names == NULL) {
         return -errno;
     }
     names = remembered(path, names, lie == LIE_OLD);

@@ -2,7 +2,7 @@
 """Whether the functions of a framework are still those that its adapter was written for.
 
 An adapter lists what it wraps or reads, with the parameters that it needs. If something is missing or has changed, the
-adapter stays off, one warning says so, and training goes on without it."""
+adapter stays off, one warning says so, and training continues without it."""
 
 import importlib
 import importlib.metadata
@@ -17,7 +17,7 @@ log = logging.getLogger("tierckpt")
 
 
 class Requirement(Protocol):
-    """Something that an adapter counts on."""
+    """Something that an adapter relies on."""
 
     def fault(self) -> str | None: ...
 
@@ -31,7 +31,7 @@ class RequiredApi:
     parameters: tuple[str, ...] | None = None
 
     def fault(self) -> str | None:
-        """What is wrong with it, None if nothing is."""
+        """What is wrong with it; None if nothing is."""
         module, _, path = self.where.partition(":")
         try:
             found: Any = importlib.import_module(module)

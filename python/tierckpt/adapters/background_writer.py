@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a thread writes while training goes on, each of them complete or not there at all.
+"""Files that a thread writes while training continues. Each of them is complete or does not exist.
 
-A framework with files of its own says what is to be written and how. Here that is copied, written under another name,
-synced, and renamed. What declares a set of files complete is written when those of every rank are."""
+A framework with files of its own says what is to be written and how. Here the data is copied, written under another
+name, synced, and renamed. The file that declares a set of files complete is written when those of every rank are."""
 
 import copy
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger("tierckpt")
 
 
 _Storages = dict[tuple[torch.device, int, int], Any]
-"""The copy of each storage, by where that lies."""
+"""The copy of each storage, by the address of the storage."""
 
 
 def copy_to_cpu(value: Any) -> Any:
@@ -104,7 +104,7 @@ class BackgroundWriter:
     def _do(self, what: str, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception as error:  # of whatever kind: training goes on
+        except Exception as error:  # of any kind: training continues
             self._whole = False
             log.error("%s was not written: %s", what, error)
 
@@ -114,7 +114,7 @@ class BackgroundWriter:
             if not self._agree(whole and all(part.result() for part in parts)):
                 log.error("%s is not complete: not every rank has written its files", what)
                 return False
-            return self._agree(_succeeds(what, done))  # who waits for it finds it done by whichever rank does it
+            return self._agree(_succeeds(what, done))  # a caller that waits finds it done, by any rank
         except Exception as error:
             log.error("%s was not finished: %s", what, error)
             return False

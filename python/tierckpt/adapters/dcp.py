@@ -91,7 +91,7 @@ def flatten(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 def attach(state_dict: Mapping[str, Any] | None = None, **arguments: Any) -> "Tiers":
     """Makes Tiers(**arguments) and registers the layout of this state dict. It must have the tensors that training will
-    have, so make the optimizer's state first; torch.distributed.checkpoint.state_dict.get_state_dict does that.
+    have, so create the optimizer's state first; torch.distributed.checkpoint.state_dict.get_state_dict does that.
     Collective over all ranks of the job. Without a state dict the first save registers, and nothing can be loaded from
     memory before it."""
     tiers = Tiers(**arguments)
@@ -152,7 +152,7 @@ class Tiers(Closing):
 
     @property
     def scope(self) -> str:
-        """Stands before each key of a local state dict: see tierckpt.sagemaker."""
+        """The prefix of each key of a local state dict: see tierckpt.sagemaker."""
         return self._rules.scope
 
     def _attached(self) -> checkpoint.Checkpoint:
@@ -162,7 +162,7 @@ class Tiers(Closing):
                 "save first")
         return self._checkpoint
 
-    # ---- what torch.distributed.checkpoint is given
+    # ---- what is passed to torch.distributed.checkpoint
 
     def writer(self, checkpoint_id: CheckpointId | None = None, to_storage: bool | None = None) -> "StorageWriter":
         """For dcp.save and dcp.async_save. to_storage=True: the save is done when it is published; False: when it is
@@ -216,7 +216,7 @@ class Tiers(Closing):
             time.sleep(0.0005)
 
     def _is_copied(self) -> bool:
-        """Whether the save under way is copied, or was given up."""
+        """Whether the save under way is copied, or was discarded."""
         with self._lock:
             try:
                 self._attached().wait("copied", timeout=0)
@@ -227,8 +227,8 @@ class Tiers(Closing):
         return True
 
     def wait(self, step: int, to_storage: bool) -> None:
-        """Waits until this step is committed, or published. Training may go on in another thread meanwhile. Raises
-        TimedOutError after timeout_s seconds, CanceledError if the save was given up."""
+        """Waits until this step is committed, or published. Meanwhile training may continue in another thread. Raises
+        TimedOutError after timeout_s seconds, CanceledError if the save was discarded."""
         deadline, pause = time.monotonic() + self._timeout_s, 0.001
         while not self.reached(step, to_storage):
             if time.monotonic() >= deadline:
@@ -238,7 +238,7 @@ class Tiers(Closing):
             pause = min(2 * pause, 0.05)
 
     def reached(self, step: int, to_storage: bool) -> bool:
-        """Whether this step is committed, or published. Raises CanceledError if the save was given up."""
+        """Whether this step is committed, or published. Raises CanceledError if the save was discarded."""
         try:
             with self._lock:
                 self._attached().wait("drained" if to_storage else "committed", step, timeout=0)
@@ -272,7 +272,7 @@ class Tiers(Closing):
         return answer
 
     def take_plan(self, step: int | None) -> dict[str, Any] | None:
-        """The same; a load right after newest() takes the plan that newest() was told."""
+        """The same; a load right after newest() uses the plan that newest() got."""
         plan, self._plan = self._plan, None
         return plan if plan is not None and step is None else self._ask_plan(step)
 
@@ -295,7 +295,7 @@ class Tiers(Closing):
     # ---- end
 
     def close(self, job_done: bool = True) -> None:
-        """Ends the use of these tiers. job_done=False keeps what was saved in memory for a successor, for linger_s
+        """Ends the use of these tiers. job_done=False keeps the versions in memory for the next start, for linger_s
         seconds."""
         if self._unhook is not None:
             self._unhook()
@@ -321,12 +321,12 @@ class StorageWriter(torch_storage.StorageWriter):
         self._tiers = tiers
         self._to_storage = to_storage
         self._step = None if checkpoint_id is None else step_of(checkpoint_id)
-        self._staged: tuple[int, bool] | None = None  # step, whether to storage
+        self._staged: tuple[int, bool] | None = None  # step, and whether it goes to storage
         self._use_collectives = True
 
     def __reduce__(self) -> NoReturn:
-        raise errors.UnsupportedError("the agents have the memory, so a process of its own has nothing to save: use "
-                                      "AsyncCheckpointerType.THREAD")
+        raise errors.UnsupportedError("the agents hold the memory, so a separate process would have nothing to save: "
+                                      "use AsyncCheckpointerType.THREAD")
 
     def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
         step = self._step if checkpoint_id is None else step_of(checkpoint_id)
@@ -369,12 +369,12 @@ class StorageWriter(torch_storage.StorageWriter):
     def _take(self, flat: dict[str, Any], paths: dict[str, Any]) -> tuple[int, bool]:
         if self._step is None:
             raise errors.InvalidArgumentError(
-                "which step is it? Give the writer a checkpoint id: tiers.writer('step-120'); "
-                "dcp.async_save's own comes after the state was taken")
+                "the step is not known: give the writer a checkpoint id, tiers.writer('step-120'), because "
+                "that of dcp.async_save comes after the state was staged")
         return self._step, self._tiers.snapshot(flat, paths, self._step, self._to_storage)
 
     def finish(self, metadata: Any, results: Any) -> None:
-        """Nothing is left to do: a version is committed by the agents, as a whole."""
+        """Does nothing: the agents commit a version as a whole."""
 
     # ---- AsyncStager
 
@@ -399,7 +399,7 @@ class StorageWriter(torch_storage.StorageWriter):
 
 
 def _flattened_by(planner: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The state dict that a planner was given. It is taken from there, so the planner must not change it."""
+    """The state dict that was given to a planner. It is read from the planner, which therefore must not change it."""
     base = DefaultSavePlanner
     known = isinstance(planner, base) and planner.flatten_state_dict
     if not known or any(getattr(type(planner), name) is not getattr(base, name) for name in _TRANSFORMS):

@@ -41,7 +41,8 @@ def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | N
 
 
 def other_layout(plan: dict[str, Any] | None) -> native.Version:
-    """The version of another layout that a restore would take from storage, else the newest that it could not take."""
+    """The version of another layout that a restore would read from storage, else the newest one that it cannot
+    restore."""
     resharded = control.version_of(plan, "resharded")
     return resharded if resharded > native.NO_VERSION else max(
         (control.version_of(passed, "version") for passed in (plan or {}).get("passed_over", ())
@@ -84,7 +85,7 @@ class _Registered:
             planner.load_bytes(item, self._walk.leaf(item.storage_index.fqn))
 
     def _resolve(self, item: Any, planner: Any) -> torch.Tensor:
-        """Where an item is to go. It asks for a part of one piece, which must be this rank's."""
+        """The destination of an item. The item asks for a part of one piece, which must be this rank's."""
         piece = self._walk.pieces.get(item.storage_index.fqn)
         if piece is None or piece.offset != tuple(item.storage_index.offset or piece.offset):
             raise errors.LayoutError(
@@ -143,7 +144,7 @@ class _Published:
         self._published.close()
 
     def _leaf(self, key: str) -> io.BytesIO:
-        """The value that the lowest of the ranks that have it has saved."""
+        """The value that was saved by the lowest of the ranks that have it."""
         return leaf_bytes(next(saved for saved in self._leaves if key in (*saved["plain"], *saved["pickled"])), key)
 
 
@@ -159,7 +160,7 @@ def _part(piece: torch.Tensor, item: Any) -> torch.Tensor:
 
 
 class _Table:
-    """What a Metadata says of each key."""
+    """What a Metadata object says about each key."""
 
     def __init__(self) -> None:
         self._whole: dict[str, Piece] = {}

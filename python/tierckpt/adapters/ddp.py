@@ -11,10 +11,10 @@ from ..state.rng import Rng
 
 
 def settle_ddp(ddp_model: DistributedDataParallel, forward_backward: Callable[[], object]) -> None:
-    """Makes a training under DistributedDataParallel resume with equal bits.
+    """Makes a resumed training under DistributedDataParallel bit-identical to an uninterrupted one.
 
     After the first backward pass DDP reorders its gradient buckets, and the order in which gloo adds depends on that.
-    So a resumed process would do its first step in the first order, while the uninterrupted one had changed to the
+    So a resumed process would make its first step in the first order, while the uninterrupted one had changed to the
     second long before. Call this at every start, also at a fresh one, after the model is wrapped and before
     load_checkpoint: it does one forward and backward pass whose result is not used. Collective. Afterwards parameters,
     buffers and random number generators are as before, and gradients are None.

@@ -85,7 +85,7 @@ def attach(engine: Any, *, config: ConfigSource = None, overrides: Overrides = N
     """Registers the state of an engine. Call it right after deepspeed.initialize. Collective.
 
     config        path of a JSON file, or a dict with the same keys; default: "tierckpt" in DeepSpeed's configuration
-    overrides     dict of keys that win over those of config
+    overrides     dict of keys that override those of config
     client_state  what else is to be restored, such as the position in the data: a dict of JSON values and tensors, or
                   an object with state_dict() and load_state_dict(). Each rank has its own
     group         process group of all ranks for the collectives of the set-up, as for tierckpt.init
@@ -114,7 +114,7 @@ def _configuration(engine: Any, config: ConfigSource) -> ConfigSource:
 
 
 def _refuse_unknown(engine: Any) -> None:
-    """Raises for engines of which a part would not be saved."""
+    """Raises for engines whose state would be saved only in part."""
     from deepspeed.runtime.engine import DeepSpeedEngine
 
     if not isinstance(engine, DeepSpeedEngine):
@@ -247,7 +247,7 @@ class EngineCheckpoint(Closing):
         return lambda: setattr(engine, "_take_model_step", step)
 
     def _between_steps(self) -> bool:
-        """Whether there are no gradients of a part of a batch, which would not be saved."""
+        """Whether no gradients of an unfinished accumulation exist, which would not be saved."""
         return self._engine.micro_steps == self._saveable_at
 
     # ---- load
@@ -291,7 +291,7 @@ class EngineCheckpoint(Closing):
     def _refuse_half_a_step(self) -> None:
         if not self._between_steps():
             raise errors.InvalidArgumentError(
-                "there are gradients of a part of a batch, which are not saved: call this "
+                "an accumulation of gradients is unfinished, and its gradients are not saved: call this "
                 "after the engine.step() that ends the accumulation")
         self._saved_at = self._engine.global_steps
 
@@ -305,7 +305,7 @@ class EngineCheckpoint(Closing):
 
 
 class NoCheckpoint(Closing):
-    """Takes the place of an EngineCheckpoint if this release of DeepSpeed is not known: it saves and finds nothing."""
+    """Replaces an EngineCheckpoint if this release of DeepSpeed is not known: it saves nothing and finds nothing."""
 
     restored = None
 
@@ -341,11 +341,9 @@ class NoCheckpoint(Closing):
 
 
 class CheckpointEngine(_CheckpointEngine):
-    """Lets another checkpoint engine write its files while training goes on.
-
-    save copies the state and returns. The files of a checkpoint appear one by one, each of them complete and durable.
-    `latest` names a checkpoint when all of its files are durable on every rank. The next checkpoint waits for the one
-    before."""
+    """Lets another checkpoint engine write its files while training continues. save copies the state and returns. The
+    files of a checkpoint appear one by one, each of them complete and durable. `latest` names a checkpoint when all of
+    its files are durable on every rank. The next checkpoint waits for the one before."""
 
     def __init__(self, inner: Any, agree: Callable[[bool], bool]) -> None:
         super().__init__()
@@ -424,13 +422,13 @@ class CheckpointEngine(_CheckpointEngine):
 
 
 class _Files:
-    """Puts our checkpoint engine in the place of DeepSpeed's own, until `remove`."""
+    """Replaces DeepSpeed's own checkpoint engine by ours, until `remove`."""
 
     def __init__(self, engine: Any, world: World) -> None:
         self._engine, self._group = engine, None
         self._ours: Any = None
         if engine.checkpoint_engine.is_decoupled():
-            return  # it writes aside already
+            return  # it writes in the background already
         if world.size > 1:
             self._group = dist.new_group(backend="gloo", timeout=_WRITE_TIMEOUT)
         self._ours = CheckpointEngine(engine.checkpoint_engine, self._agree)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories checkpoint-<step> as Hugging Face's Trainer writes them, made from published versions.
 
-With DeepSpeed they consist of the files that every rank writes. Otherwise each rank writes what is small into
+With DeepSpeed they consist of the files that every rank writes. Otherwise each rank writes its small files into
 tmp-checkpoint-<step> when it saves; once the version of that step is published, a thread of one rank adds model and
 optimizer from it and renames the directory, so that a checkpoint-<step> is always complete. The thread waits for
-storage without holding up training, and after a restart it completes what was left."""
+storage without delaying training, and after a restart it completes the directories that were left unfinished."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ from .background_writer import sync
 log = logging.getLogger("tierckpt")
 
 MARKER = ".tierckpt"
-"""In each directory that was made here. Only such ones are ever deleted."""
+"""A file in each directory that Tierckpt has created. Only such directories are ever deleted."""
 _PLAN, _OTHERS = "tierckpt-plan.json", "tierckpt-others.json"
 _POLL_S = 0.1
 
@@ -37,7 +37,7 @@ _Name = TypeVar("_Name", bound=Hashable)
 
 
 def building(output_dir: str | os.PathLike[str], step: int) -> Path:
-    """The directory of a step before it is complete; made, with its marker, if it is missing."""
+    """The directory of a step before it is complete; created, with its marker, if it is missing."""
     path = Path(output_dir, f"tmp-checkpoint-{step}")
     path.mkdir(parents=True, exist_ok=True)
     (path / MARKER).touch()
@@ -110,7 +110,7 @@ class _Awaited:
 
 
 class Directories:
-    """The directories below one output_dir: how they become complete, and which of them stay."""
+    """The directories below one output_dir: how they become complete, and which of them are kept."""
 
     def __init__(self, output_dir: str | os.PathLike[str], keep: int) -> None:
         self._output_dir = Path(output_dir)
@@ -130,7 +130,7 @@ class Directories:
                 _delete(path, "save_total_limit is 1, and it is not the best")
 
     def delete_unfinished(self) -> None:
-        """Deletes directories that will never be complete. No directory may be in the making."""
+        """Deletes directories that will never be complete. No directory may be under construction."""
         for step in _steps(self._output_dir, "tmp-checkpoint"):
             left = building(self._output_dir, step)
             _try(f"{left} could not be deleted", _delete, left, "a save that was cut off")
@@ -173,7 +173,7 @@ class WrittenCheckpoints(Directories):
     """Directories of files that the ranks write. One rank has this object."""
 
     def finish_left(self) -> None:
-        """Deletes what an earlier process left: nobody can complete it."""
+        """Deletes what an earlier process left unfinished, since it cannot be completed."""
         self._empty_trash()
         self.delete_unfinished()
 
@@ -194,7 +194,8 @@ class PlainCheckpoints(Directories):
         self._thread = threading.Thread(target=self._run, name="tierckpt-plain", daemon=True)
 
     def finish_left(self) -> None:
-        """Completes what an earlier process left, if it is published by now. To be called before `start`."""
+        """Completes what an earlier process left unfinished, if its version is published by now. To be called before
+        `start`."""
         self._empty_trash()
         for step in _steps(self._output_dir, "tmp-checkpoint"):
             left = _Awaited.read(step, building(self._output_dir, step))
@@ -235,8 +236,7 @@ class PlainCheckpoints(Directories):
             shutil.rmtree(self._output_dir / f"tmp-checkpoint-{step}", ignore_errors=True)
 
     def wait_for(self, step: int, timeout: float) -> bool:
-        """Waits until the directory of a published step is complete, or could not be made. False if that takes too
-        long."""
+        """Waits until the directory of a published step is complete, or has failed. False if that takes too long."""
         with self._lock:
             return self._lock.wait_for(lambda: step not in self._waiting, timeout)
 
@@ -300,7 +300,7 @@ class PlainCheckpoints(Directories):
         return any(awaited.is_newer(name) and _numbers(name)[1] > awaited.step for name in self._published())
 
     def _try_to_finish(self, step: int, version: Path) -> None:
-        _try(f"checkpoint-{step} could not be made from the published version", self._finish, step, version)
+        _try(f"checkpoint-{step} could not be written from the published version", self._finish, step, version)
 
     def _finish(self, step: int, version: Path) -> None:
         directory = building(self._output_dir, step)
@@ -317,7 +317,7 @@ class PlainCheckpoints(Directories):
 def _try(failure: str, act: Callable[..., Any], *arguments: Any) -> None:
     try:
         act(*arguments)
-    except Exception as error:  # a thread has nobody to raise it to, and training goes on
+    except Exception as error:  # a thread cannot raise it to a caller, and training continues
         log.error("%s: %s", failure, error)
 
 
@@ -327,7 +327,7 @@ def sync_files(directory: Path) -> None:
 
 
 def _delete(path: Path, why: str) -> None:
-    """Renames it first, so that nobody mistakes the rest of it for a checkpoint."""
+    """Renames it first, so that its remains are not mistaken for a checkpoint."""
     if not (path / MARKER).is_file():
         raise errors.InternalError(f"{path} is not ours to delete")
     log.info("deleting %s: %s", path, why)

@@ -80,8 +80,8 @@ class TierCheckpoint(Callback):
                  save_mem_interval: int | str | None = None, state_bytes: int = _STATE_BYTES) -> None:
         """config             path of a JSON file, or a dict with the same keys. If neither it nor overrides has
                            save_dir, that is <default_root_dir>/tierckpt
-        overrides          dict of keys that win over those of config
-        save_mem_interval  wins over that key of the configuration
+        overrides          dict of keys that override those of config
+        save_mem_interval  overrides that key of the configuration
         state_bytes        bytes reserved for the states of loops, callbacks, schedulers, data module and data
         loaders"""
         self._config, self._overrides = config, dict(overrides or {})
@@ -193,7 +193,7 @@ class _Fit:
         return contents, [_before_step_without_closure(one) for one in trainer.optimizers]
 
     def _refuse_foreign_weights(self, module: torch.nn.Module) -> None:
-        """A hook may put other weights into a checkpoint than those that are trained."""
+        """A hook may add other weights to a checkpoint than those that are trained."""
         mine = {id(tensor) for tensor in [*module.parameters(), *module.buffers()]}
         mine |= {tensor.data_ptr() for tensor in [*module.parameters(), *module.buffers()]}
         for key, value in self._trainer._checkpoint_connector.dump_checkpoint(False)["state_dict"].items():
@@ -223,7 +223,7 @@ class _Fit:
         connector.restore_loops()
         connector.restore_lr_schedulers()
         connector._loaded_checkpoint = {}
-        self._loop._combined_loader = None  # made already if somebody has asked for the number of steps
+        self._loop._combined_loader = None  # exists already if the number of steps has been asked for
         if found["ended"]:
             self._forget_restart()
         warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch ended")
@@ -245,12 +245,12 @@ class _Fit:
         original()
 
     def train_start(self) -> None:
-        """A version that was saved after the end of a training goes on with a new epoch."""
+        """A version that was saved at the end of a training continues with a new epoch."""
         if self._found is not None and self._found["ended"]:
             self._put_back_generators(self._found_generators)
 
     def _on_run_start(self, original: Callable[..., Any], data_fetcher: Any) -> None:
-        """An epoch begins, or goes on."""
+        """An epoch begins, or continues."""
         found, self._found = self._found, None
         if found is not None and not found["ended"]:
             self._go_on(found, original, data_fetcher)
@@ -273,7 +273,7 @@ class _Fit:
         resumable = [hasattr(one, "load_state_dict") for one in self._loop._combined_loader.flattened]
         if not all(resumable):
             if any(resumable):
-                log.warning("some data loaders have a state and others have not: their batches may not match")
+                log.warning("some data loaders have a state and others do not: their batches may not match")
             data_fetcher.fetched = fetched
             if found["data"]["iter"] is not None:
                 self._data["iter"] = found["data"]["iter"]
@@ -334,7 +334,7 @@ class _Fit:
 
 
 def _replace(target: Any, name: str, ours: Callable[..., Any]) -> Callable[[], None]:
-    """Puts our function in the place of a method of this one object; returns a function that undoes this."""
+    """Replaces a method of this one object by our function; returns a function that undoes this."""
     setattr(target, name, partial(ours, getattr(target, name)))
     return lambda: delattr(target, name)
 

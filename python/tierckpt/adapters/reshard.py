@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading what was saved by another number of ranks, or in other pieces: from storage, each rank its own part.
+"""Loads from storage what was saved by another number of ranks, or in other pieces. Each rank reads its own part.
 
 Memory holds only versions of the layout that saves them, so this is for versions on storage.
 """
@@ -40,7 +40,7 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
         raise why
     if published is None:
         return loaded
-    # After a failed load `restored` may still be that of an earlier one.
+    # After a failed load `restored` may still describe an earlier one.
     if loaded is not None and checkpoint.restored is not None and published.version <= checkpoint.restored.version:
         published.close()
         return loaded
@@ -66,7 +66,7 @@ def _of_another_layout(contents: Contents, world: World, step: int | None, confi
 
 
 def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
-    """Whether other ranks saved it, or other pieces."""
+    """Whether it was saved by other ranks, or in other pieces."""
     pieces = {(entry.key, tuple(entry.offset), tuple(entry.local_shape)) for entry in published.entries}
     own = {(record.key, tuple(record.offset), tuple(record.current().shape)) for record in contents.records}
     if published.info.world_size != world.size or not own <= pieces:

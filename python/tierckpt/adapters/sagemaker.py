@@ -46,8 +46,8 @@ class _Job:
         scope = f"{_last_part(checkpoint_id)}/" if local and _world_size() > 1 else ""
         if not local and process_group is not None and dist.get_world_size(process_group) != _world_size():
             raise errors.InvalidArgumentError(
-                "a sharded state dict is saved and loaded by all ranks of the job, those that "
-                "hold replicas too: leave process_group away")
+                "a sharded state dict is saved and loaded by all ranks of the job, including those that hold "
+                "replicas: do not pass process_group")
         if self._tiers is None:
             replicas = {"replicate_group": process_group} if scope and process_group is not None else {}
             self._tiers = Tiers(scope=scope, **{**self._arguments, **replicas})
@@ -115,8 +115,8 @@ def configure(**arguments: Any) -> None:
 
 
 def close(job_done: bool = True) -> None:
-    """Waits for pending saves and ends the use of Tierckpt. job_done=False keeps what was saved in memory for a
-    successor, for linger_s seconds."""
+    """Waits for pending saves and ends the use of Tierckpt. job_done=False keeps the versions in memory for the next
+    start, for linger_s seconds."""
     global _job
     if _job is not None:
         _job.finalize(blocking=True)
@@ -129,8 +129,8 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[s
                coordinator_rank: int = 0, queue: Any = None, sharded_strategy: Any = None,
                wait_error_handling: bool = True, force_check_all_plans: bool = True, s3_region: Any = None,
                s3client_config: Any = None) -> None:
-    """Starts a save and returns when all that may change at once is copied. The next step of a torch optimizer waits
-    for the rest.
+    """Starts a save and returns when everything that may change at once is copied. The next step of a torch optimizer
+    waits for the rest.
 
     checkpoint_id   a path. A part of it that names a step (step-120, checkpoint-120, 120) gives the step; without one,
                     each save is the step after the one before. The last part names this rank's local state dict
@@ -184,7 +184,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
         state_dict_loader.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=storage_reader, planner=planner,
                                process_group=process_group)
     else:
-        raise errors.UnsupportedError(f"storage_reader is a {type(storage_reader).__name__}: leave it away, or pass a "
+        raise errors.UnsupportedError(f"storage_reader is a {type(storage_reader).__name__}: leave it out, or pass a "
                                       "tierckpt.dcp.StorageReader")
 
 

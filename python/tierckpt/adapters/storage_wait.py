@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for storage, but not while it does not work."""
+"""Waits for storage, but only while storage works."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def trouble_of(checkpoint: Checkpoint) -> str | None:
 
 def wait_while_healthy(checkpoint: Checkpoint, done: Callable[[float], bool], timeout: float) -> None:
     """Calls done(seconds), which waits at most that long, until it returns true. Raises TimedOutError after `timeout`
-    seconds, and IoError as soon as there is trouble with storage: a training goes on without it."""
+    seconds, and IoError as soon as there is trouble with storage, since training continues without it."""
     deadline = time.monotonic() + timeout
     while not done(min(_SLICE_S, max(0.0, deadline - time.monotonic()))):
         trouble = trouble_of(checkpoint)

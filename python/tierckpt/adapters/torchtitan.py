@@ -55,22 +55,22 @@ class TierckptManager(BaseCheckpointManager):
     class Config(BaseCheckpointManager.Config):
         async_mode: Literal["disabled", "async", "async_with_pinned_mem"] = "async_with_pinned_mem"
         """When save returns. disabled: the version is committed, and on storage if it goes there. async: it is copied.
-        async_with_pinned_mem: at once; what is not copied by then is before the next optimizer step."""
+        async_with_pinned_mem: at once; the next optimizer step waits for the rest of the copy."""
 
         save_mem_interval: int | str = 10
-        """Saves to memory: every so many steps, so often ("30s"), or "off"."""
+        """How often to save to memory: a number of steps, a time ("30s"), or "off"."""
 
         storage_interval_s: float | None = None
-        """Saves to storage so often, in seconds, instead of every `interval` steps."""
+        """How often to save to storage, in seconds, instead of every `interval` steps."""
 
         config_file: str | None = None
         """Path of the configuration file of Tierckpt."""
 
         settings: dict[str, Any] = field(default_factory=dict[str, Any])
-        """Keys that win over those of config_file."""
+        """Keys that override those of config_file."""
 
         state_bytes: int = _STATE_BYTES
-        """Room for the state of dataloader, schedule and trainer in each rank's snapshot."""
+        """Bytes reserved for the state of dataloader, schedule and trainer in each rank's snapshot."""
 
         def __post_init__(self) -> None:
             BaseCheckpointManager.Config.__post_init__(self)
@@ -156,7 +156,7 @@ class TierckptManager(BaseCheckpointManager):
             return
         try:
             self.checkpoint.wait(stage, step, STORAGE_TIMEOUT_S)
-        except errors.Error as error:  # as of any other save: it is said, and training goes on
+        except errors.Error as error:  # as for any other save: it is logged, and training continues
             log.warning("step %d is not %s: %s", step, stage, error)
 
     def _maybe_wait_for_staging(self) -> None:
@@ -164,7 +164,7 @@ class TierckptManager(BaseCheckpointManager):
             self.checkpoint.fence()
 
     def _wait_for_saving(self) -> None:
-        """Never called: save_future stays None, because nobody has to wait for a save."""
+        """Never called: save_future stays None, because nothing has to wait for a save."""
 
     # ---- end
 
@@ -180,7 +180,7 @@ def _settings(config: TierckptManager.Config, base_folder: str) -> dict[str, Any
     values = {} if config.config_file is None else values_of_file(config.config_file)
     values |= config.settings
     values = with_save_dir(values, base_folder, config.folder)
-    # What torchtitan's own keys say is said by them alone.
+    # What torchtitan's own keys set is set by them alone.
     for key in ("save_mem_interval", "save_storage_interval", "max_ckpt_num"):
         if key in values:
             raise errors.ConfigError(f"{key} is set by torchtitan's checkpoint keys (save_mem_interval, interval or "
@@ -198,7 +198,8 @@ def _stock_config(config: TierckptManager.Config) -> CheckpointManager.Config:
 
 
 class _OtherStates:
-    """What the trainer has beside model and optimizers, as one object: data loader, schedule and its own counters."""
+    """The trainer's state other than models and optimizers, as one object: data loader, schedule and its own
+    counters."""
 
     def __init__(self, states: dict[str, Any]) -> None:
         self._states = {key: state for key, state in states.items()

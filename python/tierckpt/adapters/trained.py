@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What most frameworks train with: modules and optimizers of PyTorch itself."""
+"""The objects that most frameworks train: modules and optimizers of PyTorch itself."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,11 +15,11 @@ from ..state.sharding import Placer
 from ..state.walk_optimizer import OptimizerState
 
 STORAGE_TIMEOUT_S = 600
-"""How long training waits for storage where a framework has it wait: at its end, and while there is no room."""
+"""How long training waits for storage where a framework makes it wait: at its end, and while there is no free slot."""
 
 
 class OptimizerStates:
-    """Several optimizers. What they have beside tensors is saved as one value."""
+    """Several optimizers. Their state other than tensors is saved as one value."""
 
     def __init__(self, states: Sequence[OptimizerState]) -> None:
         self._states = states
@@ -60,7 +60,7 @@ class Trained:
         self.states = [OptimizerState(optimizer, names, placer) for optimizer in optimizers]
         self.rng = Rng()
         self.module_blobs = module_state.blobs_of([("", model.module) for model in models])
-        """What the modules have beside tensors; empty for most."""
+        """The modules' state other than tensors; empty for most."""
 
     def records(self, more: Iterable[Record] = ()) -> list[Record]:
         """All tensors, and those that the framework adds."""

@@ -84,8 +84,8 @@ class TrainerWrapper:
                  history_bytes: int = 4 << 20) -> None:
         """config             path of a JSON file, or a dict with the same keys. If neither it nor overrides has
                            save_dir, that is <output_dir>/tierckpt
-        overrides          dict of keys that win over those of config
-        save_mem_interval  wins over that key of the configuration
+        overrides          dict of keys that override those of config
+        save_mem_interval  overrides that key of the configuration
         plain_checkpoints  True: each step that goes to storage also becomes a checkpoint-<step> in output_dir, which a
                            plain Trainer can load
         history_bytes      bytes reserved for state.log_history in a version
@@ -241,8 +241,8 @@ class _Adapter:
 
     def _init_training_state(self, max_steps: Any, num_update_steps_per_epoch: Any, num_train_epochs: Any,
                              resume_from_checkpoint: str | bool | None, trial: Any) -> Any:
-        """The Trainer asks here where to go on, before it has wrapped model and optimizer, which we need to load
-        anything. So they are prepared now, and handed out when the Trainer comes to it."""
+        """The Trainer asks here where to resume, before it has wrapped model and optimizer, which we need to load
+        anything. So they are prepared now, and passed to the Trainer when it prepares them itself."""
         stub = resume_from_checkpoint == self._stub
         self._prepared = self._originals["_prepare_for_training"](
             max_steps, self._dataloader, None if stub else resume_from_checkpoint)
@@ -275,7 +275,7 @@ class _Adapter:
         self._load_newest = partial(load_any_layout, self.checkpoint, contents, self._world, config=self._settings)
 
     def _settle(self) -> None:
-        """See settle_ddp. Two ranks add in the same order in any case."""
+        """See settle_ddp. With two ranks the order does not matter."""
         model = self._prepared[0]
         if not isinstance(model, DistributedDataParallel) or model.find_unused_parameters or self._world.size < 3:
             return
@@ -447,7 +447,8 @@ class _Adapter:
             self._written.finish_left()
 
     def _write_files(self, step: int) -> None:
-        """As the Trainer does it, but aside. DeepSpeed's files come first: they wait for what is under way."""
+        """As the Trainer does it, but in the background. DeepSpeed's files come first: they wait for writes under
+        way."""
         trainer = self._trainer
         trainer.store_flos()
         directory = self._begin_files(step)
@@ -500,7 +501,7 @@ class _Adapter:
             self._finish(self._plain.waiting()[0], STORAGE_TIMEOUT_S)
 
     def _finish(self, step: int, timeout: float) -> None:
-        """Waits while storage works. If it does not, training goes on at once, and this step gets no directory."""
+        """Waits while storage works. If it does not, training continues at once, and this step gets no directory."""
         try:
             wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), timeout)
             wait_while_healthy(self.checkpoint, partial(self._plain.wait_for, step), timeout)
@@ -512,7 +513,7 @@ class _Adapter:
         self.checkpoint.fence()
         self._wait_for_storage()
         args, limit = self._trainer.args, self._trainer.args.save_total_limit
-        # With a limit of 1 it would delete here by itself, what is not ours too.
+        # With a limit of 1 it would delete directories here by itself, including those that are not ours.
         args.save_total_limit = None if limit == 1 else limit
         try:
             return self._originals["_finalize_training"](trial, num_train_samples, start_time)
@@ -523,7 +524,7 @@ class _Adapter:
                 directories.keep_only_protected()
 
     def _wait_for_storage(self) -> None:
-        """Until all that was saved to storage is there, in both forms."""
+        """Waits until all that was saved to storage exists there in both forms."""
         state = self._trainer.state
         if self._plain is not None:
             self._plain.protect(state.best_model_checkpoint)
@@ -576,7 +577,8 @@ def _generators_as_now() -> Callable[[], object]:
 
 
 class _History:
-    """state.log_history as text. It grows all the time and is saved often, so what was encoded once is kept."""
+    """state.log_history as text. It grows all the time and is saved often, so entries that were encoded once are
+    kept."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -645,7 +647,7 @@ def _attach_deepspeed(trainer: Any, own: Blob, settings: dict[str, Any]) -> Any:
 
 
 def _contents(trainer: Any, world: World, own: Blob) -> tuple[Contents, list[Any]]:
-    """All that the Trainer trains with, and the fences before what changes it."""
+    """Everything that the Trainer trains, and the fences before anything changes it."""
     model = walk_model.unwrap(trainer.model_wrapped)
     placer = Placer(world.rank, walk_model.plain_group(model, world.rank, world.size, None))
     optimizer = trainer.optimizer.optimizer  # without what Accelerate puts around it
@@ -663,7 +665,7 @@ def _contents(trainer: Any, world: World, own: Blob) -> tuple[Contents, list[Any
 
 
 def _state_now(trainer: Any) -> dict[str, Any]:
-    """The members of trainer.state, with what the callbacks and the control have to say now."""
+    """The members of trainer.state, with the present states of the callbacks and the control."""
     value = {field.name: getattr(trainer.state, field.name) for field in dataclasses.fields(trainer.state)}
     exportable = [one for one in trainer.callback_handler.callbacks + [trainer.control]
                   if isinstance(one, ExportableState)]

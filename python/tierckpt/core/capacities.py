@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The capacities that blobs had when a version was saved.
 
-They are a part of the layout, so a version that was saved after a blob got more room has another layout than a program
-that starts with the default. The versions themselves, in memory and on storage, say what their capacities are."""
+Capacities are part of the layout, so a version that was saved after a blob got a larger capacity has another layout
+than a program that starts with the default. The versions themselves, in memory and on storage, record their
+capacities."""
 
 import logging
 from collections.abc import Callable
@@ -16,15 +17,15 @@ from .publish_first import published_or_none
 log = logging.getLogger("tierckpt")
 
 Found = tuple[native.Version, dict[str, int]]
-"""A version (term, step) and the capacities that are known of it, by key."""
+"""A version (term, step) and its known capacities, by key."""
 
 _LENGTH_BYTES = 8  # before the content of a blob
 _NOTHING: Found = (native.NO_VERSION, {})
 
 
 def of_saved(world: World, config: ConfigSource, overrides: Overrides, step: int) -> dict[str, int]:
-    """The capacities, by key for all ranks, of the newest version that can be seen, or of the version of a step. Empty
-    if there is none. Each node asks its own memory, and the first rank reads storage. Collective."""
+    """The capacities, by key for all ranks, of the newest version that can be found, or of the version of a step. Empty
+    if there is none. Each node looks in its own memory, and rank 0 reads storage. Collective."""
     found = [_looked_up("this node's memory", _in_memory, config, overrides, step)]
     if world.rank == 0:
         found.append(_looked_up("storage", _on_storage, config, overrides, step))
@@ -35,11 +36,11 @@ def of_saved(world: World, config: ConfigSource, overrides: Overrides, step: int
 
 
 def _looked_up(where: str, look: Callable[..., Found], config: ConfigSource, overrides: Overrides, step: int) -> Found:
-    """An error here is only logged: the error that led to this question says why nothing was loaded."""
+    """An error here is only logged: the error that led to this call says why nothing was loaded."""
     try:
         return look(config, overrides, step)
     except (errors.Error, OSError) as error:
-        log.warning("which capacities were saved cannot be read from %s: %s", where, error)
+        log.warning("the capacities of the saved state cannot be read from %s: %s", where, error)
         return _NOTHING
 
 

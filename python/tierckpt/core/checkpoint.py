@@ -33,34 +33,35 @@ def init(*, model: Models, optimizer: Optimizers = None, scheduler: Schedulers =
          replicate_group: ProcessGroup | str | None = None, group: ProcessGroup | None = None,
          capacity: Mapping[str, int] | None = None) -> "Checkpoint":
     """Attaches to the agent of this node and registers the training state. Collective: every rank calls it, after the
-    model is wrapped and the optimizer made, and before the first step.
+    model is wrapped and the optimizer created, and before the first step.
 
     model            a module: plain, wrapped in DistributedDataParallel, or sharded by fully_shard. Or several of them,
-                     as a dict {"g": generator, "d": discriminator} or a list; keys or numbers then stand before the
-                     names of their tensors. A copy with averaged weights is one more model
+                     as a dict {"g": generator, "d": discriminator} or a list; keys or numbers then become prefixes
+                     of the names of their tensors. A copy with averaged weights is one more model
     optimizer        any optimizer of torch.optim, or a ZeroRedundancyOptimizer; or several, as a dict or list. If the
-                     state that an optimizer makes cannot be known in advance, the first save after its first step
+                     state that an optimizer creates cannot be known in advance, the first save after its first step
                      registers it
     scheduler        an object whose state_dict() has JSON values and small tensors only; or several
     extra_state      what else is to be restored, such as the position in the data: a dict of JSON values and tensors,
                      or an object with state_dict() and load_state_dict(). Each rank has its own
     config           path of a JSON file, or a dict with the same keys
-    overrides        dict of keys that win over those of config
+    overrides        dict of keys that override those of config
     replicate_group  process group whose ranks hold the same plain tensors, for models without DistributedDataParallel;
                      or tierckpt.PRIVATE if no other rank has a tensor of the same name
     group            process group of all ranks for the collectives of the set-up; default: the default group, or a gloo
                      group if the default group cannot send CPU tensors
     capacity         {"extra_state": bytes, ...}: how much the values of "optimizer", "scheduler", "extra_state" and
                      "rng" may take as they grow; default: at least 64 KiB and four times their present size. A run that
-                     loads a version with another capacity takes over that one
+                     loads a version with another capacity continues with that one
 
     Returns the Checkpoint. Raises ConfigError if the configuration is wrong; UnsupportedError or InvalidArgumentError,
     on every rank, if something cannot be saved on one of them; UnreachableError if the agent cannot be started;
     ExistsError on every rank, with nothing changed, while trainers of another start of this job are alive: the error
     names one of them, and `overrides={"takeover": "on"}` takes the job over.
 
-    The random number generators of torch, numpy and Python are always saved. For a resumed training with equal bits
-    under DistributedDataParallel call tierckpt.torch.settle_ddp at every start, also at a fresh one."""
+    The random number generators of torch, numpy and Python are always saved. If a resumed training under
+    DistributedDataParallel has to be bit-identical, call tierckpt.torch.settle_ddp at every start, also at a fresh
+    one."""
     arguments.check(model, optimizer, scheduler)
     world = join_world(group)
     given = Given.of(model, optimizer, scheduler, extra_state=extra_state, replicate_group=replicate_group,
@@ -72,7 +73,7 @@ def init(*, model: Models, optimizer: Optimizers = None, scheduler: Schedulers =
 
 def attach(contents: Contents, *, world: World, config: ConfigSource = None, overrides: Overrides = None,
            fences: Iterable[Fence] = ()) -> "Checkpoint":
-    """Does what init does, for contents that the caller has made. Collective over `world`."""
+    """Does what init does, for contents that the caller provides. Collective over `world`."""
     return _open(contents, fences, world, config, overrides)
 
 
@@ -102,7 +103,7 @@ def _blobs_of(contents: Contents, world: World) -> BlobTable:
 
 
 class Place:
-    """Which job a checkpoint is of, and which of its ranks this one is."""
+    """The job that a checkpoint belongs to, and this process's rank in it."""
 
     def __init__(self, world: World, config: ConfigSource = None, overrides: Overrides = None) -> None:
         self.world = world
@@ -116,7 +117,7 @@ class Place:
 
 
 class Checkpoint(lifetime.Closing):
-    """The saved state of one training. Made by init or attach. As a context manager it closes itself, with
+    """The saved state of one training. Created by init or attach. As a context manager it closes itself, with
     job_done=False if the block raised."""
 
     def __init__(self, client: native.Client, contents: Contents, blobs: BlobTable, fences: Iterable[Fence],
@@ -174,13 +175,13 @@ class Checkpoint(lifetime.Closing):
         capacity. Collective, between two steps.
 
         An argument takes the place of what init was given; what is left out stays. Later saves have the new layout.
-        Earlier versions stay restorable in theirs, and those that only memory has are published first.
+        Earlier versions can still be restored in their own, and those that only memory has are published first.
 
         Raises on every rank, with nothing changed, if one of them has something that cannot be saved. If the agents
         cannot be attached again, nothing is registered any more, and all saves are skipped."""
         if self._registration is None:
-            raise errors.UnsupportedError("this checkpoint was made by the adapter of a framework: close it and attach "
-                                          "again")
+            raise errors.UnsupportedError("this checkpoint was created by the adapter of a framework: close it and "
+                                          "attach again")
         self._live()
         after = self._registration.changed_to(self._registration.given.with_(model, optimizer, scheduler, extra_state))
         contents = after.contents()
@@ -207,7 +208,7 @@ class Checkpoint(lifetime.Closing):
             raise
 
     def _change_blobs(self, blobs: BlobTable) -> None:
-        """Registers the same with other capacities."""
+        """Registers the same contents with other capacities."""
         self._enter_again(self._contents, blobs, self._fences)
         self._records.refresh(self._client)
         self._records.tell_streams(self._client)
@@ -229,8 +230,8 @@ class Checkpoint(lifetime.Closing):
             return f"nothing is registered since a refresh failed: {self._lost_by}"
         try:
             self._register_pending()
-        except Exception as error:  # the training goes on without this save
-            log.warning("the state that the optimizer has made cannot be registered, so nothing is saved: %s", error)
+        except Exception as error:  # training continues without this save
+            log.warning("the state that the optimizer has created cannot be registered, so nothing is saved: %s", error)
             return f"{type(error).__name__}: {error}"
         return None
 
@@ -283,13 +284,14 @@ class Checkpoint(lifetime.Closing):
             self._registration.check_layout()
         elif not strict:
             raise errors.UnsupportedError(
-                "strict=False is for what init has registered, and this checkpoint was made by "
-                "the adapter of a framework")
+                "strict=False works only with a checkpoint that init has created, and this one was created by the "
+                "adapter of a framework")
         self._records.refresh(self._client)
         self._records.tell_streams(self._client)
 
     def _explained(self, error: errors.LayoutError) -> errors.LayoutError:
-        """Adds to the error if optimizers are pending: there is no place yet for what was saved of them."""
+        """Extends the error if optimizers are pending: there are no tensors yet into which their saved state could be
+        loaded."""
         if self._registration is None or not self._registration.pending:
             return error
         return errors.LayoutError("the state of an optimizer cannot be loaded before it has any, and how it makes it "
@@ -370,7 +372,7 @@ class Checkpoint(lifetime.Closing):
         return None if None in verdicts or all(verdicts) else blobs
 
     def _make_room(self) -> None:
-        """Gives blobs more room than the loaded version had, if the program has more to save by now."""
+        """Gives blobs a larger capacity than in the loaded version, if the program has more to save by now."""
         blobs = self._blobs.with_room()
         if not all(self._place.world.gather(blobs.is_like(self._blobs))):
             self._change_blobs(blobs)
@@ -410,7 +412,7 @@ class Checkpoint(lifetime.Closing):
     def save_last(self, step: int, timeout: float = 600) -> None:
         """Ends a training: saves this step, unless it was the last one saved, and returns when it is on storage, since
         memory goes with the job. Collective. Raises TimedOutError after `timeout` seconds; CanceledError if a rank
-        refused the save or gave it up, and earlier versions are still there then; DeniedError if another start has
+        refused the save or discarded it, in which case earlier versions still exist; DeniedError if another start has
         taken the job over, which the error names."""
         if self._lost_by is not None and not self._client.is_open:
             raise self._lost_by
@@ -419,7 +421,7 @@ class Checkpoint(lifetime.Closing):
 
     @property
     def on_devices(self) -> bool:
-        """Whether any tensor lies on a CUDA device."""
+        """Whether any tensor is on a CUDA device."""
         return self._records.on_devices
 
     def fence(self) -> None:
@@ -434,7 +436,7 @@ class Checkpoint(lifetime.Closing):
     def wait(self, stage: str, step: int | None = None, timeout: float = 60) -> None:
         """Waits until the save of this step (default: the last one), or a newer one, is "copied", "protected" (it has
         the configured number of copies), "committed" (it can be restored) or "drained" (it is on storage). Raises
-        TimedOutError after `timeout` seconds, CanceledError if the save was given up, NotFoundError if the step was
+        TimedOutError after `timeout` seconds, CanceledError if the save was discarded, NotFoundError if the step was
         never saved."""
         if stage not in native.STAGES:
             raise errors.InvalidArgumentError(f"stage {stage!r} is none of {', '.join(native.STAGES)}")
@@ -454,25 +456,25 @@ class Checkpoint(lifetime.Closing):
             return None
 
     def health(self) -> native.Health:
-        """What this rank knows about the agent, storage and copies. It asks nobody, so it returns at once."""
+        """What this rank knows about the agent, storage and copies. It sends no request, so it returns at once."""
         self._notices.look()
         return self._client.health()
 
     def stats(self) -> native.Stats:
-        """Numbers of saves and bytes of this rank, and how long saves have held up its training."""
+        """Counts of saves and bytes of this rank, and how long saves have delayed its training."""
         return self._client.stats()
 
     # ---- end
 
     def close(self, job_done: bool = True) -> None:
-        """Ends the use of this checkpoint. With job_done=True the agents leave soon and their memory is freed, so call
-        save_last before. With job_done=False memory keeps what was saved for a successor, for linger_s seconds; the
-        same holds if the last save_last failed, because memory then has what storage lacks."""
+        """Ends the use of this checkpoint. With job_done=True the agents exit soon and their memory is freed, so call
+        save_last before. With job_done=False memory is kept for the next start, for linger_s seconds. It is also kept
+        if the last save_last failed, because that step is then only in memory."""
         if job_done and self._saving.last_failed is not None and self._client.is_open:
             job_done = False
             if not isinstance(self._saving.last_failed, errors.DeniedError):  # else it is another start's job
-                log.warning("the last step is not in storage (%s): the agents keep what they have in memory for "
-                            "linger_s. Start the job again to go on from there, or run `tierckpt drain`",
+                log.warning("the last step is not on storage (%s), so the agents keep their memory for linger_s. "
+                            "Start the job again to continue from it, or run `tierckpt drain`",
                             self._saving.last_failed)
         self._leave(job_done)
         self._notices.look()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a checkpoint that nobody closes.
+"""What happens to a checkpoint that the program does not close.
 
 A copy in the background reads tensors, so it must end before they are freed: when the interpreter exits, when the
 checkpoint is collected as garbage, and when a second init of the same job replaces the first."""
@@ -55,8 +55,8 @@ def close_predecessor(job: tuple[str, ...] | None) -> None:
 
 def watch(checkpoint: Any, client: native.Client,
           job: tuple[str, ...] | None) -> "weakref.finalize[[native.Client], Any]":
-    """Has the client ended before the tensors of the checkpoint are freed, whether by garbage collection or at the exit
-    of the interpreter, where a finalizer runs before modules are torn down."""
+    """Makes sure that the client is detached before the tensors of the checkpoint are freed, whether by garbage
+    collection or at the exit of the interpreter, where a finalizer runs before modules are torn down."""
     _open[checkpoint] = job
     return weakref.finalize(checkpoint, _leave, client)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads of whatever fits, and loads beside the job: for an evaluation, or a start from other weights.
+"""Partial loads, and loads by programs that are not part of the job: for an evaluation, or a start from other weights.
 
 Both read published versions. If only memory has the newest one, its agents publish it first; nothing is attached."""
 
@@ -34,19 +34,20 @@ log = logging.getLogger("tierckpt")
 
 @dataclass
 class Loaded:
-    """What a load has put in place on this rank. Tensors are listed by their keys, other values by name: "optimizer"
-    (its settings), "scheduler", "extra_state" and "rng", followed by a dot and a name if there are several."""
+    """What a load has restored on this rank. Tensors are listed by their keys, other values by name: "optimizer" (its
+    settings), "scheduler", "extra_state" and "rng", followed by a dot and a name if there are several."""
 
     step: int
     version: native.Version
     """Term and step."""
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """What is here but was not saved: it is unchanged."""
+    """What this program has and was not saved: it is unchanged."""
     unexpected: list[str] = field(default_factory=list)
-    """What was saved and has no place here. An optimizer, scheduler or extra_state that was not given is one entry."""
+    """What was saved and this program does not have. An optimizer, scheduler or extra_state that was not given is one
+    entry."""
     mismatched: list[str] = field(default_factory=list)
-    """What was saved but does not fit, because shape or dtype differ: it is unchanged. `why` says more."""
+    """What was saved but does not fit, because its shape or dtype differs: it is unchanged. `why` says more."""
     why: dict[str, str] = field(default_factory=dict)
 
     def refuse(self, name: str, why: str) -> None:
@@ -65,10 +66,10 @@ def load(model: Models, optimizer: Optimizers = None, scheduler: Schedulers = No
          extra_state: dict[str, Any] | Stateful | None = None, *, config: ConfigSource = None,
          overrides: Overrides = None, step: int | None = None, strict: bool = True) -> Loaded | None:
     """Loads a version into a model, and into optimizer, scheduler and extra_state if they are given, without being part
-    of the job: for an evaluation, also while the training runs, or for a fine-tuning. It needs no agent and disturbs
-    none. If memory has a newer version than storage, the running agents publish it first. Collective over the ranks of
-    this program; their number and sharding may differ from those that saved. In a program that trains on, call it
-    before init.
+    of the job: for an evaluation, also while the training runs, or for a fine-tuning. It needs no agent, and does not
+    disturb running ones. If memory has a newer version than storage, the running agents publish it first. Collective
+    over the ranks of this program; their number and sharding may differ from those that saved. In a program that then
+    continues to train, call it before init.
 
     model, optimizer, scheduler, extra_state   as for init. A model that is neither wrapped nor sharded is loaded as a
                        whole on each rank. Random number generators stay as they are
@@ -102,13 +103,13 @@ def load(model: Models, optimizer: Optimizers = None, scheduler: Schedulers = No
 
 
 def _copies(given: Given) -> str | None:
-    """Lets each rank load all of a plain tensor: for a load it does not matter which ranks hold the same."""
+    """Lets each rank load all of a plain tensor: for a load it does not matter which ranks hold the same one."""
     wrapped = [unwrap(model).ddp_group is not None for model in given.models.values()]
     return None if all(wrapped) else groups.PRIVATE
 
 
 def _states_made_from_here(given: Given) -> Callable[[], None]:
-    """Registering makes states in optimizers that have not stepped. Returns a function that removes these."""
+    """Registering creates states in optimizers that have not stepped. Returns a function that removes them."""
     optimizers = [bare(optimizer) for optimizer in given.optimizers.values()]
     optimizers += [optimizer.optim for optimizer in optimizers if hasattr(optimizer, "optim")]
     had = [{param for param, state in optimizer.state.items() if state} for optimizer in optimizers]
@@ -166,7 +167,7 @@ def fill(registration: Registration, published: Published, world: World, strict:
 
 
 class _Plan:
-    """What comes from where. Nothing is changed before apply."""
+    """What is loaded, and from where. Nothing is changed before apply."""
 
     def __init__(self, registration: Registration, published: Published, world: World, generators: bool) -> None:
         self._parts, self._given = registration.parts, registration.given
@@ -191,7 +192,8 @@ class _Plan:
     # ---- tensors
 
     def _source(self, key: str) -> str | None:
-        """What each rank has as its own comes from the same rank, or else from the one that has the plain name."""
+        """A tensor that belongs to single ranks comes from the same rank, or else from the one that has the plain
+        name."""
         own = rank_key(self._world.rank, "")
         name = key.removeprefix(own)
         return next((other for other in (own + name, name, rank_key(0, name)) if other in self._published), None)
@@ -275,13 +277,13 @@ class _Plan:
         self._values.append((blob, value))
 
     def _is_of_this_rank(self, blob: Blob) -> bool:
-        """What is each rank's own stays as it is in another number of ranks."""
+        """With another number of ranks, values that belong to single ranks stay as they are."""
         return blob.reshard != "leave" or self._published.info.world_size == self._world.size
 
     # ---- what was saved and has no place
 
     def wanted(self) -> set[str]:
-        """The plain names of what this rank reads. Another rank may have a part of something that this one has no part
+        """The plain names of what this rank reads. Another rank may have a part of a tensor that this one has no part
         of."""
         return {split_rank(source)[1] for source in self._sources.values()}
 
@@ -298,8 +300,8 @@ class _Plan:
         self._no_harm |= {*dropped, *(key for key in self.outcome.unexpected if not self._is_of_a_model(key))}
 
     def _is_of_a_model(self, key: str) -> bool:
-        """Whether the key belongs to a model that was given. Others were dropped, as copies with averaged weights
-        are."""
+        """Whether the key belongs to a model that was given. The program may leave out others, such as averaged
+        weights."""
         return any(name == "" or key.removeprefix("optimizer.").startswith(f"{name}.") for name in self._given.models)
 
     # ---- what becomes of it
@@ -314,7 +316,7 @@ class _Plan:
         return "; ".join(text.format(few(names)) for text, names in lists if names) or None
 
     def read(self) -> None:
-        """Reads into memory of the CPU, so that nothing has changed if something cannot be read."""
+        """Reads into CPU memory first, so that nothing is changed if something cannot be read."""
         for record in self._fitting:
             tensor = record.current()
             staged = torch.empty(saved_shape(tensor), dtype=saved_dtype(tensor))
@@ -332,7 +334,7 @@ class _Plan:
 
 
 def _is_whole(value: Any, records: list[Record]) -> bool:
-    """Whether every tensor that stands apart from a value is one of these."""
+    """Whether every tensor that is kept apart from a value is one of these."""
     paths: set[str] = set()
     join(value, lambda path: paths.add(path))
     return paths <= {record.key.split("/", 1)[-1] for record in records}

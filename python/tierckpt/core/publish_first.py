@@ -36,13 +36,13 @@ def drain(config: ConfigSource, overrides: Overrides, version: Version) -> None:
 
 def only_in_memory(version: Version) -> str:
     return (f"step {version[1]} (term {version[0]}) is only in the agents' memory, and has another layout than the "
-            "ranks that attached last. Attach again with the layout that saved it, to go on from there or to publish "
+            "ranks that attached last. Attach again with the layout that saved it, to continue from it or to publish "
             "it (`tierckpt drain --wait` after the load); or name an older step to load")
 
 
 def newest_published(config: ConfigSource, overrides: Overrides, step: int | None) -> Published:
     """The newest version, or that of a step. If memory has a newer one than storage, the agents publish it first.
-    Raises NotFoundError if there is none, LayoutError if only ranks of its own layout can have it published."""
+    Raises NotFoundError if there is none, and LayoutError if only ranks of its own layout can get it published."""
     if is_directory(config):
         return open_published(config, step=step, overrides=overrides)
     published = published_or_none(config, overrides, step)
@@ -73,7 +73,7 @@ def publish_for(world: World, contents: Contents, config: ConfigSource, override
     except errors.ConfigError:
         pass  # attach, which comes next, raises it on all ranks
     except Exception as error:
-        log.warning("it cannot be found out what the agents' memory has of another layout: %s", error)
+        log.warning("whether the agents' memory has a version of another layout cannot be determined: %s", error)
     everywhere = world.gather((found, held))
     newest = max(found for found, _ in everywhere)
     if newest == NO_VERSION:
@@ -110,7 +110,7 @@ def _of_another_table(world: World, contents: Contents, held: list[tables.Held |
         if mine is not None and nodes.index(mine.node) == world.rank:
             mine = tables.looked_up(mine, config, overrides)
     except Exception as error:
-        log.warning("it cannot be found out whether the agents' memory has another layout: %s", error)
+        log.warning("whether the agents' memory has another layout cannot be determined: %s", error)
     answers = world.gather((own, mine))
     if any(own is None for own, _ in answers):
         return NO_VERSION
@@ -119,8 +119,8 @@ def _of_another_table(world: World, contents: Contents, held: list[tables.Held |
 
 def _of_other_ranks(config: ConfigSource, overrides: Overrides,
                     ranks: int) -> tuple[Version, dict[str, Any] | None]:
-    """The newest committed version, if the world that has it had another number of ranks and is gone; and the status of
-    the agent. The trainers of that world may have ended just now, before the agent has noticed it."""
+    """The newest committed version, if its world had another number of ranks and has ended; and the status of the
+    agent. The trainers of that world may have ended just now, before the agent has noticed it."""
     deadline = time.monotonic() + _TRAINERS_GONE_S
     while (status := control.ask(config, overrides, "status")) is not None and status.get("ranks") != ranks:
         if not status.get("trainers"):

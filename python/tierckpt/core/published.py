@@ -29,7 +29,7 @@ def open_published(source: ConfigSource = None, *, step: int | None = None,
 
     source     the directory of a version; or a configuration as for init: the path of a JSON file, or a dict
     step       None: the newest
-    overrides  dict of keys that win over those of the configuration
+    overrides  dict of keys that override those of the configuration
 
     Raises NotFoundError if there is none, and TimedOutError if storage does not answer within storage_timeout_ms. If a
     newer version is damaged, it is passed over with a warning."""
@@ -40,7 +40,7 @@ def open_published(source: ConfigSource = None, *, step: int | None = None,
 
 
 def is_directory(source: Any) -> bool:
-    """Whether this is the path of a directory: then it names a version, and not a configuration. Raises TimedOutError
+    """Whether this is the path of a directory, that is, of a version and not of a configuration. Raises TimedOutError
     if storage hangs."""
     return isinstance(source, (str, os.PathLike)) and _within_limit(os.path.isdir, os.fspath(source))
 
@@ -162,14 +162,14 @@ class Published:
         return out
 
     def read_entry(self, index: int) -> torch.Tensor:
-        """One of `entries` as it was saved. It is the only way to tensors that several ranks have as their own."""
+        """Reads one of `entries` as it was saved. Tensors that belong to single ranks can only be read in this way."""
         entry = self.entries[index]
         out = torch.empty(entry.local_shape, dtype=TORCH_DTYPES[entry.dtype])
         self._native.read_entry(index, 0, entry.bytes, out.data_ptr())
         return out
 
     def blob(self, key: str, rank: int | None = None) -> bytes:
-        """The bytes of a blob. `rank` says whose, if several ranks have one of this key."""
+        """The bytes of a blob. `rank` selects the rank that saved it, if several ranks have a blob of this key."""
         return self._native.read_blob(key, rank)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The saves of a checkpoint: what is taken for each, and what became of it."""
+"""The saves of a checkpoint: the state that each takes, and its outcome."""
 
 import contextlib
 import logging
@@ -25,12 +25,12 @@ _SETTLED_WITHIN_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """What became of a call that saves. It is true if a save was started, so `if ckpt.save_checkpoint_if_needed(step)`
-    works. A save that was started may still be given up in the background: Checkpoint.wait tells.
+    """The outcome of a call that saves. It is true if a save was started, so `if ckpt.save_checkpoint_if_needed(step)`
+    works. A save that was started may still be discarded in the background: Checkpoint.wait reports that.
     dataclasses.asdict(result) is ready for JSON."""
 
     state: str
-    """"started", "skipped" (it was due or asked for, and `reason` says why there is none) or "not due"."""
+    """"started", "skipped" (it was due or requested, and `reason` says why it was not made) or "not due"."""
     step: int | None = None
     reason: str | None = None
 
@@ -59,7 +59,7 @@ def whole_step(step: SupportsIndex) -> int:
     try:
         number = operator.index(step)
     except (TypeError, ValueError):
-        raise errors.InvalidArgumentError(f"a step is a whole number, and this one is a {type(step).__name__}: "
+        raise errors.InvalidArgumentError(f"a step must be a whole number, and this is a {type(step).__name__}: "
                                           f"{step!r:.80}") from None
     if not 0 <= number < native.NEWEST:
         raise errors.InvalidArgumentError(f"step {number} cannot be saved: steps count from 1")
@@ -77,7 +77,8 @@ def step_to_load(step: SupportsIndex) -> int:
 
 
 class Saving:
-    """The saves of one registration, for Checkpoint alone. A save that cannot be made is skipped: training goes on."""
+    """The saves of one registration, for Checkpoint alone. A save that cannot be made is skipped, and training
+    continues."""
 
     def __init__(self, client: native.Client, contents: Contents, records: RecordTable, blobs: BlobTable,
                  world: World, notices: Notices) -> None:
@@ -98,10 +99,10 @@ class Saving:
         self._load_missed, self._may_wait_s = before._load_missed, before._may_wait_s
 
     def settle(self) -> None:
-        """Waits until it is known what has become of the last save. After that tensors and layout may change."""
+        """Waits until the outcome of the last save is known. After that tensors and layout may change."""
         self._client.fence()
         if self.last_saved is not None:
-            with contextlib.suppress(errors.Error):  # it was given up, or its fate takes long
+            with contextlib.suppress(errors.Error):  # it was discarded, or its outcome takes long
                 self._client.wait(self.last_saved, native.STAGES["committed"], _SETTLED_WITHIN_MS)
 
     def loaded(self) -> None:
@@ -188,13 +189,13 @@ class Saving:
             self._records.versions.note()
         except errors.Error as error:
             return str(error)
-        except Exception as error:  # raised by a user's state_dict(), say: no reason to end the training
+        except Exception as error:  # for example from a user's state_dict(): no reason to end the training
             log.debug("the state cannot be taken for a save", exc_info=True)
             return f"{type(error).__name__}: {error}"
         return None
 
     def _warn_of_missed_load(self) -> None:
-        """The saves of a run that has loaded nothing take the place of what is there, which is seldom intended."""
+        """The saves of a run that has not loaded anything replace the existing versions, which is seldom intended."""
         version = self._restorable()
         self._load_missed = version is None and self._client.stats().committed_step == 0
         if version is not None and self._client.rank == 0 and self._client.stats().committed_step == 0:

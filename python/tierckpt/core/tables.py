@@ -47,12 +47,12 @@ def of_contents(contents: Contents, rank: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Held:
-    """What the agent of one node says about the last version that its world has committed."""
+    """What the agent of one node reports about the last version that its world has committed."""
 
     node: str
     version: Version
     shards: int
-    """How many a version has, on all nodes."""
+    """The number of shards of a version, on all nodes."""
     tables: dict[str, int] = field(default_factory=dict)
     """Of the shards that this node has copies of, by id."""
 
@@ -77,8 +77,8 @@ def looked_up(held: Held, config: ConfigSource, overrides: Overrides) -> Held:
 
 
 def other_than(contents: list[Mapping[str, int]], found: list[Held]) -> Version | None:
-    """The newest version, if it is complete and its layout is not that of the contents of all ranks. None, too, if that
-    cannot be found out."""
+    """The newest version, if it is complete and its layout differs from that of the contents of all ranks. Also None if
+    that cannot be determined."""
     newest = max(held.version for held in found)
     tables: dict[str, int] = {}
     for held in found:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing torn is sealed: a snapshot counts only if no tensor was written to while it was copied.
+"""Torn copies are never sealed: a snapshot counts only if no tensor was written to while it was copied.
 
 The known optimizers wait for the copy before their steps. Anything else that writes to a tensor meanwhile, such as
-another optimizer, fill_ or an average of the weights, increments the version counter of the tensor. So the library
-waits with the seal until the counters were compared: by the training's own thread in its fence, or by a thread of ours
-as soon as the copy is done."""
+another optimizer, fill_ or an average of the weights, increments the version counter of the tensor. So the library does
+not seal the snapshot until the counters were compared: by the training's own thread in its fence, or by a thread of
+ours as soon as the copy is done."""
 
 import logging
 import threading
@@ -30,7 +30,7 @@ class Watch:
         self._lock = threading.Lock()
         self._open: int | None = None  # the step of the snapshot that has to be confirmed
         self.gave_up = False
-        """Whether the snapshot that was decided on last was given up."""
+        """Whether the snapshot that was decided on last was discarded."""
         self._signal = _Signal()
         client.set_confirm(True)
         self._end = weakref.finalize(self, self._signal.end)
@@ -44,7 +44,7 @@ class Watch:
         self._signal.begun.set()
 
     def settle(self, step: int | None = None) -> None:
-        """Confirms the snapshot that was begun last, or gives it up, unless that was done before. With `step`: only if
+        """Confirms the snapshot that was begun last, or discards it, unless that was done before. With `step`: only if
         it is of that step. Its copy must be over or, for tensors on devices, fenced."""
         if self._open is None:
             return
@@ -55,14 +55,14 @@ class Watch:
             self.gave_up = bool(changed)
             if changed:  # first: once it is confirmed, a wait ends with the error
                 log.warning("a save is given up: %s. From now on %s copied inside the save call, which takes longer. "
-                            "To have them copied while training goes on, give init every optimizer, and call "
+                            "To have them copied in the background, pass every optimizer to init, and call "
                             "ckpt.fence() before anything else that changes them", _why_not(changed),
                             _they_are(changed))
             self._client.confirm(self._open, _why_not(changed) if changed else None)
             self._open = None  # last: None implies that the snapshot is sealed
 
     def look(self) -> bool:
-        """Called by the thread. Whether there is still a snapshot to wait for."""
+        """Called by the thread. Returns whether there is still a snapshot to wait for."""
         try:
             step = None if self._open is None else self._client.await_copied(_LOOK_MS)
             if step is None:
@@ -81,7 +81,7 @@ class Watch:
 
 
 class _Signal:
-    """What the thread waits for. It keeps nothing else alive."""
+    """The body of the thread. It keeps nothing else alive."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

@@ -21,15 +21,14 @@ def _command() -> str:
     command = shutil.which("tierckpt", path=own) or shutil.which("tierckpt")
     if command is None:
         raise errors.UnsupportedError(
-            "the command tierckpt is neither in $TIERCKPT_BIN_DIR nor in $PATH: it came with this "
-            "package")
+            "the command tierckpt, which is part of this package, is neither in $TIERCKPT_BIN_DIR nor in $PATH")
     return command
 
 
 def ask(config: ConfigSource, overrides: Overrides, *words: str) -> dict[str, Any] | None:
     """The answer of `tierckpt --json WORDS` for the job of this configuration (as for init); None if none of its agents
     answers here. Raises ConfigError if the configuration is wrong, TimedOutError if the agent hangs, IoError if the
-    answer is no JSON, UnsupportedError if there is no such command."""
+    answer is not JSON, UnsupportedError if there is no such command."""
     done = _run([_command(), *_configuration(config, overrides), "--json", *words],
                 _DRAIN_S if "drain" in words else _ANSWER_S)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the library and the programs lie that were installed with this package."""
+"""Where the library and the programs that were installed with this package are."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The binding of include/tierckpt.h: its structs, and its functions as methods that raise.
 
-Nothing here knows torch. ctypes releases the interpreter lock during each call."""
+It does not depend on torch. ctypes releases the interpreter lock during each call."""
 
 import ctypes
 import logging
@@ -35,10 +35,10 @@ ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 CHECK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 class Version(NamedTuple):
-    """Names what was saved: of two versions the greater one is the newer."""
+    """Identifies what was saved. Of two versions the greater one is the newer."""
 
     term: int
-    """Which formation of the job's world has saved it; each one has a greater number than those before."""
+    """The term of the job that saved it; each start of the job has a higher one."""
     step: int
 
 
@@ -59,11 +59,11 @@ class Restored(NamedTuple):
     bytes_storage: int
     """on storage."""
     newest_step: int
-    """The newest step that any rank had begun to keep, 0 if that is not known: what was lost is its distance."""
+    """The newest step that any rank had begun to save, 0 if unknown. The steps above that of `version` are lost."""
     seconds: float
     """From the call to the last byte in place."""
     resharded: bool
-    """Whether the version has another layout; it was read from storage then."""
+    """Whether the version has another layout, in which case it was read from storage."""
     saved_world_size: int
     """If it was resharded: how many ranks had saved it,"""
     left_count: int
@@ -124,7 +124,7 @@ class Health:
     storage_since: float | None
     """Seconds since 1970."""
     undrained_first: int | None
-    """First and newest step that did not come to storage since then, and how many."""
+    """The first and the newest step that did not reach storage since then, and their number."""
     undrained_newest: int | None
     undrained_count: int
     shards_short: int
@@ -212,7 +212,7 @@ class Entry(NamedTuple):
     local_shape: tuple[int, ...]
     blob: bool
     rank: int | None
-    """The rank that has it as its own; None if it belongs to a group of ranks that hold the same."""
+    """The rank that it belongs to; None if it belongs to a group of ranks that hold the same one."""
 
 
 class Stats(NamedTuple):
@@ -221,10 +221,10 @@ class Stats(NamedTuple):
     saves_started: int
     saves_copied: int
     saves_skipped: int
-    """Refused, or there was no agent."""
+    """Saves that were refused, or for which there was no agent."""
     bytes_copied: int
     stall_ns_last: int
-    """Nanoseconds that the last save spent in its call and its fence; also the longest, and the sum of all."""
+    """Nanoseconds that the last save spent in its call and its fence; also the maximum and the sum of all saves."""
     stall_ns_max: int
     stall_ns_total: int
     committed_step: int
@@ -319,7 +319,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 def log_lines(logger: logging.Logger) -> None:
     """Writes to the log the lines that the library has collected. The library's own threads must not wait for the lock
-    of the interpreter, so it keeps its lines until somebody asks for them."""
+    of the interpreter, so the library keeps its lines until they are fetched."""
     if _library is None:
         return
     level, text = c_int(), ctypes.create_string_buffer(_LOG_BYTES)
@@ -360,7 +360,8 @@ class Watch(Protocol):
 
 
 class Client:
-    """A tck_client_t: attached when it is made, invalid after detach. Methods raise the exception of the status."""
+    """A tck_client_t. It is attached when it is created, and invalid after detach. Methods raise the exception of the
+    status."""
 
     def __init__(self, *, config_file: str | None, config_json: str | None, rank: int, world_size: int,
                  oob: Allgather) -> None:
@@ -407,7 +408,7 @@ class Client:
             try:
                 self.fence()
             except errors.Error:
-                pass  # then what is not confirmed is given up
+                pass  # then what is not confirmed is discarded
             self.watch.stop()  # an interrupt before this is over leaves all as it was: the thread uses the handle
         self.watch = None
         handle, self._handle = self._handle, c_void_p()  # first: an interrupt may come right after the call

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log of a training says about its checkpoints: the library's own lines, and trouble with storage."""
+"""What is logged about the checkpoints of a training: the library's own lines, and trouble with storage."""
 
 import logging
 import re
@@ -17,7 +17,7 @@ def few(names: Sequence[str]) -> str:
 
 
 class Notices:
-    """Looks on the calls that do something anyway; a save that is not due asks nothing."""
+    """Looks for news in calls that do some work anyway; a save that is not due does not look."""
 
     def __init__(self, client: native.Client) -> None:
         self._client = client

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration as users give it: a file or a dict, and overrides that win over both."""
+"""The configuration as users give it: a file or a dict, and overrides that take precedence over both."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ ConfigSource = str | os.PathLike[str] | dict[str, Any] | None
 """A configuration: the path of a JSON file, or a dict with the same keys."""
 
 Overrides = dict[str, Any] | None
-"""Keys that win over those of a configuration."""
+"""Keys that override those of a configuration."""
 
 PATH_ENDINGS = ("_dir", "_path", "_file", "_mount")
 """Of the names of keys whose values are paths."""
@@ -37,7 +37,7 @@ def values_of(config: ConfigSource, overrides: Overrides) -> dict[str, Any]:
 
 def values_of_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The keys of a configuration file. Relative paths start at the file's directory, as they do for the library.
-    Raises ConfigError if it cannot be read or is no JSON object."""
+    Raises ConfigError if it cannot be read or is not a JSON object."""
     try:
         values = json.loads(Path(path).read_bytes())
     except (OSError, ValueError) as error:
@@ -50,7 +50,7 @@ def values_of_file(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _is_relative(value: object) -> bool:
-    """URLs, variables and `~` are no relative paths: the library refuses or expands them."""
+    """URLs, variables and `~` do not count as relative paths: the library refuses or expands them."""
     return isinstance(value, str) and value != "" and value[0] not in "/~$" and ":/" not in value
 
 
@@ -71,8 +71,8 @@ def with_save_dir(values: dict[str, Any], *path: str) -> dict[str, Any]:
 
 
 def warn_of_memory(config: ConfigSource, overrides: Overrides, mounts: str = "/proc/self/mounts") -> None:
-    """Warns if save_dir is on a file system in memory. The agent's log warns, too, but few people look there. Only the
-    path is examined, because storage that hangs must not delay the attach."""
+    """Warns if save_dir is on a file system in memory. The agent's log has the same warning, but is seldom read. Only
+    the path is examined, because storage that hangs must not delay the attach."""
     save_dir = os.path.abspath(os.path.expanduser(str(values_of(config, overrides).get("save_dir", "/"))))
     if _kind_of_file_system(save_dir, mounts) in ("tmpfs", "ramfs"):
         log.warning("save_dir %s is on a file system in memory: what is saved there ends with the node, so it is no "

@@ -36,7 +36,7 @@ class Oob:
                 parts = _bytes_at(target, length * self._world_size).view(self._world_size, length)
                 self._gather(list(parts.unbind(0)), _bytes_at(source, length))
             return 0
-        except BaseException as error:  # whatever it is, reraise() hands it to the caller
+        except BaseException as error:  # reraise() passes it to the caller
             self._raised = error
             return 1
 
@@ -51,19 +51,19 @@ def _bytes_at(address: int, length: int) -> torch.Tensor:
 
 
 def _cpu_group(group: ProcessGroup | None) -> ProcessGroup | None:
-    """`group`, or the default group (None), or, if that one cannot send CPU tensors, a gloo group that is made here
+    """`group`, or the default group (None), or, if that one cannot send CPU tensors, a gloo group that is created here
     (collective)."""
     if group is None and "cpu:" not in dist.get_backend_config():
         made: ProcessGroup = dist.new_group(backend="gloo")
         return made
     if group is not None and dist.get_world_size(group) != dist.get_world_size():
-        raise errors.InvalidArgumentError("group= must hold every rank of the job")
+        raise errors.InvalidArgumentError("group= must contain every rank of the job")
     return group
 
 
 @dataclass(frozen=True)
 class World:
-    """The ranks of a job, and which of them this one is."""
+    """The ranks of a job, and the number of this one."""
 
     rank: int
     size: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of init, before anything is made of them."""
+"""Checks of the arguments of init, before they are used."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable

@@ -19,15 +19,15 @@ class Blob:
     capture: Callable[[], object]
     apply: Callable[[Any], object]
     capacity: int | None = None  # bytes; None: with room to grow
-    reshard: str = "refuse"  # into another number of ranks: also "leave" as it is, "any" old rank's
+    reshard: str = "refuse"  # with another number of ranks: also "leave" as it is, "any" rank's value
     fits: Callable[[Any], None] = lambda value: None  # raises LayoutError if apply could not put this value back
     choose: Callable[[Iterable[Any]], object] | None = None  # from the values that ranks of another layout have saved
     structural: bool = False  # the capacity follows from what is trained, and not from the value or the user
 
 
 def _room_for(size: int) -> int:
-    """A capacity with room to grow. After a restart, when the value may have another size, it should be the same, since
-    it is a part of the layout: hence the wide steps."""
+    """A capacity with room to grow. It is part of the layout, so it should be the same after a restart, when the value
+    may have another size. Therefore capacities grow in large steps."""
     room = 64 * 1024
     while room < 4 * size:
         room *= 4
@@ -65,7 +65,7 @@ class BlobTable:
         return self._capacity == other._capacity
 
     def with_room(self) -> "BlobTable":
-        """The same blobs, with more room for values that have grown or for which the user asks for more."""
+        """The same blobs, with larger capacities for values that have grown or for which the user asks for more."""
         return BlobTable(self._rank, self._blobs,
                          {blob.name: self._enough(blob) for blob in self._blobs})
 
@@ -91,7 +91,7 @@ class BlobTable:
             client.set_blob(self._key(blob), data)
 
     def left_out(self) -> list[str]:
-        """The names of the values that another number of ranks does not get back."""
+        """The names of the values that are not restored with another number of ranks."""
         return [blob.name for blob in self._blobs if blob.reshard == "leave"]
 
     def check(self, client: native.Client) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint is made of, as init and the adapters describe it."""
+"""What a checkpoint consists of, as init and the adapters describe it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a checkpoint is made of. init makes it for plain PyTorch, and adapters for their frameworks."""
+    """What a checkpoint consists of. init creates it for plain PyTorch, and adapters for their frameworks."""
 
     records: list[Record]
     blobs: list[Blob]  # in the order in which they are put back, after the records
     check: Callable[[], object] = _nothing  # before each save; raises if there is state that was not registered
-    loaded: Callable[[], object] = _nothing  # after all was put back: what the framework derives from it is made again
+    loaded: Callable[[], object] = _nothing  # after the restore: recomputes what the framework derives from it
 
 
 Fence = Callable[[Callable[[], None]], Callable[[], None]]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizer state before the first step.
 
-Records are registered before training begins, but an optimizer makes its state in its first step. For Adam and AdamW
-the state is made here in the same way, which changes nothing. For others stand-ins are registered: zeros of the shapes
-that a step would make, which probe.py finds out. They are never seen by the optimizer unless something is loaded.
+Records are registered before training begins, but an optimizer creates its state in its first step. For Adam and AdamW
+the state is created here in the same way, which does not affect training. For others stand-ins are registered: zeros of
+the shapes that a step would make, which probe.py finds out. They are never seen by the optimizer unless something is
+loaded.
 """
 
 from typing import Any
@@ -43,7 +44,7 @@ def _fill_adam(optimizer: torch.optim.Optimizer, group: dict[str, Any], every: b
     for param in group["params"]:
         if not (param.requires_grad or every) or optimizer.state.get(param):
             continue
-        state = optimizer.state[param]  # made by this, so it is not looked up for parameters that have none
+        state = optimizer.state[param]  # created by this lookup, so it is not looked up for parameters that have none
         if group["capturable"] or group["fused"]:
             dtype = scalar_dtype(is_fused=group["fused"])
             state["step"] = torch.zeros((), dtype=dtype, device=param.device)

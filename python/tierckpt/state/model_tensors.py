@@ -14,7 +14,7 @@ from .. import errors
 
 _Tensor = TypeVar("_Tensor", bound=torch.Tensor)
 
-# What wrappers inside a model put into names; state_dict() of the bare model has none of it.
+# What wrappers inside a model add to names; the names in state_dict() of the bare model do not have it.
 _WRAPPER_NAMES = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
@@ -26,7 +26,7 @@ def clean_name(name: str) -> str:
 
 class ModelTensors:
     def __init__(self, module: torch.nn.Module, prefix: str = "") -> None:
-        """`prefix` stands before names in errors."""
+        """Errors show names with `prefix` before them."""
         self._module = module
         self._prefix = prefix
         self._seen: tuple[list[int], list[int], list[str]] | None = None
@@ -36,11 +36,11 @@ class ModelTensors:
         self._owners: list[tuple[Any, ...]] = []
         self._stateful: dict[str, torch.nn.Module] = {}
         self.changes = 0
-        """Grows whenever names or tensors have changed."""
+        """Incremented whenever names or tensors have changed."""
         self.look()
 
     def look(self) -> None:
-        """Looks whether anything has changed. Fast if nothing has."""
+        """Finds out whether anything has changed. Fast if nothing has."""
         modules = _modules_of(self._module)
         held: list[torch.Tensor | None] = [tensor for module in modules for tensor in module._parameters.values()]
         held += [tensor for module in modules for tensor in module._buffers.values()]

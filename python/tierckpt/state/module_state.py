@@ -24,7 +24,7 @@ class ModuleState:
     """The values of the parts of one model, by the names of its modules."""
 
     def __init__(self, parts: Iterable[tuple[str, ModelTensors]], what: str) -> None:
-        """Each part with what stands before its names. `what` names the model in errors."""
+        """Each part with the prefix of its names. `what` names the model in errors."""
         self._parts, self._what = list(parts), what
 
     def blob(self, name: str, capacity: int | None) -> Blob:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What state an optimizer will make in its first step. A copy of it does one step with a tensor of the same shape, on
-the meta device if that works, otherwise on the parameter's. Neither the optimizer nor its parameters take part."""
+"""What state an optimizer will create in its first step. A copy of it does one step with a tensor of the same shape, on
+the meta device if that works, otherwise on the parameter's. The optimizer itself and its parameters are not touched."""
 
 
 import copy
@@ -58,7 +58,8 @@ def _after_a_step(optimizer: torch.optim.Optimizer, group: dict[str, Any], param
 
 def _twin(optimizer: torch.optim.Optimizer, group: dict[str, Any],
           template: torch.Tensor) -> torch.optim.Optimizer | None:
-    """An optimizer of the same class with one parameter; None if it may share with the real one what a step changes."""
+    """An optimizer of the same class with one parameter; None if a step of it might change something of the real
+    one."""
     attributes = {key: value for key, value in vars(optimizer).items()
                   if key not in ("step", "state", "param_groups", "grad_scale", "found_inf")}
     if not all(_is_own(value) for value in attributes.values()):

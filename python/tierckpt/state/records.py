@@ -43,13 +43,13 @@ class Record:
     """One piece of a tensor that this rank holds."""
 
     key: str
-    find: Callable[[], torch.Tensor]  # the tensor as it is now, maybe a DTensor; training may put another in its place
+    find: Callable[[], torch.Tensor]  # the present tensor, maybe a DTensor; training may replace it by another
     global_shape: tuple[int, ...]
     offset: tuple[int, ...]
     group: str | None  # the ranks that hold the same bytes; None: this rank alone
     eager: bool  # may change before the next optimizer step
     look: Callable[[], None] | None = None  # to be called before find; one call does for all records that share it
-    reshard: str = "refuse"  # what becomes of a rank's own in another number of ranks: also "leave", "any"
+    reshard: str = "refuse"  # what happens to a rank's own record with another number of ranks: also "leave", "any"
 
     def current(self) -> torch.Tensor:
         """This rank's piece as it is now."""
@@ -64,7 +64,8 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def carried(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory with a dtype that files can have: complex numbers as pairs, nameless dtypes as bytes."""
+    """The same memory with a dtype that files can have: complex numbers as pairs, dtypes without a name in files as
+    bytes."""
     if tensor.dtype in _AS_PAIRS:
         return torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype in _AS_BYTES:
@@ -83,7 +84,7 @@ def saved_dtype(tensor: torch.Tensor) -> torch.dtype:
 
 
 def fixed(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """For Record.find, if the training never puts another tensor in the place of this one."""
+    """For Record.find, if the training never replaces this tensor by another."""
     return lambda: tensor
 
 
@@ -103,8 +104,8 @@ def check_tensor(key: str, tensor: torch.Tensor) -> None:
     """Raises UnsupportedError unless the tensor can be saved. The error says in one line what to do."""
     if tensor.is_meta:
         raise errors.UnsupportedError(
-            f"{key} is on the meta device and has no values yet: give the model memory and values "
-            "before init, e.g. model.to_empty(device=...) and its initialisation")
+            f"{key} is on the meta device and has no values yet: allocate and initialise the model before "
+            "init, e.g. with model.to_empty(device=...)")
     if tensor.is_quantized:
         raise errors.UnsupportedError(f"{key} is a quantized tensor ({tensor.dtype}), which cannot be saved: keep its "
                                       "int_repr() and scales as plain tensors, or save it before it is quantized")
@@ -124,7 +125,7 @@ def check_tensor(key: str, tensor: torch.Tensor) -> None:
 
 
 def _cuda_device(tensor: torch.Tensor) -> int | None:
-    """The number of the CUDA device that it lies on."""
+    """The number of its CUDA device."""
     return tensor.device.index if tensor.device.type == "cuda" else None
 
 
@@ -176,20 +177,20 @@ def pour(source: torch.Tensor, target: torch.Tensor) -> None:
     elif target.dtype in _AS_BYTES:
         source = source.view(target.dtype)
     for dim, stride in enumerate(target.stride()):
-        if stride == 0 and target.shape[dim] > 1:  # expanded: there is one number for all of them
+        if stride == 0 and target.shape[dim] > 1:  # expanded: all elements share one number in memory
             source, target = source.narrow(dim, 0, 1), target.narrow(dim, 0, 1)
     with torch.no_grad():
         target.copy_(source)
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What must not change without another registration: dtype, shape, device and sharding."""
+    """What must not change without a new registration: dtype, shape, device and sharding."""
     local = local_of(tensor)
     return local.dtype, tuple(local.shape), local.device, _sharding(tensor)
 
 
 def _sharding(tensor: torch.Tensor) -> tuple[Any, ...] | None:
-    """Where this rank's piece lies in the whole tensor. Not the mesh itself: in torch 2.13 two equal meshes that were
+    """The place of this rank's piece in the whole tensor. Not the mesh itself: in torch 2.13 two equal meshes that were
     made in different threads do not compare equal."""
     if not isinstance(tensor, DTensor):
         return None
@@ -212,8 +213,8 @@ def _difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
 
 
 def _seen(found: list[torch.Tensor], tensors: list[torch.Tensor]) -> tuple[Any, ...]:
-    """Tells whether any of many tensors has moved or changed. Each save needs it for all of them, so it has to be fast.
-    Another tensor in the same memory may have a version counter of its own, so identities count, too."""
+    """Detects whether any of many tensors has moved or changed. Each save needs this for all tensors, so it has to be
+    fast. Another tensor in the same memory may have a version counter of its own, so identities count, too."""
     return (list(map(id, found)), list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.size, tensors)),
             list(map(operator.attrgetter("dtype"), tensors)), list(map(torch.Tensor.stride, tensors)))
 
@@ -222,7 +223,7 @@ _version = operator.attrgetter("_version")
 
 
 class Versions:
-    """Notices, by the version counters of tensors, that something writes to them during a copy. It refers to nothing
+    """Detects, by the version counters of tensors, that something writes to them during a copy. It refers to nothing
     but the tensors, so it can still be asked while the rest of a checkpoint is being freed."""
 
     def __init__(self) -> None:
@@ -230,7 +231,7 @@ class Versions:
         self._keys: list[str] = []
         self._before: list[int] = []
         self.unsteady: set[str] = set()
-        """Keys of what was ever written to."""
+        """Keys of the tensors that have ever been written to during a copy."""
 
     def watch(self, keys: list[str], tensors: list[torch.Tensor]) -> None:
         self._keys, self._tensors = keys, tensors
@@ -283,14 +284,15 @@ class RecordTable:
         return bool(self._cuda_devices)
 
     def tell_streams(self, client: native.Client) -> None:
-        """Tells the library whose work changes the records: on each device the calling thread's current stream."""
+        """Tells the library on which stream work changes the records: on each device the calling thread's current
+        stream."""
         for device in self._cuda_devices:
             client.set_stream(device, torch.cuda.current_stream(device).cuda_stream)
 
     def refuse_capture(self) -> None:
         """Raises InvalidArgumentError during the capture of a CUDA graph. The library would, too, but other calls that
         a save makes to torch, for the state of the generators for example, fail there with errors of their own, or
-        spoil the graph."""
+        invalidate the graph."""
         for device in self._cuda_devices:
             with torch.cuda.device(device):
                 if torch.cuda.is_current_stream_capturing():

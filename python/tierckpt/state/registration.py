@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of init, and the contents of a checkpoint that are made of them: at first, and again in
+"""The arguments of init, and the contents of a checkpoint that are derived from them: at first, and again in
 Checkpoint.refresh, when the model or the optimizers have changed their layout."""
 
 import contextlib
@@ -65,7 +65,7 @@ class Given:
 
     def with_(self, model: Models | None = None, optimizer: Optimizers = None, scheduler: Schedulers = None,
               extra_state: dict[str, Any] | Stateful | None = None) -> "Given":
-        """The same with other objects in the place of those that are not None."""
+        """The same arguments, with those that are not None replaced."""
         return replace(self, models=by_name("model", model) or self.models,
                        optimizers=by_name("optimizer", optimizer) or self.optimizers,
                        schedulers=by_name("scheduler", scheduler) or self.schedulers,
@@ -105,7 +105,7 @@ class Parts:
     model: list[Record]
     states: dict[str, OptimizerState]
     own: dict[str, list[Record]]
-    """What each rank has as its own, by the name of the blob that it goes with."""
+    """What belongs to single ranks, by the name of the blob that it is restored with."""
     blobs: list[Blob]
 
     def records(self) -> list[Record]:
@@ -148,7 +148,7 @@ class Registration:
         return after
 
     def contents(self) -> Contents:
-        """Makes the contents. Collective: it raises on all ranks if it does on one."""
+        """Creates the contents. Collective: it raises on all ranks if it does on one."""
         fault: Exception | None = None
         try:
             made = self._make()
@@ -208,8 +208,8 @@ class Registration:
     def _check_save(self, models: "_Models", states: dict[str, OptimizerState]) -> None:
         self._check(models, states)
         if self.pending:
-            raise errors.LayoutError("an optimizer whose state could not be told before its first step has not taken "
-                                     "one on every rank yet: the first save after that registers it")
+            raise errors.LayoutError("an optimizer whose state could not be known before its first step has not "
+                                     "taken one on every rank yet: the first save after that registers it")
 
     def _tell_of_strays(self, name: str, state: OptimizerState) -> None:
         strays = state.strays()

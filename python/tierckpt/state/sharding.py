@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the piece of a tensor that this rank holds lies in the whole tensor, and which ranks hold the same piece."""
+"""The place of this rank's piece of a tensor in the whole tensor, and which ranks hold the same piece."""
 
 
 import re
@@ -40,7 +40,7 @@ class Placer:
         return Placer(self.rank, plain)
 
     def of(self, _name: str) -> "Placer":
-        """The placer for the state of the parameter of this name. In some frameworks parameters differ in that."""
+        """The placer for the state of the parameter of this name. In some frameworks it differs between parameters."""
         return self
 
     def record(self, key: str, find: Callable[[], torch.Tensor], eager: bool = False,
@@ -51,7 +51,8 @@ class Placer:
             return self._sharded(key, tensor, find, eager, look)
         if self.plain is None:
             raise errors.UnsupportedError(
-                f"{key} is a plain tensor on each of several ranks, and nothing says whether they hold the same: "
+                f"{key} is a plain tensor on each of several ranks, and it is not known whether they hold the same "
+                "values: "
                 "wrap the model in DistributedDataParallel or fully_shard, or pass init(replicate_group=<process "
                 "group of its copies>) or init(replicate_group=tierckpt.PRIVATE)")
         return whole(key, find, self.plain.name, eager, look)
@@ -81,7 +82,7 @@ class Placer:
 
     def private(self, key: str, find: Callable[[], torch.Tensor], look: Callable[[], None] | None = None,
                 reshard: str = "refuse") -> Record:
-        """The record of something that other ranks have under the same name with other contents."""
+        """The record of a tensor that other ranks have under the same name with other contents."""
         return replace(whole(rank_key(self.rank, key), find, None, eager=True, look=look), reshard=reshard)
 
 
@@ -94,8 +95,8 @@ def _check_placements(key: str, tensor: DTensor) -> None:
         rows = _rows(tensor, dim)
         if rows.numel() > 0 and int(rows[-1] - rows[0]) != rows.numel() - 1:
             raise errors.UnsupportedError(
-                f"{key} of shape {tuple(tensor.shape)} has placements {tensor.placements}: what "
-                "this rank holds are several pieces of the whole, and only one can be saved")
+                f"{key} of shape {tuple(tensor.shape)} has placements {tensor.placements}: this "
+                "rank holds several pieces of the whole, and only a single one can be saved")
 
 
 def _rows(tensor: DTensor, dim: int) -> torch.Tensor:

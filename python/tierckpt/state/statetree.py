@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-TENSOR = "$tensor"  # stands in the rest for the tensor of this path
+TENSOR = "$tensor"  # replaces the tensor of this path in the rest
 
 
 def split(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
@@ -43,5 +43,5 @@ def tensors_in(state: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def rest_of(state: dict[str, Any]) -> dict[str, Any]:
-    """The items of a dict that are no tensors themselves."""
+    """The items of a dict that are not tensors themselves."""
     return {key: split(value, str(key), {}) for key, value in state.items() if not torch.is_tensor(value)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether ranks that are said to hold the same bytes do. Asked once, where a framework says so."""
+"""Checks once, where a framework declares it, that ranks really hold the same bytes."""
 
 import hashlib
 from typing import Any

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""extra_state: what else the user wants to have restored. Each rank has its own.
+"""extra_state: whatever else the user wants to be restored. Each rank has its own.
 
 It is either a dict of JSON values and tensors, which is restored in place, or an object with state_dict() and
 load_state_dict(). Small tensors are part of the JSON value, which may have other tensors at each save. Large tensors
-are records: they are copied into tensors of ours, because state_dict() may return others at each call. A large tensor
-that appears later, or that changes its form, is part of the JSON value if there is room."""
+are records: they are copied into tensors that Tierckpt owns, because state_dict() may return other tensors at each
+call. A large tensor that appears later, or that changes its form, becomes part of the JSON value if the capacity allows
+it."""
 
 from typing import Any
 
@@ -51,7 +52,7 @@ class UserState:
         return join(value, lambda path: self._held(path, tensors[path]))
 
     def _held(self, path: str, tensor: torch.Tensor) -> Any:
-        """What stands in the JSON value for a tensor."""
+        """What represents a tensor in the JSON value."""
         holder = self._holders.get(path)
         if holder is None or tensor.shape != holder.shape or tensor.dtype != holder.dtype:
             return tensor

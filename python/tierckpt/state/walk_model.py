@@ -47,8 +47,8 @@ def check_made(tensors: ModelTensors, prefix: str = "") -> None:
     for name, tensor in (*tensors.parameters().items(), *tensors.buffers().items()):
         if torch.nn.parameter.is_lazy(tensor):
             raise errors.UnsupportedError(
-                f"{prefix}{name} belongs to a lazy module and has no shape yet: run one forward "
-                "pass before init, and make the optimizer after it")
+                f"{prefix}{name} belongs to a lazy module and has no shape yet: run one forward pass before init, "
+                "and create the optimizer after it")
 
 
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -58,7 +58,7 @@ def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 def plain_group(model: Model, rank: int, world_size: int,
                 replicate_group: ProcessGroup | str | None) -> groups.Group | None:
-    """The ranks that hold the same plain tensors of the model; None if nothing says which these are."""
+    """The ranks that hold the same plain tensors of the model; None if these are not known."""
     if replicate_group is not None and model.ddp_group is not None:
         raise errors.InvalidArgumentError("replicate_group= is for models without DistributedDataParallel")
     if model.ddp_group is not None:

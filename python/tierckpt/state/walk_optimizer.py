@@ -66,7 +66,7 @@ class OptimizerState:
             for param in group["params"]:
                 if id(param) not in names:
                     raise errors.InvalidArgumentError(f"group {number} of {self._what} has a parameter of shape "
-                                                      f"{tuple(param.shape)} that the model does not have (make the "
+                                                      f"{tuple(param.shape)} that the model does not have (create the "
                                                       "optimizer after wrapping the model, and give init every model "
                                                       "whose parameters it has)")
         return [[names[id(param)] for param in group["params"]] for group in self._inner.param_groups]

@@ -37,9 +37,9 @@ class Rules:
     """What the user says about plain tensors, and about values that JSON cannot hold."""
 
     replicate_group: ProcessGroup | None = None  # whose ranks hold copies of the plain tensors
-    private: tuple[str, ...] = ()  # patterns of keys that are each rank's own all the same
+    private: tuple[str, ...] = ()  # patterns of keys that belong to each rank alone even so
     pickle_leaves: bool = False
-    scope: str = ""  # stands before each key: state dicts of several scopes have the same keys for different things
+    scope: str = ""  # prefix of each key: state dicts of several scopes have the same keys for different things
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class StateDict:
         return lambda: self._now[key]
 
     def take(self, flat: dict[str, Any]) -> None:
-        """Takes the state dict of the next save. Raises LayoutError if its tensors are others than were registered."""
+        """Takes the state dict of the next save. Raises LayoutError if its tensors differ from the registered ones."""
         changed = _difference(self._form, _form(flat))
         if changed:
             raise errors.LayoutError(f"{changed}: the state dict has another layout than the one that was registered; "

@@ -73,7 +73,7 @@ class _Plain(OptimizerState):
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of one parameter, seen as a row of elements, and where it lies in one of the optimizer's flat tensors."""
+    """A part of one parameter, seen as a 1-D tensor, and its place in one of the optimizer's flat tensors."""
 
     name: str
     numel: int  # of the whole parameter
@@ -89,8 +89,8 @@ class _Piece:
 class _Sliced:
     """ZeRO 1 to 3: the optimizer steps flat tensors, each with this rank's pieces of many parameters.
 
-    Every piece is saved under the name of its parameter, so that what is saved says nothing of the padding between
-    them or of how many ranks there were.
+    Every piece is saved under the name of its parameter, so what is saved does not depend on the padding between them
+    or on the number of ranks.
     """
 
     def __init__(self, base: torch.optim.Optimizer, flats: list[torch.Tensor], pieces: list[_Piece],

@@ -20,9 +20,9 @@
 
 static void reply(struct client *client, json_t *json)
 {
-    char *text = json ? json_print(json, false) : NULL;
+    char *text = json != NULL ? json_print(json, false) : NULL;
     struct writer w = writer_new(0);
-    const char *out = text ? text : "{\"ok\":false,\"error\":\"out of memory\"}";
+    const char *out = text != NULL ? text : "{\"ok\":false,\"error\":\"out of memory\"}";
     write_bytes(&w, out, strlen(out));
     client_send(client, MSG_CONTROL_REPLY, &w);
     writer_free(&w);
@@ -66,10 +66,10 @@ static const char *node_state(const struct term_context *tc, uint32_t n)
     if (n == tc->self) {
         return "self";
     }
-    if (tc->peers[n] && peer_is_up(tc->peers[n])) {
+    if (tc->peers[n] != NULL && peer_is_up(tc->peers[n])) {
         return "up";
     }
-    return tc->coordinator || tc->lost[n].acted ? "lost" : "not connected";
+    return tc->coordinator != NULL || tc->lost[n].acted ? "lost" : "not connected";
 }
 
 static json_t *nodes_json(const struct term_context *tc)
@@ -91,7 +91,7 @@ static json_t *nodes_json(const struct term_context *tc)
 static json_t *trainers_json(const struct agent *agent)
 {
     json_t *trainers = json_array();
-    for (const struct client *c = agent->clients; c; c = c->next) {
+    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
         if (!c->trainer) {
             continue;
         }
@@ -139,7 +139,7 @@ static json_t *memory_json(const struct agent *agent)
 {
     json_t *json = json_object();
     json_add_bool(json, "allocating", agent->registration != NULL);
-    if (agent->registration) {
+    if (agent->registration != NULL) {
         return json; /* a pool thread is changing the memory tier */
     }
     json_add_u64(json, "used_bytes", memory_used_bytes(agent->memory));
@@ -155,7 +155,7 @@ static json_t *memory_json(const struct agent *agent)
 static struct version newest_held(const struct agent *agent)
 {
     struct version newest = VERSION_NONE;
-    for (size_t i = 0; !agent->registration && i < memory_count(agent->memory); i++) {
+    for (size_t i = 0; agent->registration == NULL && i < memory_count(agent->memory); i++) {
         struct segment *segment = memory_at(agent->memory, i);
         for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
             const struct slot_header *h = segment_header(segment, k);
@@ -193,13 +193,13 @@ static void do_status(struct client *client, const json_t *request)
     json_add(json, "held", version_json(newest_held(agent)));
     json_add(json, "trainers", trainers_json(agent));
     json_add_u64(json, "stale_messages", agent->stale_messages);
-    json_t *scrub = scrub_json(agent);
-    storage_scrub_json(agent, scrub);
+    json_t *scrub = scrub_json(agent->scrub);
+    storage_scrub_json(agent->storage_scrub, scrub);
     json_add(json, "scrub", scrub);
-    json_add(json, "storage", health_json(agent));
+    json_add(json, "storage", health_json(agent->health));
     json_add(json, "quarantined", writers_json(agent));
     json_add(json, "parked", fdstore_json(agent->fdstore));
-    if (agent->term_context) {
+    if (agent->term_context != NULL) {
         add_formation(json, agent->term_context);
     }
     reply(client, json);
@@ -226,7 +226,7 @@ static void do_ls(struct client *client, const json_t *request)
     struct agent *agent = client->agent;
     json_t *json = good();
     json_t *segments = json_array();
-    for (size_t i = 0; !agent->registration && i < memory_count(agent->memory); i++) {
+    for (size_t i = 0; agent->registration == NULL && i < memory_count(agent->memory); i++) {
         struct segment *segment = memory_at(agent->memory, i);
         struct segment_info info = segment_info(segment);
         char id[HASH128_TEXT];
@@ -254,8 +254,8 @@ struct verify_request {
 static void on_verified(void *ctx, uint64_t checked, json_t *bad)
 {
     struct verify_request *r = ctx;
-    struct client *client = bad ? client_by_id(r->agent, r->client) : NULL;
-    if (client) {
+    struct client *client = bad != NULL ? client_by_id(r->agent->clients, r->client) : NULL;
+    if (client != NULL) {
         json_t *json = json_object();
         json_add_bool(json, "ok", json_len(bad) == 0);
         json_add_u64(json, "slots_checked", checked);
@@ -273,9 +273,9 @@ static void do_verify(struct client *client, const json_t *request)
     (void)request;
     struct error err;
     struct verify_request *r = calloc(1, sizeof(*r));
-    if (r) {
+    if (r != NULL) {
         *r = (struct verify_request){.agent = client->agent, .client = client->id};
-        if (scrub_now(client->agent, on_verified, r, &err) == TCK_OK) {
+        if (scrub_now(client->agent->scrub, on_verified, r, &err) == TCK_OK) {
             return;
         }
         free(r);
@@ -302,7 +302,7 @@ static void do_catalog(struct client *client, const json_t *request)
     size_t count = 0;
     struct error err;
     (void)error_set(&err, TCK_ERR_NOENT, "node %s has no catalog", client->agent->config.node);
-    if (!client->agent->catalog || catalog_versions(client->agent->catalog, &rows, &count, &err) != TCK_OK) {
+    if (client->agent->catalog == NULL || catalog_versions(client->agent->catalog, &rows, &count, &err) != TCK_OK) {
         reply_error(client, &err);
         return;
     }
@@ -346,7 +346,7 @@ static void do_show(struct client *client, const json_t *request)
         return;
     }
     (void)error_set(&err, TCK_ERR_NOENT, "node %s has no catalog", client->agent->config.node);
-    if (!client->agent->catalog || catalog_shards(client->agent->catalog, v, &rows, &count, &err) != TCK_OK) {
+    if (client->agent->catalog == NULL || catalog_shards(client->agent->catalog, v, &rows, &count, &err) != TCK_OK) {
         reply_error(client, &err);
         return;
     }
@@ -390,11 +390,11 @@ struct plan_request {
 static void on_planned(void *ctx, json_t *plan, const struct error *err)
 {
     struct plan_request *request = ctx;
-    struct client *client = client_by_id(request->agent, request->client);
+    struct client *client = client_by_id(request->agent->clients, request->client);
     free(request);
-    if (!client) {
+    if (client == NULL) {
         json_free(plan);
-    } else if (!plan) {
+    } else if (plan == NULL) {
         reply_error(client, err);
     } else {
         json_t *json = good();
@@ -408,7 +408,7 @@ static void do_plan(struct client *client, const json_t *request)
     uint64_t step = TCK_NEWEST;
     (void)json_u64(json_get(request, "step"), &step);
     struct plan_request *r = calloc(1, sizeof(*r));
-    if (!r) {
+    if (r == NULL) {
         struct error err;
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
         reply_error(client, &err);
@@ -426,9 +426,9 @@ static struct term_context *open_formation(struct client *client)
 {
     struct term_context *tc = client->agent->term_context;
     struct error err;
-    if (!tc || tc->closed) {
+    if (tc == NULL || tc->closed) {
         (void)error_set(&err, TCK_ERR_NOENT, "node %s has joined no term", client->agent->config.node);
-    } else if (!tc->coordinator && (!tc->peers[0] || !peer_is_up(tc->peers[0]))) {
+    } else if (tc->coordinator == NULL && (tc->peers[0] == NULL || !peer_is_up(tc->peers[0]))) {
         (void)error_set(&err, TCK_ERR_UNREACHABLE, "the coordinator, node %s, cannot be reached",
                         tc->world.nodes[0].name);
     } else {
@@ -442,7 +442,7 @@ static void do_drain(struct client *client, const json_t *request)
 {
     (void)request;
     struct term_context *tc = open_formation(client);
-    if (!tc) {
+    if (tc == NULL) {
         return;
     }
     struct error err;
@@ -464,7 +464,7 @@ static void do_drain(struct client *client, const json_t *request)
 static void do_set(struct client *client, const json_t *request)
 {
     struct term_context *tc = open_formation(client);
-    if (!tc) {
+    if (tc == NULL) {
         return;
     }
     const char *key = json_str(json_get(request, "key"));
@@ -472,7 +472,7 @@ static void do_set(struct client *client, const json_t *request)
     struct config trial = client->agent->config;
     struct error err;
     (void)error_set(&err, TCK_ERR_INVAL, "set needs key and value");
-    if (!key || !value || config_change(&trial, key, value, &err) != TCK_OK) {
+    if (key == NULL || value == NULL || config_change(&trial, key, value, &err) != TCK_OK) {
         reply_error(client, &err);
         return;
     }
@@ -501,7 +501,8 @@ static void do_stop(struct client *client, const json_t *request)
     stop_request(agent, force);
     json_t *json = good();
     json_add_u64(json, "nodes",
-                 agent->term_context && !agent->term_context->closed ? agent->term_context->world.node_count : 1);
+                 agent->term_context != NULL && !agent->term_context->closed ? agent->term_context->world.node_count
+                                                                             : 1);
     json_add(json, "held", version_json(held));
     json_add_str(json, "lost", status == TCK_OK ? "" : err.text);
     reply(client, json);
@@ -532,14 +533,14 @@ void control_request(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     const char *op = json_str(json_get(request, "op"));
-    for (size_t i = 0; op && i < sizeof(operations) / sizeof(*operations); i++) {
+    for (size_t i = 0; op != NULL && i < sizeof(operations) / sizeof(*operations); i++) {
         if (strcmp(op, operations[i].op) == 0) {
             operations[i].fn(client, request);
             json_free(request);
             return;
         }
     }
-    (void)error_set(&err, TCK_ERR_UNSUPPORTED, "unknown request %s", op ? op : "without op");
+    (void)error_set(&err, TCK_ERR_UNSUPPORTED, "unknown request %s", op != NULL ? op : "without op");
     reply_error(client, &err);
     json_free(request);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Drains: each node writes its part of a committed version into the stage, the coordinator gathers what was written,
- * writes the manifest and publishes. The slots stay pinned by the decision until then. */
+ * Drains: each node writes its part of a committed version into the stage. The coordinator collects the nodes' reports,
+ * writes the manifest and publishes. Until then the decision keeps the slots pinned. */
 #include "agent/drain/drain.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -45,7 +45,7 @@ static void drain_give_up(void *ctx, const struct error *why)
     struct drain_op *op = ctx;
     struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = false};
     persistent_give_up(op->tc->agent->persistent);
-    health_storage_failed(op->tc->agent, op->version.step, why);
+    health_storage_failed(op->tc->agent->health, op->version.step, why);
     driver_step_node(op->tc, &event);
 }
 
@@ -56,12 +56,12 @@ static void on_bad_copy(struct drain_op *op, const struct error *outcome)
     if (slot != NONE32) {
         uint32_t k;
         struct local_shard *d = term_context_slot(op->tc, slot, &k);
-        scrub_condemn(op->tc->agent, d->segment, k, outcome->text);
+        scrub_condemn(op->tc->agent->scrub, d->segment, k, outcome->text);
     }
 }
 
-/* Its result is of no use: its term is over, it was given up, or the coordinator has given this attempt up, and then
- * the slot may be free by now. */
+/* True if its result is no longer needed: its term is over, it was given up, or the coordinator has given this attempt
+ * up, in which case the slot may be free by now. */
 static bool is_over(const struct drain_op *op)
 {
     return storage_ignored(&op->storage) || !node_drain_wanted(op->tc->node, op->version, op->attempt);
@@ -80,7 +80,7 @@ static void file_done(void *ctx, const struct error *outcome)
         }
         log_error("drain of version %" PRIu64 ".%" PRIu64 " failed: %s", op->version.term, op->version.step,
                   outcome->text);
-        health_storage_failed(op->tc->agent, op->version.step, outcome);
+        health_storage_failed(op->tc->agent->health, op->version.step, outcome);
         drain_end(op, false);
         return;
     }
@@ -124,12 +124,12 @@ void drain_begin(struct term_context *tc, const struct action *a)
 {
     struct version version = a->version;
     struct error err;
-    bool hangs = storage_hangs(tc->agent, NULL, &err);
+    bool hangs = storage_hangs(tc->agent->storage_ops, NULL, &err);
     struct drain_op *op = hangs ? NULL : calloc(1, sizeof(*op));
     if (hangs) {
-        health_storage_failed(tc->agent, version.step, &err);
+        health_storage_failed(tc->agent->health, version.step, &err);
     }
-    if (!op) {
+    if (op == NULL) {
         struct event event = {.type = EVENT_DRAINED_HERE, .version = version, .attempt = a->attempt, .ok = false};
         driver_step_node(tc, &event);
         return;
@@ -137,7 +137,7 @@ void drain_begin(struct term_context *tc, const struct action *a)
     log_info("draining version %" PRIu64 ".%" PRIu64, version.term, version.step);
     *op = (struct drain_op){.tc = tc, .version = version, .attempt = a->attempt};
     op->storage = (struct storage_op){.what = "a drain", .give_up = drain_give_up, .ctx = op};
-    storage_begin(&op->storage, tc->agent, tc);
+    storage_begin(&op->storage, tc->agent->storage_ops, tc);
     failpoint(drain, begun);
     drain_next(op);
 }
@@ -146,10 +146,13 @@ void drain_notify(struct term_context *tc, const struct action *a)
 {
     struct version version = a->version;
     struct manifest_file *files = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*files));
-    struct wire_drained m = {
-        .term = tc->world.term, .version = version, .attempt = a->attempt, .ok = a->ok && files, .files = files};
+    struct wire_drained m = {.term = tc->world.term,
+                             .version = version,
+                             .attempt = a->attempt,
+                             .ok = a->ok && files != NULL,
+                             .files = files};
     if (!m.ok) {
-        memcpy(m.why, tc->agent->trouble.text, sizeof(m.why));
+        memcpy(m.why, health_own(tc->agent->health)->text, sizeof(m.why));
     }
     for (uint32_t i = 0; m.ok && i < tc->setup.shard_count; i++) {
         uint32_t slot = tc->shards[i].drains_here ? node_slot_of(tc->node, i, version) : NONE32;
@@ -183,19 +186,19 @@ struct gathering {
     bool publishing;
 };
 
-/* The gathering of this version, which replaces that of another version. NULL if out of memory. */
+/* The manifest that is being assembled for this version; it replaces that of another version. NULL if out of memory. */
 static struct gathering *gathering_of(struct term_context *tc, struct version version)
 {
     struct gathering *g = tc->agent->gathering;
-    if (g && g->tc == tc && version_is(g->manifest.version, version)) {
+    if (g != NULL && g->tc == tc && version_is(g->manifest.version, version)) {
         return g;
     }
-    if (g && g->publishing && g->tc == tc) {
+    if (g != NULL && g->publishing && g->tc == tc) {
         return NULL;
     }
     drain_reset(tc->agent);
     g = calloc(1, sizeof(*g));
-    if (g) {
+    if (g != NULL) {
         g->tc = tc;
         g->manifest.version = version;
     }
@@ -209,10 +212,10 @@ static void gathering_free(struct gathering *g)
     free(g);
 }
 
-/* One that is being published is freed when that has ended; meanwhile another one may be gathered. */
+/* A manifest that is being published is freed when that has ended; meanwhile another one may be assembled. */
 void drain_reset(struct agent *agent)
 {
-    if (agent->gathering && !agent->gathering->publishing) {
+    if (agent->gathering != NULL && !agent->gathering->publishing) {
         gathering_free(agent->gathering);
     }
     agent->gathering = NULL;
@@ -236,12 +239,12 @@ static bool belongs(const struct term_context *tc, const struct manifest_file *f
 static void gather(const struct term_context *tc, struct manifest *to, struct wire_drained *m)
 {
     struct manifest_file *grown = realloc(to->files, (to->file_count + m->count + 1) * sizeof(*grown));
-    if (!grown) {
+    if (grown == NULL) {
         return; /* the node repeats its report */
     }
     to->files = grown;
     for (uint32_t i = 0; i < m->count; i++) {
-        if (belongs(tc, &m->files[i]) && !manifest_find(to, m->files[i].shard)) {
+        if (belongs(tc, &m->files[i]) && manifest_find(to, m->files[i].shard) == NULL) {
             to->files[to->file_count++] = m->files[i];
             m->files[i].crcs = NULL;
             qsort(to->files, to->file_count, sizeof(*to->files), file_cmp);
@@ -263,9 +266,9 @@ void drain_handle_drained(struct term_context *tc, uint32_t node, const void *da
         struct error why;
         (void)error_set(&why, TCK_ERR_IO, "node %s: %.*s", tc->world.nodes[node].name, TROUBLE_TEXT,
                         m.why[0] ? m.why : "it has lost its copy");
-        health_storage_failed(tc->agent, m.version.step, &why);
+        health_storage_failed(tc->agent->health, m.version.step, &why);
     }
-    if (g && !g->publishing) {
+    if (g != NULL && !g->publishing) {
         gather(tc, &g->manifest, &m);
         failpoint(drain, gathered);
     }
@@ -278,7 +281,7 @@ static void report_not_published(const struct gathering *g, const struct error *
 {
     struct version version = g->manifest.version;
     log_error("version %" PRIu64 ".%" PRIu64 " could not be published: %s", version.term, version.step, why->text);
-    health_storage_failed(g->tc->agent, version.step, why);
+    health_storage_failed(g->tc->agent->health, version.step, why);
 }
 
 static void published(void *ctx, const struct error *outcome)
@@ -332,7 +335,7 @@ void drain_publish(struct term_context *tc, const struct action *a)
 {
     struct gathering *g = gathering_of(tc, a->version);
     struct error err;
-    if (!g) {
+    if (g == NULL) {
         struct event event = {.type = EVENT_PUBLISHED, .version = a->version, .attempt = a->attempt, .ok = false};
         driver_step_coordinator(tc, &event);
         return;
@@ -340,7 +343,7 @@ void drain_publish(struct term_context *tc, const struct action *a)
     g->attempt = a->attempt;
     g->publishing = true;
     g->storage = (struct storage_op){.what = "a publish", .give_up = publish_give_up, .ctx = g};
-    storage_begin(&g->storage, tc->agent, tc);
+    storage_begin(&g->storage, tc->agent->storage_ops, tc);
     if (publish(g, &err) != TCK_OK) {
         published(g, &err);
     }

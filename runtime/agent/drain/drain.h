@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Drains: each node writes its part of a committed version into the stage, the coordinator gathers what was written,
+ * Drains: each node writes its part of a committed version into the stage. The coordinator collects the nodes' reports,
  * writes the manifest and publishes. */
 #ifndef TCK_AGENT_DRAIN_H
 #define TCK_AGENT_DRAIN_H

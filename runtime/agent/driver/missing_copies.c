@@ -35,5 +35,5 @@ static uint32_t missing(const struct term_context *tc)
 uint64_t copies_missing(const struct agent *agent)
 {
     const struct term_context *tc = agent->term_context;
-    return tc && !tc->closed && !agent->registration ? missing(tc) : 0;
+    return tc != NULL && !tc->closed && agent->registration == NULL ? missing(tc) : 0;
 }

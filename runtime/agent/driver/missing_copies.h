@@ -7,7 +7,7 @@
 
 /* The version of which every node that owns or holds a shard should have a copy; VERSION_NONE: none yet. */
 struct version copy_due(const struct term_context *tc);
-/* True if this node should have one of this shard; if it has one of this version. */
+/* The first is true if this node should have a copy of this shard, the second if it has one of this version. */
 bool copy_is_due(const struct term_context *tc, uint32_t local_shard);
 bool copy_is_here(const struct term_context *tc, uint32_t local_shard, struct version version);
 /* How many are missing on this node. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Between the pure machines and the world: events go in one after the other, each event's actions are carried out in
- * order before the next. Actions that take time (digests, transfers) come back as events. */
+ * Connects the pure state machines with the outside world: it feeds in one event after the other, and carries out the
+ * actions of each event in order before the next one. Actions that take time (digests, transfers) end with an event. */
 #include "agent/driver/protocol_driver.h"
 
 #include "base/clock.h"
@@ -42,12 +42,12 @@ static bool is_answer(enum action_type type)
     return type == ACTION_STORE || type == ACTION_REJECT_OFFER || type == ACTION_ACK_OFFER || type == ACTION_FETCH_SLOT;
 }
 
-/* An answer goes to who asked, and is dropped if nobody did. */
+/* An answer goes to the caller that asked, and is dropped if there is none. */
 static void carry_out(struct term_context *tc, const struct action *action, struct node_answer *answer)
 {
     if (!is_answer(action->type)) {
         tc->agent->hooks->carry_out(tc, action);
-    } else if (answer) {
+    } else if (answer != NULL) {
         *answer = (struct node_answer){.given = true, .action = *action};
     }
 }
@@ -59,7 +59,7 @@ static void step(struct term_context *tc, const struct queued_event *next)
         coordinator_step(tc->coordinator, &next->event, &tc->actions);
     } else {
         node_step(tc->node, &next->event, &tc->actions);
-        if (next->event.type == EVENT_DECISION && !tc->coordinator) {
+        if (next->event.type == EVENT_DECISION && tc->coordinator == NULL) {
             failpoint(decision, learned);
             keep_decision(tc, node_decision(tc->node));
         }
@@ -98,7 +98,7 @@ static void feed(struct term_context *tc, const struct event *event, bool for_co
     if (tc->queue_count == tc->queue_cap) {
         uint32_t cap = tc->queue_cap ? 2 * tc->queue_cap : 16;
         struct queued_event *grown = realloc(tc->queue, cap * sizeof(*grown));
-        if (!grown) {
+        if (grown == NULL) {
             log_error("out of memory: a protocol event is lost"); /* like a lost message: retries repair it */
             return;
         }
@@ -136,7 +136,7 @@ struct node_answer driver_ask_node(struct term_context *tc, const struct event *
 
 void driver_step_coordinator(struct term_context *tc, const struct event *event)
 {
-    if (!tc->closed && tc->coordinator) {
+    if (!tc->closed && tc->coordinator != NULL) {
         feed(tc, event, true, NULL);
     }
 }

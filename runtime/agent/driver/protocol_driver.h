@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Between the pure machines and the world: events go in one after the other, each event's actions are carried out in
- * order before the next. */
+ * Connects the pure state machines with the outside world: it feeds in one event after the other, and carries out the
+ * actions of each event in order before the next one. */
 #ifndef TCK_AGENT_PROTOCOL_DRIVER_H
 #define TCK_AGENT_PROTOCOL_DRIVER_H
 
@@ -10,7 +10,8 @@
  * inside an action, before the outer call returns). Term and time are filled in. */
 void driver_step_node(struct term_context *tc, const struct event *event);
 void driver_step_coordinator(struct term_context *tc, const struct event *event);
-/* Feeds an event that is a question, and returns the answer. None is given inside an action, where the event waits. */
+/* Feeds an event that is a question, and returns the answer. Inside an action there is no answer, because the event
+ * waits until the action has ended. */
 struct node_answer driver_ask_node(struct term_context *tc, const struct event *event);
 void driver_tick(struct term_context *tc);
 

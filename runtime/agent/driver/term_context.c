@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One joined term on this node: from the world and the placement to the node machine's shards, and slots back from
- * their headers. */
+ * One joined term on this node: creates the node machine's shards from the world and the placement, and restores the
+ * states of slots from their headers. */
 #include "agent/driver/term_context.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -95,7 +95,7 @@ void term_context_take_seal(struct term_context *tc, uint32_t rank)
 void term_context_take_seals(struct term_context *tc)
 {
     for (uint32_t r = 0; r < tc->rank_count; r++) {
-        if (!client_of_rank(tc->agent, tc->world.term, tc->ranks[r])) {
+        if (client_of_rank(tc->agent->clients, tc->world.term, tc->ranks[r]) == NULL) {
             term_context_take_seal(tc, r);
         }
     }
@@ -123,7 +123,7 @@ static tck_status_t find_self(struct term_context *tc, struct error *err)
     }
     tc->self = (uint32_t)self;
     tc->ranks = calloc(tc->world.world_size, sizeof(*tc->ranks));
-    if (!tc->ranks) {
+    if (tc->ranks == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     for (uint32_t r = 0; r < tc->world.world_size; r++) {
@@ -182,7 +182,7 @@ static tck_status_t fill_local_shards(struct term_context *tc, struct error *err
     size_t count = memory_count(tc->agent->memory);
     tc->shards = calloc(count ? count : 1, sizeof(*tc->shards));
     tc->local_shards = calloc(count ? count : 1, sizeof(*tc->local_shards));
-    if (!tc->shards || !tc->local_shards) {
+    if (tc->shards == NULL || tc->local_shards == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     uint32_t slot = 0;
@@ -219,7 +219,7 @@ static void quarantine(struct segment *segment, uint32_t k)
 static struct slot *slots_from_headers(const struct term_context *tc, uint32_t total)
 {
     struct slot *slots = calloc(total ? total : 1, sizeof(*slots));
-    for (uint32_t i = 0; slots && i < tc->setup.shard_count; i++) {
+    for (uint32_t i = 0; slots != NULL && i < tc->setup.shard_count; i++) {
         for (uint32_t k = 0; k < tc->shards[i].slot_count; k++) {
             struct slot *slot = &slots[tc->local_shards[i].first_slot + k];
             const struct slot_header *header = segment_header(tc->local_shards[i].segment, k);
@@ -246,17 +246,17 @@ static tck_status_t start_node(struct term_context *tc, const struct decision *d
     struct slot *slots = slots_from_headers(tc, total);
     tc->node_block = calloc(1, node_memory(&tc->setup));
     tc->actions.cap = node_actions_max(&tc->setup);
-    if (!slots || !tc->node_block) {
+    if (slots == NULL || tc->node_block == NULL) {
         free(slots);
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     tc->node = node_init(tc->node_block, &tc->setup, slots, clock_ms());
     free(slots);
-    if (decision) {
+    if (decision != NULL) {
         struct event event = {
             .type = EVENT_DECISION, .term = tc->world.term, .now_ms = clock_ms(), .decision = *decision};
         tc->queue = calloc(1, sizeof(*tc->queue));
-        if (!tc->queue) {
+        if (tc->queue == NULL) {
             return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
         }
         tc->queue_cap = 1;
@@ -269,7 +269,7 @@ static tck_status_t start_coordinator(struct term_context *tc, const struct deci
 {
     tc->drains = calloc(tc->world.node_count, sizeof(*tc->drains));
     tc->registered = calloc(tc->world.node_count, sizeof(*tc->registered));
-    if (!tc->drains || !tc->registered) {
+    if (tc->drains == NULL || tc->registered == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     for (uint32_t s = 0; s < tc->placement.shard_count; s++) {
@@ -285,7 +285,7 @@ static tck_status_t start_coordinator(struct term_context *tc, const struct deci
         .drains = tc->drains,
     };
     tc->coordinator_block = calloc(1, coordinator_memory(&tc->coordinator_setup));
-    if (!tc->coordinator_block) {
+    if (tc->coordinator_block == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     tc->coordinator = coordinator_init(tc->coordinator_block, &tc->coordinator_setup, decision, clock_ms());
@@ -298,7 +298,7 @@ tck_status_t term_context_new(struct agent *agent, struct world *world, struct p
                               const struct decision *decision, struct term_context **out, struct error *err)
 {
     struct term_context *tc = calloc(1, sizeof(*tc));
-    if (!tc) {
+    if (tc == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     tc->agent = agent;
@@ -317,7 +317,7 @@ tck_status_t term_context_new(struct agent *agent, struct world *world, struct p
     tc->actions.items = status == TCK_OK ? calloc(tc->actions.cap, sizeof(*tc->actions.items)) : NULL;
     tc->peers = status == TCK_OK ? calloc(tc->world.node_count, sizeof(*tc->peers)) : NULL;
     tc->lost = status == TCK_OK ? calloc(tc->world.node_count, sizeof(*tc->lost)) : NULL;
-    if (status == TCK_OK && (!tc->actions.items || !tc->peers || !tc->lost)) {
+    if (status == TCK_OK && (tc->actions.items == NULL || tc->peers == NULL || tc->lost == NULL)) {
         status = error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     if (status != TCK_OK) {
@@ -332,7 +332,7 @@ tck_status_t term_context_new(struct agent *agent, struct world *world, struct p
 
 void term_context_free(struct term_context *tc)
 {
-    if (!tc) {
+    if (tc == NULL) {
         return;
     }
     twins_free(tc);

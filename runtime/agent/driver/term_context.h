@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One joined term on this node: from the world and the placement to the node machine's shards, and slots back from
- * their headers. */
+ * One joined term on this node: creates the node machine's shards from the world and the placement, and restores the
+ * states of slots from their headers. */
 #ifndef TCK_AGENT_TERM_CONTEXT_H
 #define TCK_AGENT_TERM_CONTEXT_H
 

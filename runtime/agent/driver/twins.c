@@ -22,7 +22,7 @@ struct twins {
 
 void twins_free(struct term_context *tc)
 {
-    for (uint32_t i = 0; tc->twins && i < CORE_OPEN_MAX; i++) {
+    for (uint32_t i = 0; tc->twins != NULL && i < CORE_OPEN_MAX; i++) {
         free(tc->twins->rolls[i].roots);
         free(tc->twins->rolls[i].nodes);
         free(tc->twins->rolls[i].heard);
@@ -48,7 +48,7 @@ static struct twins *twins_make(struct term_context *tc)
         roll->roots = calloc(tc->world.shard_count, sizeof(*roll->roots));
         roll->nodes = calloc(tc->world.shard_count, sizeof(*roll->nodes));
         roll->heard = calloc(owners_total(&tc->placement) + (size_t)1, sizeof(*roll->heard));
-        made = roll->roots && roll->nodes && roll->heard;
+        made = roll->roots != NULL && roll->nodes != NULL && roll->heard != NULL;
     }
     if (!made) {
         twins_free(tc);
@@ -60,15 +60,15 @@ static struct twins *twins_make(struct term_context *tc)
  */
 static struct roll *roll_of(struct term_context *tc, struct version version)
 {
-    struct twins *t = tc->twins ? tc->twins : twins_make(tc);
-    struct roll *oldest = t ? &t->rolls[0] : NULL;
-    for (uint32_t i = 0; t && i < CORE_OPEN_MAX; i++) {
+    struct twins *t = tc->twins != NULL ? tc->twins : twins_make(tc);
+    struct roll *oldest = t != NULL ? &t->rolls[0] : NULL;
+    for (uint32_t i = 0; t != NULL && i < CORE_OPEN_MAX; i++) {
         if (version_is(t->rolls[i].version, version)) {
             return &t->rolls[i];
         }
         oldest = version_cmp(t->rolls[i].version, oldest->version) < 0 ? &t->rolls[i] : oldest;
     }
-    if (!oldest || version_cmp(version, oldest->version) < 0) {
+    if (oldest == NULL || version_cmp(version, oldest->version) < 0) {
         return NULL;
     }
     oldest->version = version;
@@ -105,7 +105,7 @@ static uint32_t owner_place(const struct placement *p, uint32_t shard, uint32_t 
 void twins_compare(struct term_context *tc, uint32_t node, const struct wire_roots *m)
 {
     struct roll *roll = m->count > 0 ? roll_of(tc, m->version) : NULL;
-    for (uint32_t i = 0; i < m->count && roll; i++) {
+    for (uint32_t i = 0; i < m->count && roll != NULL; i++) {
         uint32_t shard = m->roots[i].shard;
         uint32_t place = shard < tc->world.shard_count ? owner_place(&tc->placement, shard, node) : NONE32;
         if (place == NONE32 || roll->heard[place]) {

@@ -18,6 +18,15 @@
 #define CLIENTS_MAX  1024
 #define SEND_WAIT_MS 200 /* a client that does not read for this long is dropped, since it blocks the event loop */
 
+struct ipc_server {
+    struct agent *agent;
+    int listen_fd;
+    int spare_fd; /* closed for a moment to refuse a connection at EMFILE */
+    struct loop_fd *listen_source;
+    uint64_t last_client_id;
+    uint64_t refused_clients; /* and those that were dropped for others */
+};
+
 static void client_unlink(struct client *client)
 {
     struct client **at = &client->agent->clients;
@@ -29,13 +38,13 @@ static void client_unlink(struct client *client)
 
 static void client_free(struct client *client)
 {
-    if (client->source) {
+    if (client->source != NULL) {
         loop_fd_remove(client->source);
     }
-    if (client->pid_source) {
+    if (client->pid_source != NULL) {
         loop_fd_remove(client->pid_source);
     }
-    if (client->shared) {
+    if (client->shared != NULL) {
         munmap(client->shared, 4096);
     }
     if (client->pidfd >= 0) {
@@ -96,9 +105,9 @@ void client_ok(struct client *client, uint32_t seq)
     writer_free(&w);
 }
 
-struct client *client_of_rank(const struct agent *agent, uint64_t term, uint32_t rank)
+struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
 {
-    for (struct client *c = agent->clients; c; c = c->next) {
+    for (struct client *c = clients; c != NULL; c = c->next) {
         if (c->trainer && c->term == term && c->rank == rank) {
             return c;
         }
@@ -106,19 +115,19 @@ struct client *client_of_rank(const struct agent *agent, uint64_t term, uint32_t
     return NULL;
 }
 
-struct client *client_by_id(const struct agent *agent, uint64_t id)
+struct client *client_by_id(struct client *clients, uint64_t id)
 {
-    struct client *c = agent->clients;
-    while (c && c->id != id) {
+    struct client *c = clients;
+    while (c != NULL && c->id != id) {
         c = c->next;
     }
     return c;
 }
 
-uint32_t clients_trainers(const struct agent *agent)
+uint32_t clients_trainers(const struct client *clients)
 {
     uint32_t count = 0;
-    for (const struct client *c = agent->clients; c; c = c->next) {
+    for (const struct client *c = clients; c != NULL; c = c->next) {
         count += c->trainer && !c->done;
     }
     return count;
@@ -158,7 +167,7 @@ static void on_process_ended(void *ctx, uint32_t events)
     while (take_frame(client)) {
         /* frames that it sent before it ended */
     }
-    if (client_by_id(agent, id)) {
+    if (client_by_id(agent->clients, id) != NULL) {
         client_drop(client, "its process ended"); /* NOLINT(clang-analyzer-unix.Malloc): a freed one has no id */
     }
 }
@@ -177,69 +186,70 @@ void client_watch_process(struct client *client)
     }
 }
 
-static uint32_t connections(const struct agent *agent)
+static uint32_t connections(const struct client *clients)
 {
     uint32_t count = 0;
-    for (const struct client *c = agent->clients; c; c = c->next) {
+    for (const struct client *c = clients; c != NULL; c = c->next) {
         count++;
     }
     return count;
 }
 
 /* Logged at powers of two, so that a flood of connections cannot fill the log. */
-static void log_dropped(struct agent *agent, const char *what)
+static void log_dropped(struct ipc_server *server, const char *what)
 {
-    uint64_t count = ++agent->refused_clients;
+    uint64_t count = ++server->refused_clients;
     if ((count & (count - 1)) == 0) {
         log_warn("%s (%" PRIu64 " connections dropped so far)", what, count);
     }
 }
 
-/* Drops the oldest connection that is no trainer's; trainers and commands identify themselves at once. False: there are
- * only trainers. */
-static bool drop_oldest(struct agent *agent)
+/* Drops the oldest connection that does not belong to a trainer; trainers and commands identify themselves at once.
+ * False: there are only trainers. */
+static bool drop_oldest(struct ipc_server *server)
 {
     struct client *oldest = NULL;
-    for (struct client *c = agent->clients; c; c = c->next) {
+    for (struct client *c = server->agent->clients; c != NULL; c = c->next) {
         oldest = c->trainer ? oldest : c;
     }
-    if (!oldest) {
+    if (oldest == NULL) {
         return false;
     }
-    log_dropped(agent, "too many connections: dropping the oldest one that is no trainer's");
+    log_dropped(server, "too many connections: dropping the oldest one that is no trainer's");
     client_drop(oldest, "too many connections");
     return true;
 }
 
 /* EMFILE: drops one connection, possibly the new one; a connection that stays pending would make epoll spin. */
-static void handle_emfile(struct agent *agent)
+static void handle_emfile(struct ipc_server *server)
 {
     int fd;
     pid_t pid;
     struct error err;
-    if (drop_oldest(agent)) {
+    if (drop_oldest(server)) {
         return;
     }
-    log_dropped(agent, "connection refused: out of file descriptors");
-    if (agent->spare_fd >= 0) {
-        close(agent->spare_fd);
+    log_dropped(server, "connection refused: out of file descriptors");
+    if (server->spare_fd >= 0) {
+        close(server->spare_fd);
     }
-    if (ipc_accept(agent->listen_fd, &fd, &pid, &err) == TCK_OK) {
+    if (ipc_accept(server->listen_fd, &fd, &pid, &err) == TCK_OK) {
         close(fd);
     }
-    agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 static void on_connection(void *ctx, uint32_t events)
 {
     (void)events;
-    struct agent *agent = ctx;
+    struct ipc_server *server = ctx;
+    struct agent *agent = server->agent;
     int fd = -1;
     pid_t pid;
     struct error err;
-    tck_status_t status = ipc_accept(agent->listen_fd, &fd, &pid, &err);
+    tck_status_t status = ipc_accept(server->listen_fd, &fd, &pid, &err);
     if (status == TCK_ERR_NOMEM) {
-        handle_emfile(agent);
+        handle_emfile(server);
         return;
     }
     if (status != TCK_OK) {
@@ -248,15 +258,15 @@ static void on_connection(void *ctx, uint32_t events)
         }
         return;
     }
-    bool room = connections(agent) < CLIENTS_MAX || drop_oldest(agent);
+    bool room = connections(agent->clients) < CLIENTS_MAX || drop_oldest(server);
     struct client *client = room ? calloc(1, sizeof(*client)) : NULL;
-    if (!client) {
-        log_dropped(agent, "connection refused: there are too many");
+    if (client == NULL) {
+        log_dropped(server, "connection refused: there are too many");
         close(fd);
         return;
     }
     *client = (struct client){
-        .agent = agent, .id = ++agent->last_client_id, .fd = fd, .process.pid = pid, .pidfd = PIDFD_NONE};
+        .agent = agent, .id = ++server->last_client_id, .fd = fd, .process.pid = pid, .pidfd = PIDFD_NONE};
     if (loop_fd_add(agent->loop, fd, EPOLLIN, on_readable, client, &client->source) != TCK_OK) {
         client_free(client);
         return;
@@ -284,51 +294,71 @@ static bool is_served(const char *dir)
     return status == TCK_OK || status == TCK_ERR_BUSY;
 }
 
-tck_status_t ipc_server_lock(struct agent *agent, struct error *err)
+tck_status_t ipc_server_lock(const struct config *config, int *lock_fd_out, struct error *err)
 {
     char dir[(size_t)2 * CONFIG_PATH];
     int dir_fd = -1;
-    agent_dir(&agent->config, dir, sizeof(dir));
+    agent_dir(config, dir, sizeof(dir));
     tck_status_t status = ipc_open_dir(dir, &dir_fd, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = lock_take(dir_fd, AGENT_LOCK_FILE, &agent->lock_fd, err);
+    status = lock_take(dir_fd, AGENT_LOCK_FILE, lock_fd_out, err);
     close(dir_fd);
     if (status == TCK_ERR_EXIST || (status == TCK_OK && is_served(dir))) {
-        return error_set(err, TCK_ERR_EXIST, "an agent of job %s already serves node %s", agent->config.job,
-                         agent->config.node);
+        return error_set(err, TCK_ERR_EXIST, "an agent of job %s already serves node %s", config->job, config->node);
     }
     return status;
 }
 
-tck_status_t ipc_server_listen(struct agent *agent, struct error *err)
+static tck_status_t listen_in(struct ipc_server *server, struct error *err)
 {
     char dir[(size_t)2 * CONFIG_PATH];
-    agent_dir(&agent->config, dir, sizeof(dir));
-    tck_status_t status = ipc_listen(dir, SOCKET_NAME, &agent->listen_fd, err);
+    agent_dir(&server->agent->config, dir, sizeof(dir));
+    tck_status_t status = ipc_listen(dir, SOCKET_NAME, &server->listen_fd, err);
     if (status != TCK_OK) {
         return error_prefix(err, "agent socket");
     }
-    agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    status = loop_fd_add(agent->loop, agent->listen_fd, EPOLLIN, on_connection, agent, &agent->listen_source);
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    status =
+        loop_fd_add(server->agent->loop, server->listen_fd, EPOLLIN, on_connection, server, &server->listen_source);
     return status == TCK_OK ? TCK_OK : error_set(err, status, "agent socket: the event loop cannot watch it");
 }
 
-void ipc_server_close(struct agent *agent)
+tck_status_t ipc_server_listen(struct agent *agent, struct ipc_server **out, struct error *err)
 {
-    while (agent->clients) {
-        struct client *client = agent->clients;
-        agent->clients = client->next;
+    struct ipc_server *server = calloc(1, sizeof(*server));
+    if (server == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    *server = (struct ipc_server){.agent = agent, .listen_fd = -1, .spare_fd = -1};
+    tck_status_t status = listen_in(server, err);
+    if (status != TCK_OK) {
+        ipc_server_close(server);
+        return status;
+    }
+    *out = server;
+    return TCK_OK;
+}
+
+void ipc_server_close(struct ipc_server *server)
+{
+    if (server == NULL) {
+        return;
+    }
+    while (server->agent->clients != NULL) {
+        struct client *client = server->agent->clients;
+        server->agent->clients = client->next;
         client_free(client);
     }
-    if (agent->listen_source) {
-        loop_fd_remove(agent->listen_source);
-        close(agent->listen_fd);
-        agent->listen_source = NULL;
+    if (server->listen_source != NULL) {
+        loop_fd_remove(server->listen_source);
     }
-    if (agent->spare_fd >= 0) {
-        close(agent->spare_fd);
-        agent->spare_fd = -1;
+    if (server->listen_fd >= 0) {
+        close(server->listen_fd);
     }
+    if (server->spare_fd >= 0) {
+        close(server->spare_fd);
+    }
+    free(server);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The agent's side of the file descriptor store: descriptors go to the process behind NOTIFY_SOCKET (systemd or our
- * supervisor). If our supervisor dies, another one is started, which adopts this process and is sent everything again.
+ * supervisor). If our supervisor dies, another one is started, which adopts this process and receives all descriptors
+ * again.
  */
 #include "agent/lifecycle/fdstore.h"
 
@@ -38,7 +39,7 @@ struct stored {
 struct fdstore {
     struct agent *agent;
     pthread_mutex_t lock;
-    atomic_bool hangs;   /* the store does not read: nobody waits for it any more */
+    atomic_bool hangs;   /* the store does not read: nothing waits for it any more */
     char *notify_socket; /* NULL: there is no store (started by hand) */
     bool supervisor_is_ours;
     bool ready_told;
@@ -55,7 +56,7 @@ struct fdstore {
 tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error *err)
 {
     struct fdstore *p = calloc(1, sizeof(*p));
-    if (!p) {
+    if (p == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "descriptor store: out of memory");
     }
     const char *socket = getenv("NOTIFY_SOCKET");
@@ -64,9 +65,9 @@ tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error
     p->supervisor_is_ours = getenv("TIERCKPT_SUPERVISOR") != NULL;
     snprintf(p->ready_text, sizeof(p->ready_text), "READY=1\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
     snprintf(p->status_text, sizeof(p->status_text), "STATUS=running\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
-    if (socket && socket[0] != '\0') {
+    if (socket != NULL && socket[0] != '\0') {
         p->notify_socket = strdup(socket);
-        if (!p->notify_socket) {
+        if (p->notify_socket == NULL) {
             free(p);
             return error_set(err, TCK_ERR_NOMEM, "descriptor store: out of memory");
         }
@@ -77,10 +78,10 @@ tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error
 
 void fdstore_free(struct fdstore *p)
 {
-    if (!p) {
+    if (p == NULL) {
         return;
     }
-    while (p->stored) {
+    while (p->stored != NULL) {
         struct stored *x = p->stored;
         p->stored = x->next;
         close(x->fd);
@@ -94,7 +95,7 @@ void fdstore_free(struct fdstore *p)
 static struct stored **find(struct fdstore *p, const char *name)
 {
     struct stored **at = &p->stored;
-    while (*at && strcmp((*at)->name, name) != 0) {
+    while (*at != NULL && strcmp((*at)->name, name) != 0) {
         at = &(*at)->next;
     }
     return at;
@@ -115,7 +116,7 @@ static void forget(struct fdstore *p, struct stored **at)
 static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32_t *supervisor_out, struct error *err)
 {
     struct stored *x = calloc(1, sizeof(*x));
-    int copy = x ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    int copy = x != NULL ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
     if (copy < 0) {
         free(x);
         return error_set(err, TCK_ERR_NOMEM, "storing %s: out of memory or file descriptors", name);
@@ -124,7 +125,7 @@ static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32
     x->fd = copy;
     pthread_mutex_lock(&p->lock);
     struct stored **old = find(p, name);
-    if (*old) {
+    if (*old != NULL) {
         forget(p, old);
     }
     if (p->count >= PARK_FILES_MAX) {
@@ -148,7 +149,7 @@ static void mark_sent(struct fdstore *p, const char *name, uint32_t supervisor)
 {
     pthread_mutex_lock(&p->lock);
     struct stored **at = find(p, name);
-    if (*at && p->supervisor == supervisor) {
+    if (*at != NULL && p->supervisor == supervisor) {
         (*at)->told = true;
     }
     pthread_mutex_unlock(&p->lock);
@@ -167,7 +168,7 @@ static tck_status_t park_within(struct fdstore *p, int wait_ms, const char *name
 {
     uint32_t supervisor = 0;
     tck_status_t status = remember(p, name, fd, &supervisor, err);
-    if (status != TCK_OK || !p->notify_socket) {
+    if (status != TCK_OK || p->notify_socket == NULL) {
         return status;
     }
     status = sd_notify_store(p->notify_socket, atomic_load(&p->hangs) ? 0 : wait_ms, name, fd, err);
@@ -195,16 +196,16 @@ void fdstore_remove(void *ctx, const char *name)
 {
     struct fdstore *p = ctx;
     struct error err;
-    tck_status_t status = p->notify_socket ? sd_notify_remove(p->notify_socket, 0, name, &err) : TCK_OK;
+    tck_status_t status = p->notify_socket != NULL ? sd_notify_remove(p->notify_socket, 0, name, &err) : TCK_OK;
     bool later = stays_pending(p, status);
     if (status != TCK_OK) {
         log_debug("%s could not be removed from the descriptor store%s: %s", name, later ? " yet" : "", err.text);
     }
     pthread_mutex_lock(&p->lock);
     struct stored **at = find(p, name);
-    if (*at && !later) {
+    if (*at != NULL && !later) {
         forget(p, at);
-    } else if (*at && (*at)->fd >= 0) {
+    } else if (*at != NULL && (*at)->fd >= 0) {
         close((*at)->fd);
         (*at)->fd = -1;
         (*at)->told = false;
@@ -214,7 +215,7 @@ void fdstore_remove(void *ctx, const char *name)
 
 tck_status_t fdstore_ready(struct fdstore *p, struct error *err)
 {
-    if (!p->notify_socket) {
+    if (p->notify_socket == NULL) {
         log_warn("there is neither a service manager nor a supervisor: the memory tier is lost when this process ends");
         return TCK_OK;
     }
@@ -231,7 +232,7 @@ tck_status_t fdstore_ready(struct fdstore *p, struct error *err)
 void fdstore_stopping(struct fdstore *p)
 {
     struct error err;
-    if (p->notify_socket && sd_notify_send(p->notify_socket, PARK_WAIT_MS, "STOPPING=1", &err) != TCK_OK) {
+    if (p->notify_socket != NULL && sd_notify_send(p->notify_socket, PARK_WAIT_MS, "STOPPING=1", &err) != TCK_OK) {
         log_debug("could not notify the supervisor: %s", err.text);
     }
 }
@@ -246,7 +247,7 @@ static bool self_dir(char *out, size_t cap)
     }
     out[n] = '\0';
     char *slash = strrchr(out, '/');
-    if (!slash) {
+    if (slash == NULL) {
         return false;
     }
     *slash = '\0';
@@ -257,9 +258,9 @@ static bool self_dir(char *out, size_t cap)
 static size_t own_arguments(char *text, size_t cap, const char **out, size_t max)
 {
     FILE *file = fopen("/proc/self/cmdline", "re");
-    size_t len = file ? fread(text, 1, cap - 1, file) : 0;
+    size_t len = file != NULL ? fread(text, 1, cap - 1, file) : 0;
     size_t count = 0;
-    if (file) {
+    if (file != NULL) {
         fclose(file);
     }
     text[len] = '\0';
@@ -306,7 +307,7 @@ static void spawn_supervisor(struct fdstore *p)
 static void mark_all_unsent(struct fdstore *p)
 {
     pthread_mutex_lock(&p->lock);
-    for (struct stored **at = &p->stored; *at;) {
+    for (struct stored **at = &p->stored; *at != NULL;) {
         if ((*at)->fd < 0) {
             forget(p, at);
         } else {
@@ -338,7 +339,7 @@ static bool send_pending(struct fdstore *p, tck_status_t *status_out, struct err
     uint64_t end_ms = clock_ms() + SEND_MS;
     bool left = false;
     pthread_mutex_lock(&p->lock);
-    for (struct stored **at = &p->stored; *at && !left;) {
+    for (struct stored **at = &p->stored; *at != NULL && !left;) {
         struct stored *x = *at;
         if (!x->told) {
             *status_out = send_one(p, at, err);
@@ -370,7 +371,7 @@ static bool has_pending(struct fdstore *p)
 {
     pthread_mutex_lock(&p->lock);
     const struct stored *x = p->stored;
-    while (x && x->told) {
+    while (x != NULL && x->told) {
         x = x->next;
     }
     pthread_mutex_unlock(&p->lock);
@@ -382,22 +383,22 @@ json_t *fdstore_json(struct fdstore *p)
     json_t *json = json_object();
     uint32_t told = 0;
     pthread_mutex_lock(&p->lock);
-    for (const struct stored *x = p->stored; x; x = x->next) {
+    for (const struct stored *x = p->stored; x != NULL; x = x->next) {
         told += x->told;
     }
     json_add_u64(json, "files", p->count);
     json_add_u64(json, "not_parked", p->count - told);
     pthread_mutex_unlock(&p->lock);
     json_add_str(json, "supervisor",
-                 !p->notify_socket       ? "none"
-                 : p->supervisor_is_ours ? "supervisor"
-                                         : "service manager");
+                 p->notify_socket == NULL ? "none"
+                 : p->supervisor_is_ours  ? "supervisor"
+                                          : "service manager");
     return json;
 }
 
 bool fdstore_has_all(struct fdstore *p)
 {
-    return p->notify_socket && p->ready_told && !p->moves && !atomic_load(&p->hangs) && !has_pending(p);
+    return p->notify_socket != NULL && p->ready_told && !p->moves && !atomic_load(&p->hangs) && !has_pending(p);
 }
 
 /* A child that exits with 0 leaves a supervisor that answers from then on. One that does not answer has died, and only
@@ -436,7 +437,7 @@ void fdstore_tick(struct fdstore *p)
 {
     struct error err;
     uint64_t now = clock_ms();
-    if (!p->notify_socket || now < p->probe_at_ms) {
+    if (p->notify_socket == NULL || now < p->probe_at_ms) {
         return;
     }
     p->probe_at_ms = now + PROBE_MS;

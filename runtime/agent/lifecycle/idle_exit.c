@@ -4,19 +4,13 @@
 
 #include "agent/ipc/ipc_server.h"
 #include "agent/lifecycle/fdstore.h"
+#include "agent/storage/metadata_writer.h"
 #include "base/clock.h"
 #include "core/agent_end.h"
 
-static bool draining(const struct agent *agent)
+static bool draining(const struct term_context *tc)
 {
-    const struct term_context *tc = agent->term_context;
-    return tc && !tc->closed && !version_none(node_decision(tc->node)->drain);
-}
-
-/* Notes count, too: without the note that the job has ended, the next start would blame its version. */
-static bool has_pending_writes(const struct agent *agent)
-{
-    return agent->metadata_busy || agent->ledger;
+    return tc != NULL && !tc->closed && !version_none(node_decision(tc->node)->drain);
 }
 
 static void leave(struct agent *agent, const char *why)
@@ -28,11 +22,13 @@ static void leave(struct agent *agent, const char *why)
 
 void idle_exit_tick(struct agent *agent)
 {
+    /* Notes in the term file count as writes, too: without the note that the job has ended well, the next start would
+     * count it as a failed restore of its version. */
     struct agent_use use = {.stop_forced = agent->stop_forced,
-                            .trainers = agent->clients && clients_trainers(agent) > 0,
+                            .trainers = clients_trainers(agent->clients) > 0,
                             .idle_since_ms = agent->idle_since_ms,
                             .job_done = agent->job_done,
-                            .writes = draining(agent) || has_pending_writes(agent),
+                            .writes = draining(agent->term_context) || metadata_is_pending(agent->metadata),
                             .linger_ms = (uint64_t)agent->config.linger_s * 1000};
     switch (agent_leave_judge(&use, clock_ms())) {
     case AGENT_IN_USE:

@@ -38,7 +38,7 @@ static void *watch(void *arg)
 struct watchdog *watchdog_start(uint32_t ms, void (*late)(void *ctx), void *ctx)
 {
     struct watchdog *w = calloc(1, sizeof(*w));
-    if (!w) {
+    if (w == NULL) {
         return NULL;
     }
     w->late = late;
@@ -60,7 +60,7 @@ struct watchdog *watchdog_start(uint32_t ms, void (*late)(void *ctx), void *ctx)
 
 void watchdog_stop(struct watchdog *w)
 {
-    if (!w) {
+    if (w == NULL) {
         return;
     }
     pthread_mutex_lock(&w->lock);

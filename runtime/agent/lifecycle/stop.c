@@ -11,13 +11,13 @@
 
 static void leave(struct agent *agent, bool force)
 {
-    if (force || clients_trainers(agent) == 0) {
+    if (force || clients_trainers(agent->clients) == 0) {
         log_info("exiting: tierckpt stop%s was called", force ? " --force" : "");
         agent->job_done = true;
         agent->stop_forced = force;
     } else {
         log_warn("tierckpt stop was called on another node, but %u trainers run here: this agent keeps running",
-                 clients_trainers(agent));
+                 clients_trainers(agent->clients));
     }
 }
 
@@ -50,7 +50,7 @@ void stop_handle(struct term_context *tc, uint32_t from, bool force)
 void stop_request(struct agent *agent, bool force)
 {
     struct term_context *tc = agent->term_context;
-    if (tc && !tc->closed) {
+    if (tc != NULL && !tc->closed) {
         forward_stop(tc, tc->self, force);
     }
     leave(agent, force);
@@ -59,8 +59,8 @@ void stop_request(struct agent *agent, bool force)
 tck_status_t stop_check(const struct agent *agent, struct version held, struct error *err)
 {
     const struct term_context *tc = agent->term_context;
-    struct version published = tc ? node_decision(tc->node)->published : VERSION_NONE;
-    uint32_t trainers = clients_trainers(agent);
+    struct version published = tc != NULL ? node_decision(tc->node)->published : VERSION_NONE;
+    uint32_t trainers = clients_trainers(agent->clients);
     if (trainers > 0) {
         return error_set(
             err, TCK_ERR_BUSY,

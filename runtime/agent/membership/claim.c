@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims a term for a trainer: reads from storage whom the newest terms belong to, asks their agents whether trainers
- * are alive, and lets core/holder.h decide. The term is one that an agent has reserved, otherwise the next free one on
- * storage. If storage does not answer, the agents' memory has to suffice: the world of the last term, and the terms
- * reserved for its successors. */
+ * Claims a term for a trainer: reads from storage to which starts the newest terms belong, asks their agents whether
+ * trainers are alive, and lets core/holder.h decide. The term is one that an agent has reserved, otherwise the next
+ * free one on storage. If storage does not answer, the agents' memory has to suffice: the world of the last term, and
+ * the terms reserved for its successors. */
 #include "agent/membership/claim.h"
 
 #include "agent/ipc/ipc_server.h"
 #include "agent/membership/claim_internal.h"
+#include "agent/membership/connectivity.h"
 #include "agent/membership/reservation.h"
 #include "agent/state/adopt.h"
 #include "base/clock.h"
@@ -20,12 +21,18 @@
 #define OFFER_MS     250 /* for agents that are only asked for a term, since their trainers are of this run */
 #define TIME_TEXT    32
 
+struct claims {
+    struct agent *agent;
+    struct claim *under_way;
+    uint64_t last_asking; /* number of the newest request about holders */
+};
+
 /* ---- end ----------------------------------------------------------------------------------------------------- */
 
 static void claim_free(struct claim *c)
 {
-    if (c->granted && c->agent->granting == c->term) {
-        c->agent->granting = 0;
+    if (c->granted) {
+        reservation_end_grant(c->agent->reservations, c->term);
     }
     claim_leave_call(c);
     term_holders_free(&c->holders);
@@ -37,20 +44,32 @@ static void claim_free(struct claim *c)
 
 static void claim_unlink(struct claim *c)
 {
-    struct claim **at = &c->agent->claims;
+    struct claim **at = &c->all->under_way;
     while (*at != c) {
         at = &(*at)->next;
     }
     *at = c->next;
 }
 
-void claims_free(struct agent *agent)
+tck_status_t claims_new(struct agent *agent, struct claims **out, struct error *err)
 {
-    while (agent->claims) {
-        struct claim *c = agent->claims;
-        agent->claims = c->next;
+    struct claims *claims = calloc(1, sizeof(*claims));
+    if (claims == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    claims->agent = agent;
+    *out = claims;
+    return TCK_OK;
+}
+
+void claims_free(struct claims *claims)
+{
+    while (claims != NULL && claims->under_way != NULL) {
+        struct claim *c = claims->under_way;
+        claims->under_way = c->next;
         claim_free(c);
     }
+    free(claims);
 }
 
 static void answer(struct client *client, const struct claim *c)
@@ -69,13 +88,13 @@ static void answer(struct client *client, const struct claim *c)
 
 static void claim_finish(struct claim *c)
 {
-    struct client *client = client_by_id(c->agent, c->client);
+    struct client *client = client_by_id(c->agent->clients, c->client);
     if (c->status == TCK_OK) {
         log_info("claimed term %" PRIu64, c->term);
     } else {
         log_error("cannot claim a term: %s", c->err.text);
     }
-    if (client) {
+    if (client != NULL) {
         answer(client, c);
     }
     claim_unlink(c);
@@ -94,7 +113,8 @@ static const char *time_text(uint64_t wall_ms, char out[TIME_TEXT])
 {
     time_t seconds = (time_t)(wall_ms / 1000);
     struct tm tm;
-    if (wall_ms == 0 || !gmtime_r(&seconds, &tm) || strftime(out, TIME_TEXT, "%Y-%m-%d %H:%M:%S UTC", &tm) == 0) {
+    if (wall_ms == 0 || gmtime_r(&seconds, &tm) == NULL ||
+        strftime(out, TIME_TEXT, "%Y-%m-%d %H:%M:%S UTC", &tm) == 0) {
         snprintf(out, TIME_TEXT, "an unknown time");
     }
     return out;
@@ -113,19 +133,19 @@ static tck_status_t held_error(struct claim *c)
         "job %s is held by a start whose trainers are alive: rank %u of %u is pid %u on node %s, since %s. "
         "End it first, or set \"takeover\" to \"on\" to let this start take the job over",
         c->agent->config.job, a->answer.rank, a->answer.world_size, a->answer.pid, a->node.name,
-        time_text(term ? term->wall_ms : 0, since));
+        time_text(term != NULL ? term->wall_ms : 0, since));
 }
 
 static tck_status_t superseded_error(struct claim *c)
 {
     const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
     char since[TIME_TEXT];
-    bool known = newest && newest->holder.node[0] != '\0';
+    bool known = newest != NULL && newest->holder.node[0] != '\0';
     return error_set(&c->err, TCK_ERR_DENIED,
                      "term %" PRIu64 " of job %s is over: another start took the job over with term %" PRIu64
                      " (pid %u on node %s, %s)",
                      c->wanted.after, c->agent->config.job, c->facts.newest, known ? newest->holder.pid : 0,
-                     known ? newest->holder.node : "unknown", time_text(newest ? newest->wall_ms : 0, since));
+                     known ? newest->holder.node : "unknown", time_text(newest != NULL ? newest->wall_ms : 0, since));
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------- */
@@ -143,7 +163,7 @@ static void take_term(struct claim *c)
 /* Another start has claimed a higher term on storage, past the reservation. */
 static void lose_grant(struct claim *c)
 {
-    c->agent->granting = 0;
+    reservation_end_grant(c->agent->reservations, c->term);
     c->granted = false;
     c->term = 0;
 }
@@ -189,7 +209,7 @@ static void write_or_give_up(struct claim *c)
 
 static void on_granted(struct claim *c, const struct grant *grant)
 {
-    reservation_handle_grant(c->agent, grant, c->own.pid);
+    reservation_handle_grant(c->agent->reservations, grant, c->own.pid);
     c->term = grant->term;
     c->granted = true;
     if (c->blind) {
@@ -236,7 +256,7 @@ static void start_granting(struct claim *c, uint32_t granter)
         return;
     }
     struct reserve_ask ask = grant_ask(c);
-    struct grant grant = reservation_grant(c->agent, &ask);
+    struct grant grant = reservation_grant(c->agent->reservations, &ask);
     if (grant.term != 0) {
         on_granted(c, &grant);
     } else {
@@ -253,20 +273,20 @@ static void granting_tick(struct claim *c)
     }
 }
 
-void claim_handle_grant(struct agent *agent, const struct peer *from, const void *data, size_t len)
+void claim_handle_grant(struct claims *claims, const struct peer *from, const void *data, size_t len)
 {
     struct wire_term_grant m;
     if (wire_term_grant_decode(data, len, &m) != TCK_OK) {
         log_warn("malformed TERM_GRANT of node %s", peer_node(from)->name);
         return;
     }
-    for (struct claim *c = agent->claims, *next; c; c = next) {
+    for (struct claim *c = claims->under_way, *next; c != NULL; c = next) {
         next = c->next;
         if (c->phase != CLAIM_GRANTING || c->ask.asking != m.asking ||
             c->asked[c->granter].node.agent_id != peer_node(from)->agent_id) {
             continue;
         }
-        struct reserve_terms terms = reservation_terms(agent);
+        struct reserve_terms terms = reservation_terms(claims->agent->reservations);
         if (m.term != 0 && reserve_may_take(&terms, m.term, c->wanted.at_least, c->own.pid)) {
             on_granted(c, &(struct grant){.term = m.term, .last = m.last, .follows = m.follows});
         } else {
@@ -295,8 +315,8 @@ static void find_term(struct claim *c)
 static bool newest_is_ours(const struct claim *c)
 {
     const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
-    struct reserve_terms terms = reservation_terms(c->agent);
-    bool noted = newest && newest->term == c->facts.newest && strcmp(newest->holder.node, c->own.node) == 0 &&
+    struct reserve_terms terms = reservation_terms(c->agent->reservations);
+    bool noted = newest != NULL && newest->term == c->facts.newest && strcmp(newest->holder.node, c->own.node) == 0 &&
                  newest->holder.pid == c->own.pid;
     return reserve_claimed_by(&terms, c->facts.newest, c->own.pid) ||
            (noted && c->own.pid != 0 && c->facts.newest != 0);
@@ -328,16 +348,16 @@ static void fail_canceled(struct claim *c)
 
 static void start_asking(struct claim *c)
 {
-    const struct client *client = client_by_id(c->agent, c->client);
+    const struct client *client = client_by_id(c->agent->clients, c->client);
     const struct held_term *oldest = claim_in_use(c);
-    if (!client) {
+    if (client == NULL) {
         fail_canceled(c);
         return;
     }
     c->phase = CLAIM_ASKING;
     c->asking_ms = c->asking_ms ? c->asking_ms : clock_ms();
-    c->ask.term = oldest ? oldest->term : c->holders.newest;
-    c->ask.asking = ++c->agent->last_asking;
+    c->ask.term = oldest != NULL ? oldest->term : c->holders.newest;
+    c->ask.asking = ++c->all->last_asking;
     c->facts.newest = c->holders.newest;
     if (claim_list_agents(c) != TCK_OK) {
         claim_fail(c, c->err.code);
@@ -347,14 +367,14 @@ static void start_asking(struct claim *c)
     judge(c);
 }
 
-void claim_handle_holder(struct agent *agent, const struct peer *from, const void *data, size_t len)
+void claim_handle_holder(struct claims *claims, const struct peer *from, const void *data, size_t len)
 {
     struct wire_holder m;
     if (wire_holder_decode(data, len, &m) != TCK_OK) {
         log_warn("malformed HOLDER of node %s", peer_node(from)->name);
         return;
     }
-    for (struct claim *c = agent->claims, *next; c; c = next) {
+    for (struct claim *c = claims->under_way, *next; c != NULL; c = next) {
         next = c->next;
         for (uint32_t i = 0; c->phase == CLAIM_ASKING && c->ask.asking == m.asking && i < c->asked_count; i++) {
             if (c->asked[i].node.agent_id == peer_node(from)->agent_id) {
@@ -372,7 +392,8 @@ void claim_handle_holder(struct agent *agent, const struct peer *from, const voi
 static bool may_be_written(struct claim *c)
 {
     const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
-    return newest && holder_may_be_written(&c->unnamed, newest->term, newest->holder.node[0] != '\0', clock_ms());
+    return newest != NULL &&
+           holder_may_be_written(&c->unnamed, newest->term, newest->holder.node[0] != '\0', clock_ms());
 }
 
 static void on_read(struct claim *c)
@@ -389,7 +410,7 @@ static tck_status_t add_term_in_memory(struct claim *c, uint64_t term, const str
 {
     struct held_term *held = &c->holders.terms[c->holders.count];
     held->holder.agents = calloc(count, sizeof(*nodes));
-    if (!held->holder.agents) {
+    if (held->holder.agents == NULL) {
         return error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
     memcpy(held->holder.agents, nodes, count * sizeof(*nodes));
@@ -400,20 +421,22 @@ static tck_status_t add_term_in_memory(struct claim *c, uint64_t term, const str
     return TCK_OK;
 }
 
-/* What this agent knows of earlier terms, in place of storage: the nodes of the last term that had its memory here, and
- * of a later one that trainers have joined. */
+/* What this agent knows about earlier terms if storage does not answer: the nodes of the last term that had its memory
+ * here, and of a later one that trainers have joined. */
 static tck_status_t holders_in_memory(struct claim *c)
 {
-    const struct connectivity *m = &c->agent->connectivity;
+    uint64_t joined;
+    size_t count;
+    const struct node_info *nodes = connectivity_nodes(c->agent->connectivity, &joined, &count);
     struct world world = {0};
     tck_status_t status = hard_state_last_world(c->agent->state, &world, &c->err);
     c->holders = (struct term_holders){.newest = hard_state_get(c->agent->state)->term.adopted,
                                        .terms = calloc(2, sizeof(*c->holders.terms))};
-    if (!c->holders.terms) {
+    if (c->holders.terms == NULL) {
         status = error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
-    if (status == TCK_OK && m->term > world.term && m->count > 0) {
-        status = add_term_in_memory(c, m->term, m->nodes, m->count);
+    if (status == TCK_OK && joined > world.term && count > 0) {
+        status = add_term_in_memory(c, joined, nodes, count);
     }
     if (status == TCK_OK) {
         status = add_term_in_memory(c, world.term, world.nodes, world.node_count);
@@ -439,11 +462,11 @@ static void on_storage_unreadable(struct claim *c)
 
 static void tick(struct claim *c)
 {
-    const struct client *client = client_by_id(c->agent, c->client);
-    if (c->call) {
+    const struct client *client = client_by_id(c->agent->clients, c->client);
+    if (c->call != NULL) {
         return;
     }
-    if (!client) {
+    if (client == NULL) {
         fail_canceled(c);
     } else if (c->phase == CLAIM_READ_AGAIN && clock_ms() >= c->again_ms) {
         claim_read(c);
@@ -455,9 +478,9 @@ static void tick(struct claim *c)
     }
 }
 
-void claim_tick(struct agent *agent)
+void claim_tick(struct claims *claims)
 {
-    for (struct claim *c = agent->claims, *next; c; c = next) {
+    for (struct claim *c = claims->under_way, *next; c != NULL; c = next) {
         next = c->next;
         tick(c);
     }
@@ -472,12 +495,12 @@ static struct claim *claim_new(const struct client *client, const struct msg_cla
     struct agent *agent = client->agent;
     uint64_t adopted = hard_state_get(agent->state)->term.adopted;
     struct claim *c = calloc(1, sizeof(*c));
-    struct node_info *self = c ? calloc(1, sizeof(*self)) : NULL;
-    if (!self) {
+    struct node_info *self = c != NULL ? calloc(1, sizeof(*self)) : NULL;
+    if (self == NULL) {
         free(c);
         return NULL;
     }
-    *c = (struct claim){.steps = &steps, .agent = agent, .client = client->id, .wanted = *m};
+    *c = (struct claim){.steps = &steps, .all = agent->claims, .agent = agent, .client = client->id, .wanted = *m};
     c->wanted.at_least = m->at_least > adopted ? m->at_least : adopted + 1;
     c->facts = (struct holder_claim){.after = m->after, .takeover = client->takeover};
     *self = *peers_self(agent->peers);
@@ -491,19 +514,19 @@ static struct claim *claim_new(const struct client *client, const struct msg_cla
 
 void claim_handle_request(struct client *client, const uint8_t *payload, size_t len)
 {
-    struct agent *agent = client->agent;
+    struct claims *claims = client->agent->claims;
     struct msg_claim m;
     if (msg_claim_decode(payload, len, &m) != TCK_OK) {
         client_cut(client, "malformed CLAIM_TERM");
         return;
     }
     struct claim *c = client->trainer ? claim_new(client, &m) : NULL;
-    if (!c) {
+    if (c == NULL) {
         free(m.agents);
         client_cut(client, client->trainer ? "out of memory: a term cannot be claimed" : "CLAIM_TERM before HELLO");
         return;
     }
-    c->next = agent->claims;
-    agent->claims = c;
+    c->next = claims->under_way;
+    claims->under_way = c;
     claim_read(c);
 }

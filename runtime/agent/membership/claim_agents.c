@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The agents of the terms before, which a claim asks whether their trainers live and what they have reserved. */
+ * The agents of earlier terms, which a claim asks whether their trainers are alive and which terms they have
+ * reserved. */
 #include "agent/membership/claim_internal.h"
 #include "agent/membership/job_holders.h"
 #include "base/clock.h"
@@ -19,7 +20,7 @@ static struct peer *session_with(struct agent *agent, const struct node_info *no
 {
     struct peer *peer = peers_find(agent->peers, node->agent_id);
     struct error err;
-    if (!peer && peers_want(agent->peers, node, &peer, &err) != TCK_OK) {
+    if (peer == NULL && peers_want(agent->peers, node, &peer, &err) != TCK_OK) {
         log_warn("node %s: %s", node->name, err.text);
         return NULL;
     }
@@ -29,7 +30,7 @@ static struct peer *session_with(struct agent *agent, const struct node_info *no
 bool claim_send(const struct claim *c, const struct asked_agent *to, uint16_t type, const struct writer *w)
 {
     struct peer *peer = session_with(c->agent, &to->node);
-    if (!peer || !peer_is_up(peer)) {
+    if (peer == NULL || !peer_is_up(peer)) {
         return false;
     }
     if (w->failed || peer_send(peer, type, w->data, w->len) != TCK_OK) {
@@ -96,11 +97,11 @@ uint32_t claim_granter(const struct claim *c)
 {
     struct reserve_answer *answers = calloc(c->asked_count + 1, sizeof(*answers));
     uint32_t count = 0, chosen = UINT32_MAX;
-    for (uint32_t i = 0; answers && i < c->asked_count; i++) {
+    for (uint32_t i = 0; answers != NULL && i < c->asked_count; i++) {
         const struct wire_holder *said = &c->asked[i].answer; /* zeroed: it has not answered */
         answers[count++] = (struct reserve_answer){.adopted = said->adopted, .offer = said->offer};
     }
-    if (answers) {
+    if (answers != NULL) {
         chosen = reserve_choose(answers, count, c->holders.newest);
     }
     free(answers);
@@ -161,7 +162,7 @@ tck_status_t claim_list_agents(struct claim *c)
     c->others_offer = false;
     c->same_run = c->holders.count > 0 && is_of_run(&claim_in_use(c)->holder, c->ask.run_id);
     c->asked = calloc(most, sizeof(*c->asked));
-    if (!c->asked) {
+    if (c->asked == NULL) {
         return error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
     add_asked(c, peers_self(c->agent->peers), false);

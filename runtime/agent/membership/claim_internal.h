@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files that claim a term share: claim.c (what is decided, and the end), claim_agents.c (who is asked, and
- * what they say), claim_storage.c (what is read and written). */
+ * Shared by the files that claim a term: claim.c (the decision and the end), claim_agents.c (questions to agents and
+ * their answers), claim_storage.c (reads and writes on storage). */
 #ifndef TCK_AGENT_CLAIM_INTERNAL_H
 #define TCK_AGENT_CLAIM_INTERNAL_H
 
@@ -39,6 +39,7 @@ struct claim_steps {
 struct claim {
     const struct claim_steps *steps;
     struct claim *next;
+    struct claims *all;
     struct agent *agent;
     struct claim_call *call; /* to storage, under way; NULL: none */
     uint64_t client;         /* id */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a claim reads on storage and writes there. Storage may hang, so each call is a thing of its own: it is left
- * behind with the pool thread when it is given up, and the claim goes on or ends without it. */
+ * What a claim reads from storage and writes there. Storage may hang, so each call has a struct of its own: a call that
+ * is given up is left behind with its pool thread, and the claim continues or ends without it. */
 #include "agent/membership/claim_internal.h"
 #include "agent/storage/health.h"
+#include "agent/storage/metadata_writer.h"
 #include "agent/storage/storage_ops.h"
 
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static struct claim *take_results(struct claim_call *call)
     c->call = NULL;
     c->status = call->status;
     c->err = call->err;
-    if (call->own.agents) {
+    if (call->own.agents != NULL) {
         c->own = call->own;
         call->own = (struct term_holder){0};
     }
@@ -45,12 +46,12 @@ static struct claim *take_results(struct claim_call *call)
 static struct claim *end_call(struct claim_call *call, bool canceled)
 {
     storage_end(&call->storage);
-    struct claim *c = call->claim ? take_results(call) : NULL;
-    if (c && canceled) {
+    struct claim *c = call->claim != NULL ? take_results(call) : NULL;
+    if (c != NULL && canceled) {
         c->steps->fail(c, error_set(&c->err, TCK_ERR_CANCELED, "the agent is exiting"));
         c = NULL;
     }
-    if (!c) {
+    if (c == NULL) {
         call_free(call);
     }
     return c;
@@ -58,7 +59,7 @@ static struct claim *end_call(struct claim_call *call, bool canceled)
 
 void claim_leave_call(struct claim *c)
 {
-    if (c->call) {
+    if (c->call != NULL) {
         c->call->claim = NULL;
         c->call = NULL;
     }
@@ -71,7 +72,7 @@ static void submit(struct claim *c, struct claim_call *call, pool_work_fn *work,
     call->agent = c->agent;
     call->storage =
         (struct storage_op){.pool = c->agent->claiming, .what = "the claim of a term", .give_up = give_up, .ctx = call};
-    storage_begin(&call->storage, c->agent, NULL);
+    storage_begin(&call->storage, c->agent->storage_ops, NULL);
     c->call = call;
     if (pool_submit(c->agent->claiming, work, done, call) != TCK_OK) {
         c->call = NULL;
@@ -84,7 +85,7 @@ static void submit(struct claim *c, struct claim_call *call, pool_work_fn *work,
 static struct claim_call *call_new(struct claim *c)
 {
     struct claim_call *call = calloc(1, sizeof(*call));
-    if (!call) {
+    if (call == NULL) {
         c->steps->fail(c, error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed"));
     }
     return call;
@@ -104,7 +105,7 @@ static void read_done(void *ctx, bool canceled)
 {
     struct claim_call *call = ctx;
     struct claim *c = end_call(call, canceled);
-    if (!c) {
+    if (c == NULL) {
         return;
     }
     c->holders = call->holders;
@@ -120,9 +121,9 @@ static void read_done(void *ctx, bool canceled)
 static void read_given_up(void *ctx, const struct error *why)
 {
     struct claim *c = ((struct claim_call *)ctx)->claim;
-    if (c) {
+    if (c != NULL) {
         claim_leave_call(c);
-        health_storage_failed(c->agent, 0, why);
+        health_storage_failed(c->agent->health, 0, why);
         c->err = *why;
         c->steps->is_blind(c);
     }
@@ -131,7 +132,7 @@ static void read_given_up(void *ctx, const struct error *why)
 void claim_read(struct claim *c)
 {
     struct claim_call *call = call_new(c);
-    if (call) {
+    if (call != NULL) {
         c->phase = CLAIM_READING;
         term_holders_free(&c->holders);
         submit(c, call, read_work, read_done, read_given_up);
@@ -159,11 +160,11 @@ static void write_work(void *ctx)
 static void write_done(void *ctx, bool canceled)
 {
     struct claim_call *call = ctx;
-    if (!call->claim && call->granted != 0) { /* it may have overwritten newer notes of the term */
-        call->agent->world_noted = call->agent->commit_noted = 0;
+    if (call->claim == NULL && call->granted != 0) { /* it may have overwritten newer notes of the term */
+        metadata_repeat_notes(call->agent->metadata);
     }
     struct claim *c = end_call(call, canceled);
-    if (!c) {
+    if (c == NULL) {
         return;
     }
     c->term = call->term;
@@ -175,9 +176,9 @@ static void write_done(void *ctx, bool canceled)
 static void write_given_up(void *ctx, const struct error *why)
 {
     struct claim *c = ((struct claim_call *)ctx)->claim;
-    if (c) {
+    if (c != NULL) {
         claim_leave_call(c);
-        health_storage_failed(c->agent, 0, why);
+        health_storage_failed(c->agent->health, 0, why);
         c->err = *why;
         c->status = why->code;
         c->steps->was_written(c);
@@ -187,7 +188,7 @@ static void write_given_up(void *ctx, const struct error *why)
 void claim_write(struct claim *c)
 {
     struct claim_call *call = call_new(c);
-    if (call) {
+    if (call != NULL) {
         c->phase = CLAIM_WRITING;
         call->granted = c->term;
         call->wanted = (struct term_claim){.at_least = c->wanted.at_least, .follows = true, .seen = c->holders.seen};

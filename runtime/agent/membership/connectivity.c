@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The sessions that a term cannot do without: with its coordinator, and with those that copies go to and come from; for
- * the coordinator with all. JOIN and REGISTER of a trainer are answered once these are up, or with the names and
- * addresses of who could not be reached: at the start of a job, when it is being watched, and not when its state is
- * needed.
+ * The sessions that a term needs: with its coordinator, and with the nodes that copies are sent to and received from;
+ * the coordinator needs sessions with all nodes. JOIN and REGISTER of a trainer are answered when these are up, or with
+ * the names and addresses of the nodes that could not be reached. So a wrong network setting shows at the start of a
+ * job, when somebody is watching, and not when a recovery needs the copies.
  */
 #include "agent/membership/connectivity.h"
 
@@ -19,95 +19,108 @@
 
 #define NODE_TEXT_BYTES 192 /* ", <name> at <address>" fits */
 
+struct connectivity {
+    struct connectivity_setup needs;
+    uint64_t term; /* the newest one joined */
+    size_t count;
+    struct node_info *nodes;
+    uint64_t anew_term; /* this agent has restarted without its state since that term was formed, and notifies its
+                           nodes; 0: none */
+    uint64_t gone_term; /* the agent of node `gone` has, as its successor reports; 0: none */
+    char gone[CONFIG_NAME];
+};
+
 /* ---- who is missing ------------------------------------------------------------------------------------------ */
 
-static bool is_up(const struct agent *agent, uint64_t agent_id)
+static bool is_up(const struct peers *peers, uint64_t agent_id)
 {
-    const struct peer *peer = peers_find(agent->peers, agent_id);
-    return peer && peer_is_up(peer);
+    const struct peer *peer = peers_find(peers, agent_id);
+    return peer != NULL && peer_is_up(peer);
 }
 
-/* An agent that answers with a wrong secret: the network is not the cause. */
-static const char *refusal(const struct agent *agent, uint64_t agent_id)
+/* Not empty if the agent refuses the secret: then the network is not the cause. */
+static const char *refusal(const struct peers *peers, uint64_t agent_id)
 {
-    const struct peer *peer = peers_find(agent->peers, agent_id);
-    const char *why = peer ? peer_trouble(peer) : "";
-    return strstr(why, "secret") ? why : "";
+    const struct peer *peer = peers_find(peers, agent_id);
+    const char *why = peer != NULL ? peer_trouble(peer) : "";
+    return strstr(why, "secret") != NULL ? why : "";
 }
 
-bool connectivity_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err)
+bool connectivity_missing(const struct connectivity *cn, const struct node_info *nodes, size_t count, struct error *err)
 {
+    const struct config *config = cn->needs.config;
+    const struct peers *peers = cn->needs.peers;
     char text[ERROR_TEXT_BYTES - 128] = "";
     const char *why = "";
     size_t used = 0;
     for (size_t i = 0; i < count && sizeof(text) - used > NODE_TEXT_BYTES; i++) {
-        if (nodes[i].agent_id != peers_self(agent->peers)->agent_id && !is_up(agent, nodes[i].agent_id)) {
+        if (nodes[i].agent_id != peers_self(peers)->agent_id && !is_up(peers, nodes[i].agent_id)) {
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s at %s", used ? ", " : "", nodes[i].name,
                                      nodes[i].address);
-            why = why[0] ? why : refusal(agent, nodes[i].agent_id);
+            why = why[0] ? why : refusal(peers, nodes[i].agent_id);
         }
     }
     if (used > 0 && why[0]) {
         (void)error_set(err, TCK_ERR_UNREACHABLE, "node %s has no session with node %.100s: %s (%s here: %.200s)",
-                        agent->config.node, text, why, agent->config.token_file[0] ? "token_file" : "save_dir",
-                        agent->config.token_file[0] ? agent->config.token_file : agent->config.save_dir);
+                        config->node, text, why, config->token_file[0] ? "token_file" : "save_dir",
+                        config->token_file[0] ? config->token_file : config->save_dir);
     } else if (used > 0) {
         (void)error_set(err, TCK_ERR_UNREACHABLE,
-                        "no session with node %s: is net_device or net_address right on all nodes?", text);
+                        "no session with node %s: check net_device and net_address on all nodes", text);
     }
     return used > 0;
 }
 
 /* ---- who is needed ------------------------------------------------------------------------------------------- */
 
-static void need(struct connectivity *m, const struct node_info *node)
+static void need(struct connectivity *cn, const struct node_info *node)
 {
-    for (size_t i = 0; i < m->count; i++) {
-        if (m->nodes[i].agent_id == node->agent_id) {
+    for (size_t i = 0; i < cn->count; i++) {
+        if (cn->nodes[i].agent_id == node->agent_id) {
             return;
         }
     }
-    struct node_info *grown = realloc(m->nodes, (m->count + 1) * sizeof(*grown));
-    if (!grown) {
+    struct node_info *grown = realloc(cn->nodes, (cn->count + 1) * sizeof(*grown));
+    if (grown == NULL) {
         log_error("out of memory: not waiting for node %s", node->name);
         return;
     }
-    m->nodes = grown;
-    m->nodes[m->count++] = *node;
+    cn->nodes = grown;
+    cn->nodes[cn->count++] = *node;
 }
 
-void connectivity_want_node(struct agent *agent, uint64_t term, const struct node_info *node)
+void connectivity_want_node(struct connectivity *cn, uint64_t term, const struct node_info *node)
 {
-    struct connectivity *m = &agent->connectivity;
     struct peer *peer;
     struct error err;
-    if (m->term != term) {
-        m->term = term;
-        m->anew_term = 0;
-        m->count = 0;
+    if (cn->term != term) {
+        cn->term = term;
+        cn->anew_term = 0;
+        cn->count = 0;
     }
-    if (node->agent_id == peers_self(agent->peers)->agent_id) {
+    if (node->agent_id == peers_self(cn->needs.peers)->agent_id) {
         return;
     }
-    need(m, node);
-    if (peers_want(agent->peers, node, &peer, &err) != TCK_OK) {
+    need(cn, node);
+    if (peers_want(cn->needs.peers, node, &peer, &err) != TCK_OK) {
         log_warn("node %s: %s", node->name, err.text);
     }
 }
 
-void connectivity_want_world(struct agent *agent, const struct world *world)
+void connectivity_want_world(struct connectivity *cn, const struct world *world)
 {
-    save_dir_check_begin(agent, world);
-    bool leads = world->nodes[0].agent_id == peers_self(agent->peers)->agent_id;
+    save_dir_check_begin(cn->needs.save_dir_check, world);
+    bool leads = world->nodes[0].agent_id == peers_self(cn->needs.peers)->agent_id;
     for (uint32_t n = 0; n < (leads ? world->node_count : 1); n++) {
-        connectivity_want_node(agent, world->term, &world->nodes[n]);
+        connectivity_want_node(cn, world->term, &world->nodes[n]);
     }
 }
 
 void connectivity_want_term(struct term_context *tc)
 {
+    struct connectivity *cn = tc->agent->connectivity;
     bool *wanted = calloc(tc->world.node_count, sizeof(*wanted));
-    if (!wanted) {
+    if (wanted == NULL) {
         log_error("out of memory: no sessions with other nodes");
         return;
     }
@@ -117,59 +130,59 @@ void connectivity_want_term(struct term_context *tc)
         if (n == tc->self || !wanted[n]) {
             continue;
         }
-        connectivity_want_node(tc->agent, tc->world.term, &tc->world.nodes[n]);
-        if (peers_want(tc->agent->peers, &tc->world.nodes[n], &tc->peers[n], &err) != TCK_OK) {
+        connectivity_want_node(cn, tc->world.term, &tc->world.nodes[n]);
+        if (peers_want(cn->needs.peers, &tc->world.nodes[n], &tc->peers[n], &err) != TCK_OK) {
             tc->peers[n] = NULL;
         }
     }
     free(wanted);
 }
 
-void connectivity_free(struct agent *agent)
+const struct node_info *connectivity_nodes(const struct connectivity *cn, uint64_t *term_out, size_t *count_out)
 {
-    free(agent->connectivity.nodes);
-    agent->connectivity = (struct connectivity){0};
+    *term_out = cn->term;
+    *count_out = cn->count;
+    return cn->nodes;
 }
 
 /* ---- an agent that is gone with its memory ----------------------------------------------------------------------- */
 
-void connectivity_memory_lost(struct agent *agent, const struct world *world)
+void connectivity_memory_lost(struct connectivity *cn, const struct world *world)
 {
     struct peer *peer;
     struct error err;
-    agent->connectivity.anew_term = world->term;
+    cn->anew_term = world->term;
     for (uint32_t n = 0; n < world->node_count; n++) {
-        if (strcmp(world->nodes[n].name, agent->config.node) == 0) {
+        if (strcmp(world->nodes[n].name, cn->needs.config->node) == 0) {
             continue;
         }
-        if (peers_want(agent->peers, &world->nodes[n], &peer, &err) != TCK_OK) {
+        if (peers_want(cn->needs.peers, &world->nodes[n], &peer, &err) != TCK_OK) {
             log_warn("node %s: %s", world->nodes[n].name, err.text);
         } else if (peer_is_up(peer)) {
-            connectivity_notify(agent, peer);
+            connectivity_notify(cn, peer);
         }
     }
 }
 
-void connectivity_notify(struct agent *agent, struct peer *peer)
+void connectivity_notify(struct connectivity *cn, struct peer *peer)
 {
-    if (agent->connectivity.anew_term != 0) {
-        rpc_send_gone(peer, agent->connectivity.anew_term);
+    if (cn->anew_term != 0) {
+        rpc_send_gone(peer, cn->anew_term);
     }
 }
 
-void connectivity_handle_gone(struct agent *agent, uint64_t term, const struct node_info *successor)
+void connectivity_handle_gone(struct connectivity *cn, uint64_t term, const struct node_info *successor)
 {
-    struct connectivity *m = &agent->connectivity;
-    m->gone_term = term;
-    snprintf(m->gone, sizeof(m->gone), "%s", successor->name);
-    connectivity_tick(agent);
+    cn->gone_term = term;
+    snprintf(cn->gone, sizeof(cn->gone), "%s", successor->name);
+    connectivity_tick(cn);
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------------- */
 
-static bool waits(const struct client *c)
+static bool waits(const struct connectivity *cn, const struct client *c)
 {
-    return c->term != 0 && c->term == c->agent->connectivity.term && join_may_reply(c);
+    return c->term != 0 && c->term == cn->term && join_may_reply(c);
 }
 
 static void answer(struct client *client, enum join_verdict verdict, const struct error *why)
@@ -182,31 +195,52 @@ static void answer(struct client *client, enum join_verdict verdict, const struc
     }
 }
 
-void connectivity_tick(struct agent *agent)
+void connectivity_tick(struct connectivity *cn)
 {
     struct error err;
     bool any = false;
-    for (const struct client *c = agent->clients; c && !any; c = c->next) {
-        any = waits(c);
+    for (const struct client *c = *cn->needs.clients; c != NULL && !any; c = c->next) {
+        any = waits(cn, c);
     }
-    bool missing = any && connectivity_missing(agent, agent->connectivity.nodes, agent->connectivity.count, &err);
-    bool gone = missing && agent->connectivity.gone_term == agent->connectivity.term;
+    bool missing = any && connectivity_missing(cn, cn->nodes, cn->count, &err);
+    bool gone = missing && cn->gone_term == cn->term;
     if (gone) {
         (void)error_set(&err, TCK_ERR_DENIED,
                         "node %s has lost its agent and its memory since term %" PRIu64 " was formed: attach again",
-                        agent->connectivity.gone, agent->connectivity.term);
+                        cn->gone, cn->term);
     }
-    bool unshared = any && save_dir_is_not_shared(agent, &err);
+    bool unshared = any && save_dir_is_not_shared(cn->needs.save_dir_check, cn->term, &err);
     struct join_standing standing = {.missing = missing,
                                      .gone = gone,
                                      .unshared = unshared,
-                                     .checking = save_dir_check_is_open(agent),
-                                     .limit_ms = agent->config.session_wait_ms};
-    for (struct client *c = agent->clients; any && c; c = c->next) {
-        if (waits(c)) {
+                                     .checking = save_dir_check_is_open(cn->needs.save_dir_check, cn->term),
+                                     .limit_ms = cn->needs.config->session_wait_ms};
+    for (struct client *c = *cn->needs.clients; any && c != NULL; c = c->next) {
+        if (waits(cn, c)) {
             standing.returning = c->returning;
             standing.waited_ms = clock_ms() - c->meet_since_ms;
             answer(c, join_judge(&standing), &err);
         }
+    }
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t connectivity_new(const struct connectivity_setup *setup, struct connectivity **out, struct error *err)
+{
+    struct connectivity *cn = calloc(1, sizeof(*cn));
+    if (cn == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    cn->needs = *setup;
+    *out = cn;
+    return TCK_OK;
+}
+
+void connectivity_free(struct connectivity *cn)
+{
+    if (cn != NULL) {
+        free(cn->nodes);
+        free(cn);
     }
 }

@@ -1,24 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The sessions that a term cannot do without: with its coordinator, and with those that copies go to and come from;
- * for the coordinator with all. */
+ * The sessions that a term needs: with its coordinator, and with the nodes that copies are sent to and received from;
+ * the coordinator needs sessions with all nodes. A JOIN or REGISTER waits for them: join_reply.h answers it. */
 #ifndef TCK_AGENT_CONNECTIVITY_H
 #define TCK_AGENT_CONNECTIVITY_H
 
 #include "agent/state/context.h"
 
+/* What is needed here. */
+struct connectivity_setup {
+    const struct config *config;
+    struct peers *peers;
+    struct client *const *clients; /* the list of all, as it is at any time */
+    struct save_dir_check *save_dir_check;
+};
+
+must_check tck_status_t connectivity_new(const struct connectivity_setup *setup, struct connectivity **out,
+                                         struct error *err);
+void connectivity_free(struct connectivity *cn);
 /* Opens a session with a node that this term needs; with the nodes that its world requires. */
-void connectivity_want_node(struct agent *agent, uint64_t term, const struct node_info *node);
-void connectivity_want_world(struct agent *agent, const struct world *world);
+void connectivity_want_node(struct connectivity *cn, uint64_t term, const struct node_info *node);
+void connectivity_want_world(struct connectivity *cn, const struct world *world);
 /* True if there is no session with some of these; the text names them. */
-bool connectivity_missing(const struct agent *agent, const struct node_info *nodes, size_t count, struct error *err);
-/* Replies to trainers whose nodes are connected, or were not in time. */
-void connectivity_tick(struct agent *agent);
+bool connectivity_missing(const struct connectivity *cn, const struct node_info *nodes, size_t count,
+                          struct error *err);
+/* The nodes with which the newest joined term needs sessions. */
+const struct node_info *connectivity_nodes(const struct connectivity *cn, uint64_t *term_out, size_t *count_out);
+/* Replies to trainers whose nodes are connected, or have not connected in time. */
+void connectivity_tick(struct connectivity *cn);
 /* A trainer joins a world that names a former agent of this node, which died with its memory: notifies the other nodes,
- * so that nobody waits for it. */
-void connectivity_memory_lost(struct agent *agent, const struct world *world);
-void connectivity_notify(struct agent *agent, struct peer *peer); /* if a node that is now up has to be notified */
-void connectivity_handle_gone(struct agent *agent, uint64_t term, const struct node_info *successor);
-void connectivity_free(struct agent *agent);
+ * so that they do not wait for it. */
+void connectivity_memory_lost(struct connectivity *cn, const struct world *world);
+void connectivity_notify(struct connectivity *cn, struct peer *peer); /* if a node that is now up has to be notified */
+void connectivity_handle_gone(struct connectivity *cn, uint64_t term, const struct node_info *successor);
 
 /* Opens the sessions that this node needs in the term, and uses existing ones. */
 void connectivity_want_term(struct term_context *tc);

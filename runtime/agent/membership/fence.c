@@ -50,8 +50,9 @@ static void read_done(void *ctx, bool canceled)
     struct reading *r = ctx;
     storage_end(&r->storage);
     const struct held_term *held = !canceled && r->status == TCK_OK ? find(&r->holders, r->term) : NULL;
-    for (struct client *c = r->agent->clients; held && c; c = c->next) {
-        if (c->shared && atomic_load(&c->shared->over_term) == r->term && atomic_load(&c->shared->over_told) == 0) {
+    for (struct client *c = r->agent->clients; held != NULL && c != NULL; c = c->next) {
+        if (c->shared != NULL && atomic_load(&c->shared->over_term) == r->term &&
+            atomic_load(&c->shared->over_told) == 0) {
             notify(c, held);
         }
     }
@@ -62,20 +63,20 @@ static void read_done(void *ctx, bool canceled)
 static void read_who(struct agent *agent, uint64_t term)
 {
     struct error err;
-    if (storage_hangs(agent, NULL, &err)) {
+    if (storage_hangs(agent->storage_ops, NULL, &err)) {
         log_warn("cannot read who has claimed term %" PRIu64 ": %s", term, err.text);
         return;
     }
     struct reading *r = calloc(1, sizeof(*r));
-    if (r) {
+    if (r != NULL) {
         *r = (struct reading){.agent = agent, .term = term};
     }
-    if (!r) {
+    if (r == NULL) {
         log_warn("no memory to read who has claimed term %" PRIu64, term);
         return;
     }
-    r->storage = (struct storage_op){.what = "the reading of a claim", .ctx = r};
-    storage_begin(&r->storage, agent, NULL);
+    r->storage = (struct storage_op){.what = "the read of a claim", .ctx = r};
+    storage_begin(&r->storage, agent->storage_ops, NULL);
     if (pool_submit(agent->io, read_work, read_done, r) != TCK_OK) {
         log_warn("no memory to read who has claimed term %" PRIu64, term);
         storage_end(&r->storage);
@@ -87,8 +88,9 @@ static void read_who(struct agent *agent, uint64_t term)
 void fence_older(struct agent *agent, uint64_t term)
 {
     bool any = false;
-    for (struct client *c = agent->clients; c; c = c->next) {
-        if (c->trainer && c->shared && c->term != 0 && c->term < term && atomic_load(&c->shared->over_term) == 0) {
+    for (struct client *c = agent->clients; c != NULL; c = c->next) {
+        if (c->trainer && c->shared != NULL && c->term != 0 && c->term < term &&
+            atomic_load(&c->shared->over_term) == 0) {
             atomic_store_explicit(&c->shared->over_term, term, memory_order_release);
             log_warn("trainer of rank %u (pid %d) is of term %" PRIu64 ", which is over: its saves are refused",
                      c->rank, (int)c->process.pid, c->term);

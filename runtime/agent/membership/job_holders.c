@@ -21,9 +21,9 @@ bool holders_alive(const struct client *c)
 }
 
 /* True if the same process has sent another HELLO and has not joined a term yet. */
-static bool arrives(const struct agent *agent, const struct client *held)
+static bool arrives(const struct client *clients, const struct client *held)
 {
-    for (const struct client *c = agent->clients; c; c = c->next) {
+    for (const struct client *c = clients; c != NULL; c = c->next) {
         if (c != held && c->trainer && c->process.pid == held->process.pid && c->process.pid > 0 && c->term == 0) {
             return true;
         }
@@ -37,14 +37,14 @@ static pid_t parent_of(pid_t pid)
     char path[64], text[STAT_BYTES];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     FILE *file = fopen(path, "re");
-    size_t len = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    size_t len = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
     int parent = 0;
-    if (file) {
+    if (file != NULL) {
         fclose(file);
     }
     text[len] = '\0';
     const char *end = strrchr(text, ')');
-    return end && sscanf(end, ") %*c %d", &parent) == 1 ? (pid_t)parent : 0;
+    return end != NULL && sscanf(end, ") %*c %d", &parent) == 1 ? (pid_t)parent : 0;
 }
 
 static bool is_ancestor(pid_t ancestor, pid_t pid)
@@ -58,17 +58,17 @@ static bool is_ancestor(pid_t ancestor, pid_t pid)
     return false;
 }
 
-static bool holds(const struct agent *agent, const struct client *c, const struct wire_holder_ask *ask,
+static bool holds(const struct client *clients, const struct client *c, const struct wire_holder_ask *ask,
                   const struct client *asker)
 {
     struct holder_trainer t = {
         .term = c->term > c->claimed ? c->term : c->claimed,
         .alive = holders_alive(c),
         .done = c->done,
-        .arrives = arrives(agent, c),
+        .arrives = arrives(clients, c),
         .same_run = ask->run_id[0] != '\0' && strcmp(ask->run_id, c->run_id) == 0,
     };
-    t.ancestor = t.same_run && asker && is_ancestor(c->process.pid, asker->process.pid);
+    t.ancestor = t.same_run && asker != NULL && is_ancestor(c->process.pid, asker->process.pid);
     return holder_counts(&t, ask->term);
 }
 
@@ -77,7 +77,7 @@ static bool awaits_trainers(const struct agent *agent, const struct wire_holder_
 {
     const struct awaited *a = &agent->awaited;
     uint32_t back = 0;
-    for (const struct client *c = agent->clients; c; c = c->next) {
+    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
         back += c->trainer && c->term == a->term;
     }
     return a->term != 0 && a->term >= ask->term && a->term == hard_state_get(agent->state)->term.adopted &&
@@ -93,8 +93,9 @@ struct wire_holder holders_find(const struct agent *agent, const struct wire_hol
                                 .asking = ask->asking,
                                 .adopted = kept->term.adopted,
                                 .offer = reserve_offer(&kept->reserve, to, ask->at_least)};
-    for (const struct client *c = agent->clients; c; c = c->next) {
-        if (!c->trainer || c == asker || (found.held && c->rank >= found.rank) || !holds(agent, c, ask, asker)) {
+    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
+        if (!c->trainer || c == asker || (found.held && c->rank >= found.rank) ||
+            !holds(agent->clients, c, ask, asker)) {
             continue;
         }
         found.held = true;

@@ -14,7 +14,7 @@ static void answer_segments(struct client *client, struct term_context *tc)
     client->register_seq = 0;
     trainers_show_decisions(client);
     m.segments = calloc(tc->world.shard_count ? tc->world.shard_count : 1, sizeof(*m.segments));
-    for (uint32_t s = 0; m.segments && s < tc->world.shard_count; s++) {
+    for (uint32_t s = 0; m.segments != NULL && s < tc->world.shard_count; s++) {
         uint32_t local_shard =
             world_rank_has(&tc->world, s, client->rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
         if (local_shard == NONE32) {
@@ -39,7 +39,7 @@ static void answer_segments(struct client *client, struct term_context *tc)
 bool join_may_reply(const struct client *client)
 {
     const struct term_context *tc = client->agent->term_context;
-    bool formed = tc && !tc->closed && tc->world.term == client->term;
+    bool formed = tc != NULL && !tc->closed && tc->world.term == client->term;
     return client->join_seq != 0 || (client->register_seq != 0 && formed);
 }
 
@@ -48,7 +48,7 @@ void join_reply(struct client *client, const struct error *err)
     uint32_t seq = client->join_seq ? client->join_seq : client->register_seq;
     bool joins = client->join_seq != 0;
     client->join_seq = 0;
-    if (err) {
+    if (err != NULL) {
         client->register_seq = 0;
         client_error(client, MSG_ERROR, seq, err);
     } else if (joins) {

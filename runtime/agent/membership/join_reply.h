@@ -5,7 +5,7 @@
 
 #include "agent/state/context.h"
 
-/* True if a JOIN or REGISTER of this client waits for nothing but sessions. */
+/* True if a JOIN or REGISTER of this client waits only for sessions. */
 bool join_may_reply(const struct client *client);
 /* err: NULL if it succeeded. */
 void join_reply(struct client *client, const struct error *err);

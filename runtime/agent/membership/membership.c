@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How trainers and agents come together: hello, the claim of a term, joining its world, registering shards. Memory is
- * allocated and touched in a pool thread: it may take long, and heartbeats must go on. */
+ * How trainers and agents form a term: HELLO, the claim of a term, joining its world, registering shards. Memory is
+ * allocated and touched in a pool thread, because that may take long and heartbeats must continue. */
 #include "agent/membership/membership.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -140,7 +140,7 @@ void membership_handle_hello(struct client *client, const uint8_t *payload, size
     client->agent->job_done = false;
     client->agent->idle_since_ms = 0;
     trainers_show_settings(client->agent);
-    health_show(client);
+    trainers_show_health(client);
     log_info("trainer of rank %u of %u connected (pid %d)%s", m.rank, m.world_size, (int)client->process.pid,
              m.returning ? " again" : "");
     if (m.returning) {
@@ -173,7 +173,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
                          world->term, agent->config.node, kept.term.adopted);
     }
     if (kept.term.joined == before) {
-        connectivity_want_world(agent, world); /* again, if this agent has restarted since */
+        connectivity_want_world(agent->connectivity, world); /* again, if this agent has restarted since */
         return TCK_OK;
     }
     adopt_term(agent, world->term);
@@ -185,7 +185,7 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     hard_state_put(agent->state, &kept);
     failpoint(term, joined);
     unwant_outsiders(agent, world);
-    connectivity_want_world(agent, world);
+    connectivity_want_world(agent->connectivity, world);
     log_info("joined term %" PRIu64 ": %u ranks on %u nodes", world->term, world->world_size, world->node_count);
     return TCK_OK;
 }
@@ -196,8 +196,8 @@ static bool has_restarted(const struct agent *agent, const struct world *world)
     return self >= 0 && world->nodes[self].agent_id != hard_state_get(agent->state)->agent_id;
 }
 
-/* The world must name this rank, this node and this very agent: the others do not look for one that has restarted
- * without its state since HELLO. */
+/* The world must name this rank, this node and this very agent: the other nodes would not find an agent that has
+ * restarted without its state since HELLO. */
 static tck_status_t check_world(const struct client *client, const struct msg_world *m, struct error *err)
 {
     const struct agent *agent = client->agent;
@@ -212,8 +212,8 @@ static tck_status_t check_world(const struct client *client, const struct msg_wo
                          " was formed with another agent of node %s, whose memory is lost: attach again",
                          m->world.term, agent->config.node);
     }
-    const struct client *other = client_of_rank(agent, m->world.term, m->rank);
-    if (other && other != client) {
+    const struct client *other = client_of_rank(agent->clients, m->world.term, m->rank);
+    if (other != NULL && other != client) {
         return error_set(err, TCK_ERR_EXIST, "rank %u is connected already (pid %d)", m->rank, (int)other->process.pid);
     }
     return TCK_OK;
@@ -233,16 +233,16 @@ void membership_handle_join(struct client *client, const uint8_t *payload, size_
     }
     if (status == TCK_OK) {
         client->term = m.world.term;
-        metadata_note_world(client->agent, &m.world);
+        metadata_note_world(client->agent->metadata, &m.world, client_of_rank(client->agent->clients, m.world.term, 0));
         start_config_apply(client);
         trainers_show_decisions(client);
         client->join_seq = m.seq;
         client->meet_since_ms = clock_ms();
-        connectivity_tick(client->agent);
+        connectivity_tick(client->agent->connectivity);
     } else {
         log_warn("JOIN refused: %s", err.text);
         if (client->trainer && has_restarted(client->agent, &m.world)) {
-            connectivity_memory_lost(client->agent, &m.world);
+            connectivity_memory_lost(client->agent->connectivity, &m.world);
         }
         client_error(client, MSG_ERROR, m.seq, &err);
     }
@@ -264,7 +264,7 @@ struct registration {
 
 static void registration_free(struct registration *j)
 {
-    if (j->then) {
+    if (j->then != NULL) {
         registration_free(j->then);
     }
     placement_free(&j->placement);
@@ -274,16 +274,16 @@ static void registration_free(struct registration *j)
 
 static void answer_all(struct agent *agent, uint64_t term, const struct error *err)
 {
-    for (struct client *c = agent->clients; c; c = c->next) {
+    for (struct client *c = agent->clients; c != NULL; c = c->next) {
         if (c->register_seq == 0 || c->term != term) {
             continue;
         }
         c->meet_since_ms = clock_ms();
-        if (err) {
+        if (err != NULL) {
             join_reply(c, err);
         }
     }
-    connectivity_tick(agent);
+    connectivity_tick(agent->connectivity);
 }
 
 /* In a pool thread: nothing else touches the memory tier meanwhile. */
@@ -323,7 +323,7 @@ static tck_status_t form(struct registration *j)
     struct term_context *tc;
     const struct decision *decision = kept_decision(agent, j->world.term);
     failpoint(enrol, forming);
-    storage_leaving(agent->term_context);
+    storage_leaving(agent->storage_ops, agent->term_context);
     tck_status_t status = term_context_new(agent, &j->world, &j->placement, decision, &tc, &j->err);
     if (status != TCK_OK) {
         return status;
@@ -331,11 +331,11 @@ static tck_status_t form(struct registration *j)
     memset(&j->world, 0, sizeof(j->world));
     memset(&j->placement, 0, sizeof(j->placement));
     agent->hooks->term_replaced(agent);
-    if (agent->term_context) {
-        storage_leave(agent->term_context);
+    if (agent->term_context != NULL) {
+        storage_leave(agent->storage_ops, agent->term_context);
     }
     agent->term_context = tc;
-    health_term_began(agent);
+    health_term_began(agent->health);
     writers_look(agent);
     if (!j->resumed) {
         status = hard_state_put_world(agent->state, &tc->world, &j->err);
@@ -391,7 +391,7 @@ static void allocated(void *ctx, bool canceled)
 void membership_ops_idle(struct agent *agent)
 {
     struct registration *j = agent->registration;
-    if (!j || agent->allocating || agent->ops > 0) {
+    if (j == NULL || agent->allocating || agent->ops > 0) {
         return;
     }
     agent->allocating = true;
@@ -405,7 +405,7 @@ void membership_ops_idle(struct agent *agent)
 static tck_status_t registration_start(struct agent *agent, struct world *world, bool resumed, struct error *err)
 {
     struct registration *j = calloc(1, sizeof(*j));
-    if (!j) {
+    if (j == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
     }
     j->agent = agent;
@@ -418,8 +418,8 @@ static tck_status_t registration_start(struct agent *agent, struct world *world,
     memset(world, 0, sizeof(*world));
     j->resumed = resumed;
     struct registration **at = agent->allocating ? &agent->registration->then : &agent->registration;
-    if (*at) {
-        registration_free(*at); /* of an older term, which nobody waits for any more */
+    if (*at != NULL) {
+        registration_free(*at); /* of an older term, for which no trainer waits any more */
     }
     *at = j;
     membership_ops_idle(agent);
@@ -430,7 +430,7 @@ static tck_status_t registration_start(struct agent *agent, struct world *world,
 static const struct registration *registration_of(const struct agent *agent, uint64_t term)
 {
     const struct registration *j = agent->registration;
-    while (j && j->world.term != term) {
+    while (j != NULL && j->world.term != term) {
         j = j->then;
     }
     return j;
@@ -441,24 +441,24 @@ static tck_status_t register_world(struct client *client, struct world *world, s
 {
     struct agent *agent = client->agent;
     if (client->term == 0) {
-        return error_set(err, TCK_ERR_PROTO, "pid %d registers without having joined a term", (int)client->process.pid);
+        return error_set(err, TCK_ERR_PROTO, "pid %d registers, but has not joined a term", (int)client->process.pid);
     }
     if (client->term != world->term || world->term != hard_state_get(agent->state)->term.adopted) {
         return error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over", world->term);
     }
     const struct registration *j = registration_of(agent, world->term);
-    if (j) {
+    if (j != NULL) {
         return hash128_is(j->world.layout, world->layout)
                    ? TCK_OK
                    : error_set(err, TCK_ERR_LAYOUT, "ranks of one term register different layouts");
     }
     struct term_context *tc = agent->term_context;
-    if (tc && tc->world.term == world->term) {
+    if (tc != NULL && tc->world.term == world->term) {
         if (!hash128_is(tc->world.layout, world->layout)) {
             return error_set(err, TCK_ERR_LAYOUT, "ranks of one term register different layouts");
         }
         client->meet_since_ms = clock_ms();
-        connectivity_tick(client->agent);
+        connectivity_tick(client->agent->connectivity);
         return TCK_OK;
     }
     return registration_start(agent, world, false, err);
@@ -514,7 +514,7 @@ void membership_resume(struct agent *agent)
 
 void membership_abandon(struct agent *agent)
 {
-    if (agent->registration && !agent->allocating) {
+    if (agent->registration != NULL && !agent->allocating) {
         registration_free(agent->registration);
         agent->registration = NULL;
     }
@@ -530,7 +530,7 @@ void membership_handle_segment_get(struct client *client, const uint8_t *payload
     }
     struct term_context *tc = client->agent->term_context;
     uint32_t local_shard =
-        tc && client->term != 0 && client->term == tc->world.term ? term_context_shard(tc, m.shard) : NONE32;
+        tc != NULL && client->term != 0 && client->term == tc->world.term ? term_context_shard(tc, m.shard) : NONE32;
     int64_t shard = local_shard == NONE32 ? -1 : world_find_shard(&tc->world, m.shard);
     if (shard < 0 || !world_rank_has(&tc->world, (uint32_t)shard, client->rank)) {
         (void)error_set(&err, TCK_ERR_DENIED, "rank %u does not hold that shard", client->rank);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How trainers and agents come together: hello, the claim of a term, joining its world, registering shards. */
+ * How trainers and agents form a term: HELLO, the claim of a term, joining its world, registering shards. */
 #ifndef TCK_AGENT_MEMBERSHIP_H
 #define TCK_AGENT_MEMBERSHIP_H
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Terms for the successors of this one (core/reserve.h): the coordinator's agent reserves them while storage answers,
- * grants them, and gives back what is left when the job is done. */
+ * grants them, and releases those that are left when the job is done. */
 #include "agent/membership/reservation.h"
 
-#include "agent/state/adopt.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
@@ -13,9 +12,17 @@
 #define AGAIN_MS 1000  /* after a try */
 #define NONE_MS  10000 /* after a try that reserved nothing */
 
+struct reservations {
+    struct reservations_setup needs;
+    bool reserving;    /* terms are being reserved or released */
+    uint64_t granting; /* term that a claim here was granted; above what is adopted: none is granted meanwhile */
+    uint64_t again_ms; /* not before, after a try */
+    uint64_t failed;   /* term for which a failure was logged */
+};
+
 struct reserving {
     struct storage_op storage;
-    struct agent *agent;
+    struct reservations *rs;
     struct term_reserve wanted; /* by 0: they are released */
     uint64_t first, last;
     tck_status_t status;
@@ -24,81 +31,88 @@ struct reserving {
 
 /* ---- what is kept -------------------------------------------------------------------------------------------- */
 
-void reservation_publish(struct agent *agent)
+void reservation_publish(struct reservations *rs)
 {
-    const struct reserve *r = &hard_state_get(agent->state)->reserve;
-    persistent_set_reserved(agent->persistent, r->first, r->last);
+    const struct reserve *r = &hard_state_get(rs->needs.state)->reserve;
+    persistent_set_reserved(rs->needs.persistent, r->first, r->last);
 }
 
-static void keep(struct agent *agent, const struct reserve *reserve)
+static void keep(struct reservations *rs, const struct reserve *reserve)
 {
-    struct kept kept = *hard_state_get(agent->state);
+    struct kept kept = *hard_state_get(rs->needs.state);
     kept.reserve = *reserve;
-    hard_state_put(agent->state, &kept);
-    reservation_publish(agent);
+    hard_state_put(rs->needs.state, &kept);
+    reservation_publish(rs);
 }
 
-struct reserve_terms reservation_terms(const struct agent *agent)
+struct reserve_terms reservation_terms(const struct reservations *rs)
 {
-    const struct kept *kept = hard_state_get(agent->state);
+    const struct kept *kept = hard_state_get(rs->needs.state);
     return (struct reserve_terms){.adopted = kept->term.adopted,
                                   .joined = kept->term.joined,
-                                  .committed = hard_state_watermark(agent->state).term,
+                                  .committed = hard_state_watermark(rs->needs.state).term,
                                   .claimed = kept->claimed,
                                   .claimed_pid = kept->claimed_pid,
-                                  .granting = agent->granting};
+                                  .granting = rs->granting};
 }
 
-void reservation_load(struct agent *agent)
+void reservation_load(struct reservations *rs)
 {
-    const struct kept *kept = hard_state_get(agent->state);
-    if (kept->save_dir == hard_state_save_dir(&agent->config)) {
-        reservation_publish(agent);
+    const struct kept *kept = hard_state_get(rs->needs.state);
+    if (kept->save_dir == hard_state_save_dir(rs->needs.config)) {
+        reservation_publish(rs);
     } else if (kept->reserve.first != 0 || kept->reserve.given.term != 0) {
-        keep(agent, &(struct reserve){0}); /* another save_dir */
+        keep(rs, &(struct reserve){0}); /* another save_dir */
     }
 }
 
 /* ---- granting ------------------------------------------------------------------------------------------------ */
 
-struct grant reservation_grant(struct agent *agent, const struct reserve_ask *ask)
+struct grant reservation_grant(struct reservations *rs, const struct reserve_ask *ask)
 {
-    const struct kept *kept = hard_state_get(agent->state);
+    const struct kept *kept = hard_state_get(rs->needs.state);
     struct reserve reserve = kept->reserve;
-    struct reserve_terms terms = reservation_terms(agent);
+    struct reserve_terms terms = reservation_terms(rs);
     struct grant grant = reserve_give(&reserve, &terms, ask);
     if (grant.term == 0) {
         return grant;
     }
-    keep(agent, &reserve);
+    keep(rs, &reserve);
     if (grant.to == kept->agent_id) {
-        agent->granting = grant.term;
+        rs->granting = grant.term;
     } else {
-        adopt_term(agent, grant.term);
+        rs->needs.adopt(rs->needs.ctx, grant.term);
     }
     failpoint(term, granted);
     return grant;
 }
 
-void reservation_handle_grant(struct agent *agent, const struct grant *grant, uint32_t pid)
+void reservation_handle_grant(struct reservations *rs, const struct grant *grant, uint32_t pid)
 {
-    struct kept kept = *hard_state_get(agent->state);
+    struct kept kept = *hard_state_get(rs->needs.state);
     reserve_take(&kept.reserve, grant);
-    agent->granting = grant->term;
+    rs->granting = grant->term;
     kept.claimed = grant->term;
     kept.claimed_pid = pid;
-    hard_state_put(agent->state, &kept);
-    reservation_publish(agent);
+    hard_state_put(rs->needs.state, &kept);
+    reservation_publish(rs);
     failpoint(term, taken);
 }
 
-uint64_t reservation_unused(const struct agent *agent, uint64_t term)
+void reservation_end_grant(struct reservations *rs, uint64_t term)
 {
-    struct reserve_terms terms = reservation_terms(agent);
-    return reserve_unused(&hard_state_get(agent->state)->reserve, &terms, term);
+    if (rs->granting == term) {
+        rs->granting = 0;
+    }
 }
 
-void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *data, size_t len)
+uint64_t reservation_unused(const struct reservations *rs, uint64_t term)
+{
+    struct reserve_terms terms = reservation_terms(rs);
+    return reserve_unused(&hard_state_get(rs->needs.state)->reserve, &terms, term);
+}
+
+void reservation_handle_ask(struct reservations *rs, struct peer *peer, const void *data, size_t len)
 {
     struct wire_term_ask m;
     if (wire_term_ask_decode(data, len, &m) != TCK_OK) {
@@ -106,7 +120,7 @@ void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *
         return;
     }
     struct reserve_ask ask = {.to = peer_node(peer)->agent_id, .at_least = m.at_least, .adopted = m.adopted};
-    struct grant grant = reservation_grant(agent, &ask);
+    struct grant grant = reservation_grant(rs, &ask);
     struct wire_term_grant answer = {
         .term = grant.term, .asking = m.asking, .last = grant.last, .follows = grant.follows};
     struct writer w = writer_new(0);
@@ -122,34 +136,34 @@ void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *
 static void work(void *ctx)
 {
     struct reserving *r = ctx;
-    struct persistent *p = r->agent->persistent;
+    struct persistent *p = r->rs->needs.persistent;
     progress_begin(&r->storage.progress);
     r->status = r->wanted.by != 0 ? persistent_reserve(p, &r->wanted, &r->first, &r->last, &r->err)
                                   : persistent_unreserve(p, r->wanted.first, r->wanted.last, &r->err);
     progress_end(&r->storage.progress);
 }
 
-static void log_outcome(struct reserving *r)
+static void log_outcome(const struct reserving *r)
 {
-    struct agent *agent = r->agent;
+    struct reservations *rs = r->rs;
     if (r->status == TCK_OK) {
         return;
     }
     if (r->wanted.by == 0) {
         log_info("the reserved terms could not be released; they stay unused: %s", r->err.text);
-    } else if (agent->reserve_failed != r->wanted.by) {
-        agent->reserve_failed = r->wanted.by;
+    } else if (rs->failed != r->wanted.by) {
+        rs->failed = r->wanted.by;
         log_warn("cannot reserve terms, so a restart during an outage of storage will fail: %s", r->err.text);
     }
 }
 
-static void add_reserved(struct agent *agent, const struct reserving *r)
+static void add_reserved(const struct reserving *r)
 {
-    struct reserve reserve = hard_state_get(agent->state)->reserve;
-    struct reserve_terms terms = reservation_terms(agent);
+    struct reserve reserve = hard_state_get(r->rs->needs.state)->reserve;
+    struct reserve_terms terms = reservation_terms(r->rs);
     if (reserve_may_add(&reserve, &terms, r->wanted.by, r->first)) {
         reserve_add(&reserve, r->first, r->last);
-        keep(agent, &reserve);
+        keep(r->rs, &reserve);
     }
 }
 
@@ -157,34 +171,34 @@ static void add_reserved(struct agent *agent, const struct reserving *r)
 static void done(void *ctx, bool canceled)
 {
     struct reserving *r = ctx;
-    struct agent *agent = r->agent;
+    struct reservations *rs = r->rs;
     storage_end(&r->storage);
-    agent->reserving = false;
-    agent->reserve_again_ms = clock_ms() + (r->first != 0 || r->wanted.by == 0 ? AGAIN_MS : NONE_MS);
+    rs->reserving = false;
+    rs->again_ms = clock_ms() + (r->first != 0 || r->wanted.by == 0 ? AGAIN_MS : NONE_MS);
     if (r->status == TCK_ERR_UNSUPPORTED) {
-        agent->reserve_again_ms = UINT64_MAX;
+        rs->again_ms = UINT64_MAX;
     }
     if (!canceled) {
         log_outcome(r);
     }
     if (!canceled && r->wanted.by != 0 && r->first != 0) {
-        add_reserved(agent, r);
+        add_reserved(r);
     }
     free(r);
 }
 
-static void start(struct agent *agent, const struct term_reserve *wanted)
+static void start(struct reservations *rs, const struct term_reserve *wanted)
 {
     struct reserving *r = calloc(1, sizeof(*r));
-    if (!r) {
+    if (r == NULL) {
         return;
     }
-    *r = (struct reserving){.agent = agent, .wanted = *wanted};
-    r->storage = (struct storage_op){.what = "the reserving of terms", .ctx = r};
-    storage_begin(&r->storage, agent, NULL);
-    agent->reserving = true;
-    if (pool_submit(agent->io, work, done, r) != TCK_OK) {
-        agent->reserving = false;
+    *r = (struct reserving){.rs = rs, .wanted = *wanted};
+    r->storage = (struct storage_op){.what = "the reservation of terms", .ctx = r};
+    storage_begin(&r->storage, rs->needs.storage_ops, NULL);
+    rs->reserving = true;
+    if (pool_submit(rs->needs.io, work, done, r) != TCK_OK) {
+        rs->reserving = false;
         storage_end(&r->storage);
         free(r);
     }
@@ -192,27 +206,45 @@ static void start(struct agent *agent, const struct term_reserve *wanted)
 
 void reservation_tick(struct term_context *tc)
 {
-    struct agent *agent = tc->agent;
-    const struct kept *kept = hard_state_get(agent->state);
+    struct reservations *rs = tc->agent->reservations;
+    const struct kept *kept = hard_state_get(rs->needs.state);
     struct term_reserve wanted = {.by = tc->world.term, .follows = kept->reserve.first != 0};
     struct error ignored;
-    if (!tc->coordinator || tc->end_noted || agent->reserving || clock_ms() < agent->reserve_again_ms ||
+    if (tc->coordinator == NULL || tc->end_noted || rs->reserving || clock_ms() < rs->again_ms ||
         !reserve_missing(&kept->reserve, tc->world.term, &wanted.first, &wanted.last) ||
-        storage_hangs(agent, NULL, &ignored)) {
+        storage_hangs(rs->needs.storage_ops, NULL, &ignored)) {
         return;
     }
-    start(agent, &wanted);
+    start(rs, &wanted);
 }
 
 /* Forgets the reservation first, so that none of its terms is granted any more. */
 void reservation_release(struct term_context *tc)
 {
-    struct agent *agent = tc->agent;
-    struct reserve reserve = hard_state_get(agent->state)->reserve;
+    struct reservations *rs = tc->agent->reservations;
+    struct reserve reserve = hard_state_get(rs->needs.state)->reserve;
     struct term_reserve back = {.first = reserve.first, .last = reserve.last};
-    if (!tc->coordinator || reserve.first == 0) {
+    if (tc->coordinator == NULL || reserve.first == 0) {
         return;
     }
-    keep(agent, &(struct reserve){.given = reserve.given});
-    start(agent, &back);
+    keep(rs, &(struct reserve){.given = reserve.given});
+    start(rs, &back);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t reservations_new(const struct reservations_setup *setup, struct reservations **out, struct error *err)
+{
+    struct reservations *rs = calloc(1, sizeof(*rs));
+    if (rs == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    rs->needs = *setup;
+    *out = rs;
+    return TCK_OK;
+}
+
+void reservations_free(struct reservations *rs)
+{
+    free(rs);
 }

@@ -1,27 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Terms for the successors of this one (core/reserve.h): the coordinator's agent reserves them while storage answers,
- * grants them, and gives back what is left when the job is done. */
+ * grants them, and releases those that are left when the job is done. What is reserved is kept in the hard state, so
+ * that a restarted agent still has it. Called by claim.c, by messages of other agents and by the clock. */
 #ifndef TCK_AGENT_RESERVATION_H
 #define TCK_AGENT_RESERVATION_H
 
 #include "agent/state/context.h"
 
+/* What is needed here. */
+struct reservations_setup {
+    const struct config *config;
+    struct hard_state *state;
+    struct persistent *persistent;
+    struct pool *io;
+    struct storage_ops *storage_ops;
+    void (*adopt)(void *ctx, uint64_t term); /* of a term that another agent is granted, before the reply */
+    void *ctx;
+};
+
+must_check tck_status_t reservations_new(const struct reservations_setup *setup, struct reservations **out,
+                                         struct error *err);
+void reservations_free(struct reservations *rs);
 /* Informs the storage tier which terms are reserved here. */
-void reservation_publish(struct agent *agent);
+void reservation_publish(struct reservations *rs);
 /* The same after a start; terms of another save_dir are forgotten. */
-void reservation_load(struct agent *agent);
+void reservation_load(struct reservations *rs);
 /* Coordinator: reserves terms for the successors of its term; releases what is left at the end of the job. */
 void reservation_tick(struct term_context *tc);
 void reservation_release(struct term_context *tc);
 /* Grants a term; term 0 in the reply: there is none, or not now. It is adopted here before the reply to another agent;
  * a claim of this agent adopts it after it was written to storage and before its trainer gets the reply. */
-struct grant reservation_grant(struct agent *agent, const struct reserve_ask *ask);
-void reservation_handle_ask(struct agent *agent, struct peer *peer, const void *data, size_t len);
-/* What this agent knows of terms (core/reserve.h). */
-struct reserve_terms reservation_terms(const struct agent *agent);
+struct grant reservation_grant(struct reservations *rs, const struct reserve_ask *ask);
+void reservation_handle_ask(struct reservations *rs, struct peer *peer, const void *data, size_t len);
+/* What this agent knows about terms (core/reserve.h). */
+struct reserve_terms reservation_terms(const struct reservations *rs);
 /* reserve_unused of the term that this agent coordinates. */
-uint64_t reservation_unused(const struct agent *agent, uint64_t term);
+uint64_t reservation_unused(const struct reservations *rs, uint64_t term);
 /* This agent was granted a term for a trainer; the rest of the reservation is here from now on. */
-void reservation_handle_grant(struct agent *agent, const struct grant *grant, uint32_t pid);
+void reservation_handle_grant(struct reservations *rs, const struct grant *grant, uint32_t pid);
+/* The claim that was granted this term has ended, or has lost it to another start. */
+void reservation_end_grant(struct reservations *rs, uint64_t term);
 
 #endif

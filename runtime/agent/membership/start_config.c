@@ -38,7 +38,7 @@ static bool is_among(const char *key, const char *const *keys, size_t count)
 static char *value_text(const json_t *value)
 {
     const char *text = json_str(value);
-    return text ? strdup(text) : json_print(value, false);
+    return text != NULL ? strdup(text) : json_print(value, false);
 }
 
 /* Called for each key that differs and that matters to this agent. */
@@ -54,18 +54,19 @@ static bool compare(const struct agent *agent, const struct config *wanted, diff
 {
     bool same = true;
     json_t *old = config_json(&agent->given), *new = config_json(wanted);
-    for (const json_t *member = old && new ? json_first(new) : NULL; member; member = json_next(member)) {
+    for (const json_t *member = old != NULL && new != NULL ? json_first(new) : NULL; member != NULL;
+         member = json_next(member)) {
         const char *key = json_key(member);
         char *was = value_text(json_get(old, key)), *is = value_text(member);
-        if (was && is && strcmp(was, is) != 0 && matters(agent, key)) {
+        if (was != NULL && is != NULL && strcmp(was, is) != 0 && matters(agent, key)) {
             same = false;
             fn(ctx, key, was, is);
         }
-        same = same && was && is;
+        same = same && was != NULL && is != NULL;
         free(was);
         free(is);
     }
-    same = same && old && new;
+    same = same && old != NULL && new != NULL;
     json_free(old);
     json_free(new);
     return same;
@@ -74,7 +75,7 @@ static bool compare(const struct agent *agent, const struct config *wanted, diff
 /* All ranks of a node send the same text: only the first one's is read and compared. */
 static bool is_as_given(const struct agent *agent, const char *text)
 {
-    return agent->given_text && strcmp(agent->given_text, text) == 0;
+    return agent->given_text != NULL && strcmp(agent->given_text, text) == 0;
 }
 
 /* ---- keys that need another agent ------------------------------------------------------------------------------ */
@@ -93,9 +94,9 @@ static void note_fixed(void *ctx, const char *key, const char *old, const char *
     }
 }
 
-static const struct client *other_trainer(const struct agent *agent, const struct client *self)
+static const struct client *other_trainer(const struct client *clients, const struct client *self)
 {
-    for (const struct client *c = agent->clients; c; c = c->next) {
+    for (const struct client *c = clients; c != NULL; c = c->next) {
         if (c != self && c->trainer && !c->done && c->process.pid != self->process.pid && holders_alive(c)) {
             return c;
         }
@@ -109,9 +110,9 @@ static tck_status_t write_config(const struct config *config, struct error *err)
     char dir[2 * CONFIG_PATH];
     int dir_fd = -1;
     json_t *json = config_json(config);
-    char *text = json ? json_print(json, true) : NULL;
+    char *text = json != NULL ? json_print(json, true) : NULL;
     json_free(json);
-    if (!text) {
+    if (text == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to print the configuration");
     }
     snprintf(dir, sizeof(dir), "%s/%s/%s", config->runtime_dir, config->job, config->node);
@@ -137,12 +138,12 @@ static tck_status_t restart_agent(const struct client *client, const struct conf
                                   const struct fixed_keys *fixed, struct error *err)
 {
     const struct agent *agent = client->agent;
-    const struct client *other = other_trainer(agent, client);
+    const struct client *other = other_trainer(agent->clients, client);
     if (!agent->spawned) {
         return error_set(err, TCK_ERR_CONFIG, "%s. Start the agent with that configuration, or use the same one here",
                          fixed->text);
     }
-    if (other) {
+    if (other != NULL) {
         return error_set(err, TCK_ERR_BUSY,
                          "%s, and the trainer of rank %u (pid %d) is using that agent: end it first, or use the same "
                          "configuration here",
@@ -177,7 +178,7 @@ tck_status_t start_config_compare(struct client *client, const struct msg_hello 
     }
     free(client->settings); /* of a HELLO that was refused */
     client->settings = strndup(m->settings, m->settings_len);
-    if (!client->settings) {
+    if (client->settings == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for the trainer's configuration");
     }
     if (is_as_given(client->agent, client->settings)) {
@@ -222,7 +223,7 @@ void start_config_apply(struct client *client)
     struct config wanted;
     struct error err;
     struct applied applied = {.agent = agent};
-    if (!client->settings || is_as_given(agent, client->settings) ||
+    if (client->settings == NULL || is_as_given(agent, client->settings) ||
         read_wanted(client->settings, &wanted, &err) != TCK_OK) {
         return;
     }

@@ -26,7 +26,7 @@
 static uint64_t newest_step_seen(const struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
-    return plan ? plan->newest_seen.step : 0;
+    return plan != NULL ? plan->newest_seen.step : 0;
 }
 
 static void broadcast(struct term_context *tc, const struct wire_readable *m)
@@ -51,7 +51,7 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
                               .version = version,
                               .newest_step = newest_step_seen(r)};
     snprintf(m.reason, sizeof(m.reason), "%s", reason);
-    if (recovery_plan(r->machine)) {
+    if (recovery_plan(r->machine) != NULL) {
         snprintf(m.passed_over, sizeof(m.passed_over), "%s", recovery_plan(r->machine)->passed_text);
     }
     broadcast(tc, &m);
@@ -62,7 +62,7 @@ static struct version newest_commit_known(const struct recover *r)
 {
     const struct plan_input *input = recovery_input(r->machine);
     struct version floor = VERSION_NONE;
-    for (uint32_t i = 0; input && i < input->inventory_count; i++) {
+    for (uint32_t i = 0; input != NULL && i < input->inventory_count; i++) {
         if (version_cmp(input->inventories[i].watermark, floor) > 0) {
             floor = input->inventories[i].watermark;
         }
@@ -70,15 +70,17 @@ static struct version newest_commit_known(const struct recover *r)
     return floor;
 }
 
-static void request_fetch(struct recover *r, const struct recovery_action *a)
+static void request_fetch(struct recover *r, const struct asked_fetch *x)
 {
+    const struct recovery_action *a = &x->action;
     const struct plan *plan = recovery_plan(r->machine);
     struct wire_fetch m = {.term = r->tc->world.term,
                            .shard = a->shard,
                            .version = a->version,
                            .floor = newest_commit_known(r),
-                           .fallback = plan ? plan->fallback : VERSION_NONE,
-                           .source = a->source};
+                           .fallback = plan != NULL ? plan->fallback : VERSION_NONE,
+                           .source = a->source,
+                           .number = x->number};
     if (a->source == SOURCE_TWIN || a->source == SOURCE_PEER) {
         m.from = a->from;
     }
@@ -92,15 +94,27 @@ static void request_fetch(struct recover *r, const struct recovery_action *a)
     writer_free(&w);
 }
 
-/* Repeated until there is an outcome: a message may be lost, and a fetch is idempotent. */
+static void report_fetched(struct recover *r, uint32_t node, uint32_t shard, struct version version,
+                           tck_status_t outcome)
+{
+    recover_step(
+        r, (struct recovery_event){
+               .type = RECOVERY_EVENT_FETCHED, .node = node, .shard = shard, .version = version, .outcome = outcome});
+}
+
+/* Repeated until there is an outcome: a message may be lost, and a fetch is idempotent. The request is answered more
+ * than once then, and the same shard may be requested from elsewhere after the first answer: the number tells of which
+ * request an outcome is. */
 static void send_fetch(struct recover *r, const struct recovery_action *a)
 {
     struct asked_fetch *x = calloc(1, sizeof(*x));
-    if (x) {
-        *x = (struct asked_fetch){.next = r->asked, .action = *a};
-        r->asked = x;
+    if (x == NULL) { /* the machine tries again later, or gives up with this error */
+        report_fetched(r, a->node, a->shard, a->version, TCK_ERR_NOMEM);
+        return;
     }
-    request_fetch(r, a);
+    *x = (struct asked_fetch){.next = r->asked, .number = ++r->asked_number, .action = *a};
+    r->asked = x;
+    request_fetch(r, x);
 }
 
 /* Repeats fetches without an outcome, and asks members without an inventory again, which may still have been
@@ -114,9 +128,9 @@ static void ask_again(struct recover *r)
     if (recovery_phase(r->machine) == RECOVERY_ASKING) {
         recover_ask_silent(r);
     }
-    for (const struct asked_fetch *x = r->asked; x; x = x->next) {
+    for (const struct asked_fetch *x = r->asked; x != NULL; x = x->next) {
         if (x->action.node != r->tc->self) {
-            request_fetch(r, &x->action);
+            request_fetch(r, x);
         }
     }
 }
@@ -124,10 +138,9 @@ static void ask_again(struct recover *r)
 /* True if that fetch was still without an outcome. */
 static bool take_asked(struct recover *r, uint32_t node, const struct wire_fetched *m)
 {
-    for (struct asked_fetch **at = &r->asked; *at; at = &(*at)->next) {
-        const struct recovery_action *a = &(*at)->action;
-        if (a->node == node && a->shard == m->shard && version_is(a->version, m->version)) {
-            struct asked_fetch *x = *at;
+    for (struct asked_fetch **at = &r->asked; *at != NULL; at = &(*at)->next) {
+        struct asked_fetch *x = *at;
+        if (x->number == m->number && x->action.node == node) {
             *at = x->next;
             free(x);
             return true;
@@ -153,8 +166,8 @@ static void log_passed_over(const struct plan *plan, struct version version)
     }
 }
 
-/* Trainers learn the base only after it is in the kept decision: if this agent dies right after, it must go on with the
- * same base. */
+/* Trainers learn the base only after it is in the kept decision: if this agent dies right afterwards, it must continue
+ * with the same base. */
 static void announce_if_kept(struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
@@ -188,9 +201,9 @@ static void report_nothing(struct recover *r)
     tck_status_t failure = recovery_failure(r->machine);
     bool unread = failure == TCK_ERR_IO && r->fetch_error[0] != '\0';
     snprintf(reason, sizeof(reason), "%.*s%s%.200s", unread ? 300 : (int)sizeof(reason) - 1,
-             plan ? plan->reason : "no plan could be made", unread ? ": " : "", unread ? r->fetch_error : "");
+             plan != NULL ? plan->reason : "no plan could be made", unread ? ": " : "", unread ? r->fetch_error : "");
     r->ended = true;
-    bool resharded = failure == TCK_ERR_LAYOUT && plan && !version_none(plan->reshard);
+    bool resharded = failure == TCK_ERR_LAYOUT && plan != NULL && !version_none(plan->reshard);
     if (failure == TCK_ERR_NOENT || resharded) {
         log_info("nothing to restore: %s", reason);
     } else {
@@ -199,7 +212,7 @@ static void report_nothing(struct recover *r)
     if (failure == TCK_ERR_NOENT) {
         feed_based(r, VERSION_NONE);
     }
-    broadcast_readable(r, failure, plan && failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
+    broadcast_readable(r, failure, plan != NULL && failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
 }
 
 /* Older versions stay: until this term commits, only they can be restored. */
@@ -228,14 +241,14 @@ void recover_refused(struct term_context *tc, enum refusal refusal)
     struct recover *r = tc->agent->recover;
     const struct decision *d = coordinator_decision(tc->coordinator);
     bool lacks_slot = refusal == REFUSAL_NO_SLOT || refusal == REFUSAL_NOT_YET;
-    if (!lacks_slot || !r || r->running) {
+    if (!lacks_slot || r == NULL || r->running) {
         return; /* refusals repeat */
     }
     switch (recovery_free_slots(r->machine, d)) {
     case RELIEF_NONE:
         break;
     case RELIEF_PRESS:
-        recovery_slots_needed(r->machine, recover_now(r));
+        recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_SLOTS_NEEDED});
         break;
     case RELIEF_BASE_LOST:
         on_base_lost(r, d->base);
@@ -300,32 +313,16 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
     }
 }
 
-/* The machine must not be called from its own emit: actions wait until it has returned. */
-static void emit(void *ctx, const struct recovery_action *a)
+/* An action that is carried out may step the machine, which adds further ones. */
+static void carry_out_all(struct recover *r)
 {
-    struct recover *r = ctx;
-    if (r->queue_count == r->queue_cap) {
-        uint32_t cap = r->queue_cap ? 2 * r->queue_cap : 64;
-        struct recovery_action *grown = realloc(r->queue, cap * sizeof(*grown));
-        if (!grown) {
-            log_error("out of memory: a step of the recovery is lost");
-            return;
-        }
-        r->queue = grown;
-        r->queue_cap = cap;
-    }
-    r->queue[r->queue_count++] = *a;
-}
-
-static void run_queue(struct recover *r)
-{
-    for (uint32_t i = 0; i < r->queue_count; i++) {
-        struct recovery_action action = r->queue[i];
+    for (uint32_t i = 0; i < r->actions.count; i++) {
+        struct recovery_action action = r->actions.items[i];
         if (!r->ended) {
             carry_out(r, &action);
         }
     }
-    r->queue_count = 0;
+    r->actions.count = 0;
 }
 
 /* Frees what only a running recovery needs. */
@@ -341,9 +338,7 @@ static void run(struct recover *r)
         return;
     }
     r->running = true;
-    while (r->queue_count > 0) {
-        run_queue(r);
-    }
+    carry_out_all(r);
     r->running = false;
     if (r->ended) {
         release(r);
@@ -352,7 +347,7 @@ static void run(struct recover *r)
 
 void recover_free(struct agent *agent)
 {
-    if (agent->recover) {
+    if (agent->recover != NULL) {
         recover_destroy(agent->recover);
         agent->recover = NULL;
     }
@@ -364,25 +359,26 @@ void recover_free(struct agent *agent)
 static struct recover *recover_make(struct term_context *tc, uint64_t step)
 {
     struct recover *r = calloc(1, sizeof(*r));
-    if (!r) {
+    if (r == NULL) {
         return NULL;
     }
     r->tc = tc;
     r->step = step;
     r->run = run;
     r->started_ms = clock_ms();
+    r->asked_number = r->started_ms << 20;
     r->answered = calloc(tc->world.node_count, sizeof(*r->answered));
     struct recovery_setup setup = {.world = &tc->world,
-                                   .unused_terms = reservation_unused(tc->agent, tc->world.term),
+                                   .unused_terms = reservation_unused(tc->agent->reservations, tc->world.term),
                                    .placement = &tc->placement,
                                    .wait_ms = tc->agent->config.restore_wait_ms,
                                    .max_tries = FETCH_TRIES,
                                    .storage_wait_ms = STORAGE_WAIT_MS,
                                    .storage_hang_ms = STORAGE_HANG_MS,
                                    .first_owner_suffices = tc->agent->config.restore_spread != SPREAD_AGENTS};
-    if (!r->answered || recovery_new(&setup, emit, r, &r->machine) != TCK_OK) {
-        free(r->answered);
-        free(r);
+    if (r->answered == NULL || recovery_actions_init(&r->actions) != TCK_OK ||
+        recovery_new(&setup, &r->machine) != TCK_OK) {
+        recover_destroy(r);
         return NULL;
     }
     return r;
@@ -398,12 +394,12 @@ static void recover_start(struct term_context *tc, uint64_t step)
                                   : "a given step is requested");
     struct recover *r = tc->agent->recover = recover_make(tc, step);
     failpoint(recovery, begins);
-    if (r && d->readable) {
-        recovery_resume(r->machine, d->base, recover_now(r));
-    } else if (r) {
-        recovery_begin(r->machine, step, recover_now(r));
+    if (r != NULL && d->readable) {
+        recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_RESUME, .version = d->base});
+    } else if (r != NULL) {
+        recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_START, .step = step});
     }
-    if (r) {
+    if (r != NULL) {
         run(r);
     }
 }
@@ -435,7 +431,7 @@ static void repeat_readable(struct term_context *tc, uint32_t node)
 /* True if a rank of this node will ask for a given step, and has not done so yet. */
 static bool will_be_asked(const struct term_context *tc)
 {
-    for (const struct client *c = tc->agent->clients; c; c = c->next) {
+    for (const struct client *c = tc->agent->clients; c != NULL; c = c->next) {
         if (c->trainer && c->will_ask && c->term == tc->world.term) {
             return true;
         }
@@ -480,7 +476,7 @@ static void answer_again(struct term_context *tc, uint64_t step)
     }
 }
 
-/* The answer that a restart of this agent made it forget. */
+/* The answer that this agent has lost by its restart. */
 static void answer_kept_base(struct term_context *tc, uint64_t step)
 {
     struct version base = coordinator_decision(tc->coordinator)->base;
@@ -495,8 +491,8 @@ static enum restore_reply reply_to(const struct term_context *tc, uint64_t step)
     struct restore_question question = {.step = step,
                                         .decision = coordinator_decision(tc->coordinator),
                                         .recovering = r != NULL,
-                                        .ended = r && r->ended,
-                                        .recovery_step = r ? r->step : 0,
+                                        .ended = r != NULL && r->ended,
+                                        .recovery_step = r != NULL ? r->step : 0,
                                         .answered = tc->readable_known,
                                         .answered_step = tc->readable.asked_step};
     return restore_reply(&question);
@@ -545,7 +541,7 @@ static void end_if_committed(struct term_context *tc)
     }
     log_info("term %" PRIu64 " has committed: its recovery is over", tc->world.term);
     feed_coordinator(tc, EVENT_BASED, VERSION_NONE);
-    if (r && !r->ended) {
+    if (r != NULL && !r->ended) {
         r->ended = true;
         release(r);
     }
@@ -553,14 +549,14 @@ static void end_if_committed(struct term_context *tc)
 
 void recover_tick(struct term_context *tc)
 {
-    if (tc->coordinator) {
+    if (tc->coordinator != NULL) {
         end_if_committed(tc);
         start_if_due(tc);
     }
     struct recover *r = tc->agent->recover;
-    if (r && !r->ended) {
+    if (r != NULL && !r->ended) {
         ask_again(r);
-        recovery_tick(r->machine, recover_now(r));
+        recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_TICK});
         if (r->unsaid) {
             announce_if_kept(r);
         }
@@ -586,10 +582,10 @@ void recover_inventory(struct term_context *tc, struct peer *from, const struct 
 {
     struct recover *r = tc->agent->recover;
     struct recover *dry = tc->agent->dry;
-    if (r && r->asking == m->asking && !r->ended) {
+    if (r != NULL && r->asking == m->asking && !r->ended) {
         take_inventory(r, from, m);
         run(r);
-    } else if (dry && dry->asking == m->asking && !dry->ended) {
+    } else if (dry != NULL && dry->asking == m->asking && !dry->ended) {
         take_inventory(dry, from, m);
     }
 }
@@ -597,11 +593,11 @@ void recover_inventory(struct term_context *tc, struct peer *from, const struct 
 void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_fetched *m)
 {
     struct recover *r = tc->agent->recover;
-    if (r && !r->ended && take_asked(r, node, m)) {
+    if (r != NULL && !r->ended && take_asked(r, node, m)) {
         if (m->outcome == TCK_ERR_IO) {
             snprintf(r->fetch_error, sizeof(r->fetch_error), "%s", m->reason);
         }
-        recovery_fetched(r->machine, node, m->shard, m->version, (tck_status_t)m->outcome, recover_now(r));
+        report_fetched(r, node, m->shard, m->version, (tck_status_t)m->outcome);
         run(r);
     }
 }
@@ -609,20 +605,17 @@ void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_f
 void recover_node(struct term_context *tc, uint32_t node, bool up)
 {
     struct recover *r = tc->agent->recover;
-    if (!r || r->ended) {
+    if (r == NULL || r->ended) {
         return;
     }
-    if (up) {
-        recovery_node_up(r->machine, node);
-    } else {
-        recovery_node_down(r->machine, node, recover_now(r));
-        run(r);
-    }
+    recover_step(r,
+                 (struct recovery_event){.type = up ? RECOVERY_EVENT_NODE_UP : RECOVERY_EVENT_NODE_DOWN, .node = node});
+    run(r);
 }
 
 static void ask_if_wanted(struct recover *r, struct peer *peer)
 {
-    if (!r || r->ended || (r->machine && recovery_phase(r->machine) != RECOVERY_ASKING)) {
+    if (r == NULL || r->ended || (r->machine != NULL && recovery_phase(r->machine) != RECOVERY_ASKING)) {
         return;
     }
     uint32_t node = rpc_node_of(r->tc, peer);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Recovery as the coordinator leads it: which node fetches what, and what is said when it is done. The decisions are
- * made by recovery/recovery_machine.c; this file carries them out. */
+ * The coordinator's side of a recovery: sends fetches to nodes and the outcome to trainers. recovery/recovery_machine.c
+ * makes the decisions; recover.c carries them out. */
 #ifndef TCK_AGENT_RECOVER_H
 #define TCK_AGENT_RECOVER_H
 
@@ -13,7 +13,7 @@ void recover_inventory(struct term_context *tc, struct peer *from, const struct 
 void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_fetched *m);
 void recover_node(struct term_context *tc, uint32_t node, bool up);
 void recover_peer_up(struct agent *agent, struct peer *peer);
-/* A save found no slot. If the restore failed and the trainers go on nevertheless, leftovers of older terms must be
+/* A save found no slot. If the restore failed and the trainers continue nevertheless, leftovers of older terms must be
  * freed. */
 void recover_refused(struct term_context *tc, enum refusal refusal);
 void recover_tick(struct term_context *tc);

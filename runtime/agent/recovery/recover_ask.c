@@ -52,7 +52,7 @@ static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inv
     *inv = (struct inventory){.node = *peers_self(agent->peers), .watermark = hard_state_watermark(agent->state)};
     size_t count = memory_count(agent->memory);
     inv->holdings = calloc(count * CORE_SLOTS_MAX + 1, sizeof(*inv->holdings));
-    if (!inv->holdings) {
+    if (inv->holdings == NULL) {
         return TCK_ERR_NOMEM;
     }
     for (size_t i = 0; i < count; i++) {
@@ -76,7 +76,7 @@ tck_status_t recover_make_inventory(struct agent *agent, const struct wire_ask *
         .term = ask->term, .asking = ask->asking, .inventory = body.data, .inventory_len = body.len};
     size_t known = 0;
     struct error ignored; /* the catalog is a hint */
-    if (agent->catalog && catalog_nodes(agent->catalog, &m.known, &known, &ignored) != TCK_OK) {
+    if (agent->catalog != NULL && catalog_nodes(agent->catalog, &m.known, &known, &ignored) != TCK_OK) {
         known = 0;
     }
     m.known_count = (uint32_t)known;
@@ -90,7 +90,7 @@ tck_status_t recover_make_inventory(struct agent *agent, const struct wire_ask *
 
 void recover_ask_peer(struct recover *r, struct peer *peer)
 {
-    struct wire_ask m = {.term = r->tc->world.term, .asking = r->asking, .dry = !r->machine};
+    struct wire_ask m = {.term = r->tc->world.term, .asking = r->asking, .dry = r->machine == NULL};
     struct writer w = writer_new(0);
     wire_ask_encode(&m, &w);
     if (!w.failed && peer_send(peer, WIRE_INVENTORY_ASK, w.data, w.len) != TCK_OK) {
@@ -129,14 +129,14 @@ void recover_add_outsiders(struct recover *r, const struct known_node *known, si
 {
     for (size_t i = 0; i < count; i++) {
         const struct node_info *node = &known[i].node;
-        if (r->machine) {
-            recovery_known(r->machine, &known[i]);
+        if (r->machine != NULL) {
+            recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_KNOWN, .known = &known[i]});
         }
         if (!recover_is_outsider(r, node)) {
             continue;
         }
         struct node_info *grown = realloc(r->outsiders, (r->outsider_count + 1) * sizeof(*grown));
-        if (!grown) {
+        if (grown == NULL) {
             return;
         }
         r->outsiders = grown;
@@ -150,7 +150,7 @@ static void add_known(struct recover *r)
     struct known_node *known = NULL;
     size_t count = 0;
     struct error ignored;
-    if (r->tc->agent->catalog && catalog_nodes(r->tc->agent->catalog, &known, &count, &ignored) == TCK_OK) {
+    if (r->tc->agent->catalog != NULL && catalog_nodes(r->tc->agent->catalog, &known, &count, &ignored) == TCK_OK) {
         recover_add_outsiders(r, known, count);
         free(known);
     }
@@ -169,7 +169,7 @@ bool recover_all_answered(const struct recover *r)
 static void keep_inventory(struct recover *r, struct inventory *inv)
 {
     struct inventory *grown = realloc(r->inventories, (r->inventory_count + 1) * sizeof(*grown));
-    if (!grown) {
+    if (grown == NULL) {
         inventory_free(inv);
         return;
     }
@@ -179,16 +179,16 @@ static void keep_inventory(struct recover *r, struct inventory *inv)
 
 void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inv)
 {
-    if (r->machine) {
-        recovery_inventory(r->machine, inv, recover_now(r));
+    if (r->machine != NULL) {
+        recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_INVENTORY, .inventory = inv});
     } else {
         keep_inventory(r, inv);
     }
     if (node != NONE32) {
         r->answered[node] = true;
     }
-    if (r->machine && recover_all_answered(r)) {
-        recovery_asked_all(r->machine, recover_now(r));
+    if (r->machine != NULL && recover_all_answered(r)) {
+        recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_ASKED_ALL});
     }
 }
 
@@ -202,7 +202,7 @@ void recover_ask_silent(struct recover *r)
         }
     }
     bool self = !r->answered[tc->self];
-    if (self && own_inventory(tc->agent, tc->world.term + !r->machine, &inv) == TCK_OK) {
+    if (self && own_inventory(tc->agent, tc->world.term + (r->machine == NULL), &inv) == TCK_OK) {
         recover_take_inventory(r, tc->self, &inv);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a recovery would do now, for people: the inventories that arrive in time, the same planner, nothing carried
- * out. Nodes that are lost are planned for as if they were replaced. */
+ * Plans what a recovery would do now, for the command: with the inventories that arrive in time and the same planner,
+ * but without carrying anything out. The plan assumes that lost nodes are replaced. */
 #include "agent/recovery/recover_dry.h"
 
 #include "agent/membership/reservation.h"
@@ -12,7 +12,7 @@
 void recover_dry_free(struct agent *agent)
 {
     struct recover *r = agent->dry;
-    if (!r) {
+    if (r == NULL) {
         return;
     }
     struct error err;
@@ -25,7 +25,7 @@ void recover_dry_free(struct agent *agent)
 static json_t *make_plan(const struct recover *r, struct error *err)
 {
     struct plan_input input = {.world = &r->tc->world,
-                               .unused_terms = reservation_unused(r->tc->agent, r->tc->world.term),
+                               .unused_terms = reservation_unused(r->tc->agent->reservations, r->tc->world.term),
                                .placement = &r->tc->placement,
                                .inventory_count = r->inventory_count,
                                .inventories = r->inventories,
@@ -37,7 +37,7 @@ static json_t *make_plan(const struct recover *r, struct error *err)
     }
     json_t *json = plan_json(&plan, &input);
     plan_free(&plan);
-    if (!json) {
+    if (json == NULL) {
         (void)error_set(err, TCK_ERR_NOMEM, "the plan could not be made: out of memory");
     }
     return json;
@@ -46,14 +46,14 @@ static json_t *make_plan(const struct recover *r, struct error *err)
 void recover_dry_tick(struct agent *agent)
 {
     struct recover *r = agent->dry;
-    bool waited = r && clock_ms() - r->started_ms >= agent->config.restore_wait_ms;
-    if (!r || !r->listed || (!waited && !recover_all_answered(r))) {
+    bool waited = r != NULL && clock_ms() - r->started_ms >= agent->config.restore_wait_ms;
+    if (r == NULL || !r->listed || (!waited && !recover_all_answered(r))) {
         return;
     }
     struct error err;
     json_t *json = make_plan(r, &err);
     agent->dry = NULL;
-    r->dry_fn(r->dry_ctx, json, json ? NULL : &err);
+    r->dry_fn(r->dry_ctx, json, json != NULL ? NULL : &err);
     recover_destroy(r);
 }
 
@@ -61,7 +61,7 @@ static struct recover *dry_make(struct term_context *tc, uint64_t step, recover_
 {
     struct recover *r = calloc(1, sizeof(*r));
     bool *answered = calloc(tc->world.node_count, sizeof(*answered));
-    if (!r || !answered) {
+    if (r == NULL || answered == NULL) {
         free(r);
         free(answered);
         return NULL;
@@ -80,13 +80,13 @@ void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, v
 {
     struct term_context *tc = agent->term_context;
     struct error err;
-    if (!tc || tc->closed) {
+    if (tc == NULL || tc->closed) {
         (void)error_set(&err, TCK_ERR_NOENT, "node %s has joined no term: nothing can be planned", agent->config.node);
-    } else if (agent->dry) {
+    } else if (agent->dry != NULL) {
         (void)error_set(&err, TCK_ERR_BUSY, "another plan is being made");
     } else {
         agent->dry = dry_make(tc, step, fn, ctx);
-        if (agent->dry) {
+        if (agent->dry != NULL) {
             recover_ask_all(agent->dry);
             recover_list_storage(agent->dry);
             return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a recovery would do now, for people. */
+ * Plans what a recovery would do now, for the command. */
 #ifndef TCK_AGENT_RECOVER_DRY_H
 #define TCK_AGENT_RECOVER_DRY_H
 

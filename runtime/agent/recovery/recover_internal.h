@@ -5,10 +5,10 @@
 #define TCK_AGENT_RECOVER_INTERNAL_H
 
 #include "agent/state/context.h"
-#include "base/clock.h"
 
 struct asked_fetch {
     struct asked_fetch *next;
+    uint64_t number;
     struct recovery_action action;
 };
 
@@ -37,12 +37,12 @@ struct recover {
     char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source; "" */
     struct listing *listing;            /* under way, NULL: none */
     bool ended, running;
-    /* Carries out the machine's actions after each call into it. r may be freed when it returns. NULL: a dry run. */
+    /* Carries out the machine's actions after each step. r may be freed when it returns. NULL: a dry run. */
     void (*run)(struct recover *r);
-    bool unsaid;                   /* all owners have the base, and the trainers are not notified yet */
-    struct recovery_action *queue; /* the machine's actions, carried out after it has returned */
-    uint32_t queue_count, queue_cap;
-    struct asked_fetch *asked; /* fetches without an outcome yet */
+    bool unsaid;                     /* all owners have the base, and the trainers are not notified yet */
+    struct recovery_actions actions; /* that the machine asked for, not carried out yet */
+    struct asked_fetch *asked;       /* fetches without an outcome yet */
+    uint64_t asked_number;           /* of the newest one; those of other recoveries of this agent have others */
     uint64_t ask_again_ms;
     uint64_t started_ms;
     /* A dry run has no machine: it gathers inventories, plans once, and returns the plan. */
@@ -53,11 +53,9 @@ struct recover {
     bool listed;
 };
 
-/* The time for calls into the machine. */
-static inline uint64_t recover_now(struct recover *r)
-{
-    return recovery_clock_at(&r->clock, clock_ms());
-}
+/* recover_step.c */
+/* Steps the machine with this event, to which the time is added; what it asks for is carried out by run. */
+void recover_step(struct recover *r, struct recovery_event event);
 
 /* recover_state.c */
 void recover_forget_fetches(struct recover *r);

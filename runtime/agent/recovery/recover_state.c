@@ -6,7 +6,7 @@
 
 void recover_forget_fetches(struct recover *r)
 {
-    while (r->asked) {
+    while (r->asked != NULL) {
         struct asked_fetch *x = r->asked;
         r->asked = x->next;
         free(x);
@@ -16,7 +16,7 @@ void recover_forget_fetches(struct recover *r)
 void recover_destroy(struct recover *r)
 {
     recover_drop_listing(r);
-    if (r->machine) {
+    if (r->machine != NULL) {
         recovery_free(r->machine);
     }
     for (uint32_t i = 0; i < r->inventory_count; i++) {
@@ -25,7 +25,7 @@ void recover_destroy(struct recover *r)
     free(r->inventories);
     recover_free_look(r);
     recover_forget_fetches(r);
-    free(r->queue);
+    recovery_actions_free(&r->actions);
     free(r->outsiders);
     free(r->answered);
     free(r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What storage has, for a recovery: which versions are published, which are damaged or cannot be read, and what is
- * noted of commits. What could not be read is reported as such, and never left out. */
+ * What storage has, for a recovery: which versions are published, which are damaged or cannot be read, and which terms
+ * have noted a commit. Anything that could not be read is reported as such, and never left out. */
 #include "agent/recovery/recover_internal.h"
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
@@ -15,7 +15,7 @@
 static bool add_unfit(struct stored_look *look, struct version version, enum standing standing, const char *why)
 {
     char *text = strdup(why);
-    if (text) {
+    if (text != NULL) {
         look->unfit[look->view.unfit_count++] =
             (struct unfit_version){.version = version, .standing = standing, .why = text};
     }
@@ -25,10 +25,10 @@ static bool add_unfit(struct stored_look *look, struct version version, enum sta
 static bool add_good(struct stored_look *look, struct manifest *m)
 {
     struct hash128 *shards = calloc(m->file_count ? m->file_count : 1, sizeof(*shards));
-    for (uint32_t i = 0; shards && i < m->file_count; i++) {
+    for (uint32_t i = 0; shards != NULL && i < m->file_count; i++) {
         shards[i] = m->files[i].shard;
     }
-    if (shards) {
+    if (shards != NULL) {
         look->stored[look->view.stored_count++] = (struct stored_version){
             .version = m->version, .layout = m->layout, .shard_count = m->file_count, .shards = shards};
     }
@@ -54,7 +54,7 @@ static void take_survey(struct persistent *p, struct stored_look *look, const st
 {
     look->stored = calloc(survey->count + 1, sizeof(*look->stored));
     look->unfit = calloc(survey->count + 1, sizeof(*look->unfit));
-    bool all = look->stored && look->unfit;
+    bool all = look->stored != NULL && look->unfit != NULL;
     for (size_t i = 0; all && i < survey->count; i++) {
         const struct candidate *c = &survey->candidates[i];
         all = c->standing == STANDING_GOOD ? read_good(p, look, c)
@@ -80,7 +80,7 @@ static void list_versions(struct persistent *p, struct stored_look *look)
     survey_free(&survey);
 }
 
-/* A version whose restore kills the job again and again is not tried for ever. */
+/* A version after whose restore the job fails again and again is not restored for ever. */
 static void find_poisoned(struct agent *agent, uint64_t term, struct stored_look *look)
 {
     struct version restored;
@@ -98,7 +98,7 @@ static void find_catalogued(struct catalog *catalog, uint64_t term, struct store
     struct catalog_version *rows = NULL;
     size_t count = 0;
     struct error ignored; /* the catalog is a hint */
-    if (!catalog || catalog_versions(catalog, &rows, &count, &ignored) != TCK_OK) {
+    if (catalog == NULL || catalog_versions(catalog, &rows, &count, &ignored) != TCK_OK) {
         return;
     }
     for (size_t i = 0; i < count; i++) {
@@ -132,7 +132,7 @@ static void find_commits(struct agent *agent, uint64_t term, struct stored_look 
 struct listing {
     struct storage_op storage;
     struct agent *agent;
-    struct recover *r; /* NULL: it is over, or goes on without this listing, because it hangs */
+    struct recover *r; /* NULL: it is over, or continues without this listing, because that hangs */
     uint64_t term;
     struct stored_look look;
 };
@@ -214,7 +214,7 @@ static void log_unfit(struct recover *r)
     if (!view->complete) {
         log_error("storage cannot be listed: %s", view->why);
     }
-    if (view->unsure) {
+    if (view->unsure != NULL) {
         log_warn("cannot determine if an older term has committed: %s", view->unsure);
     }
     for (uint32_t i = 0; i < view->unfit_count; i++) {
@@ -229,9 +229,9 @@ static void take_listing(struct recover *r)
 {
     r->listing = NULL;
     r->listed = true;
-    if (r->machine) {
+    if (r->machine != NULL) {
         log_unfit(r);
-        recovery_stored(r->machine, &r->look.view, recover_now(r));
+        recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_STORED, .storage = &r->look.view});
         r->run(r);
     }
 }
@@ -240,16 +240,16 @@ static void on_listed(void *ctx, bool canceled)
 {
     struct listing *l = ctx;
     struct recover *r = l->r;
-    if (r) {
+    if (r != NULL) {
         r->listing = NULL;
     }
-    if (r && !canceled) {
+    if (r != NULL && !canceled) {
         move_look(&r->look, &l->look);
     }
     storage_end(&l->storage);
     free_look(&l->look);
     free(l);
-    if (r && !canceled) {
+    if (r != NULL && !canceled) {
         take_listing(r);
     }
 }
@@ -266,16 +266,16 @@ static void listing_give_up(void *ctx, const struct error *why)
 {
     struct listing *l = ctx;
     struct recover *r = l->r;
-    health_storage_failed(l->agent, 0, why);
+    health_storage_failed(l->agent->health, 0, why);
     l->r = NULL;
-    if (r) {
+    if (r != NULL) {
         on_list_failed(r, why);
     }
 }
 
 void recover_drop_listing(struct recover *r)
 {
-    if (r->listing) {
+    if (r->listing != NULL) {
         r->listing->r = NULL;
         r->listing = NULL;
     }
@@ -286,7 +286,7 @@ static bool start_listing(struct listing *l, struct recover *r)
     struct agent *agent = r->tc->agent;
     *l = (struct listing){.agent = agent, .r = r, .term = r->tc->world.term};
     l->storage = (struct storage_op){.what = LISTING, .give_up = listing_give_up, .ctx = l};
-    storage_begin(&l->storage, agent, NULL);
+    storage_begin(&l->storage, agent->storage_ops, NULL);
     if (pool_submit(agent->io, look_at_storage, on_listed, l) != TCK_OK) {
         storage_end(&l->storage);
         return false;
@@ -298,16 +298,16 @@ void recover_list_storage(struct recover *r)
 {
     struct agent *agent = r->tc->agent;
     struct error err;
-    if (r->listing) {
+    if (r->listing != NULL) {
         return; /* the listing is still under way */
     }
     recover_free_look(r);
-    if (storage_hangs(agent, LISTING, &err)) {
+    if (storage_hangs(agent->storage_ops, LISTING, &err)) {
         on_list_failed(r, &err);
         return;
     }
     struct listing *l = calloc(1, sizeof(*l));
-    if (!l || !start_listing(l, r)) {
+    if (l == NULL || !start_listing(l, r)) {
         free(l);
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
         on_list_failed(r, &err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Restores as trainers ask for them: the question goes to the coordinator, its answer back to those who wait. */
+ * Answers the trainers' restore requests: asks the coordinator, and passes its answer to the trainers that wait. */
 #include "agent/recovery/restore.h"
 
 #include "agent/driver/term_context.h"
@@ -76,7 +76,7 @@ static bool answer_restored(struct client *client, struct term_context *tc)
     m.other_layout = is_resharded(&tc->readable);
     snprintf(m.passed_over, sizeof(m.passed_over), "%s", tc->readable.passed_over);
     m.shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*m.shards));
-    if (m.shards && !m.other_layout) {
+    if (m.shards != NULL && !m.other_layout) {
         lacking = restored_shards(tc, client->rank, &m, &turn);
     }
     enum restore_verdict verdict = judge(client, tc, lacking, turn);
@@ -84,10 +84,10 @@ static bool answer_restored(struct client *client, struct term_context *tc)
         free(m.shards);
         return false;
     }
-    if (!m.shards || verdict == RESTORE_LACKS) {
+    if (m.shards == NULL || verdict == RESTORE_LACKS) {
         struct error err;
         /* BUSY: the ranks retry in a new term, whose recovery finds other copies. */
-        (void)error_set(&err, m.shards ? TCK_ERR_BUSY : TCK_ERR_NOMEM,
+        (void)error_set(&err, m.shards != NULL ? TCK_ERR_BUSY : TCK_ERR_NOMEM,
                         "a shard of version %" PRIu64 ".%" PRIu64 " is not in this node's memory", m.version.term,
                         m.version.step);
         client_error(client, MSG_ERROR, client->restore_seq, &err);
@@ -126,7 +126,7 @@ static void refuse_askers(struct term_context *tc, const struct wire_readable *m
 {
     struct error err;
     (void)error_set(&err, (tck_status_t)m->outcome, "%s", m->reason);
-    for (struct client *c = tc->agent->clients; c; c = c->next) {
+    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
         if (c->restoring && c->term == tc->world.term && c->restore_step == m->asked_step) {
             c->restoring = false;
             client_error(c, MSG_ERROR, c->restore_seq, &err);
@@ -136,7 +136,7 @@ static void refuse_askers(struct term_context *tc, const struct wire_readable *m
 
 void restore_arrived(struct term_context *tc)
 {
-    for (struct client *c = tc->agent->clients; c; c = c->next) {
+    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
         if (c->term == tc->world.term) {
             answer_if_known(c, tc);
         }
@@ -175,8 +175,9 @@ static void fail_restore(struct client *client, const struct error *missing)
 void restore_tick(struct term_context *tc)
 {
     struct error err;
-    bool missing = connectivity_missing(tc->agent, tc->world.nodes, tc->coordinator ? tc->world.node_count : 1, &err);
-    for (struct client *c = tc->agent->clients; c; c = c->next) {
+    bool missing = connectivity_missing(tc->agent->connectivity, tc->world.nodes,
+                                        tc->coordinator != NULL ? tc->world.node_count : 1, &err);
+    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
         if (!c->restoring || c->term != tc->world.term) {
             continue;
         }
@@ -196,7 +197,7 @@ void restore_tick(struct term_context *tc)
 static struct term_context *term_of(struct client *client, uint32_t seq)
 {
     struct term_context *tc = client->agent->term_context;
-    if (client->trainer && tc && !tc->closed && tc->world.term == client->term) {
+    if (client->trainer && tc != NULL && !tc->closed && tc->world.term == client->term) {
         return tc;
     }
     struct error err;
@@ -214,7 +215,7 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     struct term_context *tc = term_of(client, m.seq);
-    if (!tc) {
+    if (tc == NULL) {
         return;
     }
     if (client->restoring) {
@@ -244,7 +245,7 @@ void restore_query(struct client *client, const uint8_t *payload, size_t len)
         return;
     }
     struct term_context *tc = term_of(client, query.seq);
-    if (!tc) {
+    if (tc == NULL) {
         return;
     }
     struct msg_version m = {.seq = query.seq, .version = node_decision(tc->node)->watermark};

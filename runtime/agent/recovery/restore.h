@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Restores as trainers ask for them: the question goes to the coordinator, its answer back to those who wait. */
+ * Answers the trainers' restore requests: asks the coordinator, and passes its answer to the trainers that wait. */
 #ifndef TCK_AGENT_RESTORE_H
 #define TCK_AGENT_RESTORE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checking a slot against its digests: all threads of the pool take chunks from one counter. */
+ * Checks a slot against its digests: all threads of the pool take chunks from one counter. */
 #include "agent/replication/check.h"
 
 #include "agent/driver/slot_ops.h"
@@ -76,7 +76,7 @@ void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, che
 {
     struct error err;
     struct check *c = calloc(1, sizeof(*c));
-    if (!c) {
+    if (c == NULL) {
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
         done(ctx, &err);
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checking a slot against its digests: all threads of the pool take chunks from one counter. */
+ * Checks a slot against its digests: all threads of the pool take chunks from one counter. */
 #ifndef TCK_AGENT_CHECK_H
 #define TCK_AGENT_CHECK_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Getting one shard of one version into a slot of this node, as the coordinator's recovery asks: from this node's
- * memory (verified), another agent's, or storage. */
+ * Fetches one shard of one version into a slot of this node when the coordinator's recovery asks for it: from this
+ * node's memory (verified), another agent's, or storage. */
 #include "agent/replication/fetch.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -46,18 +46,21 @@ struct fetch {
 static void fetch_unlink(struct fetch *x)
 {
     struct fetch **at = &x->tc->agent->fetches;
-    while (*at && *at != x) {
+    while (*at != NULL && *at != x) {
         at = &(*at)->next;
     }
-    if (*at) {
+    if (*at != NULL) {
         *at = x->next;
     }
 }
 
 static void report(struct term_context *tc, const struct wire_fetch *ask, const struct error *outcome)
 {
-    struct wire_fetched m = {
-        .term = tc->world.term, .shard = ask->shard, .version = ask->version, .outcome = outcome->code};
+    struct wire_fetched m = {.term = tc->world.term,
+                             .shard = ask->shard,
+                             .version = ask->version,
+                             .outcome = outcome->code,
+                             .number = ask->number};
     if (outcome->code != TCK_OK) {
         snprintf(m.reason, sizeof(m.reason), "node %s: %.400s", tc->agent->config.node, outcome->text);
     }
@@ -72,7 +75,7 @@ static const char *const source_names[] = {[SOURCE_LOCAL] = "this node's memory"
                                            [SOURCE_PEER] = "a peer",
                                            [SOURCE_STORAGE] = "storage"};
 
-/* Rate-limited: a copy that no node has any more is requested again at each tick, until a save needs its slot. */
+/* Rate-limited: a copy that no node has any longer is requested again at each tick, until a save needs its slot. */
 static bool is_worth_a_line(struct local_shard *local_shard)
 {
     uint64_t now = clock_ms();
@@ -152,7 +155,7 @@ static void load_left_behind(void *ctx)
 static void release(struct agent *agent, struct hash128 shard, uint32_t k, struct version version)
 {
     struct term_context *tc = agent->term_context;
-    uint32_t local_shard = tc && !tc->closed ? term_context_shard(tc, shard) : NONE32;
+    uint32_t local_shard = tc != NULL && !tc->closed ? term_context_shard(tc, shard) : NONE32;
     if (local_shard == NONE32 || tc->local_shards[local_shard].gone || k >= tc->shards[local_shard].slot_count) {
         return;
     }
@@ -309,7 +312,7 @@ static void load(struct fetch *x, struct error *err)
     fill_item(x);
     const struct manifest_file *file =
         err->code == TCK_OK ? manifest_find(&x->manifest, x->tc->shards[x->local_shard].id) : NULL;
-    if (err->code == TCK_OK && !file) {
+    if (err->code == TCK_OK && file == NULL) {
         (void)error_set(err, TCK_ERR_NOENT, "the published version does not have that shard");
     }
     if (err->code != TCK_OK ||
@@ -337,7 +340,7 @@ static void start_load(struct fetch *x)
     x->segment = term_context_slot(x->tc, x->slot, &x->k)->segment;
     x->storage = (struct storage_op){
         .what = "a restore from storage", .give_up = load_give_up, .left_behind = load_left_behind, .ctx = x};
-    storage_begin(&x->storage, x->tc->agent, x->tc);
+    storage_begin(&x->storage, x->tc->agent->storage_ops, x->tc);
     if (pool_submit(x->tc->agent->io, find_published, found_published, x) != TCK_OK) {
         struct error err;
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
@@ -392,7 +395,7 @@ static void fetch_start(struct fetch *x)
  * must be reported to it. */
 static bool is_under_way(const struct term_context *tc, const struct wire_fetch *ask, bool repairs)
 {
-    for (struct fetch *x = tc->agent->fetches; x; x = x->next) {
+    for (struct fetch *x = tc->agent->fetches; x != NULL; x = x->next) {
         if (x->tc == tc && x->ask.shard == ask->shard && version_is(x->ask.version, ask->version)) {
             x->repairs = x->repairs && repairs;
             return true;
@@ -413,7 +416,7 @@ static void fetch_begin(struct term_context *tc, const struct wire_fetch *ask, b
         return;
     }
     struct fetch *x = is_under_way(tc, ask, repairs) ? NULL : calloc(1, sizeof(*x));
-    if (!x) {
+    if (x == NULL) {
         return; /* out of memory: the coordinator repeats its request */
     }
     *x = (struct fetch){.next = tc->agent->fetches,
@@ -439,7 +442,7 @@ void fetch_repair(struct term_context *tc, const struct wire_fetch *ask)
 struct fetch_tally fetch_tally(const struct term_context *tc, struct version version)
 {
     struct fetch_tally tally = {.came = tc->fetches_came, .failed = tc->fetches_failed};
-    for (const struct fetch *x = tc->agent->fetches; x; x = x->next) {
+    for (const struct fetch *x = tc->agent->fetches; x != NULL; x = x->next) {
         tally.under_way |= x->tc == tc && version_is(x->ask.version, version);
     }
     return tally;
@@ -447,7 +450,7 @@ struct fetch_tally fetch_tally(const struct term_context *tc, struct version ver
 
 void fetch_peer_changed(struct agent *agent, struct peer *peer)
 {
-    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+    for (struct fetch *x = agent->fetches, *next; x != NULL; x = next) {
         next = x->next;
         if (x->waiting && x->ask.from.agent_id == peer_node(peer)->agent_id && peer_is_up(peer)) {
             x->peer = peer; /* may be another object than the one requested, which may have been released */
@@ -459,7 +462,7 @@ void fetch_peer_changed(struct agent *agent, struct peer *peer)
 void fetch_tick(struct agent *agent)
 {
     uint64_t now = clock_ms();
-    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+    for (struct fetch *x = agent->fetches, *next; x != NULL; x = next) {
         next = x->next;
         if (x->waiting && now >= x->give_up_ms) {
             struct error err;
@@ -473,7 +476,7 @@ void fetch_tick(struct agent *agent)
 
 void fetch_reset(struct agent *agent)
 {
-    for (struct fetch *x = agent->fetches, *next; x; x = next) {
+    for (struct fetch *x = agent->fetches, *next; x != NULL; x = next) {
         next = x->next;
         if (x->waiting) {
             fetch_unlink(x);

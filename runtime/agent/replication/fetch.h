@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Getting one shard of one version into a slot of this node, as the coordinator's recovery asks: from this node's
- * memory (verified), another agent's, or storage. */
+ * Fetches one shard of one version into a slot of this node when the coordinator's recovery asks for it: from this
+ * node's memory (verified), another agent's, or storage. */
 #ifndef TCK_AGENT_FETCH_H
 #define TCK_AGENT_FETCH_H
 

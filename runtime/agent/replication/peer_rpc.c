@@ -4,6 +4,7 @@
 
 #include "agent/driver/term_context.h"
 #include "agent/state/adopt.h"
+#include "agent/storage/health.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -59,7 +60,7 @@ struct term_context *rpc_term_context(struct agent *agent, struct peer *peer, ui
         break;
     }
     struct term_context *tc = agent->term_context;
-    return tc && tc->world.term == term && !tc->closed ? tc : NULL;
+    return tc != NULL && tc->world.term == term && !tc->closed ? tc : NULL;
 }
 
 /* ---- beats --------------------------------------------------------------------------------------------------- */
@@ -69,16 +70,16 @@ void rpc_make_beat(struct agent *agent, struct wire_beat *out)
     const struct kept *kept = hard_state_get(agent->state);
     struct term_context *tc = agent->term_context;
     *out = (struct wire_beat){.term = kept->term.adopted};
-    if (tc && !tc->closed) {
+    if (tc != NULL && !tc->closed) {
         out->from_coordinator = tc->coordinator != NULL;
-        out->decision = tc->coordinator ? *coordinator_decision(tc->coordinator) : *node_decision(tc->node);
+        out->decision = tc->coordinator != NULL ? *coordinator_decision(tc->coordinator) : *node_decision(tc->node);
         out->mem_steps = agent->settings.mem_steps;
         out->storage_steps = agent->settings.storage_steps;
         out->from_step = agent->settings.from_step;
         out->mem_target = agent->settings.mem_target;
         out->storage_target = agent->settings.storage_target;
         out->on_node_loss = (uint8_t)agent->config.on_node_loss;
-        out->storage_trouble = tc->coordinator ? agent->trouble : (struct trouble){0};
+        out->storage_trouble = tc->coordinator != NULL ? *health_own(agent->health) : (struct trouble){0};
     }
 }
 
@@ -102,7 +103,7 @@ void rpc_announce(struct term_context *tc)
 void rpc_send(struct term_context *tc, uint32_t node, uint16_t type, struct writer *w)
 {
     struct peer *peer = tc->peers[node];
-    if (w->failed || !peer || !peer_is_up(peer)) {
+    if (w->failed || peer == NULL || !peer_is_up(peer)) {
         return; /* like a lost message: the sender repeats it if need be */
     }
     if (peer_send(peer, type, w->data, w->len) != TCK_OK) {

@@ -16,10 +16,11 @@ tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct pee
 {
     struct agent *agent = ctx;
     struct term_context *tc = rpc_term_context(agent, from, offer->term);
-    if (!tc && offer->term < hard_state_get(agent->state)->term.adopted) {
+    if (tc == NULL && offer->term < hard_state_get(agent->state)->term.adopted) {
         return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
     }
-    if (!tc || agent->registration) { /* an agent that has just restarted will resume its term in a moment */
+    if (tc == NULL ||
+        agent->registration != NULL) { /* an agent that has just restarted will resume its term in a moment */
         return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(REFUSAL_NOT_JOINED));
     }
     uint32_t local_shard = term_context_shard(tc, offer->shard);
@@ -57,7 +58,7 @@ tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct pe
     (void)from;
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
-    uint32_t local_shard = tc ? term_context_shard(tc, offer->shard) : NONE32;
+    uint32_t local_shard = tc != NULL ? term_context_shard(tc, offer->shard) : NONE32;
     uint32_t slot = local_shard == NONE32 ? NONE32 : node_slot_of(tc->node, local_shard, offer->version);
     struct node_answer answer = {0};
     failpoint(copy, whole);
@@ -98,7 +99,7 @@ static uint32_t slot_with(const struct segment *segment, struct version version)
 static void pin(struct agent *agent, const struct tier_item *item, enum event_type type)
 {
     struct term_context *tc = agent->term_context;
-    uint32_t local_shard = tc ? term_context_shard(tc, item->shard) : NONE32;
+    uint32_t local_shard = tc != NULL ? term_context_shard(tc, item->shard) : NONE32;
     for (uint32_t k = 0; local_shard != NONE32 && k < tc->shards[local_shard].slot_count; k++) {
         if (segment_image(tc->local_shards[local_shard].segment, k) == item->image) {
             struct event event = {.type = type, .slot = tc->local_shards[local_shard].first_slot + k};
@@ -115,8 +116,8 @@ tck_status_t replica_handle_pull(void *ctx, struct peer *from, const struct peer
         rpc_send_stale(agent, from);
         return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
     }
-    struct segment *segment = agent->registration ? NULL : memory_find(agent->memory, want->shard);
-    uint32_t k = segment ? slot_with(segment, want->version) : NONE32;
+    struct segment *segment = agent->registration != NULL ? NULL : memory_find(agent->memory, want->shard);
+    uint32_t k = segment != NULL ? slot_with(segment, want->version) : NONE32;
     if (k == NONE32) {
         return error_set(err, TCK_ERR_NOENT, "node %s does not hold that copy", agent->config.node);
     }

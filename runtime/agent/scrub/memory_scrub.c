@@ -21,7 +21,7 @@
 /* One pass over all slots. */
 struct sweep {
     struct sweep *next;
-    struct agent *agent;
+    struct scrub *scrub;
     size_t segment;
     uint32_t slot, chunk;
     struct hash128 shard; /* of the slot being checked, and its header's number: if they change, the slot is checked
@@ -46,12 +46,12 @@ struct scrub {
 
 /* ---- a copy that is lost ------------------------------------------------------------------------------------- */
 
-void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, const char *why)
+void scrub_condemn(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why)
 {
-    struct term_context *tc = agent->term_context;
+    struct term_context *tc = scrub->agent->term_context;
     struct slot_header header = *segment_header(segment, k);
-    uint32_t local_shard = tc ? term_context_shard(tc, header.shard) : NONE32;
-    agent->scrub->bad++;
+    uint32_t local_shard = tc != NULL ? term_context_shard(tc, header.shard) : NONE32;
+    scrub->bad++;
     log_error("a copy in memory is damaged and was dropped: %s", why);
     if (local_shard != NONE32) {
         uint32_t slot = tc->local_shards[local_shard].first_slot + k;
@@ -70,7 +70,7 @@ void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, con
 static void repair_header(struct sweep *s, struct segment *segment, uint32_t k)
 {
     if (s->chunk == 0 && segment_repair_header(segment, k)) {
-        s->agent->scrub->headers_repaired++;
+        s->scrub->headers_repaired++;
         log_warn("the header of a slot was damaged in memory: rewrote it");
     }
 }
@@ -78,8 +78,9 @@ static void repair_header(struct sweep *s, struct segment *segment, uint32_t k)
 /* The segment of the next slot that has digests, from the sweep's place on; NULL at the end. */
 static struct segment *find_slot(struct sweep *s)
 {
-    for (; s->segment < memory_count(s->agent->memory); s->segment++, s->slot = 0, s->chunk = 0) {
-        struct segment *segment = memory_at(s->agent->memory, s->segment);
+    const struct memory *memory = s->scrub->agent->memory;
+    for (; s->segment < memory_count(memory); s->segment++, s->slot = 0, s->chunk = 0) {
+        struct segment *segment = memory_at(memory, s->segment);
         for (; s->slot < segment_info(segment).slot_count; s->slot++, s->chunk = 0) {
             repair_header(s, segment, s->slot);
             const struct slot_header *h = segment_header(segment, s->slot);
@@ -107,7 +108,7 @@ static void part_work(void *ctx)
     }
 }
 
-/* The result counts only if nobody has written into the slot since. */
+/* The result counts only if the slot has not been written to since. */
 static void part_checked(struct sweep *s)
 {
     const struct slot_header *h = segment_header(s->at, s->slot);
@@ -116,10 +117,10 @@ static void part_checked(struct sweep *s)
     }
     s->chunk += PART_CHUNKS;
     if (s->outcome.code == TCK_ERR_CORRUPT) {
-        if (s->bad) {
+        if (s->bad != NULL) {
             json_add_str(s->bad, NULL, s->outcome.text);
         }
-        scrub_condemn(s->agent, s->at, s->slot, s->outcome.text);
+        scrub_condemn(s->scrub, s->at, s->slot, s->outcome.text);
     } else if (s->chunk < chunk_count(segment_info(s->at).image_bytes)) {
         return;
     } else {
@@ -134,7 +135,7 @@ static void go_on(struct sweep *s);
 static void part_done(void *ctx, bool canceled)
 {
     struct sweep *s = ctx;
-    struct agent *agent = s->agent;
+    struct agent *agent = s->scrub->agent;
     s->busy = false;
     if (!canceled) {
         part_checked(s);
@@ -157,7 +158,7 @@ static void sweep_forget(struct scrub *scrub, struct sweep *s)
 /* Ends a requested sweep. */
 static void sweep_end(struct sweep *s)
 {
-    sweep_forget(s->agent->scrub, s);
+    sweep_forget(s->scrub, s);
     s->told(s->ctx, s->checked, s->bad);
     free(s);
 }
@@ -166,12 +167,12 @@ static void sweep_end(struct sweep *s)
  */
 static bool sweep_step(struct sweep *s)
 {
-    struct agent *agent = s->agent;
-    if (s->busy || agent->registration || agent->leaving) {
+    struct agent *agent = s->scrub->agent;
+    if (s->busy || agent->registration != NULL || agent->leaving) {
         return true;
     }
     s->at = find_slot(s);
-    if (!s->at) {
+    if (s->at == NULL) {
         return false;
     }
     slot_op_begin(agent);
@@ -193,10 +194,11 @@ static void asked_step(struct sweep *s)
 /* ---- how fast ------------------------------------------------------------------------------------------------ */
 
 /* Spreads the parts over scrub_interval_s. */
-static uint64_t pause_ms(const struct agent *agent)
+static uint64_t pause_ms(const struct scrub *scrub)
 {
+    const struct agent *agent = scrub->agent;
     uint64_t parts = 0;
-    for (size_t i = 0; !agent->registration && i < memory_count(agent->memory); i++) {
+    for (size_t i = 0; agent->registration == NULL && i < memory_count(agent->memory); i++) {
         struct segment_info info = segment_info(memory_at(agent->memory, i));
         parts += (uint64_t)info.slot_count * ((chunk_count(info.image_bytes) + PART_CHUNKS - 1) / PART_CHUNKS);
     }
@@ -206,10 +208,10 @@ static uint64_t pause_ms(const struct agent *agent)
 
 static void go_on(struct sweep *s)
 {
-    if (s->told) {
+    if (s->told != NULL) {
         asked_step(s);
     } else {
-        loop_timer_set(s->agent->scrub->timer, pause_ms(s->agent), false);
+        loop_timer_set(s->scrub->timer, pause_ms(s->scrub), false);
     }
 }
 
@@ -222,21 +224,21 @@ static void on_timer(void *ctx)
         scrub->slow.chunk = 0;
     }
     if (!scrub->slow.busy) { /* nothing to check now */
-        loop_timer_set(scrub->timer, pause_ms(scrub->agent), false);
+        loop_timer_set(scrub->timer, pause_ms(scrub), false);
     }
 }
 
-tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, struct error *err)
+tck_status_t scrub_now(struct scrub *scrub, scrub_told_fn *told, void *ctx, struct error *err)
 {
     struct sweep *s = calloc(1, sizeof(*s));
     json_t *bad = json_array();
-    if (!s || !bad) {
+    if (s == NULL || bad == NULL) {
         free(s);
         json_free(bad);
         return error_set(err, TCK_ERR_NOMEM, "out of memory");
     }
-    *s = (struct sweep){.next = agent->scrub->sweeps, .agent = agent, .bad = bad, .told = told, .ctx = ctx};
-    agent->scrub->sweeps = s;
+    *s = (struct sweep){.next = scrub->sweeps, .scrub = scrub, .bad = bad, .told = told, .ctx = ctx};
+    scrub->sweeps = s;
     asked_step(s);
     return TCK_OK;
 }
@@ -275,65 +277,63 @@ void scrub_repaired(struct term_context *tc, uint32_t local_shard, bool ok)
 }
 
 /* One at a time, and none while a recovery fetches. */
-static void repair_missing(struct agent *agent)
+static void repair_missing(struct term_context *tc)
 {
-    struct term_context *tc = agent->term_context;
     struct version version = copy_due(tc);
-    for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count && !agent->fetches; i++) {
+    for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count && tc->agent->fetches == NULL; i++) {
         if (copy_is_due(tc, i) && node_slot_of(tc->node, i, version) == NONE32) {
             repair(tc, i, version);
         }
     }
 }
 
-void scrub_tick(struct agent *agent)
+void scrub_tick(struct scrub *scrub)
 {
-    for (struct sweep *s = agent->scrub->sweeps, *next; s; s = next) {
+    struct term_context *tc = scrub->agent->term_context;
+    for (struct sweep *s = scrub->sweeps, *next; s != NULL; s = next) {
         next = s->next;
         asked_step(s);
     }
-    if (agent->term_context && !agent->term_context->closed && !agent->registration) {
-        repair_missing(agent);
+    if (tc != NULL && !tc->closed && scrub->agent->registration == NULL) {
+        repair_missing(tc);
     }
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
-json_t *scrub_json(const struct agent *agent)
+json_t *scrub_json(const struct scrub *scrub)
 {
-    const struct scrub *scrub = agent->scrub;
     json_t *json = json_object();
     json_add_u64(json, "slots_checked", scrub->slow.checked);
     json_add_u64(json, "slots_bad", scrub->bad);
     json_add_u64(json, "headers_repaired", scrub->headers_repaired);
     json_add_u64(json, "copies_repaired", scrub->repaired);
-    json_add_u64(json, "copies_missing", copies_missing(agent));
+    json_add_u64(json, "copies_missing", copies_missing(scrub->agent));
     return json;
 }
 
-tck_status_t scrub_new(struct agent *agent, struct error *err)
+tck_status_t scrub_new(struct agent *agent, struct scrub **out, struct error *err)
 {
     struct scrub *scrub = calloc(1, sizeof(*scrub));
-    if (!scrub || loop_timer_add(agent->loop, on_timer, scrub, &scrub->timer) != TCK_OK) {
+    if (scrub == NULL || loop_timer_add(agent->loop, on_timer, scrub, &scrub->timer) != TCK_OK) {
         free(scrub);
         return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");
     }
     scrub->agent = agent;
-    scrub->slow.agent = agent;
-    agent->scrub = scrub;
+    scrub->slow.scrub = scrub;
+    *out = scrub;
     if (agent->config.scrub_interval_s > 0) {
-        loop_timer_set(scrub->timer, pause_ms(agent), false);
+        loop_timer_set(scrub->timer, pause_ms(scrub), false);
     }
     return TCK_OK;
 }
 
-void scrub_free(struct agent *agent)
+void scrub_free(struct scrub *scrub)
 {
-    struct scrub *scrub = agent->scrub;
-    if (!scrub) {
+    if (scrub == NULL) {
         return;
     }
-    while (scrub->sweeps) {
+    while (scrub->sweeps != NULL) {
         struct sweep *s = scrub->sweeps;
         scrub->sweeps = s->next;
         json_free(s->bad);
@@ -342,5 +342,4 @@ void scrub_free(struct agent *agent)
     }
     loop_timer_remove(scrub->timer);
     free(scrub);
-    agent->scrub = NULL;
 }

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Scrubs the memory tier: checks every snapshot against its digests again and again, in small parts with pauses, or at
- * once for the command. */
+ * once for the command. A copy that does not match is dropped, and a missing one is fetched. It has a timer of its own,
+ * reads the memory tier and the present term, and waits while a registration may move memory. */
 #ifndef TCK_AGENT_MEMORY_SCRUB_H
 #define TCK_AGENT_MEMORY_SCRUB_H
 
 #include "agent/state/context.h"
 
-must_check tck_status_t scrub_new(struct agent *agent, struct error *err);
-void scrub_free(struct agent *agent);
-void scrub_tick(struct agent *agent);
+must_check tck_status_t scrub_new(struct agent *agent, struct scrub **out, struct error *err);
+void scrub_free(struct scrub *scrub);
+void scrub_tick(struct scrub *scrub);
 /* Checks every snapshot in memory now. told is called once; bad is an array of texts that it must free; NULL: the agent
  * is exiting.
  */
 typedef void scrub_told_fn(void *ctx, uint64_t checked, json_t *bad);
-must_check tck_status_t scrub_now(struct agent *agent, scrub_told_fn *told, void *ctx, struct error *err);
+must_check tck_status_t scrub_now(struct scrub *scrub, scrub_told_fn *told, void *ctx, struct error *err);
 /* The bytes in this verified slot do not match their digests: drops the copy. */
-void scrub_condemn(struct agent *agent, struct segment *segment, uint32_t k, const char *why);
+void scrub_condemn(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why);
 /* A fetch_repair has ended. */
 void scrub_repaired(struct term_context *tc, uint32_t local_shard, bool ok);
-json_t *scrub_json(const struct agent *agent);
+json_t *scrub_json(const struct scrub *scrub);
 
 #endif

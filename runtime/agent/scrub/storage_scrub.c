@@ -45,7 +45,7 @@ static void next_version(struct storage_scrub *look)
 static bool is_mine(const struct storage_scrub *look, uint32_t file)
 {
     const struct term_context *tc = look->agent->term_context;
-    uint32_t local_shard = tc ? term_context_shard(tc, look->manifest.files[file].shard) : NONE32;
+    uint32_t local_shard = tc != NULL ? term_context_shard(tc, look->manifest.files[file].shard) : NONE32;
     return local_shard != NONE32 && tc->shards[local_shard].drains_here;
 }
 
@@ -125,7 +125,7 @@ static bool start(struct storage_scrub *look, const char *what, pool_work_fn *wo
 {
     look->storage = (struct storage_op){.what = what, .ctx = look};
     look->outcome = (struct error){0};
-    storage_begin(&look->storage, look->agent, NULL);
+    storage_begin(&look->storage, look->agent->storage_ops, NULL);
     if (pool_submit(look->agent->io, work, done, look) != TCK_OK) {
         storage_end(&look->storage);
         return false;
@@ -146,7 +146,7 @@ static void report_unread(struct storage_scrub *look, const char *file)
     look->trouble = why;
     look->unread_of = look->which.version;
     snprintf(look->unread, sizeof(look->unread), "%s", file);
-    health_storage_failed(agent, 0, &why);
+    health_storage_failed(agent->health, 0, &why);
 }
 
 static void report_readable(struct storage_scrub *look, const char *file)
@@ -155,7 +155,7 @@ static void report_readable(struct storage_scrub *look, const char *file)
     if (look->trouble.code != TCK_OK && same && strcmp(look->unread, file) == 0) {
         log_info("storage can be read again: the check of published versions continues");
         look->trouble = (struct error){0};
-        health_storage_works(look->agent);
+        health_storage_works(look->agent->health);
     }
 }
 
@@ -179,7 +179,7 @@ static const uint8_t *same_in_memory(const struct storage_scrub *look)
 {
     const struct term_context *tc = look->agent->term_context;
     const struct manifest_file *file = &look->manifest.files[look->file];
-    uint32_t local_shard = tc && !tc->closed ? term_context_shard(tc, file->shard) : NONE32;
+    uint32_t local_shard = tc != NULL && !tc->closed ? term_context_shard(tc, file->shard) : NONE32;
     uint32_t slot = local_shard == NONE32 ? NONE32 : node_slot_of(tc->node, local_shard, look->which.version);
     if (slot == NONE32 || node_slot(tc->node, slot)->state != SLOT_VERIFIED ||
         !hash128_is(node_slot(tc->node, slot)->root, file->root)) {
@@ -234,12 +234,12 @@ static void repair_done(void *ctx, bool canceled)
 static bool repair(struct storage_scrub *look)
 {
     look->image = look->which.from_load_dir ? NULL : same_in_memory(look);
-    if (!look->image) {
+    if (look->image == NULL) {
         log_damage_stays(look, look->which.from_load_dir ? "files in load_dir are never changed"
                                                          : "this version is no longer in this node's memory");
         return false;
     }
-    return start(look, "the repairing of a file", repair_work, repair_done);
+    return start(look, "the repair of a file", repair_work, repair_done);
 }
 
 /* True if the scrub continues later, after a repair. */
@@ -289,41 +289,40 @@ static void on_timer(void *ctx)
         reading = false;
     }
     if (!(reading ? start(look, "the check of a published file", part_work, part_done)
-                  : start(look, "the listing of what is to be checked", pick_work, pick_done))) {
+                  : start(look, "the listing of the versions to check", pick_work, pick_done))) {
         go_on(look);
     }
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
-tck_status_t storage_scrub_new(struct agent *agent, struct error *err)
+tck_status_t storage_scrub_new(struct agent *agent, struct storage_scrub **out, struct error *err)
 {
     struct storage_scrub *look = calloc(1, sizeof(*look));
-    if (!look || loop_timer_add(agent->loop, on_timer, look, &look->timer) != TCK_OK) {
+    if (look == NULL || loop_timer_add(agent->loop, on_timer, look, &look->timer) != TCK_OK) {
         free(look);
         return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");
     }
     look->agent = agent;
-    agent->storage_scrub = look;
+    *out = look;
     if (agent->config.scrub_storage_interval_s > 0) {
         loop_timer_set(look->timer, pause_ms(look), false);
     }
     return TCK_OK;
 }
 
-void storage_scrub_free(struct agent *agent)
+void storage_scrub_free(struct storage_scrub *look)
 {
-    if (agent->storage_scrub) {
-        manifest_free(&agent->storage_scrub->manifest);
-        loop_timer_remove(agent->storage_scrub->timer);
-        free(agent->storage_scrub);
-        agent->storage_scrub = NULL;
+    if (look != NULL) {
+        manifest_free(&look->manifest);
+        loop_timer_remove(look->timer);
+        free(look);
     }
 }
 
-void storage_scrub_json(const struct agent *agent, json_t *json)
+void storage_scrub_json(const struct storage_scrub *look, json_t *json)
 {
-    json_add_u64(json, "files_checked", agent->storage_scrub->checked);
-    json_add_u64(json, "files_bad", agent->storage_scrub->bad);
-    json_add_u64(json, "files_repaired", agent->storage_scrub->repaired);
+    json_add_u64(json, "files_checked", look->checked);
+    json_add_u64(json, "files_bad", look->bad);
+    json_add_u64(json, "files_repaired", look->repaired);
 }

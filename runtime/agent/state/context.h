@@ -25,9 +25,17 @@
 
 struct agent;
 struct term_context;
+struct claims;
+struct connectivity;
 struct fdstore;
+struct health;
+struct ipc_server;
+struct metadata;
 struct recover;
+struct reservations;
+struct save_dir_check;
 struct scrub;
+struct storage_ops;
 struct storage_scrub;
 
 enum { PIDFD_NONE = -1 };
@@ -79,24 +87,7 @@ struct local_shard {
     uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* since when it is known that a slot is in quarantine; 0: it is not */
 };
 
-/* A call to storage, or several in sequence; embedded in its user's struct, which must exist until storage_end. */
-struct storage_op {
-    struct storage_op *next;
-    struct agent *agent;
-    struct term_context *tc; /* kept alive as long; NULL: none needed */
-    struct pool *pool;       /* where it runs; NULL: io */
-    const char *what;        /* for errors */
-    uint64_t since_ms;
-    struct progress progress; /* of its own calls; it may be queued while none is under way */
-    bool late;                /* it hangs and has timed out */
-    /* Either may be NULL. Called when it times out within its term, so that waiters get the error. */
-    void (*give_up)(void *ctx, const struct error *why);
-    /* Called when another term is about to take over all slots: storage must no longer write into them. */
-    void (*left_behind)(void *ctx);
-    void *ctx;
-};
-
-/* What the node machine says to a question: EVENT_OFFER, EVENT_FETCH, or EVENT_VERIFIED of a copy that was offered. */
+/* The node machine's answer to a question: EVENT_OFFER, EVENT_FETCH, or EVENT_VERIFIED of a copy that was offered. */
 struct node_answer {
     bool given;
     struct action action; /* STORE, REJECT_OFFER, ACK_OFFER, FETCH_SLOT */
@@ -105,7 +96,7 @@ struct node_answer {
 struct queued_event {
     bool for_coordinator;
     struct event event;
-    struct node_answer *answer; /* of the caller, who waits for it; NULL: nobody asks */
+    struct node_answer *answer; /* of the caller, which waits for it; NULL: there is none */
 };
 
 /* A node that is down; its agent may be restarting. */
@@ -165,24 +156,6 @@ struct settings {
     uint64_t mem_target, storage_target;
 };
 
-/* The nodes that a term cannot do without. */
-enum claim_sight { CLAIM_SEEN, CLAIM_LOOKED_FOR, CLAIM_ABSENT };
-
-struct connectivity {
-    uint64_t term;
-    size_t count;
-    struct node_info *nodes;
-    uint64_t anew_term; /* this agent has restarted without its state since that term was formed, and notifies its
-                           nodes; 0: none */
-    uint64_t gone_term; /* the agent of node `gone` has, as its successor reports; 0: none */
-    char gone[CONFIG_NAME];
-    uint64_t claim_term, claim_since_ms; /* whose claim was looked for in save_dir, and since when */
-    enum claim_sight claim;
-    uint32_t looks;            /* attempts that have not found it */
-    uint64_t look_again_ms;    /* 0: not to be looked for again, or a look is under way */
-    char claimer[CONFIG_NAME]; /* node whose agent has made it */
-};
-
 /* Trainers of a restarted agent, which reconnect by themselves, and hold their job until then. */
 struct awaited {
     uint64_t term; /* 0: none */
@@ -190,8 +163,8 @@ struct awaited {
     uint32_t first_rank, count, world_size;
 };
 
-/* Calls from parts to those above them. A part calls those below it by name, and never one above it; agent.c fills this
- * table in. */
+/* Calls from parts to those above them. A part calls those below it by name, and never one above it; agent.c fills in
+ * this table. */
 struct agent_hooks {
     void (*client_frame)(struct client *client, const struct ipc_frame *frame);
     /* The connection has been removed from the list, and is freed when this returns. */
@@ -208,18 +181,16 @@ struct agent_hooks {
     void (*term_adopted)(struct agent *agent, uint64_t term, bool newer);
     /* Another term is about to take over: ends what the previous one still does. */
     void (*term_replaced)(struct agent *agent);
-    /* The check whether this node sees the save_dir of the others is done. */
-    void (*save_dir_checked)(struct agent *agent);
     /* A fetch has brought a shard; one that repairs a copy has ended. */
     void (*shard_arrived)(struct term_context *tc);
     void (*shard_repaired)(struct term_context *tc, uint32_t local_shard, bool ok);
 };
 
-/* One of a process: its members stand in the order of their meaning. */
+/* There is one per process. Its members are grouped by their meaning. */
 struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     const struct agent_hooks *hooks;
     uint32_t pool_threads; /* of pool */
-    bool allocating;       /* a pool thread is changing the memory tier: nobody else may look at it */
+    bool allocating;       /* a pool thread is changing the memory tier: no other may read it */
     struct config config;
     struct config given; /* as given at start, without later changes */
     char *given_text;    /* of a start that had the same; NULL: none since it changed */
@@ -235,38 +206,24 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct peers *peers;
     struct catalog *catalog; /* NULL if it cannot be opened: it is only a hint */
     struct secret secret;
-    int listen_fd;
-    int spare_fd;             /* closed for a moment to refuse a connection at EMFILE */
-    int lock_fd;              /* shows that there is an agent */
-    uint64_t refused_clients; /* and those that were dropped for others */
-    struct log_limit refused_hellos;
-    struct loop_fd *listen_source;
+    struct health *health; /* of storage */
+    struct storage_ops *storage_ops;
+    struct metadata *metadata;
+    struct reservations *reservations;
+    struct save_dir_check *save_dir_check;
+    struct connectivity *connectivity;
+    int lock_fd; /* shows that there is an agent */
+    struct ipc_server *ipc_server;
     struct client *clients;
-    uint64_t last_client_id;
-    struct claim *claims;    /* under way */
-    uint64_t world_noted;    /* term whose nodes are noted beside its claim, or are about to be */
-    uint64_t world_again_ms; /* not before, after a try that failed */
-    uint64_t last_asking;    /* number of the newest request about holders */
-    struct awaited awaited;  /* trainers that were here before this agent was started again */
-    bool reserving;          /* terms are being reserved or released */
-    uint64_t granting;       /* term that a claim here was granted; above what is adopted: none is granted meanwhile */
-    uint64_t reserve_again_ms;         /* not before, after a try */
-    uint64_t reserve_failed;           /* term for which a failure was logged */
-    struct term_context *term_context; /* of the last registered term, NULL before */
-    struct registration *registration; /* a registration under way */
-    struct connectivity connectivity;  /* of the newest term joined */
-    struct recover *recover;           /* on the coordinator */
-    struct recover *dry;               /* a plan being made for the command */
-    struct fetch *fetches;             /* under way */
-    struct gathering *gathering;       /* manifest of the drain under way, on the coordinator */
-    struct storage_op *storage;        /* under way */
-    struct term_context *left;         /* whose term is over, with calls to storage that have not ended */
-    struct entry *ledger;              /* waiting to be written */
-    uint32_t metadata_count;
-    struct log_limit metadata_dropped;
-    uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
-    uint64_t commit_again_ms;             /* not before, after a try that failed */
-    bool metadata_busy;
+    struct log_limit refused_hellos;
+    struct claims *claims;
+    struct awaited awaited;              /* trainers that were here before this agent was started again */
+    struct term_context *term_context;   /* of the last registered term, NULL before */
+    struct registration *registration;   /* a registration under way */
+    struct recover *recover;             /* on the coordinator */
+    struct recover *dry;                 /* a plan being made for the command */
+    struct fetch *fetches;               /* under way */
+    struct gathering *gathering;         /* manifest of the drain under way, on the coordinator */
     uint32_t ops;                        /* operations under way that read or write slots, but for those on storage */
     struct settings settings;            /* in force (shared, beats) */
     uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
@@ -279,9 +236,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct storage_scrub *storage_scrub;
     struct loop_timer *tick;
     struct loop_timer *slow_tick;
-    uint64_t stale_messages;          /* of older terms, dropped */
-    struct trouble trouble;           /* with storage, of this node; on the coordinator of all */
-    struct trouble trouble_elsewhere; /* as the coordinator reports */
+    uint64_t stale_messages; /* of older terms, dropped */
 };
 
 #endif

@@ -38,7 +38,7 @@ struct hard_state {
 tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out, struct error *err)
 {
     struct hard_state *s = calloc(1, sizeof(*s));
-    if (!s) {
+    if (s == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "agent state: out of memory");
     }
     s->setup = *setup;
@@ -50,10 +50,10 @@ tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_st
 
 void hard_state_free(struct hard_state *s)
 {
-    if (!s) {
+    if (s == NULL) {
         return;
     }
-    if (s->head) {
+    if (s->head != NULL) {
         munmap(s->head, HEAD_BYTES);
     }
     if (s->head_fd >= 0) {
@@ -114,7 +114,7 @@ static bool head_decode(const uint8_t *page, uint64_t *sequence, struct kept *ou
     struct reader r = reader_of(page, PAGE - 4);
     uint32_t format = read_u64(&r) == HEAD_MAGIC ? read_u32(&r) : 0;
     if (format != STATE_FORMAT) {
-        log_warn("the kept state of the agent before is of format %u, this build reads format %u", format,
+        log_warn("the state that the previous agent kept has format %u, this build reads format %u", format,
                  STATE_FORMAT);
         return false;
     }

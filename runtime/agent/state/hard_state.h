@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an agent must know after its own death: who it is, its term, that term's world, the newest decision. Kept in
- * stored memory files, so it lives exactly as long as the slots do: a head of two alternating pages, and the world. */
+ * The state that must outlive the agent's process: its id, its term, that term's world, the newest decision. It is kept
+ * in memory files in the descriptor store, so it lives exactly as long as the slots do: a head of two pages that are
+ * written alternately, and the world. */
 #ifndef TCK_AGENT_STATE_H
 #define TCK_AGENT_STATE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How long a trainer waits for shards that are on their way to its node: as long as there is progress. Pure; restore.c
+ * How long a trainer waits for shards that are being sent to its node: as long as there is progress. Pure; restore.c
  * calls it. */
 #ifndef TCK_AGENT_PATIENCE_H
 #define TCK_AGENT_PATIENCE_H
@@ -40,8 +40,8 @@ struct restore_shards {
 
 enum restore_verdict { RESTORE_READ, RESTORE_WAIT, RESTORE_LACKS };
 
-/* One owner may have sufficed to let the trainers read: then what this node lacks is still on its way. A copy that went
- * bad here after that is not, and nobody brings it again in this term. */
+/* One owner may have sufficed to let the trainers read: then what this node lacks is still on its way. A copy that was
+ * damaged here after that is not, and is not fetched again in this term. */
 enum restore_verdict restore_judge(const struct restore_shards *shards);
 
 #endif

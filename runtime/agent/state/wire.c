@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The messages between agents: what their tables do not say. */
+ * The messages between agents: what their tables cannot express. */
 #include "agent/state/wire.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What agents say to each other over an authenticated peer session (tiers/peer.h), besides heartbeats and transfers.
- * Each message begins with the sender's term. */
+ * The messages between agents over an authenticated peer session (tiers/peer.h), except heartbeats and transfers. Each
+ * message begins with the sender's term. */
 #ifndef TCK_AGENT_WIRE_H
 #define TCK_AGENT_WIRE_H
 
@@ -103,14 +103,16 @@ enum wire_type {
     F(version, floor)    /* newest commit that any inventory of this recovery knows of */ \
     F(version, fallback) /* newest complete version before the one that is restored */    \
     F(u8, source)        /* enum source_kind */                                           \
-    F(part, node_info, from)
+    F(part, node_info, from)                                                              \
+    F(u64, number) /* of the request: its answer has the same, also if it is repeated */
 
 #define FETCHED_FIELDS(F)              \
     F(u64, term)                       \
     F(u32, shard)                      \
     F(version, version)                \
     F(i32, outcome) /* tck_status_t */ \
-    F(str, reason, ERROR_TEXT_BYTES)
+    F(str, reason, ERROR_TEXT_BYTES)   \
+    F(u64, number) /* of the request */
 
 #define READABLE_FIELDS(F)                                                  \
     F(u64, term)                                                            \

@@ -1,82 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What users have to know of this job's state: trouble with storage and copies that are missing, shown to trainers on
- * their shared status pages, to the command, and, from the coordinator, to all other agents. */
+ * The trouble that this job has with storage: this node's own, and that of others as the coordinator reports it. */
 #include "agent/storage/health.h"
 
-#include "agent/driver/missing_copies.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+struct health {
+    struct trouble own; /* on the coordinator, this is reported to all */
+    struct trouble elsewhere;
+    void (*changed)(void *ctx);
+    void *ctx;
+};
+
+tck_status_t health_new(void (*changed)(void *ctx), void *ctx, struct health **out, struct error *err)
+{
+    struct health *h = calloc(1, sizeof(*h));
+    if (h == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    h->changed = changed;
+    h->ctx = ctx;
+    *out = h;
+    return TCK_OK;
+}
+
+void health_free(struct health *h)
+{
+    free(h);
+}
+
 /* This node's own trouble if it has any, otherwise the coordinator's. */
-const struct trouble *health_storage(const struct agent *agent)
+const struct trouble *health_storage(const struct health *h)
 {
-    return agent->trouble.code != TCK_OK ? &agent->trouble : &agent->trouble_elsewhere;
+    return h->own.code != TCK_OK ? &h->own : &h->elsewhere;
 }
 
-void health_show(const struct client *client)
+const struct trouble *health_own(const struct health *h)
 {
-    const struct agent *agent = client->agent;
-    const struct term_context *tc = agent->term_context;
-    bool formed = tc && !tc->closed;
-    trouble_show(&client->shared->storage_trouble, health_storage(agent));
-    atomic_store_explicit(&client->shared->shards_short, formed ? tc->placement.domains_short : 0,
-                          memory_order_relaxed);
-    atomic_store_explicit(&client->shared->copies_missing, copies_missing(agent), memory_order_relaxed);
+    return &h->own;
 }
 
-void health_show_all(struct agent *agent)
+void health_storage_failed(struct health *h, uint64_t step, const struct error *why)
 {
-    for (const struct client *c = agent->clients; c; c = c->next) {
-        if (c->shared) {
-            health_show(c);
-        }
+    trouble_add(&h->own, step, why, clock_wall_ms());
+    h->changed(h->ctx);
+}
+
+void health_storage_published(struct health *h)
+{
+    if (h->own.code != TCK_OK) {
+        log_info("storage works again; %" PRIu64 " steps were not saved there", h->own.steps);
+        h->own = (struct trouble){0};
+        h->changed(h->ctx);
     }
 }
 
-void health_storage_failed(struct agent *agent, uint64_t step, const struct error *why)
+void health_storage_works(struct health *h)
 {
-    trouble_add(&agent->trouble, step, why, clock_wall_ms());
-    health_show_all(agent);
-}
-
-void health_storage_published(struct agent *agent)
-{
-    if (agent->trouble.code != TCK_OK) {
-        log_info("storage works again; %" PRIu64 " steps were not saved there", agent->trouble.steps);
-        agent->trouble = (struct trouble){0};
-        health_show_all(agent);
+    if (h->own.steps == 0) {
+        health_storage_published(h);
     }
 }
 
-void health_storage_works(struct agent *agent)
+void health_handle_beat(struct health *h, const struct trouble *trouble)
 {
-    if (agent->trouble.steps == 0) {
-        health_storage_published(agent);
-    }
-}
-
-void health_handle_beat(struct agent *agent, const struct trouble *trouble)
-{
-    const struct trouble *known = &agent->trouble_elsewhere;
+    const struct trouble *known = &h->elsewhere;
     if (known->code != trouble->code || known->since_ms != trouble->since_ms ||
         known->first_step != trouble->first_step || known->newest_step != trouble->newest_step ||
         known->steps != trouble->steps || strcmp(known->text, trouble->text) != 0) {
-        agent->trouble_elsewhere = *trouble;
-        health_show_all(agent);
+        h->elsewhere = *trouble;
+        h->changed(h->ctx);
     }
 }
 
-void health_term_began(struct agent *agent)
+void health_term_began(struct health *h)
 {
-    agent->trouble_elsewhere = (struct trouble){0};
-    health_show_all(agent);
+    h->elsewhere = (struct trouble){0};
+    h->changed(h->ctx);
 }
 
-json_t *health_json(const struct agent *agent)
+json_t *health_json(const struct health *h)
 {
-    const struct trouble *trouble = health_storage(agent);
+    const struct trouble *trouble = health_storage(h);
     json_t *json = json_object();
     json_add_bool(json, "good", trouble->code == TCK_OK);
     if (trouble->code != TCK_OK) {

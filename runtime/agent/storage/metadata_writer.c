@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What this agent writes down outside of memory: rows of the catalog, and notes beside the term's claim. All of it in a
- * pool thread, one after the other, because a slow device must not hold up the event loop; none of it is ever waited
- * for. */
+ * Writes metadata: rows of the catalog, and notes in the term file. A pool thread writes one after the other, because a
+ * slow device must not delay the event loop; nothing ever waits for it. */
 #include "agent/storage/metadata_writer.h"
 
-#include "agent/ipc/ipc_server.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
@@ -32,7 +30,7 @@ enum entry_kind {
 struct entry {
     struct entry *next;
     struct storage_op storage;
-    struct agent *agent;
+    struct metadata *md;
     enum entry_kind kind;
     struct catalog_version row;
     uint32_t published_kept; /* rows */
@@ -47,19 +45,32 @@ struct entry {
     bool written;
 };
 
+struct metadata {
+    struct metadata_setup needs;
+    struct entry *waiting;
+    uint32_t count; /* of those that wait */
+    bool busy;      /* one is being written */
+    struct log_limit dropped;
+    uint64_t world_noted;                 /* term whose nodes are noted beside its claim, or are about to be */
+    uint64_t world_again_ms;              /* not before, after a try that failed */
+    uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
+    uint64_t commit_again_ms;             /* not before, after a try that failed */
+};
+
 /* In the loop's thread. Two notes are repeated if they could not be written: without that of the commit, a later start
  * could believe that nothing was committed; without that of the world, a second start would not know which agents to
  * ask. */
 static void entry_free(struct entry *e)
 {
-    if (e->kind == ENTRY_WORLD && !e->written && e->agent->world_noted == e->term) {
-        e->agent->world_noted = 0;
-        e->agent->world_again_ms = clock_ms() + AGAIN_MS;
+    struct metadata *md = e->md;
+    if (e->kind == ENTRY_WORLD && !e->written && md->world_noted == e->term) {
+        md->world_noted = 0;
+        md->world_again_ms = clock_ms() + AGAIN_MS;
     }
     if (e->kind == ENTRY_COMMITTED) {
-        e->agent->commit_noting = 0;
-        e->agent->commit_noted = e->written ? e->term : e->agent->commit_noted;
-        e->agent->commit_again_ms = clock_ms() + AGAIN_MS;
+        md->commit_noting = 0;
+        md->commit_noted = e->written ? e->term : md->commit_noted;
+        md->commit_again_ms = clock_ms() + AGAIN_MS;
     }
     free(e->shards);
     free(e->nodes);
@@ -72,7 +83,7 @@ static tck_status_t write_nodes(struct entry *e, struct error *err)
 {
     tck_status_t status = TCK_OK;
     for (uint32_t n = 0; status == TCK_OK && n < e->node_count; n++) {
-        status = catalog_remember_node(e->agent->catalog, &e->nodes[n], e->term, err);
+        status = catalog_remember_node(e->md->needs.catalog, &e->nodes[n], e->term, err);
     }
     return status;
 }
@@ -81,9 +92,9 @@ static tck_status_t write_nodes(struct entry *e, struct error *err)
 static tck_status_t write_world(struct entry *e, struct error *err)
 {
     struct term_holder holder = {.pid = e->pid, .joined = true, .agent_count = e->node_count, .agents = e->nodes};
-    memcpy(holder.node, e->agent->config.node, sizeof(holder.node));
+    memcpy(holder.node, e->md->needs.config->node, sizeof(holder.node));
     memcpy(holder.run_id, e->run_id, sizeof(holder.run_id));
-    return persistent_note_holder(e->agent->persistent, e->term, &holder, err);
+    return persistent_note_holder(e->md->needs.persistent, e->term, &holder, err);
 }
 
 /* Keeps the counts of the old row: when a version is published, its slots may be gone already.
@@ -106,7 +117,7 @@ static tck_status_t forget_old(struct entry *e, const struct catalog_version *ro
     for (size_t i = 0; status == TCK_OK && i < count; i++) { /* newest first */
         bool kept = rows[i].state == CATALOG_PUBLISHED && published++ < e->published_kept;
         if (!kept && version_cmp(rows[i].version, e->row.version) < 0) {
-            status = catalog_drop(e->agent->catalog, rows[i].version, err);
+            status = catalog_drop(e->md->needs.catalog, rows[i].version, err);
         }
     }
     return status;
@@ -114,7 +125,7 @@ static tck_status_t forget_old(struct entry *e, const struct catalog_version *ro
 
 static tck_status_t write_row(struct entry *e, struct error *err)
 {
-    struct catalog *catalog = e->agent->catalog;
+    struct catalog *catalog = e->md->needs.catalog;
     struct catalog_version *rows = NULL;
     size_t count = 0;
     tck_status_t status = catalog_versions(catalog, &rows, &count, err);
@@ -133,24 +144,24 @@ static tck_status_t write_row(struct entry *e, struct error *err)
 
 static tck_status_t write_entry(struct entry *e, struct error *err)
 {
-    struct agent *agent = e->agent;
+    struct persistent *p = e->md->needs.persistent;
     switch (e->kind) {
     case ENTRY_ROW:
         return write_row(e, err);
     case ENTRY_DROP:
-        return catalog_drop(agent->catalog, e->version, err);
+        return catalog_drop(e->md->needs.catalog, e->version, err);
     case ENTRY_NODES:
         return write_nodes(e, err);
     case ENTRY_WORLD:
         return write_world(e, err);
     case ENTRY_RESTORED:
-        return persistent_note_restore(agent->persistent, e->term, e->version, err);
+        return persistent_note_restore(p, e->term, e->version, err);
     case ENTRY_COMMITTED:
-        return persistent_note_commit(agent->persistent, e->term, err);
+        return persistent_note_commit(p, e->term, err);
     case ENTRY_ENDED:
-        return persistent_note_end(agent->persistent, e->term, err);
+        return persistent_note_end(p, e->term, err);
     case ENTRY_SWEEP:
-        return persistent_sweep(agent->persistent, e->term, VERSION_NONE, err);
+        return persistent_sweep(p, e->term, VERSION_NONE, err);
     }
     return TCK_ERR_INTERNAL;
 }
@@ -177,62 +188,63 @@ static void work(void *ctx)
 
 /* ---- in the loop's thread ------------------------------------------------------------------------------------ */
 
-static void start_next(struct agent *agent);
+static void start_next(struct metadata *md);
 
 static void done(void *ctx, bool canceled)
 {
     (void)canceled;
     struct entry *e = ctx;
-    struct agent *agent = e->agent;
-    agent->metadata_busy = false;
+    struct metadata *md = e->md;
+    md->busy = false;
     storage_end(&e->storage);
     entry_free(e);
-    start_next(agent);
+    start_next(md);
 }
 
-static void start_next(struct agent *agent)
+static void start_next(struct metadata *md)
 {
-    struct entry *e = agent->ledger;
-    if (!e || agent->metadata_busy) {
+    struct entry *e = md->waiting;
+    if (e == NULL || md->busy) {
         return;
     }
-    agent->ledger = e->next;
-    agent->metadata_count--;
-    agent->metadata_busy = true;
+    md->waiting = e->next;
+    md->count--;
+    md->busy = true;
     e->storage = (struct storage_op){.what = "a note", .ctx = e};
-    storage_begin(&e->storage, agent, NULL);
-    if (pool_submit(agent->io, work, done, e) != TCK_OK) {
-        agent->metadata_busy = false;
+    storage_begin(&e->storage, md->needs.storage_ops, NULL);
+    if (pool_submit(md->needs.io, work, done, e) != TCK_OK) {
+        md->busy = false;
         storage_end(&e->storage);
         entry_free(e);
     }
 }
 
 /* Takes ownership of the entry. */
-static void append(struct agent *agent, struct entry *e)
+static void append(struct entry *e)
 {
-    if (agent->metadata_count >= ENTRIES_MAX) {
-        if (log_limit_pass(&agent->metadata_dropped)) {
+    struct metadata *md = e->md;
+    if (md->count >= ENTRIES_MAX) {
+        if (log_limit_pass(&md->dropped)) {
             log_warn("storage is too slow for rows of the catalog and notes of the term: %" PRIu64 " dropped so far",
-                     agent->metadata_dropped.count);
+                     md->dropped.count);
         }
         entry_free(e);
         return;
     }
-    struct entry **at = &agent->ledger;
-    while (*at) {
+    struct entry **at = &md->waiting;
+    while (*at != NULL) {
         at = &(*at)->next;
     }
     *at = e;
-    agent->metadata_count++;
-    start_next(agent);
+    md->count++;
+    start_next(md);
 }
 
-static struct entry *entry_new(struct agent *agent, enum entry_kind kind)
+static struct entry *entry_new(struct metadata *md, enum entry_kind kind)
 {
     struct entry *e = calloc(1, sizeof(*e));
-    if (e) {
-        e->agent = agent;
+    if (e != NULL) {
+        e->md = md;
         e->kind = kind;
     }
     return e;
@@ -288,118 +300,143 @@ static uint32_t shard_rows(const struct term_context *tc, struct version version
 
 void metadata_put_version(struct term_context *tc, struct version version, enum catalog_state state)
 {
-    struct agent *agent = tc->agent;
-    struct entry *e = agent->catalog ? entry_new(agent, state == CATALOG_ABORTED ? ENTRY_DROP : ENTRY_ROW) : NULL;
-    if (!e) {
+    struct metadata *md = tc->agent->metadata;
+    uint32_t kept = md->needs.config->max_ckpt_num;
+    struct entry *e =
+        md->needs.catalog != NULL ? entry_new(md, state == CATALOG_ABORTED ? ENTRY_DROP : ENTRY_ROW) : NULL;
+    if (e == NULL) {
         return;
     }
     e->version = version;
-    e->published_kept = agent->config.max_ckpt_num ? agent->config.max_ckpt_num : PUBLISHED_KEPT;
+    e->published_kept = kept ? kept : PUBLISHED_KEPT;
     e->shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*e->shards));
-    if (!e->shards) {
+    if (e->shards == NULL) {
         entry_free(e);
         return;
     }
     e->row = (struct catalog_version){.version = version, .state = state, .wall_ms = clock_wall_ms()};
     e->shard_count = e->row.shard_count = shard_rows(tc, version, e->shards, &e->row.bytes);
-    append(agent, e);
+    append(e);
 }
 
 void metadata_put_nodes(struct term_context *tc)
 {
-    struct entry *e = tc->agent->catalog ? entry_new(tc->agent, ENTRY_NODES) : NULL;
-    if (!e) {
+    struct metadata *md = tc->agent->metadata;
+    struct entry *e = md->needs.catalog != NULL ? entry_new(md, ENTRY_NODES) : NULL;
+    if (e == NULL) {
         return;
     }
     e->term = tc->world.term;
     e->node_count = tc->world.node_count;
     e->nodes = calloc(e->node_count, sizeof(*e->nodes));
-    if (!e->nodes) {
+    if (e->nodes == NULL) {
         entry_free(e);
         return;
     }
     memcpy(e->nodes, tc->world.nodes, e->node_count * sizeof(*e->nodes));
-    append(tc->agent, e);
+    append(e);
 }
 
 /* A restarted agent does this, too. */
-void metadata_note_world(struct agent *agent, const struct world *world)
+void metadata_note_world(struct metadata *md, const struct world *world, const struct client *first)
 {
-    const struct client *first = client_of_rank(agent, world->term, 0);
-    if (!first || agent->world_noted == world->term || clock_ms() < agent->world_again_ms) {
+    if (first == NULL || md->world_noted == world->term || clock_ms() < md->world_again_ms) {
         return;
     }
-    struct entry *e = entry_new(agent, ENTRY_WORLD);
-    struct node_info *nodes = e ? calloc(world->node_count, sizeof(*nodes)) : NULL;
-    if (!nodes) {
+    struct entry *e = entry_new(md, ENTRY_WORLD);
+    struct node_info *nodes = e != NULL ? calloc(world->node_count, sizeof(*nodes)) : NULL;
+    if (nodes == NULL) {
         free(e);
         return;
     }
-    agent->world_noted = world->term;
+    md->world_noted = world->term;
     memcpy(nodes, world->nodes, world->node_count * sizeof(*nodes));
     e->term = world->term;
     e->nodes = nodes;
     e->node_count = world->node_count;
     e->pid = (uint32_t)first->process.pid;
     memcpy(e->run_id, first->run_id, sizeof(e->run_id));
-    append(agent, e);
+    append(e);
 }
 
-static void note(struct agent *agent, enum entry_kind kind, uint64_t term, struct version version)
+static void note(struct metadata *md, enum entry_kind kind, uint64_t term, struct version version)
 {
-    struct entry *e = entry_new(agent, kind);
-    if (e) {
+    struct entry *e = entry_new(md, kind);
+    if (e != NULL) {
         e->term = term;
         e->version = version;
-        append(agent, e);
+        append(e);
     } else if (kind == ENTRY_COMMITTED) {
-        agent->commit_noting = 0;
+        md->commit_noting = 0;
     }
 }
 
 void metadata_note_restored(struct term_context *tc, struct version version)
 {
-    if (tc->coordinator && !tc->restore_noted) {
+    if (tc->coordinator != NULL && !tc->restore_noted) {
         tc->restore_noted = true;
-        note(tc->agent, ENTRY_RESTORED, tc->world.term, version);
+        note(tc->agent->metadata, ENTRY_RESTORED, tc->world.term, version);
     }
 }
 
 void metadata_note_commit(struct term_context *tc)
 {
-    struct agent *agent = tc->agent;
+    struct metadata *md = tc->agent->metadata;
     uint64_t term = tc->world.term;
-    bool known = agent->commit_noted == term || agent->commit_noting == term;
-    if (!tc->coordinator || known || coordinator_decision(tc->coordinator)->watermark.term != term ||
-        clock_ms() < agent->commit_again_ms) {
+    bool known = md->commit_noted == term || md->commit_noting == term;
+    if (tc->coordinator == NULL || known || coordinator_decision(tc->coordinator)->watermark.term != term ||
+        clock_ms() < md->commit_again_ms) {
         return;
     }
-    agent->commit_noting = term; /* before note(): a dropped entry resets it */
-    note(agent, ENTRY_COMMITTED, term, VERSION_NONE);
+    md->commit_noting = term; /* before note(): a dropped entry resets it */
+    note(md, ENTRY_COMMITTED, term, VERSION_NONE);
 }
 
 void metadata_note_end(struct term_context *tc)
 {
-    if (tc->coordinator && !tc->end_noted) {
+    if (tc->coordinator != NULL && !tc->end_noted) {
         tc->end_noted = true;
-        note(tc->agent, ENTRY_ENDED, tc->world.term, VERSION_NONE);
+        note(tc->agent->metadata, ENTRY_ENDED, tc->world.term, VERSION_NONE);
     }
 }
 
 void metadata_sweep_stage(struct term_context *tc)
 {
-    if (tc->coordinator) {
-        note(tc->agent, ENTRY_SWEEP, tc->world.term - 1,
+    if (tc->coordinator != NULL) {
+        note(tc->agent->metadata, ENTRY_SWEEP, tc->world.term - 1,
              VERSION_NONE); /* not of this term, which may start to drain meanwhile */
     }
 }
 
-void metadata_free(struct agent *agent)
+void metadata_repeat_notes(struct metadata *md)
 {
-    while (agent->ledger) {
-        struct entry *e = agent->ledger;
-        agent->ledger = e->next;
+    md->world_noted = md->commit_noted = 0;
+}
+
+bool metadata_is_pending(const struct metadata *md)
+{
+    return md->busy || md->waiting != NULL;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t metadata_new(const struct metadata_setup *setup, struct metadata **out, struct error *err)
+{
+    struct metadata *md = calloc(1, sizeof(*md));
+    if (md == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    md->needs = *setup;
+    *out = md;
+    return TCK_OK;
+}
+
+void metadata_free(struct metadata *md)
+{
+    while (md != NULL && md->waiting != NULL) {
+        struct entry *e = md->waiting;
+        md->waiting = e->next;
         entry_free(e);
     }
-    agent->metadata_count = 0;
+    free(md);
 }

@@ -1,15 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What this agent writes down outside of memory: rows of the catalog, and notes beside the term's claim. */
+ * Writes metadata in the background: rows of the catalog, and notes in the term file, in the order of the calls.
+ * Nothing ever waits for it. */
 #ifndef TCK_AGENT_METADATA_WRITER_H
 #define TCK_AGENT_METADATA_WRITER_H
 
 #include "agent/state/context.h"
 
-/* Rows of the catalog and notes beside the term's claim, written in the background in this order. */
+/* What is needed here. */
+struct metadata_setup {
+    const struct config *config;
+    struct catalog *catalog; /* NULL: it gets no rows */
+    struct persistent *persistent;
+    struct pool *io;
+    struct storage_ops *storage_ops;
+};
+
+must_check tck_status_t metadata_new(const struct metadata_setup *setup, struct metadata **out, struct error *err);
+/* Entries that still wait are not written any more. */
+void metadata_free(struct metadata *md);
 void metadata_put_version(struct term_context *tc, struct version version, enum catalog_state state);
 void metadata_put_nodes(struct term_context *tc);
-/* Once rank 0 has joined: writes the members of its world beside the claim, and retries until that has succeeded. */
-void metadata_note_world(struct agent *agent, const struct world *world);
+/* Once rank 0 has joined, with its trainer as `first` (NULL: it is not connected here): writes the members of its world
+ * beside the claim. To be called again and again: it retries until that has succeeded. */
+void metadata_note_world(struct metadata *md, const struct world *world, const struct client *first);
 void metadata_note_restored(struct term_context *tc, struct version version);
 /* The coordinator notes the first commit of its term beside the claim: the version that it restored did not kill the
  * job. */
@@ -18,6 +31,9 @@ void metadata_note_commit(struct term_context *tc);
 void metadata_note_end(struct term_context *tc);
 /* Deletes what drains of older terms left in the stage: none of them can be published any more. */
 void metadata_sweep_stage(struct term_context *tc);
-void metadata_free(struct agent *agent);
+/* Notes beside the claim may have been overwritten: those of world and commit are written again. */
+void metadata_repeat_notes(struct metadata *md);
+/* True if anything is not written yet. */
+bool metadata_is_pending(const struct metadata *md);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Work on storage, which may hang for any time. It never holds up a term: what is under way when one ends is left
- * behind with the term context that it was begun in, and its late result is ignored. Nor does it hold up a
- * term that lasts: what has not moved for storage_timeout_ms is given up, and nothing new is begun that would only
- * hang, too. */
+ * Operations on storage, which may hang for any time. They never delay a new term: an operation that is under way when
+ * a term ends is left behind with that term's context, and its late result is ignored. Nor do they delay the present
+ * term: an operation without progress for storage_timeout_ms is given up, and no new one is begun that would only hang,
+ * too. */
 #include "agent/storage/storage_ops.h"
 
 #include "agent/driver/term_context.h"
@@ -10,37 +10,60 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-void storage_begin(struct storage_op *op, struct agent *agent, struct term_context *tc)
+struct storage_ops {
+    struct storage_ops_setup needs;
+    struct storage_op *under_way;
+    struct term_context *left; /* whose term is over, with calls to storage that have not ended */
+};
+
+tck_status_t storage_ops_new(const struct storage_ops_setup *setup, struct storage_ops **out, struct error *err)
 {
-    op->agent = agent;
+    struct storage_ops *ops = calloc(1, sizeof(*ops));
+    if (ops == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    ops->needs = *setup;
+    *out = ops;
+    return TCK_OK;
+}
+
+void storage_ops_free(struct storage_ops *ops)
+{
+    free(ops);
+}
+
+void storage_begin(struct storage_op *op, struct storage_ops *ops, struct term_context *tc)
+{
+    op->ops = ops;
     op->tc = tc;
     op->since_ms = clock_ms();
     op->late = false;
-    op->next = agent->storage;
-    agent->storage = op;
-    if (tc) {
+    op->next = ops->under_way;
+    ops->under_way = op;
+    if (tc != NULL) {
         tc->storage_ops++;
     }
 }
 
 static void unlink_op(struct storage_op *op)
 {
-    struct storage_op **at = &op->agent->storage;
+    struct storage_op **at = &op->ops->under_way;
     while (*at != op) {
         at = &(*at)->next;
     }
     *at = op->next;
 }
 
-static void free_if_left(struct agent *agent, struct term_context *tc)
+static void free_if_left(struct storage_ops *ops, struct term_context *tc)
 {
-    struct term_context **at = &agent->left;
-    while (*at && *at != tc) {
+    struct term_context **at = &ops->left;
+    while (*at != NULL && *at != tc) {
         at = &(*at)->next_left;
     }
-    if (*at && tc->storage_ops == 0) {
+    if (*at != NULL && tc->storage_ops == 0) {
         *at = tc->next_left;
         term_context_free(tc);
     }
@@ -48,65 +71,69 @@ static void free_if_left(struct agent *agent, struct term_context *tc)
 
 void storage_end(struct storage_op *op)
 {
-    struct agent *agent = op->agent;
+    struct storage_ops *ops = op->ops;
     unlink_op(op);
     if (op->late) {
         struct error ignored;
         log_info("storage answers again: %s took %" PRIu64 " s", op->what, (clock_ms() - op->since_ms) / 1000);
-        if (!storage_hangs(agent, NULL, &ignored)) {
-            health_storage_works(agent);
+        if (!storage_hangs(ops, NULL, &ignored)) {
+            health_storage_works(ops->needs.health);
         }
     }
-    if (op->tc) {
+    if (op->tc != NULL) {
         op->tc->storage_ops--;
-        free_if_left(agent, op->tc);
+        free_if_left(ops, op->tc);
     }
 }
 
 bool storage_ignored(const struct storage_op *op)
 {
-    return op->late || (op->tc && op->tc->closed);
+    return op->late || (op->tc != NULL && op->tc->closed);
 }
 
-void storage_leave(struct term_context *tc)
+void storage_leave(struct storage_ops *ops, struct term_context *tc)
 {
-    struct agent *agent = tc->agent;
     if (tc->storage_ops == 0) {
         term_context_free(tc);
         return;
     }
     log_warn("term %" PRIu64 " ends with %u calls to storage still under way; their results will be ignored",
              tc->world.term, tc->storage_ops);
-    tc->next_left = agent->left;
-    agent->left = tc;
+    tc->next_left = ops->left;
+    ops->left = tc;
 }
 
-void storage_leaving(struct term_context *tc)
+void storage_leaving(struct storage_ops *ops, struct term_context *tc)
 {
     struct storage_op *next;
-    for (struct storage_op *op = tc ? tc->agent->storage : NULL; op; op = next) {
+    for (struct storage_op *op = tc != NULL ? ops->under_way : NULL; op != NULL; op = next) {
         next = op->next;
-        if (op->tc == tc && op->left_behind) {
+        if (op->tc == tc && op->left_behind != NULL) {
             op->left_behind(op->ctx);
         }
     }
 }
 
-bool storage_hangs(const struct agent *agent, const char *what, struct error *err)
+bool storage_hangs(const struct storage_ops *ops, const char *what, struct error *err)
 {
+    const struct config *config = ops->needs.config;
     const struct storage_op *oldest = NULL;
-    for (const struct storage_op *op = agent->storage; op; op = op->next) {
-        bool meant = op->late && (!what || strcmp(op->what, what) == 0);
-        if (meant && (!oldest || op->since_ms < oldest->since_ms)) {
+    for (const struct storage_op *op = ops->under_way; op != NULL; op = op->next) {
+        bool meant = op->late && (what == NULL || strcmp(op->what, what) == 0);
+        if (meant && (oldest == NULL || op->since_ms < oldest->since_ms)) {
             oldest = op;
         }
     }
-    if (oldest) {
+    if (oldest != NULL) {
         (void)error_set(err, TCK_ERR_TIMEDOUT, "%s/%s does not answer: %s has been under way for %" PRIu64 " s",
-                        agent->config.save_dir, agent->config.job, oldest->what,
-                        (clock_ms() - oldest->since_ms) / 1000);
+                        config->save_dir, config->job, oldest->what, (clock_ms() - oldest->since_ms) / 1000);
     }
     return oldest != NULL;
+}
+
+bool storage_is_idle(const struct storage_ops *ops)
+{
+    return ops->under_way == NULL;
 }
 
 /* A call under way is judged by its own progress. One that is queued behind others does not hang as long as any of them
@@ -115,16 +142,16 @@ static bool has_hung(const struct storage_op *op, uint64_t now_ms)
 {
     uint64_t since_ms = op->since_ms;
     if (!progress_in_call(&op->progress, &since_ms)) {
-        uint64_t moved_ms = persistent_moved_ms(op->agent->persistent);
+        uint64_t moved_ms = persistent_moved_ms(op->ops->needs.persistent);
         since_ms = moved_ms > since_ms ? moved_ms : since_ms;
     }
-    return !op->late && now_ms >= since_ms + op->agent->config.storage_timeout_ms;
+    return !op->late && now_ms >= since_ms + op->ops->needs.config->storage_timeout_ms;
 }
 
 /* One at a time: give_up may end other operations, or start some. */
-static struct storage_op *next_hung(struct agent *agent)
+static struct storage_op *next_hung(const struct storage_ops *ops)
 {
-    for (struct storage_op *op = agent->storage; op; op = op->next) {
+    for (struct storage_op *op = ops->under_way; op != NULL; op = op->next) {
         if (has_hung(op, clock_ms())) {
             return op;
         }
@@ -132,20 +159,22 @@ static struct storage_op *next_hung(struct agent *agent)
     return NULL;
 }
 
-void storage_tick(struct agent *agent)
+void storage_tick(struct storage_ops *ops)
 {
-    for (struct storage_op *op = next_hung(agent); op; op = next_hung(agent)) {
+    const struct config *config = ops->needs.config;
+    for (struct storage_op *op = next_hung(ops); op != NULL; op = next_hung(ops)) {
         struct error why;
         op->late = true;
         (void)error_set(&why, TCK_ERR_TIMEDOUT,
-                        "%s/%s does not answer: %s has not moved for %u ms (storage_timeout_ms)",
-                        agent->config.save_dir, agent->config.job, op->what, agent->config.storage_timeout_ms);
+                        "%s/%s does not answer: %s has not moved for %u ms (storage_timeout_ms)", config->save_dir,
+                        config->job, op->what, config->storage_timeout_ms);
         log_error("%s", why.text);
-        (void)pool_grow(op->pool ? op->pool : agent->io); /* replaces the thread that may hang in the call */
-        if (op->give_up && !(op->tc && op->tc->closed)) {
+        (void)pool_grow(op->pool != NULL ? op->pool
+                                         : ops->needs.io); /* replaces the thread that may hang in the call */
+        if (op->give_up != NULL && !(op->tc != NULL && op->tc->closed)) {
             op->give_up(op->ctx, &why);
         } else {
-            health_storage_failed(agent, 0, &why);
+            health_storage_failed(ops->needs.health, 0, &why);
         }
     }
 }

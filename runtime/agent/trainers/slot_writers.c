@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Trainers that may still write into slots that are no longer theirs. A trainer whose connection has ended, or whose
- * term is over, may only be stopped or frozen in the middle of a copy, and goes on with it when it wakes up. Until it
- * has ended, or has reported that it has stopped copying, its slot stays in quarantine. The slot's header names its
- * writer, so an agent that is started after this one knows it, too. */
+ * term is over, may only be stopped or frozen in the middle of a copy, and continue it when it wakes up. Until it has
+ * ended, or has reported that it has stopped copying, its slot stays in quarantine. The slot's header names its writer,
+ * so a restarted agent knows it, too. */
 #include "agent/trainers/slot_writers.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -28,7 +28,7 @@ struct orphan {
  * term, whose context looks again. */
 static bool next_orphan(const struct term_context *tc, uint32_t slot, struct orphan *out)
 {
-    for (; tc && !tc->closed && !tc->agent->registration && slot < node_slot_total(tc->node); slot++) {
+    for (; tc != NULL && !tc->closed && tc->agent->registration == NULL && slot < node_slot_total(tc->node); slot++) {
         const struct slot *state = node_slot(tc->node, slot);
         if (state->state == SLOT_QUARANTINED && !tc->local_shards[state->shard].gone) {
             *out = (struct orphan){.slot = slot, .state = state};
@@ -56,7 +56,7 @@ static bool writer_has_ended(const struct term_context *tc, const struct orphan 
     if (o->writer->process.pid > 0) {
         return process_has_ended(o->writer->process);
     }
-    return !client_of_rank(tc->agent, o->state->version.term, o->writer->rank);
+    return client_of_rank(tc->agent->clients, o->state->version.term, o->writer->rank) == NULL;
 }
 
 /* Most writers end soon, so only one that stays alive is logged, once. */
@@ -113,7 +113,7 @@ void writers_returned(struct client *client, uint64_t term)
     struct orphan o;
     for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
         if (is_writer(client, &o) && o.state->version.term == term) {
-            free_orphan(tc, &o, "has reconnected and copies nothing");
+            free_orphan(tc, &o, "has reconnected and is not copying");
         }
     }
 }

@@ -10,8 +10,8 @@
 
 /* Frees the slots in quarantine whose writers have ended, or have sealed them since. */
 void writers_look(struct agent *agent);
-/* Reports of a trainer about its copies, of whatever term: that of this step has ended; it has reconnected and copies
- * nothing granted up to its term; it has detached. */
+/* Reports of a trainer about its copies, of whatever term: that of this step has ended; it has reconnected and no
+ * longer copies anything granted up to its term; it has detached. */
 void writers_handle_step(struct client *client, uint64_t step);
 void writers_returned(struct client *client, uint64_t term);
 void writers_detached(struct client *client);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Publishes settings and decisions on the trainers' shared status pages and, if so configured, ends trainers after the
- * loss of a node, because the launcher would otherwise wait for a collective's time-out. */
+ * Publishes settings, decisions and health on the trainers' shared status pages and, if so configured, ends trainers
+ * after the loss of a node, because the launcher would otherwise wait for a collective's time-out. */
 #include "agent/trainers/trainer_control.h"
 
+#include "agent/driver/missing_copies.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/ipc/ipc_server.h"
 #include "agent/replication/peer_rpc.h"
@@ -25,7 +26,7 @@
 /* In the encoding of the shared status. */
 static uint64_t lost_node(const struct term_context *tc)
 {
-    for (uint32_t n = 0; tc && !tc->closed && n < tc->world.node_count; n++) {
+    for (uint32_t n = 0; tc != NULL && !tc->closed && n < tc->world.node_count; n++) {
         if (tc->lost[n].acted) {
             return n + 1ull;
         }
@@ -36,8 +37,8 @@ static uint64_t lost_node(const struct term_context *tc)
 void trainers_show_settings(struct agent *agent)
 {
     const struct settings *s = &agent->settings;
-    for (struct client *c = agent->clients; c; c = c->next) {
-        if (!c->shared) {
+    for (struct client *c = agent->clients; c != NULL; c = c->next) {
+        if (c->shared == NULL) {
             continue;
         }
         /* In this order: a trainer that sees the new intervals sees from which step on they count. */
@@ -47,6 +48,26 @@ void trainers_show_settings(struct agent *agent)
         atomic_store_explicit(&c->shared->mem_target_step, s->mem_target, memory_order_release);
         atomic_store_explicit(&c->shared->storage_target_step, s->storage_target, memory_order_release);
         atomic_store_explicit(&c->shared->lost_node, lost_node(agent->term_context), memory_order_release);
+    }
+}
+
+void trainers_show_health(const struct client *client)
+{
+    const struct agent *agent = client->agent;
+    const struct term_context *tc = agent->term_context;
+    bool formed = tc != NULL && !tc->closed;
+    trouble_show(&client->shared->storage_trouble, health_storage(agent->health));
+    atomic_store_explicit(&client->shared->shards_short, formed ? tc->placement.domains_short : 0,
+                          memory_order_relaxed);
+    atomic_store_explicit(&client->shared->copies_missing, copies_missing(agent), memory_order_relaxed);
+}
+
+void trainers_show_health_to_all(const struct agent *agent)
+{
+    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
+        if (c->shared != NULL) {
+            trainers_show_health(c);
+        }
     }
 }
 
@@ -61,8 +82,8 @@ static void store_decided(const struct term_context *tc, struct shared_status *s
 void trainers_show_decisions(struct client *client)
 {
     const struct term_context *tc = client->agent->term_context;
-    health_show(client);
-    if (!tc || tc->closed || tc->world.term != client->term) {
+    trainers_show_health(client);
+    if (tc == NULL || tc->closed || tc->world.term != client->term) {
         return;
     }
     const struct decision *d = node_decision(tc->node);
@@ -78,8 +99,8 @@ void trainers_show_decisions(struct client *client)
 
 void trainers_decided(const struct term_context *tc)
 {
-    for (const struct client *c = tc->agent->clients; c; c = c->next) {
-        if (c->shared && c->term == tc->world.term) {
+    for (const struct client *c = tc->agent->clients; c != NULL; c = c->next) {
+        if (c->shared != NULL && c->term == tc->world.term) {
             store_decided(tc, c->shared);
         }
     }
@@ -90,8 +111,8 @@ static uint64_t step_ahead(const struct agent *agent)
 {
     uint64_t step = 0;
     uint64_t step_ns = UINT64_MAX;
-    for (const struct client *c = agent->clients; c; c = c->next) {
-        if (c->shared) {
+    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
+        if (c->shared != NULL) {
             uint64_t at = atomic_load_explicit(&c->shared->current_step, memory_order_relaxed);
             uint64_t ns = atomic_load_explicit(&c->shared->step_ns, memory_order_relaxed);
             step = at > step ? at : step;
@@ -122,7 +143,7 @@ static void aim(const struct interval *interval, uint64_t now, uint64_t *due_ms,
 void trainers_targets(struct term_context *tc)
 {
     struct agent *agent = tc->agent;
-    if (!tc->coordinator || clients_trainers(agent) == 0) {
+    if (tc->coordinator == NULL || clients_trainers(agent->clients) == 0) {
         return;
     }
     uint64_t now = clock_ms();
@@ -147,7 +168,7 @@ tck_status_t trainers_setting(struct agent *agent, const char *key, const char *
     agent->settings.from_step = step_ahead(agent);
     log_info("%s is now %s, from step %" PRIu64 " on", key, value, agent->settings.from_step);
     trainers_show_settings(agent);
-    if (agent->term_context && !agent->term_context->closed) {
+    if (agent->term_context != NULL && !agent->term_context->closed) {
         rpc_announce(agent->term_context);
     }
     return TCK_OK;
@@ -176,7 +197,7 @@ static void act_on_loss(struct term_context *tc, uint32_t node, enum node_loss l
                   tc->world.nodes[node].name, tc->world.term, why);
         return;
     }
-    for (struct client *c = tc->agent->clients; c; c = c->next) {
+    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
         if (is_trainer_of(c, tc) && c->kill_ms == 0) {
             log_error("node %s is lost (%s): ending the trainer of rank %u (pid %d) so that the launcher can restart",
                       tc->world.nodes[node].name, why, c->rank, (int)c->process.pid);
@@ -198,7 +219,7 @@ void trainers_node_down(struct term_context *tc, uint32_t node, const char *why)
 void trainers_nodes_awaited(struct term_context *tc)
 {
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        if (n != tc->self && tc->peers[n] && !peer_is_up(tc->peers[n])) {
+        if (n != tc->self && tc->peers[n] != NULL && !peer_is_up(tc->peers[n])) {
             trainers_node_down(tc, n, "no connection since this agent restarted");
             tc->lost[n].since_ms = clock_ms() + tc->agent->config.peer_timeout_ms;
         }
@@ -242,10 +263,10 @@ static void act_on_losses(struct term_context *tc)
 
 void trainers_tick(struct agent *agent)
 {
-    if (agent->term_context && !agent->term_context->closed) {
+    if (agent->term_context != NULL && !agent->term_context->closed) {
         act_on_losses(agent->term_context);
     }
-    for (struct client *c = agent->clients; c; c = c->next) {
+    for (struct client *c = agent->clients; c != NULL; c = c->next) {
         if (c->kill_ms > 0 && clock_ms() >= c->kill_ms) {
             log_error("trainer of rank %u (pid %d) did not end: killing it", c->rank, (int)c->process.pid);
             send_signal(c, SIGKILL);

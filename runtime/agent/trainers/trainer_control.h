@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Publishes settings and decisions on the trainers' shared status pages and, if so configured, ends trainers after the
- * loss of a node, because the launcher would otherwise wait for a collective's time-out. */
+ * Publishes settings, decisions and health on the trainers' shared status pages and, if so configured, ends trainers
+ * after the loss of a node, because the launcher would otherwise wait for a collective's time-out. */
 #ifndef TCK_AGENT_TRAINER_CONTROL_H
 #define TCK_AGENT_TRAINER_CONTROL_H
 
@@ -18,6 +18,10 @@ void trainers_tick(struct agent *agent);
 void trainers_show_decisions(struct client *client);
 /* Publishes up to which step everything is decided. */
 void trainers_decided(const struct term_context *tc);
+/* Writes the state of the job that users have to know, trouble with storage and missing copies, to the status page of
+ * one trainer, or of all of them. */
+void trainers_show_health(const struct client *client);
+void trainers_show_health_to_all(const struct agent *agent);
 /* Writes the settings in force to every trainer's shared status. */
 void trainers_show_settings(struct agent *agent);
 /* Coordinator: targets of intervals in seconds. */

@@ -41,9 +41,9 @@ void hard_state_put(struct hard_state *state, const struct kept *now)
     kept_count++;
 }
 
-struct client *client_of_rank(const struct agent *a, uint64_t term, uint32_t rank)
+struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
 {
-    (void)a;
+    (void)clients;
     (void)term;
     (void)rank;
     return NULL;

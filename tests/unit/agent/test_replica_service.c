@@ -50,9 +50,9 @@ const struct kept *hard_state_get(const struct hard_state *state)
     return &kept;
 }
 
-struct client *client_of_rank(const struct agent *a, uint64_t term, uint32_t rank)
+struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
 {
-    (void)a;
+    (void)clients;
     (void)term;
     (void)rank;
     return NULL;

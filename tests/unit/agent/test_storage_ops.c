@@ -2,7 +2,6 @@
  * An operation on storage that hangs is given up by what it does itself, whatever storage does for others; one that
  * waits for its turn is not, as long as storage does something. */
 #include "agent/driver/term_context.h"
-#include "agent/state/context.h"
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
 
@@ -13,7 +12,10 @@
 
 #define LONG_AGO_MS 5000
 
-static struct agent agent;
+static struct config config;
+static struct loop *loop;
+static struct pool *io;
+static struct storage_ops *ops;
 static uint64_t moved_ms; /* by anybody */
 static uint32_t given_up, troubles;
 static char why_not[ERROR_TEXT_BYTES];
@@ -26,13 +28,13 @@ uint64_t persistent_moved_ms(const struct persistent *p)
     return moved_ms;
 }
 
-void health_storage_failed(struct agent *of, uint64_t step, const struct error *why)
+void health_storage_failed(struct health *of, uint64_t step, const struct error *why)
 {
     (void)of, (void)step, (void)why;
     troubles++;
 }
 
-void health_storage_works(struct agent *of)
+void health_storage_works(struct health *of)
 {
     (void)of;
 }
@@ -53,18 +55,22 @@ static void give_up(void *ctx, const struct error *why)
 
 static void setup(void)
 {
-    cr_assert_eq(loop_new(&agent.loop, NULL), TCK_OK);
-    cr_assert_eq(pool_new(agent.loop, 1, &agent.io, NULL), TCK_OK);
-    strcpy(agent.config.save_dir, "/save");
-    strcpy(agent.config.job, "job");
-    agent.config.storage_timeout_ms = 1000;
+    struct error err;
+    cr_assert_eq(loop_new(&loop, NULL), TCK_OK);
+    cr_assert_eq(pool_new(loop, 1, &io, NULL), TCK_OK);
+    strcpy(config.save_dir, "/save");
+    strcpy(config.job, "job");
+    config.storage_timeout_ms = 1000;
+    const struct storage_ops_setup needs = {.config = &config, .io = io};
+    cr_assert_eq(storage_ops_new(&needs, &ops, &err), TCK_OK);
     moved_ms = clock_ms();
 }
 
 static void teardown(void)
 {
-    pool_free(agent.io);
-    loop_free(agent.loop);
+    storage_ops_free(ops);
+    pool_free(io);
+    loop_free(loop);
 }
 
 TestSuite(storage_ops, .init = setup, .fini = teardown);
@@ -73,7 +79,7 @@ TestSuite(storage_ops, .init = setup, .fini = teardown);
 static struct storage_op *begin(struct storage_op *op)
 {
     *op = (struct storage_op){.what = "a drain", .give_up = give_up};
-    storage_begin(op, &agent, NULL);
+    storage_begin(op, ops, NULL);
     op->since_ms = clock_ms() - LONG_AGO_MS;
     return op;
 }
@@ -89,11 +95,11 @@ Test(storage_ops, a_call_that_hangs_beside_others_that_go_on_is_given_up)
     struct storage_op op, other;
     call_since(begin(&op), clock_ms() - LONG_AGO_MS);
     call_since(begin(&other), clock_ms());
-    storage_tick(&agent);
+    storage_tick(ops);
     cr_assert_eq(given_up, 1);
     cr_assert(op.late && !other.late);
     cr_assert_str_eq(why_not, "/save/job does not answer: a drain has not moved for 1000 ms (storage_timeout_ms)");
-    storage_tick(&agent);
+    storage_tick(ops);
     cr_assert_eq(given_up, 1);
 }
 
@@ -102,7 +108,7 @@ Test(storage_ops, a_call_that_comes_further_is_not)
     struct storage_op op;
     call_since(begin(&op), clock_ms());
     moved_ms = 0;
-    storage_tick(&agent);
+    storage_tick(ops);
     cr_assert_eq(given_up, 0);
 }
 
@@ -110,10 +116,10 @@ Test(storage_ops, one_that_waits_for_its_turn_is_not_while_storage_moves)
 {
     struct storage_op op;
     begin(&op);
-    storage_tick(&agent);
+    storage_tick(ops);
     cr_assert_eq(given_up, 0);
     moved_ms = clock_ms() - LONG_AGO_MS;
-    storage_tick(&agent);
+    storage_tick(ops);
     cr_assert_eq(given_up, 1);
 }
 
@@ -122,6 +128,6 @@ Test(storage_ops, one_between_two_calls_waits_for_its_turn)
     struct storage_op op;
     call_since(begin(&op), clock_ms() - LONG_AGO_MS);
     progress_return(&op.progress);
-    storage_tick(&agent);
+    storage_tick(ops);
     cr_assert_eq(given_up, 0);
 }

@@ -107,16 +107,18 @@ Test(wire_bytes, fetch)
                            .floor = {2, 43},
                            .fallback = {1, 42},
                            .source = SOURCE_PEER,
-                           .from = {.name = "a", .domain = "r", .address = "x:1", .agent_id = 6}};
+                           .from = {.name = "a", .domain = "r", .address = "x:1", .agent_id = 6},
+                           .number = 7};
     BYTES(fetch, &m,
           "03000000000000000900000003000000000000002c0000000000000002000000000000002b00000000000000"
-          "01000000000000002a00000000000000020100610100720300783a310600000000000000");
+          "01000000000000002a00000000000000020100610100720300783a3106000000000000000700000000000000");
 }
 
 Test(wire_bytes, fetched)
 {
-    struct wire_fetched m = {.term = 3, .shard = 10, .version = {3, 45}, .outcome = TCK_ERR_CORRUPT, .reason = "bad"};
-    BYTES(fetched, &m, "03000000000000000a00000003000000000000002d00000000000000f8ffffff0300626164");
+    struct wire_fetched m = {
+        .term = 3, .shard = 10, .version = {3, 45}, .outcome = TCK_ERR_CORRUPT, .reason = "bad", .number = 7};
+    BYTES(fetched, &m, "03000000000000000a00000003000000000000002d00000000000000f8ffffff03006261640700000000000000");
 }
 
 Test(wire_bytes, readable)

@@ -221,14 +221,13 @@ Test(config, suggests_the_nearest_known_key)
     expect_refused("\"Save-Mem-Interval\":3", "Save-Mem-Interval: unknown key; did you mean save_mem_interval?");
     expect_refused("\"storage_interval\":3", "storage_interval: unknown key; did you mean save_storage_interval?");
     expect_refused("\"save_directory\":\"/s\"", "save_directory: unknown key; did you mean save_dir?");
-    expect_refused("\"checkpoint_path\":\"/s\"",
-                   "checkpoint_path: unknown key; `tierckpt config` lists those there are");
-    expect_refused("\"elephant\":3", "elephant: unknown key; `tierckpt config` lists those there are");
+    expect_refused("\"checkpoint_path\":\"/s\"", "checkpoint_path: unknown key; `tierckpt config` lists all keys");
+    expect_refused("\"elephant\":3", "elephant: unknown key; `tierckpt config` lists all keys");
 }
 
 Test(config, keeps_errors_on_one_line)
 {
-    expect_refused("\"two\\nlines\":1", "two?lines: unknown key; `tierckpt config` lists those there are");
+    expect_refused("\"two\\nlines\":1", "two?lines: unknown key; `tierckpt config` lists all keys");
     expect_refused("\"storage\":\"\\u001b[1m\"", "storage: \"?[1m\" is not one of: posix");
 }
 

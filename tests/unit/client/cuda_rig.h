@@ -46,7 +46,7 @@ bool rig_holds(const struct rig *rig, uint8_t value);
 /* Do the newest sealed images hold that, and zeros between? */
 bool rig_image_holds(struct rig *rig, uint8_t value);
 bool rig_image_has(struct rig *rig, const struct tensor *tensor, uint8_t value);
-/* A save that must get through; until the agent has heard of it. */
+/* A save that must get through; until the agent knows of it. */
 void rig_save(struct rig *rig, uint64_t step);
 void rig_ok(const struct rig *rig, tck_status_t status);
 

@@ -136,7 +136,7 @@ static void save(struct trainer *t, uint64_t step)
     ok(t, tck_fence(t->client));
 }
 
-/* Until the agent has heard of it too: its image is the newest sealed one from then on. */
+/* Until the agent knows of it, too: its image is the newest sealed one from then on. */
 static void save_heard(struct trainer *t, uint64_t step)
 {
     save(t, step);

@@ -677,7 +677,7 @@ Test(coordinator, a_base_is_kept_over_a_restart)
 {
     struct version base = {TERM - 1, 3};
     step((struct event){.type = EVENT_READABLE, .version = base});
-    cr_assert_eq(out.items[0].type, ACTION_ANNOUNCE, "so it is kept before anybody hears of it");
+    cr_assert_eq(out.items[0].type, ACTION_ANNOUNCE, "so it is kept before any other node learns of it");
 }
 
 Test(coordinator, nothing_to_recover_still_ends_older_terms)

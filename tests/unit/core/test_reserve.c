@@ -186,7 +186,7 @@ Test(reserve, grants_none_while_a_claim_of_its_own_node_is_being_granted_one)
 Test(reserve, in_a_term_that_was_joined_something_may_have_been_saved)
 {
     cr_assert_eq(reserve_newest_saved(&(struct reserve_terms){.adopted = 5, .joined = 4, .committed = 3}), 4,
-                 "its coordinator may know of a commit that this agent has not heard of");
+                 "its coordinator may know of a commit that this agent does not know of");
     cr_assert_eq(reserve_newest_saved(&(struct reserve_terms){.adopted = 5, .joined = 4, .committed = 5}), 5);
 }
 

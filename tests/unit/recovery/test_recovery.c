@@ -23,11 +23,77 @@ struct course {
     struct stored_version stored;
 };
 
-static void record(void *ctx, const struct recovery_action *action)
+/* Steps the machine and notes what it asks for. */
+static void step(struct course *c, struct recovery_event event)
 {
-    struct course *c = ctx;
-    cr_assert(lt(u32, c->count, 256));
-    c->actions[c->count++] = *action;
+    struct recovery_actions actions;
+    cr_assert(eq(int, recovery_actions_init(&actions), TCK_OK));
+    recovery_step(c->recovery, &event, &actions);
+    cr_assert(le(u32, c->count + actions.count, 256));
+    memcpy(c->actions + c->count, actions.items, actions.count * sizeof(*actions.items));
+    c->count += actions.count;
+    recovery_actions_free(&actions);
+}
+
+static void step_start(struct course *c, uint64_t step_wanted, uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_START, .now_ms = now_ms, .step = step_wanted});
+}
+
+static void step_resume(struct course *c, struct version base, uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_RESUME, .now_ms = now_ms, .version = base});
+}
+
+static void step_inventory(struct course *c, struct inventory *inventory, uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_INVENTORY, .now_ms = now_ms, .inventory = inventory});
+}
+
+static void step_known(struct course *c, const struct known_node *known)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_KNOWN, .known = known});
+}
+
+static void step_asked_all(struct course *c, uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_ASKED_ALL, .now_ms = now_ms});
+}
+
+static void step_stored(struct course *c, const struct storage_view *storage, uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_STORED, .now_ms = now_ms, .storage = storage});
+}
+
+static void step_fetched(struct course *c, uint32_t node, uint32_t shard, struct version version, tck_status_t outcome,
+                         uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_FETCHED,
+                                    .now_ms = now_ms,
+                                    .node = node,
+                                    .shard = shard,
+                                    .version = version,
+                                    .outcome = outcome});
+}
+
+static void step_node_down(struct course *c, uint32_t node, uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_NODE_DOWN, .now_ms = now_ms, .node = node});
+}
+
+static void step_node_up(struct course *c, uint32_t node)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_NODE_UP, .node = node});
+}
+
+static void step_tick(struct course *c, uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_TICK, .now_ms = now_ms});
+}
+
+static void step_slots_needed(struct course *c, uint64_t now_ms)
+{
+    step(c, (struct recovery_event){.type = RECOVERY_EVENT_SLOTS_NEEDED, .now_ms = now_ms});
 }
 
 static void course_init(struct course *c)
@@ -43,8 +109,8 @@ static void course_init(struct course *c)
                                    .first_owner_suffices = false,
                                    .storage_wait_ms = 0,
                                    .storage_hang_ms = 0};
-    cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
-    recovery_begin(c->recovery, TCK_NEWEST, 0);
+    cr_assert(eq(int, recovery_new(&setup, &c->recovery), TCK_OK));
+    step_start(c, TCK_NEWEST, 0);
 }
 
 static void course_free(struct course *c)
@@ -79,14 +145,14 @@ static void answer(struct course *c, uint32_t node, struct version watermark, co
         fixture_hold(&inventory, &c->world, node, *versions);
         fixture_hold(&inventory, &c->world, held_by(c, node), *versions);
     }
-    recovery_inventory(c->recovery, &inventory, now_ms);
+    step_inventory(c, &inventory, now_ms);
 }
 
 #define VERSIONS(...) ((const struct version[]){__VA_ARGS__, VERSION_NONE})
 
 static void list_nothing(struct course *c)
 {
-    recovery_stored(c->recovery, &(struct storage_view){.complete = true}, 0);
+    step_stored(c, &(struct storage_view){.complete = true}, 0);
 }
 
 static void list_stored(struct course *c, struct version version)
@@ -95,7 +161,7 @@ static void list_stored(struct course *c, struct version version)
         c->stored_shards[i] = c->world.shards[i].id;
     }
     c->stored = (struct stored_version){version, c->world.layout, NODES, c->stored_shards};
-    recovery_stored(c->recovery, &(struct storage_view){.complete = true, .stored_count = 1, .stored = &c->stored}, 0);
+    step_stored(c, &(struct storage_view){.complete = true, .stored_count = 1, .stored = &c->stored}, 0);
 }
 
 /* All nodes have 3.20 and 3.10 but those in `without`, which answer with nothing. */
@@ -110,7 +176,7 @@ static void start_with_two_versions(struct course *c, uint32_t without)
         }
     }
     c->count = 0;
-    recovery_asked_all(c->recovery, 0);
+    step_asked_all(c, 0);
 }
 
 static uint32_t emitted(const struct course *c, enum recovery_action_type type)
@@ -135,7 +201,7 @@ static const struct recovery_action *fetch_of(const struct course *c, uint32_t s
 
 static void fetched(struct course *c, uint32_t shard, uint32_t node, struct version version, tck_status_t outcome)
 {
-    recovery_fetched(c->recovery, node, shard, version, outcome, 0);
+    step_fetched(c, node, shard, version, outcome, 0);
 }
 
 static void owners_fetch(struct course *c, struct version version)
@@ -189,7 +255,7 @@ Test(recovery, says_nothing_saved_for_a_fresh_start)
     struct course c;
     course_init(&c);
     list_nothing(&c);
-    recovery_asked_all(c.recovery, 0);
+    step_asked_all(&c, 0);
     cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
     cr_assert(recovery_plan(c.recovery)->nothing_saved);
     course_free(&c);
@@ -200,7 +266,7 @@ Test(recovery, starts_nothing_afresh_while_an_agent_is_silent)
     struct course c;
     course_init(&c);
     list_nothing(&c);
-    recovery_tick(c.recovery, 10 * WAIT_MS);
+    step_tick(&c, 10 * WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
     course_free(&c);
 }
@@ -210,9 +276,9 @@ Test(recovery, starts_nothing_afresh_without_a_member)
     struct course c;
     course_init(&c);
     list_nothing(&c);
-    recovery_node_down(c.recovery, 2, 0);
-    recovery_asked_all(c.recovery, 0);
-    recovery_tick(c.recovery, WAIT_MS);
+    step_node_down(&c, 2, 0);
+    step_asked_all(&c, 0);
+    step_tick(&c, WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
     cr_assert_not(recovery_plan(c.recovery)->nothing_saved);
     cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_UNREACHABLE));
@@ -223,8 +289,8 @@ Test(recovery, does_not_plan_before_storage_is_listed)
 {
     struct course c;
     course_init(&c);
-    recovery_asked_all(c.recovery, 0);
-    recovery_tick(c.recovery, 10 * WAIT_MS);
+    step_asked_all(&c, 0);
+    step_tick(&c, 10 * WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
     list_stored(&c, V(2, 5));
     cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
@@ -240,7 +306,7 @@ Test(recovery, waits_for_a_silent_member)
     for (uint32_t i = 1; i < NODES; i++) {
         answer(&c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
     }
-    recovery_tick(c.recovery, 10 * WAIT_MS);
+    step_tick(&c, 10 * WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
     answer(&c, 0, V(3, 20), VERSIONS(V(3, 20)), 10 * WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
@@ -252,8 +318,8 @@ Test(recovery, asks_again_when_a_member_comes_back)
     struct course c;
     course_init(&c);
     list_nothing(&c);
-    recovery_node_down(c.recovery, 2, 0);
-    recovery_node_up(c.recovery, 2);
+    step_node_down(&c, 2, 0);
+    step_node_up(&c, 2);
     cr_assert(eq(u32, emitted(&c, RECOVERY_ASK), 2));
     course_free(&c);
 }
@@ -266,9 +332,9 @@ Test(recovery, waits_for_a_commit_that_somebody_knows_of)
     for (uint32_t i = 0; i < NODES; i++) {
         answer(&c, i, V(3, 20), VERSIONS(V(3, 10)), 0);
     }
-    recovery_asked_all(c.recovery, 1);
+    step_asked_all(&c, 1);
     cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
-    recovery_tick(c.recovery, WAIT_MS);
+    step_tick(&c, WAIT_MS);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
     course_free(&c);
 }
@@ -281,7 +347,7 @@ Test(recovery, takes_the_commit_that_came_back_in_time)
     for (uint32_t i = 0; i < 2; i++) {
         answer(&c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
     }
-    recovery_asked_all(c.recovery, 1);
+    step_asked_all(&c, 1);
     for (uint32_t i = 2; i < NODES; i++) {
         answer(&c, i, V(3, 20), VERSIONS(V(3, 20)), 2);
     }
@@ -328,7 +394,7 @@ Test(recovery, asks_again_for_a_copy_that_was_damaged_on_its_way)
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* a peer's, or what came of it */
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
     c.count = 0;
-    recovery_tick(c.recovery, 1);
+    step_tick(&c, 1);
     cr_assert(eq(u32, c.count, 1));
     cr_assert(eq(int, fetch_of(&c, 1, 1)->source, SOURCE_PEER));
     owners_fetch(&c, V(3, 20));
@@ -342,9 +408,9 @@ Test(recovery, does_not_return_to_a_version_that_was_passed_over)
     course_init(&c);
     start_with_two_versions(&c, 0);
     for (uint64_t i = 0; i < 12 * MAX_TRIES; i++) { /* neither version can be had */
-        recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, i * WAIT_MS);
-        recovery_fetched(c.recovery, 1, 1, V(3, 10), TCK_ERR_UNREACHABLE, i * WAIT_MS);
-        recovery_tick(c.recovery, i * WAIT_MS);
+        step_fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, i * WAIT_MS);
+        step_fetched(&c, 1, 1, V(3, 10), TCK_ERR_UNREACHABLE, i * WAIT_MS);
+        step_tick(&c, i * WAIT_MS);
     }
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
     course_free(&c);
@@ -356,9 +422,9 @@ Test(recovery, has_nothing_when_every_copy_is_corrupt)
     course_init(&c);
     start_with_two_versions(&c, 0);
     for (uint64_t i = 0; i < 8 * MAX_TRIES; i++) { /* of each version its own copy, the peer's, and that again */
-        recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_CORRUPT, i * WAIT_MS);
-        recovery_fetched(c.recovery, 1, 1, V(3, 10), TCK_ERR_CORRUPT, i * WAIT_MS);
-        recovery_tick(c.recovery, i * WAIT_MS);
+        step_fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT, i * WAIT_MS);
+        step_fetched(&c, 1, 1, V(3, 10), TCK_ERR_CORRUPT, i * WAIT_MS);
+        step_tick(&c, i * WAIT_MS);
     }
     cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
@@ -375,15 +441,15 @@ Test(recovery, tries_a_copy_out_of_reach_again_before_an_older_version)
         fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
         cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
         c.count = 0;
-        recovery_tick(c.recovery, 1);
+        step_tick(&c, 1);
         cr_assert(eq(u32, c.count, 1));
         cr_assert(version_is(fetch_of(&c, 1, 1)->version, V(3, 20)));
     }
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)), "it has not been waited for long enough");
-    recovery_tick(c.recovery, WAIT_MS - 1);
+    step_tick(&c, WAIT_MS - 1);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
-    recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, WAIT_MS);
+    step_fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, WAIT_MS);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
     course_free(&c);
 }
@@ -393,11 +459,11 @@ Test(recovery, takes_no_older_version_for_a_copy_out_of_reach_while_a_member_is_
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 1u << 1);
-    recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, 0);
-    recovery_node_down(c.recovery, 2, 1);
+    step_fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, 0);
+    step_node_down(&c, 2, 1);
     for (uint64_t ms = WAIT_MS; ms < 20 * WAIT_MS; ms += WAIT_MS) {
-        recovery_tick(c.recovery, ms);
-        recovery_fetched(c.recovery, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, ms);
+        step_tick(&c, ms);
+        step_fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, ms);
     }
     cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 0));
     cr_assert_not(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
@@ -411,8 +477,8 @@ Test(recovery, stays_failed_when_a_new_plan_was_due)
     start_with_two_versions(&c, 0);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
-    recovery_node_down(c.recovery, 2, 5);
-    recovery_tick(c.recovery, 5 + WAIT_MS);
+    step_node_down(&c, 2, 5);
+    step_tick(&c, 5 + WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
     course_free(&c);
 }
@@ -425,7 +491,7 @@ Test(recovery, never_returns_to_a_corrupt_copy_while_another_is_out_of_reach)
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* its own */
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_TIMEDOUT);
     c.count = 0;
-    recovery_tick(c.recovery, 1);
+    step_tick(&c, 1);
     cr_assert(eq(u32, c.count, 1));
     cr_assert(eq(int, fetch_of(&c, 1, 1)->source, SOURCE_PEER));
     course_free(&c);
@@ -438,7 +504,7 @@ Test(recovery, fails_if_a_node_has_no_room_for_its_shard)
     start_with_two_versions(&c, 0);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_NOSPC);
     cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
-    recovery_tick(c.recovery, 1);
+    step_tick(&c, 1);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_NOSPC);
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
     const struct plan *plan = recovery_plan(c.recovery);
@@ -452,10 +518,10 @@ Test(recovery, names_the_member_that_went_down_while_fetching)
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 0);
-    recovery_node_down(c.recovery, 2, 5);
-    recovery_tick(c.recovery, 4 + WAIT_MS);
+    step_node_down(&c, 2, 5);
+    step_tick(&c, 4 + WAIT_MS);
     cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 0));
-    recovery_tick(c.recovery, 5 + WAIT_MS);
+    step_tick(&c, 5 + WAIT_MS);
     cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
     cr_assert(strstr(recovery_plan(c.recovery)->reason, "node2") != NULL);
     owners_fetch(&c, V(3, 20));
@@ -467,10 +533,10 @@ Test(recovery, names_the_member_that_went_down_while_asking)
 {
     struct course c;
     course_init(&c);
-    recovery_node_down(c.recovery, 2, 0);
+    step_node_down(&c, 2, 0);
     start_with_two_versions(&c, 0);
     cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
-    recovery_tick(c.recovery, WAIT_MS);
+    step_tick(&c, WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
     cr_assert(strstr(recovery_plan(c.recovery)->reason, "node2") != NULL);
     course_free(&c);
@@ -480,8 +546,8 @@ Test(recovery, goes_on_with_a_member_that_came_back)
 {
     struct course c;
     course_init(&c);
-    recovery_node_down(c.recovery, 2, 0);
-    recovery_node_up(c.recovery, 2);
+    step_node_down(&c, 2, 0);
+    step_node_up(&c, 2);
     start_with_two_versions(&c, 0);
     cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
     course_free(&c);
@@ -492,10 +558,10 @@ Test(recovery, goes_on_with_a_member_whose_agent_restarted_while_it_fetched)
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 0);
-    recovery_node_down(c.recovery, 2, 5);
-    recovery_tick(c.recovery, 6);
-    recovery_node_up(c.recovery, 2);
-    recovery_tick(c.recovery, 10 * WAIT_MS);
+    step_node_down(&c, 2, 5);
+    step_tick(&c, 6);
+    step_node_up(&c, 2);
+    step_tick(&c, 10 * WAIT_MS);
     owners_fetch(&c, V(3, 20));
     cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
     course_free(&c);
@@ -506,11 +572,11 @@ Test(recovery, takes_no_older_version_while_a_member_may_come_back)
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 0);
-    recovery_node_down(c.recovery, 2, 5);
+    step_node_down(&c, 2, 5);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
     for (uint32_t i = 0; i < 3 * MAX_TRIES; i++) {
         fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE);
-        recovery_tick(c.recovery, 6 + i);
+        step_tick(&c, 6 + i);
         cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
     }
     course_free(&c);
@@ -526,7 +592,7 @@ Test(recovery, tries_other_owners_for_a_holder_and_stays_ready)
     for (uint32_t i = 0; i < 3 * MAX_TRIES; i++) {
         fetched(&c, 1, holder, V(3, 20), i % 2 == 0 ? TCK_ERR_CORRUPT : TCK_ERR_NOSPC);
         cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
-        recovery_tick(c.recovery, i);
+        step_tick(&c, i);
         cr_assert(eq(int, fetch_of(&c, 1, holder)->source, SOURCE_TWIN));
         cr_assert_str_eq(fetch_of(&c, 1, holder)->from.name, "node1");
     }
@@ -555,13 +621,13 @@ Test(recovery, asks_whoever_had_a_copy_before_when_those_of_the_owners_are_bad)
             fixture_hold(&inventory, &c.world, 1, V(3, 20));
         }
         inventory_sort(&inventory);
-        recovery_inventory(c.recovery, &inventory, 0);
+        step_inventory(&c, &inventory, 0);
     }
-    recovery_asked_all(c.recovery, 0);
+    step_asked_all(&c, 0);
     owners_fetch(&c, V(3, 20));
     for (uint32_t i = 0; i < 3 * MAX_TRIES; i++) {
         fetched(&c, 1, holder, V(3, 20), TCK_ERR_CORRUPT);
-        recovery_tick(c.recovery, i);
+        step_tick(&c, i);
         asked += strcmp(fetch_of(&c, 1, holder)->from.name, c.world.nodes[former].name) == 0;
     }
     cr_assert(gt(u32, asked, 0));
@@ -574,10 +640,10 @@ Test(recovery, asks_a_holder_again_that_went_down_while_protecting)
     course_init(&c);
     start_with_two_versions(&c, 0);
     owners_fetch(&c, V(3, 20));
-    recovery_node_down(c.recovery, holder_of(&c, 1), 5);
+    step_node_down(&c, holder_of(&c, 1), 5);
     cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
     c.count = 0;
-    recovery_tick(c.recovery, 6);
+    step_tick(&c, 6);
     cr_assert(eq(u32, c.count, 1));
     cr_assert(eq(u32, c.actions[0].shard, 1));
     course_free(&c);
@@ -588,7 +654,7 @@ Test(recovery, spares_storage_the_holders)
     struct course c;
     course_init(&c);
     list_stored(&c, V(2, 5));
-    recovery_asked_all(c.recovery, 0);
+    step_asked_all(&c, 0);
     owners_fetch(&c, V(2, 5));
     cr_assert(eq(int, fetch_of(&c, 1, holder_of(&c, 1))->source, SOURCE_TWIN));
     cr_assert_str_eq(fetch_of(&c, 1, holder_of(&c, 1))->from.name, "node1");
@@ -612,8 +678,8 @@ static void begin_with_twins(struct course *c, bool first_owner_suffices)
                                    .first_owner_suffices = first_owner_suffices,
                                    .storage_wait_ms = 0,
                                    .storage_hang_ms = 0};
-    cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
-    recovery_begin(c->recovery, TCK_NEWEST, 0);
+    cr_assert(eq(int, recovery_new(&setup, &c->recovery), TCK_OK));
+    step_start(c, TCK_NEWEST, 0);
     c->count = 0;
 }
 
@@ -623,9 +689,9 @@ static void start_twins_from_storage(struct course *c, bool first_owner_suffices
     begin_with_twins(c, first_owner_suffices);
     c->stored_shards[0] = c->world.shards[0].id;
     c->stored = (struct stored_version){V(2, 5), c->world.layout, 1, c->stored_shards};
-    recovery_stored(c->recovery, &(struct storage_view){.complete = true, .stored_count = 1, .stored = &c->stored}, 0);
+    step_stored(c, &(struct storage_view){.complete = true, .stored_count = 1, .stored = &c->stored}, 0);
     c->count = 0;
-    recovery_asked_all(c->recovery, 0);
+    step_asked_all(c, 0);
 }
 
 /* The node in `with` has it, the others have nothing. */
@@ -638,10 +704,10 @@ static void start_twins_from_memory(struct course *c, uint32_t with)
         if (i == with) {
             fixture_hold(&inventory, &c->world, 0, V(2, 5));
         }
-        recovery_inventory(c->recovery, &inventory, 0);
+        step_inventory(c, &inventory, 0);
     }
     c->count = 0;
-    recovery_asked_all(c->recovery, 0);
+    step_asked_all(c, 0);
 }
 
 Test(recovery, reads_storage_once_and_passes_the_shard_on_between_twins)
@@ -651,7 +717,7 @@ Test(recovery, reads_storage_once_and_passes_the_shard_on_between_twins)
     start_twins_from_storage(&c, false);
     cr_assert(eq(u32, c.count, 1), "one read");
     cr_assert(eq(int, fetch_of(&c, 0, 0)->source, SOURCE_STORAGE));
-    recovery_tick(c.recovery, 1);
+    step_tick(&c, 1);
     cr_assert(eq(u32, c.count, 1), "the others wait");
     fetched(&c, 0, 0, V(2, 5), TCK_OK);
     cr_assert(eq(u32, c.count, 3));
@@ -747,7 +813,7 @@ Test(recovery, asks_again_for_an_owner_that_comes_after_reading_and_stays_ready)
     for (int i = 0; i < 3 * NODES; i++) {
         c.count = 0;
         fetched(&c, 0, 3, V(2, 5), i % 2 == 0 ? TCK_ERR_UNREACHABLE : TCK_ERR_BUSY);
-        recovery_tick(c.recovery, 1);
+        step_tick(&c, 1);
         cr_assert_str_neq(fetch_of(&c, 0, 3)->from.name, "node3");
     }
     cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
@@ -764,13 +830,13 @@ Test(recovery, base_is_lost_when_the_only_owner_that_had_it_lost_it_before_the_o
     course_init(&c);
     start_twins_from_memory(&c, 2);
     fetched(&c, 0, 2, V(2, 5), TCK_OK);
-    recovery_slots_needed(c.recovery, 0);
+    step_slots_needed(&c, 0);
     for (uint32_t tries = 0; tries < 8 * NODES && emitted(&c, RECOVERY_BASE_LOST) == 0; tries++) {
         c.count = 0;
         for (uint32_t i = 0; i < NODES; i++) {
             fetched(&c, 0, i, V(2, 5), TCK_ERR_NOENT);
         }
-        recovery_tick(c.recovery, 10 * WAIT_MS + tries);
+        step_tick(&c, 10 * WAIT_MS + tries);
     }
     cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 1));
     course_free(&c);
@@ -809,7 +875,7 @@ Test(recovery, can_begin_again)
     course_init(&c);
     start_with_two_versions(&c, 0);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
-    recovery_begin(c.recovery, 10, 50);
+    step_start(&c, 10, 50);
     start_with_two_versions(&c, 0);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
     owners_fetch(&c, V(3, 10));
@@ -821,7 +887,7 @@ Test(recovery, resumes_with_the_base_chosen_before_and_no_other)
 {
     struct course c;
     course_init(&c);
-    recovery_resume(c.recovery, V(3, 10), 0);
+    step_resume(&c, V(3, 10), 0);
     start_with_two_versions(&c, 0);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
     owners_fetch(&c, V(3, 10));
@@ -833,7 +899,7 @@ Test(recovery, resumes_with_nothing_if_only_the_same_step_of_another_term_is_lef
 {
     struct course c;
     course_init(&c);
-    recovery_resume(c.recovery, V(2, 20), 0);
+    step_resume(&c, V(2, 20), 0);
     start_with_two_versions(&c, 0);
     cr_assert(eq(u32, emitted(&c, RECOVERY_NOTHING), 1));
     course_free(&c);
@@ -860,7 +926,7 @@ static void ready_but_for_shard_1(struct course *c)
 static bool asks_holder_again(struct course *c)
 {
     c->count = 0;
-    recovery_tick(c->recovery, 0);
+    step_tick(c, 0);
     return c->count == 1 && c->actions[0].node == holder_of(c, 1);
 }
 
@@ -903,7 +969,7 @@ Test(recovery, base_is_lost_when_each_that_may_have_a_shard_says_it_has_none)
 {
     struct course c;
     ready_but_for_shard_1(&c);
-    recovery_slots_needed(c.recovery, 0);
+    step_slots_needed(&c, 0);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_CORRUPT);
     cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0), "its holder was not heard");
@@ -912,7 +978,7 @@ Test(recovery, base_is_lost_when_each_that_may_have_a_shard_says_it_has_none)
     cr_assert(version_is(c.actions[c.count - 1].version, V(3, 20)));
     cr_assert(eq(int, phase(&c), RECOVERY_LOST));
     c.count = 0;
-    recovery_tick(c.recovery, 10);
+    step_tick(&c, 10);
     cr_assert(eq(u32, c.count, 0), "it is over");
     course_free(&c);
 }
@@ -921,7 +987,7 @@ Test(recovery, one_good_copy_ends_the_inquest_and_is_tried_for_again)
 {
     struct course c;
     ready_but_for_shard_1(&c);
-    recovery_slots_needed(c.recovery, 0);
+    step_slots_needed(&c, 0);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_OK);
     cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0));
@@ -935,7 +1001,7 @@ Test(recovery, a_holder_that_has_it_after_all_is_done)
 {
     struct course c;
     ready_but_for_shard_1(&c);
-    recovery_slots_needed(c.recovery, 0);
+    step_slots_needed(&c, 0);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_CORRUPT);
     checked_by(&c, holder_of(&c, 1), TCK_OK);
@@ -947,12 +1013,12 @@ Test(recovery, no_base_is_lost_while_a_witness_cannot_be_heard)
 {
     struct course c;
     ready_but_for_shard_1(&c);
-    recovery_slots_needed(c.recovery, 0);
+    step_slots_needed(&c, 0);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_TIMEDOUT);
     cr_assert(asks_holder_again(&c), "nothing follows from silence");
     try_in_vain(&c);
-    recovery_node_down(c.recovery, 1, 0);
+    step_node_down(&c, 1, 0);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
     cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 0), "what was asked before counts for nothing");
     cr_assert(eq(int, phase(&c), RECOVERY_PROTECTING));
@@ -967,7 +1033,7 @@ static void ready_with_a_stored_base(struct course *c)
     for (uint32_t i = 0; i < NODES; i++) {
         answer(c, i, V(3, 20), VERSIONS(V(3, 20)), 0);
     }
-    recovery_asked_all(c->recovery, 0);
+    step_asked_all(c, 0);
     owners_fetch(c, V(3, 20));
     for (uint32_t i = 0; i < NODES; i++) {
         fetched(c, i, holder_of(c, i), V(3, 20), i == 1 ? TCK_ERR_CORRUPT : TCK_OK);
@@ -992,7 +1058,7 @@ Test(recovery, base_is_not_lost_while_storage_has_it)
 {
     struct course c;
     ready_with_a_stored_base(&c);
-    recovery_slots_needed(c.recovery, 0);
+    step_slots_needed(&c, 0);
     (void)asks_holder_again(&c);
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_CORRUPT);
@@ -1015,13 +1081,13 @@ static void press_with_a_stranger(struct course *c)
     stranger.node.agent_id = 999;
     snprintf(stranger.node.name, sizeof(stranger.node.name), "stranger");
     fixture_hold(&stranger, &c->world, 1, V(3, 20));
-    recovery_inventory(c->recovery, &stranger, 0);
-    recovery_asked_all(c->recovery, 0);
+    step_inventory(c, &stranger, 0);
+    step_asked_all(c, 0);
     owners_fetch(c, V(3, 20));
     for (uint32_t i = 0; i < NODES; i++) {
         fetched(c, i, holder_of(c, i), V(3, 20), i == 1 ? TCK_ERR_CORRUPT : TCK_OK);
     }
-    recovery_slots_needed(c->recovery, 0);
+    step_slots_needed(c, 0);
     (void)asks_holder_again(c);
     try_in_vain(c);
     checked_by(c, 1, TCK_ERR_CORRUPT);
@@ -1062,7 +1128,7 @@ Test(recovery, a_node_outside_the_world_may_be_out_of_reach_for_a_while)
     try_in_vain(&c);
     checked_by(&c, 1, TCK_ERR_CORRUPT);
     checked_by(&c, holder_of(&c, 1), TCK_ERR_NOENT);
-    recovery_fetched(c.recovery, holder_of(&c, 1), 1, V(3, 20), TCK_ERR_UNREACHABLE, WAIT_MS);
+    step_fetched(&c, holder_of(&c, 1), 1, V(3, 20), TCK_ERR_UNREACHABLE, WAIT_MS);
     cr_assert(eq(u32, emitted(&c, RECOVERY_BASE_LOST), 1));
     course_free(&c);
 }
@@ -1078,9 +1144,9 @@ static void fail_with(struct course *c, tck_status_t outcome)
     course_init(c);
     start_with_two_versions(c, 0);
     for (uint64_t i = 0; i < 8 * MAX_TRIES && phase(c) != RECOVERY_FAILED; i++) {
-        recovery_fetched(c->recovery, 1, 1, V(3, 20), outcome, i * WAIT_MS);
-        recovery_fetched(c->recovery, 1, 1, V(3, 10), outcome, i * WAIT_MS);
-        recovery_tick(c->recovery, i * WAIT_MS);
+        step_fetched(c, 1, 1, V(3, 20), outcome, i * WAIT_MS);
+        step_fetched(c, 1, 1, V(3, 10), outcome, i * WAIT_MS);
+        step_tick(c, i * WAIT_MS);
     }
     cr_assert(eq(int, phase(c), RECOVERY_FAILED));
     cr_assert(eq(int, recovery_failure(c->recovery), outcome == TCK_ERR_CORRUPT ? TCK_ERR_UNRECOVERABLE : outcome));
@@ -1141,7 +1207,7 @@ Test(recovery, a_fresh_start_was_said_already)
     for (uint32_t i = 0; i < NODES; i++) {
         answer(&c, i, VERSION_NONE, VERSIONS(VERSION_NONE), 0);
     }
-    recovery_asked_all(c.recovery, 0);
+    step_asked_all(&c, 0);
     cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_NOENT));
     cr_assert(eq(int, recovery_free_slots(c.recovery, &without_base), RELIEF_NONE));
     course_free(&c);
@@ -1180,7 +1246,7 @@ static void answer_truthfully(struct course *c, const struct damage *d, const st
     while (phase(c) == RECOVERY_FETCHING) {
         if (c->count == 0) {
             now_ms += WAIT_MS;
-            recovery_tick(c->recovery, now_ms); /* what may have been damaged on its way is asked for again */
+            step_tick(c, now_ms); /* what may have been damaged on its way is asked for again */
         }
         cr_assert_gt(c->count, 0, "nothing is asked for");
         uint32_t pick = seed % c->count;
@@ -1191,7 +1257,7 @@ static void answer_truthfully(struct course *c, const struct damage *d, const st
             uint32_t version = version_is(a.version, versions[0]) ? 0 : 1;
             bool holders = strcmp(a.from.name, c->world.nodes[a.shard].name) != 0;
             bool good = copy_is_good(d, version, a.shard, holders);
-            recovery_fetched(c->recovery, a.node, a.shard, a.version, good ? TCK_OK : TCK_ERR_CORRUPT, now_ms);
+            step_fetched(c, a.node, a.shard, a.version, good ? TCK_OK : TCK_ERR_CORRUPT, now_ms);
         }
     }
 }
@@ -1230,8 +1296,8 @@ static void course_with_storage(struct course *c)
                                    .first_owner_suffices = false,
                                    .storage_wait_ms = 4000,
                                    .storage_hang_ms = 60000};
-    cr_assert(eq(int, recovery_new(&setup, record, c, &c->recovery), TCK_OK));
-    recovery_begin(c->recovery, TCK_NEWEST, 0);
+    cr_assert(eq(int, recovery_new(&setup, &c->recovery), TCK_OK));
+    step_start(c, TCK_NEWEST, 0);
 }
 
 static void answer_with_nothing(struct course *c)
@@ -1239,7 +1305,7 @@ static void answer_with_nothing(struct course *c)
     for (uint32_t i = 0; i < NODES; i++) {
         answer(c, i, VERSION_NONE, VERSIONS(VERSION_NONE), 0);
     }
-    recovery_asked_all(c->recovery, 0);
+    step_asked_all(c, 0);
 }
 
 static const struct storage_view unlisted = {.why = "list the directory: Input/output error"};
@@ -1248,15 +1314,15 @@ Test(recovery, lists_storage_again_until_it_can_be_read)
 {
     struct course c;
     course_with_storage(&c);
-    recovery_stored(c.recovery, &unlisted, 0);
+    step_stored(&c, &unlisted, 0);
     answer_with_nothing(&c);
     cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 1));
-    recovery_tick(c.recovery, 100);
+    step_tick(&c, 100);
     cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 2));
-    recovery_stored(c.recovery, &unlisted, 110);
-    recovery_tick(c.recovery, 120);
+    step_stored(&c, &unlisted, 110);
+    step_tick(&c, 120);
     cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 2), "the pause grows");
-    recovery_tick(c.recovery, 320);
+    step_tick(&c, 320);
     cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 3));
     list_stored(&c, V(3, 20));
     cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_FETCHING));
@@ -1268,15 +1334,15 @@ Test(recovery, ends_with_an_error_if_storage_stays_unreadable)
 {
     struct course c;
     course_with_storage(&c);
-    recovery_stored(c.recovery, &unlisted, 0);
+    step_stored(&c, &unlisted, 0);
     answer_with_nothing(&c);
     for (uint64_t now = 100; now < 4000; now += 100) {
-        recovery_tick(c.recovery, now);
-        recovery_stored(c.recovery, &unlisted, now);
+        step_tick(&c, now);
+        step_stored(&c, &unlisted, now);
         cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
     }
-    recovery_tick(c.recovery, 4000);
-    recovery_stored(c.recovery, &unlisted, 4000);
+    step_tick(&c, 4000);
+    step_stored(&c, &unlisted, 4000);
     cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_FAILED));
     cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_IO));
     cr_assert(strstr(recovery_plan(c.recovery)->reason, "Input/output error") != NULL);
@@ -1290,10 +1356,10 @@ Test(recovery, does_without_storage_that_hangs_if_memory_suffices)
     for (uint32_t i = 0; i < NODES; i++) {
         answer(&c, i, V(6, 20), VERSIONS(V(6, 20)), 0);
     }
-    recovery_asked_all(c.recovery, 0);
-    recovery_tick(c.recovery, 3999);
+    step_asked_all(&c, 0);
+    step_tick(&c, 3999);
     cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
-    recovery_tick(c.recovery, 4000);
+    step_tick(&c, 4000);
     cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_FETCHING));
     course_free(&c);
 }
@@ -1303,9 +1369,9 @@ Test(recovery, waits_long_for_storage_that_is_needed)
     struct course c;
     course_with_storage(&c);
     answer_with_nothing(&c);
-    recovery_tick(c.recovery, 59999);
+    step_tick(&c, 59999);
     cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
-    recovery_tick(c.recovery, 60000);
+    step_tick(&c, 60000);
     cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_IO));
     course_free(&c);
 }
@@ -1321,13 +1387,13 @@ Test(recovery, takes_no_older_version_in_place_of_one_whose_files_cannot_be_read
     }
     two[0] = (struct stored_version){V(3, 20), c.world.layout, NODES, c.stored_shards};
     two[1] = (struct stored_version){V(3, 10), c.world.layout, NODES, c.stored_shards};
-    recovery_stored(c.recovery, &(struct storage_view){.complete = true, .stored_count = 2, .stored = two}, 0);
+    step_stored(&c, &(struct storage_view){.complete = true, .stored_count = 2, .stored = two}, 0);
     answer_with_nothing(&c);
     for (uint64_t now = 0; now <= 20 * WAIT_MS && recovery_phase(c.recovery) == RECOVERY_FETCHING; now += 100) {
         cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
-        recovery_fetched(c.recovery, 0, 0, V(3, 20), TCK_ERR_IO, now);
+        step_fetched(&c, 0, 0, V(3, 20), TCK_ERR_IO, now);
         c.count = 0;
-        recovery_tick(c.recovery, now);
+        step_tick(&c, now);
     }
     cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_IO));
     cr_assert(strstr(recovery_plan(c.recovery)->reason, "cannot be read from storage") != NULL);
@@ -1342,7 +1408,7 @@ Test(recovery, names_the_newest_complete_version_before_the_planned_one_as_fallb
     for (uint32_t i = 0; i < NODES; i++) { /* 2.20 is incomplete */
         answer(&c, i, VERSION_NONE, i == 0 ? VERSIONS(V(2, 10), V(2, 20), V(3, 10)) : VERSIONS(V(2, 10), V(3, 10)), 0);
     }
-    recovery_asked_all(c.recovery, 0);
+    step_asked_all(&c, 0);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
     cr_assert(version_is(recovery_plan(c.recovery)->fallback, V(2, 10)));
     course_free(&c);
@@ -1374,12 +1440,12 @@ static void start_with_a_part(struct course *c, uint32_t outsiders, uint64_t ter
     list_nothing(c);
     for (uint32_t i = 0; i < outsiders; i++) {
         struct known_node known = outsider(c, 0x4000 + i, term);
-        recovery_known(c->recovery, &known);
+        step_known(c, &known);
     }
     for (uint32_t i = 0; i < NODES; i++) {
         answer(c, i, V(3, 10), i == 0 ? VERSIONS(V(3, 10), V(3, 20)) : VERSIONS(V(3, 10)), 0);
     }
-    recovery_asked_all(c->recovery, 0);
+    step_asked_all(c, 0);
 }
 
 Test(recovery, waits_for_outsiders_that_may_complete_a_newer_version)
@@ -1388,7 +1454,7 @@ Test(recovery, waits_for_outsiders_that_may_complete_a_newer_version)
     course_init(&c);
     start_with_a_part(&c, 2, 3);
     cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
-    recovery_tick(c.recovery, WAIT_MS);
+    step_tick(&c, WAIT_MS);
     cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
     course_free(&c);
@@ -1405,7 +1471,7 @@ Test(recovery, takes_the_newer_version_that_an_outsider_completes)
     for (uint32_t shard = 0; shard < NODES; shard++) {
         fixture_hold(&inventory, &c.world, shard, V(3, 20));
     }
-    recovery_inventory(c.recovery, &inventory, 1);
+    step_inventory(&c, &inventory, 1);
     cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
     course_free(&c);
@@ -1435,15 +1501,15 @@ Test(recovery, does_not_begin_afresh_before_it_has_waited_for_an_outsider)
     course_init(&c);
     list_nothing(&c);
     struct known_node known = outsider(&c, 0x4000, 1);
-    recovery_known(c.recovery, &known);
+    step_known(&c, &known);
     known = (struct known_node){.node = c.world.nodes[2], .term = 1}; /* a member: it answers as one */
-    recovery_known(c.recovery, &known);
+    step_known(&c, &known);
     for (uint32_t i = 0; i < NODES; i++) {
         answer(&c, i, VERSION_NONE, VERSIONS(VERSION_NONE), 0);
     }
-    recovery_asked_all(c.recovery, 0);
+    step_asked_all(&c, 0);
     cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
-    recovery_tick(c.recovery, WAIT_MS);
+    step_tick(&c, WAIT_MS);
     cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_NOENT));
     course_free(&c);
 }

@@ -190,7 +190,8 @@ static bool audited(const char *op, const char *phase, const char *what)
         if (json_parse(line, strlen(line), &json, NULL) == TCK_OK) {
             const char *a = json_str(json_get(json, "op")), *b = json_str(json_get(json, "phase"));
             const char *c = json_str(json_get(json, "what"));
-            found = found || (a && b && c && strcmp(a, op) == 0 && strcmp(b, phase) == 0 && strcmp(c, what) == 0);
+            found = found || (a != NULL && b != NULL && c != NULL && strcmp(a, op) == 0 && strcmp(b, phase) == 0 &&
+                              strcmp(c, what) == 0);
         }
         json_free(json);
     }

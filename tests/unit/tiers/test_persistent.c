@@ -32,10 +32,14 @@ static struct pool *pool;
 static struct persistent *tier;
 static uint64_t claimed; /* as the agent's memory has it */
 
-/* Called after each listing of a directory and before each reading of a small file; may be NULL. An error that the
- * latter returns is that of the reading. */
-static void (*after_list)(void);
-static tck_status_t (*before_read)(const char *name);
+/* The name that listings leave out; NULL: none. */
+static const char *unlisted;
+
+/* Called after each listing of a directory and before each reading of a small file by the test's own thread, because
+ * older versions may still be looked for in the pool; may be NULL. An error that the latter returns is that of the
+ * reading. */
+static _Thread_local void (*after_list)(void);
+static _Thread_local tck_status_t (*before_read)(const char *name);
 
 tck_status_t __real_safe_fs_list(int dir_fd, struct names *out, struct error *err);
 tck_status_t __wrap_safe_fs_list(int dir_fd, struct names *out, struct error *err);
@@ -47,6 +51,13 @@ tck_status_t __wrap_safe_fs_read(int dir_fd, const char *name, size_t max, char 
 tck_status_t __wrap_safe_fs_list(int dir_fd, struct names *out, struct error *err)
 {
     tck_status_t status = __real_safe_fs_list(dir_fd, out, err);
+    for (size_t i = 0; status == TCK_OK && unlisted != NULL && i < out->count; i++) {
+        if (strcmp(out->names[i], unlisted) == 0) {
+            free(out->names[i]);
+            out->names[i] = out->names[--out->count];
+            break;
+        }
+    }
     if (after_list != NULL) {
         after_list();
     }
@@ -200,10 +211,10 @@ static int files_below(const char *stage)
     int count = 0;
     snprintf(path, sizeof(path), "%s/" JOB "/stage/%s", path_of("a/b/save"), stage);
     DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
         count += entry->d_name[0] != '.';
     }
-    if (dir) {
+    if (dir != NULL) {
         closedir(dir);
     }
     return count;
@@ -1809,7 +1820,7 @@ Test(persistent, a_directory_that_cannot_be_listed_is_an_error_and_not_empty)
     cr_assert(text_has(&err, "/save/" JOB ": ") && text_has(&err, "Permission denied"), "%s", err.text);
 }
 
-/* Version 2 is published, and version 1 is on its way to the trash. */
+/* Version 2 is published, and version 1 is being deleted. */
 static tck_status_t supersede(const char *name)
 {
     if (strcmp(name, "manifest.json") == 0) {
@@ -1828,6 +1839,75 @@ Test(persistent, what_is_removed_while_it_is_looked_at_is_not_damaged)
     make_version((struct version){1, 1});
     before_read = supersede;
     expect_standing((struct version){1, 2}, STANDING_GOOD, NULL);
+}
+
+/* ---- an old listing, and LATEST --------------------------------------------------------------------------------- */
+
+#define LATEST_PATH "a/b/save/" JOB "/LATEST"
+
+static void make_two(void)
+{
+    make_version((struct version){1, 1});
+    make_version((struct version){1, 2});
+    unlisted = "v000000000002.t1";
+}
+
+Test(persistent, the_newest_version_is_found_although_a_listing_lacks_it)
+{
+    make_two();
+    expect_standing((struct version){1, 2}, STANDING_GOOD, NULL);
+}
+
+/* The agent may be killed as soon as the trainers know of the version. */
+Test(persistent, latest_names_a_version_before_its_publish_is_reported)
+{
+    char line[64] = "";
+    make_version((struct version){1, 7});
+    FILE *file = fopen(path_of(LATEST_PATH), "r"); /* the loop has not run since the report */
+    cr_assert_not_null(file);
+    cr_assert_not_null(fgets(line, sizeof(line), file));
+    fclose(file);
+    cr_assert_str_eq(line, "v000000000007.t1\n");
+}
+
+Test(persistent, the_newest_version_that_a_listing_lacks_can_be_damaged)
+{
+    make_two();
+    cr_assert_eq(truncate(shard_path((struct version){1, 2}), 4095), 0);
+    expect_standing((struct version){1, 2}, STANDING_DAMAGED, "4095");
+}
+
+Test(persistent, latest_can_name_a_version_that_was_removed)
+{
+    make_two();
+    cr_assert_eq(rename(version_path((struct version){1, 2}, ""), path_of("gone")), 0);
+    expect_standing((struct version){1, 1}, STANDING_GOOD, NULL);
+}
+
+Test(persistent, latest_that_names_no_version_or_is_no_file_counts_as_missing)
+{
+    make_two();
+    write_file(path_of(LATEST_PATH), "../../v000000000002.t1\n");
+    expect_standing((struct version){1, 1}, STANDING_GOOD, NULL);
+    cr_assert_eq(unlink(path_of(LATEST_PATH)), 0);
+    expect_standing((struct version){1, 1}, STANDING_GOOD, NULL);
+    cr_assert_eq(mkdir(path_of(LATEST_PATH), 0755), 0);
+    expect_standing((struct version){1, 1}, STANDING_GOOD, NULL);
+}
+
+static tck_status_t fail_latest(const char *name)
+{
+    return strcmp(name, "LATEST") == 0 ? TCK_ERR_IO : TCK_OK;
+}
+
+Test(persistent, latest_that_cannot_be_read_now_is_not_taken_for_missing)
+{
+    struct survey survey;
+    struct error err = {0};
+    make_two();
+    before_read = fail_latest;
+    cr_assert_eq(persistent_survey(tier, &survey, &err), TCK_ERR_IO);
+    cr_assert(text_has(&err, "LATEST"), "%s", err.text);
 }
 
 Test(persistent, a_listing_shows_that_storage_moves)

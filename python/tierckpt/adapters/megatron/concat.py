@@ -2,8 +2,8 @@
 """A published version that other ranks have saved, for another number of data-parallel ranks.
 
 Tensors are found by their names, and the pieces of the distributed optimizer by where they lie in the whole: both are
-the same whatever the number of replicas. What each rank has as its own comes from one that had the same place in the
-model. Generators belong to the ranks of then and are left as they are.
+the same whatever the number of replicas. State that belongs to a single rank comes from one that had the same place in
+the model. Generators belong to the ranks that saved them, so those of this run stay as they are.
 """
 
 from collections.abc import Callable

@@ -138,7 +138,7 @@ class Model:
         return records
 
     def meaning(self) -> dict[str, Any]:
-        """What changes the meaning of the parameters while their shapes stay the same."""
+        """Settings that change the meaning of the parameters while their shapes stay the same."""
         config = next(iter(self.chunks.values())).config
         names = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups",
                  "kv_channels", "gated_linear_unit", "normalization", "num_moe_experts", "moe_router_topk")
@@ -234,8 +234,8 @@ def _check_distributed(part: DistributedOptimizer, model: Model) -> None:
                                       "distributed optimizer")
     if any(getattr(chunk.config, "qk_clip", False) for chunk in model.chunks.values()):
         raise errors.UnsupportedError(
-            "qk_clip changes parameters behind the distributed optimizer's back, and they would "
-            "not come back as they were: switch one of the two off")
+            "qk_clip changes parameters without the distributed optimizer's knowledge, and they would not "
+            "come back as they were: switch one of the two off")
 
 
 class Part:
@@ -314,7 +314,7 @@ def _tracker_blob() -> Blob:
 
 @dataclass(frozen=True)
 class Mapping:
-    """What attach needs, and what a load needs to know."""
+    """What attach and a load need."""
 
     contents: Contents
     fences: list[Fence]
@@ -323,7 +323,8 @@ class Mapping:
 
 
 def _gather(model: Model, parts: list[Part]) -> None:
-    """Makes the parameters from the pieces of their owners, as the end of a step of the distributed optimizer does."""
+    """Computes the parameters from the pieces of their owners, as the end of a step of the distributed optimizer
+    does."""
     with torch.no_grad():
         for part in parts:
             part.megatron._copy_main_params_to_model_params()

@@ -62,13 +62,13 @@ _COUNTERS = ("consumed_train_samples", "skipped_train_samples", "consumed_valid_
 
 
 def _arguments() -> Any:
-    """Those of Megatron-LM; None in a program that uses megatron-core alone."""
+    """The arguments of Megatron-LM; None in a program that uses only megatron-core."""
     variables = sys.modules.get("megatron.training.global_vars")
     return None if variables is None else variables._GLOBAL_ARGS
 
 
 class _Progress:
-    """How far training has come, and what its parameters mean: a blob."""
+    """The progress of training, and the settings that its parameters depend on: a blob."""
 
     def __init__(self, meaning: dict[str, Any], place: str) -> None:
         self.flops = 0
@@ -182,7 +182,7 @@ def _identity(model: list[Any], optimizer: Any, scheduler: Any) -> tuple[Any, ..
 
 
 class _Job:
-    """What initialize_easyckpt was told, and what is attached."""
+    """The arguments of initialize_easyckpt, and what is attached."""
 
     def __init__(self, config: ConfigSource, overrides: dict[str, Any]) -> None:
         self.config = config

@@ -56,7 +56,7 @@ def _asks_for_load(args: Any) -> bool:
 
 
 def _setup(training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Megatron loads nothing if it is given no directory; what we have is loaded then, too."""
+    """Megatron does not load anything without a directory; our versions are loaded in that case, too."""
     def setup_model_and_optimizer(*positional: Any, **keywords: Any) -> Any:
         model, optimizer, scheduler = original(*positional, **keywords)
         args = training.get_args()
@@ -99,7 +99,7 @@ def _save(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keep(state: tuple[Any, ...]) -> None:
-    """Before an ordered exit: nobody knows whether the nodes will be there for the successor."""
+    """Before an ordered exit, because the next start may run on other nodes."""
     checkpoint = easyckpt.checkpoint()
     if checkpoint is not None and checkpoint.stats().saves_started > 0:
         with contextlib.suppress(Error):  # a save is refused while too many before it are undecided
@@ -110,7 +110,7 @@ def _keep(state: tuple[Any, ...]) -> None:
         if checkpoint is not None:
             checkpoint.wait("drained", timeout=STORAGE_TIMEOUT_S)
     except Error as error:
-        log.warning("iteration %d may not have come to storage: %s", state[0], error)
+        log.warning("iteration %d may not have reached storage: %s", state[0], error)
 
 
 def _train(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:

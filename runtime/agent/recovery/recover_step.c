@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The one way from the agent into the machine of a recovery: adds the time as the machine is to count it. */
+#include "agent/recovery/recover_internal.h"
+#include "base/clock.h"
+
+void recover_step(struct recover *r, struct recovery_event event)
+{
+    event.now_ms = recovery_clock_at(&r->clock, clock_ms());
+    recovery_step(r->machine, &event, &r->actions);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a term's coordinator decides of a version stays decided. */
+#include "sim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOKED_BACK 64 /* steps below the horizon; what is older is over */
+
+/* Of one term, as its coordinator's decisions had them. */
+struct fates {
+    uint64_t term;
+    uint64_t committed; /* newest step */
+    uint8_t *of_step;   /* enum fate */
+    uint64_t steps;
+};
+
+static struct fates *all;
+static size_t count;
+
+static struct fates *fates_of(uint64_t term)
+{
+    for (size_t i = count; i-- > 0;) {
+        if (all[i].term == term) {
+            return &all[i];
+        }
+    }
+    all = realloc(all, (count + 1) * sizeof(*all));
+    if (all == NULL) {
+        abort();
+    }
+    all[count] = (struct fates){.term = term};
+    return &all[count++];
+}
+
+static void grow(struct fates *f, uint64_t steps)
+{
+    if (steps <= f->steps) {
+        return;
+    }
+    f->of_step = realloc(f->of_step, 2 * steps);
+    if (f->of_step == NULL) {
+        abort();
+    }
+    memset(f->of_step + f->steps, FATE_UNDECIDED, 2 * steps - f->steps);
+    f->steps = 2 * steps;
+}
+
+static void check_fates(struct fates *f, const struct decision *d)
+{
+    uint64_t low = d->horizon > LOOKED_BACK ? d->horizon - LOOKED_BACK : 0;
+    low = f->committed < low ? f->committed : low;
+    grow(f, d->horizon);
+    for (uint64_t step = low; step < d->horizon; step++) {
+        enum fate was = (enum fate)f->of_step[step], is = decision_fate(d, (struct version){d->term, step});
+        bool superseded =
+            was == FATE_COMMITTED && is == FATE_OVER && d->watermark.term == d->term && d->watermark.step > step;
+        if (was != FATE_UNDECIDED && is != was && !superseded) {
+            sim_violation("step %" PRIu64 " of term %" PRIu64 " is decided twice", step, d->term);
+        }
+        f->of_step[step] = (uint8_t)is;
+    }
+    f->committed = d->watermark.term == d->term ? d->watermark.step : f->committed;
+}
+
+bool judge_is_over(struct version version)
+{
+    const struct fates *f = fates_of(version.term);
+    return version.step < f->steps && f->of_step[version.step] == FATE_OVER;
+}
+
+void judge_decision(struct host *host)
+{
+    const struct term_context *tc = host->agent->term_context;
+    const struct decision *d = tc != NULL && tc->coordinator != NULL ? coordinator_decision(tc->coordinator) : NULL;
+    if (d == NULL || (d->seq == host->judged_seq && d->term == host->judged_term)) {
+        return;
+    }
+    host->judged_seq = d->seq;
+    host->judged_term = d->term;
+    check_fates(fates_of(d->term), d);
+}

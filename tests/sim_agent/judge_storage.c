@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What is promised of storage: what trainers were told to be published is there and whole, unless a fault of the world
+ * has damaged it, and only what is superseded is removed. */
+#include "sim.h"
+
+#include "tiers/names.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static struct version promised; /* newest that they were told to be on storage, and that is whole */
+
+/* What each term has restored; its versions come of that. */
+struct base {
+    uint64_t term;
+    struct version version;
+};
+static struct base *bases;
+static size_t base_count;
+
+/* ---- what is promised ----------------------------------------------------------------------------------------------
+ */
+
+static bool is_torn(struct version version)
+{
+    struct published_version p = {.version = VERSION_MOST};
+    while (published_next(&p)) {
+        if (version_is(p.version, version)) {
+            return p.torn;
+        }
+    }
+    return false;
+}
+
+/* Up to this version. */
+static struct version newest_whole(struct version top)
+{
+    struct published_version p = {.version = VERSION_MOST};
+    while (published_next(&p)) {
+        if (!p.torn && version_cmp(p.version, top) <= 0) {
+            return p.version;
+        }
+    }
+    return VERSION_NONE;
+}
+
+struct version stored_promise(void)
+{
+    return promised;
+}
+
+void stored_told(struct version version)
+{
+    promised = is_torn(version) ? promised : version;
+}
+
+void judge_torn(struct version version)
+{
+    promised = version_is(version, promised) ? newest_whole(version) : promised;
+}
+
+/* What is newer was given up. */
+void stored_restored(uint64_t term, struct version version)
+{
+    bases = realloc(bases, (base_count + 1) * sizeof(*bases));
+    if (bases == NULL) {
+        abort();
+    }
+    bases[base_count++] = (struct base){term, version};
+    promised = newest_whole(version);
+}
+
+void stored_resharded(struct launch *launch, struct version version)
+{
+    if (is_torn(version)) {
+        launch_fail(launch, sim_between(200, 2000) * MS, "what is read from storage does not have its digests");
+        launch_reshape(launch); /* its agents read all of it, and then take an older one */
+    } else if (!version_is(newest_whole(version), version)) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64 " is to be read from storage, and it is not there",
+                      version.step, version.term);
+    }
+}
+
+const char *stored_passed_over(struct version version)
+{
+    static char text[64];
+    struct published_version p = {.version = VERSION_MOST};
+    if (!published_next(&p) || !p.torn || version_cmp(p.version, version) <= 0) {
+        return NULL;
+    }
+    snprintf(text, sizeof(text), "step %" PRIu64 " of term %" PRIu64, p.version.step, p.version.term);
+    return text;
+}
+
+/* ---- what is removed ------------------------------------------------------------------------------------------------
+ */
+
+static bool base_of(uint64_t term, struct version *out)
+{
+    for (size_t i = base_count; i-- > 0;) {
+        if (bases[i].term == term) {
+            *out = bases[i].version;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_ancestor(struct version version, struct version head)
+{
+    while (head.term > version.term) {
+        if (!base_of(head.term, &head)) {
+            return false;
+        }
+    }
+    return head.term == version.term && version.step <= head.step;
+}
+
+/* Of the line of history that ends there. */
+static uint32_t count_newer(struct version version, struct version head)
+{
+    struct published_version p = {.version = VERSION_MOST};
+    uint32_t newer = 0;
+    while (published_next(&p) && version_cmp(p.version, version) > 0) {
+        newer += is_ancestor(p.version, head);
+    }
+    return newer;
+}
+
+/* There is a published version for which it may go. */
+static bool is_superseded(struct version version)
+{
+    struct published_version p = {.version = VERSION_MOST};
+    while (published_next(&p) && version_cmp(p.version, version) > 0) {
+        if (is_ancestor(version, p.version) && count_newer(version, p.version) >= job.kept) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void judge_removed(const char *name)
+{
+    struct version version;
+    const struct launch *launch = job.launch;
+    if (!version_dir_parse(name, &version)) {
+        return;
+    }
+    if (!is_superseded(version)) {
+        sim_violation("published step %" PRIu64 " of term %" PRIu64 " is removed, and nothing supersedes it",
+                      version.step, version.term);
+    }
+    if (version_is(version, promised)) { /* trainers may not know of the newer one yet, */
+        struct version newest = newest_whole(VERSION_MOST);
+        promised = version_is(newest, version) ? VERSION_NONE : newest; /* or it is damaged, and nobody knows */
+    }
+    struct version trained = {launch != NULL ? launch->term : 0, UINT64_MAX};
+    if (launch != NULL && launch->phase == PHASE_TRAIN && is_ancestor(version, trained) &&
+        count_newer(version, trained) == 0) {
+        sim_violation("published step %" PRIu64 " of term %" PRIu64 " is removed, the newest one of what is trained on",
+                      version.step, version.term);
+    }
+}
+
+/* ---- at the end -----------------------------------------------------------------------------------------------------
+ */
+
+static void check_published(struct persistent *p, const struct published *list, size_t count)
+{
+    struct error err;
+    bool found = version_none(promised);
+    for (size_t i = 0; i < count; i++) {
+        judge_published(list[i].version);
+        found = found || version_cmp(list[i].version, promised) >= 0;
+        if (!is_torn(list[i].version) && persistent_verify(p, &list[i], &err) != TCK_OK) {
+            sim_violation("what is published is damaged: %s", err.text);
+        }
+    }
+    if (!found) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64
+                      " was said to be published, and neither it nor a newer one is there",
+                      promised.step, promised.term);
+    }
+}
+
+void judge_end(void)
+{
+    struct persistent *p = NULL;
+    struct published *list = NULL;
+    size_t count = 0;
+    struct error err = {0};
+    struct persistent_setup setup = {.config = &sim.hosts[0].config, .only_reads = true};
+    if (persistent_new(&setup, &p, &err) != TCK_OK || persistent_list(p, &list, &count, &err) != TCK_OK) {
+        sim_violation("storage cannot be read: %s", err.text);
+    } else {
+        check_published(p, list, count);
+    }
+    free(list);
+    persistent_free(p);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Who works on the bytes of slots: trainers that copy, chunks on their way between agents, reads from storage. Until
+ * they have ended, a slot must not be given to anybody else. */
+#include "sim.h"
+
+#include <stdlib.h>
+
+struct slot_use {
+    struct slot_use *next;
+    const void *who;
+    const uint8_t *at;
+    const char *what;
+    const struct host *agent; /* NULL: it does not end with an agent */
+    uint32_t life;
+};
+
+static struct slot_use *uses;
+
+void slot_use_begin(const void *who, const void *at, const char *what, const struct host *agent)
+{
+    struct slot_use *use = malloc(sizeof(*use));
+    if (use == NULL) {
+        abort();
+    }
+    *use = (struct slot_use){uses, who, at, what, agent, agent != NULL ? agent->life : 0};
+    uses = use;
+}
+
+static void remove_use(struct slot_use **at)
+{
+    struct slot_use *use = *at;
+    *at = use->next;
+    free(use);
+}
+
+void slot_use_end(const void *who)
+{
+    struct slot_use **at = &uses;
+    while (*at != NULL) {
+        if ((*at)->who == who) {
+            remove_use(at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+}
+
+static void check_unused(const struct segment *segment, uint32_t slot)
+{
+    const uint8_t *image = segment_image(segment, slot);
+    uint64_t bytes = segment_info(segment).image_bytes;
+    struct slot_use **at = &uses;
+    while (*at != NULL) {
+        const struct slot_use *use = *at;
+        if (use->agent != NULL && use->agent->life != use->life) { /* it ended with its agent */
+            remove_use(at);
+            continue;
+        }
+        if (use->at >= image && use->at < image + bytes) {
+            sim_violation("%s gives slot %u of a segment away, and %s", sim.current->name, slot, use->what);
+        }
+        at = &(*at)->next;
+    }
+}
+
+void __real_segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
+void __wrap_segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
+
+void __wrap_segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header)
+{
+    const struct slot_header *before = segment_header(segment, slot);
+    bool filled = header->state == SLOT_FILLING || header->state == SLOT_RECEIVING;
+    if (filled && (before->state != header->state || !version_is(before->version, header->version))) {
+        check_unused(segment, slot);
+    }
+    __real_segment_write_header(segment, slot, header);
+    struct hash128 shard = segment_info(segment).shard;
+    judge_memory_changed(sim.current, &shard);
+}
