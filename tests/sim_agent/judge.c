@@ -284,7 +284,7 @@ static void look_at_status(struct rank *rank)
         sim_say("step %" PRIu64 " is committed", committed);
     }
     now.step = stored;
-    if (stored > job.published && is_older(stored_promise(), now)) {
+    if (stored > job.published && !is_older(now, stored_promise())) { /* it may be known from what was removed for it */
         stored_told(now);
         job.publishes++;
         job.published = stored;
