@@ -114,10 +114,16 @@ static bool may_hide_a_newer(const struct plan_input *input, struct version vers
            version.term + input->unused_terms + 1 < input->world->term;
 }
 
+/* That of one which was never committed, nobody is told. */
+static bool is_told(const struct passed_over *passed)
+{
+    return passed->counted || passed->poisoned;
+}
+
 static bool was_passed_since(const struct plan *plan, struct version version)
 {
     for (uint32_t i = 0; i < plan->passed_count; i++) {
-        if (version_cmp(plan->passed[i].version, version) >= 0) {
+        if (is_told(&plan->passed[i]) && version_cmp(plan->passed[i].version, version) >= 0) {
             return true;
         }
     }
@@ -351,8 +357,7 @@ static const struct passed_over *newest_counted(const struct plan *plan)
     const struct passed_over *newest = NULL;
     for (uint32_t i = 0; i < plan->passed_count; i++) {
         const struct passed_over *passed = &plan->passed[i];
-        bool counts = passed->counted || passed->poisoned;
-        if (counts && (newest == NULL || version_cmp(passed->version, newest->version) > 0)) {
+        if (is_told(passed) && (newest == NULL || version_cmp(passed->version, newest->version) > 0)) {
             newest = passed;
         }
     }

@@ -29,7 +29,6 @@ static uint64_t quiet_us;      /* since when storage answers all, and no agent d
 static uint64_t lost_us;       /* when a machine was lost last, */
 static uint32_t lost_domain;   /* of this domain: those of one domain that are lost at once are one loss */
 static struct version owed;    /* to storage, as somebody asked for it in this term */
-static bool warned;            /* an older version than this is restored, as an agent's log says */
 static bool noted;             /* save_dir says that something was committed */
 
 static bool is_older(struct version a, struct version b)
@@ -277,7 +276,6 @@ static void look_at_status(struct rank *rank)
         check_sealed(now, "committed");
         promise = now;
         losses = damage_count(now);
-        warned = false;
         witnesses = shape_hosts(rank->launch->shape);
         job.commits++;
         job.committed = committed;
@@ -463,16 +461,10 @@ void judge_damaged(const struct host *host, struct hash128 shard, struct version
     }
 }
 
-void judge_warned(void)
-{
-    warned = true;
-}
-
-/* That something newer was passed over. Who asks again, or in the next term, as agents or trainers died before they had
- * the answer, finds it in the log alone. */
+/* That something newer was passed over. */
 static bool was_told(const struct rank *rank)
 {
-    return rank->passed_over[0] != '\0' || warned;
+    return rank->passed_over[0] != '\0';
 }
 
 static void check_version(const struct rank *rank)
@@ -556,7 +548,8 @@ static void check_slots(const struct host *host, const struct term_context *tc)
     for (uint32_t i = 0; i < node_slot_total(tc->node); i++) {
         const struct slot *slot = node_slot(tc->node, i);
         bool due = slot->state == SLOT_VERIFIED && version_is(slot->version, anchor.version);
-        if ((slot->state != SLOT_FREE && !due) || slot->pins > 0) {
+        bool occupies = slot->state != SLOT_FREE && !tc->local_shards[slot->shard].gone;
+        if ((occupies && !due) || slot->pins > 0) {
             sim_violation("%s keeps slot %u with step %" PRIu64 " of term %" PRIu64 " (%s, %u pins), and step %" PRIu64
                           " is committed",
                           host->name, i, slot->version.step, slot->version.term, slot_state_name(slot->state),

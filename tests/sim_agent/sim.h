@@ -426,8 +426,6 @@ void judge_unrecoverable(const struct launch *launch, const struct error *err);
 /* Nothing was saved for a while, and nothing failed. */
 void judge_settled(const struct launch *launch);
 void judge_sealed(const struct rank *rank, uint64_t step);
-/* An agent has logged that an older version is restored. */
-void judge_warned(void);
 void judge_host_lost(struct host *host);
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version);
 /* A published version went bad. */

@@ -12,9 +12,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* A recovery's warning begins with this. */
-#define OLDER_TEXT "an older version"
-
 #define WALL_MS UINT64_C(1767225600000)
 
 struct sim sim;
@@ -220,9 +217,6 @@ void log_write(enum log_level level, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    if (level == LOG_WARN && strncmp(fmt, OLDER_TEXT, strlen(OLDER_TEXT)) == 0) {
-        judge_warned();
-    }
     if (sim.verbose && level <= LOG_INFO) {
         say(sim.current != NULL ? sim.current->name : "?", fmt, args);
     }

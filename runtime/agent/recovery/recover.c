@@ -42,6 +42,16 @@ static void broadcast(struct term_context *tc, const struct wire_readable *m)
     restore_readable(tc, m);
 }
 
+/* Of a base that was chosen before this agent was started again, the plan does not know it. */
+static const char *passed_over(const struct recover *r, tck_status_t outcome)
+{
+    const struct plan *plan = recovery_plan(r->machine);
+    if (outcome == TCK_OK) {
+        return hard_state_get(r->tc->agent->state)->passed_over;
+    }
+    return plan != NULL ? plan->passed_text : "";
+}
+
 static void broadcast_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
 {
     struct term_context *tc = r->tc;
@@ -51,9 +61,7 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
                               .version = version,
                               .newest_step = newest_step_seen(r)};
     snprintf(m.reason, sizeof(m.reason), "%s", reason);
-    if (recovery_plan(r->machine) != NULL) {
-        snprintf(m.passed_over, sizeof(m.passed_over), "%s", recovery_plan(r->machine)->passed_text);
-    }
+    snprintf(m.passed_over, sizeof(m.passed_over), "%s", passed_over(r, outcome));
     broadcast(tc, &m);
 }
 
@@ -158,6 +166,14 @@ static void feed_coordinator(struct term_context *tc, enum event_type type, stru
     driver_step_coordinator(tc, &event);
 }
 
+/* Trainers are told why this base is not the newest version, by the next agent, too. */
+static void keep_passed_over(struct hard_state *state, const char *text)
+{
+    struct kept kept = *hard_state_get(state);
+    snprintf(kept.passed_over, sizeof(kept.passed_over), "%s", text);
+    hard_state_put(state, &kept);
+}
+
 static void log_passed_over(const struct plan *plan, struct version version)
 {
     if (plan->passed_text[0] != '\0') {
@@ -174,6 +190,7 @@ static void announce_if_kept(struct recover *r)
     const struct decision *d = coordinator_decision(r->tc->coordinator);
     struct version version = plan->version;
     if (!d->readable) {
+        keep_passed_over(r->tc->agent->state, plan->passed_text);
         feed_coordinator(r->tc, EVENT_READABLE, version);
     }
     if (!d->readable || !version_is(d->base, version)) {
@@ -481,6 +498,8 @@ static void answer_kept_base(struct term_context *tc, uint64_t step)
 {
     struct version base = coordinator_decision(tc->coordinator)->base;
     tc->readable = (struct wire_readable){.term = tc->world.term, .version = base, .newest_step = base.step};
+    snprintf(tc->readable.passed_over, sizeof(tc->readable.passed_over), "%s",
+             hard_state_get(tc->agent->state)->passed_over);
     tc->readable_known = true;
     answer_again(tc, step);
 }

@@ -29,6 +29,8 @@ struct kept {
     uint64_t claimed;         /* the newest reserved term that a trainer of this node was granted; 0: none */
     uint32_t claimed_pid;     /* and its process */
     uint16_t port;            /* that this agent announced to others; 0: not known */
+    char passed_over[PASSED_TEXT_BYTES]; /* "", or which newer version was not restored when term.joined chose its base
+                                          */
 };
 
 /* What follows magic, format and sequence number in the head. Builds that did not keep the last ones left zeros there.
@@ -49,7 +51,8 @@ struct kept {
     F(u64, reserve.given.follows)   \
     F(u64, reserve.follows)         \
     F(u64, claimed)                 \
-    F(u32, claimed_pid)
+    F(u32, claimed_pid)             \
+    F(str, passed_over, PASSED_TEXT_BYTES)
 
 must_check tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out,
                                        struct error *err);

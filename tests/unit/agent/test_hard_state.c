@@ -76,6 +76,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     kept.reserve = (struct reserve){.first = 8, .last = 11, .given = {.to = 99, .term = 7, .last = 11}};
     kept.claimed = 7;
     kept.claimed_pid = 4711;
+    strcpy(kept.passed_over, "version 3.30 was committed, and no copy of it was found");
     kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
     hard_state_put(first, &kept);
     hard_state_free(first);
@@ -90,6 +91,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     cr_assert_eq(hard_state_get(second)->reserve.given.last, 11);
     cr_assert_eq(hard_state_get(second)->claimed, 7);
     cr_assert_eq(hard_state_get(second)->claimed_pid, 4711);
+    cr_assert_str_eq(hard_state_get(second)->passed_over, kept.passed_over);
     hard_state_free(second);
 }
 
@@ -139,23 +141,24 @@ Test(state, keeps_the_bytes_of_its_head)
         .reserve = {.first = 8, .last = 11, .follows = 6, .given = {.to = 99, .term = 7, .last = 12, .follows = 3}},
         .claimed = 7,
         .claimed_pid = 4711,
-        .port = 40123};
+        .port = 40123,
+        .passed_over = "one"};
     hard_state_put(state, &kept); /* the second after the one of the start */
-    head_is(&shelf, 256,
+    head_is(&shelf, 261,
             "746b737461746531050000000200000000000000887766554433221105000000000000000400000000000000"
             "0300000000000000320000000000000001040000000000000008000000000000000000000000000000000000"
             "0000000000000000040000000000000014000000000000002900000000000000000000000000000001280000"
             "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
             "0000bb9cefcdab907856341208000000000000000b0000000000000063000000000000000700000000000000"
-            "0c0000000000000003000000000000000600000000000000070000000000000067120000");
+            "0c000000000000000300000000000000060000000000000007000000000000006712000003006f6e65");
     kept.decision = (struct decision){0};
     hard_state_put(state, &kept);
     hard_state_put(state, &kept);
-    head_is(&shelf, 139,
+    head_is(&shelf, 144,
             "746b737461746531050000000400000000000000887766554433221105000000000000000400000000000000"
             "0300000000000000320000000000000000bb9cefcdab907856341208000000000000000b0000000000000063"
             "0000000000000007000000000000000c00000000000000030000000000000006000000000000000700000000"
-            "00000067120000");
+            "0000006712000003006f6e65");
     hard_state_free(state);
 }
 

@@ -995,6 +995,24 @@ Test(plan, what_was_never_committed_is_passed_over_without_a_word)
     scene_free(&s);
 }
 
+/* It had been restored by the term of that save, and was lost in it. */
+Test(plan, a_save_that_was_never_committed_hides_no_lost_commit_before_it)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(1, 72));
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 96));
+    for (uint32_t i = 0; i < s.inventories[0].count; i++) {
+        struct holding *h = &s.inventories[0].holdings[i];
+        h->committed = h->version.step == 72;
+    }
+    s.inventories[0].watermark = V(1, 78);
+    scene_plan(&s);
+    assert_version(&s, V(1, 72));
+    cr_assert(strstr(s.plan.passed_text, "version 1.78 was committed") != NULL, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
 Test(plan, nothing_that_was_forgotten_counts)
 {
     struct scene s;
