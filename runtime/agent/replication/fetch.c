@@ -169,9 +169,7 @@ static void release(struct agent *agent, struct hash128 shard, uint32_t k, struc
 static void ended_late(struct fetch *x)
 {
     struct agent *agent = x->tc->agent;
-    if (!x->storage.late) {
-        fetch_unlink(x);
-    }
+    fetch_unlink(x); /* it is still listed, unless it was given up within its term */
     if (!x->tc->closed) {
         struct event event = {.type = EVENT_VERIFIED, .slot = x->slot, .version = x->ask.version, .ok = false};
         driver_step_node(x->tc, &event);
