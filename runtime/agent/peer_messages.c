@@ -17,6 +17,7 @@
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/replication/replica_service.h"
+#include "agent/scrub/memory_scrub.h"
 #include "agent/state/adopt.h"
 #include "agent/storage/health.h"
 #include "agent/trainers/trainer_control.h"
@@ -297,6 +298,7 @@ static void on_up(void *ctx, struct peer *peer)
         recover_node(tc, node, true);
     }
     recover_peer_up(agent, peer);
+    scrub_peer_up(agent);
     fetch_peer_changed(agent, peer);
     connectivity_notify(agent->connectivity, peer);
     connectivity_tick(agent->connectivity);

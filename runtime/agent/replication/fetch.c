@@ -116,7 +116,7 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
     }
     fetch_unlink(x); /* before the report: the recovery may at once request the same shard from elsewhere */
     if (x->repairs) {
-        x->tc->agent->hooks->shard_repaired(x->tc, x->local_shard, outcome->code == TCK_OK);
+        x->tc->agent->hooks->shard_repaired(x->tc, outcome->code == TCK_OK);
     } else {
         report(x->tc, &x->ask, outcome);
     }
@@ -134,7 +134,7 @@ static void load_give_up(void *ctx, const struct error *why)
     log_outcome(x, why);
     x->tc->fetches_failed++;
     if (x->repairs) {
-        x->tc->agent->hooks->shard_repaired(x->tc, x->local_shard, false);
+        x->tc->agent->hooks->shard_repaired(x->tc, false);
     } else {
         report(x->tc, &x->ask, why);
     }

@@ -268,22 +268,36 @@ static void repair(struct term_context *tc, uint32_t local_shard, struct version
     fetch_repair(tc, &ask);
 }
 
-void scrub_repaired(struct term_context *tc, uint32_t local_shard, bool ok)
+void scrub_repaired(struct term_context *tc, bool ok)
 {
-    if (ok) {
-        tc->local_shards[local_shard].repair_tries = 0;
-        tc->agent->scrub->repaired++;
-    }
+    tc->agent->scrub->repaired += ok;
+}
+
+/* What was tried in vain for an older version says nothing of the next one. */
+static void forget_repairs(struct local_shard *d)
+{
+    d->repair_tries = 0;
+    d->repair_after_ms = 0;
 }
 
 /* One at a time, and none while a recovery fetches. */
 static void repair_missing(struct term_context *tc)
 {
     struct version version = copy_due(tc);
-    for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count && tc->agent->fetches == NULL; i++) {
-        if (copy_is_due(tc, i) && node_slot_of(tc->node, i, version) == NONE32) {
+    for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count; i++) {
+        if (copy_is_here(tc, i, version)) {
+            forget_repairs(&tc->local_shards[i]);
+        } else if (tc->agent->fetches == NULL && copy_is_due(tc, i) && node_slot_of(tc->node, i, version) == NONE32) {
             repair(tc, i, version);
         }
+    }
+}
+
+void scrub_peer_up(const struct agent *agent)
+{
+    struct term_context *tc = agent->term_context;
+    for (uint32_t i = 0; tc != NULL && !tc->closed && i < tc->setup.shard_count; i++) {
+        forget_repairs(&tc->local_shards[i]);
     }
 }
 

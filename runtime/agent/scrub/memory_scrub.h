@@ -18,7 +18,9 @@ must_check tck_status_t scrub_now(struct scrub *scrub, scrub_told_fn *told, void
 /* The bytes in this verified slot do not match their digests: drops the copy. */
 void scrub_condemn(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why);
 /* A fetch_repair has ended. */
-void scrub_repaired(struct term_context *tc, uint32_t local_shard, bool ok);
+void scrub_repaired(struct term_context *tc, bool ok);
+/* A node may bring what was sought in vain before. */
+void scrub_peer_up(const struct agent *agent);
 json_t *scrub_json(const struct scrub *scrub);
 
 #endif

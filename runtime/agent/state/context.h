@@ -183,7 +183,7 @@ struct agent_hooks {
     void (*term_replaced)(struct agent *agent);
     /* A fetch has brought a shard; one that repairs a copy has ended. */
     void (*shard_arrived)(struct term_context *tc);
-    void (*shard_repaired)(struct term_context *tc, uint32_t local_shard, bool ok);
+    void (*shard_repaired)(struct term_context *tc, bool ok);
 };
 
 /* There is one per process. Its members are grouped by their meaning. */
