@@ -43,6 +43,16 @@ static bool is_stored(const struct plan_input *input, struct version version)
     return false;
 }
 
+static bool is_known_commit(const struct plan_input *input, struct version version)
+{
+    for (uint32_t i = 0; i < input->inventory_count; i++) {
+        if (version_is(input->inventories[i].watermark, version)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Why a version cannot be chosen. If nothing is missing and it is neither poisoned nor of another layout, it can. */
 static struct passed_over judge(const struct choice *c, const struct seen_version *seen)
 {
@@ -51,7 +61,8 @@ static struct passed_over judge(const struct choice *c, const struct seen_versio
     verdict.poisoned = is_poisoned(c->input, seen->version);
     verdict.other_layout = !seen->layout_matches;
     verdict.missing = replica_index_cover(c->copies, seen->version, c->coverage, &example);
-    verdict.counted = is_stored(c->input, seen->version) || replica_index_committed(c->copies, seen->version);
+    verdict.counted = is_stored(c->input, seen->version) || replica_index_committed(c->copies, seen->version) ||
+                      is_known_commit(c->input, seen->version);
     if (example != NONE32) {
         verdict.example = c->input->world->shards[example].id;
     }

@@ -180,7 +180,6 @@ static tck_status_t join_term(struct agent *agent, const struct world *world, st
     kept.reserve = hard_state_get(agent->state)->reserve;
     kept.watermark = hard_state_watermark(agent->state);
     kept.decision = (struct decision){0};
-    kept.passed_over[0] = '\0';
     kept.save_dir = hard_state_save_dir(&agent->config);
     failpoint(term, joining);
     hard_state_put(agent->state, &kept);

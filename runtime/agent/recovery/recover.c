@@ -42,16 +42,6 @@ static void broadcast(struct term_context *tc, const struct wire_readable *m)
     restore_readable(tc, m);
 }
 
-/* Of a base that was chosen before this agent was started again, the plan does not know it. */
-static const char *passed_over(const struct recover *r, tck_status_t outcome)
-{
-    const struct plan *plan = recovery_plan(r->machine);
-    if (outcome == TCK_OK) {
-        return hard_state_get(r->tc->agent->state)->passed_over;
-    }
-    return plan != NULL ? plan->passed_text : "";
-}
-
 static void broadcast_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
 {
     struct term_context *tc = r->tc;
@@ -61,7 +51,11 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
                               .version = version,
                               .newest_step = newest_step_seen(r)};
     snprintf(m.reason, sizeof(m.reason), "%s", reason);
-    snprintf(m.passed_over, sizeof(m.passed_over), "%s", passed_over(r, outcome));
+    if (outcome == TCK_OK) {
+        snprintf(m.passed_over, sizeof(m.passed_over), "%s", hard_state_passed_over(tc->agent->state, version));
+    } else if (recovery_plan(r->machine) != NULL) {
+        snprintf(m.passed_over, sizeof(m.passed_over), "%s", recovery_plan(r->machine)->passed_text);
+    }
     broadcast(tc, &m);
 }
 
@@ -166,12 +160,15 @@ static void feed_coordinator(struct term_context *tc, enum event_type type, stru
     driver_step_coordinator(tc, &event);
 }
 
-/* Trainers are told why this base is not the newest version, by the next agent, too. */
-static void keep_passed_over(struct hard_state *state, const char *text)
+/* The term before may have ended before its trainers were told why it had chosen the same base. */
+static void keep_base(const struct recover *r)
 {
-    struct kept kept = *hard_state_get(state);
-    snprintf(kept.passed_over, sizeof(kept.passed_over), "%s", text);
-    hard_state_put(state, &kept);
+    const struct plan *plan = recovery_plan(r->machine);
+    struct hard_state *state = r->tc->agent->state;
+    bool says = plan->passed_text[0] != '\0' || r->step != TCK_NEWEST;
+    char text[PASSED_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s", says ? plan->passed_text : hard_state_passed_over(state, plan->version));
+    hard_state_put_base(state, plan->version, text);
 }
 
 static void log_passed_over(const struct plan *plan, struct version version)
@@ -190,7 +187,7 @@ static void announce_if_kept(struct recover *r)
     const struct decision *d = coordinator_decision(r->tc->coordinator);
     struct version version = plan->version;
     if (!d->readable) {
-        keep_passed_over(r->tc->agent->state, plan->passed_text);
+        keep_base(r);
         feed_coordinator(r->tc, EVENT_READABLE, version);
     }
     if (!d->readable || !version_is(d->base, version)) {
@@ -499,7 +496,7 @@ static void answer_kept_base(struct term_context *tc, uint64_t step)
     struct version base = coordinator_decision(tc->coordinator)->base;
     tc->readable = (struct wire_readable){.term = tc->world.term, .version = base, .newest_step = base.step};
     snprintf(tc->readable.passed_over, sizeof(tc->readable.passed_over), "%s",
-             hard_state_get(tc->agent->state)->passed_over);
+             hard_state_passed_over(tc->agent->state, base));
     tc->readable_known = true;
     answer_again(tc, step);
 }

@@ -150,6 +150,9 @@ void restore_readable(struct term_context *tc, const struct wire_readable *m)
                       m); /* the answer to a second, different request: the first outcome is kept, or still to come */
         return;
     }
+    if (m->outcome == TCK_OK) {
+        hard_state_put_base(tc->agent->state, m->version, m->passed_over);
+    }
     tc->readable = *m;
     tc->readable_known = true;
     restore_arrived(tc);

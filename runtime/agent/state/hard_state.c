@@ -146,6 +146,22 @@ void hard_state_put(struct hard_state *s, const struct kept *kept)
     memcpy(s->head + (s->sequence % 2) * PAGE, page, PAGE);
 }
 
+void hard_state_put_base(struct hard_state *s, struct version base, const char *passed_over)
+{
+    struct kept kept = s->kept;
+    if (version_is(kept.base, base) && strcmp(kept.passed_over, passed_over) == 0) {
+        return; /* answers are repeated */
+    }
+    kept.base = base;
+    snprintf(kept.passed_over, sizeof(kept.passed_over), "%s", passed_over);
+    hard_state_put(s, &kept);
+}
+
+const char *hard_state_passed_over(const struct hard_state *s, struct version base)
+{
+    return version_is(s->kept.base, base) ? s->kept.passed_over : "";
+}
+
 static tck_status_t map_head(struct hard_state *s, struct error *err)
 {
     struct stat st;

@@ -29,8 +29,8 @@ struct kept {
     uint64_t claimed;         /* the newest reserved term that a trainer of this node was granted; 0: none */
     uint32_t claimed_pid;     /* and its process */
     uint16_t port;            /* that this agent announced to others; 0: not known */
-    char passed_over[PASSED_TEXT_BYTES]; /* "", or which newer version was not restored when term.joined chose its base
-                                          */
+    struct version base;      /* the newest one that was chosen to be restored, */
+    char passed_over[PASSED_TEXT_BYTES]; /* and "", or which newer version it took the place of, and why */
 };
 
 /* What follows magic, format and sequence number in the head. Builds that did not keep the last ones left zeros there.
@@ -52,6 +52,7 @@ struct kept {
     F(u64, reserve.follows)         \
     F(u64, claimed)                 \
     F(u32, claimed_pid)             \
+    F(version, base)                \
     F(str, passed_over, PASSED_TEXT_BYTES)
 
 must_check tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out,
@@ -70,6 +71,11 @@ uint64_t hard_state_save_dir(const struct config *config);
 struct version hard_state_watermark(const struct hard_state *state);
 /* Replaces the head. Cheap: one page of memory and a CRC. */
 void hard_state_put(struct hard_state *state, const struct kept *kept);
+
+/* Trainers are told why this base is not the newest version; the next agent and the next term tell it, too. */
+void hard_state_put_base(struct hard_state *state, struct version base, const char *passed_over);
+/* What was kept with this base, "" if another one was chosen since. */
+const char *hard_state_passed_over(const struct hard_state *state, struct version base);
 
 /* Keeps the world of the term being joined, in a file of its own; the one before goes. */
 must_check tck_status_t hard_state_put_world(struct hard_state *state, const struct world *world, struct error *err);

@@ -76,6 +76,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     kept.reserve = (struct reserve){.first = 8, .last = 11, .given = {.to = 99, .term = 7, .last = 11}};
     kept.claimed = 7;
     kept.claimed_pid = 4711;
+    kept.base = (struct version){3, 20};
     strcpy(kept.passed_over, "version 3.30 was committed, and no copy of it was found");
     kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
     hard_state_put(first, &kept);
@@ -91,8 +92,20 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     cr_assert_eq(hard_state_get(second)->reserve.given.last, 11);
     cr_assert_eq(hard_state_get(second)->claimed, 7);
     cr_assert_eq(hard_state_get(second)->claimed_pid, 4711);
-    cr_assert_str_eq(hard_state_get(second)->passed_over, kept.passed_over);
+    cr_assert_str_eq(hard_state_passed_over(second, kept.base), kept.passed_over);
+    cr_assert_str_eq(hard_state_passed_over(second, (struct version){3, 21}), "");
     hard_state_free(second);
+}
+
+Test(state, tells_of_a_base_what_it_took_the_place_of_until_another_one_is_chosen)
+{
+    struct shelf shelf = {0};
+    struct hard_state *state = open_state(&shelf);
+    hard_state_put_base(state, (struct version){3, 20}, "version 3.30 is damaged");
+    cr_assert_str_eq(hard_state_passed_over(state, (struct version){3, 20}), "version 3.30 is damaged");
+    hard_state_put_base(state, (struct version){4, 40}, "");
+    cr_assert_str_eq(hard_state_passed_over(state, (struct version){3, 20}), "");
+    hard_state_free(state);
 }
 
 Test(state, knows_the_newest_commit_of_former_terms_too)
@@ -142,23 +155,25 @@ Test(state, keeps_the_bytes_of_its_head)
         .claimed = 7,
         .claimed_pid = 4711,
         .port = 40123,
+        .base = {3, 18},
         .passed_over = "one"};
     hard_state_put(state, &kept); /* the second after the one of the start */
-    head_is(&shelf, 261,
+    head_is(&shelf, 277,
             "746b737461746531050000000200000000000000887766554433221105000000000000000400000000000000"
             "0300000000000000320000000000000001040000000000000008000000000000000000000000000000000000"
             "0000000000000000040000000000000014000000000000002900000000000000000000000000000001280000"
             "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
             "0000bb9cefcdab907856341208000000000000000b0000000000000063000000000000000700000000000000"
-            "0c000000000000000300000000000000060000000000000007000000000000006712000003006f6e65");
+            "0c00000000000000030000000000000006000000000000000700000000000000671200000300000000000000120000000000000003"
+            "006f6e65");
     kept.decision = (struct decision){0};
     hard_state_put(state, &kept);
     hard_state_put(state, &kept);
-    head_is(&shelf, 144,
+    head_is(&shelf, 160,
             "746b737461746531050000000400000000000000887766554433221105000000000000000400000000000000"
             "0300000000000000320000000000000000bb9cefcdab907856341208000000000000000b0000000000000063"
             "0000000000000007000000000000000c00000000000000030000000000000006000000000000000700000000"
-            "0000006712000003006f6e65");
+            "000000671200000300000000000000120000000000000003006f6e65");
     hard_state_free(state);
 }
 

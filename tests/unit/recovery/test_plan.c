@@ -1013,6 +1013,24 @@ Test(plan, a_save_that_was_never_committed_hides_no_lost_commit_before_it)
     scene_free(&s);
 }
 
+/* Headers are marked after the commit; an agent that knew of it may have been faster. */
+Test(plan, a_commit_that_an_agent_knows_of_is_told_of_even_if_no_header_says_so)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 120));
+    for (uint32_t i = 0; i < s.inventories[0].count; i++) {
+        struct holding *h = &s.inventories[0].holdings[i];
+        h->committed = h->version.step == 110;
+    }
+    s.inventories[1].watermark = V(3, 120);
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(strstr(s.plan.passed_text, "version 3.120: 1 of ") != NULL, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
 Test(plan, nothing_that_was_forgotten_counts)
 {
     struct scene s;
