@@ -23,8 +23,7 @@ struct sealed_version {
 static struct sealed_version *versions;
 static size_t version_count;
 static struct version promise; /* newest that trainers were told to be committed */
-static uint32_t losses;        /* machines lost since, */
-static uint64_t witnesses;     /* and those that still know of it: a bit each */
+static uint32_t losses;        /* machines lost since */
 static uint64_t quiet_us;      /* since when storage answers all, and no agent died */
 static uint64_t lost_us;       /* when a machine was lost last, */
 static uint32_t lost_domain;   /* of this domain: those of one domain that are lost at once are one loss */
@@ -86,7 +85,9 @@ struct copies_of {
 static struct anchor {
     struct version version;
     const struct shape *shape;
-    uint64_t term; /* that decided it */
+    uint64_t term;   /* that decided it, */
+    uint32_t wanted; /* with copies of each shard in so many domains, */
+    uint32_t hosts;  /* of so many machines */
     struct copies_of *copies;
     uint32_t count;
     uint32_t losses; /* since */
@@ -144,21 +145,30 @@ static void find_copies(struct copies_of *c, uint64_t since_us)
         count += here || excused;
     }
     uint32_t in_domains = (uint32_t)__builtin_popcountll(domains);
-    if (in_domains < wanted_copies(anchor.shape) || count < lesser(job.copies, anchor.shape->hosts)) {
+    if (in_domains < anchor.wanted || count < lesser(job.copies, anchor.hosts)) {
         sim_violation("step %" PRIu64 " of term %" PRIu64
                       " is decided with %u copies of a shard in %u domains, and %u copies are wanted",
                       anchor.version.step, anchor.version.term, count, in_domains, job.copies);
     }
 }
 
+/* The machines of the launch that decides it, which may be others than those that it was saved on. */
+static const struct shape *deciding_shape(uint64_t term, const struct shape *sealed)
+{
+    return job.launch != NULL && job.launch->term == term ? job.launch->shape : sealed;
+}
+
 static void set_anchor(struct version version, uint64_t term, uint64_t since_us)
 {
     const struct sealed_version *sealed = sealed_of(version);
     const struct shape *shape = sealed != NULL ? sealed->shape : &job.newest;
+    const struct shape *by = deciding_shape(term, shape);
     free(anchor.copies);
     anchor = (struct anchor){.version = version,
                              .shape = shape,
                              .term = term,
+                             .wanted = lesser(wanted_copies(shape), wanted_copies(by)),
+                             .hosts = lesser(shape->hosts, by->hosts),
                              .count = shape->ranks * job.shards,
                              .losses = damage_count(version)};
     anchor.copies = calloc(anchor.count, sizeof(*anchor.copies));
@@ -224,7 +234,7 @@ static void check_anchor(const struct host *host)
 {
     uint64_t bit = UINT64_C(1) << host->index;
     bool left_out = host->adopted < anchor.term;
-    bool lasts = host->agent != NULL && anchor.count > 0 && anchor.losses < wanted_copies(anchor.shape);
+    bool lasts = host->agent != NULL && anchor.count > 0 && anchor.losses < anchor.wanted;
     for (uint32_t i = 0; lasts && i < anchor.count; i++) {
         struct copies_of *c = &anchor.copies[i];
         bool missing = (c->hosts & c->unsure & bit) && !has_copy(host, &c->shard, anchor.version);
@@ -239,10 +249,10 @@ static void check_anchor(const struct host *host)
     }
 }
 
-static void anchor_forget(void)
+static void anchor_forget(uint64_t term)
 {
     free(anchor.copies);
-    anchor = (struct anchor){.term = anchor.term};
+    anchor = (struct anchor){.term = term};
 }
 
 static void anchor_lose(const struct host *host, bool counts)
@@ -255,6 +265,17 @@ static void anchor_lose(const struct host *host, bool counts)
 
 /* ---- what trainers are told
  * ----------------------------------------------------------------------------------------------- */
+
+/* Their copies counted, if they were there before. */
+static uint32_t lost_since(struct version version)
+{
+    const struct sealed_version *sealed = sealed_of(version);
+    uint32_t count = 0;
+    for (uint32_t i = 0; sealed != NULL && i < sim.host_count; i++) {
+        count += sim.hosts[i].lost_us >= sealed->us;
+    }
+    return count;
+}
 
 static void look_at_status(struct rank *rank)
 {
@@ -275,8 +296,7 @@ static void look_at_status(struct rank *rank)
     if (committed > 0 && is_older(promise, now)) {
         check_sealed(now, "committed");
         promise = now;
-        losses = damage_count(now);
-        witnesses = shape_hosts(rank->launch->shape);
+        losses = damage_count(now) + lost_since(now);
         job.commits++;
         job.committed = committed;
         sim_say("step %" PRIu64 " is committed", committed);
@@ -306,6 +326,8 @@ static void check_kept(struct host *host)
     }
     host->adopted = kept->term.adopted;
     host->watermark = known;
+    known = is_older(known, kept->base) ? kept->base : known; /* trainers were told that they have restored it */
+    host->knows = is_older(host->knows, known) ? known : host->knows;
     host->decided_in = decided_in;
 }
 
@@ -428,10 +450,15 @@ static bool is_promised(void)
     return losses + left < wanted_copies(sealed->shape);
 }
 
-/* Some machine was there when it was committed. If none is, storage is all there is. */
+/* Some machine's agent knew that it was committed. If none does, storage is all there is. */
 static bool is_known(void)
 {
-    return (witnesses & known_hosts()) != 0;
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        if ((known_hosts() >> i & 1) && !is_older(sim.hosts[i].knows, promise)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void judge_host_lost(struct host *host)
@@ -444,7 +471,7 @@ void judge_host_lost(struct host *host)
     lost_domain = host->domain;
     anchor_lose(host, !together);
     losses += !together;
-    witnesses &= ~(UINT64_C(1) << host->index);
+    host->knows = VERSION_NONE;
 }
 
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version)
@@ -521,7 +548,7 @@ void judge_restored(struct launch *launch)
     job.published = 0;
     if (first->resharded) { /* from storage, whatever is in memory */
         stored_resharded(launch, first->version);
-        anchor_forget();
+        anchor_forget(launch->term);
         promise = first->version;
         losses = UINT32_MAX / 2;
     }

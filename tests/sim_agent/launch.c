@@ -110,6 +110,7 @@ void launch_begin(void *unused)
     }
     if (job.second != NULL) {
         job.launch = job.second;
+        job.newest = *job.second->shape;
         job.second = NULL;
         return;
     }
