@@ -43,8 +43,11 @@ static bool is_stored(const struct plan_input *input, struct version version)
     return false;
 }
 
-static bool is_known_commit(const struct plan_input *input, struct version version)
+static bool is_known(const struct plan_input *input, struct version version)
 {
+    if (version_is(input->base, version)) {
+        return true;
+    }
     for (uint32_t i = 0; i < input->inventory_count; i++) {
         if (version_is(input->inventories[i].watermark, version)) {
             return true;
@@ -62,7 +65,7 @@ static struct passed_over judge(const struct choice *c, const struct seen_versio
     verdict.other_layout = !seen->layout_matches;
     verdict.missing = replica_index_cover(c->copies, seen->version, c->coverage, &example);
     verdict.counted = is_stored(c->input, seen->version) || replica_index_committed(c->copies, seen->version) ||
-                      is_known_commit(c->input, seen->version);
+                      is_known(c->input, seen->version);
     if (example != NONE32) {
         verdict.example = c->input->world->shards[example].id;
     }
@@ -157,6 +160,7 @@ static void pass_all_gone(const struct choice *c)
     for (uint32_t i = 0; i < c->input->inventory_count; i++) {
         pass_gone(c, c->input->inventories[i].watermark);
     }
+    pass_gone(c, c->input->base);
     pass_gone(c, c->input->storage.noted);
 }
 

@@ -56,7 +56,8 @@ struct plan_input {
     const struct bad_copy *bad;
     uint64_t step;         /* TCK_NEWEST or the one asked for */
     struct version only;   /* no other version is a candidate; VERSION_NONE: all are */
-    uint64_t unused_terms; /* as of struct recovery_setup */
+    uint64_t unused_terms; /* as of struct recovery_setup, */
+    struct version base;   /* likewise */
 };
 
 struct plan_action {

@@ -326,8 +326,8 @@ static void check_kept(struct host *host)
     }
     host->adopted = kept->term.adopted;
     host->watermark = known;
-    known = is_older(known, kept->base) ? kept->base : known; /* trainers were told that they have restored it */
     host->knows = is_older(host->knows, known) ? known : host->knows;
+    host->restored = is_older(host->restored, kept->base) ? kept->base : host->restored;
     host->decided_in = decided_in;
 }
 
@@ -450,9 +450,13 @@ static bool is_promised(void)
     return losses + left < wanted_copies(sealed->shape);
 }
 
-/* Some machine's agent knew that it was committed. If none does, storage is all there is. */
-static bool is_known(void)
+/* Some machine's agent knew that it was committed, or the coordinator's that it was restored. If none does, storage is
+ * all there is. */
+static bool is_known(const struct host *coordinator)
 {
+    if (!is_older(coordinator->restored, promise)) {
+        return true;
+    }
     for (uint32_t i = 0; i < sim.host_count; i++) {
         if ((known_hosts() >> i & 1) && !is_older(sim.hosts[i].knows, promise)) {
             return true;
@@ -471,7 +475,7 @@ void judge_host_lost(struct host *host)
     lost_domain = host->domain;
     anchor_lose(host, !together);
     losses += !together;
-    host->knows = VERSION_NONE;
+    host->knows = host->restored = VERSION_NONE;
 }
 
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version)
@@ -498,7 +502,7 @@ static void check_version(const struct rank *rank)
 {
     struct version v = rank->version;
     if (rank->fresh) {
-        if (!version_none(promise) && (is_known() || noted)) {
+        if (!version_none(promise) && (is_known(rank->host) || noted)) {
             sim_violation("a fresh start, although step %" PRIu64 " of term %" PRIu64 " was committed", promise.step,
                           promise.term);
         }
@@ -509,7 +513,7 @@ static void check_version(const struct rank *rank)
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, although step %" PRIu64 " of term %" PRIu64
                       " was committed and %u machines were lost since",
                       v.step, v.term, promise.step, promise.term, losses);
-    } else if (is_older(v, promise) && is_known() && !was_told(rank)) {
+    } else if (is_older(v, promise) && is_known(rank->host) && !was_told(rank)) {
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, and nobody is told that step %" PRIu64
                       " was committed",
                       v.step, v.term, promise.step);

@@ -134,7 +134,8 @@ struct host {
     uint64_t adopted;                 /* highest term that it was seen to have adopted */
     struct version watermark;         /* newest commit that it was seen to know of, */
     uint64_t decided_in;              /* and by a decision of which term; */
-    struct version knows;             /* newest one since it was set up, or version restored */
+    struct version knows;             /* newest one since it was set up, */
+    struct version restored;          /* and version restored */
     uint64_t lost_us;                 /* when its memory was lost last */
     uint64_t judged_term, judged_seq; /* the decision of its coordinator that was judged last */
     struct counts counts;

@@ -384,6 +384,7 @@ static struct recover *recover_make(struct term_context *tc, uint64_t step)
     r->answered = calloc(tc->world.node_count, sizeof(*r->answered));
     struct recovery_setup setup = {.world = &tc->world,
                                    .unused_terms = reservation_unused(tc->agent->reservations, tc->world.term),
+                                   .base = hard_state_get(tc->agent->state)->base,
                                    .placement = &tc->placement,
                                    .wait_ms = tc->agent->config.restore_wait_ms,
                                    .max_tries = FETCH_TRIES,

@@ -42,13 +42,6 @@ static int holding_cmp(const void *a, const void *b)
     return c ? c : version_cmp(x->version, y->version);
 }
 
-/* A base may be a version whose commit only agents knew that are gone: since trainers have restored it, it counts. */
-static struct version newest_known(const struct hard_state *state)
-{
-    struct version watermark = hard_state_watermark(state), base = hard_state_get(state)->base;
-    return version_cmp(base, watermark) > 0 ? base : watermark;
-}
-
 /* Made from the headers; the newest commit also comes from the kept decision, which may know of one that this node has
  * no copy of. TCK_ERR_BUSY: the segments are being changed. */
 static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inventory *inv)
@@ -56,7 +49,7 @@ static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inv
     if (agent->allocating) {
         return TCK_ERR_BUSY;
     }
-    *inv = (struct inventory){.node = *peers_self(agent->peers), .watermark = newest_known(agent->state)};
+    *inv = (struct inventory){.node = *peers_self(agent->peers), .watermark = hard_state_watermark(agent->state)};
     size_t count = memory_count(agent->memory);
     inv->holdings = calloc(count * CORE_SLOTS_MAX + 1, sizeof(*inv->holdings));
     if (inv->holdings == NULL) {

@@ -26,6 +26,7 @@ static json_t *make_plan(const struct recover *r, struct error *err)
 {
     struct plan_input input = {.world = &r->tc->world,
                                .unused_terms = reservation_unused(r->tc->agent->reservations, r->tc->world.term),
+                               .base = hard_state_get(r->tc->agent->state)->base,
                                .placement = &r->tc->placement,
                                .inventory_count = r->inventory_count,
                                .inventories = r->inventories,

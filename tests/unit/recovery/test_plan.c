@@ -1031,6 +1031,19 @@ Test(plan, a_commit_that_an_agent_knows_of_is_told_of_even_if_no_header_says_so)
     scene_free(&s);
 }
 
+/* A coordinator that died may have been the only one that knew of its commit. */
+Test(plan, a_version_that_was_restored_before_is_told_of_if_it_is_passed_over)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    s.input.base = V(3, 120);
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(strstr(s.plan.passed_text, "version 3.120 was committed") != NULL, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
 Test(plan, nothing_that_was_forgotten_counts)
 {
     struct scene s;
