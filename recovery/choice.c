@@ -128,7 +128,7 @@ static bool may_hide_a_newer(const struct plan_input *input, struct version vers
            version.term + input->unused_terms + 1 < input->world->term;
 }
 
-/* That of one which was never committed, nobody is told. */
+/* Users are told only of versions that they may count on: those that were committed, or are restored no longer. */
 static bool is_told(const struct passed_over *passed)
 {
     return passed->counted || passed->poisoned;

@@ -27,8 +27,8 @@ struct recovery_setup {
     uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds at least
                            in which such copies are counted in again */
     uint64_t unused_terms; /* right before the world's own, in which nothing was saved */
-    struct version base;   /* that was chosen last, as far as this coordinator knows; trainers may have restored it, so
-                              it is told of if it is passed over, even if its commit is not known */
+    struct version base;   /* the one chosen last, as far as this coordinator knows. Trainers may have restored it, so
+                              users are told if it is passed over, even if its commit is not known */
     bool first_owner_suffices; /* READY comes when one owner of each shard has it, and all that had it themselves: the
                                   trainers pass it on, and the other owners' nodes fetch it meanwhile */
     uint32_t storage_wait_ms;  /* how long storage is asked again for what it could not read, if that is needed */

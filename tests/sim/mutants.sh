@@ -48,7 +48,7 @@ try() {
     return 1
 }
 
-# On a program that breaks a promise unchanged, every fault would count as found.
+# If the unchanged program broke a promise, every fault would count as found.
 if ! "tests/$sim/$sim" --seeds "$source_dir/tests/$sim/seeds.txt" --seed 1 --count 1 > "$work/unchanged" 2>&1; then
     echo "the unchanged simulator fails: $(grep -m 1 VIOLATION: "$work/unchanged" || tail -1 "$work/unchanged")"
     exit 1
