@@ -230,14 +230,17 @@ static tck_status_t complete_stage(int parent_fd, const char *stage, const struc
     return status;
 }
 
-static tck_status_t check_not_superseded(struct persistent *p, uint64_t term, struct error *err)
+static tck_status_t check_not_superseded(struct persistent *p, const struct publish_ask *ask, struct error *err)
 {
     uint64_t newest;
     tck_status_t status = persistent_newest_term(p, &newest, err);
-    if (status == TCK_OK && newest > term) {
-        status = error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over: term %" PRIu64 " was claimed", term, newest);
+    if (status != TCK_OK || newest <= ask->term) {
+        return status;
     }
-    return status;
+    if (ask->newer_term != NULL) {
+        *ask->newer_term = newest;
+    }
+    return error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over: term %" PRIu64 " was claimed", ask->term, newest);
 }
 
 /* The rename is the moment of publishing; the two syncs make it durable. */
@@ -263,9 +266,10 @@ static tck_status_t move_stage(const struct persistent *p, int parent_fd, const 
     return outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
 }
 
-static tck_status_t publish_stage(struct persistent *p, const struct manifest *manifest, uint64_t term,
-                                  const char *name, struct error *err)
+static tck_status_t publish_stage(struct persistent *p, const struct publish_ask *ask, const char *name,
+                                  struct error *err)
 {
+    const struct manifest *manifest = ask->manifest;
     char stage[DIR_NAME_MAX];
     int parent_fd = -1;
     tck_status_t status = safe_fs_open_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
@@ -275,7 +279,7 @@ static tck_status_t publish_stage(struct persistent *p, const struct manifest *m
     stage_dir_name(manifest->version, stage);
     status = complete_stage(parent_fd, stage, manifest, err);
     if (status == TCK_OK) {
-        status = check_not_superseded(p, term, err);
+        status = check_not_superseded(p, ask, err);
     }
     if (status == TCK_OK) {
         status = move_stage(p, parent_fd, stage, name, err);
@@ -306,7 +310,7 @@ static void publish_or_find(struct publish *op, struct error *err)
         status = find_published(op->p, manifest, err);
     }
     if (status == TCK_ERR_NOENT) {
-        status = publish_stage(op->p, manifest, op->ask.term, name, err);
+        status = publish_stage(op->p, &op->ask, name, err);
     }
     if (status != TCK_OK) {
         error_prefix(err, "publish %s/%s/%s", op->p->config->save_dir, op->p->config->job, name);

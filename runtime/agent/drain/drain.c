@@ -7,6 +7,7 @@
 #include "agent/driver/term_context.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/scrub/memory_scrub.h"
+#include "agent/state/adopt.h"
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
@@ -184,6 +185,7 @@ struct gathering {
     struct manifest manifest;
     uint64_t attempt;
     bool publishing;
+    uint64_t newer_term; /* that the publish has found claimed; 0: none */
 };
 
 /* The manifest that is being assembled for this version; it replaces that of another version. NULL if out of memory. */
@@ -292,6 +294,7 @@ static void published(void *ctx, const struct error *outcome)
     struct event event = {
         .type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = outcome->code == TCK_OK};
     bool ignored = storage_ignored(&g->storage);
+    uint64_t newer_term = g->newer_term;
     if (!event.ok && !ignored) {
         report_not_published(g, outcome);
     }
@@ -303,6 +306,9 @@ static void published(void *ctx, const struct error *outcome)
     gathering_free(g);
     if (!ignored) {
         driver_step_coordinator(tc, &event);
+    }
+    if (newer_term > 0) {
+        adopt_term(agent, newer_term); /* no message of that term may ever reach this agent */
     }
 }
 
@@ -327,7 +333,8 @@ static tck_status_t publish(struct gathering *g, struct error *err)
         return error_set(err, TCK_ERR_INTERNAL, "%u of %u shards were reported as drained", m->file_count,
                          tc->world.shard_count);
     }
-    const struct publish_ask ask = {.manifest = m, .term = tc->world.term, .progress = &g->storage.progress};
+    const struct publish_ask ask = {
+        .manifest = m, .term = tc->world.term, .progress = &g->storage.progress, .newer_term = &g->newer_term};
     return persistent_publish(tc->agent->persistent, &ask, published, g, err);
 }
 

@@ -738,10 +738,17 @@ Test(persistent, a_superseded_term_cannot_publish)
     cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
     cr_assert_eq(put(&item).code, TCK_OK);
     cr_assert_eq(persistent_claim_term(tier, 7, &term, NULL), TCK_OK);
-    struct error outcome = publish(&item, 1);
+    uint64_t newer_term = 0;
+    struct error outcome = {0}, err = {0};
+    struct manifest manifest = manifest_of(&item, 1);
+    const struct publish_ask ask = {.manifest = &manifest, .term = 1, .newer_term = &newer_term};
+    cr_assert_eq(persistent_publish(tier, &ask, ended, &outcome, &err), TCK_OK, "%s", err.text);
+    loop_run(loop);
     cr_assert_eq(outcome.code, TCK_ERR_DENIED, "%s", outcome.text);
     cr_assert(text_has(&outcome, "term 7 was claimed"), "%s", outcome.text);
+    cr_assert_eq(newer_term, 7);
     cr_assert_eq(listed(NULL), 0);
+    manifest_free(&manifest);
     free_item(&item);
 }
 
