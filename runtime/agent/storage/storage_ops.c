@@ -136,6 +136,16 @@ bool storage_is_idle(const struct storage_ops *ops)
     return ops->under_way == NULL;
 }
 
+bool storage_writes_slots(const struct storage_ops *ops)
+{
+    for (const struct storage_op *op = ops->under_way; op != NULL; op = op->next) {
+        if (op->left_behind != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A call under way is judged by its own progress. One that is queued behind others does not hang as long as any of them
  * makes progress. */
 static bool has_hung(const struct storage_op *op, uint64_t now_ms)

@@ -56,6 +56,8 @@ void storage_leave(struct storage_ops *ops, struct term_context *tc);
 bool storage_hangs(const struct storage_ops *ops, const char *what, struct error *err);
 /* True if none is under way. */
 bool storage_is_idle(const struct storage_ops *ops);
+/* True if a call that writes into slots is under way, even one of an earlier term. */
+bool storage_writes_slots(const struct storage_ops *ops);
 /* Gives up what hangs. */
 void storage_tick(struct storage_ops *ops);
 

@@ -8,9 +8,11 @@
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <unistd.h>
 
 #define TELL_AFTER_MS 2000
 #define TOLD          UINT64_MAX
@@ -59,6 +61,13 @@ static bool writer_has_ended(const struct term_context *tc, const struct orphan 
     return client_of_rank(tc->agent->clients, o->state->version.term, o->writer->rank) == NULL;
 }
 
+/* A read from storage that was left behind frees its slot when it ends, unless no term has its memory at that moment.
+ */
+static bool was_left_behind(const struct term_context *tc, const struct orphan *o)
+{
+    return o->writer->process.pid == getpid() && !storage_writes_slots(tc->agent->storage_ops);
+}
+
 /* Most writers end soon, so only one that stays alive is logged, once. */
 static void warn_of(const struct orphan *o)
 {
@@ -83,6 +92,8 @@ void writers_look(struct agent *agent)
             free_orphan(tc, &o, "has finished its copy");
         } else if (writer_has_ended(tc, &o)) {
             free_orphan(tc, &o, "has ended");
+        } else if (was_left_behind(tc, &o)) {
+            free_orphan(tc, &o, "no longer reads from storage");
         } else {
             warn_of(&o);
         }
