@@ -52,6 +52,7 @@ void damage_slot(struct host *host, struct segment *segment, uint32_t k)
     all = d;
     segment_image(segment, k)[sim_between(0, info.image_bytes - 1)] ^= (uint8_t)(1 << sim_between(0, 7));
     sim_say("%s: a bit flips in step %" PRIu64 " of term %" PRIu64, host->name, version.step, version.term);
+    slot_use_damaged(segment_image(segment, k));
     judge_memory_changed(host, &info.shard);
     judge_damaged(host, info.shard, version);
 }

@@ -492,6 +492,11 @@ void judge_damaged(const struct host *host, struct hash128 shard, struct version
     }
 }
 
+void judge_note_emptied(void)
+{
+    noted = false;
+}
+
 /* That something newer was passed over. */
 static bool was_told(const struct rank *rank)
 {
@@ -619,6 +624,9 @@ void judge_settled(const struct launch *launch)
         if (tc == NULL || tc->closed || tc->world.term != launch->term) {
             sim_violation("%s takes no part in term %" PRIu64, host->name, launch->term);
             return;
+        }
+        if (launch->ranks[0].resharded && job.committed == launch->ranks[0].version.step) {
+            continue; /* what older terms have stays until something is committed with the new layout */
         }
         check_slots(host, tc);
         if (tc->coordinator != NULL) {

@@ -402,12 +402,14 @@ static bool is_finished(const struct launch *launch)
 /* ---- the last step
  * -------------------------------------------------------------------------------------------------------------- */
 
-/* It may be aborted for what went wrong before; then the ranks save another one. */
+/* It may be aborted for what went wrong before, and once because a copy of the base, which is fetched in vain
+ * meanwhile, needs its slot; then the ranks save another one. */
 static void check_last(struct launch *launch)
 {
     uint64_t since = launch->last_us > faults.last_us ? launch->last_us : faults.last_us;
     bool over = judge_is_over((struct version){launch->term, launch->last_step});
-    if ((over && launch->last_us > faults.last_us + CALM_US) || sim.us > since + LAST_US) {
+    launch->last_aborts += over && launch->last_us > faults.last_us + CALM_US;
+    if (launch->last_aborts > 1 || sim.us > since + LAST_US) {
         sim_violation("the last step, %" PRIu64 ", is %s, and nothing fails", launch->last_step,
                       over ? "aborted" : "not brought to storage");
     }
@@ -415,10 +417,27 @@ static void check_last(struct launch *launch)
     launch->last_step += over;
 }
 
+/* Its saves are refused from then on, and the user's program ends with that error. */
+static bool ends_fenced(struct launch *launch)
+{
+    bool fenced = false;
+    for (uint32_t r = 0; r < launch->count; r++) {
+        const struct rank *rank = &launch->ranks[r];
+        fenced = fenced || (rank->registered && atomic_load(&rank->status->over_term) > launch->term);
+    }
+    if (fenced && launch == job.launch) {
+        launch_fail(launch, sim_between(200, 2000) * MS, "a newer term has begun");
+    }
+    return fenced && launch == job.launch;
+}
+
 /* The ranks ask for it until there is room. */
 static void save_last(void *ctx)
 {
     struct launch *launch = ctx;
+    if (!launch->dead && ends_fenced(launch)) {
+        return;
+    }
     if (launch->dead || is_finished(launch)) {
         sim_after(REST_US, NULL, rest, launch);
         return;
@@ -475,7 +494,7 @@ static uint64_t pause_us(const struct launch *launch)
 static void take_step(void *ctx)
 {
     struct launch *launch = ctx;
-    if (launch->dead) {
+    if (launch->dead || ends_fenced(launch)) {
         return;
     }
     if (sim.measure) {

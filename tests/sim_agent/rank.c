@@ -406,7 +406,7 @@ static void check_restored(struct rank *rank, const struct msg_restored *m)
             sim_violation("rank %u restores wrong bytes of step %" PRIu64 " of term %" PRIu64, rank->number,
                           m->version.step, m->version.term);
         }
-        slot_use_begin(&rank->restored, segment_image(segment, slot), "a trainer still restores from it", NULL);
+        slot_use_restore(&rank->restored, segment_image(segment, slot));
     }
 }
 

@@ -217,6 +217,9 @@ void object_replace(int fd, struct object *object);
  * (NULL: whoever dies). */
 void slot_use_begin(const void *who, const void *at, const char *what, const struct host *agent);
 void slot_use_end(const void *who);
+/* A trainer restores from there; the slot's bytes have gone bad. */
+void slot_use_restore(const void *who, const void *at);
+void slot_use_damaged(const void *image);
 
 /* ---- files.c: storage -------------------------------------------------------------------------------------------- */
 
@@ -359,6 +362,7 @@ struct launch {
     struct world world;
     uint64_t step, steps;        /* done, to do */
     uint64_t last_step, last_us; /* being brought to storage, since when; 0: not yet */
+    uint32_t last_aborts;        /* of last steps, although nothing fails any more */
     bool dead;
     char run_id[32];
     bool takes_over; /* it is configured to */
@@ -430,6 +434,8 @@ void judge_settled(const struct launch *launch);
 void judge_sealed(const struct rank *rank, uint64_t step);
 void judge_host_lost(struct host *host);
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version);
+/* save_dir no longer says that something was committed. */
+void judge_note_emptied(void);
 /* A published version went bad. */
 void judge_torn(struct version version);
 /* What is committed by this decision, is owed to storage. */

@@ -15,6 +15,7 @@ struct slot_use {
 };
 
 static struct slot_use *uses;
+static const char restores[] = "a trainer still restores from it";
 
 void slot_use_begin(const void *who, const void *at, const char *what, const struct host *agent)
 {
@@ -43,6 +44,24 @@ void slot_use_end(const void *who)
             at = &(*at)->next;
         }
     }
+}
+
+/* Who reads it finds wrong bytes, whatever becomes of the slot. */
+void slot_use_damaged(const void *image)
+{
+    struct slot_use **at = &uses;
+    while (*at != NULL) {
+        if ((*at)->at == image && (*at)->what == restores) {
+            remove_use(at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+}
+
+void slot_use_restore(const void *who, const void *at)
+{
+    slot_use_begin(who, at, restores, NULL);
 }
 
 static void check_unused(const struct segment *segment, uint32_t slot)

@@ -194,6 +194,9 @@ static void tear_note(void)
     if (chosen != NULL) {
         sim_say("the note of a term is damaged");
         tear_file(chosen, true);
+        if (chosen->bytes == 0) { /* like one whose claimer died before it could write */
+            judge_note_emptied();
+        }
     }
 }
 
