@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A thread for each piece of work: beside a call to storage its start costs nothing, and unlike one that is kept it is
- * also there in a process that was forked. */
+ * Each piece of work gets a thread of its own. Compared with a call to storage, starting a thread costs nothing, and
+ * unlike a thread that is kept it also exists in a forked process. */
 #include "base/bounded.h"
 
 #include "base/clock.h"
@@ -39,7 +39,7 @@ static void *run(void *arg)
     bool left = b->left;
     b->ended = true;
     pthread_cond_signal(&b->changed);
-    pthread_mutex_unlock(&b->lock); /* from here on b is the waiting thread's, unless that has left */
+    pthread_mutex_unlock(&b->lock); /* from here on b belongs to the waiting thread, unless it has left */
     if (left) {
         b->work.drop(b->work.job);
         free_bounded(b);
@@ -64,7 +64,7 @@ static struct bounded *new_bounded(const struct bounded_work *work)
     return b;
 }
 
-/* Whether it has ended; else it is the thread's from now on. */
+/* Returns whether the work has ended; if not, b belongs to its thread from now on. */
 static bool wait_for_end(struct bounded *b, uint32_t limit_ms)
 {
     pthread_mutex_lock(&b->lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Bounded cursors: every byte that comes from or goes to a wire, a header page or a catalog value passes here. Little
- * endian. Once a read runs past the end or a write does not fit, the cursor stays failed and reads give zeros, so a
- * decoder checks once, at its end. */
+ * Bounded cursors: every byte that comes from or goes to a wire, a header page or a catalog value goes through
+ * these. Little endian. Once a read runs past the end or a write does not fit, the cursor stays failed and reads
+ * give zeros, so a decoder checks once, at its end. */
 #ifndef TCK_BASE_BUF_H
 #define TCK_BASE_BUF_H
 
@@ -37,12 +37,12 @@ struct writer {
 };
 
 struct writer writer_new(size_t max);
-/* Over cap bytes of the caller, for what fits into them: it fails before it would allocate, and is never freed. */
+/* Writes into cap bytes of the caller's. It fails instead of allocating, and is never freed. */
 struct writer writer_over(void *data, size_t cap);
 void write_bytes(struct writer *w, const void *data, size_t len);
 void write_str(struct writer *w, const char *s);
 void writer_free(struct writer *w);
-/* Hands the bytes to the caller, who frees them; the writer is empty after. NULL if it failed. */
+/* Hands the bytes to the caller, who frees them; the writer is empty afterwards. NULL if it failed. */
 void *writer_take(struct writer *w, size_t *len_out);
 
 /* Numbers: inline, because they are most of what is encoded. */

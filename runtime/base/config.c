@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The configuration: the table of its fields, and how defaults, file, text and environment make one of it. */
+ * The configuration: the table of its fields, and how a configuration is made from defaults, file, text and
+ * environment. */
 #include "base/config.h"
 #include "base/field.h"
 #include "base/path.h"
@@ -15,7 +16,7 @@
 
 #define CONFIG_FILE_MAX (1u << 20)
 
-/* Numbers and words are stored alike. */
+/* Numbers and words are stored in the same way. */
 static_assert(sizeof(enum storage_kind) == sizeof(uint32_t) && sizeof(enum redundancy) == sizeof(uint32_t) &&
                   sizeof(enum on_node_loss) == sizeof(uint32_t),
               "an enum field is a uint32_t");
@@ -50,7 +51,8 @@ static const struct field fields[] = {
          "name of the job, which is part of the names of its directories and sockets; default: the last component of "
          "save_dir and a digest of its path"},
     {NAME(node), .default_text = "", .help = "name of this node; default: $TIERCKPT_NODE, else the host name"},
-    {NAME(domain), .default_text = "", .help = "what fails together with this node (rack, switch); default: node"},
+    {NAME(domain), .default_text = "",
+     .help = "failure domain: what fails together with this node (its rack, its switch); default: node"},
     {PATH(runtime_dir), .help =
                             "directory of the agent's socket, logs and catalog; default: $TIERCKPT_RUNTIME_DIR, else "
                             "$XDG_RUNTIME_DIR/tierckpt, else /tmp/tierckpt-<uid>"},
@@ -83,7 +85,7 @@ static const struct field fields[] = {
     {NUMBER(max_ckpt_num, 0, 1000000), .default_text = "3", .changeable = true,
      .help = "number of published versions that are kept on storage; 0: all"},
     {AT(memory_cap_bytes), .type = FIELD_BYTES, .default_text = "0",
-     .help = "limit for the memory that this agent allocates for snapshots: bytes, or \"64GiB\"; 0: half of the "
+     .help = "limit on the memory that this agent allocates for snapshots: bytes, or \"64GiB\"; 0: half of the "
              "machine's memory"},
     {NUMBER(slots, 2, 3), .default_text = "3",
      .help = "number of snapshots held per shard; with 2, a save is refused while the previous one is undecided"},
@@ -404,7 +406,7 @@ static void make_printable(struct error *err)
     }
 }
 
-/* Names, directories and memory, where nothing was said of them. */
+/* Derives the names, directories and the memory limit that were not given. */
 static tck_status_t derive(struct config *config, struct error *err)
 {
     tck_status_t status = derive_job(config, err);
@@ -414,7 +416,7 @@ static tck_status_t derive(struct config *config, struct error *err)
     if (status == TCK_OK) {
         status = derive_runtime_dir(config, err);
     }
-    if (status == TCK_OK && config->save_dir[0] != '\0') { /* else there is no job that they could belong to */
+    if (status == TCK_OK && config->save_dir[0] != '\0') { /* otherwise there is no job whose name they could contain */
         status = derive_paths(config, err);
     }
     derive_memory_cap(config);

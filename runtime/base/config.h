@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The configuration: one JSON object, decoded through one table of fields (config.c) that also prints it with help. */
+ * The configuration: one JSON object, decoded by one table of fields (config.c), which also prints it with help. */
 #ifndef TCK_BASE_CONFIG_H
 #define TCK_BASE_CONFIG_H
 
 #include "base/config_names.h"
 
-#define CONFIG_COPIES_MAX 5 /* the own one and as many holders as the core keeps of a shard */
+#define CONFIG_COPIES_MAX 5 /* the node's own copy, and as many holders of a shard as the core allows */
 
 enum switch_state { SWITCH_OFF, SWITCH_ON };
 enum on_node_loss { ON_NODE_LOSS_REPORT, ON_NODE_LOSS_END_TRAINERS };
@@ -21,7 +21,7 @@ struct config {
     char domain[CONFIG_NAME];          /* failure domain of this node; default: the node's name */
     char runtime_dir[CONFIG_PATH];     /* sockets; default $XDG_RUNTIME_DIR/tierckpt or /tmp/tierckpt-<uid> */
     char save_dir[CONFIG_PATH];        /* shared by all nodes; versions appear in <save_dir>/<job>/ */
-    char load_dir[CONFIG_PATH];        /* versions are also looked for in <load_dir>/<job>/; default: save_dir only */
+    char load_dir[CONFIG_PATH];        /* versions are also searched for in <load_dir>/<job>/; default: save_dir only */
     char log_file_path[CONFIG_PATH];   /* of the node; default <runtime_dir>/<job>/<node>/agent.log */
     char audit_file_path[CONFIG_PATH]; /* intent and result of each save and delete on storage; default
                                           <save_dir>/<job>/audit.<node>.jsonl */
@@ -38,37 +38,38 @@ struct config {
     uint32_t max_ckpt_num;     /* published versions kept; 0: all */
     uint64_t memory_cap_bytes; /* of all segments of this agent; 0: half of the machine's memory */
     uint32_t slots;            /* per shard: 2 or 3 */
-    uint32_t copies;           /* of each shard in distinct domains, the own one included; 1: no replicas */
+    uint32_t copies;           /* of each shard in distinct domains, including the node's own; 1: no replicas */
     uint32_t block_time_ms;    /* a save waits at most this long for the agent */
     uint32_t storage_timeout_ms;
-    uint32_t linger_s; /* an agent without trainers leaves after this */
+    uint32_t linger_s; /* an agent without trainers exits after this */
     uint32_t heartbeat_ms;
     uint32_t peer_timeout_ms;    /* without a heartbeat for this long a node counts as lost */
     uint32_t version_timeout_ms; /* an undecided version is aborted after this */
     uint32_t restore_wait_ms;    /* recovery waits this long for nodes that were known but do not answer */
     uint32_t session_wait_ms;    /* attach, register and restore wait this long for nodes that do not answer */
-    uint32_t max_restore_tries;  /* of one version without a commit after it, then the one before is used */
-    uint32_t copy_threads;       /* of the client; 0: by its processors */
-    enum digest_place digest; /* where they are made first of records on a device; the agent makes them in any case */
+    uint32_t max_restore_tries;  /* restores of one version without a commit afterwards; then an older one is used */
+    uint32_t copy_threads;       /* of the client; 0: derived from its processors */
+    enum digest_place digest;    /* where digests of records on a device are computed first; the agent computes them in
+                                    any case */
     enum on_node_loss on_node_loss;
-    enum restore_spread restore_spread; /* who brings the twins of a rank what it has, after a recovery */
+    enum restore_spread restore_spread; /* who passes shards on to data-parallel twins after a recovery */
     uint32_t restore_spread_timeout_ms;
     enum switch_state storage_verify;     /* a drain reads back what it wrote before it is published */
     uint32_t scrub_interval_s;            /* each slot's digests are checked once in this time; 0: never */
     uint32_t scrub_storage_interval_s;    /* and this node's files of one published version; 0: never */
-    char run_id[CONFIG_RUN];              /* of the launcher: equal in a relaunch; "": not known */
-    enum switch_state accept_fresh_start; /* if what was saved is lost */
+    char run_id[CONFIG_RUN];              /* of the launcher: the same in a relaunch; "": unknown */
+    enum switch_state accept_fresh_start; /* if all saved versions are lost */
     enum switch_state takeover;           /* begin although trainers of another run are alive */
     uint32_t log_level;                   /* 0 error .. 3 debug */
 };
 
 /* Defaults, then the file (may be NULL), then the text (may be NULL), then checks of impossible combinations. An
  * unknown key, a wrong type or an impossible value is one TCK_ERR_CONFIG that names key and reason. Out is complete:
- * derived defaults (node, runtime_dir, ...) are filled in. Relative paths begin where the file lies, those of the text
- * and of the environment at the working directory; path_absolute says what is refused. */
+ * derived defaults (node, runtime_dir, ...) are filled in. Relative paths in the file start at its directory, those
+ * in the text and in the environment at the working directory; path_absolute says which are refused. */
 must_check tck_status_t config_load(const char *file, const char *text, struct config *out, struct error *err);
 
-/* The same of no file and no text: what a job would have that says nothing, but for save_dir, which is empty. */
+/* The same without a file and a text: the configuration of a job that sets no key. Its save_dir is empty. */
 must_check tck_status_t config_defaults(struct config *out, struct error *err);
 
 /* The effective configuration as a JSON object (config_load reads it back to the same). Caller frees. */
@@ -87,7 +88,7 @@ struct config_help {
 };
 bool config_field(size_t i, struct config_help *out);
 
-/* Whether a running job may change it. False, too, for what is no key. */
+/* Whether a running job may change it. False also for an unknown key. */
 bool config_is_changeable(const char *key);
 
 #endif

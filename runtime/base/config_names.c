@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The job's name and the run's, where they are not given. */
+ * Derives the names of job and run where they are not given. */
 #include "base/config_names.h"
 #include "base/digest.h"
 
@@ -9,7 +9,7 @@
 #define READABLE_MAX 40 /* of the last component */
 #define ID_MAX       100
 
-/* Without empty components and ".", and with ".." taken away together with what it follows. */
+/* Removes empty components and ".", and each ".." together with the component before it. */
 static void normalize(const char *path, char out[CONFIG_PATH])
 {
     size_t len = 0;
@@ -29,7 +29,7 @@ static void normalize(const char *path, char out[CONFIG_PATH])
     out[len] = '\0';
 }
 
-/* As much of it as a name may have. */
+/* Copies what fits, and replaces characters that a name must not contain. */
 static void make_readable(const char *component, char out[READABLE_MAX + 1])
 {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
@@ -51,7 +51,7 @@ void config_job_of(const char *save_dir, char out[CONFIG_NAME])
     snprintf(out, CONFIG_NAME, "%s-%.*s", readable, CONFIG_JOB_DIGEST_CHARS, digest);
 }
 
-/* One that does not fit is replaced by its digest. */
+/* An id that is too long is replaced by its digest. */
 static void put_id(const char *kind, const char *id, char out[CONFIG_RUN])
 {
     char digest[HASH128_TEXT];

@@ -36,7 +36,7 @@ static tck_status_t no_agent(const struct config *config, tck_status_t status, s
     }
     return error_set(err, status,
                      "no agent of job %s runs on node %s (nothing is in %s/%s/%s): the job was not started here, or "
-                     "its agent has left",
+                     "its agent has exited",
                      config->job, config->node, config->runtime_dir, config->job, config->node);
 }
 

@@ -7,8 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Memory that is not in a cache comes faster if it is asked for a page ahead: the hardware's prefetchers stop at each
- * page. ISA-L itself counts in an int. */
+/* Memory that is in no cache is read faster if it is prefetched a page ahead, because the hardware's prefetchers
+ * stop at each page boundary. ISA-L takes the length as an int, which a step always fits. */
 #define CRC_STEP_BYTES       2048u
 #define PREFETCH_AHEAD_BYTES 4096u
 #define LINE_BYTES           64u
@@ -24,7 +24,7 @@ uint32_t crc32c(uint32_t crc_start, const void *data, size_t len)
 {
     union {
         const void *data;
-        unsigned char *unqualified; /* ISA-L takes it so, but only reads */
+        unsigned char *unqualified; /* ISA-L's parameter is not const, but it only reads */
     } at = {data};
     uint32_t crc = ~crc_start; /* ISA-L leaves the inversion before and after to its callers */
 

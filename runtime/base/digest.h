@@ -20,7 +20,7 @@ static inline uint32_t chunk_size(uint64_t image_bytes, uint32_t i)
     return left < CHUNK_BYTES ? (uint32_t)left : CHUNK_BYTES;
 }
 
-/* The usual CRC32C: of "123456789" it is 0xE3069283. crc_start 0 for a new one, an earlier result to go on. */
+/* The usual CRC32C: of "123456789" it is 0xE3069283. crc_start is 0 to begin, or an earlier result to continue. */
 uint32_t crc32c(uint32_t crc_start, const void *data, size_t len);
 struct hash128 hash128_of(const void *data, size_t len);
 

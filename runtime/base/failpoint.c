@@ -37,11 +37,11 @@ struct armed {
     enum action action;
     int error;             /* FAIL */
     unsigned milliseconds; /* PAUSE */
-    unsigned hit;          /* at which it comes */
+    unsigned hit;          /* the pass at which it takes effect */
     atomic_uint hits;
 };
 
-/* Written by failpoints_read alone, before there are threads that pass points. */
+/* Written by failpoints_read alone, before any thread can pass a failpoint. */
 static struct armed armed[FAILPOINT_COUNT];
 static char once_dir[DIR_BYTES];
 
@@ -151,7 +151,7 @@ void failpoints_print(void)
 
 /* ---- passing one --------------------------------------------------------------------------------------------- */
 
-/* Leaves the file that says so; false if it was there already, or cannot be made. */
+/* Creates the file that records this; false if it already exists or cannot be created. */
 static bool is_first(enum failpoint which)
 {
     char path[DIR_BYTES + 64];
@@ -176,7 +176,7 @@ static void pause_for(unsigned milliseconds)
     }
 }
 
-/* What is to happen now, after what every kind of point can do has happened. */
+/* Carries out the actions that every kind of failpoint allows. Returns what takes effect now, or NULL. */
 static const struct armed *pass(enum failpoint which)
 {
     struct armed *a = &armed[which];

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Failpoints: named places between two states at which a test lets a process die, a call fail, time pass or bytes
- * change. Builds without TCK_FAILPOINTS have none of it: the macros below are constants there. What is to happen stands
- * in the environment:
+ * Failpoints: named places between two states at which a test makes a process die, a call fail, time pass or bytes
+ * change. In builds without TCK_FAILPOINTS the macros below are constants. What is to happen is set in the environment:
  *
- *   TIERCKPT_FAILPOINTS="publish.moved=kill@3;uring.write=EIO;save.sealed=sleep:500"
+ * TIERCKPT_FAILPOINTS="publish.moved=kill@3;uring.write=EIO;save.sealed=sleep:500"
  *
- * An action comes at the n-th time (@n, default 1) that this process passes the point: kill (SIGKILL), EIO, ENOSPC (the
- * call there fails so, without being made), sleep:MS, corrupt (a bit of the data there changes). A process that its
- * supervisor starts again would start counting again and die again; in TIERCKPT_FAILPOINT_DIR each point that has come
- * leaves a file of its name, and does not come again while it is there. */
+ * An action takes effect the n-th time (@n, default 1) that this process passes the failpoint: kill (SIGKILL), EIO
+ * or ENOSPC (the call there fails with it, without being made), sleep:MS, corrupt (one bit of the data there
+ * changes). A process that its supervisor restarts would start counting again, and die again. So each failpoint that
+ * has taken effect leaves a file of its name in TIERCKPT_FAILPOINT_DIR, and has no effect while that file exists. */
 #ifndef TCK_BASE_FAILPOINT_H
 #define TCK_BASE_FAILPOINT_H
 
@@ -26,14 +25,15 @@
 enum failpoint { FAILPOINT_LIST(FAILPOINT_ID) FAILPOINT_COUNT };
 #undef FAILPOINT_ID
 
-/* A place where a process may die or be held up. */
+/* A place where a process may die or be delayed. */
 #define failpoint(area, point) failpoint_pass(FAILPOINT_##area##_##point)
 /* Before a call that can fail: true, with errno set, if it is to fail without being made. */
 #define failpoint_fails(area, point) failpoint_pass_call(FAILPOINT_##area##_##point)
-/* Where bytes lie that somebody relies on. */
+/* Where there are bytes that other code relies on. */
 #define failpoint_bytes(area, point, data, len) failpoint_pass_bytes(FAILPOINT_##area##_##point, data, len)
 
-/* Reads the environment; TCK_ERR_CONFIG with a text that names what is wrong. Nothing comes before this was called. */
+/* Reads the environment; TCK_ERR_CONFIG with a text that names what is wrong. No failpoint has any effect before
+ * this was called. */
 must_check tck_status_t failpoints_read(struct error *err);
 
 /* For each point a line "name<TAB>what<TAB>where", to standard output. */

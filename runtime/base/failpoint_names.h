@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
- * All failpoints: area, point, what it is (STEP: between two states; CALL: before a call that can fail; BYTES: where
- * somebody relies on bytes), and where it lies. Each is used exactly once in the code (tests/lint/failpoints.sh). */
+ * All failpoints: area, point, kind (STEP: between two states; CALL: before a call that can fail; BYTES: where other
+ * code relies on bytes), and where it is. Each is used exactly once in the code (tests/lint/failpoints.sh). */
 #ifndef TCK_BASE_FAILPOINT_NAMES_H
 #define TCK_BASE_FAILPOINT_NAMES_H
 
 /* clang-format off */
 #define FAILPOINT_LIST(X) \
-    /* the trainer's side: attach, save, come back, restore */ \
+    /* the trainer's side: attach, save, return, restore */ \
     X(attach, opened, STEP, "the agent has greeted, the other ranks do not know") \
     X(attach, claimed, STEP, "rank 0 has a term, the others do not know it yet") \
     X(attach, joined, STEP, "the agent has joined, the ranks have not agreed") \
     X(enrol, exchanged, STEP, "all shards are known, no memory was asked for") \
     X(enrol, mapped, STEP, "the slots are mapped, the ranks have not agreed") \
-    X(save, asking, STEP, "a snapshot is begun, BEGIN not said") \
-    X(save, granted, STEP, "the grant was heard, nothing is copied") \
+    X(save, asking, STEP, "a snapshot is begun, BEGIN not sent") \
+    X(save, granted, STEP, "the grant was received, nothing is copied") \
     X(save, copying, STEP, "one shard is copied") \
     X(save, copied, STEP, "all is copied, nothing sealed") \
     X(save, sealing, STEP, "one slot is sealed") \
-    X(save, sealed, STEP, "all is sealed, SEAL not said") \
-    X(save, told, STEP, "SEAL was said") \
+    X(save, sealed, STEP, "all is sealed, SEAL not sent") \
+    X(save, told, STEP, "SEAL was sent") \
     X(comeback, greeted, STEP, "the next agent has given the slots back") \
-    X(comeback, told, STEP, "SEAL or ABANDON was said again") \
-    X(restore, offered, STEP, "the agent says where the shards are, the ranks have not agreed") \
+    X(comeback, told, STEP, "SEAL or ABANDON was sent again") \
+    X(restore, offered, STEP, "the agent has said where the shards are, the ranks have not agreed") \
     X(restore, spreading, STEP, "ranks pass shards to each other, one of them has passed its first") \
     X(restore, spread, BYTES, "a shard that came from another rank, not checked") \
     X(restore, agreed, STEP, "all ranks have theirs, nothing is copied") \
     X(restore, copying, STEP, "one shard is in the tensors") \
-    X(restore, copied, STEP, "all shards are in the tensors, the agent not told") \
-    /* an agent begins, or takes up again */ \
+    X(restore, copied, STEP, "all shards are in the tensors, the agent does not know") \
+    /* an agent starts, or resumes */ \
     X(agent, found, STEP, "parked memory is taken back, storage not open") \
     X(agent, stored, STEP, "storage is open, the catalog not") \
     X(agent, listed, STEP, "the catalog is open, the network not") \
-    X(agent, listens, STEP, "trainers can connect, the supervisor has not heard READY") \
-    X(agent, ready, STEP, "the supervisor has heard READY, the loop does not run") \
+    X(agent, listens, STEP, "trainers can connect, the supervisor has not received READY") \
+    X(agent, ready, STEP, "the supervisor has received READY, the loop does not run") \
     X(resume, begun, STEP, "the kept term is read, its slots not") \
     X(fdstore, told, STEP, "the supervisor was given a descriptor, the agent has not noted it") \
     X(state, writing, STEP, "a page of the kept state is half written") \
@@ -42,17 +42,17 @@
     X(term, write, CALL, "the note in a term's file") \
     X(term, fsync, CALL, "the sync of a term's file") \
     X(term, filled, STEP, "a term's file is written, its directory not synced") \
-    X(term, claimed, STEP, "a term is claimed, the trainer has not heard") \
+    X(term, claimed, STEP, "a term is claimed, the trainer does not know") \
     X(term, reserved, STEP, "a term is reserved on storage, the agent has not kept that") \
     X(term, granted, STEP, "a reserved term is given away and that is kept, no other process knows of it") \
-    X(term, taken, STEP, "a reserved term was granted and that is kept, storage and the trainer have not heard") \
+    X(term, taken, STEP, "a reserved term was granted and that is kept, storage and the trainer do not know") \
     X(term, joining, STEP, "the older term is closed, the new one not kept") \
     X(term, joined, STEP, "the new term is kept, no other process knows of it") \
     X(segment, fdstore, STEP, "a segment is made, one of its two files to be parked") \
     X(segment, stored, STEP, "a segment is parked and entered") \
     X(enrol, allocating, STEP, "one shard has its segment") \
     X(enrol, forming, STEP, "all memory is there, the machine not") \
-    X(enrol, formed, STEP, "the machine is there and the world kept, the others not told") \
+    X(enrol, formed, STEP, "the machine is there and the world kept, the others do not know") \
     /* a slot, from the grant to the commit */ \
     X(slot, granting, STEP, "the headers say filling, GRANT not sent") \
     X(slot, granted, STEP, "GRANT is sent") \
@@ -66,22 +66,22 @@
     X(digest, image, BYTES, "the image in its slot, after its digests were made") \
     X(copy, offered, STEP, "OFFER is sent") \
     X(copy, granting, STEP, "the holder has a slot for the copy, GRANT not sent") \
-    X(copy, granted, STEP, "GRANT was heard, no chunk sent") \
+    X(copy, granted, STEP, "GRANT was received, no chunk sent") \
     X(copy, pushed, STEP, "a chunk was sent") \
     X(copy, arrived, STEP, "a chunk is in the holder's slot, not checked") \
     X(copy, chunk, BYTES, "a chunk that has arrived, before it is checked") \
     X(copy, whole, STEP, "all chunks are checked, the header does not say so") \
     X(copy, stored, STEP, "the holder's header says verified, ACK not sent") \
-    X(copy, acked, STEP, "the owner has heard ACK, or that it failed") \
+    X(copy, acked, STEP, "the owner has received ACK, or that it failed") \
     X(copy, pulled, STEP, "another node asks for a copy, none is sent") \
     X(ready, sending, STEP, "all shards are protected, READY not sent") \
     X(ready, sent, STEP, "READY is sent") \
     X(decision, made, STEP, "a decision is made, not kept") \
     X(decision, kept, STEP, "a decision is kept, no other process knows of it") \
     X(decision, announced, STEP, "a decision is announced") \
-    X(decision, learned, STEP, "a decision was heard, not kept") \
+    X(decision, learned, STEP, "a decision was received, not kept") \
     X(commit, marking, STEP, "a version is committed, its headers do not say so") \
-    X(commit, telling, STEP, "its headers say committed, the trainers have not heard") \
+    X(commit, telling, STEP, "its headers say committed, the trainers do not know") \
     /* storage */ \
     X(drain, begun, STEP, "a drain is begun, nothing written") \
     X(stage, made, STEP, "the stage is there, no file in it") \
@@ -98,19 +98,19 @@
     X(drain, told, STEP, "DRAINED is sent") \
     X(drain, gathered, STEP, "the coordinator has taken files into the manifest") \
     X(publish, checked, STEP, "all files are in the stage, the manifest not") \
-    X(publish, complete, STEP, "the manifest is in the stage, the term not looked at") \
-    X(publish, intended, STEP, "the audit file tells of the publish, nothing moved") \
+    X(publish, complete, STEP, "the manifest is in the stage, the term not checked") \
+    X(publish, intended, STEP, "the audit file has the intent of the publish, nothing moved") \
     X(publish, moved, STEP, "the version has its name, no directory synced") \
     X(publish, synced, STEP, "the version is published, the audit file does not say so") \
     X(publish, done, STEP, "published, the event loop does not know") \
     X(publish, hearing, STEP, "published, the decision does not say so") \
     X(publish, tidying, STEP, "published, older versions are still there") \
-    X(prune, intended, STEP, "the audit file tells of the deletion, nothing moved") \
+    X(prune, intended, STEP, "the audit file has the intent of the deletion, nothing moved") \
     X(prune, moved, STEP, "a version is in the trash, no directory synced") \
     X(prune, unpublished, STEP, "a version is in the trash, durably, and whole") \
     X(prune, deleting, STEP, "one file of a version in the trash is deleted") \
     X(prune, emptied, STEP, "a directory in the trash is empty") \
-    X(repair, intended, STEP, "the audit file tells of the repairing of a published file, nothing is made") \
+    X(repair, intended, STEP, "the audit file has the intent to repair a published file, nothing is made") \
     X(repair, opened, STEP, "the new file is made in the stage, empty") \
     X(repair, read, BYTES, "a chunk of the damaged file or of the new one, before it is checked") \
     X(repair, write, CALL, "a write of the new file") \
@@ -137,15 +137,15 @@
     X(recovery, listing, STEP, "storage is about to be listed") \
     X(recovery, planned, STEP, "there is a plan, nothing fetched") \
     X(fetch, slot_given, STEP, "a shard that is to be fetched has its slot") \
-    X(fetch, checked, STEP, "a copy that was here already is checked, no other process was told") \
+    X(fetch, checked, STEP, "a copy that was here already is checked, no other process knows") \
     X(fetch, arrived, STEP, "a shard is fetched, its header does not say so") \
     X(fetch, verified, STEP, "its header says so, the coordinator does not know") \
     X(uring, read, CALL, "a read of a shard") \
     X(shard, reading, STEP, "a published shard is opened") \
     X(shard, read, BYTES, "a chunk of a published shard, before it is checked") \
-    X(recovery, readable, STEP, "the base is kept, no trainer has heard") \
-    X(recovery, told, STEP, "the agents were told what can be read") \
-    X(restore, answering, STEP, "a trainer is about to hear where its shards are") \
+    X(recovery, readable, STEP, "the base is kept, no trainer knows") \
+    X(recovery, told, STEP, "the agents know what can be read") \
+    X(restore, answering, STEP, "a trainer is about to learn where its shards are") \
     X(recovery, protected, STEP, "all copies are there again, the decision does not say so") \
     X(recovery, based, STEP, "the decision says so, older versions may go") \
     /* the supervisor */ \

@@ -198,7 +198,7 @@ static tck_status_t set_word(const struct field *f, const char *text, uint32_t *
         return error_set(err, TCK_ERR_CONFIG, "%s: \"%.*s\" is not one of: %s", f->name, SHOWN_MAX, text, known);
     }
     if (word->refused) {
-        return error_set(err, TCK_ERR_CONFIG, "%s: \"%s\" is not in this version", f->name, text);
+        return error_set(err, TCK_ERR_CONFIG, "%s: \"%s\" is not supported by this version", f->name, text);
     }
     *at = word->value;
     return TCK_OK;
@@ -261,7 +261,7 @@ void field_takes(const struct field *f, char *out, size_t cap)
 static tck_status_t wrong_type(const struct field *f, const json_t *value, struct error *err)
 {
     char *shown = json_print(value, false);
-    tck_status_t status = error_set(err, TCK_ERR_CONFIG, "%s: wants %s, not %.*s", f->name, type_json[f->type].wants,
+    tck_status_t status = error_set(err, TCK_ERR_CONFIG, "%s: must be %s, not %.*s", f->name, type_json[f->type].wants,
                                     SHOWN_MAX, shown == NULL ? "this value" : shown);
     free(shown);
     return status;

@@ -9,7 +9,7 @@ void hex_write(uint64_t value, uint32_t digits, char *out)
     }
 }
 
-/* 16: it is none. */
+/* 16: it is not a hex digit. */
 static uint32_t digit_of(char c)
 {
     if (c >= '0' && c <= '9') {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Placing the records of a shard in its image and printing the image's header. The header is printed by hand and not
- * through json.h: a tree of 100000 tensors, two of its parts JSON inside JSON strings, would cost ten times the goal
- * of 2 us per tensor. One escaper, put_escaped, stands for all of it. */
+ * Places the records of a shard in its image and prints the image's header. The header is printed by hand and not
+ * through json.h: a JSON tree of 100000 tensors, with two parts that are JSON inside JSON strings, would take ten
+ * times the target of 2 us per tensor. One function, put_escaped, does all the escaping. */
 #include "base/image.h"
 
 #include <endian.h>
@@ -81,7 +81,7 @@ static bool is_plain(char c)
     return (unsigned char)c >= 0x20 && c != '"' && c != '\\';
 }
 
-/* The text as it stands inside depth JSON strings, one in the other. */
+/* Prints the text as it appears inside `depth` nested JSON strings. */
 static void put_escaped(struct writer *w, const char *text, size_t len, unsigned depth)
 {
     size_t done = 0;
@@ -136,7 +136,7 @@ static void put_comma(struct writer *w, bool *first)
     *first = false;
 }
 
-/* For stock PyTorch, which wants every key of the file in it. */
+/* For stock PyTorch, which requires every key of the file to be listed here. */
 static void put_sharding_info(struct writer *w, struct walk walk)
 {
     static const uint64_t zero[1] = {0};
@@ -156,7 +156,7 @@ static void put_sharding_info(struct writer *w, struct walk walk)
     put(w, "}\"");
 }
 
-/* Of the tensors; blobs and fillers are known by not being in it. */
+/* Lists the tensors only: blobs and fillers are recognised by their absence. */
 static void put_global_shapes(struct writer *w, struct walk walk)
 {
     struct entry entry;
@@ -243,7 +243,7 @@ static tck_status_t print_header(const struct record *records, struct shard *sha
 
 /* ---- placing ------------------------------------------------------------------------------------------------- */
 
-/* Sizes are checked one by one when records are added; here their sum. */
+/* Each size was checked when its record was added; this checks their sum. */
 static tck_status_t check_size(const struct record *records, const struct shard *shard, struct error *err)
 {
     struct walk walk = walk_of(records, shard);

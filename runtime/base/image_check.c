@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checking the header of an image that came from a file or a peer. Entries must stand in the order of their bytes, as
- * image.c prints them, and the lists in the metadata in the same order: so one walk over all three checks a header of
- * any size, and nothing is looked up by name. */
+ * Checks the header of an image that came from a file or a peer. Entries must be in the order of their bytes, as
+ * image.c prints them, and the lists in the metadata in the same order, so one walk over all three checks a header
+ * of any size without looking anything up by name. */
 #include "base/image_check.h"
 #include "base/image.h"
 #include "base/json.h"
@@ -12,7 +12,7 @@
 
 #define LENGTH_BYTES 8
 
-/* One walk over the entries and the two lists that name them again. */
+/* One walk over the entries and the two lists that repeat their names. */
 struct check {
     const json_t *entry, *sharding, *global;
     uint64_t at;                     /* where the next entry must begin */
@@ -112,13 +112,13 @@ static tck_status_t check_place(const struct check *check, const struct tensor *
     return TCK_OK;
 }
 
-/* The next name in DCP_SHARDING_INFO is this one. */
+/* Checks that the next name in DCP_SHARDING_INFO is this entry's. */
 static tck_status_t check_sharding(struct check *check, struct tensor *tensor)
 {
     uint32_t count = 0;
 
     if (check->sharding == NULL || strcmp(json_key(check->sharding), tensor->key) != 0) {
-        return bad(check->err, tensor->key, "does not stand at its place in " IMAGE_SHARDING);
+        return bad(check->err, tensor->key, "is not at its place in " IMAGE_SHARDING);
     }
     if (!read_numbers(json_get(check->sharding, "saved_offsets"), tensor->offset, TCK_MAX_NDIM, &count) ||
         count != tensor->ndim) {
@@ -128,7 +128,7 @@ static tck_status_t check_sharding(struct check *check, struct tensor *tensor)
     return TCK_OK;
 }
 
-/* What the list of global shapes does not name is a filler or a blob. */
+/* An entry that the list of global shapes does not name is a filler or a blob. */
 static tck_status_t check_global(struct check *check, struct tensor *tensor)
 {
     uint32_t count = 0;
@@ -144,7 +144,7 @@ static tck_status_t check_global(struct check *check, struct tensor *tensor)
     }
     for (uint32_t d = 0; d < count; d++) {
         if (tensor->offset[d] > tensor->whole[d] || tensor->shape[d] > tensor->whole[d] - tensor->offset[d]) {
-            return bad(check->err, tensor->key, "reaches out of its global shape");
+            return bad(check->err, tensor->key, "extends beyond its global shape");
         }
     }
     check->global = json_next(check->global);
@@ -214,7 +214,7 @@ static tck_status_t check_entries(struct check *check)
     return TCK_OK;
 }
 
-/* Parses the JSON object that stands as a string in the metadata. */
+/* Parses the JSON object that is a string in the metadata. */
 static tck_status_t parse_list(const json_t *metadata, const char *name, json_t **out, struct error *err)
 {
     const char *text = json_str(json_get(metadata, name));
@@ -249,7 +249,7 @@ static tck_status_t check_metadata(const json_t *metadata, struct error *err)
     return TCK_OK;
 }
 
-/* The size of the data that a parsed header describes goes into check->at. */
+/* Sets check->at to the size of the data that the parsed header describes. */
 static tck_status_t check_header(const json_t *header, struct check *check)
 {
     const json_t *metadata = json_is_object(header) ? json_first(header) : NULL;

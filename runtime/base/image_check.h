@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reading the header of an image that came from a file or a peer: checked before anything in it is used. */
+ * Reads the header of an image that came from a file or a peer. It is checked before anything in it is used. */
 #ifndef TCK_BASE_IMAGE_CHECK_H
 #define TCK_BASE_IMAGE_CHECK_H
 
 #include "base/dtype.h"
 #include "base/status.h"
 
-/* Checks that the first len bytes of an image are a well-formed safetensors header with our rules (total: any input).
- * Tells where data begins and the size of the whole file. Used before trusting a file or a pulled image. */
+/* Checks that the first len bytes of an image are a well-formed safetensors header that follows our rules; accepts
+ * any bytes. Returns where the data begins and the size of the whole file. Called before a file or a pulled image is
+ * trusted. */
 must_check tck_status_t image_check(const void *image, uint64_t len, uint64_t *data_start_out, uint64_t *bytes_out,
                                     struct error *err);
 
-/* What an image holds, fillers left out. */
+/* One entry of an image; fillers are left out. */
 struct image_entry {
     const char *key; /* this and the arrays: valid during the call */
     tck_dtype_t dtype;
@@ -26,11 +27,12 @@ struct image_visit {
     void *ctx;
 };
 
-/* The size of the header, length prefix included, of an image whose first len bytes are at hand, at least 8. */
+/* The size of the header, including the length prefix, of an image whose first len bytes (at least 8) are given. */
 must_check tck_status_t image_header_bytes(const void *image, uint64_t len, uint64_t image_bytes, uint64_t *out,
                                            struct error *err);
-/* The same check as image_check of a header that is there whole, and a call for each entry, in the order of their
- * bytes. An error of a call ends it. What was seen counts only if the whole header is found good. */
+/* Makes the same check as image_check on a complete header, and calls a function for each entry, in the order of
+ * their bytes. An error of that function ends the check. The entries passed to it count only if the whole header
+ * turns out to be valid. */
 must_check tck_status_t image_walk(const void *image, uint64_t len, const struct image_visit *visit,
                                    uint64_t *bytes_out, struct error *err);
 

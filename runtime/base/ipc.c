@@ -57,7 +57,7 @@ static int poll_ms(uint64_t deadline_ms)
     return deadline_ms <= now_ms ? 0 : (int)(deadline_ms - now_ms); /* it came from an int */
 }
 
-/* Until the socket is ready, or hung up: then the next call on it says so. */
+/* Waits until the socket is ready or was hung up, which the next call on it reports. */
 static tck_status_t wait_ready(int fd, short events, uint64_t deadline_ms, struct error *err)
 {
     struct pollfd wanted = {.fd = fd, .events = events};
@@ -167,14 +167,14 @@ static tck_status_t send_frame(int fd, const struct ipc_header *header, const st
     return send_datagram(fd, &message, timeout_ms, err);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): what a frame consists of, said once, needs no struct */
+/* NOLINTNEXTLINE(readability-function-size): these are the parts of a frame; a struct would have one user */
 tck_status_t ipc_send(int fd, uint32_t type, const void *payload, size_t len, const int *fds, uint32_t fd_count,
                       int timeout_ms, struct error *err)
 {
     struct ipc_header header = {.type = type, .len = (uint32_t)len, .in_memfd = len > IPC_INLINE_BYTES};
     union {
         const void *data;
-        void *unqualified; /* an iovec has it so, but sendmsg only reads */
+        void *unqualified; /* iovec's member is not const, but sendmsg only reads */
     } bytes = {payload};
     struct iovec body = {.iov_base = bytes.unqualified, .iov_len = len};
     struct fd_list list = {.count = fd_count};
@@ -297,7 +297,7 @@ static tck_status_t read_payload(const struct ipc_header *header, const uint8_t 
     return TCK_OK;
 }
 
-/* Makes the frame of a datagram. On success the list's descriptors are the frame's. */
+/* Makes a frame of a datagram. On success the frame owns the list's descriptors. */
 static tck_status_t open_frame(const uint8_t *datagram, size_t size, int flags, const struct fd_list *list,
                                struct ipc_frame *out, struct error *err)
 {

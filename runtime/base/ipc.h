@@ -17,15 +17,16 @@ struct ipc_frame {
     uint32_t fd_count;
 };
 
-/* Makes and opens the directory of a socket: 0700, own user, refused if it is somebody else's or open to others. */
+/* Creates and opens the directory of a socket, with mode 0700. Refuses one that belongs to another user or is open
+ * to others. */
 must_check tck_status_t ipc_open_dir(const char *dir, int *fd_out, struct error *err);
-/* In such a directory, binds dir/name and listens. Replaces a dead socket file; TCK_ERR_EXIST if somebody answers on
+/* Binds dir/name in that directory and listens. Replaces a dead socket file; TCK_ERR_EXIST if a process answers on
  * it. */
 must_check tck_status_t ipc_listen(const char *dir, const char *name, int *fd_out, struct error *err);
 /* Non-blocking socket. TCK_ERR_DENIED unless the peer runs as the same user or root, TCK_ERR_BUSY if none waits,
- * TCK_ERR_NOMEM if there is no descriptor for it: it stays where it is. */
+ * TCK_ERR_NOMEM if no descriptor is left for it (it then stays in the queue). */
 must_check tck_status_t ipc_accept(int listen_fd, int *fd_out, pid_t *pid_out, struct error *err);
-/* Connects; the agent must run as the same user or root. The socket is non-blocking; the calls below wait themselves.
+/* Connects; the agent must run as the same user or root. The socket is non-blocking; the calls below do the waiting.
  * TCK_ERR_NOENT or TCK_ERR_UNREACHABLE if no agent listens, TCK_ERR_BUSY if it does not keep up with accepting. */
 must_check tck_status_t ipc_connect(const char *path, int *fd_out, struct error *err);
 

@@ -17,8 +17,9 @@ struct ipc_header {
 
 void ipc_header_encode(const struct ipc_header *header, uint8_t out[IPC_HEADER_BYTES]);
 
-/* Of a datagram of this size that came with fd_count descriptors. On success the payload is inside the datagram or
- * there is a descriptor for it, and its length is within the limits above. Else TCK_ERR_PROTO. */
+/* Decodes the header of a datagram of this size that came with fd_count descriptors. On success the payload is
+ * inside the datagram or there is a descriptor for it, and its length is within the limits above. Else
+ * TCK_ERR_PROTO. */
 must_check tck_status_t ipc_header_decode(const void *datagram, size_t size, uint32_t fd_count, struct ipc_header *out,
                                           struct error *err);
 

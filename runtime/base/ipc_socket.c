@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Where agent and client meet: the private directory, the socket in it, and who may be on the other end. Sockets are
- * bound and connected through /proc/self/fd/<directory>, because a socket address holds only 108 bytes of path. */
+ * Where agent and client meet: the private directory, the socket in it, and the check of who is on the other end.
+ * Sockets are bound and connected through /proc/self/fd/<directory>, because a socket address holds only 108 bytes
+ * of path. */
 #include "base/ipc.h"
 #include "base/safe_dir.h"
 
@@ -199,7 +200,7 @@ tck_status_t ipc_listen(const char *dir, const char *name, int *fd_out, struct e
     return status;
 }
 
-/* The kernel says who made the other end; root may be on it as it can do anything anyway. */
+/* The kernel tells which user created the other end. Root is accepted, since it can do anything anyway. */
 static tck_status_t check_peer(int fd, pid_t *pid_out, struct error *err)
 {
     struct ucred peer;

@@ -88,7 +88,8 @@ static const char *fault_at(const char *text, const char *end)
     return opens || last == ',' || (last == ':' && end[-1] == '"') ? end - 1 : end;
 }
 
-/* What people write that JSON does not have; "" if it is something else. */
+/* Names the common mistake that this is, something that people write and JSON does not have; "" if it is another
+ * one. */
 static const char *syntax_hint(const char *text, const char *at)
 {
     char last = before(text, at);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The record table of a rank: checking records as they come, then sorting them into shards. */
+ * The record table of a rank: checks records as they are added, then sorts them into shards. */
 #include "base/layout.h"
 #include "base/digest.h"
 #include "base/image.h"
@@ -40,7 +40,7 @@ static tck_status_t check_key(const char *key, struct error *err)
     return check_name("key", key, err);
 }
 
-/* What callers had that knew of host memory alone. */
+/* The size of the struct in programs built before records had a kind of memory. */
 #define RECORD_BYTES_BEFORE_MEMORY \
     ((offsetof(tck_record_t, memory) + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *))
 
@@ -66,7 +66,7 @@ static tck_status_t check_kind(const tck_record_t *record, struct error *err)
     return TCK_OK;
 }
 
-/* The piece lies in the whole tensor, and no size overflows. */
+/* Checks that the piece is inside the whole tensor and that no size overflows. */
 static tck_status_t check_shape(const tck_record_t *record, uint64_t *bytes_out, struct error *err)
 {
     uint64_t bytes = dtype_bytes(record->dtype);
@@ -135,7 +135,7 @@ static bool make_room(struct layout *layout)
     return true;
 }
 
-/* Takes the record over with copies of key and group. */
+/* Stores the record, with copies of key and group. */
 static tck_status_t append(struct layout *layout, const struct record *record, const char *key, const char *group,
                            uint32_t *index_out, struct error *err)
 {
@@ -220,7 +220,7 @@ static int compare_numbers(const uint64_t *a, const uint64_t *b, uint32_t count)
     return 0;
 }
 
-/* Pieces of one tensor after each other, those of one group in the order in which they lie in the tensor. */
+/* Sorts by tensor, then by group, then by place in the tensor. */
 static int compare_pieces(const void *a, const void *b, void *records)
 {
     const struct record *x = (const struct record *)records + *(const uint32_t *)a;
@@ -244,7 +244,7 @@ static bool is_large(const struct record *record)
     return record->bytes >= IMAGE_LARGE_BYTES;
 }
 
-/* Shards after each other (record.shard is the piece number here), each in image order. */
+/* Sorts by shard (record.shard is the piece number here), then in image order. */
 static int compare_places(const void *a, const void *b, void *records)
 {
     const struct record *x = (const struct record *)records + *(const uint32_t *)a;
@@ -260,7 +260,7 @@ static int compare_places(const void *a, const void *b, void *records)
     return order == 0 ? strcmp(x->key, y->key) : order;
 }
 
-/* Of two records with one key. */
+/* Checks two records with the same key. */
 static tck_status_t check_pair(const struct record *a, const struct record *b, struct error *err)
 {
     if (a->blob || b->blob) {
@@ -397,7 +397,8 @@ struct hash128 shard_id(const char *group, uint32_t piece, uint32_t rank, uint32
     return hash128_of(text, (size_t)(at - text));
 }
 
-/* The image header says all of the record table. The piece number keeps apart what one group splits into. */
+/* The image header contains the whole record table. The piece number distinguishes the shards that one group is
+ * split into. */
 static void set_id(const struct layout *layout, struct shard *shard, uint32_t rank, uint32_t world_size)
 {
     bool is_private = shard->group[0] == '\0';

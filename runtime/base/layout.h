@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * From a rank's records to its shards and their file images. Made once at registration: this is the cached save plan.
+ * From a rank's records to its shards and their file images. Built once, at registration: this is the cached save plan.
  */
 #ifndef TCK_BASE_LAYOUT_H
 #define TCK_BASE_LAYOUT_H
@@ -18,16 +18,17 @@ must_check tck_status_t layout_add(struct layout *layout, const tck_record_t *re
                                    struct error *err);
 must_check tck_status_t layout_add_blob(struct layout *layout, const char *key, uint64_t capacity, const char *group,
                                         uint32_t *index_out, struct error *err);
-/* Undoes the newest of them. */
+/* Removes the record that was added last. */
 void layout_remove_last(struct layout *layout);
-/* Sorts, splits, assigns offsets and ids, prints the image headers. A key twice in one shard (two pieces of one tensor)
- * opens a second shard for the same group: a safetensors file holds a key once. TCK_ERR_INVAL names the key that was
- * added twice (same group, offset and shape) or whose pieces differ in dtype or global shape. */
+/* Sorts, splits, assigns offsets and ids, prints the image headers. A key that comes twice in one shard (two pieces
+ * of one tensor) opens a second shard for the same group, since a safetensors file can hold a key only once.
+ * TCK_ERR_INVAL names the key that was added twice (same group, offset and shape) or whose pieces differ in dtype or
+ * global shape. */
 must_check tck_status_t layout_build(struct layout *layout, uint32_t rank, uint32_t world_size, struct error *err);
 void layout_free(struct layout *layout);
 
-/* The id of a shard: of its group, the number of the piece among those of its key, and the hash of its image's header;
- * of a private one ("") also of rank and world size, else both 0. */
+/* The id of a shard is computed from its group, the number of the piece among those of its key, and the hash of its
+ * image's header; for a private shard (group "") also from rank and world size, which are 0 otherwise. */
 struct hash128 shard_id(const char *group, uint32_t piece, uint32_t rank, uint32_t world_size, struct hash128 table);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Locks of open files. Unlike those of flock they can be tested without being taken, which would keep out a process
- * that starts at that moment. */
+ * Open file description locks. Unlike those of flock they can be tested without being taken; taking one to test it
+ * would turn away a process that starts at that moment. */
 #include "base/lock.h"
 
 #include <errno.h>

@@ -29,7 +29,7 @@ struct sink {
                        so that a silent log costs nothing */
     pthread_mutex_t lock; /* of all below */
     int fd, fd_max;
-    struct log_queue *queue; /* to a file of its own, and then there is no fd; NULL: none */
+    struct log_queue *queue; /* writes to its own descriptor, and fd is then -1; NULL: none */
     char name[LOG_NAME_BYTES];
     log_line_fn *fn;
     void *ctx;
@@ -57,7 +57,7 @@ static void note_max(void)
 void log_after_fork(void)
 {
     pthread_mutex_init(&sink.lock, NULL);
-    if (sink.queue != NULL) { /* its lines would have the parent's name */
+    if (sink.queue != NULL) { /* its lines would carry the parent's name */
         log_queue_after_fork(sink.queue);
         sink.queue = NULL;
         sink.fd_max = LOG_OFF;
@@ -75,7 +75,7 @@ void log_hand(log_line_fn *fn, void *ctx, enum log_level max)
     pthread_mutex_unlock(&sink.lock);
 }
 
-/* Takes over fd (-1: none) and queue (NULL: none), and ends those before. */
+/* Takes over fd (-1: none) and queue (NULL: none), and closes the previous ones. */
 static void sink_replace(int fd, struct log_queue *queue, int max, const char *name)
 {
     int old;

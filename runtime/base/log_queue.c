@@ -24,7 +24,7 @@ struct log_queue {
     pthread_cond_t changed;
     char *fill, *write;
     size_t used;
-    uint64_t dropped; /* lines, since the last that was taken */
+    uint64_t dropped; /* lines dropped since the last one that was queued */
     bool ending, ended, left_behind;
 };
 

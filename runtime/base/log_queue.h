@@ -11,12 +11,13 @@ struct log_queue;
 
 /* Takes fd over, also on error. */
 must_check tck_status_t log_queue_new(int fd, struct log_queue **out, struct error *err);
-/* Waits for no other line than those that are being put. What finds no room is dropped, and counted in the file. */
+/* Waits at most for other calls of this function. A line that finds no room is dropped; the file then says how many
+ * were. */
 void log_queue_put(struct log_queue *queue, const char *line, size_t len);
-/* Waits for what was put, for a second at most. A file that hangs for longer keeps thread and queue until it answers.
- */
+/* Waits until the queued lines are written, for a second at most. A file that hangs for longer keeps thread and queue
+ * until it answers. */
 void log_queue_end(struct log_queue *queue);
-/* In a forked child, where the thread is not: closes the file and leaves the rest to the end of the process. */
+/* In a forked child, which does not have the thread: closes the file, and leaves the rest until the process ends. */
 void log_queue_after_fork(struct log_queue *queue);
 
 #endif

@@ -38,7 +38,7 @@ struct loop_timer {
 };
 
 struct poll_entry {
-    loop_poll_fn *fn; /* NULL: removed, the place is taken back at the end of the turn */
+    loop_poll_fn *fn; /* NULL: removed; its place is reused after the end of the turn */
     void *ctx;
 };
 
@@ -54,7 +54,8 @@ struct loop {
     struct loop_fd *wake;
     bool stopping;
     struct loop_fd *removed; /* freed at the end of the turn: epoll_wait may already have returned an event for them */
-    struct loop_timer *timers; /* running ones, by due_ns; those due at the same time in the order they were set */
+    struct loop_timer *timers; /* running ones, by due_ns; those due at the same time in the order in which they were
+                                  set */
     struct poll_entry *polls;
     size_t poll_count;
     pthread_mutex_t lock; /* of the two below */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The payloads between client, command and agent: what their tables do not say. */
+ * The payloads between client, command and agent: the rules that their tables cannot express. */
 #include "base/message.h"
 
 /* ---- parts --------------------------------------------------------------------------------------------------- */

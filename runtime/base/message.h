@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What client, command and agent say to each other over the agent's socket (ipc.h). Encoders write a payload, decoders
- * are total. Requests carry a sequence number; the answer repeats it. It comes first in every payload but the JSON
- * ones, so struct msg_seq reads it from each. The format number stands in HELLO. */
+ * The messages between client, command and agent over the agent's socket (ipc.h). Encoders write a payload, decoders
+ * accept any bytes. Requests carry a sequence number; the answer repeats it. It comes first in every payload except
+ * JSON, so struct msg_seq can read it from each of them. The format number is in HELLO. */
 #ifndef TCK_BASE_MESSAGE_H
 #define TCK_BASE_MESSAGE_H
 
@@ -10,15 +10,15 @@
 #include "base/trouble.h"
 #include "base/world.h"
 
-/* Beside the socket: */
-#define AGENT_ERROR_FILE      "agent.error"      /* while the agent does not start: why not */
+/* Files beside the socket: */
+#define AGENT_ERROR_FILE      "agent.error"      /* why the agent does not start, as long as it does not */
 #define AGENT_LOCK_FILE       "agent.lock"       /* held by the agent */
 #define SUPERVISOR_LOCK_FILE  "supervisor.lock"  /* held by its supervisor */
 #define SUPERVISOR_WAITS_FILE "supervisor.waits" /* while its supervisor waits for it to start: JSON */
 
 #define MESSAGE_FORMAT     8
 #define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
-#define MESSAGE_SLOTS_MAX  16   /* slots of one shard; slot numbers are the receiver's to check */
+#define MESSAGE_SLOTS_MAX  16   /* slots of one shard; the receiver checks slot numbers */
 
 enum message_type {
     /* client -> agent */
@@ -35,7 +35,7 @@ enum message_type {
     MSG_QUERY,        /* struct msg_seq                         -> MSG_VERSION or MSG_ERROR */
     MSG_DETACH,       /* struct msg_detach                      -> MSG_OK */
     MSG_CONTROL,      /* JSON text, of the command              -> MSG_CONTROL_REPLY, JSON text */
-    MSG_ROOTS,        /* struct msg_roots                       no answer: before SEAL, if devices make digests */
+    MSG_ROOTS,        /* struct msg_roots no answer; sent before SEAL if devices compute digests */
     /* agent -> client */
     MSG_WELCOME = 64,  /* struct msg_welcome, with the board's fd */
     MSG_TERM,          /* struct msg_term */
@@ -63,22 +63,23 @@ struct shared_status {
     /* written by the agent */
     _Atomic uint64_t mem_interval_steps; /* 0: not by steps */
     _Atomic uint64_t storage_interval_steps;
-    _Atomic uint64_t interval_from_step; /* the two above count from this step on; before it the former ones */
+    _Atomic uint64_t interval_from_step; /* the two above apply from this step on, the previous ones before it */
     _Atomic uint64_t mem_target_step;    /* save at exactly this step too (intervals in seconds); 0: none */
     _Atomic uint64_t storage_target_step;
     _Atomic uint64_t protected_step; /* newest of this node in this term */
     _Atomic uint64_t committed_step;
     _Atomic uint64_t published_step;
     _Atomic uint64_t failed_step; /* newest refused or aborted */
-    _Atomic uint64_t lost_node;   /* 1 + its number in the world: without it nothing commits; 0: none is known of */
+    _Atomic uint64_t lost_node;   /* 1 + the number in the world of a lost node, without which nothing commits; 0:
+                                     none is known */
     _Atomic uint64_t agent_beat;  /* grows while the agent's loop turns */
     _Atomic uint64_t over_term;   /* a newer term than this trainer's, which can no longer save; 0: none */
-    _Atomic uint32_t over_told;   /* 1: by whom that term was claimed stands in over_by; written once, before this */
+    _Atomic uint32_t over_told;   /* 1: over_by says who claimed that term; it is written once, before this */
     struct claimer over_by;
     /* written by the client */
     _Atomic uint64_t current_step;
     _Atomic uint64_t step_ns; /* smoothed time of a step */
-    /* written by the agent, too */
+    /* also written by the agent */
     _Atomic uint64_t shards_short;   /* shards of this term with fewer copies in distinct domains than configured */
     _Atomic uint64_t copies_missing; /* of the committed version, on this node */
     struct shared_trouble storage_trouble;
@@ -116,10 +117,10 @@ struct shared_status {
     F(str, node, CONFIG_NAME) \
     F(u64, agent_id)
 
-#define CLAIM_FIELDS(F)                                                                                   \
-    F(u32, seq)                                                                                           \
-    F(u64, at_least) /* the term to claim */                                                              \
-    F(u64, after)    /* the claimer's own term, and none but this may have been the last; 0: it starts */ \
+#define CLAIM_FIELDS(F)                                                                                 \
+    F(u32, seq)                                                                                         \
+    F(u64, at_least) /* the term to claim */                                                            \
+    F(u64, after)    /* the claimer's own term, which must be the newest one; 0: it is just starting */ \
     F(list, claim_agent, agents, count, WORLD_RANKS_MAX)
 
 #define WORLD_FIELDS(F)                                                                        \
@@ -149,7 +150,7 @@ struct shared_status {
     F(u32, seq)         \
     F(u64, step)        \
     F(bool, to_storage) \
-    F(bool, last) /* no step follows: refused with NOSPC while there is no room, and asked for again */
+    F(bool, last) /* no step follows: refused with NOSPC while there is no room, and then requested again */
 
 #define GRANT_FIELDS(F) \
     F(u32, seq)         \
@@ -164,25 +165,27 @@ struct shared_status {
     F(hash128, shard)  \
     F(hash128, root)
 
-/* What the slots will have when all is copied, told as soon as it is known: no promise that they will. */
+/* The roots that the slots will have once everything is copied. Sent as soon as they are known; it does not promise
+ * that the copies succeed. */
 #define ROOTS_FIELDS(F) \
     F(u32, seq)         \
     F(u64, step)        \
     F(list, msg_root, roots, count, MESSAGE_SHARDS_MAX)
 
-#define RESTORE_FIELDS(F)                                                                                       \
-    F(u32, seq)                                                                                                 \
-    F(u64, step)      /* TCK_NEWEST or a given one */                                                           \
-    F(bool, may_lack) /* answered also if this node lacks shards that another one has; else when it has them */ \
+#define RESTORE_FIELDS(F)                                                                                           \
+    F(u32, seq)                                                                                                     \
+    F(u64, step) /* TCK_NEWEST or a given one */                                                                    \
+    F(bool,                                                                                                         \
+      may_lack) /* 1: answered even if this node lacks shards that another one has; 0: answered when it has them */ \
     F(str, failed, ERROR_TEXT_BYTES) /* "", or why the ranks could not pass them to each other: for the log */
 
-#define RESTORED_SHARD_FIELDS(F)                                                             \
-    F(u32, slot)     /* NONE32: not here, but with a twin; only if the rank may lack some */ \
-    F(u8, source)    /* enum source_kind */                                                  \
+#define RESTORED_SHARD_FIELDS(F)                                                                  \
+    F(u32, slot)     /* NONE32: not here, but on a twin's node; only if the rank may lack some */ \
+    F(u8, source)    /* enum source_kind */                                                       \
     F(hash128, root) /* of what is in the slot */
 
 /* The slot of each shard of the rank, in the order of msg_segments (stored_here or not); verified and pinned. With
- * other_layout none: the rank reads what it needs from the published version. */
+ * other_layout there are none: the rank reads what it needs from the published version. */
 #define RESTORED_FIELDS(F)                                                                           \
     F(u32, seq)                                                                                      \
     F(version, version)                                                                              \
@@ -198,7 +201,7 @@ struct shared_status {
 #define DETACH_FIELDS(F) \
     F(u32, seq)          \
     F(bool, job_done)    \
-    F(bool, last_failed) /* the last step did not come to storage: memory is kept all the same */
+    F(bool, last_failed) /* the last step did not reach storage, so the memory is kept after all */
 
 #define ERROR_FIELDS(F) \
     F(u32, seq)         \
@@ -240,7 +243,7 @@ struct msg_seq {
 };
 void msg_seq_encode(const struct msg_seq *m, struct writer *w);
 must_check tck_status_t msg_seq_decode(const void *payload, size_t len, struct msg_seq *out);
-/* What stands at the same place in HELLO of every format. False: it is none of any. */
+/* The fields that are at the same place in the HELLO of every format. False: it is not a HELLO of any format. */
 must_check bool msg_hello_format(const void *payload, size_t len, uint32_t *seq_out, uint32_t *format_out);
 
 #endif

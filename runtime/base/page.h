@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is mapped to see `bytes` of a file from some offset on: an offset that mmap accepts, and how far behind the
- * beginning of the mapping the wanted bytes lie. */
+/* How to map `bytes` of a file from some offset on: the offset to pass to mmap, and the distance of the wanted bytes
+ * from the start of the mapping. */
 struct page_window {
     uint64_t offset;
     size_t bytes, skip;

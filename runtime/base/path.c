@@ -14,7 +14,7 @@
 
 #define SHOWN_MAX 64 /* bytes of a path in an error */
 
-/* The length of "s3:" in "s3://bucket/x", and in "s3:/bucket/x", which path libraries make of it; 0 if there is none.
+/* The length of "s3:" in "s3://bucket/x", and in "s3:/bucket/x", which path libraries turn it into; 0 if there is none.
  */
 static size_t scheme_length(const char *text)
 {
@@ -56,7 +56,7 @@ static tck_status_t refuse_misread(const char *text, struct error *err)
     }
     if (text[0] == '~' && text[1] != '\0' && text[1] != '/') {
         return error_set(err, TCK_ERR_CONFIG,
-                         "\"%.*s\": only one's own \"~\" is expanded: write the path of the other user's directory",
+                         "\"%.*s\": only your own \"~\" is expanded: write the full path of the other user's directory",
                          SHOWN_MAX, text);
     }
     return TCK_OK;
@@ -168,12 +168,14 @@ tck_status_t path_unopened(const char *key, const char *path, int errnum, struct
     char missing[PATH_MAX];
     path_first_missing(path, missing, sizeof(missing));
     if (errnum == ENOENT && strcmp(missing, path) != 0) {
-        return error_set(err, TCK_ERR_IO,
-                         "%s %s does not exist, as %s is not there: correct the path, or mount what belongs there", key,
-                         path, missing);
+        return error_set(
+            err, TCK_ERR_IO,
+            "%s %s does not exist, as %s is not there: correct the path, or mount the file system that belongs there",
+            key, path, missing);
     }
     if (errnum == ENOENT) {
-        return error_set(err, TCK_ERR_IO, "%s %s does not exist: correct the path, or mount what belongs there", key,
+        return error_set(err, TCK_ERR_IO,
+                         "%s %s does not exist: correct the path, or mount the file system that belongs there", key,
                          path);
     }
     errno = errnum;

@@ -12,7 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define SPARES_MAX 28 /* threads beside those that a pool begins with */
+#define SPARES_MAX 28 /* threads in addition to those that a pool starts with */
 
 struct job {
     pool_work_fn *work;
@@ -140,7 +140,7 @@ static void stop_threads(struct pool *pool)
     }
 }
 
-/* The number of an error, 0: started. */
+/* Returns an errno; 0: started. */
 static int add_thread(struct pool *pool)
 {
     int rc = thread_start(&pool->threads[pool->thread_count], run_thread, pool);

@@ -10,10 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STAT_BYTES      1024 /* of /proc/PID/stat that have all that is read here */
+#define STAT_BYTES      1024 /* of /proc/PID/stat; the fields that are read here are among them */
 #define FIELDS_TO_START 19   /* from the state, which follows the name in parentheses, to the start time */
 
-/* 0: cannot be told. */
+/* 0: unknown. */
 static uint64_t start_of(pid_t pid)
 {
     char path[32], stat[STAT_BYTES];
@@ -25,7 +25,7 @@ static uint64_t start_of(pid_t pid)
         fclose(file);
     }
     stat[len] = '\0';
-    const char *at = strrchr(stat, ')'); /* the name may have anything in it, this too */
+    const char *at = strrchr(stat, ')'); /* the name may contain anything, including this */
     for (int field = 0; at != NULL && field <= FIELDS_TO_START; field++) {
         at = strchr(at + 1, ' ');
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Telling whether a process that was known once is still there, although its number may be another one's by now. */
+ * Tells whether a process that was identified earlier still exists, although its pid may have been reused since. */
 #ifndef TCK_BASE_PROCESS_H
 #define TCK_BASE_PROCESS_H
 
@@ -15,8 +15,8 @@ struct process {
 
 /* The process that has this number now. */
 struct process process_of(pid_t pid);
-/* True only if it has ended: all of its threads, so that none of them writes into memory any longer. One that is
- * stopped or frozen is there, and one that cannot be looked at counts as there. pid must be above 0. */
+/* True only if all of its threads have ended, so that none of them can write into memory any longer. A stopped or
+ * frozen process still exists, and one that cannot be inspected counts as existing. pid must be above 0. */
 bool process_has_ended(struct process process);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What progress.h says. */
+ * See progress.h. */
 #include "base/progress.h"
 
 #include "base/clock.h"

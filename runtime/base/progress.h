@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether a piece of work that makes calls which may hang comes further. It is watched from another thread: while a
- * call is under way, the time since it last moved is the time that it hangs; while none is, it only waits for its turn.
+ * Whether work whose calls may hang makes progress. It is watched from another thread: while a call is under way, the
+ * time since the last progress is the time that it has been hanging; while none is, the work only waits for its turn.
  */
 #ifndef TCK_BASE_PROGRESS_H
 #define TCK_BASE_PROGRESS_H
@@ -9,17 +9,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Zeroes are a beginning. */
+/* Zeroed: no call was made yet. */
 struct progress {
     _Atomic uint32_t calls;    /* under way */
     _Atomic uint64_t moved_ms; /* clock_ms */
 };
 
-/* A call for this work is made, and has returned: by any thread. NULL: the work is not watched. */
+/* A call for this work begins, and has returned. May be called by any thread. NULL: the work is not watched. */
 void progress_call(struct progress *p);
 void progress_return(struct progress *p);
 
-/* The same around calls that this thread makes, so that progress_moved tells of this work. */
+/* The same around calls that this thread makes; progress_moved then refers to this work. */
 void progress_begin(struct progress *p);
 void progress_end(struct progress *p);
 /* The work of this thread has made progress; harmless if it has none. */
@@ -28,8 +28,8 @@ void progress_moved(void);
 /* True while a call is under way; since_ms_out: when the work last moved. */
 bool progress_in_call(const struct progress *p, uint64_t *since_ms_out);
 
-/* Has fn called with each progress_moved of this process, and each progress_end. To be set while there is one thread.
- */
+/* From now on, fn is called at each progress_moved and progress_end of this process. Call it while there is only one
+ * thread. */
 void progress_watch(void (*fn)(void));
 
 #endif

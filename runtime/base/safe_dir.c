@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The walk along a path, component by component, each opened in the one before it. */
+ * Walks along a path, component by component, and opens each in the one before it. */
 #include "base/safe_dir.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #define LINKS_MAX 40 /* as Linux has it */
 #define REMEDY    "set runtime_dir (or TIERCKPT_RUNTIME_DIR) to a directory that only you can write to"
 
-/* Where the walk is: dir_fd has been looked at, rest is still to be walked. */
+/* The state of the walk: dir_fd has been checked, rest is still to be walked. */
 struct walk {
     const char *path; /* whole, for messages */
     int dir_fd;
@@ -24,7 +24,8 @@ struct walk {
     char rest[PATH_MAX];
 };
 
-/* The owner that stands for users who have no number in this user namespace, the real root among them; -1: all have. */
+/* The owner that the kernel shows for users without an id in this user namespace, the real root among them; -1: all
+ * have one. */
 static int64_t unmapped_owner(void)
 {
     long long inside, outside, count, overflow = -1;
@@ -54,7 +55,7 @@ static bool others_may_write(const struct stat *st)
     return (st->st_mode & S_IWOTH) != 0 || ((st->st_mode & S_IWGRP) != 0 && !own_group);
 }
 
-/* Looks at what was opened as `name`. */
+/* Checks what was opened as `name`. */
 static tck_status_t check(struct walk *w, int fd, const char *name, struct error *err)
 {
     struct stat st;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Directories that no other user can put something of their own in the place of: every component of the path is looked
- * at, from the root on. */
+ * Opens directories that no other user can replace: every component of the path is checked, from the root on. */
 #ifndef TCK_BASE_SAFE_DIR_H
 #define TCK_BASE_SAFE_DIR_H
 

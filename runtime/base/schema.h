@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Structs that travel, or outlive their writer, made of tables. A table is a macro that lists the fields of a struct in
- * the order of their bytes:
+ * Structs that are sent, or that outlive their writer, defined by tables. A table is a macro that lists the fields of a
+ * struct in the order of their bytes:
  *
  *     #define MSG_BEGIN(F)
  *         F(u32, seq)
@@ -11,7 +11,7 @@
  *     SCHEMA_CODEC(msg_begin, MSG_BEGIN, check) the same, defined; check(m): what must hold beside the fields' own
  * rules
  *
- * A struct that lies in others has SCHEMA_PART in place of SCHEMA_CODEC. The kinds of fields:
+ * A struct that is a member of others has SCHEMA_PART instead of SCHEMA_CODEC. The kinds of fields:
  *
  *     F(u8, name), and u16, u32, u64, i32, bool, version, hash128
  *     F(error, name)                   struct error name, not TCK_OK: a u32, its distance below 0; its text as a str
@@ -35,8 +35,8 @@
  *
  *     F(u64, node.agent_id)
  *
- * Decoders are total: any bytes are TCK_ERR_PROTO unless an encoder makes them, and out is written on success only. An
- * array is allocated only if its elements can be among the bytes that are left. */
+ * Decoders accept any bytes: those that no encoder produces are TCK_ERR_PROTO, and out is written on success only.
+ * An array is allocated only if its elements can be among the bytes that are left. */
 #ifndef TCK_BASE_SCHEMA_H
 #define TCK_BASE_SCHEMA_H
 
@@ -54,13 +54,13 @@
         TABLE(SCHEMA_MEMBER)       \
     };
 
-/* The fewest bytes of one. */
+/* The minimum size of one. */
 #define SCHEMA_LEAST_BYTES(TABLE) (0 TABLE(SCHEMA_BYTES))
 
 #define SCHEMA_DECLARE(name)                                                               \
     void name##_encode(const struct name *m, struct writer *w);                            \
     must_check tck_status_t name##_decode(const void *data, size_t len, struct name *out); \
-    /* What decode has allocated; m is all zeros after. */                                 \
+    /* Frees what decode has allocated; m is zeroed. */                                    \
     void name##_free(struct name *m);
 
 #define SCHEMA_CODEC(name, TABLE, is_valid)                                    \
@@ -316,14 +316,14 @@
     }
 #define SCHEMA_FREE_numbers(name, count, max) free(m->name);
 
-/* As of F(error) and F(padded). */
+/* The codecs of F(error) and F(padded). */
 void write_error(struct writer *w, const struct error *error);
 struct error read_error(struct reader *r);
 void write_padded(struct writer *w, const char *text, size_t cap);
 void read_padded(struct reader *r, char *out, size_t cap);
 
-/* Zeroed memory for count elements of size bytes, each of at least least_bytes in what is left. NULL if there is not so
- * much left or, then with *status, no memory; the reader has failed then. Never of size 0. */
+/* Zeroed memory for count elements of size bytes, each of at least least_bytes in what is left. NULL if less is
+ * left, or if there is no memory (*status is set then); in both cases the reader has failed. Never of size 0. */
 void *schema_array(struct reader *r, uint32_t count, size_t least_bytes, size_t size, tck_status_t *status);
 
 static inline void *schema_no_array(struct reader *r)

@@ -19,12 +19,12 @@ struct seal {
 
 /* What a seal says. */
 struct sealed {
-    struct version version; /* VERSION_NONE: there is none, or anything but a whole one */
+    struct version version; /* VERSION_NONE: there is no complete seal */
     bool has_root;
     struct hash128 root;
 };
 
-/* A writer that dies at any instruction leaves a seal that is whole or plainly none. root may be NULL. */
+/* A writer that dies at any instruction leaves either a complete seal or, recognisably, none. root may be NULL. */
 void seal_set(struct seal *seal, struct version version, const struct hash128 *root);
 void seal_clear(struct seal *seal);
 struct sealed seal_read(struct seal *seal);

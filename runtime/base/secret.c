@@ -155,7 +155,7 @@ tck_status_t secret_load(const char *path, struct secret *out, struct error *err
     return status;
 }
 
-/* What a file that we made holds; one more byte, to notice a longer one. */
+/* The content of a file that we made, and one more byte to detect a longer one. */
 struct line {
     char text[HEX_LINE_BYTES + 1];
     size_t len;
@@ -254,8 +254,8 @@ wipe_line:
     return status;
 }
 
-/* Puts a new secret at name unless one stands there. A link appears at once and whole, and fails if the name is taken:
- * the second process finds the first one's secret. */
+/* Creates a new secret under this name unless there is one. A link appears atomically and complete, and fails if the
+ * name is taken, so a second process finds the secret of the first. */
 static tck_status_t make(int dir_fd, const char *name, struct error *err)
 {
     char temp[TEMP_NAME_MAX];

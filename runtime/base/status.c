@@ -26,7 +26,7 @@ tck_status_t error_set(struct error *err, tck_status_t code, const char *fmt, ..
     return code;
 }
 
-/* Appends as much of more as an error's text holds. */
+/* Appends as much of `more` as fits into an error's text. */
 static void text_append(char text[ERROR_TEXT_BYTES], const char *more)
 {
     size_t len = strlen(text);

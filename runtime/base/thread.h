@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Threads of our own inside a program of others: all signals are blocked in them, since they belong to the threads that
- * the program has for them. */
+ * Starts our own threads inside somebody else's program. All signals are blocked in them, since signals are for the
+ * threads that the program has chosen to handle them. */
 #ifndef TCK_BASE_THREAD_H
 #define TCK_BASE_THREAD_H
 
@@ -10,7 +10,7 @@
 
 /* Both return 0 or the number of an error, as pthread_create does. */
 must_check int thread_start(pthread_t *thread_out, void *(*run)(void *ctx), void *ctx);
-/* One that nobody joins. */
+/* A thread that nobody joins. */
 must_check int thread_start_detached(void *(*run)(void *ctx), void *ctx);
 
 #endif

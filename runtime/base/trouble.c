@@ -23,7 +23,8 @@ void trouble_add(struct trouble *trouble, uint64_t step, const struct error *why
 
 /* ---- on the wire --------------------------------------------------------------------------------------------- */
 
-/* By hand: the code itself says whether the rest follows, and an optional part has a byte of its own for that. */
+/* Encoded by hand: the code itself says whether the rest follows, whereas an optional part of a table has a separate
+ * byte for that. */
 void write_trouble(struct writer *w, const struct trouble *trouble)
 {
     write_u32(w, (uint32_t)-trouble->code);

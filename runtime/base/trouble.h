@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What is wrong with storage at the moment: why, since when, and which steps were to be there and are not. Agents tell
- * each other, the command and their trainers; a trainer reads it from a page that it shares with its agent, without a
- * lock or a system call. */
+ * What is wrong with storage at the moment: why, since when, and which steps should be there and are not. Agents
+ * tell each other, the command and their trainers; a trainer reads it from a page that it shares with its agent,
+ * without a lock or a system call. */
 #ifndef TCK_BASE_TROUBLE_H
 #define TCK_BASE_TROUBLE_H
 
@@ -13,12 +13,12 @@
 struct trouble {
     int32_t code;                            /* tck_status_t; TCK_OK: there is none */
     uint64_t since_ms;                       /* wall clock */
-    uint64_t first_step, newest_step, steps; /* that did not come to storage, and how many; 0: none so far */
+    uint64_t first_step, newest_step, steps; /* that did not reach storage, and how many; 0: none so far */
     char text[TROUBLE_TEXT];                 /* names the path and the reason */
 };
 
-/* Adds a failure. step 0: of something else than bringing a step to storage. The newest reason is kept, and the time of
- * the first. */
+/* Adds a failure. step 0: something other than bringing a step to storage failed. The newest reason is kept, and the
+ * time of the first. */
 void trouble_add(struct trouble *trouble, uint64_t step, const struct error *why, uint64_t wall_ms);
 
 void write_trouble(struct writer *w, const struct trouble *trouble);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which known word was meant by an unknown one. */
+ * Finds the known word that was meant by an unknown one. */
 #include "base/typo.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #define WORD_BYTES   64
-#define LEAST_EDITS  2 /* always taken for a typing error; of long words a third of the letters may differ */
-#define LEAST_COMMON 4 /* letters of a word within another that say something */
+#define LEAST_EDITS  2 /* always counted as a typing error; in long words a third of the letters may differ */
+#define LEAST_COMMON 4 /* the least number of letters for which one word inside another counts */
 
 static char plain_letter(char c)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which known word was meant by an unknown one. */
+ * Finds the known word that was meant by an unknown one. */
 #ifndef TCK_BASE_TYPO_H
 #define TCK_BASE_TYPO_H
 

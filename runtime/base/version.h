@@ -50,9 +50,9 @@ static inline bool hash128_is(struct hash128 a, struct hash128 b)
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-#define PASSED_TEXT_BYTES 256 /* of what is said of a newer version that is not restored */
+#define PASSED_TEXT_BYTES 256 /* of the text about a newer version that was passed over */
 
-/* What stands below a published version's name, from what can be used to what cannot. */
+/* The state of a directory that has a published version's name, from usable to unusable. */
 enum standing {
     STANDING_GOOD,       /* a valid manifest, and its files are there with their sizes */
     STANDING_UNREADABLE, /* it cannot be read now, which may pass: nothing is known of it */

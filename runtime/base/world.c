@@ -113,7 +113,7 @@ int64_t world_find_node(const struct world *world, const char *name)
 
 /* ---- shards -------------------------------------------------------------------------------------------------- */
 
-/* One rank's word on one shard. */
+/* What one rank reports about one shard. */
 struct claim {
     const struct shard_info *info;
     uint32_t rank;
@@ -146,7 +146,7 @@ static struct claim *sorted_claims(const struct world *world, const struct shard
     return claims;
 }
 
-/* Whether two ranks may both hold the shard as they say, the one with the lower number first. */
+/* Checks that two ranks can both hold the shard as they claim; the lower rank comes first. */
 static tck_status_t check_twins(const struct claim *a, const struct claim *b, struct error *err)
 {
     char id[HASH128_TEXT];
@@ -159,8 +159,8 @@ static tck_status_t check_twins(const struct claim *a, const struct claim *b, st
                          id, a->info->image_bytes, a->rank, b->info->image_bytes, b->rank);
     }
     if (a->info->private_to_rank || b->info->private_to_rank) {
-        return error_set(err, TCK_ERR_LAYOUT, "shard %s has no replica group but stands on ranks %u and %u", id,
-                         a->rank, b->rank);
+        return error_set(err, TCK_ERR_LAYOUT, "shard %s has no replica group but is on ranks %u and %u", id, a->rank,
+                         b->rank);
     }
     return TCK_OK;
 }
@@ -309,8 +309,8 @@ static bool world_shard_is_valid(const struct world_shard *shard)
 
 SCHEMA_PART(world_shard, WORLD_SHARD_FIELDS, world_shard_is_valid)
 
-/* The world has parts that are tables, but is none itself: one array has an entry per rank and no count of its own, and
- * the ranks of all shards lie in one array, though each shard's ranks follow it. */
+/* Parts of the world are tables, but it is not one itself: one array has an entry per rank and no count of its own,
+ * and the ranks of all shards are in one array, although each shard's ranks follow it in the encoding. */
 void world_encode(const struct world *world, struct writer *w)
 {
     write_u64(w, world->term);
@@ -386,7 +386,7 @@ static tck_status_t decode_ranks(struct reader *r, struct world *world)
     return r->failed || seen < world->node_count ? status : TCK_OK;
 }
 
-/* The ranks of one shard, ascending, to shard_ranks, of which left entries are free. */
+/* Reads the ranks of one shard, ascending, into shard_ranks, which has `left` free entries. */
 static tck_status_t decode_shard_ranks(struct reader *r, struct world *world, const struct world_shard *shard,
                                        uint32_t left)
 {

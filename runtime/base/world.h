@@ -19,14 +19,14 @@
 SCHEMA_STRUCT(node_info, NODE_INFO_FIELDS)
 SCHEMA_DECLARE_PART(node_info, NODE_INFO_FIELDS)
 
-/* A node that took part in a term: this one, or a later one if it did so again. */
+/* A node that took part in a term: this one or, if it did so again, a later one. */
 #define KNOWN_NODE_FIELDS(F) \
     F(part, node_info, node) \
     F(u64, term)
 SCHEMA_STRUCT(known_node, KNOWN_NODE_FIELDS)
 SCHEMA_DECLARE_PART(known_node, KNOWN_NODE_FIELDS)
 
-/* What one rank tells at attach: fixed size, ready for an allgather. */
+/* What one rank reports at attach: of fixed size, ready for an allgather. */
 struct rank_hello {
     struct node_info node;
     uint64_t term_seen; /* highest term its agent has adopted */
@@ -40,7 +40,7 @@ struct rank_hello {
 SCHEMA_DECLARE_PART(rank_hello, RANK_HELLO_FIELDS)
 #define RANK_HELLO_BYTES ((size_t)rank_hello_LEAST_BYTES) /* of each */
 
-/* What one rank tells of one of its shards. */
+/* What one rank reports about one of its shards. */
 struct shard_info {
     struct hash128 id;
     uint64_t image_bytes;

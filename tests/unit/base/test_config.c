@@ -138,8 +138,8 @@ Test(config, refuses_paths_that_would_be_misread)
                                                        "\"/etc/t\"");
     expect_refused("\"runtime_dir\":\"/run/${USER}\"",
                    "runtime_dir: \"/run/${USER}\" has a variable, and variables are not expanded: write the path");
-    expect_refused("\"log_file_path\":\"~bob/log\"", "log_file_path: \"~bob/log\": only one's own \"~\" is expanded: "
-                                                     "write the path of the other user's directory");
+    expect_refused("\"log_file_path\":\"~bob/log\"", "log_file_path: \"~bob/log\": only your own \"~\" is expanded: "
+                                                     "write the full path of the other user's directory");
     cr_assert_str_eq(loaded("{\"save_dir\":\"/a:b/c$/d~\"}").save_dir, "/a:b/c$/d~");
 }
 
@@ -233,12 +233,12 @@ Test(config, keeps_errors_on_one_line)
 
 Test(config, refuses_a_wrong_type_and_shows_the_value)
 {
-    expect_refused("\"slots\":\"3\"", "slots: wants a whole number, not \"3\"");
-    expect_refused("\"slots\":2.5", "slots: wants a whole number, not 2.5");
-    expect_refused("\"job\":7", "job: wants a text, not 7");
-    expect_refused("\"load_dir\":null", "load_dir: wants a text, not null");
+    expect_refused("\"slots\":\"3\"", "slots: must be a whole number, not \"3\"");
+    expect_refused("\"slots\":2.5", "slots: must be a whole number, not 2.5");
+    expect_refused("\"job\":7", "job: must be a text, not 7");
+    expect_refused("\"load_dir\":null", "load_dir: must be a text, not null");
     expect_refused("\"save_mem_interval\":[10]",
-                   "save_mem_interval: wants a number of steps or a text such as \"30s\", not [10]");
+                   "save_mem_interval: must be a number of steps or a text such as \"30s\", not [10]");
 }
 
 Test(config, refuses_values_out_of_range)
@@ -257,10 +257,10 @@ Test(config, refuses_a_timeout_that_heartbeats_cannot_meet)
     loaded("{\"save_dir\":\"/s\",\"heartbeat_ms\":500,\"peer_timeout_ms\":1000}");
 }
 
-Test(config, refuses_what_is_not_in_this_version)
+Test(config, refuses_what_this_version_does_not_support)
 {
-    expect_refused("\"redundancy\":\"parity\"", "redundancy: \"parity\" is not in this version");
-    expect_refused("\"storage\":\"s3\"", "storage: \"s3\" is not in this version");
+    expect_refused("\"redundancy\":\"parity\"", "redundancy: \"parity\" is not supported by this version");
+    expect_refused("\"storage\":\"s3\"", "storage: \"s3\" is not supported by this version");
     expect_refused("\"digest\":\"gpu\"", "digest: \"gpu\" is not one of: host, device");
     expect_refused("\"on_node_loss\":\"panic\"", "on_node_loss: \"panic\" is not one of: report, end_trainers");
 }

@@ -537,7 +537,7 @@ Test(ipc_socket, of_several_starters_exactly_one_listens)
             char c;
             tck_status_t status = ipc_listen(dir, "sock", &fd, NULL);
 
-            close(gate[1]); /* whoever listens stays until all have tried */
+            close(gate[1]); /* the listener stays until all have tried */
             _exit(read(gate[0], &c, 1) == 0 && status == TCK_OK ? 1 : status == TCK_ERR_EXIST ? 0 : 2);
         }
     }

@@ -124,7 +124,7 @@ Test(world, refuses_a_private_shard_on_two_ranks)
     const uint32_t counts[] = {1, 0, 1, 0};
     struct shard_info infos[] = {info(1, 4096), info(1, 4096)};
     infos[1].private_to_rank = 1;
-    expect_layout_error(infos, counts, "no replica group but stands on ranks 0 and 2");
+    expect_layout_error(infos, counts, "no replica group but is on ranks 0 and 2");
 }
 
 Test(world, refuses_a_shard_twice_on_one_rank)
