@@ -139,7 +139,7 @@ void tck_detach(tck_client_t *client, int job_done)
 
 /* ---- what is saved ------------------------------------------------------------------------------------------- */
 
-/* The first record on a CUDA device has the module loaded. */
+/* The first record on a CUDA device loads the module. */
 static tck_status_t find_device(struct tck_client *client, tck_memory_t memory, struct device **out)
 {
     tck_status_t status = TCK_OK;
@@ -203,7 +203,7 @@ tck_status_t tck_add_blob(tck_client_t *client, const char *key, size_t capacity
 static tck_status_t find_blob(struct tck_client *client, const char *key, struct record **out)
 {
     if (key == NULL) {
-        return error_set(&client->error, TCK_ERR_INVAL, "a blob is named by its key, and that is NULL");
+        return error_set(&client->error, TCK_ERR_INVAL, "the key of the blob is NULL");
     }
     for (uint32_t i = 0; i < client->layout.record_count; i++) {
         struct record *record = &client->layout.records[i];
@@ -453,7 +453,7 @@ tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *re
     return client_restore(client, step, restored_out, &client->error);
 }
 
-/* ---- what it cost -------------------------------------------------------------------------------------------- */
+/* ---- statistics ---------------------------------------------------------------------------------------------- */
 
 static void fill_stats(const struct tck_client *client, const struct save_counts *counts, tck_stats_t *out)
 {

@@ -24,7 +24,7 @@ struct tck_client {
     struct copier *copier;
     struct snapshot_worker worker;
     struct devices devices;  /* host memory, and CUDA once a record lies on one of its devices */
-    const char *cuda_module; /* of tests: loaded in place of the real one; NULL: none */
+    const char *cuda_module; /* for tests: loaded in place of the real one; NULL: none */
     uint64_t segment_bytes;
     uint32_t page_bytes;
     bool last_failed;                    /* tck_save_last failed: memory may hold the only copy */
@@ -62,7 +62,7 @@ must_check tck_status_t client_attach(struct tck_client *client, const tck_attac
 must_check tck_status_t client_attach_anew(struct tck_client *client, struct error *err);
 /* register.c */
 must_check tck_status_t client_register(struct tck_client *client, struct error *err);
-/* Attach and register once more, with the records there are; to_restore: a restore of a given step comes next.
+/* Attaches and registers again, with the existing records; to_restore: a restore of a given step comes next.
  * Collective. */
 must_check tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struct error *err);
 /* restore.c */
@@ -79,8 +79,8 @@ void client_health(struct tck_client *client, tck_health_t *out);
 /* Describes the known trouble with storage, "" if there is none. */
 const char *client_storage_text(const struct tck_client *client, char text[TCK_HEALTH_TEXT]);
 /* save.c */
-/* Begins to save the training's last step, or has it brought to storage if it is saved already; the error is in
- * client->error. worker_may_begin_again says whether its agent has put it off. */
+/* Begins to save the training's last step, or sends it to storage if it is saved already; the error is in
+ * client->error. worker_may_begin_again says whether the agent has postponed it. */
 must_check tck_status_t client_begin_last(struct tck_client *client, uint64_t step);
 /* final_save.c */
 must_check tck_status_t client_save_last(struct tck_client *client, uint64_t step, int timeout_ms, struct error *err);

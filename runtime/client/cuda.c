@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * All devices of a client together. What is done to one is done to all: a snapshot is whole or nothing. */
+ * All devices of a client together. Each operation is applied to all of them, since a snapshot is complete or
+ * useless. */
 #include "client/cuda.h"
 
 #include "base/clock.h"
@@ -102,7 +103,8 @@ static struct cuda_device *next_lane(const struct cuda *cuda, const struct cuda_
 static bool cuda_pin(struct device *device, void *base, size_t bytes, uint32_t page_bytes)
 {
     struct cuda *cuda = cuda_of(device);
-    const struct cuda_device *dev = next_lane(cuda, NULL); /* any will do: pinned is pinned for all */
+    const struct cuda_device *dev = next_lane(cuda, NULL); /* any device will do: memory pinned by one is pinned for
+                                                              all */
     struct cuda_place before;
     uint64_t begin_ns = clock_ns();
     int rc;
@@ -172,7 +174,7 @@ static tck_status_t cuda_place_record(struct device *base, int device, const voi
     }
     if (status == TCK_OK && addr != NULL) {
         status = check_address(dev, addr, err);
-        if (status != TCK_OK && is_first) { /* or fences would wait for the stream of a device without records */
+        if (status != TCK_OK && is_first) { /* otherwise fences would wait for the stream of a device without records */
             cuda_device_close(dev);
         }
     }
@@ -233,7 +235,7 @@ static tck_status_t cuda_mark(struct device *device, struct error *err)
     return mark_all(cuda_of(device), true, err);
 }
 
-/* All devices' streams must be known. */
+/* True if the streams of all devices are known. */
 static bool cuda_can_hold(const struct device *device)
 {
     const struct cuda *cuda = const_cuda_of(device);
@@ -278,7 +280,7 @@ static tck_status_t end_all(const struct cuda *cuda, struct error *err)
     return status;
 }
 
-/* All of them before the first copy: their roots are known while that goes on. */
+/* All digests are queued before the first copy, so that their roots are known while copies are in progress. */
 static tck_status_t digest_all(const struct cuda *cuda, const struct device_image *images, uint32_t count,
                                struct error *err)
 {
@@ -318,7 +320,7 @@ static tck_status_t copy_images(const struct cuda *cuda, enum way way, const str
     return status == TCK_OK ? end_all(cuda, err) : status;
 }
 
-/* The devices copy by themselves, unless slots are not pinned. */
+/* The devices copy without help from this thread, unless slots are not pinned. */
 static tck_status_t cuda_save(struct device *device, const struct device_image *images, uint32_t count,
                               struct error *err)
 {

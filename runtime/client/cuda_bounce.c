@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The parts of the ring are used one after the other; one that is in use is waited for. */
+ * The parts of the ring are used in turn; a part that is still in use is waited for. */
 #include "client/cuda_bounce.h"
 
 #include <string.h>

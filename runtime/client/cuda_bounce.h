@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Copies between a device and host memory that is not pinned: through a few pinned buffers in turn. The calling thread
- * carries the bytes between them and their place, so it is kept for about as long as the copies take. */
+ * Copies between a device and host memory that is not pinned: through a few pinned buffers in turn. The calling
+ * thread moves the bytes between these buffers and their destination, so it is busy for about as long as the copies
+ * take. */
 #ifndef TCK_CLIENT_CUDA_RING_H
 #define TCK_CLIENT_CUDA_RING_H
 
@@ -12,12 +13,12 @@
 
 struct ring_part {
     uint8_t *memory;
-    void *event;    /* its last copy is over */
-    uint8_t *to;    /* where its bytes go then; NULL: they were for the device */
+    void *event;    /* recorded when its last copy is over */
+    uint8_t *to;    /* where its bytes then go; NULL: they went to the device */
     uint64_t bytes; /* 0: the part is free */
 };
 
-/* Starts zeroed; its buffers are made at its first use. */
+/* Zeroed at first; its buffers are allocated at the first use. */
 struct bounce {
     struct ring_part parts[RING_PARTS];
     unsigned next;

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define RECORD_ALIGN 64 /* of the image; between records closer than this lies no other one */
+#define RECORD_ALIGN 64 /* of the image; no other record fits between two that are closer than this */
 
 static bool lies_here(const struct record *record, int device)
 {
@@ -22,7 +22,7 @@ static uint32_t pieces_of(const struct record *record)
     return (uint32_t)((record->bytes + KERNELS_PIECE_BYTES - 1) / KERNELS_PIECE_BYTES);
 }
 
-/* Whether the move's part of the image may go on to the end of this record. */
+/* Whether the move's part of the image may be extended to the end of this record. */
 static bool continues(const struct move *move, const struct record *record)
 {
     uint64_t end = move->image_offset + move->bytes;

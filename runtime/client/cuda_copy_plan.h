@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What is copied between one device and one shard's image, worked out once. Large records go by themselves. Small ones
- * that follow each other in the image are gathered on the device into a buffer that looks like that part of the image,
- * and go together. Pure. */
+ * The copies between one device and one shard's image, planned once. Large records are copied one by one. Small ones
+ * that follow each other in the image are gathered on the device, into a buffer laid out like that part of the
+ * image, and copied together. Pure. */
 #ifndef TCK_CLIENT_CUDA_MOVES_H
 #define TCK_CLIENT_CUDA_MOVES_H
 
 #include "base/layout.h"
 #include "cuda/calls.h"
 
-#define MOVE_SMALL_BYTES   (256u << 10) /* records below are gathered, */
-#define MOVE_GATHERED_MOST (16u << 20)  /* so much of an image at a time */
+#define MOVE_SMALL_BYTES   (256u << 10) /* smaller records are gathered, */
+#define MOVE_GATHERED_MOST (16u << 20)  /* at most this much of an image at a time */
 
 /* One copy between device and image. */
 struct move {
     uint64_t image_offset, bytes;
-    uint64_t addr;         /* on the device, or 0: what is gathered from, or scattered to, */
+    uint64_t addr;         /* on the device, or 0: gathered from, or scattered to, */
     uint32_t first, count; /* these pieces */
     bool several;          /* records */
-    bool gaps;             /* between which there are bytes of the image that must be zero */
+    bool gaps;             /* there are bytes of the image between them, which must be zero */
 };
 
 struct copy_plan {
-    struct gather_piece *pieces; /* offsets from where their move begins in the image */
+    struct gather_piece *pieces; /* offsets count from the start of their move in the image */
     struct move *moves;          /* in the order of the image */
     uint32_t piece_count, move_count;
-    struct gather_piece *table; /* the pieces' copy on the device; freed by its maker */
-    bool stale;                 /* it is another one than the pieces */
+    struct gather_piece *table; /* the pieces' copy on the device; freed by whoever allocated it */
+    bool stale;                 /* it differs from the pieces */
 };
 
-/* Plans the copies of the shard's records on this device; addrs: where the bytes of each record of the layout are. */
+/* Plans the copies of the shard's records on this device; addrs: the address of each record of the layout. */
 must_check tck_status_t copy_plan_build(const struct layout *layout, const struct shard *shard, int device,
                                         const uint64_t *addrs, struct copy_plan *out, struct error *err);
 /* Updates the plan after the record of this shard has moved. */

@@ -122,7 +122,8 @@ static void wait_for_streams(const struct cuda_device *dev)
 {
     for (int i = 0; i < LANE_SIDES; i++) {
         if (dev->sides[i].stream != NULL) {
-            (void)dev->calls->stream_sync(dev->sides[i].stream); /* of a failed device: nothing runs there any more */
+            (void)dev->calls->stream_sync(dev->sides[i].stream); /* the device has failed: nothing runs there any
+                                                                    more */
         }
     }
 }
@@ -173,7 +174,7 @@ static uint64_t aside_size(const struct record *record)
     return (record->bytes + ASIDE_ALIGN - 1) / ASIDE_ALIGN * ASIDE_ALIGN;
 }
 
-/* Copies the pieces to the device, where the kernels read them. Our streams are idle at such times. */
+/* Copies the pieces to the device, where the kernels read them. Called only while our streams are idle. */
 static int upload(const struct cuda_device *dev, struct copy_plan *list)
 {
     uint64_t bytes = list->piece_count * sizeof(*list->pieces);
@@ -506,7 +507,7 @@ tck_status_t cuda_device_start(struct cuda_device *dev, struct error *err)
     return explain(dev, rc, "wait for the training's stream", err);
 }
 
-/* One of the three below; nothing if no digests are made. */
+/* Runs one of the three functions below; does nothing if no digests are wanted. */
 typedef int digest_call(struct cuda_device *dev, uint32_t shard);
 
 static tck_status_t on_digests(struct cuda_device *dev, digest_call *call, uint32_t shard, const char *what,
@@ -556,7 +557,7 @@ tck_status_t cuda_device_await_digests(struct cuda_device *dev, struct error *er
     return on_digests(dev, await_digested, 0, "make digests", err);
 }
 
-/* The parameters that all moves of a list share. */
+/* What all moves of a list have in common. */
 struct trip {
     struct cuda_device *dev;
     const struct copy_plan *list;
@@ -565,7 +566,7 @@ struct trip {
     uint8_t *image;
 };
 
-/* Between the device and its place in the image. */
+/* Copies a move between the device and its place in the image. */
 static int transfer(const struct trip *trip, const struct ring_copy *copy, void *stream)
 {
     const struct cuda_calls *calls = trip->dev->calls;
@@ -653,11 +654,12 @@ tck_status_t cuda_device_end(struct cuda_device *dev, struct error *err)
     return status;
 }
 
-/* Slots that are given up must not be written any more, so the streams are waited for whatever happened. One that
- * cannot even be waited for has failed for good, and with it the whole device. */
+/* Slots that are given up must not be written any more, so this waits for the streams whatever has happened. A
+ * stream that cannot even be waited for has failed permanently, and with it the whole device. */
 static int finish_inside(struct cuda_device *dev)
 {
-    int first = dev->ended ? dev->calls->event_sync(dev->done) : 0, rc; /* asleep, where a stream would spin */
+    int first = dev->ended ? dev->calls->event_sync(dev->done) : 0, rc; /* this wait sleeps; waiting for a stream
+                                                                           would spin */
 
     for (int i = 0; i < LANE_SIDES; i++) {
         rc = dev->calls->stream_sync(dev->sides[i].stream);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Digests of records on a device: which piece contributes to which chunk, the kernels' runs, and the host's share. */
+ * Digests of records on a device: which piece contributes to which chunk, the kernel launches, and the host's share. */
 #include "client/cuda_digest.h"
 
 #include "base/digest.h"
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define PIECE_BYTES (256u << 10) /* a block of the kernel makes a piece */
+#define PIECE_BYTES (256u << 10) /* one block of the kernel handles one piece */
 
 _Static_assert(DIGEST_CHUNK == CHUNK_BYTES, "the device and the host cut an image into the same chunks");
 
@@ -157,7 +157,8 @@ static void add_stretch(const uint8_t *image, uint64_t from, uint64_t to, uint64
         uint32_t chunk = (uint32_t)(from / CHUNK_BYTES);
         uint64_t end = (uint64_t)chunk * CHUNK_BYTES + chunk_size(image_bytes, chunk);
         uint64_t bytes = (to < end ? to : end) - from;
-        uint32_t crc = ~crc32c(~0u, image + from, bytes); /* begun with 0, and not inverted: of zeros it is 0 */
+        uint32_t crc = ~crc32c(~0u, image + from, bytes); /* begins with 0 and is not inverted, so that of zeros it
+                                                             is 0 */
 
         if (crc != 0) {
             sums[chunk] ^= digest_core_shift(crc, end - from - bytes);

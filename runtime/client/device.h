@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The kinds of memory in which a trainer's records lie. Each implements one table: host memory (device_host.c) always,
- * CUDA devices (cuda.c) as soon as a record lies on one. devices.c calls all that a client has, so that nobody else
- * asks which there are. */
+ * The kinds of memory in which a trainer's records lie. Each implements one table: host memory (device_host.c)
+ * always, CUDA devices (cuda.c) as soon as a record lies on one. devices.c calls all that a client has, so that no
+ * other file needs to know which there are. */
 #ifndef TCK_CLIENT_DEVICE_H
 #define TCK_CLIENT_DEVICE_H
 
@@ -19,56 +19,57 @@ struct device_image {
 };
 
 struct device_setup {
-    const struct layout *layout; /* this and copier: the caller's, until free */
-    struct copier *copier;       /* what copies host memory */
-    bool wants_digests;          /* as far as they can be made where records lie */
+    const struct layout *layout; /* this and copier belong to the caller and must outlive the device */
+    struct copier *copier;       /* copies host memory */
+    bool wants_digests;          /* where the device can compute them */
 };
 
-/* A snapshot is mark, save, await_digests, finish; a restore is restore_prepare, restore, finish, restore_over. Errors
- * are of a device; finish and restore_over come also after one, and then no copy is under way any more. */
+/* A snapshot is mark, save, await_digests, finish; a restore is restore_prepare, restore, finish, restore_over.
+ * Errors are those of the device. finish and restore_over are called after an error, too; no copy is under way after
+ * finish. */
 struct device_ops {
     tck_memory_t memory;
 
-    /* A record lies there, on the device of this number. */
+    /* Adds a record at this address, on the device with this number. */
     tck_status_t (*place)(struct device *device, int number, const void *addr, struct error *err);
-    /* At registration; again after a failure does no harm. */
+    /* Called at registration. After a failure it may be called again. */
     tck_status_t (*prepare)(struct device *device, const struct device_setup *setup, struct error *err);
-    /* A record of this memory has another address in the layout. No copy may be under way. */
+    /* A record of this memory has a new address in the layout. Must not be called while a copy is under way. */
     void (*relocate)(struct device *device, const struct layout *layout, uint32_t record);
-    /* Has mapped slots pinned; false: they cannot be, or need not. */
+    /* Pins mapped slots; false: they cannot or need not be pinned. */
     bool (*pin)(struct device *device, void *base, size_t bytes, uint32_t page_bytes);
     void (*unpin)(struct device *device, void *base);
 
-    /* The trainer's thread. mark: copies eager records aside, and what the training does from now on to the others
-     * comes after what they are now, if it waits as hold or the caller says. TCK_ERR_INVAL: a stream is being captured.
-     */
+    /* Called by the trainer's thread. mark copies the eager records aside. The snapshot gets the other records as they
+     * are now, provided that the training waits (hold, or the caller) before it changes them. TCK_ERR_INVAL: a stream
+     * is being captured. */
     tck_status_t (*mark)(struct device *device, struct error *err);
     tck_status_t (*set_stream)(struct device *device, int number, void *stream, struct error *err);
-    /* Whether it can be made to wait by itself for the copies, so that the caller need not; and has it do so. */
+    /* can_hold: whether the device can wait for the copies itself, so that the caller need not. hold: makes it wait. */
     bool (*can_hold)(const struct device *device);
     tck_status_t (*hold)(struct device *device, struct error *err);
 
-    /* By the snapshot worker's thread: copies, or begins to. */
+    /* Called by the snapshot worker's thread, as the next three are. Copies, or starts the copies. */
     tck_status_t (*save)(struct device *device, const struct device_image *images, uint32_t count, struct error *err);
-    /* The digests of what save has begun to copy are there. */
+    /* Waits until the digests of what save has begun to copy are known. */
     tck_status_t (*await_digests)(struct device *device, struct error *err);
-    /* Then: the root of the shard's image, in which what does not come from this device is there already. False: its
-     * digests were not made, or there is no memory. */
+    /* After that: computes the root of the shard's image, to which everything that does not come from this device
+     * has been copied already. False: its digests were not computed, or there is no memory. */
     bool (*root)(const struct device *device, const struct layout *layout, const struct device_image *image,
                  struct hash128 *out);
     /* Waits for the copies. err may be NULL. */
     tck_status_t (*finish)(struct device *device, struct error *err);
 
-    /* The trainer's thread. prepare: before anything is agreed upon. */
+    /* Called by the trainer's thread; restore_prepare before the ranks agree on anything. */
     tck_status_t (*restore_prepare)(struct device *device, const struct layout *layout, struct error *err);
     tck_status_t (*restore)(struct device *device, const struct device_image *images, uint32_t count,
                             struct error *err);
     void (*restore_over)(struct device *device);
-    /* Some bytes of the caller's to the device of this number, now. */
+    /* Copies bytes of the caller's to the device with this number, and waits for them. */
     tck_status_t (*write)(struct device *device, int number, void *to, const void *from, uint64_t bytes,
                           struct error *err);
 
-    /* Waits until no copy writes into a slot any longer; before slots_close. free: after that. */
+    /* rest waits until no copy writes into a slot any longer. It is called before slots_close, and free after that. */
     void (*rest)(const struct device *device);
     void (*free)(struct device *device);
 };

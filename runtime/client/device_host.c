@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Host memory. What a snapshot copies is worked out once: no look-up and no allocation is left for the step path, which
- * only reads it and fills the staging area of eager records. */
+ * Host memory. Its copies are planned once, so that the step path needs neither look-ups nor allocations: it only
+ * reads the plan and fills the staging area of eager records. */
 #include "base/failpoint.h"
 #include "client/device.h"
 #include "client/slot_copy.h"
@@ -13,7 +13,7 @@
 
 struct host {
     struct device base;
-    const struct layout *layout; /* this and copier: the client's; NULL before prepare */
+    const struct layout *layout; /* this and copier belong to the client; NULL before prepare */
     struct copier *copier;
     struct copy_list *lists; /* per shard of the layout */
     uint32_t *eager;         /* records that are copied inside the save call */
@@ -171,7 +171,7 @@ static tck_status_t host_set_stream(struct device *device, int number, void *str
     return error_set(err, TCK_ERR_INVAL, "no record lies on CUDA device %d", number);
 }
 
-/* The trainer's own thread changes it. */
+/* Host memory needs no mark: the trainer's own thread changes it. */
 static bool host_can_hold(const struct device *device)
 {
     (void)device;
@@ -205,7 +205,7 @@ static tck_status_t host_nothing_to_wait_for(struct device *device, struct error
     return TCK_OK;
 }
 
-/* The agent digests what comes from here. */
+/* The agent computes the digests of what comes from host memory. */
 static bool host_root(const struct device *device, const struct layout *layout, const struct device_image *image,
                       struct hash128 *out)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * All memories of a client together: what is done to one is done to all, as a snapshot is whole or nothing. */
+ * All kinds of memory of a client. Each operation is applied to all of them, since a snapshot is complete or
+ * useless. */
 #ifndef TCK_CLIENT_DEVICES_H
 #define TCK_CLIENT_DEVICES_H
 
@@ -8,15 +9,15 @@
 
 #define DEVICES_MAX 2
 
-/* Host memory comes last: its copies are made at once, while the others go on by themselves. */
+/* Host memory comes last: its copies are made inside the call, while those of the others are already running. */
 struct devices {
     uint32_t count;
     struct device *list[DEVICES_MAX]; /* owned */
 };
 
-/* Takes the device over. */
+/* Takes ownership of the device. */
 void devices_add(struct devices *devices, struct device *device);
-/* That of this memory, NULL if none was added. */
+/* The device of this kind of memory, NULL if none was added. */
 struct device *devices_find(const struct devices *devices, tck_memory_t memory);
 /* Calls to all, in the order of the list, until one fails; as in struct device_ops. */
 must_check tck_status_t devices_prepare(const struct devices *devices, const struct device_setup *setup,
@@ -29,16 +30,16 @@ must_check tck_status_t devices_restore_prepare(const struct devices *devices, c
                                                 struct error *err);
 must_check tck_status_t devices_restore(const struct devices *devices, const struct device_image *images,
                                         uint32_t count, struct error *err);
-/* Calls to all of them in any case; of finish the first error counts. */
+/* Calls to all of them in any case; finish returns the first error. */
 must_check tck_status_t devices_finish(const struct devices *devices, struct error *err);
 void devices_restore_over(const struct devices *devices);
 void devices_rest(const struct devices *devices);
 void devices_free(struct devices *devices);
-/* Calls to those that can. */
+/* Calls to those that support it. */
 bool devices_root(const struct devices *devices, const struct layout *layout, const struct device_image *image,
                   struct hash128 *out);
 must_check tck_status_t devices_set_stream(const struct devices *devices, int number, void *stream, struct error *err);
-/* TCK_ERR_UNSUPPORTED: none can. */
+/* TCK_ERR_UNSUPPORTED: none does. */
 must_check tck_status_t devices_hold(const struct devices *devices, struct error *err);
 struct slot_pins devices_pins(struct devices *devices);
 

@@ -68,7 +68,7 @@ static tck_status_t ask_once(const struct last *last, struct error *err)
     if (status == TCK_OK) {
         status = tck_fence(last->client);
     }
-    worker_confirm(worker, last->step, NULL); /* the trainer is in this call, and changes nothing */
+    worker_confirm(worker, last->step, NULL); /* the trainer is inside this call and changes nothing */
     *err = last->client->error;
     return status == TCK_OK && worker_may_begin_again(worker, last->step) ? TCK_ERR_BUSY : status;
 }
@@ -90,7 +90,7 @@ static const char *reached_text(const struct last *last)
     struct error ignored;
 
     if (client_wait(last->client, last->step, TCK_STAGE_COMMITTED, 0, &ignored) == TCK_OK) {
-        return "committed, and not in storage";
+        return "committed, but not on storage";
     }
     if (client_wait(last->client, last->step, TCK_STAGE_COPIED, 0, &ignored) == TCK_OK) {
         return "saved, and not committed";
@@ -140,8 +140,8 @@ static tck_status_t exchange_states(const struct last *last, tck_status_t mine, 
     return status;
 }
 
-/* Rounds until the step is in storage for all ranks, or cannot come there in this term: *all_out. *mine_out: what
- * became of it here, with its text in err. */
+/* Makes rounds until the step is on storage for all ranks, or cannot get there in this term: *all_out. *mine_out is
+ * the outcome on this rank, with its text in err. */
 static tck_status_t run_rounds(const struct last *last, tck_status_t *mine_out, enum final_save_state *all_out,
                                struct error *err)
 {

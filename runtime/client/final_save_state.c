@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the ranks do next on the way of the last step to storage. */
+ * Decides what the ranks do next to bring the last step to storage. */
 #include "client/final_save_state.h"
 
 enum final_save_state final_save_state_of(tck_status_t status)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the ranks do next on the way of the last step to storage, given how far each of them is. Pure. */
+ * Decides what the ranks do next to bring the last step to storage, given the state of each of them. Pure. */
 #ifndef TCK_CLIENT_LAST_STATE_H
 #define TCK_CLIENT_LAST_STATE_H
 
@@ -7,11 +7,11 @@
 
 #include <stdint.h>
 
-/* In this order: of several ranks the last one counts. */
+/* In this order: if ranks differ, the latest value counts. */
 enum final_save_state {
-    LAST_SAVED,   /* in storage */
+    LAST_SAVED,   /* on storage */
     LAST_PENDING, /* another round */
-    LAST_REFUSED, /* it cannot come there in this term, perhaps in a new one: a step is saved once in a term */
+    LAST_REFUSED, /* it cannot get there in this term, since a step is saved once per term, but perhaps in a new one */
     LAST_FAILED,
 };
 

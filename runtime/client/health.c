@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What this rank knows of the state of its job: from the shared status and from its snapshot worker, without asking the
- * agent. */
+ * What this rank knows about the state of its job: from the shared status and from its snapshot worker, without
+ * asking the agent. */
 #include "client/client.h"
 
 #include <inttypes.h>
@@ -12,20 +12,20 @@
 static void fill_agent(struct tck_client *client, tck_health_t *out)
 {
     struct snapshot_worker *worker = &client->worker;
-    const struct error *forsaken = NULL;
+    const struct error *abandoned = NULL;
 
     if (worker->running) {
         pthread_mutex_lock(&worker->lock);
         out->agent_connected = atomic_load(&worker->session->connected);
-        forsaken = worker_abandoned(worker);
+        abandoned = worker_abandoned(worker);
         pthread_mutex_unlock(&worker->lock);
     } else { /* no other thread writes `cut` */
         out->agent_connected = client->session.shared != NULL && !client->session.cut;
     }
     if (!out->agent_connected) {
         snprintf(out->agent_text, sizeof(out->agent_text), "%s",
-                 forsaken != NULL ? forsaken->text
-                                  : "this node's agent does not answer: nothing is saved until it is back");
+                 abandoned != NULL ? abandoned->text
+                                   : "this node's agent does not answer: nothing is saved until it is back");
     }
 }
 

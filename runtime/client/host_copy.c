@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The best kernel is found by the copies themselves: the first large batches go through each kernel in
- * turn and are timed. A probe at registration would need memory of its own, which behaves differently and has to be
- * faulted in, or the slots, which may hold a version that is still needed. */
+ * The best kernel is chosen by timing real copies: the first large batches go through each kernel in turn. A
+ * benchmark at registration would need memory of its own, which behaves differently and has to be faulted in, or the
+ * slots, which may hold a version that is still needed. */
 #include "client/host_copy.h"
 #include "base/clock.h"
 #include "client/memcpy_nt.h"
@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_BYTES 4096        /* below, libc's memcpy is best */
-#define TIMED_BYTES (2u << 20)  /* batches from here on are worth timing, */
-#define TIMED_PIECE (32u << 10) /* if their pieces are so large on average */
-#define ROUNDS      3           /* each kernel is timed so often, its best time counts */
-#define HEAD_BYTES  256         /* of the next piece, prefetched */
+#define SMALL_BYTES 4096        /* below this, libc's memcpy is best */
+#define TIMED_BYTES (2u << 20)  /* batches of at least this size are timed, */
+#define TIMED_PIECE (32u << 10) /* if their pieces have at least this size on average */
+#define ROUNDS      3           /* each kernel is timed this often, and its best time counts */
+#define HEAD_BYTES  256         /* bytes of the next piece that are prefetched */
 
 struct host_copy {
     struct memcpy_nt kernels[KERNELS_MAX];
@@ -73,8 +73,8 @@ static void choose(struct host_copy *host)
     atomic_store(&host->chosen, best);
 }
 
-/* In processor time: being preempted says nothing of a kernel. Threads may overtake each other here; then a time is
- * lost, nothing else. */
+/* Measures processor time, since being preempted says nothing about a kernel. If threads overtake each other here, a
+ * measurement is lost, and nothing else. */
 static void copy_timed(struct host_copy *host, unsigned trial, const struct piece *pieces, uint32_t count,
                        uint8_t *image)
 {

@@ -16,8 +16,8 @@ struct host_copy;
 
 must_check tck_status_t host_copy_new(struct host_copy **out, struct error *err);
 void host_copy_free(struct host_copy *host);
-/* Both may be called by several threads at once, for different pieces. When they return, the bytes are in place for
- * every other thread and process that is told so. */
+/* Both may be called by several threads at once, for different pieces. When they return, the bytes are visible to
+ * every thread and process that is notified afterwards. */
 void host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image);
 void host_copy_from_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, const uint8_t *image);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The functions of tierckpt.h about log lines. The snapshot worker's thread writes lines, too, and an interpreter's
- * lock must not be waited for there: so they are kept until the program takes them in a call of its own. The newest are
+ * The functions of tierckpt.h about log lines. The snapshot worker's thread writes lines, too, and must not wait for
+ * an interpreter's lock. So lines are kept until the program takes them in a call of its own; only the newest are
  * kept. */
 #include "client/log_sink.h"
 #include "base/log.h"

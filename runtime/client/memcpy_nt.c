@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The copy kernels: non-temporal stores spare the reading of each destination line, "rep movsb" does so inside the CPU.
- */
+ * The copy kernels: non-temporal stores avoid reading each destination line, and "rep movsb" achieves the same inside
+ * the CPU. */
 #include "client/memcpy_nt.h"
 
 #include <stdint.h>
@@ -16,14 +16,14 @@ static void copy_libc(void *dst, const void *src, size_t bytes)
 
 #define LINE           64
 #define PREFETCH_AHEAD 512
-#define HALVED_BYTES   (256u << 10) /* from here on two places of a stretch are copied at once */
+#define HALVED_BYTES   (256u << 10) /* stretches of at least this size are copied at two places at once */
 
 static void copy_movsb(void *dst, const void *src, size_t bytes)
 {
     __asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(bytes) : : "memory");
 }
 
-/* Bytes before dst is on a line; copied by memcpy. */
+/* Bytes up to the next cache line of dst; memcpy copies them. */
 static size_t copy_head(uint8_t *dst, const uint8_t *src, size_t bytes)
 {
     size_t head = (size_t)(-(uintptr_t)dst % LINE);

@@ -9,7 +9,7 @@
 
 #define KERNELS_MAX 5
 
-/* As memcpy. Stores may still be on their way until memcpy_nt_fence. */
+/* As memcpy. Stores may not be visible to others before memcpy_nt_fence. */
 typedef void (*kernel_fn)(void *dst, const void *src, size_t bytes);
 
 struct memcpy_nt {

@@ -75,11 +75,10 @@ static void report_unpublished(const struct tck_client *client)
         snprintf(newest, sizeof(newest), "%" PRIu64, published);
     }
     if (committed > published) {
-        log_warn(
-            "the job is done, and step %" PRIu64
-            " goes with the memory of its nodes (newest step of this run in storage: %s); save_last before the end "
-            "would have kept it",
-            committed, newest);
+        log_warn("the job is done, and step %" PRIu64 " is lost with the memory of its nodes (newest step of this run "
+                 "on storage: %s); call save_last before the end "
+                 "to keep it",
+                 committed, newest);
     }
 }
 
@@ -98,8 +97,8 @@ void notice_done(const struct tck_client *client)
     }
     if (client->last_failed || storage_refuses(client)) {
         log_warn(
-            "the last step is not in storage: the agents keep what they have in memory for %u s. Start the job again "
-            "to go on from there, or run `tierckpt drain`",
+            "the last step is not on storage: the agents keep what they have in memory for %u s. Start the job again "
+            "to continue from there, or run `tierckpt drain`",
             client->session.config.linger_s);
     } else if (client->worker.begun_step > 0) {
         report_unpublished(client);

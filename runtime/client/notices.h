@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Lines for the user of a training: that it is attached, and what was restored from where. */
+ * Log lines for the user: that the training is attached, and what was restored from where. */
 #ifndef TCK_CLIENT_SAY_H
 #define TCK_CLIENT_SAY_H
 

@@ -30,11 +30,11 @@ struct resharding {
     const struct tck_client *client;
     struct tck_published *published;
     uint32_t saved_world_size;
-    uint32_t rank; /* of the saved world: whose own this rank may get */
+    uint32_t rank; /* of the saved world: whose private data this rank may get */
     uint8_t *scratch;
     uint32_t *key_numbers; /* of each entry of the table: keys are counted in their order */
     uint32_t key_count;
-    uint8_t *wanted; /* a bit for each key; whole rounds */
+    uint8_t *wanted; /* a bit for each key, rounded up to whole exchanges */
     uint64_t bytes;
     uint32_t left;
     struct error *err;
@@ -247,7 +247,7 @@ static tck_status_t check(const struct resharding *r, const struct record *recor
     return TCK_OK;
 }
 
-/* ---- onto a device, by way of the scratch memory ----------------------------------------------------------------- */
+/* ---- onto a device, through the scratch memory ----------------------------------------------------------------- */
 
 static tck_status_t write_device(const struct resharding *r, const struct record *record, uint64_t at, uint64_t bytes)
 {
@@ -380,11 +380,12 @@ static bool is_old_ranks_own(const struct entry *entry, const char *key)
     return entry->rank != NONE32 && strncmp(key, prefix, (size_t)len) == 0;
 }
 
-/* A tensor that was saved and has no place any more: this is another model, not another sharding of it. */
+/* A saved tensor that no rank registers any more means that this is another model, not another sharding of the same
+ * one. */
 static tck_status_t check_wanted(const struct resharding *r)
 {
     if (r->published == NULL || r->wanted == NULL) {
-        return error_set(r->err, TCK_ERR_INTERNAL, "there is nothing to check: no rank has prepared");
+        return error_set(r->err, TCK_ERR_INTERNAL, "the keys were checked before the version was opened");
     }
     const struct table *table = &r->published->table;
     tck_status_t status = share_wanted(r);

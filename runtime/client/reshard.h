@@ -6,7 +6,7 @@
 #include "client/client.h"
 
 /* Collective. Nothing of the caller's memory is written before all ranks have read and checked all that they need.
- * Fills the counts of out but its seconds. */
+ * Fills in the counts of out, but not its seconds. */
 must_check tck_status_t client_reshard(struct tck_client *client, struct version version, tck_restored_t *out,
                                        struct error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Where each image that this rank restores lies: in a slot of its node, or, of what its node lacks and a twin has, in
- * memory that the ranks have filled from each other. */
+ * The location of each image that this rank restores: a slot of its node or, if its node lacks the image and a twin
+ * has it, memory that the ranks have filled from each other. */
 #ifndef TCK_CLIENT_GATHER_H
 #define TCK_CLIENT_GATHER_H
 

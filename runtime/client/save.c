@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The functions of tierckpt.h that save, and how long training stood still for them. */
+ * The functions of tierckpt.h that save, and measuring how long training was stalled by them. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/api_check.h"
@@ -18,8 +18,8 @@ static void close_stall(struct tck_client *client, uint64_t fence_ns)
     client->stall_max_ns = stall_ns > client->stall_max_ns ? stall_ns : client->stall_max_ns;
 }
 
-/* The snapshot before this one may still be copied: there need not be a fence between two saves, as where an
- * optimizer's step was skipped, and a fence does not wait for copies from devices. */
+/* The previous snapshot may still be being copied: there may have been no fence since, for example because an
+ * optimizer step was skipped, and a fence does not wait for copies from devices. */
 static tck_status_t finish_copy(struct tck_client *client)
 {
     uint32_t wait_ms = client->session.config.block_time_ms;
@@ -27,7 +27,7 @@ static tck_status_t finish_copy(struct tck_client *client)
 
     if (!worker_wait_for(&client->worker, wait_ms)) {
         return error_set(&client->error, TCK_ERR_BUSY,
-                         "the snapshot before this one is still being copied after block_time_ms (%u)", wait_ms);
+                         "the previous snapshot is still being copied after block_time_ms (%u)", wait_ms);
     }
     if (client->stall_open) {
         close_stall(client, clock_ns() - begin_ns);
@@ -35,8 +35,8 @@ static tck_status_t finish_copy(struct tck_client *client)
     return TCK_OK;
 }
 
-/* Steps that go back do so for a while, as those of an epoch do: tck_wait may ask for one of them after the next was
- * refused, too. */
+/* If steps go backwards, many of them do, for example when they are counted per epoch. tck_wait may ask about one of
+ * them even after the next one was refused. */
 static void note_refused(struct refused_steps *refused, uint64_t step, uint64_t newest)
 {
     if (refused->newest != newest) {

@@ -16,7 +16,7 @@
 
 #define ANSWER_MS      10000  /* for answers that the agent gives without waiting for others */
 #define SLICE_MS       100    /* slice of a long wait: then check whether to go on */
-#define STALL_MS       120000 /* an agent whose loop stands still for so long is given up */
+#define STALL_MS       120000 /* an agent whose loop does not turn for this long is given up */
 #define HELLO_AGAIN_MS 10000  /* retries with an agent that dies during HELLO */
 #define HELLO_PAUSE_NS 50000000
 
@@ -47,7 +47,7 @@ uint32_t session_seq(struct session *session)
     return ++session->seq;
 }
 
-/* Waits at most timeout_ms for room in the socket; an agent that leaves none for so long is disconnected. */
+/* Waits at most timeout_ms for room in the socket; an agent that leaves none for that long is disconnected. */
 static tck_status_t send_payload(struct session *session, enum message_type type, struct writer *payload,
                                  int timeout_ms, struct error *err)
 {
@@ -476,7 +476,7 @@ tck_status_t session_segment_fds(struct session *session, struct hash128 shard, 
     return status;
 }
 
-bool session_began_anew(const struct session *session)
+bool session_has_other_agent(const struct session *session)
 {
     const struct world *world = &session->world;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One rank's connection to its agent: requests and their answers, the shared status, and coming back after the agent
+ * One rank's connection to its agent: requests and their answers, the shared status, and reconnecting after the agent
  * restarted.
  *
  * Rule: the socket, the sequence number and the mapped slots belong to the thread that holds session.lock. There are
- * two threads: the trainer's, in a call of tierckpt.h, and the snapshot worker's (snapshot_worker.h). Each locks for a
- * whole conversation: a snapshot from BEGIN to SEAL, a restore, a query, a return. Free of the lock are only the shared
- * status (atomics, and its address never changes) and the two flags. Nothing on the trainer's step path takes the lock.
- * A child made by fork must not use the session. */
+ * two threads: the trainer's, in a call of tierckpt.h, and the snapshot worker's (snapshot_worker.h). Each holds the
+ * lock for a whole exchange: a snapshot from BEGIN to SEAL, a restore, a query, a reconnect. Only the shared status
+ * (atomics at an address that never changes) and the two flags may be used without it. Nothing on the trainer's step
+ * path takes the lock. A child made by fork must not use the session. */
 #ifndef TCK_CLIENT_SESSION_H
 #define TCK_CLIENT_SESSION_H
 
@@ -72,7 +72,7 @@ must_check tck_status_t session_segment_fds(struct session *session, struct hash
  * Starts no agent: that is the supervisor's part. Only the snapshot worker's thread calls it, once there is one. */
 must_check tck_status_t session_return(struct session *session, struct msg_segments *out, struct error *err);
 /* True if the connected agent is not the one that formed the world: that one's memory is lost. */
-bool session_began_anew(const struct session *session);
+bool session_has_other_agent(const struct session *session);
 /* Shuts the connection down; the snapshot worker's thread notices. */
 void session_disconnect(struct session *session);
 

@@ -8,7 +8,7 @@
 #include "base/seal.h"
 #include "client/session.h"
 
-/* Has mapped slots pinned for devices. */
+/* Pins mapped slots for devices. */
 struct slot_pins {
     void *ctx;
     bool (*pin)(void *ctx, void *base, size_t bytes, uint32_t page_bytes); /* false: it cannot be */
@@ -36,8 +36,9 @@ struct slots {
     struct slot_pins pins;      /* set before slots_adopt */
 };
 
-/* Takes what the agent answered to REGISTER (segments is freed) and maps the slots of all shards that this rank stores.
- * Memory that is mapped already stays where it is. Also on failure the slots are to be closed by slots_close. */
+/* Takes over the agent's answer to REGISTER (segments is freed) and maps the slots of all shards that this rank
+ * stores. Memory that is mapped already stays where it is. Also on failure the slots are to be closed by
+ * slots_close. */
 must_check tck_status_t slots_adopt(struct slots *slots, struct session *session, const struct layout *layout,
                                     struct msg_segments *segments, struct error *err);
 /* Maps the slots of a shard that another rank of this node stores, for reading; not its seals. */

@@ -22,9 +22,9 @@
 
 #define RETURN_FIRST_MS 50 /* pause before reconnecting to the agent, doubled each time up to */
 #define RETURN_LAST_MS  2000
-#define FORSAKEN_MS     5000 /* neither agent nor supervisor for so long: the agent will not be restarted */
+#define FORSAKEN_MS     5000 /* neither agent nor supervisor for this long: the agent will not be restarted */
 
-static const char UNCONFIRMED[] = "it was not confirmed that its records stayed as they were while they were copied";
+static const char UNCONFIRMED[] = "no call of tck_confirm said that its records did not change while they were copied";
 
 /* ---- the end of a snapshot ----------------------------------------------------------------------------------- */
 
@@ -176,7 +176,7 @@ static uint64_t shard_bytes(const struct layout *layout, const struct shard *sha
     return bytes;
 }
 
-/* Lists in worker->images the slots that were granted, with all in them that stays the same from step to step. */
+/* Lists the granted slots in worker->images, and writes the parts of their images that are the same at every step. */
 static void prepare_slots(struct snapshot_worker *worker, const struct msg_grant *grant)
 {
     uint32_t n = 0;
@@ -331,7 +331,7 @@ static void take_snapshot(struct snapshot_worker *worker)
     }
 }
 
-/* ---- what else is said of a step ------------------------------------------------------------------------------- */
+/* ---- other reports about a step ------------------------------------------------------------------------------- */
 
 /* Begins the step and abandons it, so that this node refuses the version at once. */
 static void give_up(struct snapshot_worker *worker)
@@ -413,10 +413,10 @@ static void resend_state(struct snapshot_worker *worker)
     }
 }
 
-static void note_state_lost(struct snapshot_worker *worker, bool anew)
+static void note_state_lost(struct snapshot_worker *worker, bool state_lost)
 {
     pthread_mutex_lock(&worker->lock);
-    worker->anew = anew;
+    worker->state_lost = state_lost;
     pthread_mutex_unlock(&worker->lock);
 }
 
@@ -438,7 +438,7 @@ static tck_status_t reconnect(struct snapshot_worker *worker, struct error *err)
     } else {
         session_disconnect(worker->session);
     }
-    note_state_lost(worker, session_began_anew(worker->session));
+    note_state_lost(worker, session_has_other_agent(worker->session));
     pthread_mutex_unlock(&worker->session->lock);
     return status;
 }
@@ -457,7 +457,7 @@ static bool wait_for_work(struct snapshot_worker *worker, int timeout_ms)
     return fds[1].revents != 0;
 }
 
-/* What was said of a step after it was saved is not in its slots' headers: a coordinator may die with it. */
+/* What was requested for a step after it was saved is not in its slots' headers, and may be lost with a coordinator. */
 static void owe_again(struct snapshot_worker *worker)
 {
     pthread_mutex_lock(&worker->lock);
@@ -486,15 +486,15 @@ static bool has_snapshot(struct snapshot_worker *worker)
     return copying;
 }
 
-static void note_forsaken(struct snapshot_worker *worker, bool forsaken)
+static void note_agent_gone(struct snapshot_worker *worker, bool agent_gone)
 {
     pthread_mutex_lock(&worker->lock);
-    worker->forsaken = forsaken;
+    worker->agent_gone = agent_gone;
     pthread_mutex_unlock(&worker->lock);
 }
 
 /* Without a supervisor something else, such as systemd, may restart the agent, and need a moment for it. */
-static bool is_forsaken(struct snapshot_worker *worker)
+static bool is_agent_gone(struct snapshot_worker *worker)
 {
     uint64_t now_ms = clock_ms();
 
@@ -537,11 +537,11 @@ static int try_return(struct snapshot_worker *worker, int pause_ms)
 
     if (reconnect(worker, &err) == TCK_OK) {
         worker->nowhere_ms = 0;
-        note_forsaken(worker, false);
+        note_agent_gone(worker, false);
         send_owed(worker);
         return RETURN_FIRST_MS;
     }
-    note_forsaken(worker, is_forsaken(worker));
+    note_agent_gone(worker, is_agent_gone(worker));
     log_debug("rank %u: cannot reconnect to the agent yet: %s", worker->session->rank, err.text);
     return pause_ms * 2 > RETURN_LAST_MS ? RETURN_LAST_MS : pause_ms * 2;
 }
@@ -645,7 +645,7 @@ void worker_stop(struct snapshot_worker *worker)
 
 const struct error *worker_abandoned(const struct snapshot_worker *worker)
 {
-    static const struct error forsaken = {
+    static const struct error agent_gone = {
         TCK_ERR_UNREACHABLE, "agent and supervisor of this node are gone, and its memory with them: nothing is "
                              "saved here, and nothing commits, until the job is started again"};
     static const struct error state_lost = {
@@ -655,7 +655,7 @@ const struct error *worker_abandoned(const struct snapshot_worker *worker)
     if (atomic_load(&worker->session->connected)) {
         return NULL;
     }
-    return worker->anew ? &state_lost : worker->forsaken ? &forsaken : NULL;
+    return worker->state_lost ? &state_lost : worker->agent_gone ? &agent_gone : NULL;
 }
 
 /* Returns why no snapshot can begin now, or NULL. A hung agent costs the block time once, not at every save. */
@@ -666,9 +666,9 @@ static const struct error *obstacle(const struct snapshot_worker *worker)
     static const struct error hung = {TCK_ERR_TIMEDOUT, "the agent of this node does not answer"};
 
     if (!atomic_load(&worker->session->connected)) {
-        const struct error *forsaken = worker_abandoned(worker);
+        const struct error *agent_gone = worker_abandoned(worker);
 
-        return forsaken != NULL ? forsaken : &gone;
+        return agent_gone != NULL ? agent_gone : &gone;
     }
     return worker->agent_hung && atomic_load(&worker->session->shared->agent_beat) == worker->hung_beat ? &hung : NULL;
 }

@@ -22,13 +22,13 @@
 #include <unistd.h>
 
 #define START_MS         15000 /* an agent is up by then, unless its storage is slow */
-#define AFTER_STORAGE_MS 5000  /* it gives storage up after storage_timeout_ms, and says so */
-#define ERROR_AFTER_MS   3000  /* the supervisor tries again meanwhile; an agent that still fails then does not start */
+#define AFTER_STORAGE_MS 5000  /* an agent gives up on storage after storage_timeout_ms, and reports that */
+#define ERROR_AFTER_MS   3000  /* the supervisor retries meanwhile; an agent that still fails then cannot start */
 #define RETRY_MS         20
 #define CONFIG_FILE      "config.json"
 #define LOCK_FILE        "spawn.lock"
 #define OUTPUT_FILE      "spawn.log" /* what supervisor and agent print before they have a log */
-#define LIVES_ALREADY    3 /* exit status of the supervisor: there is one, it is about to start its agent again */
+#define LIVES_ALREADY    3 /* exit status of the supervisor: another one is running, and about to restart its agent */
 
 static void sleep_ms(long ms)
 {
@@ -294,7 +294,7 @@ static tck_status_t check_supervisor(const struct command *c, int dir_fd, pid_t 
     return status;
 }
 
-/* An agent whose storage is slow still starts within storage_timeout_ms: that long a trainer has to wait, too. */
+/* An agent whose storage is slow may take storage_timeout_ms to start, so a trainer waits that long, too. */
 static uint64_t start_timeout_ms(const struct config *config)
 {
     uint64_t storage_ms = (uint64_t)config->storage_timeout_ms + AFTER_STORAGE_MS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Routes of shards between twins. Every rank goes through the routes in one order and leaves out those that it is no
- * part of, so the first route that is not done has all its ranks waiting at it: nothing can wait in a circle. */
+ * Routes of shards between twins. Every rank goes through the routes in the same order and skips those that it does
+ * not take part in. So all ranks of the first unfinished route are waiting at it, and no deadlock is possible. */
 #include "client/spread.h"
 
 #include <stdlib.h>
@@ -11,10 +11,10 @@ static bool is_here(struct hash128 root)
     return !hash128_is(root, (struct hash128){0});
 }
 
-/* Which ranks have one shard. */
+/* The ranks that have one shard. */
 struct stock {
     uint32_t have, lack;
-    uint32_t holder; /* the first that has it, */
+    uint32_t holder; /* the first rank that has it, */
     uint32_t other;  /* and one that has other bytes; NONE32: none */
 };
 
@@ -56,7 +56,7 @@ static tck_status_t check_stock(const struct world *world, const struct world_sh
     return TCK_OK;
 }
 
-/* Chooses, of the ranks that have the shard, the one that sends least so far; the lowest if several do. */
+/* Chooses, among the ranks that have the shard, the one that sends the fewest bytes so far; the lowest of several. */
 static uint32_t choose_root(const struct world *world, const struct world_shard *shard, const struct hash128 *roots,
                             const uint64_t *sent)
 {
@@ -77,7 +77,8 @@ struct draft {
     struct spread spread;
     uint32_t receiver_count;
     uint64_t *sent; /* bytes, by rank */
-    uint64_t *busy; /* bytes, by rank: until it is through with its routes so far, as those of others hold it up */
+    uint64_t *busy; /* bytes, by rank: when it finishes its routes so far, including the time that it waits for
+                       others */
     bool *member;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Loading libtierckpt_nccl.so, which lies beside this library. */
+ * Loads libtierckpt_nccl.so from the directory of this library. */
 #include "client/install_paths.h"
 #include "client/spread_ops.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Shards over the caller's allgather: the root puts a piece of the image into it, the others nothing. */
+ * Passes shards over the caller's allgather: the root contributes a piece of the image, the others nothing. */
 #include "client/spread_ops.h"
 
 #include <stdlib.h>

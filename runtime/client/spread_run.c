@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One spreading of shards among the ranks, from what each has to the agreement that all have theirs. */
+ * Passes shards among the ranks: finds out what each rank has, carries out the routes, and ends with the agreement
+ * that all ranks have theirs. */
 #include "client/spread_run.h"
 #include "base/buf.h"
 #include "base/digest.h"
@@ -182,7 +183,7 @@ static tck_status_t exchange_roots(const struct spread_run *run, const struct sp
 
 /* ---- the bytes ----------------------------------------------------------------------------------------------- */
 
-/* NULL: this rank is no part of the route. */
+/* NULL: this rank does not take part in the route. */
 static uint8_t *image_for(const struct spread_run *run, const struct spread *spread, const struct spread_route *route,
                           const struct spread_own *own)
 {
@@ -245,7 +246,7 @@ static tck_status_t pass_all(const struct spread_run *run, const struct spread *
     return status == TCK_OK ? run->ops->finish(way, err) : status;
 }
 
-/* Its bytes, checked, or an error on all ranks. status: of this rank so far. */
+/* Passes the bytes on and checks them, or fails on all ranks. status: of this rank so far. */
 static tck_status_t carry_out(const struct spread_run *run, const struct spread *spread, const struct spread_own *own,
                               struct error *err)
 {

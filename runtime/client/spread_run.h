@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Carrying out the routes: what each rank has is told to all, the bytes are passed on, and every image is checked
- * against its digest before anybody may use one. */
+ * Carries out the routes: all ranks learn what each of them has, the bytes are passed on, and every image is checked
+ * against its digest before any is used. */
 #ifndef TCK_CLIENT_SPREAD_RUN_H
 #define TCK_CLIENT_SPREAD_RUN_H
 
@@ -18,8 +18,8 @@ struct spread_run {
 struct spread_own {
     uint32_t count;
     struct hash128 *roots; /* zero: not here */
-    uint8_t **images;      /* of what is here: where; of the others NULL, and afterwards what has come */
-    bool *came;            /* by spread_run: in memory of its own */
+    uint8_t **images;      /* those that are here; NULL for the others, which are filled in afterwards */
+    bool *came;            /* allocated by spread_run */
 };
 
 /* Collective. Afterwards every rank has all its shards, checked; or all ranks fail together, with images as they were.

@@ -15,9 +15,10 @@
 struct progress {
     uint64_t begun, copied, failed; /* newest step of each kind */
     uint64_t copying;               /* 0: none */
-    bool giving_up;                 /* that one, `failure` has the reason: the agent may know before `failed` is set */
+    bool giving_up;                 /* `failure` is the reason for this one: the agent may know before `failed` is
+                                       set */
     struct error failure;
-    const struct error *forsaken; /* NULL: the agent is there, or may come back */
+    const struct error *forsaken; /* NULL: the agent is there, or may still return */
 };
 
 static struct progress read_progress(struct tck_client *client)
@@ -61,7 +62,7 @@ static uint64_t reached(const struct tck_client *client, const struct progress *
 
 static const char *stage_text(tck_stage_t stage)
 {
-    static const char *const texts[] = {"copied", "protected by its copies", "committed", "in storage"};
+    static const char *const texts[] = {"copied", "protected by its copies", "committed", "on storage"};
 
     return texts[stage];
 }
@@ -80,7 +81,7 @@ static const char *lost_text(const struct tck_client *client, char text[CONFIG_N
     return text;
 }
 
-/* Known of the newest step that failed; for an earlier one it follows from the steps after it. */
+/* Known for the newest step that failed; for an earlier one it follows from the steps after it. */
 static bool was_aborted(const struct tck_client *client, uint64_t step)
 {
     const struct shared_status *shared = client->session.shared;
@@ -139,7 +140,7 @@ static tck_status_t too_late(struct tck_client *client, uint64_t step, tck_stage
 
     if (stage == TCK_STAGE_DRAINED && trouble_look(&client->session.shared->storage_trouble, &trouble) &&
         trouble.code != TCK_OK) {
-        return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is not in storage after %d ms: %s", step, timeout_ms,
+        return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is not on storage after %d ms: %s", step, timeout_ms,
                          trouble.text);
     }
     return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is not %s after %d ms%s", step, stage_text(stage),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The last step of a training is in storage when tck_save_last returns: a step that was not due, one that only memory had,
-# one that was on its way to storage, or one around which the coordinator's agent or a whole node's memory is killed.
+# The last step of a training is on storage when tck_save_last returns: a step that was not due, one that was only in
+# memory, one that was being drained, or one during which the coordinator's agent or the memory of a whole node is
+# lost.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"slots":2'
 storage_interval=5
@@ -51,7 +52,7 @@ kill_node a
 all_end
 must_say 0 '^LAST 3$'
 
-job=anew # somebody else, a service manager say, has started another agent by the time it is looked for
+job=anew # something else, such as a service manager, has started another agent before the trainer reconnects
 begin 1
 run_on a "0" --steps 3 --step-ms 1000 --save-last --done
 wait_for 60 said 0 '^STEP 2' || die "no step 2: $(out 0)"
@@ -67,4 +68,4 @@ at_end() { umount -l "$work/save"; }
 begin 1
 run_on a "0" --steps 3 --save-last --last-ms 3000
 wait "${trainers[@]}" && die "the last step is said to be in a storage that has no room: $(out 0)"
-must_say 0 'ERROR save last: step 3 is committed, and not in storage after 3000 ms'
+must_say 0 'ERROR save last: step 3 is committed, but not on storage after 3000 ms'

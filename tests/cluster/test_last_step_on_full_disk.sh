@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The disk is full when the training ends: the last step's error names path and reason, and though the trainers say that
-# the job is done the agents keep what only memory has. When there is room again, the next launch restores it from memory.
+# If the disk is full when the training ends, the last step stays in memory and its error names the path and the
+# reason. The agents keep what is only in memory although the trainers say that the job is done. When there is room
+# again, the next launch restores it from memory.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
@@ -11,7 +12,7 @@ head -c 8M /dev/zero >"$work/save/other"
 begin 2
 run_on a "0 1" --steps 12 --save-last --last-ms 6000 --done
 for pid in "${trainers[@]}"; do wait "$pid" && die "the last step is said to be in storage"; done
-must_say 0 "^ERROR save last: .*step 12 is committed, and not in storage after 6000 ms: .*$work/save/test/.*[Nn]o space left"
+must_say 0 "^ERROR save last: .*step 12 is committed, but not on storage after 6000 ms: .*$work/save/test/.*[Nn]o space left"
 log_must_say a 30 "has ended, but its last step is not on storage .*$work/save/test/.*[Nn]o space left"
 before=$(agent_pid a)
 sleep 5 # an agent whose job is done leaves after two seconds

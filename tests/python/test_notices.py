@@ -116,7 +116,7 @@ def test_lines_are_logged_up_to_the_end_and_by_no_forked_child(site):
     assert [text for pid, _, text in said if pid == child] == []
     texts = [text for pid, _, text in said if pid == parent]
     assert len([text for text in texts if "attached to job test" in text]) == 1
-    assert len([text for text in texts if "goes with the memory of its nodes" in text]) == 1
+    assert len([text for text in texts if "is lost with the memory of its nodes" in text]) == 1
     (log,) = (site.dir / "run/test").glob("*/agent.log")
     assert f"rank0[{parent}] attached to job test" in log.read_text()
 

@@ -114,7 +114,7 @@ def test_what_goes_with_the_memory_of_a_job_that_is_done_is_named(site, caplog, 
     job.checkpoint.save_checkpoint(7, to_storage=to_storage)
     job.checkpoint.wait("drained" if to_storage else "committed")
     job.checkpoint.close()
-    assert ("step 7 goes with the memory" in caplog.text) is not to_storage
+    assert ("step 7 is lost with the memory" in caplog.text) is not to_storage
 
 
 @pytest.mark.parametrize("saved", [None, "memory", "storage"])
@@ -128,7 +128,7 @@ def test_the_last_step_is_in_storage_however_it_was_saved_before(site, caplog, s
     job.checkpoint.save_last(7)
     assert job.checkpoint.stats().published_step == 7
     job.checkpoint.close()
-    assert "goes with the memory" not in caplog.text
+    assert "is lost with the memory" not in caplog.text
     with tierckpt.open_published(site.config) as published:
         assert published.version.step == 7
         assert torch.equal(published.read(next(key for key in published.keys if key.endswith("weight"))), weight)
@@ -165,7 +165,7 @@ def test_nothing_goes_if_memory_is_kept_for_a_successor(site, caplog):
     job.checkpoint.save_checkpoint(7)
     job.checkpoint.wait("committed")
     job.checkpoint.close(job_done=False)
-    assert "goes with the memory" not in caplog.text
+    assert "is lost with the memory" not in caplog.text
 
 
 def test_file_and_overrides_are_the_configuration(site):

@@ -174,10 +174,10 @@ Test(client, a_pointer_that_is_missing_is_named)
     add_records(&t, NULL);
     ok(&t, tck_register(t.client));
     refuses_null(&t, tck_set_blob(t.client, "rng", NULL, 1), "tck_set_blob: data is NULL");
-    refuses_null(&t, tck_set_blob(t.client, NULL, data, 1), "a blob is named by its key, and that is NULL");
+    refuses_null(&t, tck_set_blob(t.client, NULL, data, 1), "the key of the blob is NULL");
     refuses_null(&t, tck_get_blob(t.client, "rng", data, 4, NULL), "tck_get_blob: size_out is NULL");
     refuses_null(&t, tck_get_blob(t.client, "rng", NULL, 4, &size), "tck_get_blob: data is NULL");
-    refuses_null(&t, tck_get_blob(t.client, NULL, data, 4, &size), "a blob is named by its key, and that is NULL");
+    refuses_null(&t, tck_get_blob(t.client, NULL, data, 4, &size), "the key of the blob is NULL");
     refuses_null(&t, tck_set_address(t.client, t.weights_record, NULL), "record \"weights\": no address");
     refuses_null(&t, tck_save_due(t.client, 1, NULL), "tck_save_due: due_out is NULL");
     refuses_null(&t, tck_skip(t.client, 1, NULL), "step 1 cannot be skipped, or no reason is given");
@@ -284,7 +284,7 @@ Test(client, copies_eager_records_inside_the_call)
     tck_detach(t.client, 0);
 }
 
-Test(client, saves_at_the_interval_on_the_board)
+Test(client, saves_at_the_interval_in_the_shared_status)
 {
     struct trainer t;
     int started_count = 0;
@@ -591,11 +591,11 @@ Test(client, the_last_step_is_asked_for_until_there_is_room)
     cr_assert_eq(stats_of(&t).saves_copied, 1);
     cr_assert_eq(stats_of(&t).saves_skipped, 0, "it was put off, no more");
     cr_assert_eq(stats_of(&t).saves_started, 1);
-    cr_assert_not_null(strstr(tck_errmsg(t.client), "step 4 is committed, and not in storage after 400 ms"));
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "step 4 is committed, but not on storage after 400 ms"));
     tck_detach(t.client, 0);
 }
 
-Test(client, a_last_step_without_room_says_so)
+Test(client, the_error_of_a_last_step_without_room_says_so)
 {
     struct trainer t;
     begin(&t);
@@ -647,7 +647,7 @@ Test(client, hung_agent_is_asked_again_only_after_its_loop_turned)
         save(&t, 6 + (uint64_t)i);
     }
     cr_assert_eq(stats_of(&t).saves_copied, 1);
-    cr_assert_geq(agent.abandons, 1, "the snapshot that waited in vain");
+    cr_assert_geq(agent.abandons, 1, "the snapshot whose grant never came");
     tck_detach(t.client, 0);
 }
 
@@ -788,7 +788,7 @@ Test(client, a_record_is_not_moved_while_it_is_copied)
     tck_detach(t.client, 0);
 }
 
-Test(client, a_step_that_goes_back_is_refused_and_never_waited_for_in_vain)
+Test(client, a_step_that_goes_back_is_refused_and_a_wait_for_it_ends)
 {
     struct trainer t;
     int started = 1;
@@ -878,7 +878,7 @@ static void expect_restored(struct trainer *t, float value)
     expect(t, value);
 }
 
-Test(client, a_snapshot_is_sealed_only_with_the_trainers_word)
+Test(client, a_snapshot_is_sealed_only_when_the_trainer_confirms_it)
 {
     struct trainer t;
     uint64_t step = 0;
@@ -908,7 +908,7 @@ Test(client, a_snapshot_whose_records_changed_is_given_up_and_says_why)
     tck_detach(t.client, 1);
 }
 
-Test(client, a_snapshot_without_a_word_is_given_up_when_something_else_begins)
+Test(client, an_unconfirmed_snapshot_is_given_up_when_something_else_begins)
 {
     struct trainer t;
     begin_confirmed(&t);
@@ -917,7 +917,7 @@ Test(client, a_snapshot_without_a_word_is_given_up_when_something_else_begins)
     tck_detach(t.client, 1);
 }
 
-Test(client, a_snapshot_without_a_word_is_not_what_a_successor_restores)
+Test(client, an_unconfirmed_snapshot_is_not_restored_by_a_successor)
 {
     struct trainer first, second;
     uint64_t step = 0;
@@ -929,7 +929,7 @@ Test(client, a_snapshot_without_a_word_is_not_what_a_successor_restores)
     tck_detach(second.client, 1);
 }
 
-Test(client, a_word_may_come_before_the_copy_is_done)
+Test(client, a_confirmation_may_come_before_the_copy_is_done)
 {
     struct trainer t;
     atomic_store(&agent.mode, FAKE_GRANTS);
@@ -944,7 +944,7 @@ Test(client, a_word_may_come_before_the_copy_is_done)
 }
 
 /* As when the thread that compares had its turn late: the next snapshot was begun, and is still being copied. */
-Test(client, a_word_that_comes_late_is_not_for_the_next_snapshot)
+Test(client, a_late_confirmation_does_not_count_for_the_next_snapshot)
 {
     struct trainer t;
     uint64_t step = 0;
@@ -1074,7 +1074,7 @@ Test(client, a_saved_step_goes_to_storage_though_the_agent_dies_when_it_is_told)
     tck_detach(t.client, 0);
 }
 
-Test(client, a_wish_for_storage_is_repeated_when_the_agent_has_been_restarted)
+Test(client, a_request_for_storage_is_repeated_when_the_agent_was_restarted)
 {
     struct trainer t;
     begin(&t);
@@ -1114,7 +1114,7 @@ Test(client, detaches_while_the_agent_is_gone)
 
 /* ---- restores that must not happen ---- */
 
-Test(client, restore_of_nothing_says_so)
+Test(client, a_restore_of_nothing_returns_noent)
 {
     struct trainer t;
     begin(&t);

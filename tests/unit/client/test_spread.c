@@ -333,7 +333,7 @@ Test(spread, has_nobody_wait_for_a_rank_that_takes_no_part)
     for_worlds(check_members);
 }
 
-Test(spread, has_an_order_in_which_nobody_waits_for_ever)
+Test(spread, has_an_order_without_deadlock)
 {
     for_worlds(check_comes_to_an_end);
 }

@@ -175,7 +175,7 @@ Test(spread_run, gives_up_on_all_ranks_when_one_cannot_pass)
     ranks_end(&ranks);
 }
 
-Test(spread_run, gives_up_on_all_ranks_when_one_waits_in_vain)
+Test(spread_run, gives_up_on_all_ranks_when_one_waits_too_long)
 {
     run_wrong((struct wrong){.rank = 1, .fails_in_finish = true});
     all_are(TCK_ERR_TIMEDOUT);
