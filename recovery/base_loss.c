@@ -157,7 +157,7 @@ static void found(struct recovery *r)
     pieces_finish_if_none_left(r);
 }
 
-/* Whether this answer means that the witness has no good copy. NOSPC: there was not even a slot with one. */
+/* Whether this answer means that the witness has no good copy. With NOSPC, it has not even a slot with that version. */
 static bool denies(const struct recovery *r, tck_status_t outcome, uint64_t now_ms)
 {
     if (r->base_loss.source == SOURCE_LOCAL) {

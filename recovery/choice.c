@@ -120,15 +120,16 @@ static bool pass_unfit(struct choice *c, struct version than)
     return true;
 }
 
-/* Storage was not listed, and may have a newer version than this one. Every published version was committed in an
- * earlier term, and the remaining members have seen all commits of the last term that saved anything. */
+/* True if storage, which was not listed, may have a newer version than this one. Every published version was
+ * committed in an earlier term, and the remaining members have seen all commits of the last term that saved
+ * anything. */
 static bool may_hide_a_newer(const struct plan_input *input, struct version version)
 {
     return !input->storage.complete && version_none(input->only) &&
            version.term + input->unused_terms + 1 < input->world->term;
 }
 
-/* Users are told only of versions that they may count on: those that were committed, or are restored no longer. */
+/* Only versions that users may count on are reported: those that were committed, or that are no longer restored. */
 static bool is_told(const struct passed_over *passed)
 {
     return passed->counted || passed->poisoned;
@@ -144,7 +145,7 @@ static bool was_passed_since(const struct plan *plan, struct version version)
     return false;
 }
 
-/* Notes a commit that is known, newer than the chosen version, and of which no copy was found. */
+/* Notes a known commit that is newer than the chosen version and of which no copy was found. */
 static void pass_gone(const struct choice *c, struct version known)
 {
     struct version taken = version_none(c->plan->version) ? c->plan->reshard : c->plan->version;

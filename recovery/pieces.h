@@ -16,9 +16,9 @@ uint32_t pieces_find_asked(const struct recovery *r, uint32_t node, uint32_t sha
 /* Pieces of this phase that are not done. */
 uint32_t pieces_left(const struct recovery *r);
 
-/* Has the piece's node fetch it; if there is no memory for that the piece stays as it is, for a later tick. */
+/* Asks the piece's node to fetch it. If there is no memory for that, the piece stays as it is, for a later tick. */
 void piece_emit(struct recovery *r, uint32_t i);
-/* The same for each piece from begin up to end that may be asked now; */
+/* The same for each piece from begin up to end that may be requested now; */
 void pieces_emit_open(struct recovery *r, uint32_t begin, uint32_t end);
 /* for the owners that waited for this one. */
 void pieces_emit_after(struct recovery *r, uint32_t i);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Chooses holders, sources and drainers.
  *
- * Nodes stand in one row, domain after domain (domains by their first node, nodes in world order). With n nodes and m
- * copies the row is cut into groups of nodes that stand n/m apart: {i, i + n/m, i + 2n/m, ...}. As long as no domain
- * has more than n/m nodes, a group's members are in distinct domains, and each node sends its shards to the next
- * members of its group. Groups of m lose fewer pairs of nodes than a ring or a scattered choice does, and only
- * positions decide, so a node replaced at the same place moves nobody else's copies. If that node would share a domain
- * with another copy, or hold more than its share of bytes, the least loaded node of the remaining domains is taken
- * instead. */
+ * Nodes are arranged in one row, domain after domain (domains by their first node, nodes in world order). With n
+ * nodes and m copies the row is cut into groups of nodes that stand n/m apart: {i, i + n/m, i + 2n/m, ...}. As long
+ * as no domain has more than n/m nodes, a group's members are in distinct domains, and each node sends its shards to
+ * the next members of its group. Groups of m lose fewer pairs of nodes than a ring or a scattered choice does, and
+ * only positions decide, so replacing a node at the same place moves no other node's copies. If that node would
+ * share a domain with another copy, or hold more than its share of bytes, the least loaded node of the remaining
+ * domains is taken instead. */
 #include "recovery/placement.h"
 
 #include <stdlib.h>

@@ -20,14 +20,14 @@ struct placement {
     uint32_t shard_count;
     struct shard_placement *shards; /* as world.shards */
     uint32_t *owners;
-    uint32_t domains_short; /* shards that have fewer distinct domains than copies: told to the user */
+    uint32_t domains_short; /* shards with fewer distinct domains than copies, for the user */
 };
 
-/* copies: wanted in distinct domains, the owners' included; an owner in a domain of its own counts. Holders are chosen
- * among nodes whose domain has no copy yet: with a stride over domains so that a whole domain's loss never takes a
- * shard, balanced by bytes, and stable when one node is replaced at the same place. Fewer domains than copies: further
- * nodes of the same domains are taken, as far as there are any, and domains_short counts it. copies: 1 to
- * CORE_HOLDERS_MAX + 1. */
+/* copies: the number wanted in distinct domains, including the owners'; an owner in a domain of its own counts.
+ * Holders are chosen among nodes whose domain has no copy yet: with a stride over domains so that a whole domain's
+ * loss never takes a shard, balanced by bytes, and stable when one node is replaced at the same place. Fewer domains
+ * than copies: further nodes of the same domains are taken, as far as there are any, and domains_short counts it.
+ * copies: 1 to CORE_HOLDERS_MAX + 1. */
 must_check tck_status_t placement_build(const struct world *world, uint32_t copies, struct placement *out,
                                         struct error *err);
 void placement_free(struct placement *placement);

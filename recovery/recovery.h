@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The course of one recovery, on the coordinator: ask for inventories, plan, have each node fetch what it lacks, plan
- * again without a copy that failed, say when all owners have their shards (trainers may read) and when all holders have
- * (the base is protected, older versions may go). Pure: events in, actions out; the agent and the simulator carry out.
- */
+ * The course of one recovery, on the coordinator: it asks for inventories, plans, makes each node fetch what it lacks,
+ * plans again without a copy that failed, and reports when all owners have their shards (trainers may read) and when
+ * all holders have (the base is protected, older versions may go). Pure: it takes events and returns actions, which the
+ * agent and the simulator carry out. */
 #ifndef TCK_RECOVERY_RECOVERY_H
 #define TCK_RECOVERY_RECOVERY_H
 
@@ -22,18 +22,20 @@ enum recovery_phase {
 struct recovery_setup {
     const struct world *world;
     const struct placement *placement;
-    uint32_t wait_ms;   /* for inventories of known nodes outside the world, for members that are down to come back, and
-                           for copies out of reach or damaged on their way before an older version is taken */
-    uint32_t max_tries; /* for what may pass: fetches of a shard that the node itself cannot take, and rounds at least
-                           in which such copies are counted in again */
-    uint64_t unused_terms; /* right before the world's own, in which nothing was saved */
+    uint32_t wait_ms;      /* for inventories of known nodes outside the world, for members that are down to return,
+                              and, before an older version is taken, for copies that are out of reach or were damaged in
+                              transit */
+    uint32_t max_tries;    /* for problems that may pass: fetches of a shard that the node itself cannot take, and the
+                              least number of rounds in which such copies are tried again */
+    uint64_t unused_terms; /* terms right before the world's own in which nothing was saved */
     struct version base;   /* the one chosen last, as far as this coordinator knows. Trainers may have restored it, so
                               users are told if it is passed over, even if its commit is not known */
-    bool first_owner_suffices; /* READY comes when one owner of each shard has it, and all that had it themselves: the
-                                  trainers pass it on, and the other owners' nodes fetch it meanwhile */
-    uint32_t storage_wait_ms;  /* how long storage is asked again for what it could not read, if that is needed */
-    uint32_t storage_hang_ms;  /* how long its answer is waited for if memory does not suffice; 0: for ever. If it does,
-                                  storage_wait_ms are waited for it */
+    bool first_owner_suffices; /* READY comes as soon as one owner of each shard has it, along with all nodes that
+                                  had it themselves: the trainers pass it on, and the nodes of the other owners fetch
+                                  it meanwhile */
+    uint32_t storage_wait_ms;  /* how long storage is asked again for something needed that it could not read */
+    uint32_t storage_hang_ms;  /* how long to wait for its answer if memory does not suffice; 0: without a limit. If
+                                  memory suffices, the wait is storage_wait_ms */
 };
 
 enum recovery_action_type {
@@ -43,7 +45,7 @@ enum recovery_action_type {
                            storage has is read there once: other nodes get it as from a twin */
     RECOVERY_READY,     /* owners have everything, or one of each shard has: trainers may read `version` */
     RECOVERY_PROTECTED, /* all owners, and holders too: EVENT_BASED */
-    RECOVERY_BASE_LOST, /* no good copy of a shard is left to protect it with: EVENT_BASE_LOST */
+    RECOVERY_BASE_LOST, /* a shard has no good copy left to protect it with: EVENT_BASE_LOST */
     RECOVERY_NOTHING,   /* nothing restorable: plan.reason; EVENT_BASED with VERSION_NONE if nothing was ever saved */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The recovery machine. Each action of the plan is a piece of work. Pieces keep their place in new plans for the same
- * world, so a new plan for the same version keeps the work that is done. */
+ * The recovery machine. Each action of the plan is a piece of work. Pieces keep their place in new plans for the
+ * same world, so a new plan for the same version keeps completed work. */
 #include "recovery/base_loss.h"
 #include "recovery/outsiders.h"
 #include "recovery/pieces.h"
@@ -54,8 +54,8 @@ static tck_status_t block_failure(const struct plan *plan)
 
 /* ---- plans --------------------------------------------------------------------------------------------------- */
 
-/* Which owners' pieces may come after READY. A node only checks the shards that it has itself, and can then pass them
- * on. */
+/* Decides which owners' pieces may come after READY. A node that has a shard itself only needs to check it, and can
+ * then pass it on. */
 static void choose_late(struct recovery *r)
 {
     for (uint32_t shard = 0; shard < r->setup.placement->shard_count; shard++) {

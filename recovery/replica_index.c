@@ -255,7 +255,7 @@ bool replica_index_whole_elsewhere(const struct replica_index *copies, struct ve
     }
     struct world_shard *shards = calloc(holdings + 1, sizeof(*shards));
     if (shards == NULL) {
-        return true; /* out of memory to check: rather no version than an older one */
+        return true; /* no memory to check this: better no version than an older one */
     }
     uint32_t count = held_shards(copies, version, shards, &layout);
     bool whole = count > 0 && world_hash_shards(shards, count, &held) == TCK_OK && hash128_is(held, layout);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Cuts boxes by boxes. The part that is still wanted is a list of disjoint boxes. Each source box takes its part of
- * them and leaves at most two remainders per dimension. */
+ * Cuts boxes by boxes. What is still wanted is a list of disjoint boxes. Each source box takes its part of them and
+ * leaves at most two remainders per dimension. */
 #include "recovery/reshard.h"
 
 #include <stdlib.h>
@@ -128,7 +128,7 @@ static tck_status_t take(struct parts *wanted, const struct box *have, uint32_t 
             i++;
             continue;
         }
-        wanted->boxes[i] = wanted->boxes[--wanted->count]; /* the rests do not meet this box again */
+        wanted->boxes[i] = wanted->boxes[--wanted->count]; /* the remainders do not overlap this box */
         tck_status_t status = pieces_add(out, number, &both, err);
         if (status == TCK_OK) {
             status = add_rests(wanted, &part, &both, err);

@@ -6,14 +6,16 @@
 
 #include "core/protocol.h"
 
-#define RESTORE_GRACE_MS 1500 /* for trainers that ask for a given step; after it the newest is recovered unasked */
+#define RESTORE_GRACE_MS                                                                       \
+    1500 /* for trainers that ask for a given step; after this the newest version is recovered \
+            without a request */
 
 struct restore_due {
     const struct decision *decision;
     bool recovering; /* this agent has begun it */
     bool all_registered;
     bool asked;
-    bool will_be_asked; /* a trainer that has not asked yet has said that it will ask for a given step */
+    bool will_be_asked; /* a trainer has announced that it will ask for a given step, and has not done so yet */
     uint64_t waited_ms; /* since all have registered */
 };
 
@@ -25,7 +27,7 @@ struct restore_question {
     uint64_t step; /* or TCK_NEWEST */
     const struct decision *decision;
     bool recovering, ended; /* this agent has begun the recovery, and it is over */
-    uint64_t recovery_step; /* what it began with */
+    uint64_t recovery_step; /* the step that it began with */
     bool answered;          /* an answer is known, to answered_step */
     uint64_t answered_step;
 };
@@ -33,7 +35,7 @@ struct restore_question {
 enum restore_reply {
     RESTORE_BEGIN,     /* the recovery begins with this question, as soon as it is due */
     RESTORE_UNDER_WAY, /* all trainers get the answer when it is ready */
-    RESTORE_ANSWERED,  /* with the answer that is known */
+    RESTORE_ANSWERED,  /* with the known answer */
     RESTORE_KEPT_BASE, /* with the base of the kept decision: a restarted agent has lost its answer */
     /* A new term is needed: */
     RESTORE_BASE_LOST, /* the version that this term has restored is lost */

@@ -6,7 +6,7 @@
 static enum recovery_free_slots after_failure(tck_status_t failure, bool has_base)
 {
     if (failure == TCK_ERR_NOENT && !has_base) {
-        return RELIEF_NONE; /* a fresh start, which was said then */
+        return RELIEF_NONE; /* a fresh start, which was reported at that time */
     }
     bool for_good = failure == TCK_ERR_UNRECOVERABLE || (failure == TCK_ERR_LAYOUT && !has_base);
     if (!for_good) {

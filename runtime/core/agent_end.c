@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * When an agent ends by itself. */
+ * Decides when an agent exits by itself. */
 #include "core/agent_end.h"
 
 static enum agent_leave judge_idle(const struct agent_use *use, uint64_t idle_ms)

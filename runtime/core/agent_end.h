@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * When an agent ends by itself: it is not needed any more, or others cannot connect to it any more. Pure. */
+ * Decides when an agent exits by itself: because it is no longer needed, or because others can no longer connect to
+ * it. Pure. */
 #ifndef TCK_CORE_AGENT_END_H
 #define TCK_CORE_AGENT_END_H
 
@@ -7,7 +8,7 @@
 #include <stdint.h>
 
 #define AGENT_AFTER_DONE_MS 2000  /* after its job: a drain of another node may still need this one */
-#define AGENT_DRAIN_WAIT_MS 60000 /* then it leaves though a drain or a note has not ended */
+#define AGENT_DRAIN_WAIT_MS 60000 /* then it exits even if a drain or a note has not ended */
 /* An agent that has lived this long does not count as one that died at once (supervisor_child.c). */
 #define AGENT_DEAF_MS 15000
 
@@ -16,8 +17,8 @@ struct agent_use {
     bool trainers;          /* there are some */
     uint64_t idle_since_ms; /* no trainer since; 0: there was one at the last look */
     bool job_done;
-    bool writes; /* a drain, or notes: without the one that the job has ended well the next launch would blame the
-                    version */
+    bool writes; /* a drain or a note is being written; without the note that the job has ended well, the next launch
+                    would blame the version */
     uint64_t linger_ms;
 };
 
@@ -33,9 +34,9 @@ enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms)
 
 struct agent_hearing {
     bool listening;    /* others can connect */
-    bool job_done;     /* it leaves soon anyway */
+    bool job_done;     /* it exits soon anyway */
     bool kept;         /* all that it holds outlives the process */
-    uint64_t since_ms; /* others cannot connect; 0: that was not noticed yet */
+    uint64_t since_ms; /* since when others cannot connect; 0: not noticed yet */
 };
 
 enum agent_deaf { AGENT_HEARS, AGENT_TURNS_DEAF, AGENT_STAYS_DEAF, AGENT_ENDS_DEAF };

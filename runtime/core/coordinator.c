@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Commits a version when every node is ready, aborts it at the first refusal, time-out or newer commit; one drain at a
- * time.
+ * Commits a version when every node is ready, and aborts it at the first refusal, time-out or newer commit. Runs one
+ * drain at a time.
  *
  * If a version for storage is aborted, the next commit is drained in its place. Otherwise a job whose storage interval
  * coincides with refusals would never publish anything. After a failed drain the newest commit is drained again, after
  * a pause that doubles while drains keep failing. It does not wait for a commit: after the training's last step there
  * is none.
  *
- * Where much more is saved than can be copied, each node soon has its slots full of other versions and refuses another
- * step: every version is refused by some node, and its copies are useless. A miss is an oldest open version that is
- * aborted for lack of slots or of time. After some misses without a commit, saves are skipped (decision.not_before):
- * the next version that is begun has all nodes, slots and links to itself for as long as one save takes; if that is
- * missed as well, the next one has them for two saves, then four, eight. A commit halves that again. The step is named
- * in advance, so that all nodes begin the same one. No node waits for a step that never comes: a version that is alone
- * has version_timeout_ms, after which any step may be begun. */
+ * If saves come much faster than they can be copied, the slots of each node soon hold different versions, and each
+ * node refuses a different step: every version is refused by some node, and its copies are useless. A miss is an
+ * abort of the oldest open version for lack of slots or of time. After some misses without a commit, saves are
+ * skipped (decision.not_before), so that the next version that is begun has all nodes, slots and links to itself for
+ * the time of one save. If that one is missed as well, the next one has them for two saves, then four, eight. A
+ * commit halves the number again. The step is named in advance, so that all nodes begin the same one. No node waits
+ * for a step that never comes: a version that is alone has version_timeout_ms, after which any step may be begun. */
 #include "core/coordinator.h"
 #include <string.h>
 
 #define MISSES_MAX  3 /* in a row; at the next one saves are skipped */
 #define SKIPPED_MAX (1u << 20)
 
-/* An undecided version; stands beside the same index of decision.open. */
+/* An undecided version, at the same index as in decision.open. */
 struct open_version {
     uint64_t deadline_ms;
     bool to_storage;
@@ -33,12 +33,13 @@ struct coordinator {
     struct decision decision;
     struct open_version open[CORE_OPEN_MAX];
     bool drain_missed;       /* a storage version was aborted */
-    uint32_t pause_ms;       /* after the last drain, which failed; 0: none has since the last publish */
-    uint64_t drain_after_ms; /* none is begun before */
+    uint32_t pause_ms;       /* after the last drain, which failed; 0: no drain has failed since the last publish */
+    uint64_t drain_after_ms; /* no drain begins before this */
     uint32_t misses;         /* since the last commit */
-    uint32_t skipped;        /* so many saves after each one that is begun */
+    uint32_t skipped;        /* this many saves are skipped after each one that is begun */
     uint32_t skipped_before_drain;
-    uint64_t newest_step, spacing; /* the newest save asked for on this node, and the steps from the one before to it */
+    uint64_t newest_step, spacing; /* the newest save requested on this node, and its distance in steps from the one
+                                      before */
     uint64_t held_until_ms;
     bool publishing;
     bool *drained; /* per node: its part of decision.drain is on storage */
@@ -93,7 +94,7 @@ static void open_remove(struct coordinator *c, uint32_t index)
     }
     d->open_count--;
     d->open[d->open_count] = 0;
-    c->open[d->open_count] = gone; /* keeps its bits' memory */
+    c->open[d->open_count] = gone; /* its bits stay in the same memory */
     c->changed = true;
 }
 
@@ -103,7 +104,7 @@ static void open_abort(struct coordinator *c, uint32_t index)
     open_remove(c, index);
 }
 
-/* It was aborted for lack of slots or of time. While an older one is still open, nothing has been missed yet. */
+/* A version was aborted for lack of slots or of time. While an older one is still open, this is not a miss yet. */
 static void open_miss(struct coordinator *c, uint32_t index)
 {
     if (index == 0 && ++c->misses > MISSES_MAX && c->skipped < SKIPPED_MAX) {
@@ -112,7 +113,7 @@ static void open_miss(struct coordinator *c, uint32_t index)
     open_abort(c, index);
 }
 
-/* One above the step up to which saves are skipped now; UINT64_MAX is never reached, and nothing waits for it. */
+/* The first step that may be begun again after this one; UINT64_MAX is never reached, and nothing waits for it. */
 static uint64_t first_to_begin(const struct coordinator *c)
 {
     uint64_t steps = 0, first = 0;
@@ -121,14 +122,14 @@ static uint64_t first_to_begin(const struct coordinator *c)
     return c->skipped == 0 ? 0 : beyond ? UINT64_MAX : first;
 }
 
-/* A version was opened: it is alone for a while. */
+/* A version was opened: the saves after it are skipped for a while. */
 static void hold_back(struct coordinator *c, uint64_t now_ms)
 {
     c->decision.not_before = first_to_begin(c);
     c->held_until_ms = now_ms + c->setup->version_timeout_ms;
 }
 
-/* A drain, and a recovery, keep a slot of every shard. What was missed meanwhile does not count once that has ended. */
+/* A drain or a recovery occupies a slot of every shard. Misses during that time do not count once it has ended. */
 static void hold_back_at_most(struct coordinator *c, uint32_t skipped)
 {
     c->misses = 0;
@@ -140,7 +141,7 @@ static void hold_back_at_most(struct coordinator *c, uint32_t skipped)
     }
 }
 
-/* A version that was alone had all its time, and saves come later than they used to, or at other steps. */
+/* The version that was alone has used up its time; saves now come later than before, or at other steps. */
 static void let_begin_in_the_end(struct coordinator *c, uint64_t now_ms)
 {
     struct decision *d = &c->decision;
@@ -151,8 +152,8 @@ static void let_begin_in_the_end(struct coordinator *c, uint64_t now_ms)
     }
 }
 
-/* The open version of this step, which is opened if no newer step is known. NONE32 if it is decided, or held
- * back, which means that it is over. */
+/* The open version of this step, which is opened if no newer step is known. NONE32 if it is decided, or skipped,
+ * which means that it is over. */
 static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
 {
     struct decision *d = &c->decision;
@@ -228,8 +229,8 @@ static void commit(struct coordinator *c, uint32_t index)
     struct decision *d = &c->decision;
     d->watermark = (struct version){d->term, d->open[index]};
     for (uint32_t left = index + 1; left > 0; left--) {
-        open_abort(c,
-                   0); /* itself, and those before it, which are no longer needed: this one goes to storage for them */
+        open_abort(c, 0); /* itself and those before it, which are no longer needed; if one of them was meant for
+                             storage, this one goes there instead */
     }
     c->misses = 0;
     c->skipped /= 2;
@@ -259,20 +260,20 @@ static void let_last_begin(struct coordinator *c)
     c->skipped = 0;
 }
 
-/* What a version that is over, or committed without it, was to be on storage for. */
+/* A version is over, or was committed, without the request that it go to storage. */
 static void on_begin_decided(struct coordinator *c, struct version v)
 {
     enum fate fate = decision_fate(&c->decision, v);
     if (fate == FATE_OVER) {
         c->drain_missed = true; /* refused elsewhere already */
     } else if (fate == FATE_COMMITTED) {
-        want_drain(c); /* begun once more: it was saved to memory alone */
+        want_drain(c); /* begun again: it had been saved to memory only */
     }
 }
 
-/* A version of the coordinator's own node is open from its beginning: were it not known before it is ready, the
- * refusal of a later step would put it below the horizon, and where copies take longer than the interval every version
- * would end so. */
+/* A version of the coordinator's own node is open from its BEGIN. If it became known only when it is ready, the
+ * refusal of a later step could put it below the horizon before that, and this would happen to every version if
+ * copies take longer than the interval. */
 static void on_begin(struct coordinator *c, const struct event *e)
 {
     if (e->version.step > c->newest_step) {
@@ -374,7 +375,7 @@ static void on_based(struct coordinator *c, struct version base)
     c->changed = true;
 }
 
-/* Its slots alone become free: older versions are what is left to be restored until this term commits. */
+/* Only its slots become free: until this term commits, older versions are all that can be restored. */
 static void on_base_lost(struct coordinator *c, struct version base)
 {
     struct decision *d = &c->decision;

@@ -11,14 +11,14 @@ struct coordinator_setup {
     uint32_t node_count;
     struct hash128 layout;
     uint32_t version_timeout_ms;
-    uint32_t drain_pause_ms, drain_pause_max_ms; /* after a drain that has failed, and after many */
+    uint32_t drain_pause_ms, drain_pause_max_ms; /* after one failed drain, and after many */
     const bool *drains;                          /* node_count entries: has a part in every drain */
 };
 
 struct coordinator;
 
 size_t coordinator_memory(const struct coordinator_setup *setup);
-/* decision: NULL at the start of a term, or what was kept. */
+/* decision: NULL at the start of a term, or the stored one. */
 struct coordinator *coordinator_init(void *memory, const struct coordinator_setup *setup,
                                      const struct decision *decision, uint64_t now_ms);
 uint32_t coordinator_actions_max(const struct coordinator_setup *setup);

@@ -40,7 +40,7 @@ struct holder_claim {
     bool newest_ours;  /* the claimer has claimed it, and may not have received the answer */
     bool takeover;     /* its start is configured to take the job over */
     uint32_t silent;   /* agents of the terms before that have not answered yet */
-    uint32_t held;     /* agents whose newest answer is that trainers there would lose their job */
+    uint32_t held;     /* agents whose newest answer is that trainers there would lose the job */
     uint64_t since_ms; /* how long ago the questions began */
 };
 

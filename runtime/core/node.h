@@ -2,12 +2,12 @@
  * One node's part of the protocol: which slot may be filled, replicated, kept, freed (docs/protocol.md).
  *
  * A slot is freed only when the newest decision says its version is over (decision_fate), when the trainer or transfer
- * that was filling it is gone, or when its content is corrupt. Never by age, count or space. One exception, used by
- * recovery only: EVENT_FETCH with no free slot takes one of an older term, in this order: the newest version newer than
- * the one fetched (the planner found it incomplete), the oldest below the floor (superseded), the oldest above it, and
- * last the fallback, which is what remains if a copy of the fetched version is lost before it is protected.
- * Never the floor itself: had anything above it been committed, then the coordinator, who alone may know of it, is
- * lost, and that fault did not cost this shard's copies.
+ * that was filling it is gone, or when its content is corrupt. It is never freed by age, count or space. There is one
+ * exception, which only recovery uses: EVENT_FETCH with no free slot takes one of an older term, in this order: the
+ * newest version newer than the one fetched (the planner found it incomplete), the oldest below the floor (superseded),
+ * the oldest above it, and last the fallback, which is what remains if a copy of the fetched version is lost before it
+ * is protected. It never takes the floor itself: if a version above it was committed, only a lost coordinator can know
+ * that, and then that one fault has not cost any copy of this shard.
  *
  * A slot that something still writes into (FILLING, SEALED before its digests, RECEIVING) waits for the event that ends
  * it before it is used again, even if its version is over; so does one that is pinned, or whose version is drained. A
@@ -26,7 +26,7 @@ struct node_shard {
     uint32_t storing_rank; /* local rank (0..rank_count-1) that saves it, NONE32 if only held */
     uint32_t holder_count; /* nodes that this node sends copies to */
     uint32_t holders[CORE_HOLDERS_MAX];
-    bool held;        /* offers of it are welcome */
+    bool held;        /* this node accepts offers of it */
     bool drains_here; /* this node writes it to storage */
 };
 
@@ -37,20 +37,21 @@ struct node_setup {
     struct hash128 layout;
     uint32_t rank_count; /* trainers of this node */
     uint32_t shard_count;
-    const struct node_shard *shards; /* slots are numbered through: shard 0's first */
+    const struct node_shard *shards; /* slots are numbered consecutively over all shards, shard 0's first */
     uint32_t version_timeout_ms;
     uint32_t retry_ms; /* READY, REFUSED and failed replicas are repeated after this */
 };
 
 struct node;
 
-/* Bytes of memory that node_init needs; the memory is the caller's and is the machine. */
+/* Bytes of memory that node_init needs. The caller owns the memory, which contains the whole machine. */
 size_t node_memory(const struct node_setup *setup);
 /* setup and what it points to must outlive the node. slots (setup's total count) gives what was found, as slot_found
- * says: FREE, FILLING, SEALED, VERIFIED or QUARANTINED, with version and to_storage, and the root of what is VERIFIED.
- * Versions of this term among them continue where they were: at the first tick the digests of SEALED slots are asked
- * for and copies of VERIFIED ones are offered again (how far they had come is forgotten); FILLING slots wait for their
- * trainer's SEAL or ABANDON. SEALED slots of older terms are digested too: a recovery may want them. */
+ * says: FREE, FILLING, SEALED, VERIFIED or QUARANTINED, with version and to_storage, and the root of VERIFIED ones.
+ * Those with versions of this term continue where they were: at the first tick the digests of SEALED slots are
+ * requested and the copies of VERIFIED ones are offered again (the progress of transfers is not kept); FILLING slots
+ * wait for their trainer's SEAL or ABANDON. The digests of SEALED slots of older terms are requested, too, since a
+ * recovery may need them. */
 struct node *node_init(void *memory, const struct node_setup *setup, const struct slot *slots, uint64_t now_ms);
 uint32_t node_actions_max(const struct node_setup *setup);
 
@@ -59,9 +60,10 @@ void node_step(struct node *node, const struct event *event, struct actions *out
 const struct decision *node_decision(const struct node *node);
 uint32_t node_slot_total(const struct node *node);
 const struct slot *node_slot(const struct node *node, uint32_t slot);
-/* The slot of this shard (index into setup.shards) with this version, NONE32 if none: one in quarantine has none. */
+/* The slot of this shard (index into setup.shards) with this version, NONE32 if none: a slot in quarantine counts as
+ * having no version. */
 uint32_t node_slot_of(const struct node *node, uint32_t shard, struct version version);
-/* Whether the decision this node knows still asks for this attempt to drain a version. */
+/* Whether the newest decision that this node knows still asks for this attempt to drain a version. */
 bool node_drain_wanted(const struct node *node, struct version version, uint64_t attempt);
 /* Index into setup.shards of a shard of the world, NONE32 if it has no duty here. */
 uint32_t node_shard_of(const struct node *node, uint32_t world_shard);

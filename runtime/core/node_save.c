@@ -132,7 +132,7 @@ static void refuse_passed_over(struct node *n, uint32_t rank, uint64_t step, str
     }
 }
 
-/* The coordinator holds the step back and ends it by itself. If other ranks of this node have begun it, the coordinator
+/* The coordinator skips the step and ends it by itself. If other ranks of this node have begun it, the coordinator
  * is notified. */
 static void refuse_held_back(struct node *n, uint32_t rank, struct version v, struct actions *out)
 {

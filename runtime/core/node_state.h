@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The node machine's state, and what all its parts (node_parts.h) do with slots.
  *
- * A version this node takes part in has an entry in `saves` from its first BEGIN, its refusal, or the start that found
- * its slots, until a decision on it is learned. An entry is either on its way to READY or refused; one that was READY
- * may still turn refused (time-out, corruption): the coordinator goes by what it hears first, and this node keeps the
- * slots until it learns which. A refusal is forgotten with the agent: if no other node has heard it, the next one may
- * report the version ready. So trainers hear that one has failed when its decision is learned, not before. */
+ * A version that this node takes part in has an entry in `saves` from its first BEGIN, its refusal, or the start
+ * that found its slots, until a decision on it is learned. An entry is either on its way to READY or refused. One
+ * that was READY may still become refused (time-out, corruption): the coordinator acts on what it receives first,
+ * and this node keeps the slots until it learns which that was. A refusal is forgotten when the agent dies: if no
+ * other node has received it, the next agent may report the version as ready. So trainers learn that a version has
+ * failed when its decision is learned, not before. */
 #ifndef TCK_CORE_NODE_STATE_H
 #define TCK_CORE_NODE_STATE_H
 
@@ -60,7 +61,7 @@ const struct node_shard *node_shard_of_slot(const struct node *n, uint32_t slot)
 /* The only function that changes the state of a slot; emits WRITE_HEADER. */
 void node_set_slot(struct node *n, uint32_t slot, enum slot_state state, struct version version, struct actions *out);
 void node_free_slot(struct node *n, uint32_t slot, struct actions *out);
-/* One that is being filled by a trainer whose connection is over. */
+/* For a slot that is being filled by a trainer whose connection has ended. */
 void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out);
 /* Frees a doomed slot unless it is still written, read or drained. */
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out);

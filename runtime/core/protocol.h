@@ -11,7 +11,7 @@
 
 #include "base/schema.h"
 
-#define CORE_OPEN_MAX    8 /* undecided versions the coordinator keeps open; one more aborts the oldest */
+#define CORE_OPEN_MAX    8 /* undecided versions that the coordinator keeps open; one more aborts the oldest */
 #define CORE_HOLDERS_MAX 4 /* replicas of one shard */
 #define CORE_SLOTS_MAX   4 /* slots per shard */
 
@@ -22,22 +22,23 @@
  * A version of an older term is over once `based` is set or the watermark is of this term; only the watermark itself,
  * which may be of an older term (the base of a recovery), stays. With `base_lost` only the base is over: a recovery may
  * still need what was committed before it. A version that is committed or over never becomes undecided. */
-#define DECISION_FIELDS(F)                                                                                           \
-    F(u64, term)                                                                                                     \
-    F(u64, seq) /* grows with every change; an older one is ignored */                                               \
-    /* what this term restores is chosen: base and nothing else, whichever node leads its recovery */                \
-    F(bool, readable)                                                                                                \
-    F(version, base)   /* VERSION_NONE: nothing, a fresh start */                                                    \
-    F(bool, base_lost) /* no good copy of a shard of it is left, and it was not protected yet: its slots are free */ \
-    F(bool, based)     /* recovery of this term is over: the watermark (if any) is protected again in this world */  \
-    F(version, watermark) /* newest committed */                                                                     \
-    F(u64, horizon)       /* one above the highest step that was reported in this term; 0: none was */               \
-    /* no step below it is begun, but those in open[]: too much was saved; 0: any may be begun */                    \
-    F(u64, not_before)                                                                                               \
-    F(few, open_count, CORE_OPEN_MAX, u64, open) /* ascending */                                                     \
-    F(version, drain)     /* committed version being drained; VERSION_NONE: none. Its slots stay */                  \
-    F(u64, drain_attempt) /* counts the drains of this term: tells two attempts at one version apart */              \
-    F(bool, drain_wanted) /* of the newest commit, when that one has ended, or after a pause if it has failed */     \
+#define DECISION_FIELDS(F)                                                                                             \
+    F(u64, term)                                                                                                       \
+    F(u64, seq) /* grows with every change; an older one is ignored */                                                 \
+    /* the choice of what this term restores is final: the base, whichever node leads the recovery */                  \
+    F(bool, readable)                                                                                                  \
+    F(version, base)      /* VERSION_NONE: nothing, a fresh start */                                                   \
+    F(bool, base_lost)    /* a shard of it has no good copy left, and it was not protected yet: its slots are free */  \
+    F(bool, based)        /* recovery of this term is over: the watermark (if any) is protected again in this world */ \
+    F(version, watermark) /* newest committed */                                                                       \
+    F(u64, horizon)       /* one above the highest step reported in this term; 0: none was */                          \
+    /* saves came too fast: no step below this one is begun, except those in open[]; 0: any may be begun */            \
+    F(u64, not_before)                                                                                                 \
+    F(few, open_count, CORE_OPEN_MAX, u64, open) /* ascending */                                                       \
+    F(version, drain)     /* committed version being drained; VERSION_NONE: none. Its slots stay */                    \
+    F(u64, drain_attempt) /* counts the drains of this term: tells two attempts at one version apart */                \
+    F(bool, drain_wanted) /* another drain is due, of the newest commit, when this one has ended, or after a pause if  \
+                             it has failed */                                                                          \
     F(version, published) /* newest one published in this term */
 SCHEMA_STRUCT(decision, DECISION_FIELDS)
 SCHEMA_DECLARE_PART(decision, DECISION_FIELDS)
@@ -54,11 +55,13 @@ enum fate {
     FATE_OVER /* aborted, superseded, or of a closed term: its slots are free */
 };
 
-/* Whether a step may be begun: false while it is held back. Says nothing about its fate. */
+/* Whether a step may be begun: false while steps are skipped because saves come too fast. Says nothing about its
+ * fate. */
 bool decision_lets_begin(const struct decision *d, uint64_t step);
-/* What the decision says of v. */
+/* What the decision says about v. */
 enum fate decision_fate(const struct decision *d, struct version v);
-/* The recovery is over: the term's base is protected or lost, or the term has a commit of its own and needs no base. */
+/* True if the recovery is over: the term's base is protected or lost, or the term has a commit of its own and needs
+ * no base. */
 bool decision_is_recovered(const struct decision *d);
 
 /* Why a save or an offer is refused; X(name, text). */
@@ -94,14 +97,14 @@ enum event_type {
                         event first, so that the version is open before a refusal of a later step arrives. last: no step
                         follows. While there is no room, REFUSAL_NOT_YET tells the trainer to ask again, which decides
                         nothing */
-    EVENT_SEAL,      /* rank, step: it has copied everything */
-    EVENT_ABANDON,   /* rank, step: it gave up */
+    EVENT_SEAL,      /* rank, step: the trainer has copied everything */
+    EVENT_ABANDON,   /* rank, step: the trainer gave it up */
     EVENT_RANK_LOST, /* rank: its connection has ended; the process may still exist and write into its slots */
-    EVENT_VERIFIED,  /* slot, version, root, ok, refusal: digests of a sealed or received slot are made. Exactly one for
-                        each ACTION_VERIFY, ACTION_STORE and granted ACTION_FETCH_SLOT, also if the sender is lost (not
-                        ok), and only when nothing writes into the slot any longer */
-    EVENT_WRITER_GONE, /* slot, version: the trainer that was given this quarantined slot no longer writes into it: its
-                          process has ended, or it said so */
+    EVENT_VERIFIED,  /* slot, version, root, ok, refusal: the digests of a sealed or received slot are computed.
+                        Comes exactly once for each ACTION_VERIFY, ACTION_STORE and granted ACTION_FETCH_SLOT, even
+                        if the sender is lost (not ok), and only when nothing writes into the slot any longer */
+    EVENT_WRITER_GONE, /* slot, version: the trainer that was given this quarantined slot no longer writes into it:
+                          its process has ended, or it has reported that */
     EVENT_TICK,        /* now_ms */
     EVENT_PIN,     /* slot: it is being read (replicate, restore, pull, drain): not used again before its last UNPIN */
     EVENT_UNPIN,   /* slot */
@@ -149,14 +152,14 @@ enum action_type {
     ACTION_REFUSE,       /* rank, version, refusal */
     ACTION_WRITE_HEADER, /* slot: its state or version changed, or its version is committed now; write the header before
                             carrying out later actions */
-    ACTION_VERIFY,       /* slot, version: make digests, then EVENT_VERIFIED */
+    ACTION_VERIFY,       /* slot, version: compute the digests, then EVENT_VERIFIED */
     ACTION_REPLICATE,    /* slot, node, shard, version: send it there, then EVENT_REPLICA */
     ACTION_STORE, /* slot, node, shard, version, root: receive the offered copy into this slot, check it against root,
                      then EVENT_VERIFIED */
     ACTION_REJECT_OFFER, /* node, shard, version, refusal */
     ACTION_ACK_OFFER,    /* node, shard, version, root: the copy is here and verified */
-    ACTION_FETCH_SLOT,   /* slot, shard, version, ok: answer to EVENT_FETCH. ok: it is here already, in this slot; else
-                            receive   into slot, then EVENT_VERIFIED; slot NONE32 and refusal: not now */
+    ACTION_FETCH_SLOT,   /* slot, shard, version, ok: answer to EVENT_FETCH. ok: it is here already, in this slot;
+                            otherwise receive it into slot, then EVENT_VERIFIED; slot NONE32 and refusal: not now */
     ACTION_SEND_READY,   /* version, to_storage: to the coordinator */
     ACTION_SEND_REFUSED, /* version, refusal: to the coordinator */
     ACTION_DRAIN,        /* version, attempt: write this node's part to storage, then EVENT_DRAINED_HERE */
@@ -164,8 +167,8 @@ enum action_type {
     ACTION_NOTIFY,       /* version, stage: to the trainers of this node: protected, committed, published or failed */
     /* coordinator machine */
     ACTION_ANNOUNCE, /* the decision changed: keep it (agent state), then send it to every node */
-    ACTION_PUBLISH,  /* version, attempt: write the manifest and publish, then EVENT_PUBLISHED. Comes again after a
-                        restart of the agent: a version that is published already is a success */
+    ACTION_PUBLISH,  /* version, attempt: write the manifest and publish, then EVENT_PUBLISHED. It is repeated after
+                        a restart of the agent; if the version is published already, that is a success */
 };
 
 enum stage { STAGE_PROTECTED, STAGE_COMMITTED, STAGE_PUBLISHED, STAGE_FAILED };
@@ -188,7 +191,7 @@ struct actions {
     uint32_t count, cap;
 };
 
-/* Adds one of this type, all else zero or NONE32, and returns it for filling in. */
+/* Adds an action of this type and returns it to be filled in; all other members are zero or NONE32. */
 struct action *action_add(struct actions *out, enum action_type type);
 
 #endif

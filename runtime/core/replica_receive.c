@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Copies that come from elsewhere: offered by an owner to protect a version, or fetched by a recovery; and copies that
- * turn out corrupt. */
+ * Copies that come from other nodes: offered by an owner to protect a version, or fetched by a recovery; and copies
+ * that turn out to be corrupt. */
 #include "core/node_parts.h"
 
 static void reject(const struct event *e, uint32_t world_shard, uint32_t node, enum refusal refusal,
@@ -107,7 +107,7 @@ void receive_done(struct node *n, const struct event *e, struct actions *out)
 
 #define EXPENDABLE_NEWER 4
 
-/* How readily a recovery gives this version up for the one it fetches: see node.h. 0: never. */
+/* In which order a recovery gives up this version for the one that it fetches, as node.h explains. 0: never. */
 static int expendable(struct version v, const struct event *fetch)
 {
     if (version_is(v, fetch->floor)) {
@@ -129,7 +129,7 @@ static bool may_be_given_up(const struct node *n, const struct slot *s)
            !version_is(s->version, d->watermark) && !version_is(s->version, d->drain);
 }
 
-/* The slot that a fetch takes when none is empty, NONE32 if there is none to be given up. */
+/* The slot that a fetch takes when none is empty; NONE32 if none may be given up. */
 static uint32_t expendable_slot(const struct node *n, uint32_t shard, const struct event *e)
 {
     uint32_t first = n->first_slot[shard];

@@ -41,7 +41,7 @@ bool reserve_claimed_by(const struct reserve_terms *terms, uint64_t term, uint32
 
 /* Whether this term is reserved here: then its file on storage is not a claim. */
 bool reserve_has(const struct reserve *r, uint64_t term);
-/* A question for a term. */
+/* A request for a term. */
 struct reserve_ask {
     uint64_t to;       /* agent_id */
     uint64_t at_least; /* above what that agent has adopted */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Versions of a term up to its head are ancestors of what comes after that. */
+ * Versions of a term up to its head are ancestors of everything later in the line. */
 #include "core/retention.h"
 
 bool history_add(struct history *history, struct version restored)

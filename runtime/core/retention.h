@@ -7,18 +7,19 @@
 #include "base/version.h"
 #include <stddef.h>
 
-#define HISTORY_MAX 256 /* terms that are followed back; what is older than that stays */
+#define HISTORY_MAX 256 /* terms that are traced back; anything older is kept */
 
-/* A line of history: of each of its terms, newest first, the newest version that belongs to it. */
+/* A line of history: the newest version that belongs to it of each of its terms, newest first. */
 struct history {
     uint32_t count;
     struct version heads[HISTORY_MAX];
 };
 
-/* The version that the last head's term restored; false if it ends here. */
+/* Adds the version that the term of the last head restored; false if the line ends here. */
 bool history_add(struct history *history, struct version restored);
 bool history_has(const struct history *history, struct version version);
-/* Of good versions, newest first: which may go so that `keep` of this line stay, 0: all. Sets surplus_out of each. */
+/* Given the good versions, newest first, marks in surplus_out those to delete so that `keep` of this line are left
+ * (0: keep all). */
 void retention_select(const struct history *history, const struct version *versions, size_t count, uint32_t keep,
                       bool *surplus_out);
 

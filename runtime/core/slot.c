@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of a slot's legal transitions, and what is made of a slot after a restart. */
+ * The table of a slot's legal transitions, and the state of a slot after a restart. */
 #include "core/slot.h"
 
 const char *slot_state_name(enum slot_state state)

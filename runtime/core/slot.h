@@ -8,9 +8,9 @@
 enum slot_state {
     SLOT_FREE,        /* its content is meaningless */
     SLOT_FILLING,     /* a trainer writes into it */
-    SLOT_SEALED,      /* written whole, digests not made yet */
+    SLOT_SEALED,      /* completely written, digests not computed yet */
     SLOT_RECEIVING,   /* bytes come from a peer or from storage */
-    SLOT_VERIFIED,    /* digests in the header match the bytes when they were made or received */
+    SLOT_VERIFIED,    /* the digests in the header matched the bytes when they were computed or received */
     SLOT_QUARANTINED, /* unusable: a trainer that it no longer belongs to may still write into it */
     SLOT_STATES
 };
@@ -32,7 +32,7 @@ struct slot {
     enum slot_state state;
     struct version version;
     bool to_storage;     /* of its version, as its trainer began it */
-    bool undigested;     /* SEALED when it was found: its digests are still to be asked for */
+    bool undigested;     /* SEALED when it was found: its digests have not been requested yet */
     struct hash128 root; /* valid from VERIFIED on; while RECEIVING, what the sender announced */
     uint32_t pins;       /* readers; a FREE slot with pins (its content turned out corrupt) is not used again either */
     bool doomed;         /* its version is over; becomes free when it is no longer read or written */

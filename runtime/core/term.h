@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Fencing: which term an agent serves. Adopting a term closes all older ones for good. */
+ * Fencing: which term an agent serves. Adopting a term closes all older ones permanently. */
 #ifndef TCK_CORE_TERM_H
 #define TCK_CORE_TERM_H
 
 #include "core/protocol.h"
 
 struct term_state {
-    uint64_t adopted; /* highest term that it knows of: everything older is refused */
+    uint64_t adopted; /* highest term that it knows: everything older is refused */
     uint64_t joined;  /* term whose world this agent is part of; 0 or < adopted: it only sends copies to others */
 };
 

@@ -207,7 +207,7 @@ static void four_missed(uint64_t first, uint64_t every)
     }
 }
 
-Test(coordinator, lets_saves_by_when_versions_are_missed_in_a_row)
+Test(coordinator, skips_saves_when_versions_are_missed_in_a_row)
 {
     four_missed(10, 1);
     begun(14);
@@ -219,7 +219,7 @@ Test(coordinator, lets_saves_by_when_versions_are_missed_in_a_row)
     cr_assert_eq(fate(15), FATE_OVER);
 }
 
-Test(coordinator, lets_twice_as_many_by_when_that_one_is_missed_too)
+Test(coordinator, skips_twice_as_many_when_that_one_is_missed_too)
 {
     four_missed(10, 1);
     missed(14);
@@ -480,7 +480,7 @@ Test(coordinator, a_commit_is_drained_for_the_open_storage_version_that_it_ends)
     cr_assert(version_is(decision()->drain, v(8)));
 }
 
-Test(coordinator, a_failed_drain_is_made_again_ever_more_rarely)
+Test(coordinator, a_failed_drain_is_repeated_after_growing_pauses)
 {
     static const uint64_t pauses_ms[] = {10, 20, 40, 50, 50};
     all_ready(7, true);
@@ -518,7 +518,7 @@ Test(coordinator, a_user_who_asks_for_a_drain_does_not_wait_for_the_pause)
     cr_assert(version_is(decision()->drain, v(7)));
 }
 
-Test(coordinator, a_failed_drain_is_made_again_after_a_restart)
+Test(coordinator, a_failed_drain_is_repeated_after_a_restart)
 {
     all_ready(7, true);
     drained(0, 7, 1, false);
@@ -528,7 +528,7 @@ Test(coordinator, a_failed_drain_is_made_again_after_a_restart)
     cr_assert(version_is(decision()->drain, v(7)));
 }
 
-Test(coordinator, a_publish_that_fails_is_made_again)
+Test(coordinator, a_publish_that_fails_is_repeated)
 {
     all_ready(7, true);
     drained(0, 7, 1, true);
@@ -561,7 +561,7 @@ Test(coordinator, a_drain_that_succeeds_ends_the_repeats)
     cr_assert(version_is(decision()->drain, v(10)), "the pause is a short one again");
 }
 
-Test(coordinator, the_last_step_is_not_held_back)
+Test(coordinator, the_last_step_is_never_skipped)
 {
     for (uint64_t s = 10; s < 14; s++) {
         begun(s);

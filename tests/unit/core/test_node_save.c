@@ -57,7 +57,7 @@ Test(node_save, begins_no_step_that_is_held_back)
     decide(&m, (struct decision){.seq = 1, .horizon = 8, .not_before = 20});
     begin(&m, 0, 19);
     cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_HELD_BACK);
-    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED), "it is not told of each of many saves");
+    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED), "many saves cause one message");
     begin(&m, 0, 20);
     cr_assert_not_null(action_of(&m, ACTION_GRANT));
 }

@@ -185,7 +185,7 @@ Test(slot, becomes_verified_only_through_writing_and_digests)
     cr_assert_not(slot_may_become(SLOT_STATES, SLOT_FREE));
 }
 
-Test(slot, sealed_by_its_trainer_is_found_sealed_whoever_died)
+Test(slot, sealed_by_its_trainer_is_found_sealed_whichever_process_died)
 {
     struct version now = {5, 7}, before = {4, 7};
     cr_assert_eq(slot_found(SLOT_SEALED, now, VERSION_NONE, 5), SLOT_SEALED);
@@ -223,7 +223,7 @@ Test(slot, every_state_has_a_name)
     }
 }
 
-Test(term, adopting_closes_older_terms_for_good)
+Test(term, adopting_closes_older_terms_permanently)
 {
     struct term_state t = {0};
     cr_assert(term_join(&t, 3));

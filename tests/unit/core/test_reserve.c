@@ -58,7 +58,7 @@ Test(reserve, a_grant_is_refused_if_another_start_was_granted_one_since_the_ques
     cr_assert_eq(r.first, 6, "nothing was given away");
 }
 
-Test(reserve, the_last_one_is_granted_without_a_rest)
+Test(reserve, the_last_term_is_granted_without_a_remainder)
 {
     struct reserve r = reserved(5, 5), taken = reserved(1, 2);
     struct reserve_ask ask = ask_of(A, 4);
@@ -152,7 +152,7 @@ Test(reserve, a_grant_says_which_terms_before_it_saved_nothing)
     reserve_take(&at_b, &grant);
 
     struct reserve copy = at_b;
-    cr_assert_eq(reserve_give(&copy, &elsewhere, &second).follows, 4, "it was no part of term 4, but was told of it");
+    cr_assert_eq(reserve_give(&copy, &elsewhere, &second).follows, 4, "it did not join term 4, but knows of it");
     grant = reserve_give(&at_b, &saved_nothing, &second);
     cr_assert_eq(grant.term, 6);
     cr_assert_eq(grant.follows, 4, "the start with term 5 saved nothing");

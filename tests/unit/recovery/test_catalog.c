@@ -330,12 +330,12 @@ static void check_rebuilt_after_damage(const char *pattern, double where)
     place_free(&p);
 }
 
-Test(catalog, is_built_anew_after_damage_in_its_log)
+Test(catalog, is_rebuilt_after_damage_in_its_log)
 {
     check_rebuilt_after_damage("catalog/*.log", 0.5);
 }
 
-Test(catalog, is_built_anew_after_damage_in_its_manifest)
+Test(catalog, is_rebuilt_after_damage_in_its_manifest)
 {
     check_rebuilt_after_damage("catalog/MANIFEST-*", 0.1);
 }

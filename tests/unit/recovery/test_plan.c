@@ -9,7 +9,7 @@
 #define V(t, s)   ((struct version){(t), (s)})
 #define NODES_MAX 8
 
-/* A world with its placement, and what the planner is told of it. */
+/* A world with its placement, and the planner's input about it. */
 struct scene {
     struct world world;
     struct placement placement;

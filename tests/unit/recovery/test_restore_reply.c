@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * When a recovery begins, and what a trainer that asks to restore is told. */
+ * When a recovery begins, and the reply to a trainer that asks to restore. */
 #include "recovery/restore_reply.h"
 
 #include <criterion/criterion.h>
