@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The few calls of the CUDA runtime that the client makes, as a table. The module libtierckpt_cuda.so fills it with the
- * real ones (calls_cuda.cu, the only file that sees CUDA's headers); everything above it is plain C and does not care
- * who fills it.
+ * real ones (calls_cuda.cu, the only file that sees CUDA's headers); everything above it is plain C, and works with any
+ * table.
  *
- * Each call returns 0 or an error number of its own, which error_text explains. Streams and events are opaque. Streams
- * of the trainer come in as CUDA has them: NULL is the default stream. */
+ * Each call returns 0 or an error number of its own, which error_text explains. Streams and events are opaque.
+ * Streams of the trainer are passed as CUDA represents them: NULL is the default stream. */
 #ifndef TCK_CUDA_CALLS_H
 #define TCK_CUDA_CALLS_H
 
@@ -17,9 +17,11 @@
 extern "C" {
 #endif
 
-#define CUDA_CALLS_VERSION 1                     /* grows with each change below: client and module are of one build */
-#define CUDA_CALLS_MODULE  "libtierckpt_cuda.so" /* beside libtierckpt.so */
-#define CUDA_CALLS_SYMBOL  "tierckpt_cuda_calls" /* of type cuda_calls_fn, its one symbol */
+#define CUDA_CALLS_VERSION                                                                                           \
+    1                                           /* incremented at each change below, since client and module must be \
+                                                   of one build */
+#define CUDA_CALLS_MODULE "libtierckpt_cuda.so" /* beside libtierckpt.so */
+#define CUDA_CALLS_SYMBOL "tierckpt_cuda_calls" /* of type cuda_calls_fn, its one symbol */
 
 /* The CUDA state of a thread before enter, which leave restores. */
 struct cuda_place {
@@ -31,20 +33,20 @@ struct cuda_calls {
     uint32_t version;
     const char *(*error_text)(int error);
     int (*device_count)(int *count_out);
-    /* Around all others. Between them the calling thread works on that device, and nothing that it calls can spoil a
-     * graph capture of another thread; leave puts everything back as the thread had it. enter leaves nothing to put
-     * back if it fails. */
+    /* These two enclose all other calls. Between them the calling thread uses that device, and none of its calls can
+     * invalidate a graph capture of another thread. leave restores the previous state of the thread; after a failed
+     * enter there is nothing to restore. */
     int (*enter)(int device, struct cuda_place *before_out);
     void (*leave)(const struct cuda_place *before);
-    /* Whether these are bytes of this device's memory. */
+    /* Checks that these bytes are in this device's memory. */
     int (*is_on)(int device, const void *addr, bool *out);
 
-    int (*stream_new)(void **stream_out); /* of the lowest priority, and not held up by the default stream */
+    int (*stream_new)(void **stream_out); /* of the lowest priority, and not synchronised with the default stream */
     void (*stream_free)(void *stream);
     int (*stream_sync)(void *stream);
-    int (*stream_wait)(void *stream, void *event); /* what follows on the stream waits, the caller does not */
+    int (*stream_wait)(void *stream, void *event); /* later work on the stream waits, the caller does not */
     int (*stream_capturing)(void *stream, bool *out);
-    int (*event_new)(void **event_out); /* to sleep on; without times */
+    int (*event_new)(void **event_out); /* waiting for it sleeps; it records no times */
     void (*event_free)(void *event);
     int (*event_record)(void *event, void *stream);
     int (*event_sync)(void *event);
@@ -55,7 +57,7 @@ struct cuda_calls {
     void (*device_free)(void *device_memory);
     int (*host_alloc)(void **out, uint64_t bytes); /* pinned */
     void (*host_free)(void *host_memory);
-    int (*pin)(void *base, uint64_t bytes); /* host memory that is there already, for all devices */
+    int (*pin)(void *base, uint64_t bytes); /* existing host memory, for all devices */
     void (*unpin)(void *base);
 
     /* The kernels of kernels.h, on a stream; pieces in device memory. */

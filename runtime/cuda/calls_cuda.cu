@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of calls.h, filled with those of the CUDA runtime. The only file that includes its headers.
+ * Fills the table of calls.h with the functions of the CUDA runtime. The only file that includes its headers.
  *
- * No cudaGetLastError anywhere: the errors that it takes away belong to their causers. */
+ * Never calls cudaGetLastError: it would clear errors that other code has caused and has not read yet. */
 #include "cuda/calls.h"
 
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#define DRIVER_VERSION 12000 /* of the two functions of the driver that are used: they are older */
+#define DRIVER_VERSION                                                                             \
+    12000 /* the version passed to look up the two driver functions that are used, which are older \
+             than that */
 
-/* The context of a thread is put back through the driver: the CUDA runtime of the training is another one than ours,
- * and has its own idea of which device is current. */
+/* The context of a thread is restored through the driver, because the training uses another copy of the CUDA
+ * runtime, which keeps its own record of the current device. */
 static struct driver {
     CUresult (*current)(CUcontext *context);
     CUresult (*set_current)(CUcontext context);
@@ -51,8 +53,8 @@ static void leave(const struct cuda_place *before)
     (void)driver.set_current((CUcontext)before->context);
 }
 
-/* The device comes first: any other call of the runtime, made while the thread has no context, would give it one on
- * device 0, and take memory there. */
+/* The device is set first: any other call of the runtime, made while the thread has no context, would create one on
+ * device 0 and use memory there. */
 static int enter(int device, struct cuda_place *before_out)
 {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -111,7 +113,8 @@ static int stream_wait(void *stream, void *event)
     return (int)cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0);
 }
 
-/* Also a default stream that would be drawn into the capture of another one: asking about it leaves that intact. */
+/* Also detects a default stream that would be drawn into the capture of another stream; the query does not
+ * invalidate that capture. */
 static int stream_capturing(void *stream, bool *out)
 {
     cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;

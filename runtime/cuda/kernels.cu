@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The kernels of kernels.h: who runs which lane of kernels_core.h. nvcc brings the runtime's declarations itself. */
+ * The kernels of kernels.h: they map threads to the lanes of kernels_core.h. nvcc includes the runtime's
+ * declarations by itself. */
 #include "cuda/kernels.h"
 #include "cuda/kernels_core.h"
 
 #define COPY_TEAMS 8    /* warps of a block */
-#define BLOCKS_MAX 1024 /* of a launch; each goes on to further pieces */
+#define BLOCKS_MAX 1024 /* of a launch; each continues with further pieces */
 
 static __device__ uint64_t team(void)
 {
@@ -29,7 +30,7 @@ static __global__ void scatter(const struct gather_piece *pieces, uint32_t count
     }
 }
 
-/* Each block has a table of its own: made in less time than it takes to read a chunk. */
+/* Each block computes its own table, which takes less time than reading a chunk. */
 static __device__ void make_table(uint32_t *table)
 {
     for (uint32_t i = threadIdx.x; i < DIGEST_ENTRIES; i += DIGEST_LANES) {
@@ -38,13 +39,13 @@ static __device__ void make_table(uint32_t *table)
     __syncthreads();
 }
 
-/* The XOR of all lanes of the block; thread 0 has it. */
+/* The XOR over all lanes of the block; thread 0 gets it. */
 static __device__ uint32_t xor_of_block(uint32_t sum, uint32_t *of_warps)
 {
     for (int distance = 16; distance > 0; distance /= 2) {
         sum ^= __shfl_xor_sync(~0u, sum, distance);
     }
-    __syncthreads(); /* of_warps may still be read for the piece before */
+    __syncthreads(); /* of_warps may still be in use for the previous piece */
     if (threadIdx.x % 32 == 0) {
         of_warps[threadIdx.x / 32] = sum;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The kernels of the module: many small tensors to and from one packed buffer, and the digests of what lies on the
- * device. They only launch: results are there when the stream has come so far. Each returns 0 or the CUDA error of its
- * launch. A stream is a cudaStream_t, of the device that is current; all other pointers are addresses on it. */
+ * device. These functions only launch the kernels: results are there once the stream has reached that point. Each
+ * returns 0 or the CUDA error of its launch. A stream is a cudaStream_t of the current device; all other pointers
+ * are addresses on that device. */
 #ifndef TCK_CUDA_KERNELS_H
 #define TCK_CUDA_KERNELS_H
 
@@ -11,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Copies the pieces (an array on the device) into packed, and out of it. Bytes between them are left alone. */
+/* Copies the pieces (an array on the device) into packed, and out of it. Bytes between them are not touched. */
 int kernels_gather(void *stream, const struct gather_piece *pieces, uint32_t count, void *packed);
 int kernels_scatter(void *stream, const struct gather_piece *pieces, uint32_t count, const void *packed);
 
@@ -19,8 +20,8 @@ int kernels_scatter(void *stream, const struct gather_piece *pieces, uint32_t co
 int kernels_digest(void *stream, const void *image, uint64_t bytes, uint32_t *crcs);
 
 /* Computes what the pieces contribute to the CRC32C of the chunks of an image of image_bytes, in which they lie at
- * their offsets. It is XORed into crcs, one for each chunk, which begin as 0. A piece may not cross the end of a chunk.
- * The contributions of all that is not zero in a chunk, XORed together, are made its CRC by digest_core_finish. */
+ * their offsets. It is XORed into crcs, one for each chunk, which begin as 0. A piece may not cross the end of a
+ * chunk. digest_core_finish turns the XOR of the contributions of all non-zero bytes of a chunk into its CRC. */
 int kernels_digest_pieces(void *stream, const struct gather_piece *pieces, uint32_t count, uint64_t image_bytes,
                           uint32_t *crcs);
 

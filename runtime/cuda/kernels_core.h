@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What one lane (a thread on the device) of each kernel does. Plain C, so that tests on the host run the very same
- * bodies, lane by lane.
+ * What one lane (a thread on the device) of each kernel does. Plain C, so that tests on the host can run the same code,
+ * lane by lane.
  *
- * Digests. A CRC32C is, but for its inversions, linear: a chunk's is the XOR of what each of its bytes contributes, and
- * bytes with k zeros after them contribute their own CRC (begun with 0) times x^(8k), modulo the polynomial. So each
- * lane takes every 256th unit of 16 bytes, in four sums of a word each, which one look-up in four tables takes a row of
- * all lanes further; in the end they are shifted by what lies behind them in the chunk. */
+ * Digests. Except for its inversions, a CRC32C is linear: that of a chunk is the XOR of the contributions of its
+ * bytes, and bytes that are followed by k others contribute their own CRC (begun with 0) times x^(8k), modulo the
+ * polynomial. So each lane handles every 256th unit of 16 bytes and keeps four sums of one word each. Look-ups in
+ * four tables shift a sum by one row of all lanes. At the end, the sums are shifted by the number of bytes that
+ * follow them in the chunk. */
 #ifndef TCK_CUDA_KERNELS_CORE_H
 #define TCK_CUDA_KERNELS_CORE_H
 
@@ -31,8 +32,8 @@ __align__(16);
 __attribute__((aligned(16)));
 #endif
 
-/* Units from..to of a type that both addresses are aligned to. Four are read before the first is written: a write
- * could, for all that the compiler knows, change what is read next. */
+/* Copies units from..to of a type that both addresses are aligned to. Four are read before the first is written,
+ * because the compiler has to assume that a write may change what is read next. */
 #define COPY_UNITS(type)                                                                                               \
     do {                                                                                                               \
         const type *from = (const type *)src;                                                                          \
@@ -53,8 +54,8 @@ __attribute__((aligned(16)));
         return units * sizeof(type);                                                                                   \
     } while (0)
 
-/* Copies what is whole in the widest unit that suits both addresses; returns how much that is for all lanes together.
- */
+/* Copies all complete units of the widest type that both addresses are aligned to; returns how many bytes all lanes
+ * copy together. */
 TCK_HD uint64_t copy_core_units(uint8_t *dst, const uint8_t *src, uint64_t bytes, uint32_t lane)
 {
     switch (((uintptr_t)dst | (uintptr_t)src) & 15) {
@@ -96,7 +97,7 @@ TCK_HD void copy_core_lane(void *to, const void *from, uint64_t bytes, uint32_t 
 
 #define DIGEST_CHUNK   4194304u /* CHUNK_BYTES of base/digest.h, whose functions the device cannot call */
 #define DIGEST_LANES   256
-#define DIGEST_ROW     UINT64_C(4096) /* bytes that the lanes take at a time, 16 each */
+#define DIGEST_ROW     UINT64_C(4096) /* bytes that the lanes handle at a time, 16 each */
 #define DIGEST_ENTRIES (4 * 256)
 #define DIGEST_POLY    0x82F63B78u /* Castagnoli's, lowest bit first: bit 31 is x^0 */
 #define DIGEST_ONE     0x80000000u
@@ -148,7 +149,7 @@ TCK_HD uint32_t digest_core_shift(uint32_t crc, uint64_t bytes)
     return crc;
 }
 
-/* Entry i of the table that takes a word one row further. */
+/* Entry i of the table that shifts a word by one row. */
 TCK_HD uint32_t digest_core_entry(uint32_t i)
 {
     return digest_core_shift((i & 255) << (i / 256 * 8), DIGEST_ROW);
@@ -160,7 +161,7 @@ TCK_HD uint32_t digest_core_row(const uint32_t *table, uint32_t word)
            table[768 + (word >> 24)];
 }
 
-/* For ends that are no whole unit. */
+/* For ends that are shorter than a unit. */
 TCK_HD uint32_t digest_core_bytes(const uint8_t *addr, uint64_t bytes)
 {
     uint32_t crc = 0;
@@ -174,7 +175,7 @@ TCK_HD uint32_t digest_core_bytes(const uint8_t *addr, uint64_t bytes)
     return crc;
 }
 
-/* A CRC over this lane's units in whole rows, as if all else were zeros, up to the end of the last of them. */
+/* The CRC over this lane's units in complete rows, up to the end of the last row, as if all other bytes were zeros. */
 TCK_HD uint32_t digest_core_rows(const uint8_t *addr, uint64_t rows, uint32_t lane, const uint32_t *table)
 {
     const struct unit16 *units = (const struct unit16 *)addr + lane;
@@ -194,8 +195,8 @@ TCK_HD uint32_t digest_core_rows(const uint8_t *addr, uint64_t rows, uint32_t la
     return digest_core_shift(a, 4);
 }
 
-/* This lane's part of what the bytes contribute to the CRC of a chunk in which `after` bytes follow them. The XOR of
- * those of all DIGEST_LANES lanes is the whole. */
+/* This lane's part of the contribution of these bytes to the CRC of a chunk in which `after` bytes follow them. The
+ * contribution is the XOR of the parts of all DIGEST_LANES lanes. */
 TCK_HD uint32_t digest_core_lane(const void *data, uint64_t bytes, uint64_t after, uint32_t lane, const uint32_t *table)
 {
     const uint8_t *addr = (const uint8_t *)data;
@@ -219,7 +220,7 @@ TCK_HD uint32_t digest_core_lane(const void *data, uint64_t bytes, uint64_t afte
     return sum;
 }
 
-/* A chunk's CRC32C, of all that its bytes contribute. */
+/* The CRC32C of a chunk, from the contributions of all its bytes. */
 TCK_HD uint32_t digest_core_finish(uint32_t sum, uint64_t chunk_bytes)
 {
     return ~(sum ^ digest_core_shift(~0u, chunk_bytes));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Shards from rank to rank by NCCL: a communicator of its own among those that take part, a stream of its own, and each
- * image in pieces from the root to the first receiver, from it to the second, and so on. Nothing here waits without
- * looking at the clock: a rank that does not come any more costs the time-out, and then the communicator. A rank whose
- * turn comes late cannot see what the others do meanwhile, so its time-out begins when they should be done. */
+ * Passes shards from rank to rank by NCCL: with a communicator of its own for the ranks that take part, a stream of
+ * its own, and each image in pieces from the root to the first receiver, from there to the second, and so on. Every
+ * wait has a time-out: a rank that stops taking part costs the time-out and then the communicator. A rank whose turn
+ * comes late cannot see the progress of the others, so its time-out begins when they should be done. */
 #include "base/clock.h"
 #include "client/spread_ops.h"
 
@@ -14,10 +14,10 @@
 
 #define LIBRARY     "libnccl.so.2"
 #define PIECE_BYTES (8u << 20)
-#define RING        4 /* pieces on their way at one rank; so much pinned memory, and so much of the device's */
+#define RING        4 /* pieces in transit at one rank, each with a buffer in pinned memory and one on the device */
 #define PAUSE_NS    50000
 
-/* The NCCL functions that are called, under their own names. */
+/* The NCCL functions that are used, under their own names. */
 #define NCCL_CALLS(X)         \
     X(ncclGetUniqueId)        \
     X(ncclCommInitRankConfig) \
@@ -41,9 +41,9 @@ struct calls {
 /* Room for one piece, on the device and in pinned memory. */
 struct piece {
     uint8_t *device, *host;
-    cudaEvent_t done; /* host may be used again, or has what came */
+    cudaEvent_t done; /* host may be reused, or has the received bytes */
     bool busy;        /* done was recorded */
-    uint8_t *to;      /* what came belongs here; NULL: it was sent */
+    uint8_t *to;      /* where received bytes go; NULL: the piece was sent */
     size_t bytes;
 };
 
@@ -56,7 +56,7 @@ struct nccl_way {
     cudaStream_t stream;
     struct piece ring[RING];
     uint64_t opened_ms;
-    uint64_t moved_ms; /* when something last came to an end, or should */
+    uint64_t moved_ms; /* when something last finished, or should */
 };
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static tck_status_t pause_in_time(const struct nccl_way *w, const char *what, st
     return TCK_OK;
 }
 
-/* The communicator is not blocking: what a call has begun goes on behind it. */
+/* The communicator is non-blocking: what a call has started continues after it has returned. */
 static tck_status_t settle(struct nccl_way *w, ncclResult_t called, const char *what, struct error *err)
 {
     ncclResult_t code = called;
@@ -147,7 +147,7 @@ static tck_status_t wait_for_piece(struct nccl_way *w, struct piece *piece, stru
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
-/* The training mostly has it loaded, under this name. */
+/* The training usually has it loaded under this name. */
 static tck_status_t load(struct calls *calls, struct error *err)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* never unloaded: NCCL has threads of its own */
@@ -195,7 +195,7 @@ static void free_pieces(struct nccl_way *w)
     (void)(w->stream == NULL ? cudaSuccess : cudaStreamDestroy(w->stream));
 }
 
-/* It goes before what a communicator is configured for: NCCL's calls would then wait as long as they like. */
+/* This variable overrides the configuration of a communicator: NCCL's calls could then wait without a limit. */
 static bool calls_would_block(void)
 {
     const char *set = getenv("NCCL_COMM_BLOCKING");
@@ -264,7 +264,7 @@ static void way_abort(struct spread_way *way)
     }
 }
 
-/* Leaves the communicator in order if possible, and within the time-out in any case. */
+/* Ends the communicator cleanly if possible, and within the time-out in any case. */
 static void leave(struct nccl_way *w)
 {
     struct error err;
@@ -280,7 +280,7 @@ static void leave(struct nccl_way *w)
     way_abort(&w->way);
 }
 
-/* Nothing of the stream uses the pieces any more. */
+/* No work on the stream uses the pieces any more. */
 static bool is_at_rest(struct nccl_way *w)
 {
     cudaError_t code = w->stream == NULL ? cudaSuccess : cudaStreamQuery(w->stream);
@@ -320,7 +320,8 @@ static tck_status_t way_open(const struct spread_params *params, struct spread_w
     *w = (struct nccl_way){
         .way = {&nccl_ops}, .params = *params, .me = spread_member(params->spread, params->oob->rank)};
     status = made == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for a communicator") : prepare(w, err);
-    status = oob_agree(params->oob, status, err); /* before there is an id: NCCL waits for all its ranks, for ever */
+    status = oob_agree(params->oob, status, err); /* before there is an id, since NCCL then waits for all of its
+                                                     ranks without a limit */
     if (status == TCK_OK) {
         status = share_id(w, &id, err);
     }
@@ -366,8 +367,8 @@ static tck_status_t load_piece(struct nccl_way *w, const struct leg *leg, uint32
     return code == cudaSuccess ? TCK_OK : cuda_failed(code, "a piece of a shard to the device", err);
 }
 
-/* Piece i comes, and the one that came before it goes on; of the root, piece i goes. Either both at once or not at
- * all: with one after the other each rank would wait for the next. */
+/* Receives piece i and sends on the one before it; the root only sends piece i. Both are issued together: one after
+ * the other, each rank would wait for the next one. */
 static tck_status_t exchange_piece(struct nccl_way *w, const struct leg *leg, uint32_t i, struct error *err)
 {
     uint32_t sent = leg->from < 0 ? i : i - 1;
@@ -453,7 +454,7 @@ static tck_status_t way_pass(struct spread_way *way, const struct spread_route *
         return TCK_OK;
     }
     leg = leg_of(w, route, image);
-    steps = leg.pieces + (leg.from >= 0 && leg.to >= 0); /* the last one goes on alone */
+    steps = leg.pieces + (leg.from >= 0 && leg.to >= 0); /* nothing is received while the last piece is sent on */
     moved_or_later(w, clock_ms());
     moved_or_later(w, w->opened_ms + route->ahead / w->params.slow_bytes);
     for (uint32_t i = 0; i < steps && status == TCK_OK; i++) {

@@ -109,7 +109,7 @@ Test(nccl_way, fails_on_all_ranks_when_one_has_no_room_on_its_device)
     all_are(TCK_ERR_IO);
     says(2, "out of memory");
     says(0, "rank 2");
-    cr_assert_eq(fake_nccl()->ids, 0, "NCCL waits in vain for the ranks of a communicator");
+    cr_assert_eq(fake_nccl()->ids, 0, "NCCL would wait for the other ranks of a communicator forever");
     end();
 }
 
