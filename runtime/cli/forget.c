@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A running job would continue from its memory. Without an agent on this node that cannot be checked; then the claimed
- * term keeps a job elsewhere from publishing. */
+/* A running job would continue from its memory. Without an agent on this node this cannot be checked; in that case
+ * the newly claimed term keeps a job elsewhere from publishing. */
 static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
 {
     json_t *answer = NULL;

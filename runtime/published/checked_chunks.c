@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A chunk is read whole into a buffer of ours and checked there, so that no byte of a damaged one reaches a caller. */
+ * A chunk is read completely into our own buffer and checked there, so that no byte of a damaged chunk reaches a
+ * caller. */
 #include "published/checked_chunks.h"
 #include "base/bounded.h"
 #include "published/retry.h"
@@ -48,7 +49,7 @@ void chunks_close(struct chunks *chunks)
     *chunks = (struct chunks){0};
 }
 
-/* Files are closed in turn, not by age: they are read one after the other. */
+/* Files are closed in turn, not by age, since they are read one after the other. */
 static void make_room(struct chunks *chunks)
 {
     while (chunks->open_count >= FILES_KEPT_MAX) {
@@ -60,7 +61,7 @@ static void make_room(struct chunks *chunks)
 /* ---- one chunk from storage ----------------------------------------------------------------------------------------
  */
 
-/* All that the thread needs which reads it, and which may be left behind: the descriptors are its own. */
+/* Everything that the reading thread needs. That thread may be abandoned, so it has descriptors of its own. */
 struct fetch {
     struct published_chunk chunk;
     int dir_fd, fd; /* fd -1: to be opened in the directory */

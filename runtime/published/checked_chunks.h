@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Bytes of the files of one published version. Whatever is handed out was read together with the whole of its chunk,
- * and the chunk's CRC was that of the manifest. The last few chunks stay at hand. */
+ * Reads the files of one published version. All bytes that it returns come from a chunk that was read completely and
+ * whose CRC matches the manifest. The last few chunks are cached. */
 #ifndef TCK_READER_CHUNKS_H
 #define TCK_READER_CHUNKS_H
 
@@ -12,14 +12,14 @@
 struct chunk_buffer {
     uint8_t *bytes; /* owned; NULL: not used yet */
     uint32_t file, chunk;
-    uint64_t used; /* when last; 0: holds nothing */
+    uint64_t used; /* when it was last used; 0: holds nothing */
 };
 
 struct chunks_source {
-    int dir_fd;       /* this and the rest: the caller's */
+    int dir_fd;       /* this and the rest belong to the caller */
     const char *path; /* of that directory */
     const struct manifest *manifest;
-    uint32_t limit_ms; /* a chunk that storage does not hand over for so long is TCK_ERR_TIMEDOUT */
+    uint32_t limit_ms; /* if reading a chunk takes longer, it fails with TCK_ERR_TIMEDOUT */
 };
 
 struct chunks {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Every kind widens to a double without loss, so narrowing a double is all the rounding there is. */
+ * Every kind is widened to a double without loss, so rounding happens only where a double is narrowed. */
 #include "published/convert.h"
 
 #include <string.h>
@@ -50,9 +50,9 @@ static uint16_t narrow(double number, struct kind kind)
     }
     int shift = DOUBLE_MANTISSA - kind.mantissa, place = exponent - DOUBLE_BIAS + kind.bias;
     if (exponent == 0) {
-        return sign; /* a double that small is nothing in either kind */
+        return sign; /* a double this small is zero in either kind */
     }
-    if (place > 0) { /* what rounds up out of the mantissa goes on into the exponent, as it should */
+    if (place > 0) { /* a carry out of the mantissa goes into the exponent, which is correct */
         out = round_shift((uint64_t)place << DOUBLE_MANTISSA | mantissa, shift);
     } else { /* the result is subnormal */
         out = round_shift(UINT64_C(1) << DOUBLE_MANTISSA | mantissa, shift + 1 - place);
@@ -66,7 +66,7 @@ static double widen(uint16_t bits, struct kind kind)
     int exponent = bits >> kind.mantissa & kind.special;
     uint64_t mantissa = bits & ((UINT64_C(1) << kind.mantissa) - 1);
     double number;
-    if (exponent == 0) { /* mantissa times the smallest there is, which is a power of two */
+    if (exponent == 0) { /* the mantissa times the smallest subnormal, which is a power of two */
         uint64_t smallest = (uint64_t)(DOUBLE_BIAS + 1 - kind.bias - kind.mantissa) << DOUBLE_MANTISSA;
         memcpy(&number, &smallest, sizeof(number));
         number *= (double)mantissa;
@@ -110,7 +110,7 @@ static void store(uint8_t *to, tck_dtype_t dtype, uint64_t i, double number)
     }
 }
 
-/* The one that matters for time: the upper half of the bits, rounded. A carry goes on into the exponent. */
+/* The conversion whose speed matters: the upper half of the bits, rounded. A carry goes into the exponent. */
 static void f32_to_bf16(uint8_t *to, const uint8_t *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {

@@ -22,7 +22,7 @@ static struct version version_in(const json_t *answer, const char *key)
     return version;
 }
 
-/* The answer, if it is a good one. */
+/* Returns the answer if it is a success. */
 static tck_status_t ask(const struct config *config, const char *op, json_t **out, struct error *err)
 {
     json_t *answer = NULL;
@@ -43,7 +43,7 @@ static tck_status_t ask(const struct config *config, const char *op, json_t **ou
 }
 
 struct memory_state {
-    struct version published, draining; /* newest, and what is on its way to storage */
+    struct version published, draining; /* the newest version, and the one that is being drained */
 };
 
 static tck_status_t ask_state(const struct config *config, struct memory_state *out, struct error *err)
@@ -96,11 +96,14 @@ tck_status_t drain_request_publish(const tck_published_open_params_t *source, ui
 {
     struct config config;
     struct version wanted = VERSION_NONE;
-    tck_status_t status = source->path == NULL
-                              ? config_load(source->config_file, source->config_json, &config, err)
-                              : error_set(err, TCK_ERR_INVAL, "a version's directory is not in memory");
+    tck_status_t status =
+        source->path == NULL
+            ? config_load(source->config_file, source->config_json, &config, err)
+            : error_set(err, TCK_ERR_INVAL,
+                        "a version given by its directory cannot be exported from memory: give only one of the two");
     if (status == TCK_OK && source->step != TCK_NEWEST) {
-        status = error_set(err, TCK_ERR_INVAL, "from memory the newest version is exported, no chosen step");
+        status =
+            error_set(err, TCK_ERR_INVAL, "only the newest version can be exported from memory: leave out the step");
     }
     if (status == TCK_OK) {
         status = ask_for_drain(&config, &wanted, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tck_export: a version's model weights as one Hugging Face checkpoint. Written slab by slab into a stage beside its
- * place, synced, and moved there at once and whole. */
+ * tck_export: a version's model weights as one Hugging Face checkpoint. It is written slab by slab into a stage
+ * beside its destination, synced, and then moved there as a whole. */
 #include "base/progress.h"
 #include "published/convert.h"
 #include "published/drain_request.h"
@@ -19,9 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SLAB_BYTES (16u << 20) /* of a tensor in memory, as saved and as written each */
+#define SLAB_BYTES (16u << 20) /* of a tensor that is in memory, once as saved and once as written */
 #define WIDEST     8           /* bytes of an element of any kind that is converted */
-#define COPY_MAX   (1u << 30)  /* of a file that goes along */
+#define COPY_MAX   (1u << 30)  /* of a file that is copied along */
 #define INDEX_NAME "model.safetensors.index.json"
 
 struct export
@@ -30,8 +30,8 @@ struct export
     struct tck_published *published;
     struct weights weights;
     int parent_fd, stage_fd;
-    char name[BENEATH_NAME_MAX + 1];  /* of the directory that is made */
-    char stage[BENEATH_NAME_MAX + 1]; /* "": not made yet */
+    char name[BENEATH_NAME_MAX + 1];  /* of the directory that is created */
+    char stage[BENEATH_NAME_MAX + 1]; /* "": not created yet */
     uint8_t *saved, *written;         /* SLAB_BYTES each */
     struct error *err;
 };
@@ -152,9 +152,9 @@ static tck_status_t write_index(const struct export *x)
     return status;
 }
 
-/* ---- what goes along --------------------------------------------------------------------------------------------- */
+/* ---- files copied along ------------------------------------------------------------------------------------------ */
 
-/* Other weights would be taken for these. */
+/* Other weights would be mistaken for the exported ones. */
 static bool goes_along(const char *name)
 {
     static const char *const weights[] = {".safetensors", ".index.json", ".bin",  ".pt",     ".pth",
@@ -185,7 +185,7 @@ static tck_status_t copy_one(const struct export *x, int from_fd, const char *na
     data = len > COPY_MAX ? NULL : malloc(len + 1);
     tck_status_t status = TCK_OK;
     if (data == NULL) {
-        status = error_set(x->err, TCK_ERR_NOSPC, "%s of %zu bytes is too large to go along", name, len);
+        status = error_set(x->err, TCK_ERR_NOSPC, "%s has %zu bytes: it is too large to be copied along", name, len);
     } else if (pread(fd, data, len, 0) != (ssize_t)len) {
         status = error_set(x->err, TCK_ERR_IO, "read %s: %m", name);
     } else {
@@ -218,7 +218,7 @@ static tck_status_t copy_files(const struct export *x)
 
 /* ---- the directory ----------------------------------------------------------------------------------------------- */
 
-/* parent_fd and name, of a directory that is not there yet. */
+/* Sets parent_fd and name, for a directory that does not exist yet. */
 static tck_status_t find_place(struct export *x)
 {
     char path[CONFIG_PATH], again[CONFIG_PATH];
@@ -278,7 +278,7 @@ static tck_status_t move_there(struct export *x)
     return status;
 }
 
-/* What an export that failed has written; best effort, the error before it is the one to tell. */
+/* Removes what a failed export has written. Best effort: the earlier error is the one to report. */
 static void remove_stage(const struct export *x)
 {
     struct names names = {0};

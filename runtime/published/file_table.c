@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reading headers into one sorted table, and finding out whose private shards are whose: a file does not say its rank,
- * but its shard's id is a hash that has it. */
+ * Reads headers into one sorted table and finds out which rank each private shard belongs to: a file does not name
+ * its rank, but the id of its shard is a hash that includes it. */
 #include "published/file_table.h"
 #include "base/image_check.h"
 
@@ -85,14 +85,14 @@ static tck_status_t add_entry(void *ctx, const struct image_entry *found, struct
     return TCK_OK;
 }
 
-/* The header of a file, the caller's to free. */
+/* The header of a file; the caller frees it. */
 static tck_status_t read_header(struct chunks *chunks, uint32_t i, uint8_t **out, uint64_t *len_out, struct error *err)
 {
     const struct manifest_file *file = &chunks->from.manifest->files[i];
     uint8_t prefix[sizeof(uint64_t)], *header;
     uint64_t len = 0;
     if (file->bytes < sizeof(prefix)) {
-        return error_set(err, TCK_ERR_CORRUPT, "%" PRIu64 " bytes are no image", file->bytes);
+        return error_set(err, TCK_ERR_CORRUPT, "%" PRIu64 " bytes are too few for an image", file->bytes);
     }
     tck_status_t status = chunks_read(chunks, i, 0, sizeof(prefix), prefix, err);
     if (status == TCK_OK) {
@@ -147,9 +147,10 @@ static tck_status_t read_files(struct table *table, struct chunks *chunks, struc
     return TCK_OK;
 }
 
-/* ---- whose ------------------------------------------------------------------------------------------------------- */
+/* ---- owners ------------------------------------------------------------------------------------------------------ */
 
-/* The shards of this rank's own that have this piece number: those whose id is the one of their header's hash. */
+/* Finds the private shards of this rank with this piece number: their ids equal the id computed with their header's
+ * hash. */
 static bool find_rank(struct table *table, const struct manifest *manifest, const struct hash128 *hashes, uint32_t rank,
                       uint32_t piece)
 {
@@ -206,7 +207,7 @@ static int compare_u64(uint64_t a, uint64_t b)
     return a < b ? -1 : a > b;
 }
 
-/* Entries of one tensor have one ndim (check_tensors), so this looks no further than there are numbers. */
+/* Entries of one tensor have the same ndim (check_tensors), so this never reads beyond their numbers. */
 static int compare_places(const struct table *table, const struct entry *x, const struct entry *y)
 {
     int order = x->ndim != y->ndim ? compare_u64(x->ndim, y->ndim) : (int)x->blob - (int)y->blob;
@@ -229,7 +230,7 @@ static int compare_entries(const void *a, const void *b, void *table)
     return order == 0 ? compare_u64(x->file, y->file) : order;
 }
 
-/* Whole tensors of one key are the same tensor. */
+/* Checks that all entries with the same key agree on the whole tensor. */
 static tck_status_t check_tensors(const struct table *table, const struct chunks *chunks, struct error *err)
 {
     for (size_t i = 1; i < table->count; i++) {
@@ -248,7 +249,7 @@ static tck_status_t check_tensors(const struct table *table, const struct chunks
     return TCK_OK;
 }
 
-/* Groups of ranks that overlap in what they hold, or several of them, saved the same piece more than once. */
+/* Drops pieces that were saved more than once, by several groups of ranks or by groups that overlap. */
 static void drop_copies(struct table *table)
 {
     size_t kept = 0;

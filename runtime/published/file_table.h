@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files of a published version hold, by their own headers. */
+ * The contents of the files of a published version, according to their headers. */
 #ifndef TCK_READER_TABLE_H
 #define TCK_READER_TABLE_H
 
@@ -8,12 +8,12 @@
 #include "recovery/reshard.h"
 
 struct entry {
-    uint64_t key;   /* where it stands in the table's text */
+    uint64_t key;   /* its place in the table's text */
     uint64_t dims;  /* index into the table's numbers: global shape, offset, local shape, ndim of each */
     uint64_t begin; /* from the start of the file */
-    uint64_t bytes; /* in the file, a blob's with its length and all its capacity */
+    uint64_t bytes; /* in the file; for a blob including its length and its whole capacity */
     uint32_t file;
-    uint32_t rank; /* whose alone the shard was, NONE32: a replica group's */
+    uint32_t rank; /* the only rank that had the shard; NONE32: it belonged to a replica group */
     uint8_t dtype, ndim;
     bool blob;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A version that is damaged is passed over; one that cannot be read is an error if it stays so, for it may be the
- * newest. */
+ * A damaged version is passed over. A version that cannot be read is an error if retries do not help, since it may
+ * be the newest. */
 #include "published/find_version.h"
 #include "base/bounded.h"
 #include "base/path.h"
@@ -29,13 +29,13 @@ void found_free(struct found *found)
 
 /* ---- one directory ----------------------------------------------------------------------------------------------- */
 
-/* A version that lacks a file is damaged: with TCK_ERR_NOENT callers would take it for none at all. */
+/* A version that lacks a file is damaged; with TCK_ERR_NOENT callers would conclude that there is no version. */
 static tck_status_t damaged(struct error *err)
 {
     return err->code = TCK_ERR_CORRUPT;
 }
 
-/* Takes dir_fd over. */
+/* Takes ownership of dir_fd. */
 static tck_status_t open_version(int dir_fd, const char *path, struct found *out, struct error *err)
 {
     struct found found = {.dir_fd = dir_fd, .path = strdup(path)};
@@ -61,7 +61,7 @@ static tck_status_t find_there(const char *path, struct found *out, struct error
 
 /* ---- the job's directories --------------------------------------------------------------------------------------- */
 
-/* *fd_out is -1: what it would lie in is there, and has no such directory. */
+/* *fd_out is -1 if the parent directory exists and has no such subdirectory. */
 static tck_status_t open_job_dir(const char *key, const char *below, const char *job, int *fd_out, struct error *err)
 {
     int below_fd = open(below, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -89,7 +89,7 @@ static void close_dirs(const struct version_dirs *dirs)
     }
 }
 
-/* To be closed also after an error. */
+/* The directories must be closed even after an error. */
 static tck_status_t open_dirs(const struct config *config, struct version_dirs *out, struct error *err)
 {
     tck_status_t status = TCK_OK;
@@ -116,7 +116,7 @@ static tck_status_t nothing_found(const struct config *config, struct version wa
                      config->save_dir, two ? " or " : "", config->load_dir);
 }
 
-/* Leaves in the list what is wanted. */
+/* Removes the versions that are not wanted from the list. */
 static void keep_wanted(struct version_list *list, struct version wanted)
 {
     size_t kept = 0;
@@ -130,7 +130,7 @@ static void keep_wanted(struct version_list *list, struct version wanted)
     list->count = kept;
 }
 
-/* Takes over what a look has found, or its error. */
+/* Takes over the result of a check, or its error. */
 static tck_status_t take(const struct version_dirs *dirs, const struct published *which, struct version_look *look,
                          struct found *out, struct error *err)
 {
@@ -152,7 +152,7 @@ static tck_status_t take(const struct version_dirs *dirs, const struct published
     return TCK_OK;
 }
 
-/* The newest that is good. *again_out: it could not be told, as one that is not older could not be read. */
+/* Finds the newest good version. *again_out: unknown, because a version that may be newer could not be read. */
 static tck_status_t choose(const struct config *config, const struct version_dirs *dirs,
                            const struct version_list *list, struct found *out, bool *again_out, struct error *err)
 {
@@ -203,7 +203,7 @@ static tck_status_t find_once(const struct config *config, struct version wanted
     return status;
 }
 
-/* What does not exist will not come within seconds: the path is wrong, or nothing is mounted there. */
+/* A missing directory does not appear within seconds: the path is wrong, or nothing is mounted there. */
 static tck_status_t check_exists(const char *key, const char *path, struct error *err)
 {
     bool missing = path[0] != '\0' && access(path, F_OK) != 0 && errno == ENOENT;
@@ -255,7 +255,7 @@ static void drop_search(void *job)
     free(s);
 }
 
-/* Takes the search over. */
+/* Takes ownership of the search. */
 static tck_status_t search_within(struct search *s, uint32_t limit_ms, struct found *out, struct error *err)
 {
     s->found.dir_fd = -1;

@@ -12,7 +12,7 @@ struct found {
     struct error passed_over; /* the newest version that was passed over: why, if its code is not TCK_OK */
 };
 
-/* Storage that hangs is given up, TCK_ERR_TIMEDOUT, after storage_timeout_ms of the configuration; limit_ms is that. */
+/* Storage that hangs is given up with TCK_ERR_TIMEDOUT after the configured storage_timeout_ms, which is limit_ms. */
 must_check tck_status_t find_by_path(const char *path, uint32_t limit_ms, struct found *out, struct error *err);
 /* wanted.step TCK_NEWEST: the newest; wanted.term 0: the newest of this step. */
 must_check tck_status_t find_version(const struct config *config, struct version wanted, struct found *out,

@@ -134,18 +134,18 @@ void tck_published_close(tck_published_t *published)
     free(published);
 }
 
-/* ---- what there is ----------------------------------------------------------------------------------------------- */
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
 
 static tck_status_t check_pointer(struct error *err, const void *pointer, const char *function, const char *name)
 {
     return pointer == NULL ? error_set(err, TCK_ERR_INVAL, "%s: %s is NULL", function, name) : TCK_OK;
 }
 
-/* The text about a version that is NULL goes to where tck_published_errmsg(NULL) finds it. */
+/* If the handle is NULL, the text goes where tck_published_errmsg(NULL) finds it. */
 #define check_open(published)           check_pointer(&open_error, published, __func__, "published")
 #define check_given(published, pointer) check_pointer(&(published)->error, pointer, __func__, #pointer)
 
-/* Structs that the caller has sized grow at their end. */
+/* Structs with a struct_size may grow at their end. */
 static tck_status_t check_size(struct tck_published *published, size_t given, size_t needed)
 {
     if (given >= needed) {
@@ -281,7 +281,7 @@ static uint64_t elements_of(const tck_published_box_t *box)
     return elements;
 }
 
-/* What is wanted is the tensor that was saved. */
+/* Checks that the wanted box belongs to the tensor that was saved. */
 static tck_status_t check_tensor(const struct table *table, const struct entry *entry, const tck_published_box_t *box,
                                  struct error *err)
 {
@@ -307,7 +307,7 @@ static tck_status_t check_tensor(const struct table *table, const struct entry *
     return TCK_OK;
 }
 
-/* Several ranks have their own tensor of this name: pieces of one tensor would lie at different places. */
+/* Several ranks have private tensors with this name: pieces of one tensor would be at different places. */
 static tck_status_t check_private(const struct entry *entries, const struct box *boxes, size_t count, struct error *err)
 {
     for (size_t i = 1; i < count; i++) {
@@ -336,7 +336,7 @@ static tck_status_t plan_box(const struct table *table, const struct entry *entr
     free(boxes);
     if (status == TCK_OK && !out->covered) {
         status = error_set(err, TCK_ERR_LAYOUT,
-                           "%" PRIu64 " elements from %" PRIu64 " of dimension 0 on were saved by nobody",
+                           "%" PRIu64 " elements from %" PRIu64 " of dimension 0 on were saved by no rank",
                            box_count(&out->missing), out->missing.at[0]);
         reshard_free(out);
     }
@@ -364,7 +364,7 @@ static tck_status_t read_box(struct tck_published *published, const tck_publishe
     size_t count = 0;
     const struct entry *entries = table_find(&published->table, box->key, &count);
     if (entries == NULL) {
-        return error_set(&published->error, TCK_ERR_NOENT, "nobody has saved it");
+        return error_set(&published->error, TCK_ERR_NOENT, "no rank has saved it");
     }
     tck_status_t status = check_tensor(&published->table, entries, box, &published->error);
     if (status != TCK_OK) {
@@ -440,7 +440,8 @@ static tck_status_t find_blob(struct tck_published *published, const char *key, 
                          count == 0 || rank < 0 ? "" : " of this rank");
     }
     if (hits > 1) {
-        return error_set(&published->error, TCK_ERR_LAYOUT, "%zu ranks have saved a blob \"%.200s\" each", hits, key);
+        return error_set(&published->error, TCK_ERR_LAYOUT,
+                         "%zu ranks have each saved a blob \"%.200s\": name the rank", hits, key);
     }
     return TCK_OK;
 }

@@ -14,11 +14,11 @@ struct tck_published {
     struct error error;
 };
 
-/* This version and no other. */
+/* Opens exactly this version. */
 must_check tck_status_t published_open(const struct config *config, struct version version, struct tck_published **out,
                                        struct error *err);
-/* How many ranks have saved this very box of the tensor as their own; and the entry of this rank among them, if it has
- * one. */
+/* How many ranks have saved exactly this box of the tensor as their own, and this rank's entry among them, if there
+ * is one. */
 bool published_own(const struct tck_published *published, const char *key, const struct box *box, uint32_t rank,
                    uint64_t *index_out, uint32_t *owners_out);
 

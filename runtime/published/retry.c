@@ -15,13 +15,13 @@ tck_status_t retry_answer(tck_status_t status, struct error *err)
     return status == TCK_ERR_TIMEDOUT ? (err->code = TCK_ERR_IO) : status;
 }
 
-/* Storage that hangs has been waited for long enough. */
+/* After a hang, storage has had enough time already. */
 bool retry_helps(tck_status_t status)
 {
     return status != TCK_OK && !status_proves_damage(status) && status != TCK_ERR_PROTO && status != TCK_ERR_TIMEDOUT;
 }
 
-/* Steps of the pause are told as progress, for it is not storage that is waited for. */
+/* The pause is reported as progress in small steps, since it is not a wait for storage. */
 void retry_pause(int number)
 {
     uint64_t left_ns = number == 0 ? 0 : (uint64_t)FIRST_PAUSE_NS << (number - 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How long the library tries to read what storage does not hand over: an error of it may pass. */
+ * How long the library retries reads that fail, since errors of storage may be temporary. */
 #ifndef TCK_PUBLISHED_RETRY_H
 #define TCK_PUBLISHED_RETRY_H
 
@@ -8,12 +8,12 @@
 
 #define READS_MAX 6 /* about three seconds in all */
 
-/* For what a file system said: that a call timed out is an answer, and an error as others. What says nothing at all is
+/* For the answers of a file system: ETIMEDOUT is an answer, and an error like any other. No answer at all is
  * TCK_ERR_TIMEDOUT. */
 tck_status_t retry_answer(tck_status_t status, struct error *err);
-/* Whether to read again after this. */
+/* Whether to read again after this error. */
 bool retry_helps(tck_status_t status);
-/* Waits before the read of this number, from 0 on: each time twice as long, and the first time not at all. */
+/* Waits before the read with this number, counted from 0: not at all before the first, then twice as long each time. */
 void retry_pause(int number);
 
 #endif

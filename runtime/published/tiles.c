@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Cut where the dimensions inside still fit. */
+ * The cut is made in the outermost dimension whose inner dimensions fit into one tile. */
 #include "published/tiles.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ struct tiles tiles_of(const uint64_t *shape, uint32_t ndim, uint64_t limit)
     return slabs;
 }
 
-/* To the next cut, or to the first of the next place in the dimensions outside. */
+/* Moves to the next cut, or to the first cut at the next place in the outer dimensions. */
 static void step(struct tiles *slabs)
 {
     struct box *box = &slabs->box;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A whole tensor as a row of boxes, each contiguous in it and of bounded size, in C order. Pure. */
+ * Divides a whole tensor into boxes of bounded size, each contiguous in it, in C order. Pure. */
 #ifndef TCK_READER_SLABS_H
 #define TCK_READER_SLABS_H
 
@@ -8,12 +8,12 @@
 struct tiles {
     uint64_t shape[TCK_MAX_NDIM];
     struct box box;  /* the next one */
-    uint32_t split;  /* the dimension that is cut; those before it are gone through one by one */
+    uint32_t split;  /* the dimension that is cut; the ones before it are iterated over one by one */
     uint64_t length; /* of a cut */
     bool done;
 };
 
-/* Of at most limit elements each, 1 or more. */
+/* The boxes have at most limit elements each; limit is at least 1. */
 struct tiles tiles_of(const uint64_t *shape, uint32_t ndim, uint64_t limit);
 /* False after the last. */
 bool tiles_next(struct tiles *slabs, struct box *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Choosing, naming and placing the tensors of an export. */
+ * Chooses, names and places the tensors of an export. */
 #include "published/weights.h"
 #include "base/json.h"
 #include "published/convert.h"
@@ -118,7 +118,7 @@ static tck_status_t add(struct weights *weights, const struct table *table, cons
     }
     list[weights->count++] = weight;
     if (weight.name[0] == '\0' || strcmp(weight.name, "__metadata__") == 0) {
-        return error_set(err, TCK_ERR_INVAL, "\"%.200s\" would have no name of its own", entry_key(table, entry));
+        return error_set(err, TCK_ERR_INVAL, "\"%.200s\" would get an empty or reserved name", entry_key(table, entry));
     }
     tck_status_t status = measure(table, &list[weights->count - 1], params, err);
     if (status == TCK_OK && __builtin_add_overflow(weights->bytes, list[weights->count - 1].bytes, &weights->bytes)) {
@@ -134,7 +134,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct weight *)a)->name, ((const struct weight *)b)->name);
 }
 
-/* Each at a multiple of its elements' size, if the file is: the larger ones first. */
+/* Larger elements come first, so each tensor is at a multiple of its element size, if the data begin at one. */
 static int compare_places(const void *a, const void *b)
 {
     const struct weight *x = a, *y = b;
@@ -149,7 +149,7 @@ static tck_status_t check_names(const struct weights *weights, struct error *err
 {
     for (uint32_t i = 1; i < weights->count; i++) {
         if (strcmp(weights->list[i - 1].name, weights->list[i].name) == 0) {
-            return error_set(err, TCK_ERR_INVAL, "two tensors would be called \"%.200s\"", weights->list[i].name);
+            return error_set(err, TCK_ERR_INVAL, "two tensors would get the name \"%.200s\"", weights->list[i].name);
         }
     }
     return TCK_OK;
@@ -190,7 +190,7 @@ tck_status_t weights_choose(const struct tck_published *published, const tck_exp
         }
     }
     if (status == TCK_OK && weights.list == NULL) {
-        return error_set(err, TCK_ERR_NOENT, "%.200s has no tensor that is to be exported", published->found.path);
+        return error_set(err, TCK_ERR_NOENT, "%.200s has no tensor to export", published->found.path);
     }
     if (status == TCK_OK) {
         qsort(weights.list, weights.count, sizeof(*weights.list), compare_names);

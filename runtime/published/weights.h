@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The tensors of an export: which of a version's, under what names, in which file and where in it. */
+ * The tensors of an export: which tensors of a version, under which names, in which file and where in it. */
 #ifndef TCK_READER_WEIGHTS_H
 #define TCK_READER_WEIGHTS_H
 
@@ -8,7 +8,7 @@
 #define WEIGHTS_FILE_NAME 64
 
 struct weight {
-    const struct entry *entry; /* one of the tensor's, in the version's table */
+    const struct entry *entry; /* an entry of the tensor, in the version's table */
     char *name;                /* owned */
     tck_dtype_t dtype;         /* as it is written */
     uint64_t bytes, begin;     /* begin: from where data begins in its file */
@@ -21,15 +21,15 @@ struct weights {
     uint64_t bytes;
 };
 
-/* Without include patterns: all tensors but those that records show to be something else, which is what is one rank's
- * own, and the optimizer's state of a tensor that is there. */
+/* Without include patterns: all tensors except those that are known not to be weights, that is, those of a single
+ * rank, and the optimizer state of a tensor of the version. */
 must_check tck_status_t weights_choose(const struct tck_published *published, const tck_export_params_t *params,
                                        struct weights *out, struct error *err);
 void weights_free(struct weights *weights);
 
 /* "model.safetensors", or "model-00001-of-00003.safetensors". */
 void weights_file_name(const struct weights *weights, uint32_t file, char out[WEIGHTS_FILE_NAME]);
-/* The header of a file, its length before it; the caller frees. NULL if out of memory. */
+/* The header of a file, preceded by its length; the caller frees it. NULL if out of memory. */
 char *weights_header(const struct table *table, const struct weights *weights, uint32_t file, size_t *len_out);
 /* model.safetensors.index.json, the same. */
 char *weights_index(const struct weights *weights, size_t *len_out);

@@ -397,7 +397,7 @@ Test(published, wrong_boxes_are_named)
     box.global_shape[0]++;
     refuse_box(&box, TCK_ERR_LAYOUT, "saved with 10 in dimension 0, and is wanted with 11");
     box = box_of("none", 0, 0, 1, 1);
-    refuse_box(&box, TCK_ERR_NOENT, "\"none\": nobody has saved it");
+    refuse_box(&box, TCK_ERR_NOENT, "\"none\": no rank has saved it");
     box = box_of("origin", 0, 0, 1, 1);
     refuse_box(&box, TCK_ERR_LAYOUT, "is a blob");
 }
