@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages and bulk chunks between two agents. Small on purpose, so that another transport can be added beside UCX
- * (link_ucx.c, so far the only one). Everything runs in the loop's thread; no call invokes a callback directly. */
+ * Messages and bulk chunks between two agents. The interface is small on purpose, so that another transport can be
+ * added beside UCX (link_ucx.c, so far the only one). Everything runs in the loop's thread; no call invokes a
+ * callback directly. */
 #ifndef TCK_TIERS_LINK_H
 #define TCK_TIERS_LINK_H
 

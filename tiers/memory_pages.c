@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Makes files of huge pages in the first way that works here. The ways are tried at start rather than guessed from
- * system settings, which differ between kernels and do not show what a container may do. */
+ * Makes files of huge pages by the first method that works here. The methods are tried at start rather than guessed
+ * from system settings, which differ between kernels and do not show what a container may do. */
 #include "tiers/memory_pages.h"
 
 #include "base/log.h"
@@ -26,7 +26,7 @@ struct page_source {
     int mount_fd;           /* the configured mount; -1: none */
 };
 
-/* One way to get a file. make returns a descriptor or -1 with errno. */
+/* One method of getting a file. make returns a descriptor, or -1 with errno. */
 struct way {
     const char *name;
     int (*make)(const struct page_source *source);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Touches pages by madvise. There are two ways to huge pages: the fault itself, where the file's mount or the system
- * allows it; else MADV_COLLAPSE (Linux 6.1), which turns touched 4 KiB pages into huge ones regardless of shmem_enabled
- * and without privileges. */
+ * Touches pages by madvise. There are two ways to get huge pages: the fault itself, where the file's mount or the
+ * system allows it; else MADV_COLLAPSE (Linux 6.1), which turns touched 4 KiB pages into huge ones regardless of
+ * shmem_enabled and without privileges. */
 #include "tiers/memory_touch.h"
 
 #include <errno.h>

@@ -19,7 +19,7 @@ static uint64_t random_u64(void)
     uint64_t value;
 
     if (random_bytes(&value, sizeof(value)) != TCK_OK) {
-        value = clock_ns(); /* it only jitters retries and names sessions; the handshake has its own nonces */
+        value = clock_ns(); /* this number only jitters retries and names sessions; the handshake has its own nonces */
     }
     return value;
 }

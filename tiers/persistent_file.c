@@ -60,7 +60,7 @@ struct file_write {
     uint32_t crcs[];
 };
 
-/* If so, its slot may have other bytes by now. */
+/* True if the write was given up; its slot may then have other bytes by now. */
 static bool is_given_up(const struct file_write *op)
 {
     return op->epoch != atomic_load(&op->p->epoch);

@@ -23,7 +23,7 @@
 
 struct term_note {
     uint64_t term, wall_ms;
-    uint64_t reserved_by;    /* the term that keeps this one for its own successor; 0: claimed */
+    uint64_t reserved_by;    /* the term that has reserved this one for its successor; 0: claimed */
     struct version restored; /* VERSION_NONE: nothing */
     bool committed, ended_well;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether UCX still listens. If no descriptor is left for an incoming connection, UCX 1.13 closes its listening socket
- * for good (uct_tcp_iface_connect_handler, in uct/tcp/tcp_iface.c), and no new session can be made from then on. */
+ * Whether UCX still listens. If no descriptor is left for an incoming connection, UCX 1.13 closes its listening
+ * socket permanently (uct_tcp_iface_connect_handler, in uct/tcp/tcp_iface.c), and no new session can be made from
+ * then on. */
 #ifndef TCK_TIERS_UCX_LISTENERS_H
 #define TCK_TIERS_UCX_LISTENERS_H
 

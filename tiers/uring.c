@@ -14,7 +14,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define WRITE_BYTES (2 * URING_PART_BYTES) /* per request: each costs a turn of the loop */
+#define WRITE_BYTES (2 * URING_PART_BYTES) /* per request, since each costs a turn of the loop */
 #define BLOCK_BYTES 4096u /* a short request is continued at a multiple of this, as O_DIRECT requires */
 #define TRIES_MAX   64    /* of one request that was interrupted, was short or found no resources */
 

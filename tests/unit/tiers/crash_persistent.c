@@ -37,7 +37,7 @@ struct story {
     void (*check)(bool done); /* done: what was to be done was told as done */
 };
 
-/* ---- what is done under faults: as an agent does, what failed is tried again, and only what ended well is told -----
+/* ---- what is done under faults: as in an agent, what failed is tried again, and only success is reported -----------
  */
 
 static struct error open_or_try_again(void)
@@ -179,7 +179,7 @@ static void check_no_parts(const char *below)
     }
 }
 
-/* Whether a line of the audit file says so; every line but a torn last one must be JSON. */
+/* Whether a line of the audit file reports it; every line except a torn last one must be JSON. */
 static bool audited(const char *op, const char *phase, const char *what)
 {
     char line[2048];

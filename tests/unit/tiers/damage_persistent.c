@@ -312,7 +312,7 @@ static void check_step(const struct target *target, uint64_t step, const struct 
 static void check_named(const struct target *target, const struct error *err)
 {
     if (strstr(err->text, target->name) == NULL) {
-        rig_die(target->path, err->text[0] ? err->text : "is damaged, and nothing says so");
+        rig_die(target->path, err->text[0] ? err->text : "is damaged, and no error reports it");
     }
 }
 
@@ -344,7 +344,7 @@ static bool check_reading(const struct target *target)
     return true;
 }
 
-/* The job goes on: a new term, a sweep, the next versions; and whoever wants to look at the damage still can. */
+/* The job goes on: a new term, a sweep, the next versions; and the damage can still be examined. */
 static void check_going_on(const struct target *target)
 {
     struct error err = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A job that was moved is found beside the one that is looked for; jobs with names of their own are no concern. */
+ * A job that was moved is found beside the one that was requested; jobs with given names are ignored. */
 #include "base/config_names.h"
 #include "tiers/moved_job.h"
 

@@ -120,7 +120,7 @@ Test(beneath, refuses_to_read_more_than_the_limit)
     cr_assert_eq(safe_fs_read(dir_fd, "a", 5, &text, &len, NULL), TCK_ERR_CORRUPT);
 }
 
-Test(beneath, knows_its_part_names)
+Test(beneath, recognises_its_part_names)
 {
     char part[BENEATH_NAME_MAX + 1], whole[BENEATH_NAME_MAX + 1];
     cr_assert_eq(safe_fs_part_name("shard", part, NULL), TCK_OK);

@@ -142,7 +142,7 @@ Test(store_fd, reaches_an_abstract_socket)
     close(manager.fd);
 }
 
-Test(store_fd, tells_that_nobody_listens)
+Test(store_fd, reports_that_nobody_listens)
 {
     struct manager manager = manager_new();
     struct error err = {0};
@@ -155,7 +155,7 @@ Test(store_fd, tells_that_nobody_listens)
     rmdir(manager.dir);
 }
 
-Test(store_fd, tells_that_somebody_listens_who_does_not_read)
+Test(store_fd, reports_a_listener_that_does_not_read)
 {
     struct manager manager = manager_new();
     struct error err = {0};
