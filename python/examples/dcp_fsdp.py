@@ -3,7 +3,7 @@
 
     torchrun --nproc-per-node 2 dcp_fsdp.py CONFIG.json [STEPS]
 
-Kill it and start it again: it goes on where it was. With another number of ranks too.
+Kill it and start it again: it continues where it stopped. This also works with another number of ranks.
 """
 
 import sys

@@ -3,7 +3,7 @@
 
     python lightning_trainer.py OUTPUT_DIR [EPOCHS]
 
-Kill it and start it again: it goes on where it was. With strategy="ddp" and devices=2 it trains on two ranks.
+Kill it and start it again: it continues where it stopped. With strategy="ddp" and devices=2 it trains on two ranks.
 """
 
 import sys

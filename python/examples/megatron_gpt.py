@@ -42,7 +42,7 @@ def build():
 
 
 def batches(iteration):
-    """The data of an iteration follow from its number: nothing else has to be saved to go on with the next ones."""
+    """The data of an iteration follow from its number, so nothing else has to be saved to continue."""
     generator = torch.Generator().manual_seed(iteration * 1000 + parallel_state.get_data_parallel_rank())
     while True:
         yield torch.randint(0, VOCABULARY, (BATCH, SEQUENCE), generator=generator)

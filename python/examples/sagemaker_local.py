@@ -3,7 +3,7 @@
 
     torchrun --nproc-per-node 2 sagemaker_local.py CONFIG.json [STEPS]
 
-Each rank has a model of its own here. Kill it and start it again: it goes on where it was.
+Each rank has its own model here. Kill it and start it again: it continues where it stopped.
 """
 
 import os

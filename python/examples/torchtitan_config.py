@@ -3,7 +3,7 @@
 
     torchrun --nproc-per-node 8 -m torchtitan.train --module torchtitan_config --config llama3_debugmodel_tierckpt
 
-from a directory that Python finds this file in. Kill the training and start it again: it goes on where it was.
+from a directory in which Python finds this file. Kill the training and start it again: it continues where it stopped.
 """
 
 from torchtitan.models.llama3.config_registry import llama3_debugmodel

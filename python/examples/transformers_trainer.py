@@ -3,7 +3,7 @@
 
     torchrun --nproc-per-node 2 transformers_trainer.py OUTPUT_DIR [STEPS]
 
-Kill it and start it again: it goes on where it was.
+Kill it and start it again: it continues where it stopped.
 """
 
 import os

@@ -51,7 +51,7 @@ def _copied_tensor(tensor: torch.Tensor, storages: _Storages) -> torch.Tensor:
 
 
 def write_durably(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
-    """Has `write` write a file under another name, syncs it, and renames it."""
+    """Calls `write` to write a file under another name, syncs it, and renames it."""
     partial = f"{path}.partial"
     write(partial)
     sync(partial)

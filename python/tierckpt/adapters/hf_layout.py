@@ -149,7 +149,7 @@ class Directories:
         directory, target = building(self._output_dir, step), self._output_dir / f"checkpoint-{step}"
         sync_files(directory)
         if (target / MARKER).is_file():
-            _delete(target, "it is made anew")
+            _delete(target, "it is being replaced")
         os.rename(directory, target)
         sync(self._output_dir)
         log.info("checkpoint-%d is in %s", step, self._output_dir)

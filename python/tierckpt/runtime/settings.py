@@ -75,8 +75,8 @@ def warn_of_memory(config: ConfigSource, overrides: Overrides, mounts: str = "/p
     the path is examined, because storage that hangs must not delay the attach."""
     save_dir = os.path.abspath(os.path.expanduser(str(values_of(config, overrides).get("save_dir", "/"))))
     if _kind_of_file_system(save_dir, mounts) in ("tmpfs", "ramfs"):
-        log.warning("save_dir %s is on a file system in memory: what is saved there ends with the node, so it is no "
-                    "storage", save_dir)
+        log.warning("save_dir %s is on a file system in memory: what is saved there is lost with the node, so give a "
+                    "directory on storage", save_dir)
 
 
 def _kind_of_file_system(path: str, mounts: str) -> str:

@@ -92,9 +92,9 @@ class _Progress:
     def _put(self, saved: dict[str, Any]) -> None:
         for name, value in self._meaning.items():
             if saved["meaning"].get(name) != value:
-                raise errors.LayoutError(f"the model has {name}={value}, what was loaded into it had "
-                                         f"{saved['meaning'].get(name)}: do not train on; start with the arguments of "
-                                         "then, or with another save_dir")
+                raise errors.LayoutError(f"the model has {name}={value}, and the version that was loaded has "
+                                         f"{saved['meaning'].get(name)}: do not continue this training; start with the "
+                                         "arguments that it was saved with, or with another save_dir")
         self._iteration, self.flops = saved["iteration"], saved["flops"]
         args = _arguments()
         if args is not None and saved["counters"]:
