@@ -80,7 +80,7 @@ struct bench_row {
     enum bench_better better;
     double goal; /* NAN: none */
     uint32_t rounds;
-    const char *reference; /* what it was compared with, and that one's own value */
+    const char *reference; /* what it was compared with, and the value of that */
     double reference_value;
     const char *reference_unit;
 };

@@ -244,7 +244,7 @@ static int listen_at_loopback(struct sockaddr_in *at)
     return fd;
 }
 
-/* Takes in state after state, and says so after each, until it is killed. */
+/* Receives states until it is killed, and reports each. */
 static void be_stream_receiver(const struct bench *bench, int to_sender)
 {
     struct sockaddr_in at;

@@ -227,7 +227,7 @@ struct registration {
     uint32_t number;
 };
 
-/* The agent takes its memory anew for each, so that it comes from the machine in the same way for both. */
+/* The agent allocates its memory again for each, so that both get it from the machine in the same way. */
 static void run_registration(void *ctx, struct bench_go *go)
 {
     struct registration *r = ctx;

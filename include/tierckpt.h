@@ -486,7 +486,7 @@ typedef struct tck_published tck_published_t;
 
 typedef struct tck_published_open_params {
     size_t struct_size;
-    const char *path; /* directory of a version, wherever it was copied to; or NULL: the version is looked for in */
+    const char *path; /* directory of a version, wherever it was copied to; or NULL: the version is searched for in */
     const char *config_file; /* save_dir and load_dir of this configuration, */
     const char *config_json; /* which is given as in tck_attach_params_t */
     uint64_t step;           /* TCK_NEWEST, or the newest version of this step; unused with a path */
@@ -497,11 +497,12 @@ typedef struct tck_published_open_params {
  * tck_published_errmsg(NULL).
  *
  * TCK_NEWEST passes over versions that are damaged, without a valid manifest or without a file (tck_published_info
- * tells). A newest version that cannot be read is tried for about three seconds and is then an error that names the
- * file: no older one is taken in its place. TCK_ERR_NOENT: nothing is published, and all directories could be read.
- * TCK_ERR_CORRUPT: what is at `path` is no whole version. TCK_ERR_IO: a directory does not exist. TCK_ERR_TIMEDOUT:
- * storage has not answered for storage_timeout_ms (its default if a path is given); every call below that reads can
- * return this. The call that hangs stays in a thread of the library, which writes to no memory of the caller. */
+ * tells). If the newest version cannot be read, reading it is retried for about three seconds and then fails with an
+ * error that names the file: no older one is taken in its place. TCK_ERR_NOENT: nothing is published, and all
+ * directories could be read. TCK_ERR_CORRUPT: what is at `path` is not a complete version. TCK_ERR_IO: a directory
+ * does not exist. TCK_ERR_TIMEDOUT: storage has not answered for storage_timeout_ms (its default if a path is
+ * given); every call below that reads can return this. The call that hangs stays in a thread of the library, which
+ * writes to no memory of the caller. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_published_open(const tck_published_open_params_t *params,
                                                        tck_published_t **published_out);
 TCK_API void tck_published_close(tck_published_t *published);
@@ -530,7 +531,7 @@ typedef struct tck_published_entry {
     size_t struct_size;
     const char *key; /* this and file are valid until tck_published_close */
     const char *file;
-    uint64_t bytes; /* of a blob: with the length before it and the room behind it, see docs/formats.md */
+    uint64_t bytes; /* of a blob: including its length prefix and its unused capacity, see docs/formats.md */
     tck_dtype_t dtype;
     uint32_t ndim;
     uint64_t global_shape[TCK_MAX_NDIM], offset[TCK_MAX_NDIM], local_shape[TCK_MAX_NDIM]; /* as in tck_record_t */
@@ -580,7 +581,7 @@ typedef struct tck_export_params {
     const tck_published_open_params_t *source;
     int from_memory;            /* publish the newest version in the agents' memory first, as `tierckpt drain` does, and
                                    export that one; source has step TCK_NEWEST */
-    const char *directory;      /* is made; its parent exists, it does not */
+    const char *directory;      /* is created: its parent must exist, and it must not */
     uint64_t shard_bytes;       /* limit for the tensors in one file, unless a single one is larger; 0: one file */
     int convert;                /* not 0: tensors of F64, F32, F16 and BF16 are converted to */
     tck_dtype_t dtype;          /* one of these, rounded to the nearest, ties to even; others stay as they are */

@@ -35,7 +35,7 @@ def running(directory):
 
 
 def overrides(directory) -> dict:
-    """The configuration of a job of one rank that saves when it is told to."""
+    """The configuration of a job of one rank that saves only on request."""
     return {"job": JOB, "node": NODE, "runtime_dir": os.path.join(directory, "run"),
             "save_dir": os.path.join(directory, "save"), "copies": 1, "linger_s": 5, "save_mem_interval": 0,
             "save_storage_interval": 0, "max_ckpt_num": 1, "net_device": "lo"}

@@ -14,7 +14,7 @@ WEIGHT_DECAY = 0.1
 def ddp_zero(model):
     """Parameters on every rank, optimizer state in one shard per rank.
 
-    DDP orders its gradient buckets anew after the first backward pass, and with four ranks the order of a sum changes
+    DDP reorders its gradient buckets after the first backward pass, and with four ranks the order of a sum changes
     its last bits. find_unused_parameters keeps the first order, so that a restarted process computes the same bits.
     """
     parallel = DistributedDataParallel(model, find_unused_parameters=True)
