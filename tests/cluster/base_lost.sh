@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A job goes on from a version that was not committed, and the only copy of a shard of it goes bad before there is
-# another: that version makes room, and commits go on.
+# A job continues from a version that was not committed, and the only copy of one of its shards is damaged before there
+# is another one: that version's slots are freed, and commits continue.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/segments.sh"
 "$bin/tierckptd" --failpoints >/dev/null 2>&1 || skip "built without failpoints: -DTCK_FAILPOINTS=ON"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A rank restores again after its node's copy went bad and before the version has all its copies again: no node brings that
-# shard in this term, which is noticed in a bounded time, and another term has it from storage.
+# A rank restores again after its node's copy was damaged and before the version has all its copies again: no node can
+# supply that shard in this term, which is noticed within a bounded time, and another term gets it from storage.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/segments.sh"
 "$bin/tierckptd" --failpoints >/dev/null 2>&1 || skip "built without failpoints: -DTCK_FAILPOINTS=ON"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # One failpoint: two nodes save, drain, restore from memory, lose a node, lose both, until it has been hit; what was
-# committed is still there, bit for bit, and commits go on: failpoint.sh BUILD [again:]NAME=ACTION[@N]
-# With "again:" it is held back until there is something to lose, and both agents are then killed: it comes while they
-# take up what they had. Further ones after a semicolon may come at any time, too.
+# committed is still there, bit for bit, and commits continue: failpoint.sh BUILD [again:]NAME=ACTION[@N]
+# With "again:" it is armed only when there is something to lose, and both agents are then killed, so that it is hit while
+# they resume. Further failpoints after a semicolon may be hit at any time.
 . "$(dirname "$0")/lib.sh" "$1"
 case=$2 spec=${2#again:}
 name=${spec%%=*}
@@ -53,7 +53,7 @@ check_restored() { # NEWEST
     local rank step
     for rank in 0 1; do
         ! said $rank '^WRONG' || die "$name: rank $rank: $(out $rank | grep WRONG)"
-        ! said $rank '^FRESH' || [ "$1" = 0 ] || die "$name: rank $rank begins anew, but $1 was committed"
+        ! said $rank '^FRESH' || [ "$1" = 0 ] || die "$name: rank $rank starts from scratch, but $1 was committed"
         step=$(restored_step $rank)
         [ -z "$step" ] || [ "$step" -ge "$1" ] || die "$name: rank $rank restored $step, but $1 was committed"
     done
@@ -109,7 +109,7 @@ survives() { # WHAT-CAME
 
 lose() { local node; for node in "$@"; do kill_node "$node"; done; }
 settle() { wait_for 2 fired || true; } # what comes after the trainers have ended
-# Of the newest published version, which is in memory, too. It is made anew whatever comes in between.
+# Of the newest published version, which is in memory, too. It is rewritten whatever happens in between.
 damage_and_repair() {
     local file
     file=$(find "$work"/save/test/v* -name '*.safetensors' | sort | tail -1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tierckptd --failpoints | failpoint_cases.py SEED: what failpoint.sh is to be called with, one case a line, in an order
-that the seed makes: each point with each action, and three of them at a time as the seed has it."""
+"""tierckptd --failpoints | failpoint_cases.py SEED: the arguments for failpoint.sh, one case a line, in an order that the
+seed decides: each point with each action, and three of them at a time, chosen by the seed."""
 
 import random
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Failpoints in an order that the seed makes, for 60 seconds or as many as are asked for; whatever dies or fails there,
-# nothing committed is lost and the job goes on: failpoints.sh BUILD SEED [--count N] [--jobs J]
+# Failpoints in an order that the seed decides, for 60 seconds or as many as requested; whatever dies or fails there,
+# nothing committed is lost and the job continues: failpoints.sh BUILD SEED [--count N] [--jobs J]
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/find_build.sh"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Between the sealing of a snapshot and the message that says so: stops this process, or spoils the seal. And freezes
- * the process while it copies. */
+ * Between the sealing of a snapshot and the message that reports it: stops this process, or damages the seal. Also
+ * freezes the process while it copies. */
 #ifndef TCK_TESTS_HOLD_SEAL_H
 #define TCK_TESTS_HOLD_SEAL_H
 

@@ -1,5 +1,5 @@
-# An agent is killed with -9 while its trainer is on its way into a term, before one of its questions or in it. Sourced
-# after lib.sh.
+# An agent is killed with -9 while its trainer is joining a term, before or during one of its requests. Sourced after
+# lib.sh.
 # shellcheck shell=bash
 
 settings=',"session_wait_ms":60000,"max_ckpt_num":0'

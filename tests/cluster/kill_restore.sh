@@ -1,5 +1,5 @@
-# Somebody is killed with -9 at each moment of a restore, as the coordinator's log tells them. Whoever restores in that
-# launch, and all ranks in the next one, get the one version that there is, to the bit. Sourced after lib.sh.
+# A process is killed with -9 at each moment of a restore, as found in the coordinator's log. Each rank that restores in
+# that launch, and all ranks in the next one, get the only version there is, to the bit. Sourced after lib.sh.
 # shellcheck shell=bash
 
 moments=("joined term" "has its memory" "recovery of term" "is here from" "can be read" "has all its copies again")

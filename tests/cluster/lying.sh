@@ -1,5 +1,5 @@
-# Shared by the tests whose save_dir lies on the file system of tests/storage_faults, which is truthful until `lie`. Its
-# files are in $work/backing: with backing=tmpfs in memory, for tests in which storage must not be slow by itself.
+# Shared by the tests whose save_dir is on the file system of tests/storage_faults, which behaves correctly until `lie`.
+# Its files are in $work/backing: with backing=tmpfs in memory, for tests in which storage must not be slow by itself.
 # shellcheck shell=bash
 needs_root
 lying=$build/tests/storage_faults/lying_fs

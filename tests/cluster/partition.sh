@@ -1,4 +1,4 @@
-# A link between two nodes that fails in some way while both train. Sourced by tests that have said what the nodes are.
+# A link between two nodes that fails in some way while both train. Sourced by tests that have set up the nodes.
 # shellcheck shell=bash
 
 # survives_break BREAK REPAIR: both agents notice, none commits until it is repaired, then both do, in the same term and

@@ -1,8 +1,8 @@
-# The agents' memory as a stray write would find it. Sourced after lib.sh by tests that damage it.
+# Damages the agents' memory as a stray write would. Sourced after lib.sh.
 # shellcheck shell=bash
 
-# damage NODE SEED: through the agent's own descriptors a byte of each slot of its large segments, as the seed has it, or
-# without one a byte of every page; says how many segments that were.
+# damage NODE SEED: changes, through the agent's own descriptors, one byte of each slot of its large segments, chosen by
+# the seed, or without a seed one byte of every page; prints the number of segments.
 damage() {
     fault "memory of node $1 damaged"
     python3 - "$(agent_pid "$1")" "$2" <<'PY'

@@ -1,5 +1,5 @@
-# Shared by the tests in which all of storage is away for a while and memory is all there is. The test has said how:
-# storage_goes and storage_returns, and `away`, what every error then says of it.
+# Shared by the tests in which all of storage is away for a while and only memory is left. The test defines how:
+# storage_goes and storage_returns, and `away`, the text that every error then has.
 # shellcheck shell=bash
 storage_interval=4
 settings=',"slots":2,"restore_wait_ms":1000,"audit_file_path":"'$work'/audit"' # no file below save_dir stays open for writing

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Only what is proved to be absent is absent. The only published version is damaged; then whole again; then it, the job's
-# directory or a term's note cannot be read; then a power cycle takes what was committed and never published. Each is an
-# error on every rank that says what was seen, and none is a fresh start.
+# Only what is proved to be absent counts as absent. The only published version is damaged; then it is whole again;
+# then it, the job's directory or a term's note cannot be read; then a power cycle takes what was committed and never
+# published. In each case every rank gets an error that says what was found, and no case is taken for a fresh start.
 . "$(dirname "$0")/lib.sh" "$1"
 excused="what is restored is damaged or lost on purpose"
 settings=',"max_ckpt_num":0'
@@ -18,7 +18,7 @@ start() { # OPTIONS...
     run_on a 0 "$@"
     run_on b 1 "$@"
 }
-# all_fail PATTERN: each rank says so, and none trains.
+# all_fail PATTERN: each rank reports it, and none trains.
 all_fail() {
     local pid rank
     for pid in "${trainers[@]}"; do
@@ -29,7 +29,7 @@ all_fail() {
         ! said $rank '^FRESH' || die "rank $rank began afresh"
     done
 }
-forget() { # OPTIONS...: as whoever runs the agents
+forget() { # OPTIONS...: as the user who runs the agents
     printf '%s' "$(node_json a)" >"$work/a.json"
     (${in_node:+$in_node a} "$bin/tierckpt" --config "$work/a.json" forget "$@") >"$work/said" 2>&1
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A trainer whose agent cannot start is told why, and can attach once the reason is gone.
+# A trainer whose agent cannot start gets the reason, and can attach once the cause is repaired.
 . "$(dirname "$0")/lib.sh" "$1"
 rmdir "$work/save"
 echo "in the way" >"$work/save"

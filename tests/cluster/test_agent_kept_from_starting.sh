@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What only keeps the agent from starting never costs the memory: save_dir is away, then the secret cannot be read, each for
-# more deaths in a row than a supervisor without memory allows. status says why, and how long the memory is kept. Then the job
-# goes on from memory.
+# A fault that only keeps the agent from starting never costs the memory: save_dir is missing, then the secret cannot
+# be read, each for more deaths in a row than a supervisor without memory allows. status says why, and how long the
+# memory is kept. Then the job continues from memory.
 . "$(dirname "$0")/lib.sh" "$1"
 printf 'a%.0s' {1..64} >"$work/token"
 chmod 600 "$work/token"

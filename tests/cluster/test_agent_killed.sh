@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An agent that is repeatedly killed with -9 comes back with all sealed slots; training and commits go on.
+# An agent that is repeatedly killed with -9 comes back with all sealed slots; training and commits continue.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0 1" --twins 2 --steps 100000 --step-ms 20

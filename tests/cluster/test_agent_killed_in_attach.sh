@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# An agent killed with -9 while its trainer is on its way into a term, before and in each of its questions (CLAIM, JOIN,
-# REGISTER): the trainer asks the next agent again, on its own, and the launch goes on as if nothing had happened.
+# A launch survives an agent that is killed with -9 while its trainer is joining a term. It dies before and during each
+# of the trainer's requests (CLAIM, JOIN, REGISTER); the trainer repeats the request to the next agent by itself, and
+# the launch continues as if nothing had happened.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/kill_attach.sh"
 storage_interval=6

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A restore of an older step begins a new term; an agent killed with -9 in the middle of that is asked again when it is
-# back, and the restore comes to its end. Nor does it matter how long the ranks take from their registration to their
-# question: nothing else is restored in such a term.
+# A restore of an older step completes although an agent is killed with -9 during it. The restore begins a new term,
+# and the restarted agent gets the request again. It does not matter how long the ranks take from their registration to
+# their request: no other step is restored in this term.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/kill_attach.sh"
 excused="an older step is asked for"

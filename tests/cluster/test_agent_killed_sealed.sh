@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An agent killed with -9 when its trainer has sealed a snapshot and the agent does not know it yet: the version commits,
-# whether the trainer lives (it finds a dead socket, or its message lies unread in one) or all agents and trainers die.
+# A sealed snapshot commits even if the agent is killed with -9 before it knows of the seal. That holds if the trainer
+# lives (it finds a dead socket, or its message is left unread in one) and if all agents and trainers die.
 . "$(dirname "$0")/lib.sh" "$1"
 held=$work/go
 # seal_held STEP: rank 1 has sealed the step and tells no one; all other ranks' parts of it are there.
@@ -23,7 +23,7 @@ kill -9 "$victim"
 wait_for 60 new_agent || die "the agent did not come back"
 touch "$held.20"
 committed 20
-wait_for 60 said 1 '^COMMITTED 20$' || die "the trainer is not told of step 20: $(out 1 | tail -3)"
+wait_for 60 said 1 '^COMMITTED 20$' || die "the trainer did not learn that step 20 is committed: $(out 1 | tail -3)"
 
 seal_held 40 # the agent is stopped: the message lies unread in its socket when it dies
 kill -STOP "$victim"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# An agent that dies while storage is read-only starts again with its memory, although it cannot open its audit file: the
-# trainers go on, commits to memory too, and when storage can be written again versions are published. One warning.
+# An agent that dies while storage is read-only starts again with its memory, although it cannot open its audit file.
+# The trainers and the commits to memory continue, and versions are published once storage can be written again. There
+# is one warning.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 mount --bind "$work/save" "$work/save" 2>/dev/null || skip "nothing can be mounted here"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# An agent that is stopped (SIGSTOP) does not hold up a trainer for longer than block_time_ms; when it continues, so do commits.
+# An agent that is stopped (SIGSTOP) does not delay a trainer for longer than block_time_ms. When it continues, so do
+# commits.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"block_time_ms":500,"heartbeat_ms":200,"peer_timeout_ms":1500'
 begin 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An agent that is told to end shuts down in order, whatever is under way: saves, copies to another node, drains.
+# An agent that is asked to exit shuts down in order, whatever is in progress: saves, copies to another node, drains.
 . "$(dirname "$0")/lib.sh" "$1"
 mem_interval=1 storage_interval=1
 settings=',"copies":2'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Agents of two nodes killed in turn and together while training goes on, the coordinator's too: each time commits go on
-# in the same term.
+# Commits continue in the same term each time that agents are killed: those of two nodes, the coordinator's among them,
+# in turn and together, while training continues.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep

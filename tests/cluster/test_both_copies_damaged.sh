@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bytes flipped in both copies that memory has: both are found, and the newest published version is restored, not the
-# damaged one; every rank's log or agent names the copies that could not be used.
+# Damage in both copies that are in memory is detected, and the newest published version is restored instead. The log
+# of each rank or of its agent names the copies that could not be used.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/segments.sh"
 needs_root

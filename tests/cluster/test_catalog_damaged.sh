@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The catalog is a hint: whatever becomes of it while the agent is down (garbage, a bit in its log, files or all of it gone,
-# somebody else has it locked, no room), the same version is restored from memory.
+# The catalog is only a hint: whatever happens to it while the agent is down (garbage, a flipped bit in its log, some
+# or all of its files missing, a lock of another process, a full disk), the same version is restored from memory.
 . "$(dirname "$0")/lib.sh" "$1"
 small=$work/small
 settings=",\"catalog_dir\":\"$small/catalog\""

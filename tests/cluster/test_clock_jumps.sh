@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The wall clock of one node jumps by hours, forth and back, while a job trains, recovers and publishes: no node counts as
-# down for it, no term is formed, the newest version is the newest restored.
+# A wall clock that jumps by hours, forward and back, affects nothing while a job trains, recovers and publishes: no
+# node counts as down, no term is formed, and the newest version is restored.
 . "$(dirname "$0")/lib.sh" "$1"
 [ -e "$build/tests/cluster/libwall_clock.so" ] || skip "this build has no library that moves the clock"
 head -c 8 /dev/zero >"$work/offset"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The command looks at storage: a directory that does not exist is not an empty one, load_dir counts, commands that only
-# read need no permission to write, and when storage hangs each command ends with an error that names the directory.
+# The command reads storage: a directory that does not exist is not an empty one, load_dir counts, commands that only
+# read need no write permission, and when storage hangs each command ends with an error that names the directory.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/lying.sh"
 mkdir "$work/empty" "$work/read_only"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The command on a live job: every command ends with the right status and prints JSON if asked; intervals change while
-# training runs and count on all ranks, also in seconds.
+# The command on a live job: every command ends with the right status and prints JSON on request. Intervals that are
+# changed while training runs apply on all ranks, also in seconds.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"max_ckpt_num":2'
 begin 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A commit that could not be noted because storage was full is noted as soon as there is room, so that it can never be
-# taken for one that was never made; and so are the agents of a term, so that a second start knows whom to ask. What could not
-# be written does not flood the log.
+# A commit that could not be noted because storage was full is noted as soon as there is room, so that it is never
+# taken for one that was never made. So are the agents of a term, so that a second start knows which agents to ask.
+# Failed attempts do not flood the log.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 mount -t tmpfs -o size=3m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"

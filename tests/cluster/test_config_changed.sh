@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A start whose configuration differs from the one of the agent that is still there: what may change is changed, for the
-# rest the agent is started again and keeps its memory, and while others use it the start is refused with key and values.
+# A start with another configuration than the running agent's changes the keys that may change. For other keys the
+# agent is restarted and keeps its memory, and while other trainers use it the start is refused with the key and both
+# values.
 . "$(dirname "$0")/lib.sh" "$1"
 save=$work/save
 eval "$(declare -f node_json | sed 's/^node_json/plain_json/')"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A trainer whose records lie on a device names the digests that were made there. What lies in the slot has others: the
-# version is refused, and the next one commits.
+# A version that was damaged between device and slot is refused, and the next one commits. A trainer whose records are
+# on a device reports the digests that were computed there, and the bytes in the slot have other ones.
 . "$(dirname "$0")/lib.sh" "$1"
 mem_interval=10
 begin 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An agent whose descriptors are used up: its trainers go on, new connections are refused without a busy loop, and
-# when there are descriptors again commands are served.
+# An agent has used up its descriptors: its trainers continue, new connections are refused without a busy loop, and
+# commands are served again once there are descriptors.
 . "$(dirname "$0")/lib.sh" "$1"
 command -v prlimit >/dev/null || skip "no prlimit here"
 begin 2

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A job that ends before its first commit begins afresh at its next start, with a node lost or without, and commits.
+# A job that ends before its first commit starts from scratch at its next start, whether a node was lost or not, and
+# commits.
 . "$(dirname "$0")/lib.sh" "$1"
 # one_saves NODE: rank 0 saves, and rank 1, there, has not come to it.
 one_saves() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A full file system below save_dir: the drain fails with a line that says so, memory commits go on, and when there is
-# room again the next drain publishes.
+# The file system of save_dir is full: the drain fails with a line that says so, commits to memory continue, and when
+# there is room again the next drain publishes.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"

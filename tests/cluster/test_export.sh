@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tierckpt export: of what is published, and of what only memory has, which is published first. What comes of it is a
-# safetensors file of the tensors, without blobs; nothing is overwritten, and a failure leaves nothing.
+# tierckpt export writes a published version, and one that is only in memory after publishing it. The result is a
+# safetensors file of the tensors, without blobs; nothing is overwritten, and a failure leaves nothing behind.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0" --steps 8 --wait-commit --count 5000

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A build with another format number beside this one: a trainer and an agent, two agents, an agent started anew over
-# memory of the other one. Each is refused at once and names both numbers; what is committed is restored all the same.
+# A build with another format number is refused at once, with an error that names both numbers: between a trainer and
+# an agent, between two agents, and for an agent that finds the memory of the other build. What is committed is
+# restored nevertheless.
 . "$(dirname "$0")/lib.sh" "$1"
 number() { sed -nE "s/^#define $2 +([0-9]+)\$/\1/p" "$(dirname "$0")/../../$1"; }
 # agent_of FORMAT: from now on agents that are started are of that build; "": of this one.

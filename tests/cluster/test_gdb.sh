@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# gdb on a running agent shows its slots, the versions in them and what it shares with its ranks (deploy/gdb/tierckpt.py).
+# gdb on a running agent shows its slots, the versions in them, and what it shares with its ranks
+# (deploy/gdb/tierckpt.py).
 . "$(dirname "$0")/lib.sh" "$1"
 command -v gdb >/dev/null || skip "gdb is not installed"
 needs_root # an agent does not let its own user look at its memory

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What one agent said to another from the first byte of a connection on, handshake and all, is recorded on the wire and
-# said again from the same address, at once, byte by byte, and cut off: none of that opens a session, and training goes on.
+# Everything that one agent sends to another on a connection, from the first byte on, is recorded on the wire and sent
+# again from the same address, at once, byte by byte, and truncated: none of that opens a session, and training
+# continues.
 . "$(dirname "$0")/lib.sh" "$1"
 make_net a b
 settings="$settings"',"heartbeat_ms":200'

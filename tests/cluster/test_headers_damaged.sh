@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Header pages of a node's slots damaged just before its agent dies: with one page of each the agent that comes back knows
-# the other one; with both the slots are lost, and their copies are fetched again from the other node.
+# A node whose header pages are damaged just before its agent dies recovers. With one page of each slot damaged, the
+# restarted agent uses the other one; with both, the slots are lost, and their copies are fetched again from the other
+# node.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 settings=',"scrub_interval_s":0' # else it repairs them first

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Things below save_dir that are no versions of this job: links out of it, pipes, device nodes, an endless manifest, names
-# with dots, deep nests. None is followed, opened or waited for, none is deleted, and the version that is good is restored.
+# Foreign things below save_dir are neither followed, opened, waited for nor deleted, and the good version is restored:
+# links that lead out of it, pipes, device nodes, an endless manifest, names with dots, deeply nested directories.
 . "$(dirname "$0")/lib.sh" "$1"
 excused="the newest version is damaged on purpose, where nothing else has it"
 storage_interval=4

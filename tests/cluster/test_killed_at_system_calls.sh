@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# An agent is killed at one of its system calls on files while it commits, drains, publishes and prunes, repeatedly
-# (SEED=n; ROUNDS=n, 0: at each call once; else those of a minute). It comes back, the trainers go on; then, in turn, from
-# memory or after the loss of both nodes from storage, the newest version there is restored, to the bit.
+# An agent that is killed at any of its system calls on files comes back, and nothing committed is lost. It commits,
+# drains, publishes and prunes, and is killed repeatedly (SEED=n; ROUNDS=n, 0: at each call once; otherwise for a
+# minute). The trainers continue; then the newest version is restored, to the bit, alternately from memory and, after
+# the loss of both nodes, from storage.
 . "$(dirname "$0")/lib.sh" "$1"
 ! sanitized || skip "a sanitized agent cannot be traced"
 command -v strace >/dev/null && strace -o /dev/null true 2>/dev/null || skip "no strace here"

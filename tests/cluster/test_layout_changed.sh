@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Another layout than the saved one: restore says so and changes nothing; a run that starts afresh all the same commits,
-# and then the memory of the old layout is freed. A cap that is too small: every rank is told bytes wanted and allowed.
+# A restore into another layout than the saved one reports that and changes nothing. A run that starts from scratch
+# nevertheless commits, and then the memory of the old layout is freed. If the memory cap is too small, every rank gets
+# the bytes wanted and allowed.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0" --steps 8 --wait-commit

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Thousands of connections to an agent's socket and to its port, some silent, some slow, some with half a frame, and kept
-# open: trainers and commands are served meanwhile, and when they are gone the agent has no more descriptors than before
-# (CONNECTIONS=n for another number).
+# Thousands of connections to an agent's socket and port do not keep it from serving trainers and commands. Some are
+# silent, some slow, some have half a frame, and all are kept open. When they are gone, the agent has no more
+# descriptors than before (CONNECTIONS=n for another number).
 . "$(dirname "$0")/lib.sh" "$1"
 connections=${CONNECTIONS:-10000}
 begin 2
@@ -13,7 +13,7 @@ descriptors() { ls "/proc/$agent/fd" | wc -l; }
 resident_kib() { awk '/^RssAnon/ { print $2 }' "/proc/$agent/status"; }
 before=$(descriptors) kib=$(resident_kib)
 
-# flood UNIX|TCP WHERE: opens so many, as many as it may at the same time; says so and waits to be ended.
+# flood UNIX|TCP WHERE: opens that many, as many at a time as it may; prints that it has, and waits to be ended.
 flood() {
     exec python3 - "$@" "$connections" "$work" <<'PY'
 import errno, os, resource, socket, sys, time

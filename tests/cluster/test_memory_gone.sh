@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Agent and supervisor of a node die at once while its trainer lives on, and with them the node's memory: the restart finds
-# everything with the other node, has both copies again, and then that one may go.
+# A node whose agent and supervisor die at once is recovered from the other node, while its trainer lives on. The
+# restart finds everything on the other node and makes a second copy again, after which the other node may be lost.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep

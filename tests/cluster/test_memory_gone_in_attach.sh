@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Agent and supervisor of a node die, and its memory with them, while its trainer is on its way into a term: the trainers of
-# all nodes are told at once, not after session_wait_ms, and the next launch goes on.
+# If agent and supervisor of a node die while its trainer is joining a term, all trainers get an error at once. They do
+# not wait for session_wait_ms, and the next launch continues.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"session_wait_ms":600000'
 steps=0 newest=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An agent in a memory control group that is too small: what a job wants is refused with the bytes wanted and left, before
-# a page is touched, no process is killed for lack of memory, and a job that fits goes on.
+# A job that needs more memory than the agent's control group has is refused with the bytes wanted and left, before a
+# page is touched. No process is killed for lack of memory, and a job that fits continues.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 ! sanitized || skip "a sanitized agent has a need of its own"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A node that was cut off while the job went on elsewhere comes back: what is left of the old term is refused, the new
-# one is not disturbed, and nothing of the old trainers is committed.
+# A node that was cut off while the job continued elsewhere comes back: what is left of the old term is refused, the
+# new one is not disturbed, and nothing of the old trainers is committed.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":1500,"restore_wait_ms":1000'
 make_net a b c

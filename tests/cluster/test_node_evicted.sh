@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A node is taken out of a running job for maintenance: the job is started again without it, its agent is told to end, and
-# no committed step is lost nor read from storage. What it held is on the others by then: the node can be removed, and yet
-# another one be lost right after, at no cost either.
+# A node is taken out of a running job for maintenance: the job is started again without it, its agent is asked to
+# exit, and no committed step is lost or read from storage. The other nodes have its copies by then: the node can be
+# removed, and another one can be lost right after it without any loss.
 . "$(dirname "$0")/lib.sh" "$1"
 train() { # NODE-OF-RANK-1 OPTIONS...
     local node=$1

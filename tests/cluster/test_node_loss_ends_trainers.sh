@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# on_node_loss "end_trainers": when a node is lost the other agent ends its trainers within seconds, and logs why. An
-# agent that dies alone and is started again by its supervisor is not a lost node. The other agent does so, too, if it was itself started again
-# meanwhile and knows nothing of that node.
+# on_node_loss "end_trainers": when a node is lost, the other agent ends its trainers within seconds and logs the
+# reason. An agent that dies alone and is restarted by its supervisor is not a lost node. The other agent also ends its
+# trainers if it was restarted meanwhile and knows nothing about that node.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"on_node_loss":"end_trainers","heartbeat_ms":200,"peer_timeout_ms":5000'
 mem_interval=20 # more steps than these trainers, who do not wait for each other, drift apart

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# on_node_loss "report": a node whose agent and supervisor are gone leaves its trainers running, without commits. That is told
-# to the trainers of that node, to those whose agent notices, and to whoever looks with the command.
+# on_node_loss "report": a node whose agent and supervisor are gone leaves its trainers running, without commits. This
+# is reported to the trainers of that node, to those whose agent notices it, and by the command.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":1500,"version_timeout_ms":3000'
 forsaken='agent and supervisor of this node are gone, and its memory with them: nothing is saved here'

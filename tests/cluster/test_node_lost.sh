@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A node lost with everything on it is replaced: its twins' shards come from the other node, private ones from the peer
-# copies; ranks sit on other nodes than before.
+# A node is lost with everything on it and replaced: its twins' shards come from the other node, private ones from
+# copies on peers. The ranks are on other nodes than before.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 4
 run_on a "0 1" --twins 4 --steps 1000 --step-ms 20 --wait-commit

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# One to three of six nodes are lost at once, repeatedly (SEED=n, ROUNDS=n): if every shard has a holder left the newest
-# committed version comes from memory, else the newest published one, and the log says what is missing.
+# Of six nodes one to three are lost at once, and the newest version that still exists is restored, repeatedly (SEED=n,
+# ROUNDS=n). If every shard has a holder left, the newest committed version comes from memory, otherwise the newest
+# published one is restored, and the log says what is missing.
 . "$(dirname "$0")/lib.sh" "$1"
 echo "seed $seed"
 mem_interval=1 storage_interval=10

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Node a dies, its shards are put together again on b and c, and then b dies at once: nothing committed is lost.
+# Node a dies, its shards are copied again to b and c, and then b dies at once: nothing committed is lost.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0" --steps 20 --wait-commit

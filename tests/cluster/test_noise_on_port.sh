@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Noise, HTTP and silence on the port for other agents while training runs: if the agent dies of it, it comes back;
-# commits go on and nothing is lost.
+# commits continue and nothing is lost.
 . "$(dirname "$0")/lib.sh" "$1"
 mem_interval=20 # more steps than these trainers, who do not wait for each other, drift apart
 begin 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Saves, restores, launches, commands and killed peers, many times (ROUNDS=n): the agent has no more descriptors,
-# threads, segments or memory at the end than it had when it had warmed up.
+# Saves, restores, launches, commands and killed peers, many times (ROUNDS=n): at the end the agent has no more
+# descriptors, threads, segments or memory than after a warm-up.
 . "$(dirname "$0")/lib.sh" "$1"
 rounds=${ROUNDS:-12} warm=4
 mem_interval=1 storage_interval=5

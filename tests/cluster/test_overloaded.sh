@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every step is saved, in two slots, over links that carry one version in a hundred steps. Without a
-# common choice each node would soon be copying another version, and none would ever be complete: commits go on, and the
+# Commits continue although every step is saved, in two slots, over links that can carry one version in a hundred
+# steps. Without a common choice each node would soon be copying another version, and none would ever be complete. The
 # agents say what to change.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"slots":2,"block_time_ms":500,"heartbeat_ms":200,"peer_timeout_ms":3000'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A link that is down: it is noticed, nothing commits, nothing is lost; once it is up again commits go on without any
-# restart, in the same term.
+# A link is down: this is noticed, nothing commits and nothing is lost. Once it is up again, commits continue in the
+# same term without any restart.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/partition.sh"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":1500'

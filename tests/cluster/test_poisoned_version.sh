@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A version that was restored max_restore_tries times and never followed by a commit is no longer restored: the
-# older one on storage is used.
+# A version that was restored max_restore_tries times and never followed by a commit is no longer restored; the older
+# one on storage is used.
 . "$(dirname "$0")/lib.sh" "$1"
 excused="a version that was restored too often without a commit is given up"
 settings=',"max_restore_tries":2'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# An agent that has no descriptor left just when another one's agent is started again: UCX may stop listening then, for
-# good. Once there are descriptors again the job survives the death of every other agent, if need be because the agent starts
-# itself again, and nothing that was committed is lost.
+# An agent that runs out of descriptors just when another agent is restarted can be reached again later. UCX may then
+# have stopped listening permanently. Once there are descriptors again, the job survives the death of every other
+# agent, if need be because the agent restarts itself, and nothing committed is lost.
 . "$(dirname "$0")/lib.sh" "$1"
 command -v prlimit >/dev/null || skip "no prlimit here"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":3000'

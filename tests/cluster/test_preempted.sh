@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A job that has to leave its nodes (`tierckpt drain --wait`, then SIGTERM to the agents, then SIGKILL to one that would
-# not): all of it comes back on other machines from what that published. One node that leaves costs no step at all.
+# A job has to leave its nodes (`tierckpt drain --wait`, then SIGTERM to the agents, then SIGKILL to one that does not
+# exit): it resumes on other machines from the version that the drain published. If only one node leaves, no step is
+# lost.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0" --steps 30 --wait-commit

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A published version that is damaged in any of these ways is skipped with a message, and the one before is restored:
-# a flipped byte, a cut file, a missing manifest, two files that changed places.
+# A published version that is damaged in any of these ways is passed over with a message, and the one before it is
+# restored: a flipped byte, a truncated file, a missing manifest, two files that were swapped.
 . "$(dirname "$0")/lib.sh" "$1"
 excused="the newest version is damaged on purpose, where nothing else has it"
 storage_interval=4

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Each node reads the published files that it writes again, without being asked. One that is damaged is written
-# again, with the bytes that it had, from the same version in memory; without that it is reported, with the version that
-# is left, and stays where it is.
+# Each node reads its published files again without a request and repairs damaged ones from memory. A damaged file is
+# rewritten with its original bytes from the same version in memory. Without that version it is reported, together with
+# the version that is left, and stays as it is.
 . "$(dirname "$0")/lib.sh" "$1"
 storage_interval=4
 settings=',"scrub_storage_interval_s":1'

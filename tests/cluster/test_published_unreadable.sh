@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A published file that gives an I/O error when it is checked is not damaged: the log says so once (and not for each
-# file), with its path, status is bad as long as it lasts, and good again when the file can be read.
+# file), with its path. status is bad as long as this lasts, and good again when the file can be read.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/lying.sh"
 storage_interval=4

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Two racks of two nodes: all nodes of one are lost at once and nothing is restored from storage, whichever it is.
+# Two racks of two nodes: all nodes of one rack are lost at once, and nothing has to be restored from storage,
+# whichever rack it is.
 . "$(dirname "$0")/lib.sh" "$1"
 base=$settings
 on() { # NODE RACK RANK OPTIONS...

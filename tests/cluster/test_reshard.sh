@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Back with other ranks and another sharding: from storage every element is right, also in a grid of two dimensions; what
-# each rank has of its own is left, and only if it may be; saves go on, and the old layout is there until then. What only
-# memory has is not ignored: the error says what brings it to storage, and that works.
+# A job comes back with other ranks and another sharding: every element read from storage is right, also in a grid of
+# two dimensions. Data that belongs to single ranks is left alone, and only if that is allowed. Saves continue, and the
+# old layout is there until then. What is only in memory is not ignored: the error says how to bring it to storage, and
+# that works.
 . "$(dirname "$0")/lib.sh" "$1"
 trainer=$build/tests/cluster/cluster_grid
 memory_cap=64MiB

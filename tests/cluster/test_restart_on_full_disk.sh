@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Not a byte is left below save_dir: a job that is started again claims its term all the same and goes on from memory, and
-# prune makes room.
+# Not a byte is left below save_dir: a job that is restarted claims its term nevertheless and continues from memory,
+# and prune makes room.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 mount -t tmpfs -o size=8m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A published older step can be restored at any time, after a restore and after saves of the same run: a new line of
-# history begins with it, which the next launch goes on with.
+# A published older step can be restored at any time, after a restore and after saves of the same run. A new line of
+# history begins with it, which the next launch continues.
 . "$(dirname "$0")/lib.sh" "$1"
 excused="an older step is asked for"
 storage_interval=4

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs that restore, save nothing and end well, as evaluations do, do not count against the version: only those that die do.
+# Runs that restore, save nothing and end well, as evaluations do, do not count against the version. Only those that
+# die do.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"max_restore_tries":2'
 storage_interval=4

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Clients that break every rule of the agent's socket get an answer or are cut off; the agent and its trainers go on.
+# Clients that break every rule of the agent's socket get an answer or are cut off; the agent and its trainers
+# continue.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0 1" --twins 2 --steps 100000 --step-ms 20

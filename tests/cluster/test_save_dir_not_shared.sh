@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# save_dir is another directory on each of two nodes of one job: an error that names both nodes and the path comes within
-# the time that sessions may take, with the secrets that the agents make there themselves and with one that all were given.
+# save_dir is a different directory on each of two nodes of one job: an error that names both nodes and the path comes
+# within the time that sessions may take, both with the secrets that the agents create there and with one that all were
+# given.
 . "$(dirname "$0")/lib.sh" "$1"
 declare -f node_json | sed '1s/.*/shared_json ()/' >"$work/shared_json"
 . "$work/shared_json"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A second start of a job whose trainers are alive is refused on all its ranks, and changes nothing for them, whichever
-# node it comes from. Trainers that are dead do not block it, nor do those of the launcher's own last launch. A start that was
-# told to take over does; then the first one can no longer save, and its last step does not take the job back.
+# A second start of a job whose trainers are alive is refused on all its ranks and changes nothing for them, whichever
+# node it comes from. Dead trainers do not block it, nor do those of the launcher's own previous launch. A start with
+# takeover takes the job over; then the first one can no longer save, and its last step does not take the job back.
 . "$(dirname "$0")/lib.sh" "$1"
 run_id=""
 terms_claimed() { cat "$work"/run/test/*/agent.log | grep -c 'claimed term' || true; }

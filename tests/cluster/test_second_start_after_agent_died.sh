@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A second start that comes right after the agent of the only node has died is refused, too: the trainers live, although the
-# agent that was started in its place does not know them yet.
+# A second start that comes right after the agent of the only node has died is refused, too: the trainers are alive,
+# although the restarted agent does not know them yet.
 . "$(dirname "$0")/lib.sh" "$1"
 run_id=""
 begin 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Storage returns another bit each time that the job's secret is read: no agent starts with a wrong secret, with which no
-# other one would talk to it, and the trainers are told why. When storage reads right again they start.
+# Storage returns another flipped bit each time that the job's secret is read: no agent starts with a wrong secret,
+# with which no other agent would talk to it, and the trainers get the reason. When storage reads correctly again, they
+# start.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/lying.sh"
 storage_interval=2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The job's secret, a token of our own with a marker in it, appears nowhere: in no log, status, argument, environment,
-# published or parked file, and an agent that aborts leaves no core. Nor does the key that is made of it, or one that
-# the job has made itself.
+# The job's secret, a token of our own that contains a marker, appears nowhere: in no log, status, argument,
+# environment, published or parked file, and an agent that aborts leaves no core. The same holds for the key derived
+# from it, and for a secret that the job has created itself.
 . "$(dirname "$0")/lib.sh" "$1"
 (umask 077 && : >"$work/token")
 # A token whose SHA-256, the key, has no byte that a log or a shell would write in another way.

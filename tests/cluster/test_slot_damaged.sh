@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bytes flipped in the memory of one node, which nothing has noticed yet: a restore finds them and uses the other node's
-# copy.
+# Bytes are flipped in the memory of one node, and nothing has noticed that yet: a restore detects them and uses the
+# other node's copy.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/segments.sh"
 needs_root

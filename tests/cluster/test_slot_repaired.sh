@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bytes flipped in one node's memory are found without a request, the copies are given up and fetched again from the
-# other node, so that the loss of that one costs nothing; `tierckpt verify` leads to the same at once.
+# Bytes flipped in one node's memory are found without a request, and the copies are fetched again from the other node.
+# After that, the loss of the other node costs nothing. `tierckpt verify` has the same effect at once.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/segments.sh"
 needs_root

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A link of 8 Mbit/s and versions that take a second on it: versions are refused or come late, training is never held
-# up longer than block_time_ms, and commits go on.
+# A link of 8 Mbit/s, and versions that take a second on it: versions are refused or come late, training is never
+# delayed for longer than block_time_ms, and commits continue.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"block_time_ms":500,"heartbeat_ms":200,"peer_timeout_ms":3000'
 make_net a b

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Processes chosen by chance are killed, many times (SEED=n repeats a run, ROUNDS=n makes it longer), also while the job
-# is still being formed: no committed version is lost.
+# Processes chosen by chance are killed, many times (SEED=n repeats a run, ROUNDS=n makes it longer), also while the
+# job is still being formed: no committed version is lost.
 . "$(dirname "$0")/lib.sh" "$1"
 echo "seed $seed"
 storage_interval=6

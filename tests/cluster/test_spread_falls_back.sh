@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# With restore_spread "nccl" and without a device the ranks say so once and get what the agents bring.
+# With restore_spread "nccl" and without a device, the ranks log that once and use what the agents bring.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/spread.sh"
 settings=',"restore_spread":"nccl"'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks that are not configured alike do not wait for each other: all get what the agents bring.
+# Ranks that are not configured alike do not wait for each other: all use what the agents bring.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/spread.sh"
 node_json_alike=$(declare -f node_json | tail -n +2)

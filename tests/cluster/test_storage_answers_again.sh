@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All of storage hangs: the job can be started as often as terms were reserved for that, and the next start fails and says
-# why. Then storage answers again: status is good, although nothing is published, for no step was to come to storage.
+# While all of storage hangs, a job can be started as often as terms were reserved for that; the next start fails and
+# says why. Then storage answers again, and status is good although nothing is published, because no step was meant for
+# storage.
 . "$(dirname "$0")/lib.sh" "$1"
 backing=tmpfs # a disk may take longer than storage_timeout_ms allows
 . "$(dirname "$0")/lying.sh"

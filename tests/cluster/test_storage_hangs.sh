@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Storage hangs below a running job: commits to memory go on, the ranks and status are told, a job that is started again
-# while a drain still hangs is formed and restores from memory, and so is one that is started while all of storage hangs, more
-# than once; a second start is refused as always, and when storage answers again the next version is published.
+# Storage hangs below a running job: commits to memory continue, and the ranks and status report it. A job that is
+# restarted while a drain still hangs is formed and restores from memory, and so is one that is started while all of
+# storage hangs, more than once. A second start is refused as always, and when storage answers again the next version
+# is published.
 . "$(dirname "$0")/lib.sh" "$1"
 backing=tmpfs # a disk may take longer than storage_timeout_ms allows
 . "$(dirname "$0")/lying.sh"
@@ -77,13 +78,13 @@ wait_for 120 publishes || die "nothing is published though storage answers: $(ta
 wait_for 60 ask a status >"$work/said" || die "status stays bad: $(cat "$work/said")" # the coordinator of node b tells it
 ask a verify published >"$work/said" || die "verify: $(cat "$work/said")"
 
-# An agent that is told to end while storage hangs does end, and one that cannot reach storage at its start says so.
+# An agent that is asked to exit while storage hangs does exit, and one that cannot reach storage at its start reports it.
 # The kernel lets no process end that waits for a request which the stopped file system had already taken.
 kill_trainers
 idle() { ask a --json status | python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["draining"] != {})'; }
 wait_for 60 idle || die "the last drain does not end: $(tail -5 "$(agent_log a)")"
 sleep 1 # until what the publish has superseded is removed
-fault "all of storage hangs, and the agents are told to end"
+fault "all of storage hangs, and the agents are asked to exit"
 stop_serving
 ended=$(agent_pid b)
 kill -TERM "$ended"

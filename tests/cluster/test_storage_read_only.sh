@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Storage becomes read-only below a running job: commits to memory go on, the ranks and status are told, and when it can be
-# written again versions are published. Restarts meanwhile restore from memory, and so does a later one.
+# Storage becomes read-only below a running job: commits to memory continue, the ranks and status report it, and
+# versions are published once it can be written again. Restarts meanwhile restore from memory, and so does a later one.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
 mount --bind "$work/save" "$work/save" 2>/dev/null || skip "nothing can be mounted here"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Storage that needs ten seconds for its first answer delays the start of a job and does not fail it.
+# Storage that takes ten seconds to answer the first time delays the start of a job and does not make it fail.
 . "$(dirname "$0")/lib.sh" "$1"
 backing=tmpfs
 . "$(dirname "$0")/lying.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Storage becomes stale below a running job, once for a while and once for good, so that what the agents have open there
-# never works again and the path does. Commits to memory go on, the ranks and status are told, and when storage is back
-# versions are published. Restarts meanwhile restore from memory, and so does a later one.
+# Storage becomes stale below a running job, once for a while and once permanently, so that what the agents have open
+# there never works again, while the path does. Commits to memory continue, the ranks and status report it, and
+# versions are published once storage is back. Restarts meanwhile restore from memory, and so does a later one.
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/lying.sh"
 . "$(dirname "$0")/storage_away.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A supervisor killed with -9 is replaced while the agent lives; after that the agent may die too and nothing is lost.
+# A supervisor killed with -9 is replaced while the agent lives; after that the agent may die, too, and nothing is
+# lost.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 1
 run_on a "0" --steps 100000 --step-ms 20 --wait-commit

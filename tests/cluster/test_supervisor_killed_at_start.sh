@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A supervisor that dies after it has started the agent again and before that is ready: the agent has the memory, so it goes
-# on, finds itself another supervisor, and nothing is lost.
+# A supervisor dies after it has restarted the agent and before the agent is ready: the agent has the memory, so it
+# continues and starts another supervisor, and nothing is lost.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0 1" --steps 100000 --step-ms 20 --lockstep

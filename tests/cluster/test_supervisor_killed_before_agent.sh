@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A supervisor that dies before its first agent is up: the trainers that wait for that agent notice, and start another.
+# A supervisor dies before its first agent is up: the trainers that wait for that agent notice and start another one.
 . "$(dirname "$0")/lib.sh" "$1"
 program=$(readlink -f "$bin/tierckptd")
 rm "$bin/tierckptd"

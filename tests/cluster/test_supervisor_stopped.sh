@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A supervisor that hangs does not hold up its agent: commits go on, no node counts as lost, and trainers are not held up.
+# A supervisor that hangs does not delay its agent: commits continue, no node counts as lost, and trainers are not
+# delayed.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":3000'
 begin 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A trainer stopped in the middle of its copy: the version times out and commits go on when the trainer does. Killed there,
-# its slot belongs to no version, and the newest committed one is restored, whole.
+# A trainer is stopped in the middle of its copy: the version times out, and commits continue when the trainer does. If
+# it is killed there, its slot belongs to no version, and the newest committed one is restored completely.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"version_timeout_ms":1000'
 mem_interval=1

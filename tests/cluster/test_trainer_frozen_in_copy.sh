@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A trainer is frozen in the middle of its copy, others take its job over on the same node, and later it goes on writing:
-# not into a slot of theirs. The agent that is started again meanwhile knows the slot, too. With too few slots left saves
-# are refused by a message that names the process, training goes on, and so do saves once the process has ended.
+# A trainer is frozen in the middle of its copy, others take its job over on the same node, and later it continues to
+# write, but not into one of their slots. The agent that is restarted meanwhile knows the slot, too. With too few slots
+# left, saves are refused by a message that names the process and training continues; so do saves once the process has
+# ended.
 . "$(dirname "$0")/lib.sh" "$1"
 mem_interval=1
 settings=',"takeover":"on"' # the frozen trainer is alive

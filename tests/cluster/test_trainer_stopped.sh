@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One trainer stopped: nothing commits, the other ones go on training; when it continues commits go on. A second process
-# that claims the same rank is refused and disturbs nothing.
+# One trainer is stopped: nothing commits, and the other ones continue training. When it continues, so do commits. A
+# second process that claims the same rank is refused and disturbs nothing.
 . "$(dirname "$0")/lib.sh" "$1"
 step_of() { out "$1" | sed -nE 's/^STEP ([0-9]+)$/\1/p' | tail -1; }
 begin 2

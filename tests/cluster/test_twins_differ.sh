@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A bit that differs between twins is reported, with shard, version and nodes, once; where devices make the digests,
-# before the bytes have come to any slot.
+# A bit that differs between twins is reported once, with shard, version and nodes; if devices compute the digests,
+# before the bytes have reached any slot.
 . "$(dirname "$0")/lib.sh" "$1"
 trainer=$build/tests/cluster/cluster_on_device
 [ -x "$trainer" ] || skip "there is no stand-in for CUDA in this build"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two jobs at the same time on the same nodes and below the same directories: each restores its own, and the end of one
-# is nothing to the other.
+# Two jobs run at the same time on the same nodes and below the same directories: each restores its own versions, and
+# the end of one does not affect the other.
 . "$(dirname "$0")/lib.sh" "$1"
 storage_interval=4
 job=one

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two launches of the same job at the same time: whoever comes to train does so in one term alone, the other ones are told
-# that theirs is over, and a launch after them restores the newest that was committed.
+# Two launches of the same job at the same time: only one of them trains, in one term, the other one learns that its
+# term is over, and a launch after them restores the newest committed version.
 . "$(dirname "$0")/lib.sh" "$1"
 begin 2
 run_on a "0" --launch 1 --steps 12 --wait-commit

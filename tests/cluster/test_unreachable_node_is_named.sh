@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Nodes that cannot reach each other are named, with the address that was tried, by the attach of every rank, within the
-# configured bound.
+# Nodes that cannot reach each other are named, with the address that was tried, by the attach of every rank, within
+# the configured time.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"session_wait_ms":2000'
 begin 2

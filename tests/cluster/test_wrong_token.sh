@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# A node and a client with another token than the job's, or one that was the job's before it was changed, are refused with
-# an error that says so, however often they come: nothing changes by it, and the log stays short. Those with the right one
-# go on.
+# A node and a client whose token is not the job's, or no longer is, are refused with an error that says so, however
+# often they come. This changes nothing, and the log stays short. Those with the right token continue.
 . "$(dirname "$0")/lib.sh" "$1"
 for name in right wrong; do (umask 077 && head -c 32 /dev/urandom >"$work/$name"); done
 with_token() { settings=",\"token_file\":\"$work/$1\""; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All trainers of a launch stand still, another launch takes the job over, and then they go on: they are refused, nothing
-# of theirs is committed or published, and the new ones are not disturbed.
+# All trainers of a launch stand still, another launch takes the job over, and then they continue: they are refused,
+# nothing of theirs is committed or published, and the new trainers are not disturbed.
 . "$(dirname "$0")/lib.sh" "$1"
 storage_interval=10
 begin 2

@@ -72,7 +72,7 @@ def _take_helpers():
 
 
 class _Watch:
-    """Notes what each iteration ends with, and ends the process where the test says so."""
+    """Records the state after each iteration, and ends the process where the test requires it."""
 
     def __init__(self, die_at):
         self.ends = {}

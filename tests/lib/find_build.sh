@@ -1,4 +1,4 @@
-# Which build directory a script takes when it is told none. Sourced, not run.
+# The build directory that a script uses by default. Sourced, not run.
 # shellcheck shell=bash
 
 # find_build PROGRAM [DIR]: prints DIR, or of build and build/release the one in which PROGRAM is newest.

@@ -41,7 +41,7 @@
 
 byte own[N], held[N];      /* versions of shard n: at its owner, at its holder */
 byte copying[N], next[N];  /* version being filled, the next to save */
-byte acked[N];             /* copies the owner was told of: READY is on its way to the coordinator */
+byte acked[N];             /* copies that the owner knows of: READY is on its way to the coordinator */
 byte known_w[N], known_aborted[N];
 bool alive[N];
 

@@ -10,7 +10,7 @@
  *       1: the coordinator does not wait for both nodes
  *       2: files are reported before they are synced
  *       3: the manifest is not synced before the rename
- *       4: the world is told before the directory is synced
+ *       4: the world learns of it before the directory is synced
  *       5: the old version is removed before the directory of the new one is synced
  *       6: files are deleted before the version is un-published
  *       7: files are deleted after it is un-published, but before the directory is synced

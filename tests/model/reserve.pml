@@ -9,7 +9,7 @@
  * RULE 0: ours. Who grants a term adopts it first and hands on the rest of the reservation; a claim on storage
  *         takes a number above all reserved ones, and ends lower terms, which see its file.
  *      1: who grants a term does not adopt it
- *      2: who grants a term keeps the rest, and whoever got it has the rest, too
+ *      2: the granting agent keeps the remainder, and the receiver has it, too
  *      3: a claim on storage takes the lowest number that is not claimed, reserved or not
  *      4: what is reserved ends lower terms, as a claim does
  *      5: a term that is over reserves terms, too

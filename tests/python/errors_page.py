@@ -380,7 +380,7 @@ def without_client(name, *arguments):
 
 
 def _in_child(client):
-    """What a forked child is told, which still has the client's address."""
+    """The error in a forked child, which still has the client's address."""
     pipe = multiprocessing.Pipe(duplex=False)
     handle = client._handle.value
     child = os.fork()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for native.Client where a test needs no library: remembers what it is told."""
+"""Stands in for native.Client where a test needs no library: records its calls."""
 
 
 class FakeClient:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training comes back with another number of ranks, or sharded otherwise, and goes on where it was."""
+"""A training comes back with another number of ranks, or sharded otherwise, and continues where it stopped."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving never stops training: what cannot be saved is skipped, and the result says so."""
+"""Saving never stops training: what cannot be saved is skipped, and the result says why."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from harness import run
 
 
 class Position:
-    """A data loader's state_dict, which fails if it is told to."""
+    """A data loader's state_dict, which fails on request."""
 
     def __init__(self):
         self.value = 0

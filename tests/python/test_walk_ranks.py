@@ -100,7 +100,7 @@ def test_allgather_returns_all_bytes_in_rank_order(tmp_path):
 
 
 def refused(rank, world):
-    """What a rank is told about tensors that cannot be saved."""
+    """The errors that a rank gets for tensors that cannot be saved."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Partial
 

@@ -15,7 +15,7 @@ PUMP_S = 0.02
 LINE_S = 5.0  # a line that does not come in this time is not waited for
 LOOK_S = 0.25  # between two looks at all processes
 TRACER_S = 30.0  # for strace to let its process go
-EMPTY_S = 5.0  # a node that trains has lost its memory: whoever watches the job starts it again after this
+EMPTY_S = 5.0  # a node that trains has lost its memory: the launcher restarts the job after this time
 
 
 # These may cost a node its memory, while its trainers live.
@@ -286,7 +286,7 @@ class Campaign:
             self._watch_job(result["destroys"])
 
     def _watch_job(self, nodes):
-        """Agents that only report leave it to whoever watches the job to start it again when a node's memory is gone."""
+        """Agents that only report leave it to the launcher to restart the job when a node's memory is gone."""
         launch = self.launch
         if self.cluster.settings["on_node_loss"] == "report":
             self.heal(EMPTY_S, lambda: self._give_up_launch(launch, nodes))

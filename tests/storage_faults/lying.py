@@ -85,7 +85,7 @@ class LyingDirectory:
 
     def close(self):
         self.be_truthful()
-        self._process.kill()  # whoever waits for it gets ENOTCONN
+        self._process.kill()  # callers that wait for it get ENOTCONN
         self._process.wait()
         subprocess.run(("umount", "-l", self.path), stderr=subprocess.DEVNULL, check=False)
 

@@ -122,12 +122,12 @@ class Story:
         return new
 
     def outage(self, launch):
-        """Storage is away while there is training, which is told so, goes on, and publishes when storage is back."""
+        """Storage is away while training runs: the ranks report that, training continues, and publishes when storage is back."""
         outage = self.dice.choice(WHOLE + PART[:3])
         self.say(f"launch {launch.number} trains on: {outage.name}")
         committed = len(self.versions("committed"))
         outage.begin(self.storage)
-        self.wait("each rank is told", lambda: all(outage.reason in text for text in launch.health()))
+        self.wait("each rank reports it", lambda: all(outage.reason in text for text in launch.health()))
         self.wait("more commits", lambda: len(self.versions("committed")) >= committed + 5)
         status, text, complaint = self.job.ask("status")
         if status != 1 or not re.search(rf"storage has been failing since .*{outage.reason}", text):
@@ -171,7 +171,7 @@ class Story:
     def storage_is_back(self, launch):
         self.storage.be_truthful()
         self.wait_published(launch, 1)
-        self.wait("each rank is told that it is over", lambda: all(not text for text in launch.health()))
+        self.wait("each rank reports that it is over", lambda: all(not text for text in launch.health()))
         return launch
 
     def launch(self, lies, must):

@@ -30,14 +30,14 @@ Test(restore_timeout, lasts_as_long_as_a_fetch_takes)
     cr_assert_not(lasts(9050, (struct fetch_tally){.failed = 1}));
 }
 
-Test(restore_timeout, begins_anew_with_each_that_comes)
+Test(restore_timeout, starts_over_with_each_shard_that_arrives)
 {
     for (uint64_t ms = 1000, came = 0; ms < 9000; ms += 99) {
         cr_assert(lasts(ms, (struct fetch_tally){.came = came++, .failed = 3 * came}));
     }
 }
 
-Test(restore_timeout, ends_when_fetches_fail_one_after_the_other_for_ever)
+Test(restore_timeout, ends_when_fetches_keep_failing)
 {
     uint64_t ms = 1000, failed = 7;
     while (ms < 9000 && lasts(ms, (struct fetch_tally){.came = 5, .failed = failed++, .under_way = true})) {

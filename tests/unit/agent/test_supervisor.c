@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The real supervisor with a stand-in for the agent (fake_agent.c): what was stored survives whoever dies. */
+ * The real supervisor with a stand-in for the agent (fake_agent.c): what was stored survives the death of any
+ * process. */
 #include "base/lock.h"
 #include "base/message.h"
 

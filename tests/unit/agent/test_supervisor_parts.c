@@ -325,7 +325,7 @@ Test(supervisor_child, counts_the_time_from_the_first_death_of_the_row)
     cr_assert_eq(child_given_up_ms(&child), first + 600000);
 }
 
-Test(supervisor_child, does_not_begin_anew_for_a_long_life_in_which_it_never_served)
+Test(supervisor_child, does_not_start_counting_again_after_a_long_life_without_service)
 {
     struct child child = child_of(fails);
     struct store store = {0};
@@ -341,7 +341,7 @@ Test(supervisor_child, does_not_begin_anew_for_a_long_life_in_which_it_never_ser
     cr_assert_eq(child.quick_deaths, 8);
 }
 
-Test(supervisor_child, begins_to_count_anew_after_a_long_life)
+Test(supervisor_child, starts_counting_again_after_a_long_life)
 {
     struct child child = child_of(fails);
     struct store store = {0};
