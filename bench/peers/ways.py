@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One class per way to save a state. save() returns when the trainer may go on; before_step() when it may change its
+"""One class per way to save a state. save() returns when the trainer may continue; before_step() when it may change its
 tensors again (its time is stall too); finish() when the save has got as far as that way ever says: `complete`."""
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration: trainings that lose nodes and go on from memory, compared bit for bit with undisturbed ones."""
+"""The demonstration: trainings that lose nodes and continue from memory, compared bit by bit with undisturbed ones."""
 
 import argparse
 import json

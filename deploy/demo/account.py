@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain account of a part: what was lost, where it came back from, what it cost, and whether the bits are equal."""
+"""The summary of a part: what was lost, where it was restored from, what it cost, and whether the bits are equal."""
 
 import statistics
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers tell the driver: one JSON object a line, one file per trainer process."""
+"""What trainers report to the driver: one JSON object per line, one file per trainer process."""
 
 import json
 import os

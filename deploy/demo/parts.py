@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the demonstration: what is trained, what is broken, and how it goes on."""
+"""The parts of the demonstration: what is trained, what fails, and how training continues."""
 
 import dataclasses
 import time

@@ -15,7 +15,7 @@ STARTS_MAX = 4  # of one rank; more means that the training dies as soon as it s
 
 
 class DemoError(Exception):
-    """The demonstration cannot go on; the text says what was waited for."""
+    """The demonstration cannot continue; the text names what it was waiting for."""
 
 
 class Run:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the training. Started by torchrun, as often as the launcher likes; goes on where the memory says."""
+"""One rank of the training. Started by torchrun, as often as it restarts its ranks; continues from the newest version
+in memory."""
 
 import time
 

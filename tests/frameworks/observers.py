@@ -36,7 +36,7 @@ class WeightWriter:
 
     def before(self, step, checkpoint, model):
         """At the beginning of each step; the first one has number 0."""
-        watch = checkpoint._client.watch  # no snapshot gets its word while it is locked
+        watch = checkpoint._client.watch  # no snapshot is confirmed while it is locked
         if step == 0:
             watch._lock.acquire()
         if step == 1:

@@ -158,7 +158,7 @@ def test_a_tensor_that_is_written_to_while_it_is_copied_makes_no_version(site):
     state = {"model": {"weight": torch.zeros(300, 1000)}}
     with tierckpt.dcp.attach(state, config=site.config) as tiers:
         dcp.save(state, checkpoint_id=1, storage_writer=tiers.writer())
-        with tiers._checkpoint._client.watch._lock:  # no snapshot gets its word meanwhile
+        with tiers._checkpoint._client.watch._lock:  # no snapshot is confirmed meanwhile
             tiers.snapshot(*flatten(state), 2, to_storage=False)
             state["model"]["weight"].fill_(7)
         with pytest.raises(tierckpt.CanceledError, match="weight changed while it was being copied"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who dies, and when. The seed alone decides it."""
+"""Which processes are killed, and when. The seed alone decides it."""
 
 import random
 from dataclasses import dataclass

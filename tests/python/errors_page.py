@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everyday mistakes, made as a user makes them, and docs/errors.md, the table of what is said then.
+"""Everyday mistakes, made as a user makes them, and docs/errors.md, the page with the errors that they produce.
 
     TCK_BUILD=build/release python tests/python/errors_page.py    writes the page again
 
-test_front_door.py makes each mistake and compares what is said with its row."""
+test_front_door.py makes each mistake and compares the error with its row."""
 
 import contextlib
 import json
@@ -43,11 +43,11 @@ def case(section, what):
     return add
 
 
-# ---- how a mistake is made, and what is said -------------------------------------------------------------------------
+# ---- making a mistake, and its error ---------------------------------------------------------------------------------
 
 
 def init(site, model=None, optimizer=None, config=None, **more):
-    """As a training program of one rank begins; values of `config` are put into the site's."""
+    """Calls init as a training program of one rank does; values of `config` override those of the site."""
     model = nn.Linear(2, 2) if model is None else model
     values = {**site.config, **(config or {})}
     return tierckpt.init(model=model, optimizer=optimizer, config={k: v for k, v in values.items() if v is not None},
@@ -61,14 +61,14 @@ def file_of(site, text):
 
 
 def command(*words):
-    """What the command says if it is not good; (text, exit status)."""
+    """The error of the command: (text, exit status)."""
     done = subprocess.run(["tierckpt", *words], capture_output=True, text=True, timeout=60, check=False,
                           env={k: v for k, v in os.environ.items() if k != "TIERCKPT_CONFIG"})
     return (done.stderr or done.stdout).strip(), done.returncode
 
 
 def outcome(site, function):
-    """(text, status) of a mistake; None if nothing is said."""
+    """(text, status) of a mistake; None if it produces no error."""
     try:
         with contextlib.closing(_Closer()) as closer:
             said = function(site, closer)

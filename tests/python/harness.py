@@ -23,7 +23,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def _test_folders():
-    """Where test modules are found: as the caller finds them."""
+    """The folders in which the caller finds test modules."""
     return [path for path in map(Path, sys.path) if path.is_relative_to(TESTS)]
 
 
@@ -178,14 +178,14 @@ def _fork_job(target, world, arguments, out):
     try:
         _run_job(target, world, arguments, out)
     finally:
-        os._exit(0)  # without "codes" if it came to nothing
+        os._exit(0)  # if the job failed, there are no "codes"
 
 
 def _nurse(module):
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the imported modules print is no answer
     __import__(module)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a job ended, so none stays as a zombie
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the exit status of a job is not needed, so none stays as a zombie
     while line := sys.stdin.readline():  # read line by line: the children must not inherit what was read ahead
         print(_fork_job(*json.loads(line)), file=answers, flush=True)
 

@@ -40,7 +40,7 @@ class Site:
         }
 
     def _pids(self, node=""):
-        """Supervisors and agents: processes that were told a path below our directory."""
+        """Supervisors and agents: processes that have a path below our directory in their command line."""
         path = str(self.dir / "run" / self.config["job"] / node).encode()
         for entry in Path("/proc").iterdir():
             try:
@@ -50,14 +50,14 @@ class Site:
                 continue  # it has ended
 
     def agents_left(self, within_s):
-        """The agents that have not left by themselves after that time."""
+        """The agents that have not exited by themselves after that time."""
         deadline = time.monotonic() + within_s
         while (pids := list(self._pids())) and time.monotonic() < deadline:
             time.sleep(0.05)
         return pids
 
     def kill_agents(self, node=""):
-        """As the loss of the node's memory; of all nodes by default."""
+        """Kills agents and supervisors, so that the node's memory is lost; by default those of all nodes."""
         for _ in range(20):
             for pid in list(self._pids(node)):
                 try:
@@ -69,6 +69,6 @@ class Site:
             time.sleep(0.05)
 
     def logs(self):
-        """Of the agents, for a test that has failed."""
+        """The ends of the agents' logs, for a test that has failed."""
         return "".join(f"--- {path}\n{path.read_text(errors='replace')[-6000:]}"
                        for path in sorted((self.dir / "run").glob("**/agent.log")))

@@ -474,7 +474,7 @@ def test_an_average_of_the_weights_is_a_second_model(site):
 
 
 def held(checkpoint):
-    """No snapshot gets its word meanwhile."""
+    """No snapshot is confirmed meanwhile."""
     return checkpoint._client.watch._lock
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that is started while it trains: the second start is refused, or takes over, and never is the first one
-disarmed without a word."""
+"""A job that is started while it trains: the second start is refused or takes over, and the first one never loses the
+job without an error."""
 
 import json
 import subprocess
@@ -94,7 +94,7 @@ def test_a_training_that_was_taken_over_says_so_and_cannot_take_the_job_back(sit
     with pytest.raises(tierckpt.errors.DeniedError, match=f"pid {second.process.pid}"):
         training.checkpoint.save_last(30, timeout=20)
     training.checkpoint.close(job_done=True)
-    second.end()  # its agent is still there: it detaches without a word
+    second.end()  # its agent is still there: it detaches without an error
     with tierckpt.init(model=training.model, optimizer=training.optimizer, config=site.config) as after:
         assert after.load_checkpoint() == 3
 
