@@ -2,17 +2,24 @@
  * Carries out the actions of the protocol's machines. Those that take time (digests, transfers) end as events. */
 #include "agent/actions.h"
 
-#include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/parts.h"
+#include "agent/peer_messages.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
-#include "agent/trainers/slot_writers.h"
+#include "base/failpoint.h"
+#include "base/message.h"
+#include "base/pool.h"
+#include "tiers/peer.h"
+#include "tiers/segment.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +35,7 @@ static struct slot_writer writer_of(const struct term_context *tc, const struct 
     if (slot->state != SLOT_FILLING || local == NONE32) {
         return (struct slot_writer){0};
     }
-    const struct client *client = client_of_rank(tc->agent->clients, tc->world.term, tc->ranks[local]);
+    const struct client *client = client_of_rank(tc->needs.agent->clients, tc->world.term, tc->ranks[local]);
     return (struct slot_writer){.process = client != NULL ? client->process : (struct process){0},
                                 .rank = tc->ranks[local]};
 }
@@ -91,7 +98,7 @@ static bool arrived_whole(const struct digest_op *op)
 static void digest_done(void *ctx, bool canceled)
 {
     struct digest_op *op = ctx;
-    struct agent *agent = op->tc->agent;
+    struct slot_ops *slot_ops = op->tc->needs.agent->slot_ops;
     struct event event = {.type = EVENT_VERIFIED,
                           .slot = op->slot,
                           .version = op->version,
@@ -100,7 +107,7 @@ static void digest_done(void *ctx, bool canceled)
                           .refusal = canceled ? REFUSAL_RANK_LOST : REFUSAL_NONE};
     driver_step_node(op->tc, &event);
     free(op);
-    slot_op_end(agent);
+    slot_op_end(slot_ops);
 }
 
 static void verify(struct term_context *tc, const struct action *a)
@@ -108,7 +115,7 @@ static void verify(struct term_context *tc, const struct action *a)
     uint32_t k;
     struct local_shard *d = term_context_slot(tc, a->slot, &k);
     struct digest_op *op = calloc(1, sizeof(*op));
-    slot_op_begin(tc->agent);
+    slot_op_begin(tc->needs.agent->slot_ops);
     if (op != NULL) {
         *op = (struct digest_op){.tc = tc,
                                  .slot = a->slot,
@@ -118,12 +125,12 @@ static void verify(struct term_context *tc, const struct action *a)
                                  .crcs = segment_crcs(d->segment, k),
                                  .sealed = segment_seal(d->segment, k)};
     }
-    if (op == NULL || pool_submit(tc->agent->pool, digest_work, digest_done, op) != TCK_OK) {
+    if (op == NULL || pool_submit(tc->needs.agent->pool, digest_work, digest_done, op) != TCK_OK) {
         log_error("out of memory: the digests of a sealed slot cannot be computed");
         free(op);
         struct event event = {.type = EVENT_VERIFIED, .slot = a->slot, .version = a->version, .ok = false};
         driver_step_node(tc, &event);
-        slot_op_end(tc->agent);
+        slot_op_end(tc->needs.agent->slot_ops);
     }
 }
 
@@ -165,7 +172,7 @@ static enum refusal refusal_of(tck_status_t status)
 static void replica_done(void *ctx, const struct error *outcome)
 {
     struct replica_op *op = ctx;
-    struct agent *agent = op->tc->agent;
+    struct slot_ops *slot_ops = op->tc->needs.agent->slot_ops;
     bool ok = outcome->code == TCK_OK;
     failpoint(copy, acked);
     if (!ok) {
@@ -175,7 +182,7 @@ static void replica_done(void *ctx, const struct error *outcome)
     replica_event(op->tc, op, ok, ok ? REFUSAL_NONE : refusal_of(outcome->code));
     pin(op->tc, op->slot, EVENT_UNPIN);
     free(op);
-    slot_op_end(agent);
+    slot_op_end(slot_ops);
 }
 
 static void replicate(struct term_context *tc, const struct action *a)
@@ -184,7 +191,7 @@ static void replicate(struct term_context *tc, const struct action *a)
     struct local_shard *d = term_context_slot(tc, a->slot, &k);
     struct replica_op *op = calloc(1, sizeof(*op));
     struct error err = {.code = TCK_ERR_NOMEM};
-    slot_op_begin(tc->agent);
+    slot_op_begin(tc->needs.agent->slot_ops);
     pin(tc, a->slot, EVENT_PIN);
     if (op != NULL) {
         *op = (struct replica_op){.tc = tc, .node = a->node, .shard = a->shard, .slot = a->slot};
@@ -202,7 +209,7 @@ static void replicate(struct term_context *tc, const struct action *a)
         free(op);
         replica_event(tc, &failed, false, REFUSAL_HOLDER_LOST);
         pin(tc, a->slot, EVENT_UNPIN);
-        slot_op_end(tc->agent);
+        slot_op_end(tc->needs.agent->slot_ops);
     }
 }
 
@@ -210,7 +217,7 @@ static void replicate(struct term_context *tc, const struct action *a)
 
 static void grant(struct term_context *tc, const struct action *a)
 {
-    struct client *client = client_of_rank(tc->agent->clients, tc->world.term, tc->ranks[a->rank]);
+    struct client *client = client_of_rank(tc->needs.agent->clients, tc->world.term, tc->ranks[a->rank]);
     if (client == NULL) {
         return; /* its loss is reported by its own event */
     }
@@ -243,7 +250,8 @@ static const char *writer_text(const struct term_context *tc, const struct actio
     struct slot_writer writer;
     struct version version;
     text[0] = '\0';
-    if (a->refusal == REFUSAL_QUARANTINED && writers_of_rank(tc, a->rank, &writer, &version)) {
+    if (a->refusal == REFUSAL_QUARANTINED &&
+        writers_of_rank(&tc->needs.agent->writers, tc, a->rank, &writer, &version)) {
         snprintf(text, WRITER_TEXT,
                  " (process %d, which was rank %u of term %" PRIu64 ": end it, with kill -9 if need be)",
                  (int)writer.process.pid, writer.rank, version.term);
@@ -267,7 +275,7 @@ static void log_refusal(struct term_context *tc, const struct action *a)
 static void refuse(struct term_context *tc, const struct action *a)
 {
     log_refusal(tc, a);
-    struct client *client = client_of_rank(tc->agent->clients, tc->world.term, tc->ranks[a->rank]);
+    struct client *client = client_of_rank(tc->needs.agent->clients, tc->world.term, tc->ranks[a->rank]);
     if (client != NULL) {
         struct error err;
         char writer[WRITER_TEXT];
@@ -319,6 +327,7 @@ static void mark_committed(struct term_context *tc, struct version version)
 
 static void notify(struct term_context *tc, const struct action *a)
 {
+    const struct agent *agent = tc->needs.agent;
     static const enum catalog_state states[] = {[STAGE_PROTECTED] = CATALOG_PROTECTED,
                                                 [STAGE_COMMITTED] = CATALOG_COMMITTED,
                                                 [STAGE_PUBLISHED] = CATALOG_PUBLISHED,
@@ -326,16 +335,16 @@ static void notify(struct term_context *tc, const struct action *a)
     log_info("version %" PRIu64 ".%" PRIu64 " is %s", a->version.term, a->version.step,
              catalog_state_name(states[a->stage]));
     if (a->stage == STAGE_COMMITTED) {
-        metadata_note_commit(tc);
+        metadata_note_commit(agent->metadata, tc);
         failpoint(commit, marking);
         mark_committed(tc, a->version);
         failpoint(commit, telling);
     }
     if (a->stage == STAGE_PUBLISHED) {
-        health_storage_published(tc->agent->health);
+        health_storage_published(agent->health);
     }
-    metadata_put_version(tc, a->version, states[a->stage]);
-    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
+    metadata_put_version(agent->metadata, tc, a->version, states[a->stage]);
+    for (struct client *c = agent->clients; c != NULL; c = c->next) {
         if (c->trainer && c->term == tc->world.term && a->version.term == tc->world.term) {
             show_stage(c->shared, a);
         }
@@ -453,20 +462,20 @@ void actions_carry_out(struct term_context *tc, const struct action *a)
         send_refused(tc, a);
         break;
     case ACTION_DRAIN:
-        drain_begin(tc, a);
+        drain_begin(tc->needs.agent->drain, tc, a);
         break;
     case ACTION_SEND_DRAINED:
-        drain_notify(tc, a);
+        drain_notify(tc->needs.agent->drain, tc, a);
         break;
     case ACTION_NOTIFY:
         notify(tc, a);
         break;
     case ACTION_ANNOUNCE:
-        rpc_announce(tc);
+        peer_messages_announce(tc);
         failpoint(decision, announced);
         break;
     case ACTION_PUBLISH:
-        drain_publish(tc, a);
+        drain_publish(tc->needs.agent->drain, tc, a);
         break;
     }
 }

@@ -3,7 +3,8 @@
 #ifndef TCK_AGENT_ACTIONS_H
 #define TCK_AGENT_ACTIONS_H
 
-#include "agent/state/context.h"
+#include "agent/driver/term.h"
+#include "base/message.h"
 
 void actions_carry_out(struct term_context *tc, const struct action *a);
 /* Sends the coordinator the roots that a local rank's devices computed, of the shards that have twins.

@@ -7,23 +7,24 @@
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/lifecycle/idle_exit.h"
 #include "agent/membership/claim.h"
-#include "agent/membership/join_reply.h"
 #include "agent/membership/membership.h"
 #include "agent/membership/reservation.h"
-#include "agent/recovery/restore.h"
+#include "agent/parts.h"
+#include "agent/state/hard_state.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
-#include "agent/trainers/slot_writers.h"
+#include "base/message.h"
 
 #include <stdlib.h>
 
 /* ---- the save path ------------------------------------------------------------------------------------------- */
 
 /* The term context that this trainer saves into, or NULL after an error reply. */
-static struct term_context *term_of(struct client *client, uint32_t seq, uint32_t answer)
+static struct term_context *term_of(const struct agent *agent, struct client *client, uint32_t seq, uint32_t answer)
 {
-    struct term_context *tc = client->agent->term_context;
+    struct term_context *tc = agent->term_context;
     struct error err;
     if (client->term == 0 || tc == NULL || tc->world.term < client->term) {
         (void)error_set(&err, TCK_ERR_BUSY, "refused: %s", refusal_text(REFUSAL_NOT_JOINED));
@@ -40,14 +41,14 @@ static struct term_context *term_of(struct client *client, uint32_t seq, uint32_
     return NULL;
 }
 
-static void on_begin(struct client *client, const uint8_t *payload, size_t len)
+static void on_begin(struct agent *agent, struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_begin m;
     if (msg_begin_decode(payload, len, &m) != TCK_OK) {
         client_cut(client, "malformed BEGIN");
         return;
     }
-    struct term_context *tc = term_of(client, m.seq, MSG_REFUSED);
+    struct term_context *tc = term_of(agent, client, m.seq, MSG_REFUSED);
     if (tc == NULL) {
         return;
     }
@@ -61,15 +62,16 @@ static void on_begin(struct client *client, const uint8_t *payload, size_t len)
     driver_step_node(tc, &event);
 }
 
-static void on_step(struct client *client, const uint8_t *payload, size_t len, enum event_type type)
+static void on_step(struct agent *agent, struct client *client, const uint8_t *payload, size_t len,
+                    enum event_type type)
 {
     struct msg_step m;
     if (msg_step_decode(payload, len, &m) != TCK_OK) {
         client_cut(client, "malformed SEAL or ABANDON");
         return;
     }
-    struct term_context *tc = term_of(client, 0, 0);
-    writers_handle_step(client, m.step);
+    struct term_context *tc = term_of(agent, client, 0, 0);
+    writers_handle_step(&agent->writers, client, m.step);
     if (tc != NULL) {
         struct event event = {.type = type,
                               .rank = (uint32_t)term_context_local_rank(tc, client->rank),
@@ -78,14 +80,14 @@ static void on_step(struct client *client, const uint8_t *payload, size_t len, e
     }
 }
 
-static void on_roots(struct client *client, const uint8_t *payload, size_t len)
+static void on_roots(struct agent *agent, struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_roots m;
     if (msg_roots_decode(payload, len, &m) != TCK_OK) {
         client_cut(client, "malformed ROOTS");
         return;
     }
-    struct term_context *tc = term_of(client, 0, 0);
+    struct term_context *tc = term_of(agent, client, 0, 0);
     if (tc != NULL) {
         actions_send_roots(tc, (uint32_t)term_context_local_rank(tc, client->rank), &m);
     }
@@ -93,18 +95,18 @@ static void on_roots(struct client *client, const uint8_t *payload, size_t len)
 }
 
 /* No slot is pinned for a restore: a newer version cannot commit before this rank saves. */
-static void on_restore_done(struct client *client, const uint8_t *payload, size_t len)
+static void on_restore_done(struct agent *agent, struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_step m;
     if (msg_step_decode(payload, len, &m) != TCK_OK) {
         client_cut(client, "malformed RESTORE_DONE");
         return;
     }
-    struct term_context *tc = term_of(client, 0, 0);
+    struct term_context *tc = term_of(agent, client, 0, 0);
     bool resharded = tc != NULL && tc->readable.outcome == TCK_ERR_LAYOUT && !version_none(tc->readable.version);
     bool restored = tc != NULL && tc->readable_known && (tc->readable.outcome == TCK_OK || resharded);
     if (restored && tc->readable.version.step == m.step) {
-        metadata_note_restored(tc, tc->readable.version);
+        metadata_note_restored(agent->metadata, tc, tc->readable.version);
     }
 }
 
@@ -121,78 +123,79 @@ static bool may_end(const struct agent *agent, const struct msg_detach *m)
     return false;
 }
 
-static void on_detach(struct client *client, const uint8_t *payload, size_t len)
+static void on_detach(struct agent *agent, struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_detach m;
     if (msg_detach_decode(payload, len, &m) != TCK_OK) {
         client_cut(client, "malformed DETACH");
         return;
     }
-    struct term_context *tc = client->agent->term_context;
+    struct term_context *tc = agent->term_context;
     /* A trainer whose job another start has taken over does not end it. */
     bool job_done = m.job_done && client->trainer && client->term != 0 &&
-                    client->term == hard_state_get(client->agent->state)->term.adopted;
+                    client->term == hard_state_get(agent->state)->term.adopted;
     client->done = true;
     if (job_done && tc != NULL && !tc->closed && client->term == tc->world.term) {
-        metadata_note_end(tc);
-        reservation_release(tc);
+        metadata_note_end(agent->metadata, tc);
+        reservation_release(agent->reservations, tc);
     }
-    if (job_done && may_end(client->agent, &m)) {
-        client->agent->job_done = true;
+    if (job_done && may_end(agent, &m)) {
+        idle_exit_job_done(agent->idle_exit);
     }
-    writers_detached(client);
+    writers_detached(&agent->writers, client);
     log_info("trainer of rank %u detached%s", client->rank, job_done ? ", the job is done" : "");
     client_ok(client, m.seq);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------------------------ */
 
-void client_requests_handle(struct client *client, const struct ipc_frame *frame)
+void client_requests_handle(void *ctx, struct client *client, const struct ipc_frame *frame)
 {
+    struct agent *agent = ctx;
     const uint8_t *p = frame->payload;
     size_t len = frame->len;
     switch (frame->type) {
     case MSG_HELLO:
-        membership_handle_hello(client, p, len);
+        membership_handle_hello(agent->membership, client, p, len);
         break;
     case MSG_CLAIM_TERM:
-        claim_handle_request(client, p, len);
+        claim_handle_request(agent->claims, client, p, len);
         break;
     case MSG_JOIN:
-        membership_handle_join(client, p, len);
+        membership_handle_join(agent->membership, client, p, len);
         break;
     case MSG_REGISTER:
-        membership_handle_register(client, p, len);
+        membership_handle_register(agent->membership, client, p, len);
         break;
     case MSG_SEGMENT_GET:
-        membership_handle_segment_get(client, p, len);
+        membership_handle_segment_get(agent->membership, client, p, len);
         break;
     case MSG_BEGIN:
-        on_begin(client, p, len);
+        on_begin(agent, client, p, len);
         break;
     case MSG_SEAL:
-        on_step(client, p, len, EVENT_SEAL);
+        on_step(agent, client, p, len, EVENT_SEAL);
         break;
     case MSG_ABANDON:
-        on_step(client, p, len, EVENT_ABANDON);
+        on_step(agent, client, p, len, EVENT_ABANDON);
         break;
     case MSG_ROOTS:
-        on_roots(client, p, len);
+        on_roots(agent, client, p, len);
         break;
     case MSG_RESTORE:
-        restore_client(client, p, len);
+        restore_client(&agent->restore, client, p, len);
         break;
     case MSG_RESTORE_DONE:
-        on_restore_done(client, p, len);
+        on_restore_done(agent, client, p, len);
         break;
     case MSG_QUERY:
-        restore_query(client, p, len);
+        restore_query(&agent->restore, client, p, len);
         break;
     case MSG_DETACH:
-        on_detach(client, p, len);
+        on_detach(agent, client, p, len);
         break;
     case MSG_CONTROL:
-        control_request(client, p, len);
+        control_request(agent, client, p, len);
         break;
     default:
         client_cut(client, "unknown message type");
@@ -201,9 +204,9 @@ void client_requests_handle(struct client *client, const struct ipc_frame *frame
 
 /* ---- the end of connections and terms -------------------------------------------------------------------------- */
 
-void client_requests_client_gone(struct client *client)
+void client_requests_client_gone(void *ctx, struct client *client)
 {
-    struct agent *agent = client->agent;
+    struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
     int64_t local = tc != NULL && client->trainer && client->term == tc->world.term
                         ? term_context_local_rank(tc, client->rank)
@@ -212,7 +215,7 @@ void client_requests_client_gone(struct client *client)
         term_context_take_seal(tc, (uint32_t)local);
         struct event event = {.type = EVENT_RANK_LOST, .rank = (uint32_t)local};
         driver_step_node(tc, &event);
-        writers_look(agent);
+        writers_look(&agent->writers);
     }
 }
 
@@ -225,7 +228,7 @@ void client_requests_term_over(struct agent *agent, uint64_t term)
             continue;
         }
         if (c->join_seq != 0 || c->register_seq != 0) {
-            join_reply(c, &err);
+            join_reply(&agent->join, c, &err);
         }
         if (c->restoring) {
             c->restoring = false;

@@ -3,11 +3,17 @@
 #ifndef TCK_AGENT_CLIENT_REQUESTS_H
 #define TCK_AGENT_CLIENT_REQUESTS_H
 
-#include "agent/state/context.h"
+#include "base/ipc.h"
 
-void client_requests_handle(struct client *client, const struct ipc_frame *frame);
+#include <stdint.h>
+
+struct agent;
+struct client;
+
+/* What the socket reports; ctx: the agent. */
+void client_requests_handle(void *ctx, struct client *client, const struct ipc_frame *frame);
 /* The connection has ended: the term loses its rank unless another connection has it. */
-void client_requests_client_gone(struct client *client);
+void client_requests_client_gone(void *ctx, struct client *client);
 /* Fails the requests that are pending in terms older than this one: those terms are over. */
 void client_requests_term_over(struct agent *agent, uint64_t term);
 

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckptd: one agent for one job on one node. */
 #include "agent/agent.h"
+
 #include "agent/lifecycle/fdstore.h"
 #include "agent/lifecycle/loop_watchdog.h"
+#include "agent/membership/start_config.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/ipc.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -170,7 +174,9 @@ static int run(const struct config *config, bool spawned)
         return 1;
     }
     write_start_error(&attempt, NULL, true);
-    agent->spawned = spawned;
+    if (spawned) {
+        start_config_set_spawned(agent->start_config);
+    }
     if (loop_fd_add(agent->loop, fd, EPOLLIN, on_signal, agent, &source) != TCK_OK) {
         agent_free(agent);
         return 1;

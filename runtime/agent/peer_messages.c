@@ -3,35 +3,52 @@
  * tier. */
 #include "agent/peer_messages.h"
 
-#include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/twins.h"
-#include "agent/lifecycle/stop.h"
 #include "agent/membership/claim.h"
 #include "agent/membership/connectivity.h"
 #include "agent/membership/job_holders.h"
 #include "agent/membership/reservation.h"
+#include "agent/parts.h"
 #include "agent/recovery/recover.h"
 #include "agent/recovery/recover_ask.h"
-#include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
-#include "agent/replication/replica_service.h"
 #include "agent/scrub/memory_scrub.h"
-#include "agent/state/adopt.h"
+#include "agent/state/hard_state.h"
 #include "agent/storage/health.h"
 #include "agent/trainers/trainer_control.h"
+#include "base/log.h"
+#include "tiers/peer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- beats --------------------------------------------------------------------------------------------------- */
 
+static struct wire_beat next_beat(const struct agent *agent)
+{
+    const struct settings *settings = trainers_settings(agent->trainers);
+    const struct term_context *tc = agent->term_context;
+    struct wire_beat m = {.term = hard_state_get(agent->state)->term.adopted};
+    if (tc != NULL && !tc->closed) {
+        m.from_coordinator = tc->coordinator != NULL;
+        m.decision = tc->coordinator != NULL ? *coordinator_decision(tc->coordinator) : *node_decision(tc->node);
+        m.mem_steps = settings->mem_steps;
+        m.storage_steps = settings->storage_steps;
+        m.from_step = settings->from_step;
+        m.mem_target = settings->mem_target;
+        m.storage_target = settings->storage_target;
+        m.on_node_loss = (uint8_t)agent->config.on_node_loss;
+        m.storage_trouble = tc->coordinator != NULL ? *health_own(agent->health) : (struct trouble){0};
+    }
+    return m;
+}
+
 static size_t make_beat(void *ctx, struct peer *to, uint8_t *out, size_t cap)
 {
     (void)to;
-    struct wire_beat m;
-    rpc_make_beat(ctx, &m);
+    struct wire_beat m = next_beat(ctx);
     struct writer w = writer_new(cap);
     wire_beat_encode(&m, &w);
     size_t len = w.failed ? 0 : w.len;
@@ -42,26 +59,39 @@ static size_t make_beat(void *ctx, struct peer *to, uint8_t *out, size_t cap)
     return len;
 }
 
-void peer_messages_handle_beat(struct agent *agent, const struct wire_beat *m)
+static void take_beat(struct agent *agent, const struct wire_beat *m)
 {
     struct term_context *tc = agent->term_context;
     if (tc == NULL || tc->closed || tc->world.term != m->term) {
         return;
     }
     if (m->from_coordinator && tc->coordinator == NULL) {
-        agent->settings = (struct settings){.mem_steps = m->mem_steps,
-                                            .storage_steps = m->storage_steps,
-                                            .from_step = m->from_step,
-                                            .mem_target = m->mem_target,
-                                            .storage_target = m->storage_target};
-        agent->config.on_node_loss = (enum on_node_loss)m->on_node_loss;
-        trainers_show_settings(agent);
+        const struct settings settings = {.mem_steps = m->mem_steps,
+                                          .storage_steps = m->storage_steps,
+                                          .from_step = m->from_step,
+                                          .mem_target = m->mem_target,
+                                          .storage_target = m->storage_target};
+        trainers_take_settings(agent->trainers, &settings, (enum on_node_loss)m->on_node_loss);
         health_handle_beat(agent->health, &m->storage_trouble);
     }
     if (m->decision.term == tc->world.term) {
         struct event event = {.type = EVENT_DECISION, .decision = m->decision};
         driver_step_node(tc, &event);
     }
+}
+
+void peer_messages_announce(struct term_context *tc)
+{
+    struct wire_beat m = next_beat(tc->needs.agent);
+    struct writer w = writer_new(0);
+    wire_beat_encode(&m, &w);
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        if (n != tc->self) {
+            rpc_send(tc, n, WIRE_BEAT, &w);
+        }
+    }
+    writer_free(&w);
+    take_beat(tc->needs.agent, &m);
 }
 
 static void handle_beat(void *ctx, struct peer *from, const uint8_t *data, size_t len)
@@ -72,8 +102,8 @@ static void handle_beat(void *ctx, struct peer *from, const uint8_t *data, size_
         log_warn("malformed beat of node %s", peer_node(from)->name);
         return;
     }
-    if (m.term > 0 && rpc_term_context(agent, from, m.term) != NULL) {
-        peer_messages_handle_beat(agent, &m);
+    if (m.term > 0 && rpc_term_context(agent->rpc, from, m.term) != NULL) {
+        take_beat(agent, &m);
     }
 }
 
@@ -114,14 +144,14 @@ static void handle_refused(struct term_context *tc, uint32_t node, const void *d
     struct event event = {
         .type = EVENT_REFUSED, .node = node, .version = m.version, .refusal = (enum refusal)m.refusal};
     driver_step_coordinator(tc, &event);
-    recover_refused(tc, (enum refusal)m.refusal);
+    recover_refused(tc->needs.agent->recoveries, tc, (enum refusal)m.refusal);
 }
 
 static void handle_fetched(struct term_context *tc, uint32_t node, const void *data, size_t len)
 {
     struct wire_fetched m;
     if (wire_fetched_decode(data, len, &m) == TCK_OK) {
-        recover_fetched(tc, node, &m);
+        recover_fetched(tc->needs.agent->recoveries, node, &m);
     }
 }
 
@@ -129,7 +159,8 @@ static void handle_change(struct term_context *tc, const void *data, size_t len)
 {
     struct wire_change m;
     struct error err;
-    if (wire_change_decode(data, len, &m) == TCK_OK && trainers_setting(tc->agent, m.key, m.value, &err) != TCK_OK) {
+    if (wire_change_decode(data, len, &m) == TCK_OK &&
+        trainers_setting(tc->needs.agent->trainers, m.key, m.value, &err) != TCK_OK) {
         log_warn("setting refused: %s", err.text);
     }
 }
@@ -138,7 +169,7 @@ static void handle_restore_ask(struct term_context *tc, const void *data, size_t
 {
     struct wire_ask m;
     if (wire_ask_decode(data, len, &m) == TCK_OK) {
-        recover_restore_ask(tc, m.step);
+        recover_restore_ask(tc->needs.agent->recoveries, tc, m.step);
     }
 }
 
@@ -146,7 +177,7 @@ static void handle_as_coordinator(struct term_context *tc, uint32_t node, uint16
 {
     switch (type) {
     case WIRE_REGISTERED:
-        recover_registered(tc, node);
+        recover_registered(tc->needs.agent->recoveries, tc, node);
         break;
     case WIRE_READY:
         handle_ready(tc, node, data, len);
@@ -158,7 +189,7 @@ static void handle_as_coordinator(struct term_context *tc, uint32_t node, uint16
         handle_refused(tc, node, data, len);
         break;
     case WIRE_DRAINED:
-        drain_handle_drained(tc, node, data, len);
+        drain_handle_drained(tc->needs.agent->drain, tc, node, data, len);
         break;
     case WIRE_FETCHED:
         handle_fetched(tc, node, data, len);
@@ -184,15 +215,15 @@ void peer_messages_handle(struct term_context *tc, uint32_t node, uint16_t type,
     if (type == WIRE_FETCH) {
         struct wire_fetch m;
         if (node == 0 && wire_fetch_decode(data, len, &m) == TCK_OK) {
-            fetch_handle_ask(tc, &m);
+            fetch_handle_ask(tc->needs.agent->fetches, tc, &m);
         }
     } else if (type == WIRE_READABLE) {
         struct wire_readable m;
         if (node == 0 && wire_readable_decode(data, len, &m) == TCK_OK) {
-            restore_readable(tc, &m);
+            restore_readable(&tc->needs.agent->restore, tc, &m);
         }
     } else if (type == WIRE_STOP || type == WIRE_STOP_NOW) {
-        stop_handle(tc, node, type == WIRE_STOP_NOW);
+        stop_handle(&tc->needs.agent->stop, tc, node, type == WIRE_STOP_NOW);
     } else if (tc->coordinator != NULL) {
         handle_as_coordinator(tc, node, type, data, len);
     }
@@ -208,12 +239,12 @@ static void handle_inventory_ask(struct agent *agent, struct peer *peer, const v
         return;
     }
     if (m.term < hard_state_get(agent->state)->term.adopted) {
-        rpc_send_stale(agent, peer);
+        rpc_send_stale(agent->rpc, peer);
         return;
     }
-    adopt_term(agent, m.term);
+    adopt_term(&agent->adopt, m.term);
     struct writer w = writer_new(0);
-    if (recover_make_inventory(agent, &m, &w) == TCK_OK && !w.failed &&
+    if (recover_make_inventory(agent->recoveries, &m, &w) == TCK_OK && !w.failed &&
         peer_send(peer, WIRE_INVENTORY, w.data, w.len) != TCK_OK) {
         log_warn("inventory could not be sent to node %s", peer_node(peer)->name);
     }
@@ -227,9 +258,9 @@ static void handle_inventory(struct agent *agent, struct peer *peer, const void 
         log_warn("malformed inventory of node %s", peer_node(peer)->name);
         return;
     }
-    struct term_context *tc = rpc_term_context(agent, peer, m.term);
+    struct term_context *tc = rpc_term_context(agent->rpc, peer, m.term);
     if (tc != NULL) {
-        recover_inventory(tc, peer, &m);
+        recover_inventory(agent->recoveries, peer, &m);
     }
     free(m.known);
 }
@@ -247,7 +278,7 @@ static void on_message(void *ctx, struct peer *peer, uint16_t type, const void *
         handle_beat(agent, peer, data, len);
         return;
     case WIRE_STALE:
-        adopt_term(agent, term);
+        adopt_term(&agent->adopt, term);
         return;
     case WIRE_GONE:
         connectivity_handle_gone(agent->connectivity, term, peer_node(peer));
@@ -256,7 +287,7 @@ static void on_message(void *ctx, struct peer *peer, uint16_t type, const void *
         handle_inventory_ask(agent, peer, data, len);
         return;
     case WIRE_HOLDER_ASK:
-        holders_answer(agent, peer, data, len);
+        holders_answer(agent->holders, peer, data, len);
         return;
     case WIRE_HOLDER:
         claim_handle_holder(agent->claims, peer, data, len);
@@ -273,7 +304,7 @@ static void on_message(void *ctx, struct peer *peer, uint16_t type, const void *
     default:
         break;
     }
-    struct term_context *tc = rpc_term_context(agent, peer, term);
+    struct term_context *tc = rpc_term_context(agent->rpc, peer, term);
     uint32_t node = tc != NULL ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
         peer_messages_handle(tc, node, type, data, len);
@@ -290,16 +321,16 @@ static void on_up(void *ctx, struct peer *peer)
     uint32_t node = tc != NULL && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
         tc->peers[node] = peer;
-        trainers_node_up(tc, node);
+        trainers_node_up(agent->trainers, tc, node);
         struct event event = {.type = EVENT_NODE_UP, .node = node};
         driver_step_node(tc, &event);
         tc->tell_registered_pause_ms = 0;
         rpc_send_registered(tc);
-        recover_node(tc, node, true);
+        recover_node(agent->recoveries, node, true);
     }
-    recover_peer_up(agent, peer);
-    scrub_peer_up(agent);
-    fetch_peer_changed(agent, peer);
+    recover_peer_up(agent->recoveries, peer);
+    scrub_peer_up(agent->scrub);
+    fetch_peer_changed(agent->fetches, peer);
     connectivity_notify(agent->connectivity, peer);
     connectivity_tick(agent->connectivity);
 }
@@ -312,10 +343,38 @@ static void on_down(void *ctx, struct peer *peer, const char *why)
     uint32_t node = tc != NULL && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
         tc->peers[node] = NULL; /* the peer tier frees it if it is unwanted */
-        recover_node(tc, node, false);
+        recover_node(agent->recoveries, node, false);
         trainers_node_down(tc, node, why);
     }
-    fetch_peer_changed(agent, peer);
+    fetch_peer_changed(agent->fetches, peer);
+}
+
+/* ---- copies -------------------------------------------------------------------------------------------------- */
+
+static tck_status_t on_offer(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item_out,
+                             struct error *err)
+{
+    const struct agent *agent = ctx;
+    return replica_handle_offer(&agent->replicas, from, offer, item_out, err);
+}
+
+static tck_status_t on_stored(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome)
+{
+    const struct agent *agent = ctx;
+    return replica_handle_stored(&agent->replicas, from, offer, outcome);
+}
+
+static tck_status_t on_pull(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
+                            struct error *err)
+{
+    const struct agent *agent = ctx;
+    return replica_handle_pull(&agent->replicas, from, want, item_out, err);
+}
+
+static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *item)
+{
+    const struct agent *agent = ctx;
+    replica_pull_done(&agent->replicas, from, item);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
@@ -373,10 +432,10 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .up = on_up,
         .down = on_down,
         .message = on_message,
-        .offered = replica_handle_offer,
-        .stored = replica_handle_stored,
-        .pulled = replica_handle_pull,
-        .pull_done = replica_pull_done,
+        .offered = on_offer,
+        .stored = on_stored,
+        .pulled = on_pull,
+        .pull_done = on_pull_done,
     };
     strcpy(setup.self.name, c->node);
     strcpy(setup.self.domain, c->domain);

@@ -3,11 +3,19 @@
 #ifndef TCK_AGENT_PEER_MESSAGES_H
 #define TCK_AGENT_PEER_MESSAGES_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct agent;
+struct term_context;
 
 /* Opens the peer tier; from then on the messages of other agents are handled. */
 must_check tck_status_t peer_messages_open(struct agent *agent, struct error *err);
+/* From another agent of the term, or from this node to itself as the coordinator. */
 void peer_messages_handle(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
-void peer_messages_handle_beat(struct agent *agent, const struct wire_beat *m);
+/* The coordinator sends what is decided, and the settings, to all nodes at once: a beat ahead of time. */
+void peer_messages_announce(struct term_context *tc);
 
 #endif

@@ -360,21 +360,21 @@ static void look_at_memory(struct host *host)
 
 /* What an agent learns about terms, and what it still does for older ones. */
 
-void __real_adopt_term(struct agent *agent, uint64_t term);
-void __wrap_adopt_term(struct agent *agent, uint64_t term);
-tck_status_t __real_replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
-                                        struct tier_item *item, struct error *err);
-tck_status_t __wrap_replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
-                                        struct tier_item *item, struct error *err);
-tck_status_t __real_replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
-                                         struct tier_item *item, struct error *err);
-tck_status_t __wrap_replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
-                                         struct tier_item *item, struct error *err);
+void __real_adopt_term(const struct adopt_setup *adopt, uint64_t term);
+void __wrap_adopt_term(const struct adopt_setup *adopt, uint64_t term);
+tck_status_t __real_replica_handle_pull(const struct replica_setup *replicas, struct peer *from,
+                                        const struct peer_offer *want, struct tier_item *item, struct error *err);
+tck_status_t __wrap_replica_handle_pull(const struct replica_setup *replicas, struct peer *from,
+                                        const struct peer_offer *want, struct tier_item *item, struct error *err);
+tck_status_t __real_replica_handle_offer(const struct replica_setup *replicas, struct peer *from,
+                                         const struct peer_offer *offer, struct tier_item *item, struct error *err);
+tck_status_t __wrap_replica_handle_offer(const struct replica_setup *replicas, struct peer *from,
+                                         const struct peer_offer *offer, struct tier_item *item, struct error *err);
 
-void __wrap_adopt_term(struct agent *agent, uint64_t term)
+void __wrap_adopt_term(const struct adopt_setup *adopt, uint64_t term)
 {
     struct host *host = sim.current;
-    __real_adopt_term(agent, term);
+    __real_adopt_term(adopt, term);
     host->adopted = term > host->adopted ? term : host->adopted;
 }
 
@@ -386,20 +386,20 @@ static void check_fenced(const char *what, uint64_t term)
     }
 }
 
-tck_status_t __wrap_replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
-                                        struct tier_item *item, struct error *err)
+tck_status_t __wrap_replica_handle_pull(const struct replica_setup *replicas, struct peer *from,
+                                        const struct peer_offer *want, struct tier_item *item, struct error *err)
 {
-    tck_status_t status = __real_replica_handle_pull(ctx, from, want, item, err);
+    tck_status_t status = __real_replica_handle_pull(replicas, from, want, item, err);
     if (status == TCK_OK) {
         check_fenced("hands out a copy", want->term);
     }
     return status;
 }
 
-tck_status_t __wrap_replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
-                                         struct tier_item *item, struct error *err)
+tck_status_t __wrap_replica_handle_offer(const struct replica_setup *replicas, struct peer *from,
+                                         const struct peer_offer *offer, struct tier_item *item, struct error *err)
 {
-    tck_status_t status = __real_replica_handle_offer(ctx, from, offer, item, err);
+    tck_status_t status = __real_replica_handle_offer(replicas, from, offer, item, err);
     if (status == TCK_OK || status == TCK_ERR_EXIST) {
         check_fenced("takes a copy", offer->term);
     }

@@ -11,9 +11,21 @@
 #define TCK_SIM_AGENT_SIM_H
 
 #include "agent/agent.h"
+#include "agent/state/hard_state.h"
+#include "base/ipc.h"
+#include "base/log.h"
+#include "base/loop.h"
 #include "base/message.h"
+#include "base/pool.h"
+#include "recovery/catalog.h"
+#include "tiers/memory.h"
+#include "tiers/peer.h"
+#include "tiers/persistent.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 #define MS UINT64_C(1000) /* the world counts microseconds */

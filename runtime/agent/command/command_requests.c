@@ -3,17 +3,24 @@
 #include "agent/command/command_requests.h"
 
 #include "agent/command/segment_contents.h"
+#include "agent/driver/slot_ops.h"
 #include "agent/ipc/ipc_server.h"
 #include "agent/lifecycle/fdstore.h"
-#include "agent/lifecycle/stop.h"
+#include "agent/parts.h"
 #include "agent/recovery/recover_dry.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/scrub/storage_scrub.h"
+#include "agent/state/hard_state.h"
 #include "agent/storage/health.h"
-#include "agent/trainers/slot_writers.h"
-#include "base/clock.h"
+#include "base/json.h"
+#include "base/message.h"
+#include "recovery/catalog.h"
+#include "tiers/memory.h"
+#include "tiers/peer.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -138,8 +145,8 @@ static void add_formation(json_t *json, const struct term_context *tc)
 static json_t *memory_json(const struct agent *agent)
 {
     json_t *json = json_object();
-    json_add_bool(json, "allocating", agent->registration != NULL);
-    if (agent->registration != NULL) {
+    json_add_bool(json, "allocating", slot_ops_memory(agent->slot_ops) != MEMORY_STEADY);
+    if (slot_ops_memory(agent->slot_ops) != MEMORY_STEADY) {
         return json; /* a pool thread is changing the memory tier */
     }
     json_add_u64(json, "used_bytes", memory_used_bytes(agent->memory));
@@ -155,7 +162,7 @@ static json_t *memory_json(const struct agent *agent)
 static struct version newest_held(const struct agent *agent)
 {
     struct version newest = VERSION_NONE;
-    for (size_t i = 0; agent->registration == NULL && i < memory_count(agent->memory); i++) {
+    for (size_t i = 0; slot_ops_memory(agent->slot_ops) == MEMORY_STEADY && i < memory_count(agent->memory); i++) {
         struct segment *segment = memory_at(agent->memory, i);
         for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
             const struct slot_header *h = segment_header(segment, k);
@@ -179,10 +186,9 @@ static json_t *reserved_json(const struct agent *agent)
     return json;
 }
 
-static void do_status(struct client *client, const json_t *request)
+static void do_status(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
-    struct agent *agent = client->agent;
     json_t *json = good();
     json_add_str(json, "job", agent->config.job);
     json_add_str(json, "node", agent->config.node);
@@ -192,12 +198,12 @@ static void do_status(struct client *client, const json_t *request)
     json_add(json, "memory", memory_json(agent));
     json_add(json, "held", version_json(newest_held(agent)));
     json_add(json, "trainers", trainers_json(agent));
-    json_add_u64(json, "stale_messages", agent->stale_messages);
+    json_add_u64(json, "stale_messages", rpc_stale_messages(agent->rpc));
     json_t *scrub = scrub_json(agent->scrub);
     storage_scrub_json(agent->storage_scrub, scrub);
     json_add(json, "scrub", scrub);
     json_add(json, "storage", health_json(agent->health));
-    json_add(json, "quarantined", writers_json(agent));
+    json_add(json, "quarantined", writers_json(&agent->writers));
     json_add(json, "parked", fdstore_json(agent->fdstore));
     if (agent->term_context != NULL) {
         add_formation(json, agent->term_context);
@@ -220,13 +226,12 @@ static json_t *slot_json(const struct slot_header *h)
 }
 
 /* Lists what this node's memory holds, from the slot headers. */
-static void do_ls(struct client *client, const json_t *request)
+static void do_ls(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
-    struct agent *agent = client->agent;
     json_t *json = good();
     json_t *segments = json_array();
-    for (size_t i = 0; agent->registration == NULL && i < memory_count(agent->memory); i++) {
+    for (size_t i = 0; slot_ops_memory(agent->slot_ops) == MEMORY_STEADY && i < memory_count(agent->memory); i++) {
         struct segment *segment = memory_at(agent->memory, i);
         struct segment_info info = segment_info(segment);
         char id[HASH128_TEXT];
@@ -268,14 +273,14 @@ static void on_verified(void *ctx, uint64_t checked, json_t *bad)
 }
 
 /* Recomputes the digests of all verified slots; damaged copies are dropped. */
-static void do_verify(struct client *client, const json_t *request)
+static void do_verify(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
     struct error err;
     struct verify_request *r = calloc(1, sizeof(*r));
     if (r != NULL) {
-        *r = (struct verify_request){.agent = client->agent, .client = client->id};
-        if (scrub_now(client->agent->scrub, on_verified, r, &err) == TCK_OK) {
+        *r = (struct verify_request){.agent = agent, .client = client->id};
+        if (scrub_now(agent->scrub, on_verified, r, &err) == TCK_OK) {
             return;
         }
         free(r);
@@ -295,14 +300,14 @@ static json_t *row_json(const struct catalog_version *row)
     return json;
 }
 
-static void do_catalog(struct client *client, const json_t *request)
+static void do_catalog(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
     struct catalog_version *rows = NULL;
     size_t count = 0;
     struct error err;
-    (void)error_set(&err, TCK_ERR_NOENT, "node %s has no catalog", client->agent->config.node);
-    if (client->agent->catalog == NULL || catalog_versions(client->agent->catalog, &rows, &count, &err) != TCK_OK) {
+    (void)error_set(&err, TCK_ERR_NOENT, "node %s has no catalog", agent->config.node);
+    if (agent->catalog == NULL || catalog_versions(agent->catalog, &rows, &count, &err) != TCK_OK) {
         reply_error(client, &err);
         return;
     }
@@ -334,7 +339,7 @@ static json_t *shard_row_json(const struct catalog_shard *row)
     return json;
 }
 
-static void do_show(struct client *client, const json_t *request)
+static void do_show(struct agent *agent, struct client *client, const json_t *request)
 {
     struct version v = {0};
     struct error err;
@@ -345,8 +350,8 @@ static void do_show(struct client *client, const json_t *request)
         reply_error(client, &err);
         return;
     }
-    (void)error_set(&err, TCK_ERR_NOENT, "node %s has no catalog", client->agent->config.node);
-    if (client->agent->catalog == NULL || catalog_shards(client->agent->catalog, v, &rows, &count, &err) != TCK_OK) {
+    (void)error_set(&err, TCK_ERR_NOENT, "node %s has no catalog", agent->config.node);
+    if (agent->catalog == NULL || catalog_shards(agent->catalog, v, &rows, &count, &err) != TCK_OK) {
         reply_error(client, &err);
         return;
     }
@@ -361,19 +366,19 @@ static void do_show(struct client *client, const json_t *request)
     reply(client, json);
 }
 
-void control_feed_catalog(struct agent *agent)
+void control_feed_catalog(struct catalog *catalog, const struct memory *memory, const char *node)
 {
-    for (size_t i = 0; i < memory_count(agent->memory); i++) {
-        struct segment *segment = memory_at(agent->memory, i);
+    for (size_t i = 0; i < memory_count(memory); i++) {
+        struct segment *segment = memory_at(memory, i);
         for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
             const struct slot_header *h = segment_header(segment, k);
             struct catalog_version row = {.version = h->version, .state = CATALOG_COMMITTED, .shard_count = 1};
             struct catalog_shard shard = {.version = h->version, .shard = h->shard, .root = h->root, .holder_count = 1};
             struct error err;
             row.bytes = shard.bytes = h->image_bytes;
-            snprintf(shard.holders[0], sizeof(shard.holders[0]), "%s", agent->config.node);
+            snprintf(shard.holders[0], sizeof(shard.holders[0]), "%s", node);
             if (h->state == SLOT_VERIFIED && h->committed &&
-                catalog_put(agent->catalog, &row, &shard, 1, false, &err) != TCK_OK) {
+                catalog_put(catalog, &row, &shard, 1, false, &err) != TCK_OK) {
                 log_warn("catalog: %s", err.text);
             }
         }
@@ -403,7 +408,7 @@ static void on_planned(void *ctx, json_t *plan, const struct error *err)
     }
 }
 
-static void do_plan(struct client *client, const json_t *request)
+static void do_plan(struct agent *agent, struct client *client, const json_t *request)
 {
     uint64_t step = TCK_NEWEST;
     (void)json_u64(json_get(request, "step"), &step);
@@ -414,20 +419,20 @@ static void do_plan(struct client *client, const json_t *request)
         reply_error(client, &err);
         return;
     }
-    *r = (struct plan_request){.agent = client->agent, .client = client->id};
-    recover_plan_dry(client->agent, step, on_planned, r);
+    *r = (struct plan_request){.agent = agent, .client = client->id};
+    recover_plan_dry(agent->recoveries, agent->term_context, step, on_planned, r);
 }
 
 /* ---- requests to the coordinator ------------------------------------------------------------------------------------
  */
 
 /* The term context if its coordinator can be reached, otherwise NULL after an error reply. */
-static struct term_context *open_formation(struct client *client)
+static struct term_context *open_formation(const struct agent *agent, struct client *client)
 {
-    struct term_context *tc = client->agent->term_context;
+    struct term_context *tc = agent->term_context;
     struct error err;
     if (tc == NULL || tc->closed) {
-        (void)error_set(&err, TCK_ERR_NOENT, "node %s has joined no term", client->agent->config.node);
+        (void)error_set(&err, TCK_ERR_NOENT, "node %s has joined no term", agent->config.node);
     } else if (tc->coordinator == NULL && (tc->peers[0] == NULL || !peer_is_up(tc->peers[0]))) {
         (void)error_set(&err, TCK_ERR_UNREACHABLE, "the coordinator, node %s, cannot be reached",
                         tc->world.nodes[0].name);
@@ -438,10 +443,10 @@ static struct term_context *open_formation(struct client *client)
     return NULL;
 }
 
-static void do_drain(struct client *client, const json_t *request)
+static void do_drain(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
-    struct term_context *tc = open_formation(client);
+    struct term_context *tc = open_formation(agent, client);
     if (tc == NULL) {
         return;
     }
@@ -461,15 +466,15 @@ static void do_drain(struct client *client, const json_t *request)
     reply(client, json);
 }
 
-static void do_set(struct client *client, const json_t *request)
+static void do_set(struct agent *agent, struct client *client, const json_t *request)
 {
-    struct term_context *tc = open_formation(client);
+    struct term_context *tc = open_formation(agent, client);
     if (tc == NULL) {
         return;
     }
     const char *key = json_str(json_get(request, "key"));
     const char *value = json_str(json_get(request, "value"));
-    struct config trial = client->agent->config;
+    struct config trial = agent->config;
     struct error err;
     (void)error_set(&err, TCK_ERR_INVAL, "set needs key and value");
     if (key == NULL || value == NULL || config_change(&trial, key, value, &err) != TCK_OK) {
@@ -486,19 +491,18 @@ static void do_set(struct client *client, const json_t *request)
     reply(client, good());
 }
 
-static void do_stop(struct client *client, const json_t *request)
+static void do_stop(struct agent *agent, struct client *client, const json_t *request)
 {
-    struct agent *agent = client->agent;
     struct version held = newest_held(agent);
     struct error err;
     bool force = false;
     (void)json_bool(json_get(request, "force"), &force);
-    tck_status_t status = stop_check(agent, held, &err);
+    tck_status_t status = stop_check(&agent->stop, held, &err);
     if (status != TCK_OK && !force) {
         reply_error(client, &err);
         return;
     }
-    stop_request(agent, force);
+    stop_request(&agent->stop, force);
     json_t *json = good();
     json_add_u64(json, "nodes",
                  agent->term_context != NULL && !agent->term_context->closed ? agent->term_context->world.node_count
@@ -508,23 +512,23 @@ static void do_stop(struct client *client, const json_t *request)
     reply(client, json);
 }
 
-static void do_config(struct client *client, const json_t *request)
+static void do_config(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
     json_t *json = good();
-    json_add(json, "config", config_json(&client->agent->config));
+    json_add(json, "config", config_json(&agent->config));
     reply(client, json);
 }
 
 static const struct {
     const char *op;
-    void (*fn)(struct client *client, const json_t *request);
+    void (*fn)(struct agent *agent, struct client *client, const json_t *request);
 } operations[] = {
     {"status", do_status}, {"ls", do_ls},       {"verify", do_verify}, {"catalog", do_catalog}, {"show", do_show},
     {"plan", do_plan},     {"drain", do_drain}, {"set", do_set},       {"config", do_config},   {"stop", do_stop},
 };
 
-void control_request(struct client *client, const uint8_t *payload, size_t len)
+void control_request(struct agent *agent, struct client *client, const uint8_t *payload, size_t len)
 {
     json_t *request = NULL;
     struct error err;
@@ -535,7 +539,7 @@ void control_request(struct client *client, const uint8_t *payload, size_t len)
     const char *op = json_str(json_get(request, "op"));
     for (size_t i = 0; op != NULL && i < sizeof(operations) / sizeof(*operations); i++) {
         if (strcmp(op, operations[i].op) == 0) {
-            operations[i].fn(client, request);
+            operations[i].fn(agent, client, request);
             json_free(request);
             return;
         }

@@ -3,11 +3,17 @@
 #ifndef TCK_AGENT_COMMAND_REQUESTS_H
 #define TCK_AGENT_COMMAND_REQUESTS_H
 
-#include "agent/state/context.h"
+#include <stddef.h>
+#include <stdint.h>
 
-void control_request(struct client *client, const uint8_t *payload, size_t len);
+struct agent;
+struct catalog;
+struct client;
+struct memory;
+
+void control_request(struct agent *agent, struct client *client, const uint8_t *payload, size_t len);
 
 /* Fills a new catalog from the slot headers. */
-void control_feed_catalog(struct agent *agent);
+void control_feed_catalog(struct catalog *catalog, const struct memory *memory, const char *node);
 
 #endif

@@ -5,9 +5,12 @@
 #include "agent/command/segment_contents.h"
 
 #include "base/image_check.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/record.h"
 #include "base/secret.h"
+#include "core/slot.h"
+#include "tiers/segment.h"
 
 #include <endian.h>
 #include <inttypes.h>

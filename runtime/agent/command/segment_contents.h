@@ -3,7 +3,9 @@
 #ifndef TCK_AGENT_SEGMENT_CONTENTS_H
 #define TCK_AGENT_SEGMENT_CONTENTS_H
 
-#include "agent/state/context.h"
+#include "base/json.h"
+
+struct segment;
 
 /* Adds "blobs", the capacities of those in this segment by key, and "table", a digest of the table of records. Both are
  * empty if the segment has no version yet. */

@@ -11,15 +11,24 @@
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
+#include "tiers/persistent.h"
+#include "tiers/segment.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+struct drain {
+    struct drain_setup needs;
+    struct gathering *gathering; /* manifest of the drain under way, on the coordinator */
+};
+
 /* ---- this node's part ---------------------------------------------------------------------------------------- */
 
 struct drain_op {
     struct storage_op storage;
+    struct drain *drain;
     struct term_context *tc;
     struct version version;
     uint64_t attempt;
@@ -45,8 +54,8 @@ static void drain_give_up(void *ctx, const struct error *why)
 {
     struct drain_op *op = ctx;
     struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = false};
-    persistent_give_up(op->tc->agent->persistent);
-    health_storage_failed(op->tc->agent->health, op->version.step, why);
+    persistent_give_up(op->drain->needs.persistent);
+    health_storage_failed(op->drain->needs.health, op->version.step, why);
     driver_step_node(op->tc, &event);
 }
 
@@ -57,7 +66,7 @@ static void on_bad_copy(struct drain_op *op, const struct error *outcome)
     if (slot != NONE32) {
         uint32_t k;
         struct local_shard *d = term_context_slot(op->tc, slot, &k);
-        scrub_condemn(op->tc->agent->scrub, d->segment, k, outcome->text);
+        scrub_condemn(op->drain->needs.scrub, d->segment, k, outcome->text);
     }
 }
 
@@ -81,7 +90,7 @@ static void file_done(void *ctx, const struct error *outcome)
         }
         log_error("drain of version %" PRIu64 ".%" PRIu64 " failed: %s", op->version.term, op->version.step,
                   outcome->text);
-        health_storage_failed(op->tc->agent->health, op->version.step, outcome);
+        health_storage_failed(op->drain->needs.health, op->version.step, outcome);
         drain_end(op, false);
         return;
     }
@@ -116,19 +125,19 @@ static void drain_next(struct drain_op *op)
                                   .crcs = segment_crcs(d->segment, k),
                                   .root = node_slot(tc->node, slot)->root,
                                   .progress = &op->storage.progress};
-    if (persistent_put(tc->agent->persistent, &op->item, file_done, op, &err) != TCK_OK) {
+    if (persistent_put(op->drain->needs.persistent, &op->item, file_done, op, &err) != TCK_OK) {
         file_done(op, &err);
     }
 }
 
-void drain_begin(struct term_context *tc, const struct action *a)
+void drain_begin(struct drain *drain, struct term_context *tc, const struct action *a)
 {
     struct version version = a->version;
     struct error err;
-    bool hangs = storage_hangs(tc->agent->storage_ops, NULL, &err);
+    bool hangs = storage_hangs(drain->needs.storage_ops, NULL, &err);
     struct drain_op *op = hangs ? NULL : calloc(1, sizeof(*op));
     if (hangs) {
-        health_storage_failed(tc->agent->health, version.step, &err);
+        health_storage_failed(drain->needs.health, version.step, &err);
     }
     if (op == NULL) {
         struct event event = {.type = EVENT_DRAINED_HERE, .version = version, .attempt = a->attempt, .ok = false};
@@ -136,14 +145,14 @@ void drain_begin(struct term_context *tc, const struct action *a)
         return;
     }
     log_info("draining version %" PRIu64 ".%" PRIu64, version.term, version.step);
-    *op = (struct drain_op){.tc = tc, .version = version, .attempt = a->attempt};
+    *op = (struct drain_op){.drain = drain, .tc = tc, .version = version, .attempt = a->attempt};
     op->storage = (struct storage_op){.what = "a drain", .give_up = drain_give_up, .ctx = op};
-    storage_begin(&op->storage, tc->agent->storage_ops, tc);
+    storage_begin(&op->storage, drain->needs.storage_ops, tc);
     failpoint(drain, begun);
     drain_next(op);
 }
 
-void drain_notify(struct term_context *tc, const struct action *a)
+void drain_notify(const struct drain *drain, struct term_context *tc, const struct action *a)
 {
     struct version version = a->version;
     struct manifest_file *files = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*files));
@@ -153,7 +162,7 @@ void drain_notify(struct term_context *tc, const struct action *a)
                              .ok = a->ok && files != NULL,
                              .files = files};
     if (!m.ok) {
-        memcpy(m.why, health_own(tc->agent->health)->text, sizeof(m.why));
+        memcpy(m.why, health_own(drain->needs.health)->text, sizeof(m.why));
     }
     for (uint32_t i = 0; m.ok && i < tc->setup.shard_count; i++) {
         uint32_t slot = tc->shards[i].drains_here ? node_slot_of(tc->node, i, version) : NONE32;
@@ -181,32 +190,13 @@ void drain_notify(struct term_context *tc, const struct action *a)
 /* The manifest being assembled: one per agent, of the version that is draining. */
 struct gathering {
     struct storage_op storage; /* while it is being published */
+    struct drain *drain;
     struct term_context *tc;
     struct manifest manifest;
     uint64_t attempt;
     bool publishing;
     uint64_t newer_term; /* that the publish has found claimed; 0: none */
 };
-
-/* The manifest that is being assembled for this version; it replaces that of another version. NULL if out of memory. */
-static struct gathering *gathering_of(struct term_context *tc, struct version version)
-{
-    struct gathering *g = tc->agent->gathering;
-    if (g != NULL && g->tc == tc && version_is(g->manifest.version, version)) {
-        return g;
-    }
-    if (g != NULL && g->publishing && g->tc == tc) {
-        return NULL;
-    }
-    drain_reset(tc->agent);
-    g = calloc(1, sizeof(*g));
-    if (g != NULL) {
-        g->tc = tc;
-        g->manifest.version = version;
-    }
-    tc->agent->gathering = g;
-    return g;
-}
 
 static void gathering_free(struct gathering *g)
 {
@@ -215,12 +205,33 @@ static void gathering_free(struct gathering *g)
 }
 
 /* A manifest that is being published is freed when that has ended; meanwhile another one may be assembled. */
-void drain_reset(struct agent *agent)
+static void discard(struct drain *drain)
 {
-    if (agent->gathering != NULL && !agent->gathering->publishing) {
-        gathering_free(agent->gathering);
+    if (drain->gathering != NULL && !drain->gathering->publishing) {
+        gathering_free(drain->gathering);
     }
-    agent->gathering = NULL;
+    drain->gathering = NULL;
+}
+
+/* The manifest that is being assembled for this version; it replaces that of another version. NULL if out of memory. */
+static struct gathering *gathering_of(struct drain *drain, struct term_context *tc, struct version version)
+{
+    struct gathering *g = drain->gathering;
+    if (g != NULL && g->tc == tc && version_is(g->manifest.version, version)) {
+        return g;
+    }
+    if (g != NULL && g->publishing && g->tc == tc) {
+        return NULL;
+    }
+    discard(drain);
+    g = calloc(1, sizeof(*g));
+    if (g != NULL) {
+        g->drain = drain;
+        g->tc = tc;
+        g->manifest.version = version;
+    }
+    drain->gathering = g;
+    return g;
 }
 
 static int file_cmp(const void *a, const void *b)
@@ -254,7 +265,7 @@ static void gather(const struct term_context *tc, struct manifest *to, struct wi
     }
 }
 
-void drain_handle_drained(struct term_context *tc, uint32_t node, const void *data, size_t len)
+void drain_handle_drained(struct drain *drain, struct term_context *tc, uint32_t node, const void *data, size_t len)
 {
     struct wire_drained m;
     if (wire_drained_decode(data, len, &m) != TCK_OK) {
@@ -263,12 +274,12 @@ void drain_handle_drained(struct term_context *tc, uint32_t node, const void *da
     }
     const struct decision *now = coordinator_decision(tc->coordinator);
     bool asked = version_is(m.version, now->drain) && m.attempt == now->drain_attempt; /* not a late report */
-    struct gathering *g = m.ok && asked ? gathering_of(tc, m.version) : NULL;
+    struct gathering *g = m.ok && asked ? gathering_of(drain, tc, m.version) : NULL;
     if (asked && !m.ok && node != tc->self) {
         struct error why;
         (void)error_set(&why, TCK_ERR_IO, "node %s: %.*s", tc->world.nodes[node].name, TROUBLE_TEXT,
                         m.why[0] ? m.why : "it has lost its copy");
-        health_storage_failed(tc->agent->health, m.version.step, &why);
+        health_storage_failed(drain->needs.health, m.version.step, &why);
     }
     if (g != NULL && !g->publishing) {
         gather(tc, &g->manifest, &m);
@@ -283,14 +294,14 @@ static void report_not_published(const struct gathering *g, const struct error *
 {
     struct version version = g->manifest.version;
     log_error("version %" PRIu64 ".%" PRIu64 " could not be published: %s", version.term, version.step, why->text);
-    health_storage_failed(g->tc->agent->health, version.step, why);
+    health_storage_failed(g->drain->needs.health, version.step, why);
 }
 
 static void published(void *ctx, const struct error *outcome)
 {
     struct gathering *g = ctx;
     struct term_context *tc = g->tc;
-    struct agent *agent = tc->agent;
+    struct drain *drain = g->drain;
     struct event event = {
         .type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = outcome->code == TCK_OK};
     bool ignored = storage_ignored(&g->storage);
@@ -299,8 +310,8 @@ static void published(void *ctx, const struct error *outcome)
         report_not_published(g, outcome);
     }
     failpoint(publish, hearing);
-    if (agent->gathering == g) {
-        agent->gathering = NULL;
+    if (drain->gathering == g) {
+        drain->gathering = NULL;
     }
     storage_end(&g->storage);
     gathering_free(g);
@@ -308,7 +319,7 @@ static void published(void *ctx, const struct error *outcome)
         driver_step_coordinator(tc, &event);
     }
     if (newer_term > 0) {
-        adopt_term(agent, newer_term); /* no message of that term may ever reach this agent */
+        adopt_term(drain->needs.adopt, newer_term); /* no message of that term may ever reach this agent */
     }
 }
 
@@ -317,7 +328,7 @@ static void publish_give_up(void *ctx, const struct error *why)
     struct gathering *g = ctx;
     struct event event = {.type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = false};
     report_not_published(g, why);
-    drain_reset(g->tc->agent);
+    discard(g->drain);
     driver_step_coordinator(g->tc, &event);
 }
 
@@ -325,7 +336,7 @@ static tck_status_t publish(struct gathering *g, struct error *err)
 {
     struct term_context *tc = g->tc;
     struct manifest *m = &g->manifest;
-    strcpy(m->job, tc->agent->config.job);
+    strcpy(m->job, g->drain->needs.config->job);
     m->world_size = tc->world.world_size;
     m->layout = tc->world.layout;
     m->wall_ms = clock_wall_ms();
@@ -335,12 +346,12 @@ static tck_status_t publish(struct gathering *g, struct error *err)
     }
     const struct publish_ask ask = {
         .manifest = m, .term = tc->world.term, .progress = &g->storage.progress, .newer_term = &g->newer_term};
-    return persistent_publish(tc->agent->persistent, &ask, published, g, err);
+    return persistent_publish(g->drain->needs.persistent, &ask, published, g, err);
 }
 
-void drain_publish(struct term_context *tc, const struct action *a)
+void drain_publish(struct drain *drain, struct term_context *tc, const struct action *a)
 {
-    struct gathering *g = gathering_of(tc, a->version);
+    struct gathering *g = gathering_of(drain, tc, a->version);
     struct error err;
     if (g == NULL) {
         struct event event = {.type = EVENT_PUBLISHED, .version = a->version, .attempt = a->attempt, .ok = false};
@@ -350,8 +361,29 @@ void drain_publish(struct term_context *tc, const struct action *a)
     g->attempt = a->attempt;
     g->publishing = true;
     g->storage = (struct storage_op){.what = "a publish", .give_up = publish_give_up, .ctx = g};
-    storage_begin(&g->storage, tc->agent->storage_ops, tc);
+    storage_begin(&g->storage, drain->needs.storage_ops, tc);
     if (publish(g, &err) != TCK_OK) {
         published(g, &err);
+    }
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t drain_new(const struct drain_setup *setup, struct drain **out, struct error *err)
+{
+    struct drain *drain = calloc(1, sizeof(*drain));
+    if (drain == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    drain->needs = *setup;
+    *out = drain;
+    return TCK_OK;
+}
+
+void drain_free(struct drain *drain)
+{
+    if (drain != NULL) {
+        discard(drain);
+        free(drain);
     }
 }

@@ -4,13 +4,39 @@
 #ifndef TCK_AGENT_DRAIN_H
 #define TCK_AGENT_DRAIN_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
+#include "core/protocol.h"
 
-void drain_begin(struct term_context *tc, const struct action *action);
-void drain_notify(struct term_context *tc, const struct action *action);
-void drain_handle_drained(struct term_context *tc, uint32_t node, const void *data, size_t len);
-void drain_publish(struct term_context *tc, const struct action *action);
+#include <stddef.h>
+#include <stdint.h>
+
+struct adopt_setup;
+struct config;
+struct health;
+struct persistent;
+struct scrub;
+struct storage_ops;
+struct term_context;
+
+struct drain;
+
+/* What is needed here. */
+struct drain_setup {
+    const struct config *config;
+    struct persistent *persistent;
+    struct storage_ops *storage_ops;
+    struct health *health;
+    const struct adopt_setup *adopt;
+    struct scrub *scrub;
+};
+
+must_check tck_status_t drain_new(const struct drain_setup *setup, struct drain **out, struct error *err);
 /* Discards the manifest that is being assembled. */
-void drain_reset(struct agent *agent);
+void drain_free(struct drain *drain);
+
+void drain_begin(struct drain *drain, struct term_context *tc, const struct action *action);
+void drain_notify(const struct drain *drain, struct term_context *tc, const struct action *action);
+void drain_handle_drained(struct drain *drain, struct term_context *tc, uint32_t node, const void *data, size_t len);
+void drain_publish(struct drain *drain, struct term_context *tc, const struct action *action);
 
 #endif

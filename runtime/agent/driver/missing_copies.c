@@ -2,6 +2,8 @@
  * Which copies of the committed version this node should have, and lacks. */
 #include "agent/driver/missing_copies.h"
 
+#include "agent/driver/slot_ops.h"
+
 /* True if this node should have a copy of the newest committed version. Every owner and holder of the shard has one
  * when a version commits, and when a recovery is over. */
 bool copy_is_due(const struct term_context *tc, uint32_t local_shard)
@@ -32,8 +34,7 @@ static uint32_t missing(const struct term_context *tc)
     return count;
 }
 
-uint64_t copies_missing(const struct agent *agent)
+uint64_t copies_missing(const struct slot_ops *slot_ops, const struct term_context *tc)
 {
-    const struct term_context *tc = agent->term_context;
-    return tc != NULL && !tc->closed && agent->registration == NULL ? missing(tc) : 0;
+    return tc != NULL && !tc->closed && slot_ops_memory(slot_ops) == MEMORY_STEADY ? missing(tc) : 0;
 }

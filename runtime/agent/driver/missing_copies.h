@@ -3,14 +3,16 @@
 #ifndef TCK_AGENT_MISSING_COPIES_H
 #define TCK_AGENT_MISSING_COPIES_H
 
-#include "agent/state/context.h"
+#include "agent/driver/term.h"
+
+struct slot_ops;
 
 /* The version of which every node that owns or holds a shard should have a copy; VERSION_NONE: none yet. */
 struct version copy_due(const struct term_context *tc);
 /* The first is true if this node should have a copy of this shard, the second if it has one of this version. */
 bool copy_is_due(const struct term_context *tc, uint32_t local_shard);
 bool copy_is_here(const struct term_context *tc, uint32_t local_shard, struct version version);
-/* How many are missing on this node. */
-uint64_t copies_missing(const struct agent *agent);
+/* How many are missing on this node in this term (NULL: none). */
+uint64_t copies_missing(const struct slot_ops *slot_ops, const struct term_context *tc);
 
 #endif

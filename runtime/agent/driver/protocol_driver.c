@@ -3,7 +3,9 @@
  * actions of each event in order before the next one. Actions that take time (digests, transfers) end with an event. */
 #include "agent/driver/protocol_driver.h"
 
+#include "agent/state/hard_state.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,7 +28,7 @@ static void log_throttling(const struct decision *before, const struct decision 
 
 static void keep_decision(struct term_context *tc, const struct decision *decision)
 {
-    const struct kept *known = hard_state_get(tc->agent->state);
+    const struct kept *known = hard_state_get(tc->needs.state);
     /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): if only padding differs, it is kept again */
     if (memcmp(&known->decision, decision, sizeof(*decision)) == 0) {
         return; /* most heartbeats bring the one that is kept */
@@ -34,7 +36,7 @@ static void keep_decision(struct term_context *tc, const struct decision *decisi
     struct kept kept = *known;
     log_throttling(&kept.decision, decision);
     kept.decision = *decision;
-    hard_state_put(tc->agent->state, &kept);
+    hard_state_put(tc->needs.state, &kept);
 }
 
 static bool is_answer(enum action_type type)
@@ -46,7 +48,7 @@ static bool is_answer(enum action_type type)
 static void carry_out(struct term_context *tc, const struct action *action, struct node_answer *answer)
 {
     if (!is_answer(action->type)) {
-        tc->agent->hooks->carry_out(tc, action);
+        tc->needs.hooks->carry_out(tc, action);
     } else if (answer != NULL) {
         *answer = (struct node_answer){.given = true, .action = *action};
     }
@@ -75,7 +77,7 @@ static void step(struct term_context *tc, const struct queued_event *next)
         carry_out(tc, &action, next->answer);
     }
     if (next->event.type == EVENT_DECISION) {
-        tc->agent->hooks->decided(tc);
+        tc->needs.hooks->decided(tc);
     }
 }
 

@@ -4,7 +4,7 @@
 #ifndef TCK_AGENT_PROTOCOL_DRIVER_H
 #define TCK_AGENT_PROTOCOL_DRIVER_H
 
-#include "agent/state/context.h"
+#include "agent/driver/term.h"
 
 /* Feeds an event; its actions, and those of the events they cause, are carried out before it returns (or, called from
  * inside an action, before the outer call returns). Term and time are filled in. */

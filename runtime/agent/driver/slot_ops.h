@@ -1,12 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operations under way that read or write slots. A registration, which may move them, waits until there is none. */
+ * Who may touch the memory tier. Operations under way read or write slots; a registration, which may move them, waits
+ * until there is none, and while it waits nothing that can wait begins. */
 #ifndef TCK_AGENT_SLOT_OPS_H
 #define TCK_AGENT_SLOT_OPS_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
 
-void slot_op_begin(struct agent *agent);
-/* The end of the last one is reported through hooks->slots_idle. */
-void slot_op_end(struct agent *agent);
+#include <stdbool.h>
+
+struct slot_ops;
+
+enum memory_use {
+    MEMORY_STEADY,
+    MEMORY_WANTED,  /* by a registration, which waits until no operation is under way */
+    MEMORY_CHANGING /* a pool thread is changing the segments: no other thread may read them */
+};
+
+/* idle: the last operation under way has ended. */
+must_check tck_status_t slot_ops_new(void (*idle)(void *ctx), void *ctx, struct slot_ops **out, struct error *err);
+void slot_ops_free(struct slot_ops *ops);
+void slot_op_begin(struct slot_ops *ops);
+void slot_op_end(struct slot_ops *ops);
+bool slot_ops_none(const struct slot_ops *ops);
+/* Membership reports here what its registrations do; all others ask. */
+void slot_ops_set_memory(struct slot_ops *ops, enum memory_use use);
+enum memory_use slot_ops_memory(const struct slot_ops *ops);
 
 #endif

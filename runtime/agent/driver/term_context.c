@@ -7,6 +7,8 @@
 #include "agent/driver/twins.h"
 #include "agent/ipc/ipc_server.h"
 #include "base/clock.h"
+#include "base/config.h"
+#include "tiers/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -95,7 +97,7 @@ void term_context_take_seal(struct term_context *tc, uint32_t rank)
 void term_context_take_seals(struct term_context *tc)
 {
     for (uint32_t r = 0; r < tc->rank_count; r++) {
-        if (client_of_rank(tc->agent->clients, tc->world.term, tc->ranks[r]) == NULL) {
+        if (client_of_rank(*tc->needs.clients, tc->world.term, tc->ranks[r]) == NULL) {
             term_context_take_seal(tc, r);
         }
     }
@@ -116,10 +118,10 @@ bool term_context_digests_due(const struct term_context *tc)
 
 static tck_status_t find_self(struct term_context *tc, struct error *err)
 {
-    int64_t self = world_find_node(&tc->world, tc->agent->config.node);
+    int64_t self = world_find_node(&tc->world, tc->needs.config->node);
     if (self < 0) {
         return error_set(err, TCK_ERR_PROTO, "the world of term %" PRIu64 " does not name node %s", tc->world.term,
-                         tc->agent->config.node);
+                         tc->needs.config->node);
     }
     tc->self = (uint32_t)self;
     tc->ranks = calloc(tc->world.world_size, sizeof(*tc->ranks));
@@ -179,7 +181,7 @@ static void fill_local_shard(struct term_context *tc, uint32_t index, struct seg
 
 static tck_status_t fill_local_shards(struct term_context *tc, struct error *err)
 {
-    size_t count = memory_count(tc->agent->memory);
+    size_t count = memory_count(tc->needs.memory);
     tc->shards = calloc(count ? count : 1, sizeof(*tc->shards));
     tc->local_shards = calloc(count ? count : 1, sizeof(*tc->local_shards));
     if (tc->shards == NULL || tc->local_shards == NULL) {
@@ -187,7 +189,7 @@ static tck_status_t fill_local_shards(struct term_context *tc, struct error *err
     }
     uint32_t slot = 0;
     for (uint32_t i = 0; i < count; i++) {
-        fill_local_shard(tc, i, memory_at(tc->agent->memory, i));
+        fill_local_shard(tc, i, memory_at(tc->needs.memory, i));
         tc->local_shards[i].first_slot = slot;
         slot += tc->shards[i].slot_count;
     }
@@ -199,7 +201,7 @@ static tck_status_t fill_local_shards(struct term_context *tc, struct error *err
         .rank_count = tc->rank_count,
         .shard_count = (uint32_t)count,
         .shards = tc->shards,
-        .version_timeout_ms = tc->agent->config.version_timeout_ms,
+        .version_timeout_ms = tc->needs.config->version_timeout_ms,
         .retry_ms = RETRY_MS,
     };
     return TCK_OK;
@@ -279,7 +281,7 @@ static tck_status_t start_coordinator(struct term_context *tc, const struct deci
         .term = tc->world.term,
         .node_count = tc->world.node_count,
         .layout = tc->world.layout,
-        .version_timeout_ms = tc->agent->config.version_timeout_ms,
+        .version_timeout_ms = tc->needs.config->version_timeout_ms,
         .drain_pause_ms = DRAIN_PAUSE_MS,
         .drain_pause_max_ms = DRAIN_PAUSE_MAX_MS,
         .drains = tc->drains,
@@ -294,14 +296,14 @@ static tck_status_t start_coordinator(struct term_context *tc, const struct deci
     return TCK_OK;
 }
 
-tck_status_t term_context_new(struct agent *agent, struct world *world, struct placement *placement,
+tck_status_t term_context_new(const struct term_setup *setup, struct world *world, struct placement *placement,
                               const struct decision *decision, struct term_context **out, struct error *err)
 {
     struct term_context *tc = calloc(1, sizeof(*tc));
     if (tc == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
-    tc->agent = agent;
+    tc->needs = *setup;
     tc->world = *world;
     tc->placement = *placement;
     tck_status_t status = find_self(tc, err);

@@ -4,12 +4,13 @@
 #ifndef TCK_AGENT_TERM_CONTEXT_H
 #define TCK_AGENT_TERM_CONTEXT_H
 
-#include "agent/state/context.h"
+#include "agent/driver/term.h"
 
 /* Takes ownership of world and placement on success. The segments of all local shards must exist. decision: the kept
  * one, or NULL. */
-must_check tck_status_t term_context_new(struct agent *agent, struct world *world, struct placement *placement,
-                                         const struct decision *decision, struct term_context **out, struct error *err);
+must_check tck_status_t term_context_new(const struct term_setup *setup, struct world *world,
+                                         struct placement *placement, const struct decision *decision,
+                                         struct term_context **out, struct error *err);
 void term_context_free(struct term_context *tc);
 /* The local index of a shard; NONE32 if this node has no slots for it. */
 uint32_t term_context_shard(const struct term_context *tc, struct hash128 shard);

@@ -3,7 +3,7 @@
 #ifndef TCK_AGENT_TWINS_H
 #define TCK_AGENT_TWINS_H
 
-#include "agent/state/context.h"
+#include "agent/driver/term.h"
 
 /* Coordinator: compares the roots reported for shards with several owners. A difference is logged and counted; it
  * changes no decision. */

@@ -3,11 +3,14 @@
 #include "agent/ipc/ipc_server.h"
 
 #include "base/lock.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/message.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -19,7 +22,7 @@
 #define SEND_WAIT_MS 200 /* a client that does not read for this long is dropped, since it blocks the event loop */
 
 struct ipc_server {
-    struct agent *agent;
+    struct ipc_server_setup needs;
     int listen_fd;
     int spare_fd; /* closed for a moment to refuse a connection at EMFILE */
     struct loop_fd *listen_source;
@@ -29,7 +32,7 @@ struct ipc_server {
 
 static void client_unlink(struct client *client)
 {
-    struct client **at = &client->agent->clients;
+    struct client **at = client->server->needs.clients;
     while (*at != client) {
         at = &(*at)->next;
     }
@@ -58,12 +61,12 @@ static void client_free(struct client *client)
 /* The connection is over: the trainer died, detached, or broke the protocol. */
 static void client_drop(struct client *client, const char *why)
 {
-    struct agent *agent = client->agent;
+    const struct ipc_server_setup *needs = &client->server->needs;
     client_unlink(client);
     if (client->trainer) {
         log_info("trainer of rank %u (pid %d) disconnected: %s", client->rank, (int)client->process.pid, why);
     }
-    agent->hooks->client_gone(client);
+    needs->gone(needs->ctx, client);
     client_free(client);
 }
 
@@ -146,7 +149,8 @@ static bool take_frame(struct client *client)
         client_drop(client, status == TCK_ERR_UNREACHABLE ? "its socket closed" : err.text);
         return false;
     }
-    client->agent->hooks->client_frame(client, &frame);
+    const struct ipc_server_setup *needs = &client->server->needs;
+    needs->frame(needs->ctx, client, &frame);
     ipc_frame_free(&frame);
     return true;
 }
@@ -162,12 +166,12 @@ static void on_process_ended(void *ctx, uint32_t events)
 {
     (void)events;
     struct client *client = ctx;
-    struct agent *agent = client->agent;
+    struct client *const *clients = client->server->needs.clients;
     uint64_t id = client->id;
     while (take_frame(client)) {
         /* frames that it sent before it ended */
     }
-    if (client_by_id(agent->clients, id) != NULL) {
+    if (client_by_id(*clients, id) != NULL) {
         client_drop(client, "its process ended"); /* NOLINT(clang-analyzer-unix.Malloc): a freed one has no id */
     }
 }
@@ -179,7 +183,7 @@ void client_watch_process(struct client *client)
     }
     client->pidfd = (int)syscall(SYS_pidfd_open, client->process.pid, 0);
     client->process = process_of(client->process.pid);
-    if (client->pidfd < 0 || loop_fd_add(client->agent->loop, client->pidfd, EPOLLIN, on_process_ended, client,
+    if (client->pidfd < 0 || loop_fd_add(client->server->needs.loop, client->pidfd, EPOLLIN, on_process_ended, client,
                                          &client->pid_source) != TCK_OK) {
         log_warn("cannot watch process %d: its end will be noticed only when its connection closes",
                  (int)client->process.pid);
@@ -209,7 +213,7 @@ static void log_dropped(struct ipc_server *server, const char *what)
 static bool drop_oldest(struct ipc_server *server)
 {
     struct client *oldest = NULL;
-    for (struct client *c = server->agent->clients; c != NULL; c = c->next) {
+    for (struct client *c = *server->needs.clients; c != NULL; c = c->next) {
         oldest = c->trainer ? oldest : c;
     }
     if (oldest == NULL) {
@@ -243,7 +247,7 @@ static void on_connection(void *ctx, uint32_t events)
 {
     (void)events;
     struct ipc_server *server = ctx;
-    struct agent *agent = server->agent;
+    struct client **clients = server->needs.clients;
     int fd = -1;
     pid_t pid;
     struct error err;
@@ -258,7 +262,7 @@ static void on_connection(void *ctx, uint32_t events)
         }
         return;
     }
-    bool room = connections(agent->clients) < CLIENTS_MAX || drop_oldest(server);
+    bool room = connections(*clients) < CLIENTS_MAX || drop_oldest(server);
     struct client *client = room ? calloc(1, sizeof(*client)) : NULL;
     if (client == NULL) {
         log_dropped(server, "connection refused: there are too many");
@@ -266,13 +270,13 @@ static void on_connection(void *ctx, uint32_t events)
         return;
     }
     *client = (struct client){
-        .agent = agent, .id = ++server->last_client_id, .fd = fd, .process.pid = pid, .pidfd = PIDFD_NONE};
-    if (loop_fd_add(agent->loop, fd, EPOLLIN, on_readable, client, &client->source) != TCK_OK) {
+        .server = server, .id = ++server->last_client_id, .fd = fd, .process.pid = pid, .pidfd = PIDFD_NONE};
+    if (loop_fd_add(server->needs.loop, fd, EPOLLIN, on_readable, client, &client->source) != TCK_OK) {
         client_free(client);
         return;
     }
-    client->next = agent->clients;
-    agent->clients = client;
+    client->next = *clients;
+    *clients = client;
 }
 
 static void agent_dir(const struct config *config, char *out, size_t cap)
@@ -314,24 +318,23 @@ tck_status_t ipc_server_lock(const struct config *config, int *lock_fd_out, stru
 static tck_status_t listen_in(struct ipc_server *server, struct error *err)
 {
     char dir[(size_t)2 * CONFIG_PATH];
-    agent_dir(&server->agent->config, dir, sizeof(dir));
+    agent_dir(server->needs.config, dir, sizeof(dir));
     tck_status_t status = ipc_listen(dir, SOCKET_NAME, &server->listen_fd, err);
     if (status != TCK_OK) {
         return error_prefix(err, "agent socket");
     }
     server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    status =
-        loop_fd_add(server->agent->loop, server->listen_fd, EPOLLIN, on_connection, server, &server->listen_source);
+    status = loop_fd_add(server->needs.loop, server->listen_fd, EPOLLIN, on_connection, server, &server->listen_source);
     return status == TCK_OK ? TCK_OK : error_set(err, status, "agent socket: the event loop cannot watch it");
 }
 
-tck_status_t ipc_server_listen(struct agent *agent, struct ipc_server **out, struct error *err)
+tck_status_t ipc_server_listen(const struct ipc_server_setup *setup, struct ipc_server **out, struct error *err)
 {
     struct ipc_server *server = calloc(1, sizeof(*server));
     if (server == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
-    *server = (struct ipc_server){.agent = agent, .listen_fd = -1, .spare_fd = -1};
+    *server = (struct ipc_server){.needs = *setup, .listen_fd = -1, .spare_fd = -1};
     tck_status_t status = listen_in(server, err);
     if (status != TCK_OK) {
         ipc_server_close(server);
@@ -346,9 +349,10 @@ void ipc_server_close(struct ipc_server *server)
     if (server == NULL) {
         return;
     }
-    while (server->agent->clients != NULL) {
-        struct client *client = server->agent->clients;
-        server->agent->clients = client->next;
+    struct client **clients = server->needs.clients;
+    while (*clients != NULL) {
+        struct client *client = *clients;
+        *clients = client->next;
         client_free(client);
     }
     if (server->listen_source != NULL) {

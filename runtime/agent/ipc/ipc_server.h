@@ -1,15 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The agent's socket: trainers and commands of this node connect here. The server keeps the list agent->clients, which
- * all parts may read; frames and ends of connections go to hooks->client_frame and hooks->client_gone. */
+ * The agent's socket: trainers and commands of this node connect here. The server keeps the list of clients, which all
+ * parts may read. */
 #ifndef TCK_AGENT_IPC_SERVER_H
 #define TCK_AGENT_IPC_SERVER_H
 
-#include "agent/state/context.h"
+#include "agent/ipc/client.h"
+#include "base/ipc.h"
+
+struct loop;
+
+/* What is needed here. */
+struct ipc_server_setup {
+    const struct config *config;
+    struct loop *loop;
+    struct client **clients; /* the list, empty at first */
+    void (*frame)(void *ctx, struct client *client, const struct ipc_frame *frame);
+    /* The connection has been removed from the list, and is freed when this returns. */
+    void (*gone)(void *ctx, struct client *client);
+    void *ctx;
+};
 
 /* Called before storage, catalog and network are opened. TCK_ERR_EXIST: another agent serves this job and node. */
 must_check tck_status_t ipc_server_lock(const struct config *config, int *lock_fd_out, struct error *err);
-must_check tck_status_t ipc_server_listen(struct agent *agent, struct ipc_server **out, struct error *err);
-/* Ends all connections, without a call of hooks->client_gone. */
+must_check tck_status_t ipc_server_listen(const struct ipc_server_setup *setup, struct ipc_server **out,
+                                          struct error *err);
+/* Ends all connections, without a call of `gone`. */
 void ipc_server_close(struct ipc_server *server);
 /* Sends one frame of an encoded payload with descriptors beside it. Closes the connection if the frame cannot be sent,
  * so that the client does not wait for ever. */

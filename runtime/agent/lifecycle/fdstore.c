@@ -6,6 +6,8 @@
 #include "agent/lifecycle/fdstore.h"
 
 #include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
 #include "tiers/sd_notify.h"
 
 #include <errno.h>
@@ -13,6 +15,7 @@
 #include <pthread.h>
 #include <spawn.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -37,7 +40,7 @@ struct stored {
 /* Segments are stored by the thread that allocates them; the lock guards the list. The store may be gone, or hang: what
  * could not be sent stays pending until it answers again. The event loop never waits for it. */
 struct fdstore {
-    struct agent *agent;
+    const struct config *config;
     pthread_mutex_t lock;
     atomic_bool hangs;   /* the store does not read: nothing waits for it any more */
     char *notify_socket; /* NULL: there is no store (started by hand) */
@@ -53,18 +56,18 @@ struct fdstore {
     uint64_t probe_at_ms;
 };
 
-tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error *err)
+tck_status_t fdstore_new(const struct config *config, struct fdstore **out, struct error *err)
 {
     struct fdstore *p = calloc(1, sizeof(*p));
     if (p == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "descriptor store: out of memory");
     }
     const char *socket = getenv("NOTIFY_SOCKET");
-    p->agent = agent;
+    p->config = config;
     pthread_mutex_init(&p->lock, NULL);
     p->supervisor_is_ours = getenv("TIERCKPT_SUPERVISOR") != NULL;
-    snprintf(p->ready_text, sizeof(p->ready_text), "READY=1\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
-    snprintf(p->status_text, sizeof(p->status_text), "STATUS=running\n" PARK_LINGER_KEY "%u", agent->config.linger_s);
+    snprintf(p->ready_text, sizeof(p->ready_text), "READY=1\n" PARK_LINGER_KEY "%u", config->linger_s);
+    snprintf(p->status_text, sizeof(p->status_text), "STATUS=running\n" PARK_LINGER_KEY "%u", config->linger_s);
     if (socket != NULL && socket[0] != '\0') {
         p->notify_socket = strdup(socket);
         if (p->notify_socket == NULL) {
@@ -272,7 +275,7 @@ static size_t own_arguments(char *text, size_t cap, const char **out, size_t max
 
 static void spawn_supervisor(struct fdstore *p)
 {
-    const struct config *c = &p->agent->config;
+    const struct config *c = p->config;
     char args[ARG_BYTES];
     char bin[CONFIG_PATH];
     char supervisor[CONFIG_PATH + 32];

@@ -4,9 +4,13 @@
 #ifndef TCK_AGENT_FDSTORE_H
 #define TCK_AGENT_FDSTORE_H
 
-#include "agent/state/context.h"
+#include "base/config.h"
+#include "base/json.h"
+#include "base/status.h"
 
-must_check tck_status_t fdstore_new(struct agent *agent, struct fdstore **out, struct error *err);
+struct fdstore;
+
+must_check tck_status_t fdstore_new(const struct config *config, struct fdstore **out, struct error *err);
 void fdstore_free(struct fdstore *p);
 /* May wait for a busy supervisor; fdstore_put_now, for the event loop, does not. What cannot be sent stays pending.
  */

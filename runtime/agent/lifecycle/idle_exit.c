@@ -2,49 +2,101 @@
  * Ends an idle agent: soon after its job has ended cleanly, otherwise when no trainer has connected for linger_s. */
 #include "agent/lifecycle/idle_exit.h"
 
+#include "agent/driver/term.h"
 #include "agent/ipc/ipc_server.h"
 #include "agent/lifecycle/fdstore.h"
 #include "agent/storage/metadata_writer.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/loop.h"
 #include "core/agent_end.h"
+
+#include <stdlib.h>
+
+struct idle_exit {
+    struct idle_exit_setup needs;
+    uint64_t idle_since_ms; /* no trainer since; 0: there is one */
+    bool job_done;
+    bool stop_forced; /* exits although trainers run */
+};
 
 static bool draining(const struct term_context *tc)
 {
     return tc != NULL && !tc->closed && !version_none(node_decision(tc->node)->drain);
 }
 
-static void leave(struct agent *agent, const char *why)
+static void leave(const struct idle_exit *x, const char *why)
 {
     log_info("exiting: %s", why);
-    fdstore_stopping(agent->fdstore);
-    loop_stop(agent->loop);
+    fdstore_stopping(x->needs.fdstore);
+    loop_stop(x->needs.loop);
 }
 
-void idle_exit_tick(struct agent *agent)
+void idle_exit_tick(struct idle_exit *x)
 {
     /* Notes in the term file count as writes, too: without the note that the job has ended well, the next start would
      * count it as a failed restore of its version. */
-    struct agent_use use = {.stop_forced = agent->stop_forced,
-                            .trainers = clients_trainers(agent->clients) > 0,
-                            .idle_since_ms = agent->idle_since_ms,
-                            .job_done = agent->job_done,
-                            .writes = draining(agent->term_context) || metadata_is_pending(agent->metadata),
-                            .linger_ms = (uint64_t)agent->config.linger_s * 1000};
+    struct agent_use use = {.stop_forced = x->stop_forced,
+                            .trainers = clients_trainers(*x->needs.clients) > 0,
+                            .idle_since_ms = x->idle_since_ms,
+                            .job_done = x->job_done,
+                            .writes = draining(*x->needs.term) || metadata_is_pending(x->needs.metadata),
+                            .linger_ms = (uint64_t)x->needs.config->linger_s * 1000};
     switch (agent_leave_judge(&use, clock_ms())) {
     case AGENT_IN_USE:
-        agent->idle_since_ms = 0;
+        x->idle_since_ms = 0;
         break;
     case AGENT_IDLE:
-        agent->idle_since_ms = agent->idle_since_ms ? agent->idle_since_ms : clock_ms();
+        x->idle_since_ms = x->idle_since_ms ? x->idle_since_ms : clock_ms();
         break;
     case AGENT_LEAVES_STOPPED:
-        leave(agent, "stopped with --force");
+        leave(x, "stopped with --force");
         break;
     case AGENT_LEAVES_DONE:
-        leave(agent, "the job is done");
+        leave(x, "the job is done");
         break;
     case AGENT_LEAVES_ALONE:
-        leave(agent, "no trainer has connected for linger_s");
+        leave(x, "no trainer has connected for linger_s");
         break;
     }
+}
+
+void idle_exit_trainer_came(struct idle_exit *x)
+{
+    x->job_done = false;
+    x->idle_since_ms = 0;
+}
+
+void idle_exit_job_done(struct idle_exit *x)
+{
+    x->job_done = true;
+}
+
+void idle_exit_stop(struct idle_exit *x, bool forced)
+{
+    x->job_done = true;
+    x->stop_forced = forced;
+}
+
+bool idle_exit_is_job_done(const struct idle_exit *x)
+{
+    return x->job_done;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t idle_exit_new(const struct idle_exit_setup *setup, struct idle_exit **out, struct error *err)
+{
+    struct idle_exit *x = calloc(1, sizeof(*x));
+    if (x == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    x->needs = *setup;
+    *out = x;
+    return TCK_OK;
+}
+
+void idle_exit_free(struct idle_exit *x)
+{
+    free(x);
 }

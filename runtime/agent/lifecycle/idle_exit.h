@@ -3,8 +3,36 @@
 #ifndef TCK_AGENT_IDLE_EXIT_H
 #define TCK_AGENT_IDLE_EXIT_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
 
-void idle_exit_tick(struct agent *agent);
+#include <stdbool.h>
+
+struct client;
+struct config;
+struct fdstore;
+struct idle_exit;
+struct loop;
+struct metadata;
+struct term_context;
+
+/* What is needed here. */
+struct idle_exit_setup {
+    const struct config *config;
+    struct loop *loop;
+    struct client *const *clients;    /* the list of all, as it is at any time */
+    struct term_context *const *term; /* the present one, as it is at any time */
+    const struct metadata *metadata;
+    struct fdstore *fdstore;
+};
+
+must_check tck_status_t idle_exit_new(const struct idle_exit_setup *setup, struct idle_exit **out, struct error *err);
+void idle_exit_free(struct idle_exit *x);
+void idle_exit_tick(struct idle_exit *x);
+void idle_exit_trainer_came(struct idle_exit *x);
+/* The job has ended, and so the agent may. */
+void idle_exit_job_done(struct idle_exit *x);
+/* The same by a command; forced: although trainers run. */
+void idle_exit_stop(struct idle_exit *x, bool forced);
+bool idle_exit_is_job_done(const struct idle_exit *x);
 
 #endif

@@ -3,8 +3,19 @@
 #ifndef TCK_AGENT_LISTENER_WATCHDOG_H
 #define TCK_AGENT_LISTENER_WATCHDOG_H
 
-#include "agent/state/context.h"
+#include <stdint.h>
 
-void listener_watchdog_tick(struct agent *agent);
+struct fdstore;
+struct idle_exit;
+struct peers;
+
+struct listener_watchdog {
+    struct peers *peers;
+    struct fdstore *fdstore;
+    const struct idle_exit *idle_exit;
+    uint64_t deaf_ms; /* others cannot connect since; 0: they can */
+};
+
+void listener_watchdog_tick(struct listener_watchdog *w);
 
 #endif

@@ -4,20 +4,20 @@
 
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/lifecycle/idle_exit.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/state/wire.h"
 
 #include <inttypes.h>
 
-static void leave(struct agent *agent, bool force)
+static void leave(const struct stop_setup *stop, bool force)
 {
-    if (force || clients_trainers(agent->clients) == 0) {
+    if (force || clients_trainers(*stop->clients) == 0) {
         log_info("exiting: tierckpt stop%s was called", force ? " --force" : "");
-        agent->job_done = true;
-        agent->stop_forced = force;
+        idle_exit_stop(stop->idle_exit, force);
     } else {
         log_warn("tierckpt stop was called on another node, but %u trainers run here: this agent keeps running",
-                 clients_trainers(agent->clients));
+                 clients_trainers(*stop->clients));
     }
 }
 
@@ -39,33 +39,33 @@ static void forward_stop(struct term_context *tc, uint32_t from, bool force)
     writer_free(&w);
 }
 
-void stop_handle(struct term_context *tc, uint32_t from, bool force)
+void stop_handle(const struct stop_setup *stop, struct term_context *tc, uint32_t from, bool force)
 {
     if (term_context_is_coordinator(tc)) {
         forward_stop(tc, from, force);
     }
-    leave(tc->agent, force);
+    leave(stop, force);
 }
 
-void stop_request(struct agent *agent, bool force)
+void stop_request(const struct stop_setup *stop, bool force)
 {
-    struct term_context *tc = agent->term_context;
+    struct term_context *tc = *stop->term;
     if (tc != NULL && !tc->closed) {
         forward_stop(tc, tc->self, force);
     }
-    leave(agent, force);
+    leave(stop, force);
 }
 
-tck_status_t stop_check(const struct agent *agent, struct version held, struct error *err)
+tck_status_t stop_check(const struct stop_setup *stop, struct version held, struct error *err)
 {
-    const struct term_context *tc = agent->term_context;
+    const struct term_context *tc = *stop->term;
     struct version published = tc != NULL ? node_decision(tc->node)->published : VERSION_NONE;
-    uint32_t trainers = clients_trainers(agent->clients);
+    uint32_t trainers = clients_trainers(*stop->clients);
     if (trainers > 0) {
         return error_set(
             err, TCK_ERR_BUSY,
             "%u trainers of job %s run on node %s: end them first (--force frees their memory tier all the same)",
-            trainers, agent->config.job, agent->config.node);
+            trainers, stop->config->job, stop->config->node);
     }
     if (version_cmp(held, published) > 0) {
         return error_set(err, TCK_ERR_BUSY,

@@ -3,12 +3,29 @@
 #ifndef TCK_AGENT_STOP_H
 #define TCK_AGENT_STOP_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
+#include "core/protocol.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct client;
+struct config;
+struct idle_exit;
+struct term_context;
+
+/* What is needed here. */
+struct stop_setup {
+    const struct config *config;
+    struct client *const *clients;    /* the list of all, as it is at any time */
+    struct term_context *const *term; /* the present one, as it is at any time */
+    struct idle_exit *idle_exit;
+};
 
 /* TCK_ERR_BUSY if trainers run here, or if `held`, the newest version in memory, is not published. */
-must_check tck_status_t stop_check(const struct agent *agent, struct version held, struct error *err);
+must_check tck_status_t stop_check(const struct stop_setup *stop, struct version held, struct error *err);
 /* Ends this agent and those of its term that can be reached. Without force, agents with trainers keep running. */
-void stop_request(struct agent *agent, bool force);
-void stop_handle(struct term_context *tc, uint32_t from, bool force);
+void stop_request(const struct stop_setup *stop, bool force);
+void stop_handle(const struct stop_setup *stop, struct term_context *tc, uint32_t from, bool force);
 
 #endif

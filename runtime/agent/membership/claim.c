@@ -10,9 +10,14 @@
 #include "agent/membership/connectivity.h"
 #include "agent/membership/reservation.h"
 #include "agent/state/adopt.h"
+#include "agent/state/hard_state.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "tiers/peer.h"
+#include "tiers/persistent.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,7 +27,7 @@
 #define TIME_TEXT    32
 
 struct claims {
-    struct agent *agent;
+    struct claims_setup needs;
     struct claim *under_way;
     uint64_t last_asking; /* number of the newest request about holders */
 };
@@ -32,7 +37,7 @@ struct claims {
 static void claim_free(struct claim *c)
 {
     if (c->granted) {
-        reservation_end_grant(c->agent->reservations, c->term);
+        reservation_end_grant(c->needs->reservations, c->term);
     }
     claim_leave_call(c);
     term_holders_free(&c->holders);
@@ -51,13 +56,13 @@ static void claim_unlink(struct claim *c)
     *at = c->next;
 }
 
-tck_status_t claims_new(struct agent *agent, struct claims **out, struct error *err)
+tck_status_t claims_new(const struct claims_setup *setup, struct claims **out, struct error *err)
 {
     struct claims *claims = calloc(1, sizeof(*claims));
     if (claims == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
-    claims->agent = agent;
+    claims->needs = *setup;
     *out = claims;
     return TCK_OK;
 }
@@ -88,7 +93,7 @@ static void answer(struct client *client, const struct claim *c)
 
 static void claim_finish(struct claim *c)
 {
-    struct client *client = client_by_id(c->agent->clients, c->client);
+    struct client *client = client_by_id(*c->needs->clients, c->client);
     if (c->status == TCK_OK) {
         log_info("claimed term %" PRIu64, c->term);
     } else {
@@ -132,7 +137,7 @@ static tck_status_t held_error(struct claim *c)
         &c->err, TCK_ERR_EXIST,
         "job %s is held by a start whose trainers are alive: rank %u of %u is pid %u on node %s, since %s. "
         "End it first, or set \"takeover\" to \"on\" to let this start take the job over",
-        c->agent->config.job, a->answer.rank, a->answer.world_size, a->answer.pid, a->node.name,
+        c->needs->config->job, a->answer.rank, a->answer.world_size, a->answer.pid, a->node.name,
         time_text(term != NULL ? term->wall_ms : 0, since));
 }
 
@@ -144,7 +149,7 @@ static tck_status_t superseded_error(struct claim *c)
     return error_set(&c->err, TCK_ERR_DENIED,
                      "term %" PRIu64 " of job %s is over: another start took the job over with term %" PRIu64
                      " (pid %u on node %s, %s)",
-                     c->wanted.after, c->agent->config.job, c->facts.newest, known ? newest->holder.pid : 0,
+                     c->wanted.after, c->needs->config->job, c->facts.newest, known ? newest->holder.pid : 0,
                      known ? newest->holder.node : "unknown", time_text(newest != NULL ? newest->wall_ms : 0, since));
 }
 
@@ -156,14 +161,14 @@ static tck_status_t superseded_error(struct claim *c)
 static void take_term(struct claim *c)
 {
     c->status = TCK_OK;
-    adopt_term(c->agent, c->term);
+    adopt_term(c->needs->adopt, c->term);
     claim_finish(c);
 }
 
 /* Another start has claimed a higher term on storage, past the reservation. */
 static void lose_grant(struct claim *c)
 {
-    reservation_end_grant(c->agent->reservations, c->term);
+    reservation_end_grant(c->needs->reservations, c->term);
     c->granted = false;
     c->term = 0;
 }
@@ -209,7 +214,7 @@ static void write_or_give_up(struct claim *c)
 
 static void on_granted(struct claim *c, const struct grant *grant)
 {
-    reservation_handle_grant(c->agent->reservations, grant, c->own.pid);
+    reservation_handle_grant(c->needs->reservations, grant, c->own.pid);
     c->term = grant->term;
     c->granted = true;
     if (c->blind) {
@@ -223,7 +228,7 @@ static void on_granted(struct claim *c, const struct grant *grant)
 
 static struct reserve_ask grant_ask(const struct claim *c)
 {
-    return (struct reserve_ask){.to = peers_self(c->agent->peers)->agent_id,
+    return (struct reserve_ask){.to = peers_self(c->needs->peers)->agent_id,
                                 .at_least = c->wanted.at_least,
                                 .adopted = c->asked[c->granter].answer.adopted};
 }
@@ -256,7 +261,7 @@ static void start_granting(struct claim *c, uint32_t granter)
         return;
     }
     struct reserve_ask ask = grant_ask(c);
-    struct grant grant = reservation_grant(c->agent->reservations, &ask);
+    struct grant grant = reservation_grant(c->needs->reservations, &ask);
     if (grant.term != 0) {
         on_granted(c, &grant);
     } else {
@@ -286,7 +291,7 @@ void claim_handle_grant(struct claims *claims, const struct peer *from, const vo
             c->asked[c->granter].node.agent_id != peer_node(from)->agent_id) {
             continue;
         }
-        struct reserve_terms terms = reservation_terms(claims->agent->reservations);
+        struct reserve_terms terms = reservation_terms(claims->needs.reservations);
         if (m.term != 0 && reserve_may_take(&terms, m.term, c->wanted.at_least, c->own.pid)) {
             on_granted(c, &(struct grant){.term = m.term, .last = m.last, .follows = m.follows});
         } else {
@@ -315,7 +320,7 @@ static void find_term(struct claim *c)
 static bool newest_is_ours(const struct claim *c)
 {
     const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
-    struct reserve_terms terms = reservation_terms(c->agent->reservations);
+    struct reserve_terms terms = reservation_terms(c->needs->reservations);
     bool noted = newest != NULL && newest->term == c->facts.newest && strcmp(newest->holder.node, c->own.node) == 0 &&
                  newest->holder.pid == c->own.pid;
     return reserve_claimed_by(&terms, c->facts.newest, c->own.pid) ||
@@ -348,7 +353,7 @@ static void fail_canceled(struct claim *c)
 
 static void start_asking(struct claim *c)
 {
-    const struct client *client = client_by_id(c->agent->clients, c->client);
+    const struct client *client = client_by_id(*c->needs->clients, c->client);
     const struct held_term *oldest = claim_in_use(c);
     if (client == NULL) {
         fail_canceled(c);
@@ -427,10 +432,10 @@ static tck_status_t holders_in_memory(struct claim *c)
 {
     uint64_t joined;
     size_t count;
-    const struct node_info *nodes = connectivity_nodes(c->agent->connectivity, &joined, &count);
+    const struct node_info *nodes = connectivity_nodes(c->needs->connectivity, &joined, &count);
     struct world world = {0};
-    tck_status_t status = hard_state_last_world(c->agent->state, &world, &c->err);
-    c->holders = (struct term_holders){.newest = hard_state_get(c->agent->state)->term.adopted,
+    tck_status_t status = hard_state_last_world(c->needs->state, &world, &c->err);
+    c->holders = (struct term_holders){.newest = hard_state_get(c->needs->state)->term.adopted,
                                        .terms = calloc(2, sizeof(*c->holders.terms))};
     if (c->holders.terms == NULL) {
         status = error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
@@ -462,7 +467,7 @@ static void on_storage_unreadable(struct claim *c)
 
 static void tick(struct claim *c)
 {
-    const struct client *client = client_by_id(c->agent->clients, c->client);
+    const struct client *client = client_by_id(*c->needs->clients, c->client);
     if (c->call != NULL) {
         return;
     }
@@ -490,37 +495,36 @@ void claim_tick(struct claims *claims)
 static const struct claim_steps steps = {
     .was_read = on_read, .is_blind = on_storage_unreadable, .was_written = on_written, .fail = claim_fail};
 
-static struct claim *claim_new(const struct client *client, const struct msg_claim *m)
+static struct claim *claim_new(struct claims *claims, const struct client *client, const struct msg_claim *m)
 {
-    struct agent *agent = client->agent;
-    uint64_t adopted = hard_state_get(agent->state)->term.adopted;
+    const struct claims_setup *needs = &claims->needs;
+    uint64_t adopted = hard_state_get(needs->state)->term.adopted;
     struct claim *c = calloc(1, sizeof(*c));
     struct node_info *self = c != NULL ? calloc(1, sizeof(*self)) : NULL;
     if (self == NULL) {
         free(c);
         return NULL;
     }
-    *c = (struct claim){.steps = &steps, .all = agent->claims, .agent = agent, .client = client->id, .wanted = *m};
+    *c = (struct claim){.steps = &steps, .all = claims, .needs = needs, .client = client->id, .wanted = *m};
     c->wanted.at_least = m->at_least > adopted ? m->at_least : adopted + 1;
     c->facts = (struct holder_claim){.after = m->after, .takeover = client->takeover};
-    *self = *peers_self(agent->peers);
+    *self = *peers_self(needs->peers);
     c->own = (struct term_holder){.pid = (uint32_t)client->process.pid, .agent_count = 1, .agents = self};
-    memcpy(c->own.node, agent->config.node, sizeof(c->own.node));
+    memcpy(c->own.node, needs->config->node, sizeof(c->own.node));
     memcpy(c->own.run_id, client->run_id, sizeof(c->own.run_id));
     memcpy(c->ask.run_id, client->run_id, sizeof(c->ask.run_id));
     c->ask.at_least = c->wanted.at_least;
     return c;
 }
 
-void claim_handle_request(struct client *client, const uint8_t *payload, size_t len)
+void claim_handle_request(struct claims *claims, struct client *client, const uint8_t *payload, size_t len)
 {
-    struct claims *claims = client->agent->claims;
     struct msg_claim m;
     if (msg_claim_decode(payload, len, &m) != TCK_OK) {
         client_cut(client, "malformed CLAIM_TERM");
         return;
     }
-    struct claim *c = client->trainer ? claim_new(client, &m) : NULL;
+    struct claim *c = client->trainer ? claim_new(claims, client, &m) : NULL;
     if (c == NULL) {
         free(m.agents);
         client_cut(client, client->trainer ? "out of memory: a term cannot be claimed" : "CLAIM_TERM before HELLO");

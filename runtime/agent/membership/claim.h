@@ -6,10 +6,17 @@
 #ifndef TCK_AGENT_CLAIM_H
 #define TCK_AGENT_CLAIM_H
 
-#include "agent/state/context.h"
+#include "agent/membership/claim_setup.h"
+#include "base/status.h"
 
-must_check tck_status_t claims_new(struct agent *agent, struct claims **out, struct error *err);
-void claim_handle_request(struct client *client, const uint8_t *payload, size_t len);
+#include <stddef.h>
+#include <stdint.h>
+
+struct claims;
+struct peer;
+
+must_check tck_status_t claims_new(const struct claims_setup *setup, struct claims **out, struct error *err);
+void claim_handle_request(struct claims *claims, struct client *client, const uint8_t *payload, size_t len);
 void claim_handle_holder(struct claims *claims, const struct peer *from, const void *data, size_t len);
 void claim_handle_grant(struct claims *claims, const struct peer *from, const void *data, size_t len);
 void claim_tick(struct claims *claims);

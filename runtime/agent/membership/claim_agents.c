@@ -4,6 +4,9 @@
 #include "agent/membership/claim_internal.h"
 #include "agent/membership/job_holders.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "core/reserve.h"
+#include "tiers/peer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +19,11 @@ const struct held_term *claim_in_use(const struct claim *c)
 #define AGAIN_MS 250 /* before an agent whose trainers live is asked again */
 
 /* An existing session keeps its address: the one on storage may be older. */
-static struct peer *session_with(struct agent *agent, const struct node_info *node)
+static struct peer *session_with(struct peers *peers, const struct node_info *node)
 {
-    struct peer *peer = peers_find(agent->peers, node->agent_id);
+    struct peer *peer = peers_find(peers, node->agent_id);
     struct error err;
-    if (peer == NULL && peers_want(agent->peers, node, &peer, &err) != TCK_OK) {
+    if (peer == NULL && peers_want(peers, node, &peer, &err) != TCK_OK) {
         log_warn("node %s: %s", node->name, err.text);
         return NULL;
     }
@@ -29,7 +32,7 @@ static struct peer *session_with(struct agent *agent, const struct node_info *no
 
 bool claim_send(const struct claim *c, const struct asked_agent *to, uint16_t type, const struct writer *w)
 {
-    struct peer *peer = session_with(c->agent, &to->node);
+    struct peer *peer = session_with(c->needs->peers, &to->node);
     if (peer == NULL || !peer_is_up(peer)) {
         return false;
     }
@@ -54,7 +57,7 @@ void claim_ask_agents(struct claim *c, const struct client *asker)
     for (uint32_t i = 0; i < c->asked_count; i++) {
         struct asked_agent *a = &c->asked[i];
         if (a->self) {
-            a->answer = holders_find(c->agent, &c->ask, a->node.agent_id, asker);
+            a->answer = holders_find(c->needs->holders, &c->ask, a->node.agent_id, asker);
             a->answered = true;
         } else if ((!a->answered || a->answer.held) && (a->asked_ms == 0 || clock_ms() - a->asked_ms >= AGAIN_MS)) {
             send_ask(c, a);
@@ -123,7 +126,7 @@ static bool has_successor(const struct claim *c, const struct node_info *node)
 
 static void add_asked(struct claim *c, const struct node_info *node, bool for_term)
 {
-    uint64_t self = peers_self(c->agent->peers)->agent_id;
+    uint64_t self = peers_self(c->needs->peers)->agent_id;
     for (uint32_t i = 0; i < c->asked_count; i++) {
         if (c->asked[i].node.agent_id == node->agent_id) {
             return;
@@ -165,7 +168,7 @@ tck_status_t claim_list_agents(struct claim *c)
     if (c->asked == NULL) {
         return error_set(&c->err, TCK_ERR_NOMEM, "out of memory: a term cannot be claimed");
     }
-    add_asked(c, peers_self(c->agent->peers), false);
+    add_asked(c, peers_self(c->needs->peers), false);
     for (uint32_t i = 0; i < c->holders.count; i++) {
         add_holder(c, &c->holders.terms[i].holder);
     }

@@ -4,7 +4,11 @@
 #ifndef TCK_AGENT_CLAIM_INTERNAL_H
 #define TCK_AGENT_CLAIM_INTERNAL_H
 
-#include "agent/state/context.h"
+#include "agent/membership/claim_setup.h"
+#include "agent/state/wire.h"
+#include "base/message.h"
+#include "core/holder.h"
+#include "tiers/persistent.h"
 
 enum claim_phase {
     CLAIM_READING,
@@ -26,6 +30,7 @@ struct asked_agent {
 
 struct claim;
 struct claim_call;
+struct claims;
 
 /* Called when a call to storage has ended. Each may end and free the claim. */
 struct claim_steps {
@@ -40,7 +45,7 @@ struct claim {
     const struct claim_steps *steps;
     struct claim *next;
     struct claims *all;
-    struct agent *agent;
+    const struct claims_setup *needs;
     struct claim_call *call; /* to storage, under way; NULL: none */
     uint64_t client;         /* id */
     struct msg_claim wanted;

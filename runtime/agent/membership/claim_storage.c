@@ -5,13 +5,15 @@
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
 #include "agent/storage/storage_ops.h"
+#include "base/failpoint.h"
+#include "tiers/persistent.h"
 
 #include <stdlib.h>
 
 struct claim_call {
     struct storage_op storage;
     struct claim *claim; /* NULL: it ended before the call */
-    struct agent *agent;
+    const struct claims_setup *needs;
     struct term_claim wanted;
     uint64_t granted;       /* term; 0: one is to be claimed */
     struct term_holder own; /* the claim's, while it is written */
@@ -69,12 +71,12 @@ static void submit(struct claim *c, struct claim_call *call, pool_work_fn *work,
                    void (*give_up)(void *ctx, const struct error *why))
 {
     call->claim = c;
-    call->agent = c->agent;
+    call->needs = c->needs;
     call->storage =
-        (struct storage_op){.pool = c->agent->claiming, .what = "the claim of a term", .give_up = give_up, .ctx = call};
-    storage_begin(&call->storage, c->agent->storage_ops, NULL);
+        (struct storage_op){.pool = c->needs->claiming, .what = "the claim of a term", .give_up = give_up, .ctx = call};
+    storage_begin(&call->storage, c->needs->storage_ops, NULL);
     c->call = call;
-    if (pool_submit(c->agent->claiming, work, done, call) != TCK_OK) {
+    if (pool_submit(c->needs->claiming, work, done, call) != TCK_OK) {
         c->call = NULL;
         storage_end(&call->storage);
         call_free(call);
@@ -97,7 +99,7 @@ static void read_work(void *ctx)
 {
     struct claim_call *call = ctx;
     progress_begin(&call->storage.progress);
-    call->status = persistent_term_holders(call->agent->persistent, &call->holders, &call->err);
+    call->status = persistent_term_holders(call->needs->persistent, &call->holders, &call->err);
     progress_end(&call->storage.progress);
 }
 
@@ -123,7 +125,7 @@ static void read_given_up(void *ctx, const struct error *why)
     struct claim *c = ((struct claim_call *)ctx)->claim;
     if (c != NULL) {
         claim_leave_call(c);
-        health_storage_failed(c->agent->health, 0, why);
+        health_storage_failed(c->needs->health, 0, why);
         c->err = *why;
         c->steps->is_blind(c);
     }
@@ -144,7 +146,7 @@ void claim_read(struct claim *c)
 static void write_work(void *ctx)
 {
     struct claim_call *call = ctx;
-    struct persistent *p = call->agent->persistent;
+    struct persistent *p = call->needs->persistent;
     progress_begin(&call->storage.progress);
     if (call->granted != 0) {
         call->term = call->granted;
@@ -161,7 +163,7 @@ static void write_done(void *ctx, bool canceled)
 {
     struct claim_call *call = ctx;
     if (call->claim == NULL && call->granted != 0) { /* it may have overwritten newer notes of the term */
-        metadata_repeat_notes(call->agent->metadata);
+        metadata_repeat_notes(call->needs->metadata);
     }
     struct claim *c = end_call(call, canceled);
     if (c == NULL) {
@@ -178,7 +180,7 @@ static void write_given_up(void *ctx, const struct error *why)
     struct claim *c = ((struct claim_call *)ctx)->claim;
     if (c != NULL) {
         claim_leave_call(c);
-        health_storage_failed(c->agent->health, 0, why);
+        health_storage_failed(c->needs->health, 0, why);
         c->err = *why;
         c->status = why->code;
         c->steps->was_written(c);

@@ -6,14 +6,18 @@
  */
 #include "agent/membership/connectivity.h"
 
+#include "agent/driver/term.h"
+#include "agent/ipc/client.h"
 #include "agent/membership/join_reply.h"
 #include "agent/membership/save_dir_check.h"
 #include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
 #include "core/join.h"
 #include "recovery/sessions.h"
+#include "tiers/peer.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,9 +120,8 @@ void connectivity_want_world(struct connectivity *cn, const struct world *world)
     }
 }
 
-void connectivity_want_term(struct term_context *tc)
+void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
 {
-    struct connectivity *cn = tc->agent->connectivity;
     bool *wanted = calloc(tc->world.node_count, sizeof(*wanted));
     if (wanted == NULL) {
         log_error("out of memory: no sessions with other nodes");
@@ -182,16 +185,17 @@ void connectivity_handle_gone(struct connectivity *cn, uint64_t term, const stru
 
 static bool waits(const struct connectivity *cn, const struct client *c)
 {
-    return c->term != 0 && c->term == cn->term && join_may_reply(c);
+    return c->term != 0 && c->term == cn->term && join_may_reply(cn->needs.join, c);
 }
 
-static void answer(struct client *client, enum join_verdict verdict, const struct error *why)
+static void answer(const struct join_setup *join, struct client *client, enum join_verdict verdict,
+                   const struct error *why)
 {
     if (verdict == JOIN_ANSWER) {
-        join_reply(client, NULL);
+        join_reply(join, client, NULL);
     } else if (verdict == JOIN_REFUSE) {
         log_error("rank %u cannot join: %s", client->rank, why->text);
-        join_reply(client, why);
+        join_reply(join, client, why);
     }
 }
 
@@ -219,7 +223,7 @@ void connectivity_tick(struct connectivity *cn)
         if (waits(cn, c)) {
             standing.returning = c->returning;
             standing.waited_ms = clock_ms() - c->meet_since_ms;
-            answer(c, join_judge(&standing), &err);
+            answer(cn->needs.join, c, join_judge(&standing), &err);
         }
     }
 }

@@ -4,7 +4,21 @@
 #ifndef TCK_AGENT_CONNECTIVITY_H
 #define TCK_AGENT_CONNECTIVITY_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
+#include "base/world.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct client;
+struct config;
+struct connectivity;
+struct join_setup;
+struct peer;
+struct peers;
+struct save_dir_check;
+struct term_context;
 
 /* What is needed here. */
 struct connectivity_setup {
@@ -12,6 +26,7 @@ struct connectivity_setup {
     struct peers *peers;
     struct client *const *clients; /* the list of all, as it is at any time */
     struct save_dir_check *save_dir_check;
+    const struct join_setup *join;
 };
 
 must_check tck_status_t connectivity_new(const struct connectivity_setup *setup, struct connectivity **out,
@@ -34,6 +49,6 @@ void connectivity_notify(struct connectivity *cn, struct peer *peer); /* if a no
 void connectivity_handle_gone(struct connectivity *cn, uint64_t term, const struct node_info *successor);
 
 /* Opens the sessions that this node needs in the term, and uses existing ones. */
-void connectivity_want_term(struct term_context *tc);
+void connectivity_want_term(struct connectivity *cn, struct term_context *tc);
 
 #endif

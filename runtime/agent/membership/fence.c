@@ -3,15 +3,20 @@
  * has taken the job over is read from storage, in a pool thread and under the time limit of all calls to storage. */
 #include "agent/membership/fence.h"
 
+#include "agent/ipc/client.h"
 #include "agent/storage/storage_ops.h"
+#include "base/log.h"
+#include "base/message.h"
+#include "tiers/persistent.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct reading {
     struct storage_op storage;
-    struct agent *agent;
+    const struct fence_setup *fence;
     uint64_t term;
     tck_status_t status;
     struct error err;
@@ -22,7 +27,7 @@ static void read_work(void *ctx)
 {
     struct reading *r = ctx;
     progress_begin(&r->storage.progress);
-    r->status = persistent_term_holders(r->agent->persistent, &r->holders, &r->err);
+    r->status = persistent_term_holders(r->fence->persistent, &r->holders, &r->err);
     progress_end(&r->storage.progress);
 }
 
@@ -50,7 +55,7 @@ static void read_done(void *ctx, bool canceled)
     struct reading *r = ctx;
     storage_end(&r->storage);
     const struct held_term *held = !canceled && r->status == TCK_OK ? find(&r->holders, r->term) : NULL;
-    for (struct client *c = r->agent->clients; held != NULL && c != NULL; c = c->next) {
+    for (struct client *c = *r->fence->clients; held != NULL && c != NULL; c = c->next) {
         if (c->shared != NULL && atomic_load(&c->shared->over_term) == r->term &&
             atomic_load(&c->shared->over_told) == 0) {
             notify(c, held);
@@ -60,24 +65,24 @@ static void read_done(void *ctx, bool canceled)
     free(r);
 }
 
-static void read_who(struct agent *agent, uint64_t term)
+static void read_who(const struct fence_setup *fence, uint64_t term)
 {
     struct error err;
-    if (storage_hangs(agent->storage_ops, NULL, &err)) {
+    if (storage_hangs(fence->storage_ops, NULL, &err)) {
         log_warn("cannot read who has claimed term %" PRIu64 ": %s", term, err.text);
         return;
     }
     struct reading *r = calloc(1, sizeof(*r));
     if (r != NULL) {
-        *r = (struct reading){.agent = agent, .term = term};
+        *r = (struct reading){.fence = fence, .term = term};
     }
     if (r == NULL) {
         log_warn("no memory to read who has claimed term %" PRIu64, term);
         return;
     }
     r->storage = (struct storage_op){.what = "the read of a claim", .ctx = r};
-    storage_begin(&r->storage, agent->storage_ops, NULL);
-    if (pool_submit(agent->io, read_work, read_done, r) != TCK_OK) {
+    storage_begin(&r->storage, fence->storage_ops, NULL);
+    if (pool_submit(fence->io, read_work, read_done, r) != TCK_OK) {
         log_warn("no memory to read who has claimed term %" PRIu64, term);
         storage_end(&r->storage);
         free(r);
@@ -85,10 +90,10 @@ static void read_who(struct agent *agent, uint64_t term)
 }
 
 /* The same process may be joining the new term over another connection, and has abandoned this one. */
-void fence_older(struct agent *agent, uint64_t term)
+void fence_older(const struct fence_setup *fence, uint64_t term)
 {
     bool any = false;
-    for (struct client *c = agent->clients; c != NULL; c = c->next) {
+    for (struct client *c = *fence->clients; c != NULL; c = c->next) {
         if (c->trainer && c->shared != NULL && c->term != 0 && c->term < term &&
             atomic_load(&c->shared->over_term) == 0) {
             atomic_store_explicit(&c->shared->over_term, term, memory_order_release);
@@ -98,6 +103,6 @@ void fence_older(struct agent *agent, uint64_t term)
         }
     }
     if (any) {
-        read_who(agent, term);
+        read_who(fence, term);
     }
 }

@@ -3,14 +3,33 @@
  * loop may not have seen the end of a process yet. */
 #include "agent/membership/job_holders.h"
 
+#include "agent/ipc/client.h"
+#include "agent/state/hard_state.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "core/holder.h"
+#include "tiers/peer.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ANCESTORS_MAX 64
 #define STAT_BYTES    512
+#define RETURN_MS     3000 /* trainers try to reconnect to a new agent several times a second */
+
+/* Trainers of a restarted agent, which reconnect by themselves, and hold their job until then. */
+struct awaited {
+    uint64_t term; /* 0: none */
+    uint64_t until_ms;
+    uint32_t first_rank, count, world_size;
+};
+
+struct holders {
+    struct holders_setup needs;
+    struct awaited awaited;
+};
 
 /* A zombie counts as dead: its pidfd is readable. A process of another PID namespace lives as long as its connection.
  */
@@ -73,29 +92,29 @@ static bool holds(const struct client *clients, const struct client *c, const st
 }
 
 /* This agent has just restarted and does not know yet which trainers are alive. */
-static bool awaits_trainers(const struct agent *agent, const struct wire_holder_ask *ask)
+static bool awaits_trainers(const struct holders *h, const struct wire_holder_ask *ask)
 {
-    const struct awaited *a = &agent->awaited;
+    const struct awaited *a = &h->awaited;
     uint32_t back = 0;
-    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
+    for (const struct client *c = *h->needs.clients; c != NULL; c = c->next) {
         back += c->trainer && c->term == a->term;
     }
-    return a->term != 0 && a->term >= ask->term && a->term == hard_state_get(agent->state)->term.adopted &&
+    return a->term != 0 && a->term >= ask->term && a->term == hard_state_get(h->needs.state)->term.adopted &&
            clock_ms() < a->until_ms && back < a->count;
 }
 
 /* Of several trainers, that of the lowest rank. */
-struct wire_holder holders_find(const struct agent *agent, const struct wire_holder_ask *ask, uint64_t to,
+struct wire_holder holders_find(const struct holders *h, const struct wire_holder_ask *ask, uint64_t to,
                                 const struct client *asker)
 {
-    const struct kept *kept = hard_state_get(agent->state);
+    const struct kept *kept = hard_state_get(h->needs.state);
     struct wire_holder found = {.term = ask->term,
                                 .asking = ask->asking,
                                 .adopted = kept->term.adopted,
                                 .offer = reserve_offer(&kept->reserve, to, ask->at_least)};
-    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
+    for (const struct client *c = *h->needs.clients; c != NULL; c = c->next) {
         if (!c->trainer || c == asker || (found.held && c->rank >= found.rank) ||
-            !holds(agent->clients, c, ask, asker)) {
+            !holds(*h->needs.clients, c, ask, asker)) {
             continue;
         }
         found.held = true;
@@ -103,22 +122,22 @@ struct wire_holder holders_find(const struct agent *agent, const struct wire_hol
         found.world_size = c->world_size;
         found.pid = (uint32_t)c->process.pid;
     }
-    if (!found.held && awaits_trainers(agent, ask)) {
+    if (!found.held && awaits_trainers(h, ask)) {
         found.held = true;
-        found.rank = agent->awaited.first_rank;
-        found.world_size = agent->awaited.world_size;
+        found.rank = h->awaited.first_rank;
+        found.world_size = h->awaited.world_size;
     }
     return found;
 }
 
-void holders_answer(struct agent *agent, struct peer *peer, const void *data, size_t len)
+void holders_answer(const struct holders *h, struct peer *peer, const void *data, size_t len)
 {
     struct wire_holder_ask ask;
     if (wire_holder_ask_decode(data, len, &ask) != TCK_OK) {
         log_warn("malformed HOLDER_ASK of node %s", peer_node(peer)->name);
         return;
     }
-    struct wire_holder answer = holders_find(agent, &ask, peer_node(peer)->agent_id, NULL);
+    struct wire_holder answer = holders_find(h, &ask, peer_node(peer)->agent_id, NULL);
     struct writer w = writer_new(0);
     wire_holder_encode(&answer, &w);
     if (!w.failed && peer_send(peer, WIRE_HOLDER, w.data, w.len) != TCK_OK) {
@@ -126,4 +145,32 @@ void holders_answer(struct agent *agent, struct peer *peer, const void *data, si
                   peer_node(peer)->name);
     }
     writer_free(&w);
+}
+
+void holders_await(struct holders *h, const struct world *world)
+{
+    struct awaited *a = &h->awaited;
+    *a = (struct awaited){.term = world->term, .until_ms = clock_ms() + RETURN_MS, .world_size = world->world_size};
+    for (uint32_t r = world->world_size; r-- > 0;) {
+        if (strcmp(world->nodes[world->node_of_rank[r]].name, h->needs.config->node) == 0) {
+            a->first_rank = r;
+            a->count++;
+        }
+    }
+}
+
+tck_status_t holders_new(const struct holders_setup *setup, struct holders **out, struct error *err)
+{
+    struct holders *h = calloc(1, sizeof(*h));
+    if (h == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    h->needs = *setup;
+    *out = h;
+    return TCK_OK;
+}
+
+void holders_free(struct holders *h)
+{
+    free(h);
 }

@@ -5,14 +5,16 @@
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
 #include "agent/trainers/trainer_control.h"
+#include "base/message.h"
+#include "tiers/segment.h"
 
 #include <stdlib.h>
 
-static void answer_segments(struct client *client, struct term_context *tc)
+static void answer_segments(const struct join_setup *join, struct client *client, struct term_context *tc)
 {
     struct msg_segments m = {.seq = client->register_seq};
     client->register_seq = 0;
-    trainers_show_decisions(client);
+    trainers_show_decisions(join->trainers, client);
     m.segments = calloc(tc->world.shard_count ? tc->world.shard_count : 1, sizeof(*m.segments));
     for (uint32_t s = 0; m.segments != NULL && s < tc->world.shard_count; s++) {
         uint32_t local_shard =
@@ -36,14 +38,14 @@ static void answer_segments(struct client *client, struct term_context *tc)
     free(m.segments);
 }
 
-bool join_may_reply(const struct client *client)
+bool join_may_reply(const struct join_setup *join, const struct client *client)
 {
-    const struct term_context *tc = client->agent->term_context;
+    const struct term_context *tc = *join->term;
     bool formed = tc != NULL && !tc->closed && tc->world.term == client->term;
     return client->join_seq != 0 || (client->register_seq != 0 && formed);
 }
 
-void join_reply(struct client *client, const struct error *err)
+void join_reply(const struct join_setup *join, struct client *client, const struct error *err)
 {
     uint32_t seq = client->join_seq ? client->join_seq : client->register_seq;
     bool joins = client->join_seq != 0;
@@ -54,6 +56,6 @@ void join_reply(struct client *client, const struct error *err)
     } else if (joins) {
         client_ok(client, seq);
     } else {
-        answer_segments(client, client->agent->term_context);
+        answer_segments(join, client, *join->term);
     }
 }

@@ -3,11 +3,23 @@
 #ifndef TCK_AGENT_JOIN_REPLY_H
 #define TCK_AGENT_JOIN_REPLY_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+
+struct client;
+struct term_context;
+struct trainers;
+
+/* What is needed here. */
+struct join_setup {
+    struct term_context *const *term; /* the present one, as it is at any time */
+    const struct trainers *trainers;
+};
 
 /* True if a JOIN or REGISTER of this client waits only for sessions. */
-bool join_may_reply(const struct client *client);
+bool join_may_reply(const struct join_setup *join, const struct client *client);
 /* err: NULL if it succeeded. */
-void join_reply(struct client *client, const struct error *err);
+void join_reply(const struct join_setup *join, struct client *client, const struct error *err);
 
 #endif

@@ -3,16 +3,68 @@
 #ifndef TCK_AGENT_MEMBERSHIP_H
 #define TCK_AGENT_MEMBERSHIP_H
 
-#include "agent/state/context.h"
+#include "agent/driver/term.h"
+#include "base/secret.h"
 
-void membership_handle_hello(struct client *client, const uint8_t *payload, size_t len);
-void membership_handle_join(struct client *client, const uint8_t *payload, size_t len);
-void membership_handle_register(struct client *client, const uint8_t *payload, size_t len);
-void membership_handle_segment_get(struct client *client, const uint8_t *payload, size_t len);
+struct adopt_setup;
+struct client;
+struct connectivity;
+struct health;
+struct holders;
+struct idle_exit;
+struct join_setup;
+struct membership;
+struct metadata;
+struct peers;
+struct pool;
+struct slot_ops;
+struct start_config;
+struct storage_ops;
+struct trainers;
+struct writers_setup;
+
+/* What is needed here. */
+struct membership_setup {
+    const struct config *config;
+    struct hard_state *state;
+    struct memory *memory;
+    struct pool *pool;
+    struct peers *peers;
+    const struct secret *secret;
+    struct client *const *clients;  /* the list of all, as it is at any time */
+    struct term_context **term;     /* the present one: it is set here */
+    const struct term_setup *forms; /* of what a new one is made */
+    const bool *leaving;            /* the agent is exiting: no term is formed */
+    struct slot_ops *slot_ops;
+    struct storage_ops *storage_ops;
+    struct health *health;
+    struct metadata *metadata;
+    const struct adopt_setup *adopt;
+    const struct join_setup *join;
+    const struct writers_setup *writers;
+    struct connectivity *connectivity;
+    struct holders *holders;
+    struct trainers *trainers;
+    struct start_config *start_config;
+    struct idle_exit *idle_exit;
+    /* Another term is about to take over: ends what the previous one still does. */
+    void (*replaced)(void *ctx);
+    void *ctx;
+};
+
+must_check tck_status_t membership_new(const struct membership_setup *setup, struct membership **out,
+                                       struct error *err);
+void membership_free(struct membership *ms);
+
+void membership_handle_hello(struct membership *ms, struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_join(struct membership *ms, struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_register(struct membership *ms, struct client *client, const uint8_t *payload, size_t len);
+void membership_handle_segment_get(struct membership *ms, struct client *client, const uint8_t *payload, size_t len);
 /* Called when no operation is under way: starts a waiting registration. */
-void membership_ops_idle(struct agent *agent);
+void membership_ops_idle(struct membership *ms);
 /* After a restart of the agent: resumes the kept term. */
-void membership_resume(struct agent *agent);
-void membership_abandon(struct agent *agent);
+void membership_resume(struct membership *ms);
+/* Drops the registration that waits: the agent is exiting. */
+void membership_abandon(struct membership *ms);
 
 #endif

@@ -3,10 +3,15 @@
  * grants them, and releases those that are left when the job is done. */
 #include "agent/membership/reservation.h"
 
+#include "agent/driver/term.h"
+#include "agent/state/adopt.h"
+#include "agent/state/hard_state.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
+#include "tiers/peer.h"
+#include "tiers/persistent.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #define AGAIN_MS 1000  /* after a try */
@@ -81,7 +86,7 @@ struct grant reservation_grant(struct reservations *rs, const struct reserve_ask
     if (grant.to == kept->agent_id) {
         rs->granting = grant.term;
     } else {
-        rs->needs.adopt(rs->needs.ctx, grant.term);
+        adopt_term(rs->needs.adopt, grant.term);
     }
     failpoint(term, granted);
     return grant;
@@ -204,9 +209,8 @@ static void start(struct reservations *rs, const struct term_reserve *wanted)
     }
 }
 
-void reservation_tick(struct term_context *tc)
+void reservation_tick(struct reservations *rs, const struct term_context *tc)
 {
-    struct reservations *rs = tc->agent->reservations;
     const struct kept *kept = hard_state_get(rs->needs.state);
     struct term_reserve wanted = {.by = tc->world.term, .follows = kept->reserve.first != 0};
     struct error ignored;
@@ -219,9 +223,8 @@ void reservation_tick(struct term_context *tc)
 }
 
 /* Forgets the reservation first, so that none of its terms is granted any more. */
-void reservation_release(struct term_context *tc)
+void reservation_release(struct reservations *rs, const struct term_context *tc)
 {
-    struct reservations *rs = tc->agent->reservations;
     struct reserve reserve = hard_state_get(rs->needs.state)->reserve;
     struct term_reserve back = {.first = reserve.first, .last = reserve.last};
     if (tc->coordinator == NULL || reserve.first == 0) {

@@ -5,7 +5,21 @@
 #ifndef TCK_AGENT_RESERVATION_H
 #define TCK_AGENT_RESERVATION_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
+#include "core/reserve.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct adopt_setup;
+struct config;
+struct hard_state;
+struct peer;
+struct persistent;
+struct pool;
+struct reservations;
+struct storage_ops;
+struct term_context;
 
 /* What is needed here. */
 struct reservations_setup {
@@ -14,8 +28,7 @@ struct reservations_setup {
     struct persistent *persistent;
     struct pool *io;
     struct storage_ops *storage_ops;
-    void (*adopt)(void *ctx, uint64_t term); /* of a term that another agent is granted, before the reply */
-    void *ctx;
+    const struct adopt_setup *adopt;
 };
 
 must_check tck_status_t reservations_new(const struct reservations_setup *setup, struct reservations **out,
@@ -26,8 +39,8 @@ void reservation_publish(struct reservations *rs);
 /* The same after a start; terms of another save_dir are forgotten. */
 void reservation_load(struct reservations *rs);
 /* Coordinator: reserves terms for the successors of its term; releases what is left at the end of the job. */
-void reservation_tick(struct term_context *tc);
-void reservation_release(struct term_context *tc);
+void reservation_tick(struct reservations *rs, const struct term_context *tc);
+void reservation_release(struct reservations *rs, const struct term_context *tc);
 /* Grants a term; term 0 in the reply: there is none, or not now. It is adopted here before the reply to another agent;
  * a claim of this agent adopts it after it was written to storage and before its trainer gets the reply. */
 struct grant reservation_grant(struct reservations *rs, const struct reserve_ask *ask);

@@ -7,8 +7,10 @@
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
+#include "tiers/persistent.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define LOOKS        5 /* a network file system may show another node's file late */

@@ -4,9 +4,18 @@
 #ifndef TCK_AGENT_SAVE_DIR_CHECK_H
 #define TCK_AGENT_SAVE_DIR_CHECK_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
+#include "base/world.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
+struct config;
+struct health;
+struct persistent;
+struct pool;
 struct save_dir_check;
+struct storage_ops;
 
 /* What is needed here. */
 struct save_dir_check_setup {

@@ -4,18 +4,30 @@
  * configuration and keeps its memory. If it cannot, the start is refused: no key is ignored. */
 #include "agent/membership/start_config.h"
 
+#include "agent/ipc/client.h"
 #include "agent/lifecycle/fdstore.h"
 #include "agent/membership/job_holders.h"
 #include "agent/trainers/trainer_control.h"
+#include "base/ipc.h"
+#include "base/json.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define CONFIG_FILE  "config.json"
 #define EXIT_CHANGED 1 /* the supervisor starts it again */
+
+struct start_config {
+    struct start_config_setup needs;
+    struct config given; /* as given at start, without later changes */
+    char *given_text;    /* of a start that had the same; NULL: none since it changed */
+    bool spawned;        /* by a trainer, with the file in the runtime directory */
+};
 
 /* Only trainers read these, or they are how a trainer finds this agent. */
 static const char *const of_trainers[] = {"job",      "node",          "runtime_dir",  "run_id",
@@ -44,21 +56,21 @@ static char *value_text(const json_t *value)
 /* Called for each key that differs and that matters to this agent. */
 typedef void differs_fn(void *ctx, const char *key, const char *old, const char *new);
 
-static bool matters(const struct agent *agent, const char *key)
+static bool matters(const struct start_config *sc, const char *key)
 {
-    return !AMONG(key, of_trainers) && (agent->spawned || config_is_changeable(key) || AMONG(key, of_both));
+    return !AMONG(key, of_trainers) && (sc->spawned || config_is_changeable(key) || AMONG(key, of_both));
 }
 
 /* Whether none does. */
-static bool compare(const struct agent *agent, const struct config *wanted, differs_fn *fn, void *ctx)
+static bool compare(const struct start_config *sc, const struct config *wanted, differs_fn *fn, void *ctx)
 {
     bool same = true;
-    json_t *old = config_json(&agent->given), *new = config_json(wanted);
+    json_t *old = config_json(&sc->given), *new = config_json(wanted);
     for (const json_t *member = old != NULL && new != NULL ? json_first(new) : NULL; member != NULL;
          member = json_next(member)) {
         const char *key = json_key(member);
         char *was = value_text(json_get(old, key)), *is = value_text(member);
-        if (was != NULL && is != NULL && strcmp(was, is) != 0 && matters(agent, key)) {
+        if (was != NULL && is != NULL && strcmp(was, is) != 0 && matters(sc, key)) {
             same = false;
             fn(ctx, key, was, is);
         }
@@ -73,9 +85,9 @@ static bool compare(const struct agent *agent, const struct config *wanted, diff
 }
 
 /* All ranks of a node send the same text: only the first one's is read and compared. */
-static bool is_as_given(const struct agent *agent, const char *text)
+static bool is_as_given(const struct start_config *sc, const char *text)
 {
-    return agent->given_text != NULL && strcmp(agent->given_text, text) == 0;
+    return sc->given_text != NULL && strcmp(sc->given_text, text) == 0;
 }
 
 /* ---- keys that need another agent ------------------------------------------------------------------------------ */
@@ -134,12 +146,11 @@ static tck_status_t write_config(const struct config *config, struct error *err)
 }
 
 /* Exits, so that the supervisor restarts the agent; or fails. */
-static tck_status_t restart_agent(const struct client *client, const struct config *wanted,
-                                  const struct fixed_keys *fixed, struct error *err)
+static tck_status_t restart_agent(const struct start_config *sc, const struct client *client,
+                                  const struct config *wanted, const struct fixed_keys *fixed, struct error *err)
 {
-    const struct agent *agent = client->agent;
-    const struct client *other = other_trainer(agent->clients, client);
-    if (!agent->spawned) {
+    const struct client *other = other_trainer(*sc->needs.clients, client);
+    if (!sc->spawned) {
         return error_set(err, TCK_ERR_CONFIG, "%s. Start the agent with that configuration, or use the same one here",
                          fixed->text);
     }
@@ -149,7 +160,7 @@ static tck_status_t restart_agent(const struct client *client, const struct conf
                          "configuration here",
                          fixed->text, other->rank, (int)other->process.pid);
     }
-    if (!fdstore_has_all(agent->fdstore)) {
+    if (!fdstore_has_all(sc->needs.fdstore)) {
         return error_set(err, TCK_ERR_BUSY, "%s, and it cannot restart now because no supervisor holds its memory",
                          fixed->text);
     }
@@ -169,7 +180,8 @@ static tck_status_t read_wanted(const char *text, struct config *out, struct err
     return status == TCK_OK ? status : error_prefix(err, "the trainer's configuration");
 }
 
-tck_status_t start_config_compare(struct client *client, const struct msg_hello *m, struct error *err)
+tck_status_t start_config_compare(struct start_config *sc, struct client *client, const struct msg_hello *m,
+                                  struct error *err)
 {
     struct config wanted;
     struct fixed_keys fixed = {0};
@@ -181,24 +193,24 @@ tck_status_t start_config_compare(struct client *client, const struct msg_hello 
     if (client->settings == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for the trainer's configuration");
     }
-    if (is_as_given(client->agent, client->settings)) {
+    if (is_as_given(sc, client->settings)) {
         return TCK_OK;
     }
     tck_status_t status = read_wanted(client->settings, &wanted, err);
     if (status != TCK_OK) {
         return status;
     }
-    if (compare(client->agent, &wanted, note_fixed, &fixed)) {
-        free(client->agent->given_text);
-        client->agent->given_text = strdup(client->settings);
+    if (compare(sc, &wanted, note_fixed, &fixed)) {
+        free(sc->given_text);
+        sc->given_text = strdup(client->settings);
     }
-    return fixed.count > 0 ? restart_agent(client, &wanted, &fixed, err) : TCK_OK;
+    return fixed.count > 0 ? restart_agent(sc, client, &wanted, &fixed, err) : TCK_OK;
 }
 
 /* ---- keys that may change --------------------------------------------------------------------------------------- */
 
 struct applied {
-    struct agent *agent;
+    struct config *config;
     uint32_t count;
 };
 
@@ -209,7 +221,7 @@ static void apply(void *ctx, const char *key, const char *old, const char *new)
     if (!config_is_changeable(key)) {
         return;
     }
-    if (config_change(&applied->agent->config, key, new, &err) != TCK_OK) {
+    if (config_change(applied->config, key, new, &err) != TCK_OK) {
         log_warn("%s", err.text);
         return;
     }
@@ -217,30 +229,54 @@ static void apply(void *ctx, const char *key, const char *old, const char *new)
     applied->count++;
 }
 
-void start_config_apply(struct client *client)
+void start_config_apply(struct start_config *sc, struct client *client)
 {
-    struct agent *agent = client->agent;
     struct config wanted;
     struct error err;
-    struct applied applied = {.agent = agent};
-    if (client->settings == NULL || is_as_given(agent, client->settings) ||
+    struct applied applied = {.config = sc->needs.config};
+    if (client->settings == NULL || is_as_given(sc, client->settings) ||
         read_wanted(client->settings, &wanted, &err) != TCK_OK) {
         return;
     }
-    (void)compare(agent, &wanted, apply, &applied);
+    (void)compare(sc, &wanted, apply, &applied);
     free(client->settings);
     client->settings = NULL;
     if (applied.count == 0) {
         return;
     }
-    agent->given = wanted;
-    free(agent->given_text);
-    agent->given_text = NULL;
-    agent->settings = (struct settings){.mem_steps = agent->config.save_mem_interval.steps,
-                                        .storage_steps = agent->config.save_storage_interval.steps};
-    if (agent->spawned && write_config(&wanted, &err) != TCK_OK) {
+    sc->given = wanted;
+    free(sc->given_text);
+    sc->given_text = NULL;
+    if (sc->spawned && write_config(&wanted, &err) != TCK_OK) {
         log_warn("the configuration file of the agent could not be written, a restart will undo this change: %s",
                  err.text);
     }
-    trainers_show_settings(agent);
+    trainers_config_changed(sc->needs.trainers);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t start_config_new(const struct start_config_setup *setup, struct start_config **out, struct error *err)
+{
+    struct start_config *sc = calloc(1, sizeof(*sc));
+    if (sc == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    sc->needs = *setup;
+    sc->given = *setup->config;
+    *out = sc;
+    return TCK_OK;
+}
+
+void start_config_free(struct start_config *sc)
+{
+    if (sc != NULL) {
+        free(sc->given_text);
+        free(sc);
+    }
+}
+
+void start_config_set_spawned(struct start_config *sc)
+{
+    sc->spawned = true;
 }

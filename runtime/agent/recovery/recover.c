@@ -4,17 +4,21 @@
 #include "agent/recovery/recover.h"
 
 #include "agent/driver/protocol_driver.h"
+#include "agent/ipc/client.h"
 #include "agent/membership/reservation.h"
 #include "agent/recovery/recover_internal.h"
 #include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/state/hard_state.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "recovery/restore_reply.h"
+#include "tiers/peer.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define FETCH_TRIES     4
 #define STORAGE_WAIT_MS 4000  /* for unreadable versions to become readable */
@@ -29,7 +33,7 @@ static uint64_t newest_step_seen(const struct recover *r)
     return plan != NULL ? plan->newest_seen.step : 0;
 }
 
-static void broadcast(struct term_context *tc, const struct wire_readable *m)
+static void broadcast(struct recoveries *rs, struct term_context *tc, const struct wire_readable *m)
 {
     struct writer w = writer_new(0);
     wire_readable_encode(m, &w);
@@ -39,7 +43,7 @@ static void broadcast(struct term_context *tc, const struct wire_readable *m)
         }
     }
     writer_free(&w);
-    restore_readable(tc, m);
+    restore_readable(rs->needs.restore, tc, m);
 }
 
 static void broadcast_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
@@ -52,11 +56,11 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
                               .newest_step = newest_step_seen(r)};
     snprintf(m.reason, sizeof(m.reason), "%s", reason);
     if (outcome == TCK_OK) {
-        snprintf(m.passed_over, sizeof(m.passed_over), "%s", hard_state_passed_over(tc->agent->state, version));
+        snprintf(m.passed_over, sizeof(m.passed_over), "%s", hard_state_passed_over(r->all->needs.state, version));
     } else if (recovery_plan(r->machine) != NULL) {
         snprintf(m.passed_over, sizeof(m.passed_over), "%s", recovery_plan(r->machine)->passed_text);
     }
-    broadcast(tc, &m);
+    broadcast(r->all, tc, &m);
 }
 
 /* The newest commit that any agent knows of: a node may drop newer versions, but never this one. */
@@ -87,7 +91,7 @@ static void request_fetch(struct recover *r, const struct asked_fetch *x)
         m.from = a->from;
     }
     if (a->node == r->tc->self) {
-        fetch_handle_ask(r->tc, &m);
+        fetch_handle_ask(r->all->needs.fetches, r->tc, &m);
         return;
     }
     struct writer w = writer_new(0);
@@ -164,7 +168,7 @@ static void feed_coordinator(struct term_context *tc, enum event_type type, stru
 static void keep_base(const struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
-    struct hard_state *state = r->tc->agent->state;
+    struct hard_state *state = r->all->needs.state;
     bool says = plan->passed_text[0] != '\0' || r->step != TCK_NEWEST;
     char text[PASSED_TEXT_BYTES];
     snprintf(text, sizeof(text), "%s", says ? plan->passed_text : hard_state_passed_over(state, plan->version));
@@ -239,20 +243,21 @@ static void on_base_lost(struct recover *r, struct version base)
     feed_coordinator(r->tc, EVENT_BASE_LOST, base);
 }
 
-static void recover_start(struct term_context *tc, uint64_t step);
+static void recover_start(struct recoveries *rs, struct term_context *tc, uint64_t step);
 
 /* The cause of the failure may be over: a member that was away for too long may be back. */
 static void start_over(struct recover *r)
 {
+    struct recoveries *rs = r->all;
     struct term_context *tc = r->tc;
     uint64_t step = r->step;
-    recover_free(tc->agent);
-    recover_start(tc, step);
+    recover_end(rs);
+    recover_start(rs, tc, step);
 }
 
-void recover_refused(struct term_context *tc, enum refusal refusal)
+void recover_refused(struct recoveries *rs, struct term_context *tc, enum refusal refusal)
 {
-    struct recover *r = tc->agent->recover;
+    struct recover *r = rs->now;
     const struct decision *d = coordinator_decision(tc->coordinator);
     bool lacks_slot = refusal == REFUSAL_NO_SLOT || refusal == REFUSAL_NOT_YET;
     if (!lacks_slot || r == NULL || r->running) {
@@ -279,12 +284,12 @@ void recover_refused(struct term_context *tc, enum refusal refusal)
 
 static void release_outsiders(struct recover *r)
 {
-    struct agent *agent = r->tc->agent;
-    for (size_t i = peers_count(agent->peers); i-- > 0;) {
-        struct peer *peer = peers_at(agent->peers, i);
+    struct peers *peers = r->all->needs.peers;
+    for (size_t i = peers_count(peers); i-- > 0;) {
+        struct peer *peer = peers_at(peers, i);
         for (uint32_t s = 0; s < r->outsider_count; s++) {
             if (peer_node(peer)->agent_id == r->outsiders[s].agent_id) {
-                peers_unwant(agent->peers, peer);
+                peers_unwant(peers, peer);
                 break;
             }
         }
@@ -359,23 +364,24 @@ static void run(struct recover *r)
     }
 }
 
-void recover_free(struct agent *agent)
+void recover_end(struct recoveries *rs)
 {
-    if (agent->recover != NULL) {
-        recover_destroy(agent->recover);
-        agent->recover = NULL;
+    if (rs->now != NULL) {
+        recover_destroy(rs->now);
+        rs->now = NULL;
     }
-    recover_dry_free(agent);
+    recover_dry_free(rs);
 }
 
 /* ---- beginning ----------------------------------------------------------------------------------------------- */
 
-static struct recover *recover_make(struct term_context *tc, uint64_t step)
+static struct recover *recover_make(struct recoveries *rs, struct term_context *tc, uint64_t step)
 {
     struct recover *r = calloc(1, sizeof(*r));
     if (r == NULL) {
         return NULL;
     }
+    r->all = rs;
     r->tc = tc;
     r->step = step;
     r->run = run;
@@ -383,14 +389,14 @@ static struct recover *recover_make(struct term_context *tc, uint64_t step)
     r->asked_number = r->started_ms << 20;
     r->answered = calloc(tc->world.node_count, sizeof(*r->answered));
     struct recovery_setup setup = {.world = &tc->world,
-                                   .unused_terms = reservation_unused(tc->agent->reservations, tc->world.term),
-                                   .base = hard_state_get(tc->agent->state)->base,
+                                   .unused_terms = reservation_unused(rs->needs.reservations, tc->world.term),
+                                   .base = hard_state_get(rs->needs.state)->base,
                                    .placement = &tc->placement,
-                                   .wait_ms = tc->agent->config.restore_wait_ms,
+                                   .wait_ms = rs->needs.config->restore_wait_ms,
                                    .max_tries = FETCH_TRIES,
                                    .storage_wait_ms = STORAGE_WAIT_MS,
                                    .storage_hang_ms = STORAGE_HANG_MS,
-                                   .first_owner_suffices = tc->agent->config.restore_spread != SPREAD_AGENTS};
+                                   .first_owner_suffices = rs->needs.config->restore_spread != SPREAD_AGENTS};
     if (r->answered == NULL || recovery_actions_init(&r->actions) != TCK_OK ||
         recovery_new(&setup, &r->machine) != TCK_OK) {
         recover_destroy(r);
@@ -400,14 +406,14 @@ static struct recover *recover_make(struct term_context *tc, uint64_t step)
 }
 
 /* A base chosen before a restart of this agent is final: trainers may have read it. */
-static void recover_start(struct term_context *tc, uint64_t step)
+static void recover_start(struct recoveries *rs, struct term_context *tc, uint64_t step)
 {
     const struct decision *d = coordinator_decision(tc->coordinator);
     log_info("recovery of term %" PRIu64 " begins: %s", tc->world.term,
              d->readable          ? "resumed, with the version chosen before the restart"
              : step == TCK_NEWEST ? "the newest version is requested"
                                   : "a given step is requested");
-    struct recover *r = tc->agent->recover = recover_make(tc, step);
+    struct recover *r = rs->now = recover_make(rs, tc, step);
     failpoint(recovery, begins);
     if (r != NULL && d->readable) {
         recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_RESUME, .version = d->base});
@@ -419,11 +425,12 @@ static void recover_start(struct term_context *tc, uint64_t step)
     }
 }
 
-static void broadcast_refusal(struct term_context *tc, uint64_t step, tck_status_t outcome, const char *reason)
+static void broadcast_refusal(struct recoveries *rs, struct term_context *tc, uint64_t step, tck_status_t outcome,
+                              const char *reason)
 {
     struct wire_readable m = {.term = tc->world.term, .asked_step = step, .outcome = outcome};
     snprintf(m.reason, sizeof(m.reason), "%s", reason);
-    broadcast(tc, &m);
+    broadcast(rs, tc, &m);
 }
 
 static bool all_registered(const struct term_context *tc)
@@ -431,12 +438,12 @@ static bool all_registered(const struct term_context *tc)
     return tc->registered_count == tc->world.node_count;
 }
 
-static void repeat_readable(struct term_context *tc, uint32_t node)
+static void repeat_readable(const struct recoveries *rs, struct term_context *tc, uint32_t node)
 {
     struct writer w = writer_new(0);
     wire_readable_encode(&tc->readable, &w);
     if (node == tc->self) {
-        restore_readable(tc, &tc->readable);
+        restore_readable(rs->needs.restore, tc, &tc->readable);
     } else {
         rpc_send(tc, node, WIRE_READABLE, &w);
     }
@@ -444,9 +451,9 @@ static void repeat_readable(struct term_context *tc, uint32_t node)
 }
 
 /* True if a rank of this node will ask for a given step, and has not done so yet. */
-static bool will_be_asked(const struct term_context *tc)
+static bool will_be_asked(const struct recoveries *rs, const struct term_context *tc)
 {
-    for (const struct client *c = tc->agent->clients; c != NULL; c = c->next) {
+    for (const struct client *c = *rs->needs.clients; c != NULL; c = c->next) {
         if (c->trainer && c->will_ask && c->term == tc->world.term) {
             return true;
         }
@@ -455,56 +462,56 @@ static bool will_be_asked(const struct term_context *tc)
 }
 
 /* Called by events as well as by ticks: a restore from memory takes less than a tick. */
-static void start_if_due(struct term_context *tc)
+static void start_if_due(struct recoveries *rs, struct term_context *tc)
 {
     struct restore_due due = {.decision = coordinator_decision(tc->coordinator),
-                              .recovering = tc->agent->recover != NULL,
+                              .recovering = rs->now != NULL,
                               .all_registered = all_registered(tc),
                               .asked = tc->asked,
-                              .will_be_asked = will_be_asked(tc),
+                              .will_be_asked = will_be_asked(rs, tc),
                               .waited_ms = clock_ms() - tc->all_registered_ms};
     if (restore_is_due(&due)) {
-        recover_start(tc, tc->asked ? tc->asked_step : TCK_NEWEST);
+        recover_start(rs, tc, tc->asked ? tc->asked_step : TCK_NEWEST);
     }
 }
 
-void recover_registered(struct term_context *tc, uint32_t node)
+void recover_registered(struct recoveries *rs, struct term_context *tc, uint32_t node)
 {
     if (!tc->registered[node]) {
         tc->registered[node] = true;
         tc->registered_count++;
         if (all_registered(tc)) {
             tc->all_registered_ms = clock_ms();
-            start_if_due(tc);
+            start_if_due(rs, tc);
         }
     }
     if (tc->readable_known) {
-        repeat_readable(tc, node);
+        repeat_readable(rs, tc, node);
     }
 }
 
-static void answer_again(struct term_context *tc, uint64_t step)
+static void answer_again(const struct recoveries *rs, struct term_context *tc, uint64_t step)
 {
     tc->readable.asked_step = step;
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        repeat_readable(tc, n);
+        repeat_readable(rs, tc, n);
     }
 }
 
 /* The answer that this agent has lost by its restart. */
-static void answer_kept_base(struct term_context *tc, uint64_t step)
+static void answer_kept_base(const struct recoveries *rs, struct term_context *tc, uint64_t step)
 {
     struct version base = coordinator_decision(tc->coordinator)->base;
     tc->readable = (struct wire_readable){.term = tc->world.term, .version = base, .newest_step = base.step};
     snprintf(tc->readable.passed_over, sizeof(tc->readable.passed_over), "%s",
-             hard_state_passed_over(tc->agent->state, base));
+             hard_state_passed_over(rs->needs.state, base));
     tc->readable_known = true;
-    answer_again(tc, step);
+    answer_again(rs, tc, step);
 }
 
-static enum restore_reply reply_to(const struct term_context *tc, uint64_t step)
+static enum restore_reply reply_to(const struct recoveries *rs, const struct term_context *tc, uint64_t step)
 {
-    const struct recover *r = tc->agent->recover;
+    const struct recover *r = rs->now;
     struct restore_question question = {.step = step,
                                         .decision = coordinator_decision(tc->coordinator),
                                         .recovering = r != NULL,
@@ -515,33 +522,33 @@ static enum restore_reply reply_to(const struct term_context *tc, uint64_t step)
     return restore_reply(&question);
 }
 
-void recover_restore_ask(struct term_context *tc, uint64_t step)
+void recover_restore_ask(struct recoveries *rs, struct term_context *tc, uint64_t step)
 {
     static const char *const refused[] = {[RESTORE_BASE_LOST] =
                                               "the version that this term restored is lost: attach again",
                                           [RESTORE_SAVED] = "this term has saved since it began: attach again",
                                           [RESTORE_NO_BASE] = "this term began without a version: attach again",
                                           [RESTORE_OTHER] = "this term has recovered another version: attach again"};
-    enum restore_reply reply = reply_to(tc, step);
+    enum restore_reply reply = reply_to(rs, tc, step);
     switch (reply) {
     case RESTORE_BEGIN:
         tc->asked_step = step;
         tc->asked = true;
-        start_if_due(tc);
+        start_if_due(rs, tc);
         break;
     case RESTORE_UNDER_WAY:
         break;
     case RESTORE_ANSWERED:
-        answer_again(tc, step);
+        answer_again(rs, tc, step);
         break;
     case RESTORE_KEPT_BASE:
-        answer_kept_base(tc, step);
+        answer_kept_base(rs, tc, step);
         break;
     case RESTORE_BASE_LOST:
     case RESTORE_SAVED:
     case RESTORE_NO_BASE:
     case RESTORE_OTHER:
-        broadcast_refusal(tc, step, TCK_ERR_BUSY, refused[reply]);
+        broadcast_refusal(rs, tc, step, TCK_ERR_BUSY, refused[reply]);
         break;
     }
 }
@@ -549,10 +556,10 @@ void recover_restore_ask(struct term_context *tc, uint64_t step)
 /* ---- time ----------------------------------------------------------------------------------------- */
 
 /* Once this term has committed, it needs no older version. */
-static void end_if_committed(struct term_context *tc)
+static void end_if_committed(struct recoveries *rs, struct term_context *tc)
 {
     const struct decision *d = coordinator_decision(tc->coordinator);
-    struct recover *r = tc->agent->recover;
+    struct recover *r = rs->now;
     if (d->based || d->watermark.term != tc->world.term) {
         return;
     }
@@ -564,13 +571,13 @@ static void end_if_committed(struct term_context *tc)
     }
 }
 
-void recover_tick(struct term_context *tc)
+void recover_tick(struct recoveries *rs, struct term_context *tc)
 {
     if (tc->coordinator != NULL) {
-        end_if_committed(tc);
-        start_if_due(tc);
+        end_if_committed(rs, tc);
+        start_if_due(rs, tc);
     }
-    struct recover *r = tc->agent->recover;
+    struct recover *r = rs->now;
     if (r != NULL && !r->ended) {
         ask_again(r);
         recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_TICK});
@@ -579,7 +586,7 @@ void recover_tick(struct term_context *tc)
         }
         run(r);
     }
-    recover_dry_tick(tc->agent);
+    recover_dry_tick(rs);
 }
 
 static void take_inventory(struct recover *r, struct peer *from, const struct wire_inventory *m)
@@ -595,10 +602,10 @@ static void take_inventory(struct recover *r, struct peer *from, const struct wi
     recover_take_inventory(r, rpc_node_of(r->tc, from), &inv);
 }
 
-void recover_inventory(struct term_context *tc, struct peer *from, const struct wire_inventory *m)
+void recover_inventory(struct recoveries *rs, struct peer *from, const struct wire_inventory *m)
 {
-    struct recover *r = tc->agent->recover;
-    struct recover *dry = tc->agent->dry;
+    struct recover *r = rs->now;
+    struct recover *dry = rs->dry;
     if (r != NULL && r->asking == m->asking && !r->ended) {
         take_inventory(r, from, m);
         run(r);
@@ -607,9 +614,9 @@ void recover_inventory(struct term_context *tc, struct peer *from, const struct 
     }
 }
 
-void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_fetched *m)
+void recover_fetched(struct recoveries *rs, uint32_t node, const struct wire_fetched *m)
 {
-    struct recover *r = tc->agent->recover;
+    struct recover *r = rs->now;
     if (r != NULL && !r->ended && take_asked(r, node, m)) {
         if (m->outcome == TCK_ERR_IO) {
             snprintf(r->fetch_error, sizeof(r->fetch_error), "%s", m->reason);
@@ -619,9 +626,9 @@ void recover_fetched(struct term_context *tc, uint32_t node, const struct wire_f
     }
 }
 
-void recover_node(struct term_context *tc, uint32_t node, bool up)
+void recover_node(struct recoveries *rs, uint32_t node, bool up)
 {
-    struct recover *r = tc->agent->recover;
+    struct recover *r = rs->now;
     if (r == NULL || r->ended) {
         return;
     }
@@ -641,8 +648,26 @@ static void ask_if_wanted(struct recover *r, struct peer *peer)
     }
 }
 
-void recover_peer_up(struct agent *agent, struct peer *peer)
+void recover_peer_up(struct recoveries *rs, struct peer *peer)
 {
-    ask_if_wanted(agent->recover, peer);
-    ask_if_wanted(agent->dry, peer);
+    ask_if_wanted(rs->now, peer);
+    ask_if_wanted(rs->dry, peer);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t recoveries_new(const struct recoveries_setup *setup, struct recoveries **out, struct error *err)
+{
+    struct recoveries *rs = calloc(1, sizeof(*rs));
+    if (rs == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    rs->needs = *setup;
+    *out = rs;
+    return TCK_OK;
+}
+
+void recoveries_free(struct recoveries *rs)
+{
+    free(rs);
 }

@@ -2,8 +2,14 @@
  * What exists in memory, for a recovery: inventories of this and other agents. */
 #include "agent/recovery/recover_ask.h"
 
+#include "agent/driver/slot_ops.h"
 #include "agent/recovery/recover_internal.h"
-#include "base/clock.h"
+#include "agent/state/hard_state.h"
+#include "base/failpoint.h"
+#include "recovery/catalog.h"
+#include "tiers/memory.h"
+#include "tiers/peer.h"
+#include "tiers/segment.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,28 +50,28 @@ static int holding_cmp(const void *a, const void *b)
 
 /* Made from the headers; the newest commit also comes from the kept decision, which may know of one that this node has
  * no copy of. TCK_ERR_BUSY: the segments are being changed. */
-static tck_status_t own_inventory(struct agent *agent, uint64_t term, struct inventory *inv)
+static tck_status_t own_inventory(const struct recoveries *rs, uint64_t term, struct inventory *inv)
 {
-    if (agent->allocating) {
+    if (slot_ops_memory(rs->needs.slot_ops) == MEMORY_CHANGING) {
         return TCK_ERR_BUSY;
     }
-    *inv = (struct inventory){.node = *peers_self(agent->peers), .watermark = hard_state_watermark(agent->state)};
-    size_t count = memory_count(agent->memory);
+    *inv = (struct inventory){.node = *peers_self(rs->needs.peers), .watermark = hard_state_watermark(rs->needs.state)};
+    size_t count = memory_count(rs->needs.memory);
     inv->holdings = calloc(count * CORE_SLOTS_MAX + 1, sizeof(*inv->holdings));
     if (inv->holdings == NULL) {
         return TCK_ERR_NOMEM;
     }
     for (size_t i = 0; i < count; i++) {
-        add_holdings(memory_at(agent->memory, i), term, inv);
+        add_holdings(memory_at(rs->needs.memory, i), term, inv);
     }
     qsort(inv->holdings, inv->count, sizeof(*inv->holdings), holding_cmp);
     return TCK_OK;
 }
 
-tck_status_t recover_make_inventory(struct agent *agent, const struct wire_ask *ask, struct writer *w)
+tck_status_t recover_make_inventory(const struct recoveries *rs, const struct wire_ask *ask, struct writer *w)
 {
     struct inventory inv;
-    tck_status_t status = own_inventory(agent, ask->term + ask->dry, &inv);
+    tck_status_t status = own_inventory(rs, ask->term + ask->dry, &inv);
     if (status != TCK_OK) {
         return status;
     }
@@ -76,7 +82,7 @@ tck_status_t recover_make_inventory(struct agent *agent, const struct wire_ask *
         .term = ask->term, .asking = ask->asking, .inventory = body.data, .inventory_len = body.len};
     size_t known = 0;
     struct error ignored; /* the catalog is a hint */
-    if (agent->catalog != NULL && catalog_nodes(agent->catalog, &m.known, &known, &ignored) != TCK_OK) {
+    if (rs->needs.catalog != NULL && catalog_nodes(rs->needs.catalog, &m.known, &known, &ignored) != TCK_OK) {
         known = 0;
     }
     m.known_count = (uint32_t)known;
@@ -103,7 +109,7 @@ static void want_and_ask(struct recover *r, const struct node_info *node)
 {
     struct peer *peer;
     struct error err;
-    if (peers_want(r->tc->agent->peers, node, &peer, &err) != TCK_OK) {
+    if (peers_want(r->all->needs.peers, node, &peer, &err) != TCK_OK) {
         log_debug("node %s: %s", node->name, err.text);
     } else if (peer_is_up(peer)) {
         recover_ask_peer(r, peer);
@@ -150,7 +156,7 @@ static void add_known(struct recover *r)
     struct known_node *known = NULL;
     size_t count = 0;
     struct error ignored;
-    if (r->tc->agent->catalog != NULL && catalog_nodes(r->tc->agent->catalog, &known, &count, &ignored) == TCK_OK) {
+    if (r->all->needs.catalog != NULL && catalog_nodes(r->all->needs.catalog, &known, &count, &ignored) == TCK_OK) {
         recover_add_outsiders(r, known, count);
         free(known);
     }
@@ -202,7 +208,7 @@ void recover_ask_silent(struct recover *r)
         }
     }
     bool self = !r->answered[tc->self];
-    if (self && own_inventory(tc->agent, tc->world.term + (r->machine == NULL), &inv) == TCK_OK) {
+    if (self && own_inventory(r->all, tc->world.term + (r->machine == NULL), &inv) == TCK_OK) {
         recover_take_inventory(r, tc->self, &inv);
     }
 }

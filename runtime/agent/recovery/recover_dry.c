@@ -5,18 +5,19 @@
 
 #include "agent/membership/reservation.h"
 #include "agent/recovery/recover_internal.h"
+#include "agent/state/hard_state.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
 
-void recover_dry_free(struct agent *agent)
+void recover_dry_free(struct recoveries *rs)
 {
-    struct recover *r = agent->dry;
+    struct recover *r = rs->dry;
     if (r == NULL) {
         return;
     }
     struct error err;
-    agent->dry = NULL;
+    rs->dry = NULL;
     (void)error_set(&err, TCK_ERR_CANCELED, "a newer term has begun: try again");
     r->dry_fn(r->dry_ctx, NULL, &err);
     recover_destroy(r);
@@ -25,8 +26,8 @@ void recover_dry_free(struct agent *agent)
 static json_t *make_plan(const struct recover *r, struct error *err)
 {
     struct plan_input input = {.world = &r->tc->world,
-                               .unused_terms = reservation_unused(r->tc->agent->reservations, r->tc->world.term),
-                               .base = hard_state_get(r->tc->agent->state)->base,
+                               .unused_terms = reservation_unused(r->all->needs.reservations, r->tc->world.term),
+                               .base = hard_state_get(r->all->needs.state)->base,
                                .placement = &r->tc->placement,
                                .inventory_count = r->inventory_count,
                                .inventories = r->inventories,
@@ -44,21 +45,22 @@ static json_t *make_plan(const struct recover *r, struct error *err)
     return json;
 }
 
-void recover_dry_tick(struct agent *agent)
+void recover_dry_tick(struct recoveries *rs)
 {
-    struct recover *r = agent->dry;
-    bool waited = r != NULL && clock_ms() - r->started_ms >= agent->config.restore_wait_ms;
+    struct recover *r = rs->dry;
+    bool waited = r != NULL && clock_ms() - r->started_ms >= rs->needs.config->restore_wait_ms;
     if (r == NULL || !r->listed || (!waited && !recover_all_answered(r))) {
         return;
     }
     struct error err;
     json_t *json = make_plan(r, &err);
-    agent->dry = NULL;
+    rs->dry = NULL;
     r->dry_fn(r->dry_ctx, json, json != NULL ? NULL : &err);
     recover_destroy(r);
 }
 
-static struct recover *dry_make(struct term_context *tc, uint64_t step, recover_plan_fn *fn, void *ctx)
+static struct recover *dry_make(struct recoveries *rs, struct term_context *tc, uint64_t step, recover_plan_fn *fn,
+                                void *ctx)
 {
     struct recover *r = calloc(1, sizeof(*r));
     bool *answered = calloc(tc->world.node_count, sizeof(*answered));
@@ -67,6 +69,7 @@ static struct recover *dry_make(struct term_context *tc, uint64_t step, recover_
         free(answered);
         return NULL;
     }
+    r->all = rs;
     r->tc = tc;
     r->step = step;
     r->answered = answered;
@@ -77,19 +80,19 @@ static struct recover *dry_make(struct term_context *tc, uint64_t step, recover_
     return r;
 }
 
-void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, void *ctx)
+void recover_plan_dry(struct recoveries *rs, struct term_context *tc, uint64_t step, recover_plan_fn *fn, void *ctx)
 {
-    struct term_context *tc = agent->term_context;
     struct error err;
     if (tc == NULL || tc->closed) {
-        (void)error_set(&err, TCK_ERR_NOENT, "node %s has joined no term: nothing can be planned", agent->config.node);
-    } else if (agent->dry != NULL) {
+        (void)error_set(&err, TCK_ERR_NOENT, "node %s has joined no term: nothing can be planned",
+                        rs->needs.config->node);
+    } else if (rs->dry != NULL) {
         (void)error_set(&err, TCK_ERR_BUSY, "another plan is being made");
     } else {
-        agent->dry = dry_make(tc, step, fn, ctx);
-        if (agent->dry != NULL) {
-            recover_ask_all(agent->dry);
-            recover_list_storage(agent->dry);
+        rs->dry = dry_make(rs, tc, step, fn, ctx);
+        if (rs->dry != NULL) {
+            recover_ask_all(rs->dry);
+            recover_list_storage(rs->dry);
             return;
         }
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");

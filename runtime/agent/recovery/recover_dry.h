@@ -3,11 +3,17 @@
 #ifndef TCK_AGENT_RECOVER_DRY_H
 #define TCK_AGENT_RECOVER_DRY_H
 
-#include "agent/state/context.h"
+#include "base/json.h"
+#include "base/status.h"
 
-/* Plans a recovery without running it, for the command. fn is called once, with a JSON object that it must free, or
- * with an error. */
+#include <stdint.h>
+
+struct recoveries;
+struct term_context;
+
+/* Plans a recovery of this term (NULL: none is joined) without running it, for the command. fn is called once, with a
+ * JSON object that it must free, or with an error. */
 typedef void recover_plan_fn(void *ctx, json_t *plan, const struct error *err);
-void recover_plan_dry(struct agent *agent, uint64_t step, recover_plan_fn *fn, void *ctx);
+void recover_plan_dry(struct recoveries *rs, struct term_context *tc, uint64_t step, recover_plan_fn *fn, void *ctx);
 
 #endif

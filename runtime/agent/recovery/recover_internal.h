@@ -4,7 +4,16 @@
 #ifndef TCK_AGENT_RECOVER_INTERNAL_H
 #define TCK_AGENT_RECOVER_INTERNAL_H
 
-#include "agent/state/context.h"
+#include "agent/driver/term.h"
+#include "agent/recovery/recover_setup.h"
+#include "base/json.h"
+#include "recovery/recovery.h"
+
+struct recoveries {
+    struct recoveries_setup needs;
+    struct recover *now; /* on the coordinator */
+    struct recover *dry; /* a plan being made for the command */
+};
 
 struct asked_fetch {
     struct asked_fetch *next;
@@ -24,6 +33,7 @@ struct stored_look {
 struct listing;
 
 struct recover {
+    struct recoveries *all;
     struct term_context *tc;
     struct recovery *machine; /* NULL: a dry run */
     struct recovery_clock clock;
@@ -62,8 +72,8 @@ void recover_forget_fetches(struct recover *r);
 void recover_destroy(struct recover *r);
 
 /* recover_dry.c */
-void recover_dry_tick(struct agent *agent);
-void recover_dry_free(struct agent *agent);
+void recover_dry_tick(struct recoveries *rs);
+void recover_dry_free(struct recoveries *rs);
 
 /* recover_ask.c */
 bool recover_all_answered(const struct recover *r);

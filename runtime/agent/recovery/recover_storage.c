@@ -2,9 +2,12 @@
  * What storage has, for a recovery: which versions are published, which are damaged or cannot be read, and which terms
  * have noted a commit. Anything that could not be read is reported as such, and never left out. */
 #include "agent/recovery/recover_internal.h"
+
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
-#include "base/clock.h"
+#include "base/failpoint.h"
+#include "recovery/catalog.h"
+#include "tiers/persistent.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -81,13 +84,13 @@ static void list_versions(struct persistent *p, struct stored_look *look)
 }
 
 /* A version after whose restore the job fails again and again is not restored for ever. */
-static void find_poisoned(struct agent *agent, uint64_t term, struct stored_look *look)
+static void find_poisoned(const struct recoveries_setup *needs, uint64_t term, struct stored_look *look)
 {
     struct version restored;
     struct error err;
-    if (persistent_restore_tries(agent->persistent, term, &restored, &look->tries, &err) != TCK_OK) {
+    if (persistent_restore_tries(needs->persistent, term, &restored, &look->tries, &err) != TCK_OK) {
         log_warn("cannot read how often the last version was restored: %s", err.text);
-    } else if (look->tries >= agent->config.max_restore_tries) {
+    } else if (look->tries >= needs->config->max_restore_tries) {
         look->view.give_up = restored;
     }
 }
@@ -111,10 +114,10 @@ static void find_catalogued(struct catalog *catalog, uint64_t term, struct store
     free(rows);
 }
 
-static void find_commits(struct agent *agent, uint64_t term, struct stored_look *look)
+static void find_commits(const struct recoveries_setup *needs, uint64_t term, struct stored_look *look)
 {
     struct commit_notes notes;
-    tck_status_t status = persistent_commit_notes(agent->persistent, term, &notes, &look->unsure);
+    tck_status_t status = persistent_commit_notes(needs->persistent, term, &notes, &look->unsure);
     if (status == TCK_OK) {
         look->view.noted = (struct version){.term = notes.newest};
         look->unsure = notes.unsure;
@@ -123,7 +126,7 @@ static void find_commits(struct agent *agent, uint64_t term, struct stored_look 
         look->view.unsure = look->unsure.text;
         look->view.unsure_passes = look->unsure.code != TCK_ERR_CORRUPT && look->unsure.code != TCK_ERR_EXIST;
     }
-    find_catalogued(agent->catalog, term, look);
+    find_catalogued(needs->catalog, term, look);
 }
 
 #define LISTING "a listing"
@@ -131,7 +134,7 @@ static void find_commits(struct agent *agent, uint64_t term, struct stored_look 
 /* One listing. It owns all its data: the recovery may be over before storage answers. */
 struct listing {
     struct storage_op storage;
-    struct agent *agent;
+    const struct recoveries_setup *needs;
     struct recover *r; /* NULL: it is over, or continues without this listing, because that hangs */
     uint64_t term;
     struct stored_look look;
@@ -142,9 +145,9 @@ static void look_at_storage(void *ctx)
     struct listing *l = ctx;
     failpoint(recovery, listing);
     progress_begin(&l->storage.progress);
-    find_poisoned(l->agent, l->term, &l->look);
-    find_commits(l->agent, l->term, &l->look);
-    list_versions(l->agent->persistent, &l->look);
+    find_poisoned(l->needs, l->term, &l->look);
+    find_commits(l->needs, l->term, &l->look);
+    list_versions(l->needs->persistent, &l->look);
     progress_end(&l->storage.progress);
 }
 
@@ -266,7 +269,7 @@ static void listing_give_up(void *ctx, const struct error *why)
 {
     struct listing *l = ctx;
     struct recover *r = l->r;
-    health_storage_failed(l->agent->health, 0, why);
+    health_storage_failed(l->needs->health, 0, why);
     l->r = NULL;
     if (r != NULL) {
         on_list_failed(r, why);
@@ -283,11 +286,11 @@ void recover_drop_listing(struct recover *r)
 
 static bool start_listing(struct listing *l, struct recover *r)
 {
-    struct agent *agent = r->tc->agent;
-    *l = (struct listing){.agent = agent, .r = r, .term = r->tc->world.term};
+    const struct recoveries_setup *needs = &r->all->needs;
+    *l = (struct listing){.needs = needs, .r = r, .term = r->tc->world.term};
     l->storage = (struct storage_op){.what = LISTING, .give_up = listing_give_up, .ctx = l};
-    storage_begin(&l->storage, agent->storage_ops, NULL);
-    if (pool_submit(agent->io, look_at_storage, on_listed, l) != TCK_OK) {
+    storage_begin(&l->storage, needs->storage_ops, NULL);
+    if (pool_submit(needs->io, look_at_storage, on_listed, l) != TCK_OK) {
         storage_end(&l->storage);
         return false;
     }
@@ -296,13 +299,12 @@ static bool start_listing(struct listing *l, struct recover *r)
 
 void recover_list_storage(struct recover *r)
 {
-    struct agent *agent = r->tc->agent;
     struct error err;
     if (r->listing != NULL) {
         return; /* the listing is still under way */
     }
     recover_free_look(r);
-    if (storage_hangs(agent->storage_ops, LISTING, &err)) {
+    if (storage_hangs(r->all->needs.storage_ops, LISTING, &err)) {
         on_list_failed(r, &err);
         return;
     }

@@ -7,23 +7,25 @@
 #include "agent/membership/connectivity.h"
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/state/hard_state.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static uint64_t turn_ms(const struct term_context *tc, uint32_t shard)
+static uint64_t turn_ms(const struct restore_setup *restore, const struct term_context *tc, uint32_t shard)
 {
-    bool comes_late = tc->agent->config.restore_spread != SPREAD_AGENTS;
+    bool comes_late = restore->config->restore_spread != SPREAD_AGENTS;
     uint32_t turn = comes_late ? placement_turn(&tc->placement, shard, tc->self) : 0;
     return restore_timeout_turn_ms(turn, tc->world.shards[shard].image_bytes);
 }
 
 /* Fills in the slot of each shard of the rank, in the order of MSG_SEGMENTS. Returns how many are missing; *turn_out:
  * how long they may still be in flight. */
-static uint32_t restored_shards(const struct term_context *tc, uint32_t rank, struct msg_restored *m,
-                                uint64_t *turn_out)
+static uint32_t restored_shards(const struct restore_setup *restore, const struct term_context *tc, uint32_t rank,
+                                struct msg_restored *m, uint64_t *turn_out)
 {
     uint32_t lacking = 0;
     for (uint32_t s = 0; s < tc->world.shard_count; s++) {
@@ -35,7 +37,7 @@ static uint32_t restored_shards(const struct term_context *tc, uint32_t rank, st
         uint32_t slot = node_slot_of(tc->node, local_shard, m->version);
         if (slot == NONE32 || node_slot(tc->node, slot)->state != SLOT_VERIFIED) {
             m->shards[m->count++] = (struct restored_shard){.slot = NONE32, .source = SOURCE_TWIN};
-            *turn_out = turn_ms(tc, s) > *turn_out ? turn_ms(tc, s) : *turn_out;
+            *turn_out = turn_ms(restore, tc, s) > *turn_out ? turn_ms(restore, tc, s) : *turn_out;
             lacking++;
             continue;
         }
@@ -46,10 +48,11 @@ static uint32_t restored_shards(const struct term_context *tc, uint32_t rank, st
     return lacking;
 }
 
-static enum restore_verdict judge(struct client *client, const struct term_context *tc, uint32_t lacking, uint64_t turn)
+static enum restore_verdict judge(const struct restore_setup *restore, struct client *client,
+                                  const struct term_context *tc, uint32_t lacking, uint64_t turn)
 {
-    struct fetch_tally tally = fetch_tally(tc, tc->readable.version);
-    uint64_t limit_ms = turn + tc->agent->config.restore_spread_timeout_ms;
+    struct fetch_tally tally = fetch_tally(restore->fetches, tc, tc->readable.version);
+    uint64_t limit_ms = turn + restore->config->restore_spread_timeout_ms;
     uint64_t tries = restore_timeout_tries(tc->setup.shard_count);
     struct restore_shards shards = {
         .lacking = lacking,
@@ -67,7 +70,7 @@ static bool is_resharded(const struct wire_readable *m)
 }
 
 /* False: it waits for missing shards. */
-static bool answer_restored(struct client *client, struct term_context *tc)
+static bool answer_restored(const struct restore_setup *restore, struct client *client, struct term_context *tc)
 {
     uint32_t lacking = 0;
     uint64_t turn = 0;
@@ -77,9 +80,9 @@ static bool answer_restored(struct client *client, struct term_context *tc)
     snprintf(m.passed_over, sizeof(m.passed_over), "%s", tc->readable.passed_over);
     m.shards = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*m.shards));
     if (m.shards != NULL && !m.other_layout) {
-        lacking = restored_shards(tc, client->rank, &m, &turn);
+        lacking = restored_shards(restore, tc, client->rank, &m, &turn);
     }
-    enum restore_verdict verdict = judge(client, tc, lacking, turn);
+    enum restore_verdict verdict = judge(restore, client, tc, lacking, turn);
     if (verdict == RESTORE_WAIT) {
         free(m.shards);
         return false;
@@ -107,13 +110,13 @@ static bool answer_restored(struct client *client, struct term_context *tc)
     return true;
 }
 
-static void answer_if_known(struct client *client, struct term_context *tc)
+static void answer_if_known(const struct restore_setup *restore, struct client *client, struct term_context *tc)
 {
     if (!client->restoring || !tc->readable_known || tc->readable.asked_step != client->restore_step) {
         return;
     }
     if (tc->readable.outcome == TCK_OK || is_resharded(&tc->readable)) {
-        client->restoring = !answer_restored(client, tc);
+        client->restoring = !answer_restored(restore, client, tc);
         return;
     }
     client->restoring = false;
@@ -122,11 +125,11 @@ static void answer_if_known(struct client *client, struct term_context *tc)
     client_error(client, MSG_ERROR, client->restore_seq, &err);
 }
 
-static void refuse_askers(struct term_context *tc, const struct wire_readable *m)
+static void refuse_askers(const struct restore_setup *restore, struct term_context *tc, const struct wire_readable *m)
 {
     struct error err;
     (void)error_set(&err, (tck_status_t)m->outcome, "%s", m->reason);
-    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
+    for (struct client *c = *restore->clients; c != NULL; c = c->next) {
         if (c->restoring && c->term == tc->world.term && c->restore_step == m->asked_step) {
             c->restoring = false;
             client_error(c, MSG_ERROR, c->restore_seq, &err);
@@ -134,28 +137,28 @@ static void refuse_askers(struct term_context *tc, const struct wire_readable *m
     }
 }
 
-void restore_arrived(struct term_context *tc)
+void restore_arrived(const struct restore_setup *restore, struct term_context *tc)
 {
-    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
+    for (struct client *c = *restore->clients; c != NULL; c = c->next) {
         if (c->term == tc->world.term) {
-            answer_if_known(c, tc);
+            answer_if_known(restore, c, tc);
         }
     }
 }
 
-void restore_readable(struct term_context *tc, const struct wire_readable *m)
+void restore_readable(const struct restore_setup *restore, struct term_context *tc, const struct wire_readable *m)
 {
     if (m->outcome == TCK_ERR_BUSY || (tc->readable_known && tc->readable.outcome == TCK_OK && m->outcome != TCK_OK)) {
-        refuse_askers(tc,
+        refuse_askers(restore, tc,
                       m); /* the answer to a second, different request: the first outcome is kept, or still to come */
         return;
     }
     if (m->outcome == TCK_OK) {
-        hard_state_put_base(tc->agent->state, m->version, m->passed_over);
+        hard_state_put_base(restore->state, m->version, m->passed_over);
     }
     tc->readable = *m;
     tc->readable_known = true;
-    restore_arrived(tc);
+    restore_arrived(restore, tc);
 }
 
 static void send_ask(struct term_context *tc, uint64_t step)
@@ -175,31 +178,31 @@ static void fail_restore(struct client *client, const struct error *missing)
 }
 
 /* The coordinator needs sessions with all nodes, others only with the coordinator. */
-void restore_tick(struct term_context *tc)
+void restore_tick(const struct restore_setup *restore, struct term_context *tc)
 {
     struct error err;
-    bool missing = connectivity_missing(tc->agent->connectivity, tc->world.nodes,
+    bool missing = connectivity_missing(restore->connectivity, tc->world.nodes,
                                         tc->coordinator != NULL ? tc->world.node_count : 1, &err);
-    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
+    for (struct client *c = *restore->clients; c != NULL; c = c->next) {
         if (!c->restoring || c->term != tc->world.term) {
             continue;
         }
         if (!missing) {
             c->restore_since_ms = clock_ms();
         }
-        if (clock_ms() - c->restore_since_ms >= tc->agent->config.session_wait_ms) {
+        if (clock_ms() - c->restore_since_ms >= restore->config->session_wait_ms) {
             fail_restore(c, &err);
         } else if (tc->readable_known && tc->readable.asked_step == c->restore_step) {
-            answer_if_known(c, tc); /* the rank waits for shards */
+            answer_if_known(restore, c, tc); /* the rank waits for shards */
         } else {
             send_ask(tc, c->restore_step);
         }
     }
 }
 
-static struct term_context *term_of(struct client *client, uint32_t seq)
+static struct term_context *term_of(const struct restore_setup *restore, struct client *client, uint32_t seq)
 {
-    struct term_context *tc = client->agent->term_context;
+    struct term_context *tc = *restore->term;
     if (client->trainer && tc != NULL && !tc->closed && tc->world.term == client->term) {
         return tc;
     }
@@ -209,7 +212,7 @@ static struct term_context *term_of(struct client *client, uint32_t seq)
     return NULL;
 }
 
-void restore_client(struct client *client, const uint8_t *payload, size_t len)
+void restore_client(const struct restore_setup *restore, struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_restore m;
     struct error err;
@@ -217,7 +220,7 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
         client_cut(client, "malformed RESTORE");
         return;
     }
-    struct term_context *tc = term_of(client, m.seq);
+    struct term_context *tc = term_of(restore, client, m.seq);
     if (tc == NULL) {
         return;
     }
@@ -234,20 +237,20 @@ void restore_client(struct client *client, const uint8_t *payload, size_t len)
         log_warn("the ranks could not pass shards to each other, fetching them through the agents: %s", m.failed);
     }
     client->restore_since_ms = clock_ms();
-    answer_if_known(client, tc);
+    answer_if_known(restore, client, tc);
     if (client->restoring) {
         send_ask(tc, m.step);
     }
 }
 
-void restore_query(struct client *client, const uint8_t *payload, size_t len)
+void restore_query(const struct restore_setup *restore, struct client *client, const uint8_t *payload, size_t len)
 {
     struct msg_seq query;
     if (msg_seq_decode(payload, len, &query) != TCK_OK) {
         client_cut(client, "malformed QUERY");
         return;
     }
-    struct term_context *tc = term_of(client, query.seq);
+    struct term_context *tc = term_of(restore, client, query.seq);
     if (tc == NULL) {
         return;
     }

@@ -3,14 +3,35 @@
 #ifndef TCK_AGENT_RESTORE_H
 #define TCK_AGENT_RESTORE_H
 
-#include "agent/state/context.h"
+#include "agent/state/wire.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct client;
+struct config;
+struct connectivity;
+struct fetches;
+struct hard_state;
+struct term_context;
+
+/* What is needed here. */
+struct restore_setup {
+    const struct config *config;
+    struct hard_state *state;
+    struct client *const *clients;    /* the list of all, as it is at any time */
+    struct term_context *const *term; /* the present one, as it is at any time */
+    const struct connectivity *connectivity;
+    const struct fetches *fetches;
+};
 
 /* The coordinator's outcome has arrived: replies to the trainers that wait for it. */
-void restore_readable(struct term_context *tc, const struct wire_readable *m);
-void restore_client(struct client *client, const uint8_t *payload, size_t len);
-void restore_query(struct client *client, const uint8_t *payload, size_t len);
+void restore_readable(const struct restore_setup *restore, struct term_context *tc, const struct wire_readable *m);
+void restore_client(const struct restore_setup *restore, struct client *client, const uint8_t *payload, size_t len);
+void restore_query(const struct restore_setup *restore, struct client *client, const uint8_t *payload, size_t len);
+/* A shard has arrived: a trainer may wait for it. */
+void restore_arrived(const struct restore_setup *restore, struct term_context *tc);
 /* Repeats requests to the coordinator for trainers that wait. */
-void restore_arrived(struct term_context *tc); /* a shard has arrived: a trainer may wait for it */
-void restore_tick(struct term_context *tc);
+void restore_tick(const struct restore_setup *restore, struct term_context *tc);
 
 #endif

@@ -3,12 +3,15 @@
 #include "agent/replication/check.h"
 
 #include "agent/driver/slot_ops.h"
+#include "base/digest.h"
+#include "base/pool.h"
+#include "tiers/segment.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
 struct check {
-    struct agent *agent;
+    struct check_setup needs;
     struct segment *segment;
     uint32_t slot, chunk_count;
     check_done_fn *done;
@@ -40,10 +43,10 @@ static void check_work(void *ctx)
 
 static void check_end(struct check *c)
 {
-    struct agent *agent = c->agent;
+    struct slot_ops *ops = c->needs.slot_ops;
     c->done(c->ctx, &c->outcome);
     free(c);
-    slot_op_end(agent);
+    slot_op_end(ops);
 }
 
 static void check_worked(void *ctx, bool canceled)
@@ -61,9 +64,9 @@ static void check_worked(void *ctx, bool canceled)
 
 static void check_start(struct check *c)
 {
-    uint32_t wanted = c->agent->pool_threads;
+    uint32_t wanted = c->needs.threads;
     wanted = wanted < c->chunk_count ? wanted : c->chunk_count;
-    while (c->jobs < wanted && pool_submit(c->agent->pool, check_work, check_worked, c) == TCK_OK) {
+    while (c->jobs < wanted && pool_submit(c->needs.pool, check_work, check_worked, c) == TCK_OK) {
         c->jobs++;
     }
     if (c->jobs == 0) {
@@ -72,7 +75,7 @@ static void check_start(struct check *c)
     }
 }
 
-void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, check_done_fn *done, void *ctx)
+void check_slot(const struct check_setup *setup, struct segment *segment, uint32_t slot, check_done_fn *done, void *ctx)
 {
     struct error err;
     struct check *c = calloc(1, sizeof(*c));
@@ -81,13 +84,13 @@ void check_slot(struct agent *agent, struct segment *segment, uint32_t slot, che
         done(ctx, &err);
         return;
     }
-    *c = (struct check){.agent = agent,
+    *c = (struct check){.needs = *setup,
                         .segment = segment,
                         .slot = slot,
                         .chunk_count = chunk_count(segment_info(segment).image_bytes),
                         .done = done,
                         .ctx = ctx};
-    slot_op_begin(agent);
+    slot_op_begin(setup->slot_ops);
     c->outcome.code = segment_verify_root(segment, slot, &c->outcome);
     if (c->outcome.code == TCK_OK) {
         check_start(c);

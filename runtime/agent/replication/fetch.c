@@ -10,8 +10,14 @@
 #include "agent/replication/peer_rpc.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/process.h"
+#include "tiers/peer.h"
+#include "tiers/persistent.h"
+#include "tiers/segment.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,6 +29,7 @@
  * operation. */
 struct fetch {
     struct fetch *next;
+    struct fetches *all;
     struct storage_op storage;
     bool on_storage;
     struct segment *segment; /* once the term is over, storage must not write into slot k of it */
@@ -43,9 +50,14 @@ struct fetch {
     struct error outcome;
 };
 
+struct fetches {
+    struct fetches_setup needs;
+    struct fetch *under_way;
+};
+
 static void fetch_unlink(struct fetch *x)
 {
-    struct fetch **at = &x->tc->agent->fetches;
+    struct fetch **at = &x->all->under_way;
     while (*at != NULL && *at != x) {
         at = &(*at)->next;
     }
@@ -54,7 +66,8 @@ static void fetch_unlink(struct fetch *x)
     }
 }
 
-static void report(struct term_context *tc, const struct wire_fetch *ask, const struct error *outcome)
+static void report(const struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask,
+                   const struct error *outcome)
 {
     struct wire_fetched m = {.term = tc->world.term,
                              .shard = ask->shard,
@@ -62,7 +75,7 @@ static void report(struct term_context *tc, const struct wire_fetch *ask, const 
                              .outcome = outcome->code,
                              .number = ask->number};
     if (outcome->code != TCK_OK) {
-        snprintf(m.reason, sizeof(m.reason), "node %s: %.400s", tc->agent->config.node, outcome->text);
+        snprintf(m.reason, sizeof(m.reason), "node %s: %.400s", fs->needs.config->node, outcome->text);
     }
     struct writer w = writer_new(0);
     wire_fetched_encode(&m, &w);
@@ -112,13 +125,13 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
         if (!x->repairs) {
             x->tc->local_shards[x->local_shard].restored_from = x->ask.source;
         }
-        x->tc->agent->hooks->shard_arrived(x->tc);
+        x->all->needs.arrived(x->all->needs.ctx, x->tc);
     }
     fetch_unlink(x); /* before the report: the recovery may at once request the same shard from elsewhere */
     if (x->repairs) {
-        x->tc->agent->hooks->shard_repaired(x->tc, outcome->code == TCK_OK);
+        x->all->needs.repaired(x->all->needs.ctx, outcome->code == TCK_OK);
     } else {
-        report(x->tc, &x->ask, outcome);
+        report(x->all, x->tc, &x->ask, outcome);
     }
     manifest_free(&x->manifest);
     free(x);
@@ -134,9 +147,9 @@ static void load_give_up(void *ctx, const struct error *why)
     log_outcome(x, why);
     x->tc->fetches_failed++;
     if (x->repairs) {
-        x->tc->agent->hooks->shard_repaired(x->tc, false);
+        x->all->needs.repaired(x->all->needs.ctx, false);
     } else {
-        report(x->tc, &x->ask, why);
+        report(x->all, x->tc, &x->ask, why);
     }
 }
 
@@ -152,9 +165,9 @@ static void load_left_behind(void *ctx)
 }
 
 /* Frees the slot after a late read. In a later term, it is the slot of the same segment, if that still exists. */
-static void release(struct agent *agent, struct hash128 shard, uint32_t k, struct version version)
+static void release(const struct fetches *fs, struct hash128 shard, uint32_t k, struct version version)
 {
-    struct term_context *tc = agent->term_context;
+    struct term_context *tc = *fs->needs.term;
     uint32_t local_shard = tc != NULL && !tc->closed ? term_context_shard(tc, shard) : NONE32;
     if (local_shard == NONE32 || tc->local_shards[local_shard].gone || k >= tc->shards[local_shard].slot_count) {
         return;
@@ -168,13 +181,12 @@ static void release(struct agent *agent, struct hash128 shard, uint32_t k, struc
 
 static void ended_late(struct fetch *x)
 {
-    struct agent *agent = x->tc->agent;
     fetch_unlink(x); /* it is still listed, unless it was given up within its term */
     if (!x->tc->closed) {
         struct event event = {.type = EVENT_VERIFIED, .slot = x->slot, .version = x->ask.version, .ok = false};
         driver_step_node(x->tc, &event);
     } else {
-        release(agent, segment_info(x->segment).shard, x->k, x->ask.version);
+        release(x->all, segment_info(x->segment).shard, x->k, x->ask.version);
     }
     storage_end(&x->storage);
     manifest_free(&x->manifest);
@@ -185,7 +197,7 @@ static void ended_late(struct fetch *x)
 static void fetched(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
-    struct agent *agent = x->tc->agent;
+    struct slot_ops *slot_ops = x->all->needs.check.slot_ops;
     if (x->on_storage && storage_ignored(&x->storage)) {
         ended_late(x);
         return;
@@ -204,7 +216,7 @@ static void fetched(void *ctx, const struct error *outcome)
         fetch_end(x, &result);
     } else {
         fetch_end(x, &result);
-        slot_op_end(agent);
+        slot_op_end(slot_ops);
     }
 }
 
@@ -233,7 +245,7 @@ static void check_local(struct fetch *x)
     driver_step_node(x->tc, &pin);
     x->ask.source = SOURCE_LOCAL;
     memset(&x->ask.from, 0, sizeof(x->ask.from));
-    check_slot(x->tc->agent, d->segment, k, checked, x);
+    check_slot(&x->all->needs.check, d->segment, k, checked, x);
 }
 
 /* ---- from other agents and storage --------------------------------------------------------------------------- */
@@ -255,7 +267,7 @@ static void pull(struct fetch *x)
     struct error err;
     x->waiting = false;
     fill_item(x);
-    slot_op_begin(x->tc->agent);
+    slot_op_begin(x->all->needs.check.slot_ops);
     if (peer_get(x->peer, x->tc->world.term, &x->item, fetched, x, &err) != TCK_OK) {
         fetched(x, &err);
     }
@@ -264,8 +276,8 @@ static void pull(struct fetch *x)
 static void start_pull(struct fetch *x)
 {
     struct error err;
-    if (peers_want(x->tc->agent->peers, &x->ask.from, &x->peer, &err) != TCK_OK) {
-        slot_op_begin(x->tc->agent);
+    if (peers_want(x->all->needs.peers, &x->ask.from, &x->peer, &err) != TCK_OK) {
+        slot_op_begin(x->all->needs.check.slot_ops);
         fetched(x, &err);
         return;
     }
@@ -273,7 +285,7 @@ static void start_pull(struct fetch *x)
         pull(x);
     } else {
         x->waiting = true;
-        x->give_up_ms = clock_ms() + x->tc->agent->config.peer_timeout_ms;
+        x->give_up_ms = clock_ms() + x->all->needs.config->peer_timeout_ms;
     }
 }
 
@@ -282,7 +294,7 @@ static void find_published(void *ctx)
     struct fetch *x = ctx;
     manifest_free(&x->manifest);
     progress_begin(&x->storage.progress);
-    x->outcome.code = persistent_find(x->tc->agent->persistent, x->ask.version, x->tc->shards[x->local_shard].id,
+    x->outcome.code = persistent_find(x->all->needs.persistent, x->ask.version, x->tc->shards[x->local_shard].id,
                                       &x->published, &x->manifest, &x->outcome);
     progress_end(&x->storage.progress);
 }
@@ -294,7 +306,7 @@ static void loaded(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
     struct error err = *outcome;
-    if (err.code != TCK_ERR_CORRUPT || x->again || storage_ignored(&x->storage) || x->tc->agent->leaving) {
+    if (err.code != TCK_ERR_CORRUPT || x->again || storage_ignored(&x->storage) || *x->all->needs.leaving) {
         fetched(x, &err);
         return;
     }
@@ -314,7 +326,7 @@ static void load(struct fetch *x, struct error *err)
         (void)error_set(err, TCK_ERR_NOENT, "the published version does not have that shard");
     }
     if (err->code != TCK_OK ||
-        persistent_get(x->tc->agent->persistent, &x->published, file, &x->item, loaded, x, err) != TCK_OK) {
+        persistent_get(x->all->needs.persistent, &x->published, file, &x->item, loaded, x, err) != TCK_OK) {
         fetched(x, err);
     }
 }
@@ -338,8 +350,8 @@ static void start_load(struct fetch *x)
     x->segment = term_context_slot(x->tc, x->slot, &x->k)->segment;
     x->storage = (struct storage_op){
         .what = "a restore from storage", .give_up = load_give_up, .left_behind = load_left_behind, .ctx = x};
-    storage_begin(&x->storage, x->tc->agent->storage_ops, x->tc);
-    if (pool_submit(x->tc->agent->io, find_published, found_published, x) != TCK_OK) {
+    storage_begin(&x->storage, x->all->needs.storage_ops, x->tc);
+    if (pool_submit(x->all->needs.io, find_published, found_published, x) != TCK_OK) {
         struct error err;
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
         fetched(x, &err);
@@ -382,7 +394,7 @@ static void fetch_start(struct fetch *x)
     } else if (x->ask.source == SOURCE_LOCAL) {
         struct error err;
         (void)error_set(&err, TCK_ERR_NOENT, "the copy is no longer here");
-        slot_op_begin(x->tc->agent);
+        slot_op_begin(x->all->needs.check.slot_ops);
         fetched(x, &err);
     } else {
         start_pull(x);
@@ -391,9 +403,10 @@ static void fetch_start(struct fetch *x)
 
 /* True if this fetch is under way: a repeated request needs one reply, and a repair that the coordinator requests now
  * must be reported to it. */
-static bool is_under_way(const struct term_context *tc, const struct wire_fetch *ask, bool repairs)
+static bool is_under_way(const struct fetches *fs, const struct term_context *tc, const struct wire_fetch *ask,
+                         bool repairs)
 {
-    for (struct fetch *x = tc->agent->fetches; x != NULL; x = x->next) {
+    for (struct fetch *x = fs->under_way; x != NULL; x = x->next) {
         if (x->tc == tc && x->ask.shard == ask->shard && version_is(x->ask.version, ask->version)) {
             x->repairs = x->repairs && repairs;
             return true;
@@ -402,7 +415,7 @@ static bool is_under_way(const struct term_context *tc, const struct wire_fetch 
     return false;
 }
 
-static void fetch_begin(struct term_context *tc, const struct wire_fetch *ask, bool repairs)
+static void fetch_begin(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask, bool repairs)
 {
     uint32_t local_shard =
         ask->shard < tc->world.shard_count ? term_context_shard(tc, tc->world.shards[ask->shard].id) : NONE32;
@@ -410,45 +423,51 @@ static void fetch_begin(struct term_context *tc, const struct wire_fetch *ask, b
         struct error err;
         (void)error_set(&err, TCK_ERR_INTERNAL, "shard %u of the world has no slots here", ask->shard);
         log_error("fetch request refused: %s", err.text);
-        report(tc, ask, &err);
+        report(fs, tc, ask, &err);
         return;
     }
-    struct fetch *x = is_under_way(tc, ask, repairs) ? NULL : calloc(1, sizeof(*x));
+    struct fetch *x = is_under_way(fs, tc, ask, repairs) ? NULL : calloc(1, sizeof(*x));
     if (x == NULL) {
         return; /* out of memory: the coordinator repeats its request */
     }
-    *x = (struct fetch){.next = tc->agent->fetches,
+    *x = (struct fetch){.next = fs->under_way,
+                        .all = fs,
                         .tc = tc,
                         .ask = *ask,
                         .local_shard = local_shard,
                         .slot = NONE32,
                         .repairs = repairs};
-    tc->agent->fetches = x;
+    fs->under_way = x;
     fetch_start(x);
 }
 
-void fetch_handle_ask(struct term_context *tc, const struct wire_fetch *ask)
+void fetch_handle_ask(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask)
 {
-    fetch_begin(tc, ask, false);
+    fetch_begin(fs, tc, ask, false);
 }
 
-void fetch_repair(struct term_context *tc, const struct wire_fetch *ask)
+void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask)
 {
-    fetch_begin(tc, ask, true);
+    fetch_begin(fs, tc, ask, true);
 }
 
-struct fetch_tally fetch_tally(const struct term_context *tc, struct version version)
+struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version)
 {
     struct fetch_tally tally = {.came = tc->fetches_came, .failed = tc->fetches_failed};
-    for (const struct fetch *x = tc->agent->fetches; x != NULL; x = x->next) {
+    for (const struct fetch *x = fs->under_way; x != NULL; x = x->next) {
         tally.under_way |= x->tc == tc && version_is(x->ask.version, version);
     }
     return tally;
 }
 
-void fetch_peer_changed(struct agent *agent, struct peer *peer)
+bool fetches_none(const struct fetches *fs)
 {
-    for (struct fetch *x = agent->fetches, *next; x != NULL; x = next) {
+    return fs->under_way == NULL;
+}
+
+void fetch_peer_changed(struct fetches *fs, struct peer *peer)
+{
+    for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
         if (x->waiting && x->ask.from.agent_id == peer_node(peer)->agent_id && peer_is_up(peer)) {
             x->peer = peer; /* may be another object than the one requested, which may have been released */
@@ -457,24 +476,24 @@ void fetch_peer_changed(struct agent *agent, struct peer *peer)
     }
 }
 
-void fetch_tick(struct agent *agent)
+void fetch_tick(struct fetches *fs)
 {
     uint64_t now = clock_ms();
-    for (struct fetch *x = agent->fetches, *next; x != NULL; x = next) {
+    for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
         if (x->waiting && now >= x->give_up_ms) {
             struct error err;
             (void)error_set(&err, TCK_ERR_UNREACHABLE, "its agent does not answer");
             x->waiting = false;
-            slot_op_begin(agent);
+            slot_op_begin(fs->needs.check.slot_ops);
             fetched(x, &err);
         }
     }
 }
 
-void fetch_reset(struct agent *agent)
+void fetch_reset(struct fetches *fs)
 {
-    for (struct fetch *x = agent->fetches, *next; x != NULL; x = next) {
+    for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
         if (x->waiting) {
             fetch_unlink(x);
@@ -482,4 +501,22 @@ void fetch_reset(struct agent *agent)
             free(x);
         }
     }
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t fetches_new(const struct fetches_setup *setup, struct fetches **out, struct error *err)
+{
+    struct fetches *fs = calloc(1, sizeof(*fs));
+    if (fs == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    fs->needs = *setup;
+    *out = fs;
+    return TCK_OK;
+}
+
+void fetches_free(struct fetches *fs)
+{
+    free(fs);
 }

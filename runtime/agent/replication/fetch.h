@@ -4,15 +4,48 @@
 #ifndef TCK_AGENT_FETCH_H
 #define TCK_AGENT_FETCH_H
 
-#include "agent/state/context.h"
+#include "agent/replication/check.h"
+#include "agent/state/restore_timeout.h"
+#include "agent/state/wire.h"
 
-void fetch_handle_ask(struct term_context *tc, const struct wire_fetch *ask);
-/* A fetch of this node's own accord: its end is reported to scrub_repaired, not to the coordinator. */
-void fetch_repair(struct term_context *tc, const struct wire_fetch *ask);
-struct fetch_tally fetch_tally(const struct term_context *tc, struct version version);
+struct config;
+struct peer;
+struct peers;
+struct persistent;
+struct storage_ops;
+struct term_context;
+
+struct fetches;
+
+/* What is needed here. */
+struct fetches_setup {
+    const struct config *config;
+    struct term_context *const *term; /* the present one, as it is at any time */
+    struct peers *peers;
+    struct persistent *persistent;
+    struct pool *io;
+    struct storage_ops *storage_ops;
+    struct check_setup check;
+    const bool *leaving; /* the agent is exiting: nothing is repeated */
+    /* A fetch has brought a shard; one that repairs a copy has ended. */
+    void (*arrived)(void *ctx, struct term_context *tc);
+    void (*repaired)(void *ctx, bool ok);
+    void *ctx;
+};
+
+must_check tck_status_t fetches_new(const struct fetches_setup *setup, struct fetches **out, struct error *err);
+void fetches_free(struct fetches *fs);
+
+void fetch_handle_ask(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
+/* A fetch of this node's own accord: its end is reported to `repaired`, not to the coordinator. */
+void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
+struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version);
+/* True if none is under way. */
+bool fetches_none(const struct fetches *fs);
 /* Queued fetches whose source came up or went down. */
-void fetch_peer_changed(struct agent *agent, struct peer *peer);
-void fetch_tick(struct agent *agent);
-void fetch_reset(struct agent *agent);
+void fetch_peer_changed(struct fetches *fs, struct peer *peer);
+void fetch_tick(struct fetches *fs);
+/* Drops those that wait for a session: their term is over. */
+void fetch_reset(struct fetches *fs);
 
 #endif

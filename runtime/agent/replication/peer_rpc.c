@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages with other agents: beats and decisions, reports to the coordinator, offers and pulls of copies. */
+ * Messages to other agents, and which of theirs count: those of the present term. */
 #include "agent/replication/peer_rpc.h"
 
 #include "agent/driver/term_context.h"
 #include "agent/state/adopt.h"
-#include "agent/storage/health.h"
+#include "agent/state/hard_state.h"
 #include "base/clock.h"
+#include "core/term.h"
+#include "tiers/peer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define REGISTERED_FIRST_MS 50 /* pause before it is sent again, doubled each time up to */
 #define REGISTERED_LAST_MS  1000
+
+struct rpc {
+    struct rpc_setup needs;
+    uint64_t stale_messages; /* of older terms, dropped */
+};
 
 uint32_t rpc_node_of(const struct term_context *tc, const struct peer *peer)
 {
@@ -33,9 +39,14 @@ static void send_note(struct peer *peer, uint16_t type, uint64_t term)
     writer_free(&w);
 }
 
-void rpc_send_stale(struct agent *agent, struct peer *peer)
+void rpc_send_stale(const struct rpc *rpc, struct peer *peer)
 {
-    send_note(peer, WIRE_STALE, hard_state_get(agent->state)->term.adopted);
+    send_note(peer, WIRE_STALE, hard_state_get(rpc->needs.state)->term.adopted);
+}
+
+uint64_t rpc_stale_messages(const struct rpc *rpc)
+{
+    return rpc->stale_messages;
 }
 
 void rpc_send_gone(struct peer *peer, uint64_t term)
@@ -43,59 +54,24 @@ void rpc_send_gone(struct peer *peer, uint64_t term)
     send_note(peer, WIRE_GONE, term);
 }
 
-struct term_context *rpc_term_context(struct agent *agent, struct peer *peer, uint64_t term)
+struct term_context *rpc_term_context(struct rpc *rpc, struct peer *peer, uint64_t term)
 {
-    struct term_state t = hard_state_get(agent->state)->term;
+    struct term_state t = hard_state_get(rpc->needs.state)->term;
     switch (term_judge(&t, term)) {
     case TERM_NEWER:
-        adopt_term(agent, term);
+        adopt_term(rpc->needs.adopt, term);
         return NULL;
     case TERM_STALE:
-        agent->stale_messages++;
-        rpc_send_stale(agent, peer);
+        rpc->stale_messages++;
+        rpc_send_stale(rpc, peer);
         return NULL;
     case TERM_GIVER:
         return NULL;
     case TERM_CURRENT:
         break;
     }
-    struct term_context *tc = agent->term_context;
+    struct term_context *tc = *rpc->needs.term;
     return tc != NULL && tc->world.term == term && !tc->closed ? tc : NULL;
-}
-
-/* ---- beats --------------------------------------------------------------------------------------------------- */
-
-void rpc_make_beat(struct agent *agent, struct wire_beat *out)
-{
-    const struct kept *kept = hard_state_get(agent->state);
-    struct term_context *tc = agent->term_context;
-    *out = (struct wire_beat){.term = kept->term.adopted};
-    if (tc != NULL && !tc->closed) {
-        out->from_coordinator = tc->coordinator != NULL;
-        out->decision = tc->coordinator != NULL ? *coordinator_decision(tc->coordinator) : *node_decision(tc->node);
-        out->mem_steps = agent->settings.mem_steps;
-        out->storage_steps = agent->settings.storage_steps;
-        out->from_step = agent->settings.from_step;
-        out->mem_target = agent->settings.mem_target;
-        out->storage_target = agent->settings.storage_target;
-        out->on_node_loss = (uint8_t)agent->config.on_node_loss;
-        out->storage_trouble = tc->coordinator != NULL ? *health_own(agent->health) : (struct trouble){0};
-    }
-}
-
-void rpc_announce(struct term_context *tc)
-{
-    struct wire_beat m;
-    rpc_make_beat(tc->agent, &m);
-    struct writer w = writer_new(0);
-    wire_beat_encode(&m, &w);
-    for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        if (n != tc->self) {
-            rpc_send(tc, n, WIRE_BEAT, &w);
-        }
-    }
-    writer_free(&w);
-    tc->agent->hooks->beat(tc->agent, &m);
 }
 
 /* ---- sending ------------------------------------------------------------------------------------------------- */
@@ -116,7 +92,7 @@ void rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer 
     if (!term_context_is_coordinator(tc)) {
         rpc_send(tc, 0, type, w);
     } else if (!w->failed) {
-        tc->agent->hooks->message(tc, tc->self, type, w->data, w->len);
+        tc->needs.hooks->message(tc, tc->self, type, w->data, w->len);
     }
 }
 
@@ -141,4 +117,22 @@ void rpc_registered_tick(struct term_context *tc)
     if (!heard && clock_ms() - tc->told_registered_ms >= tc->tell_registered_pause_ms) {
         rpc_send_registered(tc);
     }
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t rpc_new(const struct rpc_setup *setup, struct rpc **out, struct error *err)
+{
+    struct rpc *rpc = calloc(1, sizeof(*rpc));
+    if (rpc == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    rpc->needs = *setup;
+    *out = rpc;
+    return TCK_OK;
+}
+
+void rpc_free(struct rpc *rpc)
+{
+    free(rpc);
 }

@@ -7,20 +7,22 @@
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/state/hard_state.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "tiers/memory.h"
 
 #include <inttypes.h>
-#include <string.h>
 
-tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item,
-                                  struct error *err)
+tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct peer *from,
+                                  const struct peer_offer *offer, struct tier_item *item, struct error *err)
 {
-    struct agent *agent = ctx;
-    struct term_context *tc = rpc_term_context(agent, from, offer->term);
-    if (tc == NULL && offer->term < hard_state_get(agent->state)->term.adopted) {
+    struct term_context *tc = rpc_term_context(replicas->rpc, from, offer->term);
+    if (tc == NULL && offer->term < hard_state_get(replicas->state)->term.adopted) {
         return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
     }
-    if (tc == NULL ||
-        agent->registration != NULL) { /* an agent that has just restarted will resume its term in a moment */
+    if (tc == NULL || slot_ops_memory(replicas->slot_ops) !=
+                          MEMORY_STEADY) { /* an agent that has just restarted will resume its term in a moment */
         return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(REFUSAL_NOT_JOINED));
     }
     uint32_t local_shard = term_context_shard(tc, offer->shard);
@@ -48,16 +50,15 @@ tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct pee
                                .image = segment_image(d->segment, k),
                                .crcs = segment_crcs(d->segment, k),
                                .root = offer->root};
-    slot_op_begin(agent);
+    slot_op_begin(replicas->slot_ops);
     return TCK_OK;
 }
 
-tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct peer_offer *offer,
-                                   const struct error *outcome)
+tck_status_t replica_handle_stored(const struct replica_setup *replicas, struct peer *from,
+                                   const struct peer_offer *offer, const struct error *outcome)
 {
     (void)from;
-    struct agent *agent = ctx;
-    struct term_context *tc = agent->term_context;
+    struct term_context *tc = *replicas->term;
     uint32_t local_shard = tc != NULL ? term_context_shard(tc, offer->shard) : NONE32;
     uint32_t slot = local_shard == NONE32 ? NONE32 : node_slot_of(tc->node, local_shard, offer->version);
     struct node_answer answer = {0};
@@ -75,7 +76,7 @@ tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct pe
         log_warn("copy of version %" PRIu64 ".%" PRIu64 " from node %s is incomplete: %s", offer->version.term,
                  offer->version.step, peer_node(from)->name, outcome->text);
     }
-    slot_op_end(agent);
+    slot_op_end(replicas->slot_ops);
     if (answer.given && answer.action.type == ACTION_ACK_OFFER) {
         return TCK_OK;
     }
@@ -96,9 +97,9 @@ static uint32_t slot_with(const struct segment *segment, struct version version)
 }
 
 /* Found by address: the version may have been dropped meanwhile, and even be in another slot by now. */
-static void pin(struct agent *agent, const struct tier_item *item, enum event_type type)
+static void pin(const struct replica_setup *replicas, const struct tier_item *item, enum event_type type)
 {
-    struct term_context *tc = agent->term_context;
+    struct term_context *tc = *replicas->term;
     uint32_t local_shard = tc != NULL ? term_context_shard(tc, item->shard) : NONE32;
     for (uint32_t k = 0; local_shard != NONE32 && k < tc->shards[local_shard].slot_count; k++) {
         if (segment_image(tc->local_shards[local_shard].segment, k) == item->image) {
@@ -108,18 +109,18 @@ static void pin(struct agent *agent, const struct tier_item *item, enum event_ty
     }
 }
 
-tck_status_t replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item,
-                                 struct error *err)
+tck_status_t replica_handle_pull(const struct replica_setup *replicas, struct peer *from, const struct peer_offer *want,
+                                 struct tier_item *item, struct error *err)
 {
-    struct agent *agent = ctx;
-    if (want->term < hard_state_get(agent->state)->term.adopted) {
-        rpc_send_stale(agent, from);
+    if (want->term < hard_state_get(replicas->state)->term.adopted) {
+        rpc_send_stale(replicas->rpc, from);
         return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
     }
-    struct segment *segment = agent->registration != NULL ? NULL : memory_find(agent->memory, want->shard);
+    struct segment *segment =
+        slot_ops_memory(replicas->slot_ops) != MEMORY_STEADY ? NULL : memory_find(replicas->memory, want->shard);
     uint32_t k = segment != NULL ? slot_with(segment, want->version) : NONE32;
     if (k == NONE32) {
-        return error_set(err, TCK_ERR_NOENT, "node %s does not hold that copy", agent->config.node);
+        return error_set(err, TCK_ERR_NOENT, "node %s does not hold that copy", replicas->config->node);
     }
     *item = (struct tier_item){.version = want->version,
                                .shard = want->shard,
@@ -128,14 +129,14 @@ tck_status_t replica_handle_pull(void *ctx, struct peer *from, const struct peer
                                .crcs = segment_crcs(segment, k),
                                .root = segment_header(segment, k)->root};
     failpoint(copy, pulled);
-    pin(agent, item, EVENT_PIN);
-    slot_op_begin(agent);
+    pin(replicas, item, EVENT_PIN);
+    slot_op_begin(replicas->slot_ops);
     return TCK_OK;
 }
 
-void replica_pull_done(void *ctx, struct peer *from, const struct tier_item *item)
+void replica_pull_done(const struct replica_setup *replicas, struct peer *from, const struct tier_item *item)
 {
     (void)from;
-    pin(ctx, item, EVENT_UNPIN);
-    slot_op_end(ctx);
+    pin(replicas, item, EVENT_UNPIN);
+    slot_op_end(replicas->slot_ops);
 }

@@ -4,15 +4,32 @@
 #ifndef TCK_AGENT_REPLICA_SERVICE_H
 #define TCK_AGENT_REPLICA_SERVICE_H
 
-#include "agent/state/context.h"
+#include "tiers/peer.h"
+
+struct config;
+struct hard_state;
+struct memory;
+struct rpc;
+struct slot_ops;
+struct term_context;
+
+/* What is needed here. */
+struct replica_setup {
+    const struct config *config;
+    const struct hard_state *state;
+    const struct memory *memory;
+    struct term_context *const *term; /* the present one, as it is at any time */
+    struct slot_ops *slot_ops;
+    struct rpc *rpc;
+};
 
 /* Callbacks of the peer tier (tiers/peer.h). */
-tck_status_t replica_handle_offer(void *ctx, struct peer *from, const struct peer_offer *offer,
-                                  struct tier_item *item_out, struct error *err);
-tck_status_t replica_handle_stored(void *ctx, struct peer *from, const struct peer_offer *offer,
-                                   const struct error *outcome);
-tck_status_t replica_handle_pull(void *ctx, struct peer *from, const struct peer_offer *want,
+tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct peer *from,
+                                  const struct peer_offer *offer, struct tier_item *item_out, struct error *err);
+tck_status_t replica_handle_stored(const struct replica_setup *replicas, struct peer *from,
+                                   const struct peer_offer *offer, const struct error *outcome);
+tck_status_t replica_handle_pull(const struct replica_setup *replicas, struct peer *from, const struct peer_offer *want,
                                  struct tier_item *item_out, struct error *err);
-void replica_pull_done(void *ctx, struct peer *from, const struct tier_item *item);
+void replica_pull_done(const struct replica_setup *replicas, struct peer *from, const struct tier_item *item);
 
 #endif

@@ -10,7 +10,11 @@
 #include "agent/driver/term_context.h"
 #include "agent/replication/fetch.h"
 #include "base/clock.h"
+#include "base/loop.h"
+#include "base/pool.h"
 #include "recovery/repair_source.h"
+#include "tiers/memory.h"
+#include "tiers/segment.h"
 
 #include <stdlib.h>
 
@@ -37,7 +41,7 @@ struct sweep {
 };
 
 struct scrub {
-    struct agent *agent;
+    struct scrub_setup needs;
     struct sweep *sweeps; /* requested by the command */
     struct sweep slow;
     struct loop_timer *timer;
@@ -48,7 +52,7 @@ struct scrub {
 
 void scrub_condemn(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why)
 {
-    struct term_context *tc = scrub->agent->term_context;
+    struct term_context *tc = *scrub->needs.term;
     struct slot_header header = *segment_header(segment, k);
     uint32_t local_shard = tc != NULL ? term_context_shard(tc, header.shard) : NONE32;
     scrub->bad++;
@@ -78,7 +82,7 @@ static void repair_header(struct sweep *s, struct segment *segment, uint32_t k)
 /* The segment of the next slot that has digests, from the sweep's place on; NULL at the end. */
 static struct segment *find_slot(struct sweep *s)
 {
-    const struct memory *memory = s->scrub->agent->memory;
+    const struct memory *memory = s->scrub->needs.memory;
     for (; s->segment < memory_count(memory); s->segment++, s->slot = 0, s->chunk = 0) {
         struct segment *segment = memory_at(memory, s->segment);
         for (; s->slot < segment_info(segment).slot_count; s->slot++, s->chunk = 0) {
@@ -135,13 +139,13 @@ static void go_on(struct sweep *s);
 static void part_done(void *ctx, bool canceled)
 {
     struct sweep *s = ctx;
-    struct agent *agent = s->scrub->agent;
+    const struct scrub_setup *needs = &s->scrub->needs;
     s->busy = false;
     if (!canceled) {
         part_checked(s);
     }
-    slot_op_end(agent);
-    if (!agent->leaving) {
+    slot_op_end(needs->slot_ops);
+    if (!*needs->leaving) {
         go_on(s);
     }
 }
@@ -167,19 +171,19 @@ static void sweep_end(struct sweep *s)
  */
 static bool sweep_step(struct sweep *s)
 {
-    struct agent *agent = s->scrub->agent;
-    if (s->busy || agent->registration != NULL || agent->leaving) {
+    const struct scrub_setup *needs = &s->scrub->needs;
+    if (s->busy || slot_ops_memory(needs->slot_ops) != MEMORY_STEADY || *needs->leaving) {
         return true;
     }
     s->at = find_slot(s);
     if (s->at == NULL) {
         return false;
     }
-    slot_op_begin(agent);
+    slot_op_begin(needs->slot_ops);
     s->busy = true;
-    if (pool_submit(agent->pool, part_work, part_done, s) != TCK_OK) {
+    if (pool_submit(needs->pool, part_work, part_done, s) != TCK_OK) {
         s->busy = false;
-        slot_op_end(agent);
+        slot_op_end(needs->slot_ops);
     }
     return true;
 }
@@ -196,13 +200,14 @@ static void asked_step(struct sweep *s)
 /* Spreads the parts over scrub_interval_s. */
 static uint64_t pause_ms(const struct scrub *scrub)
 {
-    const struct agent *agent = scrub->agent;
+    const struct memory *memory = scrub->needs.memory;
+    bool steady = slot_ops_memory(scrub->needs.slot_ops) == MEMORY_STEADY;
     uint64_t parts = 0;
-    for (size_t i = 0; agent->registration == NULL && i < memory_count(agent->memory); i++) {
-        struct segment_info info = segment_info(memory_at(agent->memory, i));
+    for (size_t i = 0; steady && i < memory_count(memory); i++) {
+        struct segment_info info = segment_info(memory_at(memory, i));
         parts += (uint64_t)info.slot_count * ((chunk_count(info.image_bytes) + PART_CHUNKS - 1) / PART_CHUNKS);
     }
-    uint64_t pause = agent->config.scrub_interval_s * 1000ull / (parts ? parts : 1);
+    uint64_t pause = scrub->needs.config->scrub_interval_s * 1000ull / (parts ? parts : 1);
     return pause < 1 ? 1 : pause > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause;
 }
 
@@ -246,7 +251,7 @@ tck_status_t scrub_now(struct scrub *scrub, scrub_told_fn *told, void *ctx, stru
 /* ---- copies that are missing --------------------------------------------------------------------------------- */
 
 /* Tries one source after the other, with a pause after the last. */
-static void repair(struct term_context *tc, uint32_t local_shard, struct version version)
+static void repair(struct scrub *scrub, struct term_context *tc, uint32_t local_shard, struct version version)
 {
     struct local_shard *d = &tc->local_shards[local_shard];
     uint32_t shard = tc->shards[local_shard].world_shard;
@@ -265,12 +270,12 @@ static void repair(struct term_context *tc, uint32_t local_shard, struct version
     if (source.node != NONE32) {
         ask.from = tc->world.nodes[source.node];
     }
-    fetch_repair(tc, &ask);
+    fetch_repair(scrub->needs.fetches, tc, &ask);
 }
 
-void scrub_repaired(struct term_context *tc, bool ok)
+void scrub_repaired(struct scrub *scrub, bool ok)
 {
-    tc->agent->scrub->repaired += ok;
+    scrub->repaired += ok;
 }
 
 /* What was tried in vain for an older version says nothing of the next one. */
@@ -281,21 +286,22 @@ static void forget_repairs(struct local_shard *d)
 }
 
 /* One at a time, and none while a recovery fetches. */
-static void repair_missing(struct term_context *tc)
+static void repair_missing(struct scrub *scrub, struct term_context *tc)
 {
     struct version version = copy_due(tc);
     for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count; i++) {
         if (copy_is_here(tc, i, version)) {
             forget_repairs(&tc->local_shards[i]);
-        } else if (tc->agent->fetches == NULL && copy_is_due(tc, i) && node_slot_of(tc->node, i, version) == NONE32) {
-            repair(tc, i, version);
+        } else if (fetches_none(scrub->needs.fetches) && copy_is_due(tc, i) &&
+                   node_slot_of(tc->node, i, version) == NONE32) {
+            repair(scrub, tc, i, version);
         }
     }
 }
 
-void scrub_peer_up(const struct agent *agent)
+void scrub_peer_up(struct scrub *scrub)
 {
-    struct term_context *tc = agent->term_context;
+    struct term_context *tc = *scrub->needs.term;
     for (uint32_t i = 0; tc != NULL && !tc->closed && i < tc->setup.shard_count; i++) {
         forget_repairs(&tc->local_shards[i]);
     }
@@ -303,13 +309,13 @@ void scrub_peer_up(const struct agent *agent)
 
 void scrub_tick(struct scrub *scrub)
 {
-    struct term_context *tc = scrub->agent->term_context;
+    struct term_context *tc = *scrub->needs.term;
     for (struct sweep *s = scrub->sweeps, *next; s != NULL; s = next) {
         next = s->next;
         asked_step(s);
     }
-    if (tc != NULL && !tc->closed && scrub->agent->registration == NULL) {
-        repair_missing(tc);
+    if (tc != NULL && !tc->closed && slot_ops_memory(scrub->needs.slot_ops) == MEMORY_STEADY) {
+        repair_missing(scrub, tc);
     }
 }
 
@@ -322,21 +328,21 @@ json_t *scrub_json(const struct scrub *scrub)
     json_add_u64(json, "slots_bad", scrub->bad);
     json_add_u64(json, "headers_repaired", scrub->headers_repaired);
     json_add_u64(json, "copies_repaired", scrub->repaired);
-    json_add_u64(json, "copies_missing", copies_missing(scrub->agent));
+    json_add_u64(json, "copies_missing", copies_missing(scrub->needs.slot_ops, *scrub->needs.term));
     return json;
 }
 
-tck_status_t scrub_new(struct agent *agent, struct scrub **out, struct error *err)
+tck_status_t scrub_new(const struct scrub_setup *setup, struct scrub **out, struct error *err)
 {
     struct scrub *scrub = calloc(1, sizeof(*scrub));
-    if (scrub == NULL || loop_timer_add(agent->loop, on_timer, scrub, &scrub->timer) != TCK_OK) {
+    if (scrub == NULL || loop_timer_add(setup->loop, on_timer, scrub, &scrub->timer) != TCK_OK) {
         free(scrub);
         return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");
     }
-    scrub->agent = agent;
+    scrub->needs = *setup;
     scrub->slow.scrub = scrub;
     *out = scrub;
-    if (agent->config.scrub_interval_s > 0) {
+    if (setup->config->scrub_interval_s > 0) {
         loop_timer_set(scrub->timer, pause_ms(scrub), false);
     }
     return TCK_OK;

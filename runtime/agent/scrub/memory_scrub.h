@@ -5,9 +5,36 @@
 #ifndef TCK_AGENT_MEMORY_SCRUB_H
 #define TCK_AGENT_MEMORY_SCRUB_H
 
-#include "agent/state/context.h"
+#include "base/json.h"
+#include "base/status.h"
 
-must_check tck_status_t scrub_new(struct agent *agent, struct scrub **out, struct error *err);
+#include <stdbool.h>
+#include <stdint.h>
+
+struct config;
+struct fetches;
+struct loop;
+struct memory;
+struct pool;
+struct segment;
+struct slot_ops;
+struct term_context;
+
+struct scrub;
+
+/* What is needed here. */
+struct scrub_setup {
+    const struct config *config;
+    struct loop *loop;
+    struct pool *pool;
+    const struct memory *memory;
+    struct term_context *const *term; /* the present one, as it is at any time */
+    struct slot_ops *slot_ops;
+    struct fetches *fetches;
+    const bool *leaving; /* the agent is exiting: nothing new is checked */
+};
+
+must_check tck_status_t scrub_new(const struct scrub_setup *setup, struct scrub **out, struct error *err);
 void scrub_free(struct scrub *scrub);
 void scrub_tick(struct scrub *scrub);
 /* Checks every snapshot in memory now. told is called once; bad is an array of texts that it must free; NULL: the agent
@@ -18,9 +45,9 @@ must_check tck_status_t scrub_now(struct scrub *scrub, scrub_told_fn *told, void
 /* The bytes in this verified slot do not match their digests: drops the copy. */
 void scrub_condemn(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why);
 /* A fetch_repair has ended. */
-void scrub_repaired(struct term_context *tc, bool ok);
+void scrub_repaired(struct scrub *scrub, bool ok);
 /* A node may bring what was sought in vain before. */
-void scrub_peer_up(const struct agent *agent);
+void scrub_peer_up(struct scrub *scrub);
 json_t *scrub_json(const struct scrub *scrub);
 
 #endif

@@ -7,6 +7,8 @@
 #include "agent/driver/term_context.h"
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
+#include "tiers/persistent.h"
+#include "tiers/segment.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +20,7 @@
 
 struct storage_scrub {
     struct storage_op storage; /* while a pool thread works for it */
-    struct agent *agent;
+    struct storage_scrub_setup needs;
     struct loop_timer *timer;
     struct published which; /* being read; term 0: none */
     struct manifest manifest;
@@ -44,7 +46,7 @@ static void next_version(struct storage_scrub *look)
 
 static bool is_mine(const struct storage_scrub *look, uint32_t file)
 {
-    const struct term_context *tc = look->agent->term_context;
+    const struct term_context *tc = *look->needs.term;
     uint32_t local_shard = tc != NULL ? term_context_shard(tc, look->manifest.files[file].shard) : NONE32;
     return local_shard != NONE32 && tc->shards[local_shard].drains_here;
 }
@@ -65,7 +67,7 @@ static uint64_t pause_ms(const struct storage_scrub *look)
     for (uint32_t i = 0; i < look->manifest.file_count; i++) {
         parts += is_mine(look, i) ? chunk_count(look->manifest.files[i].bytes) / PART_CHUNKS + 1 : 0;
     }
-    uint64_t pause = look->agent->config.scrub_storage_interval_s * 1000ull / parts;
+    uint64_t pause = look->needs.config->scrub_storage_interval_s * 1000ull / parts;
     return pause < 1 ? 1 : pause > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause;
 }
 
@@ -86,7 +88,7 @@ static struct published choose(struct storage_scrub *look, const struct publishe
 static void pick_work(void *ctx)
 {
     struct storage_scrub *look = ctx;
-    struct persistent *p = look->agent->persistent;
+    struct persistent *p = look->needs.persistent;
     struct published *list = NULL;
     size_t count = 0;
     progress_begin(&look->storage.progress);
@@ -106,9 +108,8 @@ static void part_work(void *ctx)
 {
     struct storage_scrub *look = ctx;
     progress_begin(&look->storage.progress);
-    look->outcome.code =
-        persistent_verify_part(look->agent->persistent, &look->which, &look->manifest.files[look->file], look->chunk,
-                               look->chunk + PART_CHUNKS, &look->outcome);
+    look->outcome.code = persistent_verify_part(look->needs.persistent, &look->which, &look->manifest.files[look->file],
+                                                look->chunk, look->chunk + PART_CHUNKS, &look->outcome);
     progress_end(&look->storage.progress);
 }
 
@@ -116,7 +117,7 @@ static void part_work(void *ctx)
 
 static void go_on(struct storage_scrub *look)
 {
-    if (!look->agent->leaving) {
+    if (!*look->needs.leaving) {
         loop_timer_set(look->timer, pause_ms(look), false);
     }
 }
@@ -125,8 +126,8 @@ static bool start(struct storage_scrub *look, const char *what, pool_work_fn *wo
 {
     look->storage = (struct storage_op){.what = what, .ctx = look};
     look->outcome = (struct error){0};
-    storage_begin(&look->storage, look->agent->storage_ops, NULL);
-    if (pool_submit(look->agent->io, work, done, look) != TCK_OK) {
+    storage_begin(&look->storage, look->needs.storage_ops, NULL);
+    if (pool_submit(look->needs.io, work, done, look) != TCK_OK) {
         storage_end(&look->storage);
         return false;
     }
@@ -137,16 +138,16 @@ static bool start(struct storage_scrub *look, const char *what, pool_work_fn *wo
  * there may be many; status and trainers get the newest. The trouble is over when that file can be read. */
 static void report_unread(struct storage_scrub *look, const char *file)
 {
-    struct agent *agent = look->agent;
+    const struct config *config = look->needs.config;
     struct error why = look->outcome;
-    error_prefix(&why, "%s/%s", agent->config.save_dir, agent->config.job);
+    error_prefix(&why, "%s/%s", config->save_dir, config->job);
     if (why.code != look->trouble.code) {
         log_error("a published version cannot be checked: %s", why.text);
     }
     look->trouble = why;
     look->unread_of = look->which.version;
     snprintf(look->unread, sizeof(look->unread), "%s", file);
-    health_storage_failed(agent->health, 0, &why);
+    health_storage_failed(look->needs.health, 0, &why);
 }
 
 static void report_readable(struct storage_scrub *look, const char *file)
@@ -155,7 +156,7 @@ static void report_readable(struct storage_scrub *look, const char *file)
     if (look->trouble.code != TCK_OK && same && strcmp(look->unread, file) == 0) {
         log_info("storage can be read again: the check of published versions continues");
         look->trouble = (struct error){0};
-        health_storage_works(look->agent->health);
+        health_storage_works(look->needs.health);
     }
 }
 
@@ -177,7 +178,7 @@ static void pick_done(void *ctx, bool canceled)
 /* The image with the same bytes in memory; NULL if there is none any more. */
 static const uint8_t *same_in_memory(const struct storage_scrub *look)
 {
-    const struct term_context *tc = look->agent->term_context;
+    const struct term_context *tc = *look->needs.term;
     const struct manifest_file *file = &look->manifest.files[look->file];
     uint32_t local_shard = tc != NULL && !tc->closed ? term_context_shard(tc, file->shard) : NONE32;
     uint32_t slot = local_shard == NONE32 ? NONE32 : node_slot_of(tc->node, local_shard, look->which.version);
@@ -192,7 +193,7 @@ static void repair_work(void *ctx)
 {
     struct storage_scrub *look = ctx;
     progress_begin(&look->storage.progress);
-    look->outcome.code = persistent_repair(look->agent->persistent, &look->which, &look->manifest.files[look->file],
+    look->outcome.code = persistent_repair(look->needs.persistent, &look->which, &look->manifest.files[look->file],
                                            look->image, &look->outcome);
     progress_end(&look->storage.progress);
 }
@@ -296,16 +297,16 @@ static void on_timer(void *ctx)
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
-tck_status_t storage_scrub_new(struct agent *agent, struct storage_scrub **out, struct error *err)
+tck_status_t storage_scrub_new(const struct storage_scrub_setup *setup, struct storage_scrub **out, struct error *err)
 {
     struct storage_scrub *look = calloc(1, sizeof(*look));
-    if (look == NULL || loop_timer_add(agent->loop, on_timer, look, &look->timer) != TCK_OK) {
+    if (look == NULL || loop_timer_add(setup->loop, on_timer, look, &look->timer) != TCK_OK) {
         free(look);
         return error_set(err, TCK_ERR_NOMEM, "scrub: out of memory");
     }
-    look->agent = agent;
+    look->needs = *setup;
     *out = look;
-    if (agent->config.scrub_storage_interval_s > 0) {
+    if (setup->config->scrub_storage_interval_s > 0) {
         loop_timer_set(look->timer, pause_ms(look), false);
     }
     return TCK_OK;

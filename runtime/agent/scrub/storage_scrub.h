@@ -5,9 +5,34 @@
 #ifndef TCK_AGENT_STORAGE_SCRUB_H
 #define TCK_AGENT_STORAGE_SCRUB_H
 
-#include "agent/state/context.h"
+#include "base/json.h"
+#include "base/status.h"
 
-must_check tck_status_t storage_scrub_new(struct agent *agent, struct storage_scrub **out, struct error *err);
+#include <stdbool.h>
+
+struct config;
+struct health;
+struct loop;
+struct persistent;
+struct pool;
+struct storage_ops;
+struct storage_scrub;
+struct term_context;
+
+/* What is needed here. */
+struct storage_scrub_setup {
+    const struct config *config;
+    struct loop *loop;
+    struct pool *io;
+    struct persistent *persistent;
+    struct storage_ops *storage_ops;
+    struct health *health;
+    struct term_context *const *term; /* the present one, as it is at any time */
+    const bool *leaving;              /* the agent is exiting: nothing new is checked */
+};
+
+must_check tck_status_t storage_scrub_new(const struct storage_scrub_setup *setup, struct storage_scrub **out,
+                                          struct error *err);
 void storage_scrub_free(struct storage_scrub *look);
 /* Adds its counters. */
 void storage_scrub_json(const struct storage_scrub *look, json_t *json);

@@ -3,9 +3,19 @@
 #ifndef TCK_AGENT_ADOPT_H
 #define TCK_AGENT_ADOPT_H
 
-#include "agent/state/context.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-/* Persists the term if it is newer than all that were adopted before, and calls hooks->term_adopted. */
-void adopt_term(struct agent *agent, uint64_t term);
+struct hard_state;
+
+struct adopt_setup {
+    struct hard_state *state;
+    /* Called for each adopted term; newer: than any before. */
+    void (*adopted)(void *ctx, uint64_t term, bool newer);
+    void *ctx;
+};
+
+/* Persists the term if it is newer than all that were adopted before. */
+void adopt_term(const struct adopt_setup *adopt, uint64_t term);
 
 #endif

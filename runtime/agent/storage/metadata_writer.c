@@ -3,10 +3,17 @@
  * slow device must not delay the event loop; nothing ever waits for it. */
 #include "agent/storage/metadata_writer.h"
 
+#include "agent/driver/term.h"
+#include "agent/ipc/client.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/pool.h"
+#include "tiers/persistent.h"
+#include "tiers/segment.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -298,9 +305,9 @@ static uint32_t shard_rows(const struct term_context *tc, struct version version
     return count;
 }
 
-void metadata_put_version(struct term_context *tc, struct version version, enum catalog_state state)
+void metadata_put_version(struct metadata *md, const struct term_context *tc, struct version version,
+                          enum catalog_state state)
 {
-    struct metadata *md = tc->agent->metadata;
     uint32_t kept = md->needs.config->max_ckpt_num;
     struct entry *e =
         md->needs.catalog != NULL ? entry_new(md, state == CATALOG_ABORTED ? ENTRY_DROP : ENTRY_ROW) : NULL;
@@ -319,9 +326,8 @@ void metadata_put_version(struct term_context *tc, struct version version, enum 
     append(e);
 }
 
-void metadata_put_nodes(struct term_context *tc)
+void metadata_put_nodes(struct metadata *md, const struct term_context *tc)
 {
-    struct metadata *md = tc->agent->metadata;
     struct entry *e = md->needs.catalog != NULL ? entry_new(md, ENTRY_NODES) : NULL;
     if (e == NULL) {
         return;
@@ -371,17 +377,16 @@ static void note(struct metadata *md, enum entry_kind kind, uint64_t term, struc
     }
 }
 
-void metadata_note_restored(struct term_context *tc, struct version version)
+void metadata_note_restored(struct metadata *md, struct term_context *tc, struct version version)
 {
     if (tc->coordinator != NULL && !tc->restore_noted) {
         tc->restore_noted = true;
-        note(tc->agent->metadata, ENTRY_RESTORED, tc->world.term, version);
+        note(md, ENTRY_RESTORED, tc->world.term, version);
     }
 }
 
-void metadata_note_commit(struct term_context *tc)
+void metadata_note_commit(struct metadata *md, const struct term_context *tc)
 {
-    struct metadata *md = tc->agent->metadata;
     uint64_t term = tc->world.term;
     bool known = md->commit_noted == term || md->commit_noting == term;
     if (tc->coordinator == NULL || known || coordinator_decision(tc->coordinator)->watermark.term != term ||
@@ -392,18 +397,18 @@ void metadata_note_commit(struct term_context *tc)
     note(md, ENTRY_COMMITTED, term, VERSION_NONE);
 }
 
-void metadata_note_end(struct term_context *tc)
+void metadata_note_end(struct metadata *md, struct term_context *tc)
 {
     if (tc->coordinator != NULL && !tc->end_noted) {
         tc->end_noted = true;
-        note(tc->agent->metadata, ENTRY_ENDED, tc->world.term, VERSION_NONE);
+        note(md, ENTRY_ENDED, tc->world.term, VERSION_NONE);
     }
 }
 
-void metadata_sweep_stage(struct term_context *tc)
+void metadata_sweep_stage(struct metadata *md, const struct term_context *tc)
 {
     if (tc->coordinator != NULL) {
-        note(tc->agent->metadata, ENTRY_SWEEP, tc->world.term - 1,
+        note(md, ENTRY_SWEEP, tc->world.term - 1,
              VERSION_NONE); /* not of this term, which may start to drain meanwhile */
     }
 }

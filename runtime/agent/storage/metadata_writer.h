@@ -4,7 +4,20 @@
 #ifndef TCK_AGENT_METADATA_WRITER_H
 #define TCK_AGENT_METADATA_WRITER_H
 
-#include "agent/state/context.h"
+#include "base/status.h"
+#include "base/world.h"
+#include "core/protocol.h"
+#include "recovery/catalog.h"
+
+#include <stdbool.h>
+
+struct client;
+struct config;
+struct metadata;
+struct persistent;
+struct pool;
+struct storage_ops;
+struct term_context;
 
 /* What is needed here. */
 struct metadata_setup {
@@ -18,19 +31,20 @@ struct metadata_setup {
 must_check tck_status_t metadata_new(const struct metadata_setup *setup, struct metadata **out, struct error *err);
 /* Entries that still wait are not written any more. */
 void metadata_free(struct metadata *md);
-void metadata_put_version(struct term_context *tc, struct version version, enum catalog_state state);
-void metadata_put_nodes(struct term_context *tc);
+void metadata_put_version(struct metadata *md, const struct term_context *tc, struct version version,
+                          enum catalog_state state);
+void metadata_put_nodes(struct metadata *md, const struct term_context *tc);
 /* Once rank 0 has joined, with its trainer as `first` (NULL: it is not connected here): writes the members of its world
  * beside the claim. To be called again and again: it retries until that has succeeded. */
 void metadata_note_world(struct metadata *md, const struct world *world, const struct client *first);
-void metadata_note_restored(struct term_context *tc, struct version version);
+void metadata_note_restored(struct metadata *md, struct term_context *tc, struct version version);
 /* The coordinator notes the first commit of its term beside the claim: the version that it restored did not kill the
  * job. */
-void metadata_note_commit(struct term_context *tc);
+void metadata_note_commit(struct metadata *md, const struct term_context *tc);
 /* The same when the job is done, which proves that, too. */
-void metadata_note_end(struct term_context *tc);
+void metadata_note_end(struct metadata *md, struct term_context *tc);
 /* Deletes what drains of older terms left in the stage: none of them can be published any more. */
-void metadata_sweep_stage(struct term_context *tc);
+void metadata_sweep_stage(struct metadata *md, const struct term_context *tc);
 /* Notes beside the claim may have been overwritten: those of world and commit are written again. */
 void metadata_repeat_notes(struct metadata *md);
 /* True if anything is not written yet. */

@@ -8,6 +8,7 @@
 #include "agent/driver/term_context.h"
 #include "agent/storage/health.h"
 #include "base/clock.h"
+#include "tiers/persistent.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,10 +6,12 @@
 #include "agent/trainers/slot_writers.h"
 
 #include "agent/driver/protocol_driver.h"
+#include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
+#include "tiers/segment.h"
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -28,9 +30,11 @@ struct orphan {
 
 /* The next slot in quarantine, from `slot` on; false if there is none, or while memory is being allocated for a newer
  * term, whose context looks again. */
-static bool next_orphan(const struct term_context *tc, uint32_t slot, struct orphan *out)
+static bool next_orphan(const struct writers_setup *writers, const struct term_context *tc, uint32_t slot,
+                        struct orphan *out)
 {
-    for (; tc != NULL && !tc->closed && tc->agent->registration == NULL && slot < node_slot_total(tc->node); slot++) {
+    bool steady = slot_ops_memory(writers->slot_ops) == MEMORY_STEADY;
+    for (; tc != NULL && !tc->closed && steady && slot < node_slot_total(tc->node); slot++) {
         const struct slot *state = node_slot(tc->node, slot);
         if (state->state == SLOT_QUARANTINED && !tc->local_shards[state->shard].gone) {
             *out = (struct orphan){.slot = slot, .state = state};
@@ -53,19 +57,19 @@ static void free_orphan(struct term_context *tc, const struct orphan *o, const c
 
 /* A process of another PID namespace counts as ended when its connection has: the kernel releases a process's memory
  * before its sockets. */
-static bool writer_has_ended(const struct term_context *tc, const struct orphan *o)
+static bool writer_has_ended(const struct writers_setup *writers, const struct orphan *o)
 {
     if (o->writer->process.pid > 0) {
         return process_has_ended(o->writer->process);
     }
-    return client_of_rank(tc->agent->clients, o->state->version.term, o->writer->rank) == NULL;
+    return client_of_rank(*writers->clients, o->state->version.term, o->writer->rank) == NULL;
 }
 
 /* A read from storage that was left behind frees its slot when it ends, unless no term has its memory at that moment.
  */
-static bool was_left_behind(const struct term_context *tc, const struct orphan *o)
+static bool was_left_behind(const struct writers_setup *writers, const struct orphan *o)
 {
-    return o->writer->process.pid == getpid() && !storage_writes_slots(tc->agent->storage_ops);
+    return o->writer->process.pid == getpid() && !storage_writes_slots(writers->storage_ops);
 }
 
 /* Most writers end soon, so only one that stays alive is logged, once. */
@@ -83,16 +87,16 @@ static void warn_of(const struct orphan *o)
     }
 }
 
-void writers_look(struct agent *agent)
+void writers_look(const struct writers_setup *writers)
 {
-    struct term_context *tc = agent->term_context;
+    struct term_context *tc = *writers->term;
     struct orphan o;
-    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+    for (uint32_t slot = 0; next_orphan(writers, tc, slot, &o); slot = o.slot + 1) {
         if (version_is(segment_seal(o.local_shard->segment, o.k).version, o.state->version)) {
             free_orphan(tc, &o, "has finished its copy");
-        } else if (writer_has_ended(tc, &o)) {
+        } else if (writer_has_ended(writers, &o)) {
             free_orphan(tc, &o, "has ended");
-        } else if (was_left_behind(tc, &o)) {
+        } else if (was_left_behind(writers, &o)) {
             free_orphan(tc, &o, "no longer reads from storage");
         } else {
             warn_of(&o);
@@ -107,38 +111,38 @@ static bool is_writer(const struct client *client, const struct orphan *o)
            client->process.start == p->start;
 }
 
-void writers_handle_step(struct client *client, uint64_t step)
+void writers_handle_step(const struct writers_setup *writers, struct client *client, uint64_t step)
 {
-    struct term_context *tc = client->agent->term_context;
+    struct term_context *tc = *writers->term;
     struct orphan o;
-    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+    for (uint32_t slot = 0; next_orphan(writers, tc, slot, &o); slot = o.slot + 1) {
         if (is_writer(client, &o) && version_is(o.state->version, (struct version){client->term, step})) {
             free_orphan(tc, &o, "has abandoned its copy");
         }
     }
 }
 
-void writers_returned(struct client *client, uint64_t term)
+void writers_returned(const struct writers_setup *writers, struct client *client, uint64_t term)
 {
-    struct term_context *tc = client->agent->term_context;
+    struct term_context *tc = *writers->term;
     struct orphan o;
-    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+    for (uint32_t slot = 0; next_orphan(writers, tc, slot, &o); slot = o.slot + 1) {
         if (is_writer(client, &o) && o.state->version.term == term) {
             free_orphan(tc, &o, "has reconnected and is not copying");
         }
     }
 }
 
-void writers_detached(struct client *client)
+void writers_detached(const struct writers_setup *writers, struct client *client)
 {
-    writers_returned(client, client->term);
+    writers_returned(writers, client, client->term);
 }
 
-bool writers_of_rank(const struct term_context *tc, uint32_t rank, struct slot_writer *writer_out,
-                     struct version *version_out)
+bool writers_of_rank(const struct writers_setup *writers, const struct term_context *tc, uint32_t rank,
+                     struct slot_writer *writer_out, struct version *version_out)
 {
     struct orphan o;
-    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+    for (uint32_t slot = 0; next_orphan(writers, tc, slot, &o); slot = o.slot + 1) {
         if (tc->shards[o.state->shard].storing_rank == rank) {
             *writer_out = *o.writer;
             *version_out = o.state->version;
@@ -148,12 +152,12 @@ bool writers_of_rank(const struct term_context *tc, uint32_t rank, struct slot_w
     return false;
 }
 
-json_t *writers_json(const struct agent *agent)
+json_t *writers_json(const struct writers_setup *writers)
 {
-    const struct term_context *tc = agent->term_context;
+    const struct term_context *tc = *writers->term;
     json_t *list = json_array();
     struct orphan o;
-    for (uint32_t slot = 0; next_orphan(tc, slot, &o); slot = o.slot + 1) {
+    for (uint32_t slot = 0; next_orphan(writers, tc, slot, &o); slot = o.slot + 1) {
         char shard[HASH128_TEXT];
         json_t *json = json_object();
         hash128_text(segment_info(o.local_shard->segment).shard, shard);

@@ -6,19 +6,37 @@
 #ifndef TCK_AGENT_SLOT_WRITERS_H
 #define TCK_AGENT_SLOT_WRITERS_H
 
-#include "agent/state/context.h"
+#include "base/json.h"
+#include "core/protocol.h"
+#include "tiers/slot_header.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct client;
+struct slot_ops;
+struct storage_ops;
+struct term_context;
+
+/* What is needed here. */
+struct writers_setup {
+    struct client *const *clients;    /* the list of all, as it is at any time */
+    struct term_context *const *term; /* the present one, as it is at any time */
+    const struct slot_ops *slot_ops;
+    const struct storage_ops *storage_ops;
+};
 
 /* Frees the slots in quarantine whose writers have ended, or have sealed them since. */
-void writers_look(struct agent *agent);
+void writers_look(const struct writers_setup *writers);
 /* Reports of a trainer about its copies, of whatever term: that of this step has ended; it has reconnected and no
  * longer copies anything granted up to its term; it has detached. */
-void writers_handle_step(struct client *client, uint64_t step);
-void writers_returned(struct client *client, uint64_t term);
-void writers_detached(struct client *client);
+void writers_handle_step(const struct writers_setup *writers, struct client *client, uint64_t step);
+void writers_returned(const struct writers_setup *writers, struct client *client, uint64_t term);
+void writers_detached(const struct writers_setup *writers, struct client *client);
 /* True if a slot of a shard that this local rank saves is in quarantine; and who may write into it. */
-bool writers_of_rank(const struct term_context *tc, uint32_t rank, struct slot_writer *writer_out,
-                     struct version *version_out);
+bool writers_of_rank(const struct writers_setup *writers, const struct term_context *tc, uint32_t rank,
+                     struct slot_writer *writer_out, struct version *version_out);
 /* All slots in quarantine, for the command. */
-json_t *writers_json(const struct agent *agent);
+json_t *writers_json(const struct writers_setup *writers);
 
 #endif

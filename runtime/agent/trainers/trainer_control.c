@@ -6,19 +6,29 @@
 #include "agent/driver/missing_copies.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/ipc/ipc_server.h"
-#include "agent/replication/peer_rpc.h"
 #include "agent/storage/health.h"
 #include "base/clock.h"
+#include "base/message.h"
 #include "core/node_loss.h"
+#include "tiers/peer.h"
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define KILL_AFTER_MS 3000 /* from SIGTERM to SIGKILL */
 #define AHEAD_STEPS   2    /* a change of settings must not arrive too late for the fastest trainer */
+
+struct trainers {
+    struct trainers_setup needs;
+    struct settings settings;            /* in force */
+    uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
+};
 
 /* ---- shared status pages
  * -------------------------------------------------------------------------------------------------- */
@@ -34,10 +44,10 @@ static uint64_t lost_node(const struct term_context *tc)
     return 0;
 }
 
-void trainers_show_settings(struct agent *agent)
+void trainers_show_settings(const struct trainers *ts)
 {
-    const struct settings *s = &agent->settings;
-    for (struct client *c = agent->clients; c != NULL; c = c->next) {
+    const struct settings *s = &ts->settings;
+    for (struct client *c = *ts->needs.clients; c != NULL; c = c->next) {
         if (c->shared == NULL) {
             continue;
         }
@@ -47,26 +57,26 @@ void trainers_show_settings(struct agent *agent)
         atomic_store_explicit(&c->shared->storage_interval_steps, s->storage_steps, memory_order_release);
         atomic_store_explicit(&c->shared->mem_target_step, s->mem_target, memory_order_release);
         atomic_store_explicit(&c->shared->storage_target_step, s->storage_target, memory_order_release);
-        atomic_store_explicit(&c->shared->lost_node, lost_node(agent->term_context), memory_order_release);
+        atomic_store_explicit(&c->shared->lost_node, lost_node(*ts->needs.term), memory_order_release);
     }
 }
 
-void trainers_show_health(const struct client *client)
+void trainers_show_health(const struct trainers *ts, const struct client *client)
 {
-    const struct agent *agent = client->agent;
-    const struct term_context *tc = agent->term_context;
+    const struct term_context *tc = *ts->needs.term;
     bool formed = tc != NULL && !tc->closed;
-    trouble_show(&client->shared->storage_trouble, health_storage(agent->health));
+    trouble_show(&client->shared->storage_trouble, health_storage(ts->needs.health));
     atomic_store_explicit(&client->shared->shards_short, formed ? tc->placement.domains_short : 0,
                           memory_order_relaxed);
-    atomic_store_explicit(&client->shared->copies_missing, copies_missing(agent), memory_order_relaxed);
+    atomic_store_explicit(&client->shared->copies_missing, copies_missing(ts->needs.slot_ops, tc),
+                          memory_order_relaxed);
 }
 
-void trainers_show_health_to_all(const struct agent *agent)
+void trainers_show_health_to_all(const struct trainers *ts)
 {
-    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
+    for (const struct client *c = *ts->needs.clients; c != NULL; c = c->next) {
         if (c->shared != NULL) {
-            trainers_show_health(c);
+            trainers_show_health(ts, c);
         }
     }
 }
@@ -79,10 +89,10 @@ static void store_decided(const struct term_context *tc, struct shared_status *s
     atomic_store_explicit(&shared->decided_below, below, memory_order_release);
 }
 
-void trainers_show_decisions(struct client *client)
+void trainers_show_decisions(const struct trainers *ts, struct client *client)
 {
-    const struct term_context *tc = client->agent->term_context;
-    trainers_show_health(client);
+    const struct term_context *tc = *ts->needs.term;
+    trainers_show_health(ts, client);
     if (tc == NULL || tc->closed || tc->world.term != client->term) {
         return;
     }
@@ -99,7 +109,7 @@ void trainers_show_decisions(struct client *client)
 
 void trainers_decided(const struct term_context *tc)
 {
-    for (const struct client *c = tc->agent->clients; c != NULL; c = c->next) {
+    for (const struct client *c = *tc->needs.clients; c != NULL; c = c->next) {
         if (c->shared != NULL && c->term == tc->world.term) {
             store_decided(tc, c->shared);
         }
@@ -107,11 +117,11 @@ void trainers_decided(const struct term_context *tc)
 }
 
 /* The fastest local trainer's step, and how many steps pass in half a second of beats. */
-static uint64_t step_ahead(const struct agent *agent)
+static uint64_t step_ahead(const struct trainers *ts)
 {
     uint64_t step = 0;
     uint64_t step_ns = UINT64_MAX;
-    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
+    for (const struct client *c = *ts->needs.clients; c != NULL; c = c->next) {
         if (c->shared != NULL) {
             uint64_t at = atomic_load_explicit(&c->shared->current_step, memory_order_relaxed);
             uint64_t ns = atomic_load_explicit(&c->shared->step_ns, memory_order_relaxed);
@@ -119,7 +129,7 @@ static uint64_t step_ahead(const struct agent *agent)
             step_ns = ns > 0 && ns < step_ns ? ns : step_ns;
         }
     }
-    uint64_t in_two_beats = step_ns == UINT64_MAX ? 0 : 2000000ull * agent->config.heartbeat_ms / step_ns;
+    uint64_t in_two_beats = step_ns == UINT64_MAX ? 0 : 2000000ull * ts->needs.config->heartbeat_ms / step_ns;
     return step + AHEAD_STEPS + in_two_beats;
 }
 
@@ -140,38 +150,64 @@ static void aim(const struct interval *interval, uint64_t now, uint64_t *due_ms,
     }
 }
 
-void trainers_targets(struct term_context *tc)
+void trainers_targets(struct trainers *ts, struct term_context *tc)
 {
-    struct agent *agent = tc->agent;
-    if (tc->coordinator == NULL || clients_trainers(agent->clients) == 0) {
+    const struct config *config = ts->needs.config;
+    if (tc->coordinator == NULL || clients_trainers(*ts->needs.clients) == 0) {
         return;
     }
     uint64_t now = clock_ms();
-    uint64_t ahead = step_ahead(agent);
-    struct settings before = agent->settings;
-    aim(&agent->config.save_mem_interval, now, &agent->mem_due_ms, ahead, &agent->settings.mem_target);
-    aim(&agent->config.save_storage_interval, now, &agent->storage_due_ms, ahead, &agent->settings.storage_target);
-    if (memcmp(&before, &agent->settings, sizeof(before)) != 0) {
-        trainers_show_settings(agent);
-        rpc_announce(tc);
+    uint64_t ahead = step_ahead(ts);
+    struct settings before = ts->settings;
+    aim(&config->save_mem_interval, now, &ts->mem_due_ms, ahead, &ts->settings.mem_target);
+    aim(&config->save_storage_interval, now, &ts->storage_due_ms, ahead, &ts->settings.storage_target);
+    if (memcmp(&before, &ts->settings, sizeof(before)) != 0) {
+        trainers_show_settings(ts);
+        ts->needs.announce(tc);
     }
 }
 
-tck_status_t trainers_setting(struct agent *agent, const char *key, const char *value, struct error *err)
+tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *value, struct error *err)
 {
-    tck_status_t status = config_change(&agent->config, key, value, err);
+    struct config *config = ts->needs.config;
+    struct term_context *tc = *ts->needs.term;
+    tck_status_t status = config_change(config, key, value, err);
     if (status != TCK_OK) {
         return status;
     }
-    agent->settings.mem_steps = agent->config.save_mem_interval.steps;
-    agent->settings.storage_steps = agent->config.save_storage_interval.steps;
-    agent->settings.from_step = step_ahead(agent);
-    log_info("%s is now %s, from step %" PRIu64 " on", key, value, agent->settings.from_step);
-    trainers_show_settings(agent);
-    if (agent->term_context != NULL && !agent->term_context->closed) {
-        rpc_announce(agent->term_context);
+    ts->settings.mem_steps = config->save_mem_interval.steps;
+    ts->settings.storage_steps = config->save_storage_interval.steps;
+    ts->settings.from_step = step_ahead(ts);
+    log_info("%s is now %s, from step %" PRIu64 " on", key, value, ts->settings.from_step);
+    trainers_show_settings(ts);
+    if (tc != NULL && !tc->closed) {
+        ts->needs.announce(tc);
     }
     return TCK_OK;
+}
+
+const struct settings *trainers_settings(const struct trainers *ts)
+{
+    return &ts->settings;
+}
+
+void trainers_take_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss)
+{
+    ts->settings = *settings;
+    ts->needs.config->on_node_loss = on_node_loss;
+    trainers_show_settings(ts);
+}
+
+static struct settings configured(const struct config *config)
+{
+    return (struct settings){.mem_steps = config->save_mem_interval.steps,
+                             .storage_steps = config->save_storage_interval.steps};
+}
+
+void trainers_config_changed(struct trainers *ts)
+{
+    ts->settings = configured(ts->needs.config);
+    trainers_show_settings(ts);
 }
 
 /* ---- a node is lost ------------------------------------------------------------------------------------------ */
@@ -197,7 +233,7 @@ static void act_on_loss(struct term_context *tc, uint32_t node, enum node_loss l
                   tc->world.nodes[node].name, tc->world.term, why);
         return;
     }
-    for (struct client *c = tc->agent->clients; c != NULL; c = c->next) {
+    for (struct client *c = *tc->needs.clients; c != NULL; c = c->next) {
         if (is_trainer_of(c, tc) && c->kill_ms == 0) {
             log_error("node %s is lost (%s): ending the trainer of rank %u (pid %d) so that the launcher can restart",
                       tc->world.nodes[node].name, why, c->rank, (int)c->process.pid);
@@ -216,61 +252,81 @@ void trainers_node_down(struct term_context *tc, uint32_t node, const char *why)
     }
 }
 
-void trainers_nodes_awaited(struct term_context *tc)
+void trainers_nodes_awaited(const struct trainers *ts, struct term_context *tc)
 {
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
         if (n != tc->self && tc->peers[n] != NULL && !peer_is_up(tc->peers[n])) {
             trainers_node_down(tc, n, "no connection since this agent restarted");
-            tc->lost[n].since_ms = clock_ms() + tc->agent->config.peer_timeout_ms;
+            tc->lost[n].since_ms = clock_ms() + ts->needs.config->peer_timeout_ms;
         }
     }
 }
 
-void trainers_node_up(struct term_context *tc, uint32_t node)
+void trainers_node_up(const struct trainers *ts, struct term_context *tc, uint32_t node)
 {
     bool acted = tc->lost[node].acted;
     tc->lost[node] = (struct lost_node){0};
     if (acted) {
         log_info("node %s of term %" PRIu64 " is back: commits go on", tc->world.nodes[node].name, tc->world.term);
-        trainers_show_settings(tc->agent);
+        trainers_show_settings(ts);
     }
 }
 
-static enum node_loss judge(const struct term_context *tc, uint32_t node)
+static enum node_loss judge(const struct config *config, const struct term_context *tc, uint32_t node)
 {
     struct node_absence absence = {.since_ms = tc->lost[node].since_ms,
                                    .acted = tc->lost[node].acted,
-                                   .peer_timeout_ms = tc->agent->config.peer_timeout_ms,
-                                   .on_node_loss = tc->agent->config.on_node_loss};
+                                   .peer_timeout_ms = config->peer_timeout_ms,
+                                   .on_node_loss = config->on_node_loss};
     return node_loss_judge(&absence, clock_ms());
 }
 
-static void act_on_losses(struct term_context *tc)
+static void act_on_losses(const struct trainers *ts, struct term_context *tc)
 {
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        enum node_loss loss = judge(tc, n);
+        enum node_loss loss = judge(ts->needs.config, tc, n);
         if (loss != NODE_LOSS_NONE) {
             tc->lost[n].acted = true;
             /* Not sooner: this aborts versions that wait for a copy there, and they should survive a restart of that
              * agent. */
             struct event event = {.type = EVENT_NODE_DOWN, .node = n};
-            trainers_show_settings(tc->agent); /* first, so that a trainer that sees the abort also sees the cause */
+            trainers_show_settings(ts); /* first, so that a trainer that sees the abort also sees the cause */
             driver_step_node(tc, &event);
             act_on_loss(tc, n, loss);
         }
     }
 }
 
-void trainers_tick(struct agent *agent)
+void trainers_tick(const struct trainers *ts)
 {
-    if (agent->term_context != NULL && !agent->term_context->closed) {
-        act_on_losses(agent->term_context);
+    struct term_context *tc = *ts->needs.term;
+    if (tc != NULL && !tc->closed) {
+        act_on_losses(ts, tc);
     }
-    for (struct client *c = agent->clients; c != NULL; c = c->next) {
+    for (struct client *c = *ts->needs.clients; c != NULL; c = c->next) {
         if (c->kill_ms > 0 && clock_ms() >= c->kill_ms) {
             log_error("trainer of rank %u (pid %d) did not end: killing it", c->rank, (int)c->process.pid);
             send_signal(c, SIGKILL);
             c->kill_ms = clock_ms() + KILL_AFTER_MS;
         }
     }
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tck_status_t trainers_new(const struct trainers_setup *setup, struct trainers **out, struct error *err)
+{
+    struct trainers *ts = calloc(1, sizeof(*ts));
+    if (ts == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
+    }
+    ts->needs = *setup;
+    ts->settings = configured(setup->config);
+    *out = ts;
+    return TCK_OK;
+}
+
+void trainers_free(struct trainers *ts)
+{
+    free(ts);
 }

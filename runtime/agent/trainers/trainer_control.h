@@ -4,29 +4,64 @@
 #ifndef TCK_AGENT_TRAINER_CONTROL_H
 #define TCK_AGENT_TRAINER_CONTROL_H
 
-#include "agent/state/context.h"
+#include "base/config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct client;
+struct health;
+struct slot_ops;
+struct term_context;
+struct trainers;
+
+/* What is saved when. The coordinator announces it in its beats. */
+struct settings {
+    uint64_t mem_steps, storage_steps, from_step;
+    uint64_t mem_target, storage_target;
+};
+
+/* What is needed here. */
+struct trainers_setup {
+    struct config *config;            /* changes with the settings */
+    struct client *const *clients;    /* the list of all, as it is at any time */
+    struct term_context *const *term; /* the present one, as it is at any time */
+    const struct health *health;
+    const struct slot_ops *slot_ops;
+    /* Coordinator: the other nodes have to know of new settings at once. */
+    void (*announce)(struct term_context *tc);
+};
+
+/* The settings are those of the configuration at first. */
+must_check tck_status_t trainers_new(const struct trainers_setup *setup, struct trainers **out, struct error *err);
+void trainers_free(struct trainers *ts);
 
 /* A node of the world is down. If it stays down, that is reported, or the trainers of this node are ended, as
  * configured. */
 void trainers_node_down(struct term_context *tc, uint32_t node, const char *why);
-void trainers_node_up(struct term_context *tc, uint32_t node);
+void trainers_node_up(const struct trainers *ts, struct term_context *tc, uint32_t node);
 /* This agent has resumed its term: a node that never connects counts as lost, like one that goes down. */
-void trainers_nodes_awaited(struct term_context *tc);
+void trainers_nodes_awaited(const struct trainers *ts, struct term_context *tc);
 /* Acts on nodes that stay down; kills trainers that did not end after SIGTERM. */
-void trainers_tick(struct agent *agent);
+void trainers_tick(const struct trainers *ts);
 /* Writes what was decided meanwhile to the new shared status page of a trainer that reconnects to a restarted agent. */
-void trainers_show_decisions(struct client *client);
+void trainers_show_decisions(const struct trainers *ts, struct client *client);
 /* Publishes up to which step everything is decided. */
 void trainers_decided(const struct term_context *tc);
 /* Writes the state of the job that users have to know, trouble with storage and missing copies, to the status page of
  * one trainer, or of all of them. */
-void trainers_show_health(const struct client *client);
-void trainers_show_health_to_all(const struct agent *agent);
+void trainers_show_health(const struct trainers *ts, const struct client *client);
+void trainers_show_health_to_all(const struct trainers *ts);
 /* Writes the settings in force to every trainer's shared status. */
-void trainers_show_settings(struct agent *agent);
+void trainers_show_settings(const struct trainers *ts);
+const struct settings *trainers_settings(const struct trainers *ts);
+/* The coordinator's, from its beat. */
+void trainers_take_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss);
+/* The configuration has other intervals now. */
+void trainers_config_changed(struct trainers *ts);
 /* Coordinator: targets of intervals in seconds. */
-void trainers_targets(struct term_context *tc);
+void trainers_targets(struct trainers *ts, struct term_context *tc);
 /* Coordinator: changes a setting; it takes effect a few steps ahead of the fastest trainer. */
-must_check tck_status_t trainers_setting(struct agent *agent, const char *key, const char *value, struct error *err);
+must_check tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *value, struct error *err);
 
 #endif

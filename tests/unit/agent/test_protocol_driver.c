@@ -4,7 +4,11 @@
 #include "agent/driver/term_context.h"
 #include "agent/driver/twins.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/state/hard_state.h"
 #include "one_node.h"
+
+#include "base/config.h"
+#include "tiers/memory.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -17,7 +21,8 @@
 static const struct hash128 shard = {1, 1};
 static const struct version before = {TERM - 1, 10};
 
-static struct agent agent;
+static struct config config;
+static struct memory *memory;
 static struct term_context *tc;
 static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static uint32_t carried[ACTION_PUBLISH + 1];
@@ -79,21 +84,22 @@ static void decided(const struct term_context *term_context)
 
 static void set_up(void)
 {
-    static const struct agent_hooks hooks = {.carry_out = carry_out, .decided = decided};
+    static const struct term_hooks hooks = {.carry_out = carry_out, .decided = decided};
     struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
     struct segment *segment;
     struct error err = {0};
-    strcpy(agent.config.node, "a");
-    agent.hooks = &hooks;
-    cr_assert_eq(memory_new(&setup, &agent.memory, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(agent.memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
-    tc = one_node(&agent, TERM, shard, IMAGE_BYTES);
+    strcpy(config.node, "a");
+    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    static struct client *clients;
+    const struct term_setup forms = {.config = &config, .memory = memory, .clients = &clients, .hooks = &hooks};
+    tc = one_node(&forms, TERM, shard, IMAGE_BYTES);
 }
 
 static void tear_down(void)
 {
     term_context_free(tc);
-    memory_free(agent.memory);
+    memory_free(memory);
 }
 
 TestSuite(driver, .init = set_up, .fini = tear_down);

@@ -8,8 +8,11 @@
 #include "agent/ipc/ipc_server.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/replication/replica_service.h"
-#include "agent/state/context.h"
+#include "agent/state/hard_state.h"
 #include "one_node.h"
+
+#include "base/config.h"
+#include "tiers/memory.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -23,8 +26,11 @@
 static const struct hash128 shard = {1, 1}, root = {7, 7};
 static const struct version before = {TERM - 1, 10};
 
-static struct agent agent;
+static struct config config;
+static struct memory *memory;
 static struct term_context *tc;
+static uint32_t ops;
+static struct replica_setup replicas;
 static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 
 /* ---- what replica_service.c needs of the rest of the agent
@@ -63,21 +69,30 @@ void twins_free(struct term_context *term_context)
     (void)term_context;
 }
 
-void slot_op_begin(struct agent *a)
+void slot_op_begin(struct slot_ops *of)
 {
-    a->ops++;
+    (void)of;
+    ops++;
 }
 
-void slot_op_end(struct agent *a)
+void slot_op_end(struct slot_ops *of)
 {
-    a->ops--;
+    (void)of;
+    ops--;
 }
 
-struct term_context *rpc_term_context(struct agent *a, struct peer *from, uint64_t term)
+enum memory_use slot_ops_memory(const struct slot_ops *of)
 {
+    (void)of;
+    return MEMORY_STEADY;
+}
+
+struct term_context *rpc_term_context(struct rpc *rpc, struct peer *from, uint64_t term)
+{
+    (void)rpc;
     (void)from;
     (void)term;
-    return a->term_context;
+    return tc;
 }
 
 uint32_t rpc_node_of(const struct term_context *term_context, const struct peer *from)
@@ -87,9 +102,9 @@ uint32_t rpc_node_of(const struct term_context *term_context, const struct peer 
     return 0;
 }
 
-void rpc_send_stale(struct agent *a, struct peer *peer)
+void rpc_send_stale(const struct rpc *rpc, struct peer *peer)
 {
-    (void)a;
+    (void)rpc;
     (void)peer;
 }
 
@@ -101,18 +116,20 @@ static void set_up(void)
     struct slot_header header = {.state = SLOT_VERIFIED, .version = before, .root = root};
     struct segment *segment;
     struct error err = {0};
-    strcpy(agent.config.node, "a");
-    cr_assert_eq(memory_new(&setup, &agent.memory, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(agent.memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    strcpy(config.node, "a");
+    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
     segment_write_header(segment, 0, &header);
-    tc = one_node(&agent, TERM, shard, IMAGE_BYTES);
-    agent.term_context = tc;
+    static struct client *clients;
+    const struct term_setup forms = {.config = &config, .memory = memory, .clients = &clients};
+    tc = one_node(&forms, TERM, shard, IMAGE_BYTES);
+    replicas = (struct replica_setup){.config = &config, .memory = memory, .term = &tc};
 }
 
 static void tear_down(void)
 {
     term_context_free(tc);
-    memory_free(agent.memory);
+    memory_free(memory);
 }
 
 TestSuite(copies, .init = set_up, .fini = tear_down);
@@ -122,7 +139,7 @@ static struct tier_item pull(void)
     struct peer_offer want = {.term = TERM, .shard = shard, .version = before};
     struct tier_item item = {0};
     struct error err = {0};
-    cr_assert_eq(replica_handle_pull(&agent, NULL, &want, &item, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(replica_handle_pull(&replicas, NULL, &want, &item, &err), TCK_OK, "%s", err.text);
     return item;
 }
 
@@ -137,10 +154,10 @@ Test(copies, are_pinned_while_they_are_pulled)
 {
     struct tier_item item = pull();
     cr_assert_eq(node_slot(tc->node, 0)->pins, 1);
-    cr_assert_eq(agent.ops, 1);
-    replica_pull_done(&agent, NULL, &item);
+    cr_assert_eq(ops, 1);
+    replica_pull_done(&replicas, NULL, &item);
     cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
-    cr_assert_eq(agent.ops, 0);
+    cr_assert_eq(ops, 0);
 }
 
 Test(copies, that_are_condemned_during_a_pull_leave_no_pin)
@@ -148,7 +165,7 @@ Test(copies, that_are_condemned_during_a_pull_leave_no_pin)
     struct tier_item item = pull();
     condemn();
     cr_assert_eq(node_slot(tc->node, 0)->pins, 1, "it is still read");
-    replica_pull_done(&agent, NULL, &item);
+    replica_pull_done(&replicas, NULL, &item);
     cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
 }
 
@@ -161,7 +178,7 @@ Test(copies, that_come_back_into_another_slot_keep_the_pins_of_that_one)
     cr_assert_eq(node_slot_of(tc->node, 0, before), 1, "slot 0 is still read");
     struct event reader = {.type = EVENT_PIN, .slot = 1};
     driver_step_node(tc, &reader);
-    replica_pull_done(&agent, NULL, &item);
+    replica_pull_done(&replicas, NULL, &item);
     cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
     cr_assert_eq(node_slot(tc->node, 1)->pins, 1);
 }

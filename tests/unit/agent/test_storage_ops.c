@@ -6,6 +6,7 @@
 #include "agent/storage/storage_ops.h"
 
 #include "base/clock.h"
+#include "tiers/persistent.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -5,8 +5,9 @@
 #include "agent/driver/term_context.h"
 #include "agent/driver/twins.h"
 #include "agent/ipc/ipc_server.h"
-#include "agent/state/context.h"
+#include "base/config.h"
 #include "base/seal.h"
+#include "tiers/memory.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@
 static const struct hash128 held = {1, 1}, own = {2, 1};
 static const struct version now = {TERM, 20}, before = {TERM - 1, 10};
 
-static struct agent agent;
+static struct config config;
+static struct memory *memory;
 static struct term_context *tc;
 static struct world world;
 static struct placement placement;
@@ -59,7 +61,7 @@ static struct segment *segment_of(struct hash128 shard)
 {
     struct segment *segment;
     struct error err = {0};
-    cr_assert_eq(memory_add(agent.memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
     return segment;
 }
 
@@ -79,9 +81,9 @@ static void set_up(void)
 {
     struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
     struct error err = {0};
-    strcpy(agent.config.node, "b");
-    agent.config.version_timeout_ms = 1000;
-    cr_assert_eq(memory_new(&setup, &agent.memory, &err), TCK_OK, "%s", err.text);
+    strcpy(config.node, "b");
+    config.version_timeout_ms = 1000;
+    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
     (void)segment_of(held);
     (void)segment_of(own);
     build_world();
@@ -94,7 +96,7 @@ static void tear_down(void)
         world_free(&world);
     }
     term_context_free(tc);
-    memory_free(agent.memory);
+    memory_free(memory);
 }
 
 TestSuite(term_context, .init = set_up, .fini = tear_down);
@@ -117,10 +119,17 @@ static void seal(uint32_t slot, struct version version)
     munmap(seals, SEALS_BYTES);
 }
 
+static tck_status_t try_to_form(const struct decision *decision, struct error *err)
+{
+    static struct client *clients;
+    const struct term_setup forms = {.config = &config, .memory = memory, .clients = &clients};
+    return term_context_new(&forms, &world, &placement, decision, &tc, err);
+}
+
 static void form(const struct decision *decision)
 {
     struct error err = {0};
-    cr_assert_eq(term_context_new(&agent, &world, &placement, decision, &tc, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(try_to_form(decision, &err), TCK_OK, "%s", err.text);
 }
 
 static const struct slot *slot_at(struct hash128 shard, uint32_t slot)
@@ -158,8 +167,8 @@ Test(term_context, a_segment_that_the_world_does_not_know_has_no_duty)
 Test(term_context, refuses_a_world_without_this_node_and_leaves_it_to_the_caller)
 {
     struct error err = {0};
-    strcpy(agent.config.node, "c");
-    cr_assert_eq(term_context_new(&agent, &world, &placement, NULL, &tc, &err), TCK_ERR_PROTO);
+    strcpy(config.node, "c");
+    cr_assert_eq(try_to_form(NULL, &err), TCK_ERR_PROTO);
     cr_assert_not_null(strstr(err.text, "does not name node c"), "%s", err.text);
     cr_assert_eq(world.world_size, 2);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the coordinator says of roots that nodes report of the shards that they share. */
 #include "agent/driver/twins.h"
-#include "agent/state/context.h"
 
 #include <criterion/criterion.h>
 

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One joined term on this node, as all parts see it that work for it. term_context.h creates it. */
+#ifndef TCK_AGENT_TERM_H
+#define TCK_AGENT_TERM_H
+
+#include "agent/state/wire.h"
+#include "base/log.h"
+#include "base/world.h"
+#include "core/coordinator.h"
+#include "core/node.h"
+#include "recovery/placement.h"
+
+struct agent;
+struct client;
+struct config;
+struct hard_state;
+struct memory;
+struct peer;
+struct segment;
+struct term_context;
+struct twins;
+
+/* What happens in a term and concerns parts above this one. */
+struct term_hooks {
+    /* From another agent of the term, or from this node to itself as the coordinator. */
+    void (*message)(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
+    void (*carry_out)(struct term_context *tc, const struct action *action);
+    /* A decision was applied, with all actions that follow from it. */
+    void (*decided)(const struct term_context *tc);
+};
+
+/* What is needed here. */
+struct term_setup {
+    const struct config *config;
+    struct hard_state *state;
+    const struct memory *memory;
+    struct client *const *clients; /* the list of all, as it is at any time */
+    const struct term_hooks *hooks;
+    struct agent *agent; /* for the hooks: no part looks into it */
+};
+
+/* A shard of node_setup.shards, and where its slots are. */
+struct local_shard {
+    struct segment *segment;
+    uint32_t first_slot;   /* number of its slot 0 in the node machine */
+    uint8_t restored_from; /* enum source_kind of the last fetch */
+    bool gone;             /* a leftover whose segment was freed */
+    uint32_t repair_tries; /* sources tried for a copy that is missing here */
+    uint64_t repair_after_ms;
+    uint32_t failed_fetches;                 /* since one succeeded */
+    uint64_t complained_ms;                  /* time of the last one that was logged */
+    uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* since when it is known that a slot is in quarantine; 0: it is not */
+};
+
+/* The node machine's answer to a question: EVENT_OFFER, EVENT_FETCH, or EVENT_VERIFIED of a copy that was offered. */
+struct node_answer {
+    bool given;
+    struct action action; /* STORE, REJECT_OFFER, ACK_OFFER, FETCH_SLOT */
+};
+
+struct queued_event {
+    bool for_coordinator;
+    struct event event;
+    struct node_answer *answer; /* of the caller, which waits for it; NULL: there is none */
+};
+
+/* A node that is down; its agent may be restarting. */
+struct lost_node {
+    uint64_t since_ms; /* 0: it is not */
+    bool acted;
+    char why[96];
+};
+
+#define REFUSAL_NUMBER(name, text) REFUSAL_NUMBER_##name,
+enum { REFUSAL_NUMBER_NONE, REFUSAL_MAP(REFUSAL_NUMBER) REFUSAL_KINDS };
+#undef REFUSAL_NUMBER
+
+struct term_context {
+    struct term_setup needs;
+    struct world world;
+    struct placement placement;
+    uint32_t self;
+    uint32_t rank_count;
+    uint32_t *ranks; /* world ranks of this node, ascending; index = local rank */
+    struct node_setup setup;
+    struct node_shard *shards;
+    struct local_shard *local_shards; /* one per shards entry */
+    void *node_block;
+    struct node *node;
+    struct coordinator_setup coordinator_setup;
+    bool *drains;
+    void *coordinator_block;
+    struct coordinator *coordinator; /* NULL unless self is 0 */
+    struct actions actions;
+    struct queued_event *queue;
+    uint32_t queue_count, queue_cap;
+    bool stepping;
+    bool closed;                             /* a newer term was adopted: nothing is saved or sent any more */
+    struct peer **peers;                     /* by node, NULL for self */
+    struct lost_node *lost;                  /* by node */
+    struct log_limit refused[REFUSAL_KINDS]; /* saves, since one was granted */
+    bool *registered;                        /* coordinator: by node */
+    uint32_t registered_count;
+    struct wire_readable readable; /* the coordinator's newest outcome, for asked_step */
+    bool readable_known;
+    uint64_t all_registered_ms;
+    bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
+    uint64_t asked_step;
+    uint64_t told_registered_ms, tell_registered_pause_ms;
+    uint64_t fetches_came, fetches_failed;
+    struct twins *twins;  /* coordinator: roots reported of the newest versions */
+    uint64_t divergences; /* twins whose roots differed */
+    bool restore_noted;   /* coordinator: what the trainers have restored was noted in the save directory, */
+    bool end_noted;       /* that the job is done */
+    uint32_t storage_ops; /* begun in it */
+    struct term_context *next_left;
+};
+
+#endif

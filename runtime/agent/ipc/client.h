@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One connection of a process on this node. The server (ipc_server.h) keeps the list of all; the parts that answer a
+ * client's requests keep here what they have to know of it until its next one. */
+#ifndef TCK_AGENT_CLIENT_H
+#define TCK_AGENT_CLIENT_H
+
+#include "agent/state/restore_timeout.h"
+#include "base/config.h"
+#include "base/process.h"
+
+struct ipc_server;
+struct loop_fd;
+struct shared_status;
+
+enum { PIDFD_NONE = -1 };
+
+/* One connection: a trainer after HELLO, a command if it only sends CONTROL. */
+struct client {
+    struct client *next;
+    struct ipc_server *server;
+    uint64_t id; /* for late replies: never reused, unlike fd */
+    struct loop_fd *source;
+    struct loop_fd *pid_source;
+    struct process process;
+    int fd;
+    int pidfd; /* of a trainer: signals it after the loss of a node, and shows that it has ended */
+    uint32_t rank, world_size;
+    char *settings;   /* configuration of its start, until it has joined; NULL: it sent none */
+    uint64_t claimed; /* term, 0 none */
+    uint64_t term;    /* joined, 0 before JOIN */
+    struct shared_status *shared;
+    uint32_t begin_seq;    /* of the BEGIN being answered */
+    uint32_t join_seq;     /* JOIN waiting for sessions, 0 none */
+    uint32_t register_seq; /* REGISTER waiting for memory, then for sessions, 0 none */
+    uint32_t restore_seq;
+    uint64_t meet_since_ms; /* waits for sessions */
+    uint64_t restore_step;
+    uint64_t restore_since_ms;              /* without a session that it needs */
+    struct restore_timeout restore_timeout; /* with what it lacks, since it asked */
+    uint64_t kill_ms;                       /* sent SIGTERM: killed after this; 0: not */
+    bool trainer;
+    bool takeover;
+    bool returning; /* reconnected to a restarted agent */
+    bool will_ask;  /* a RESTORE of a given step will follow */
+    bool restoring; /* RESTORE waiting */
+    bool restore_may_lack;
+    bool done; /* detached */
+    char run_id[CONFIG_RUN];
+};
+
+#endif

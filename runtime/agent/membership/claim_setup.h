@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the claims of terms need of the rest of the agent. */
+#ifndef TCK_AGENT_CLAIM_SETUP_H
+#define TCK_AGENT_CLAIM_SETUP_H
+
+struct adopt_setup;
+struct client;
+struct config;
+struct connectivity;
+struct hard_state;
+struct health;
+struct holders;
+struct metadata;
+struct peers;
+struct persistent;
+struct pool;
+struct reservations;
+struct storage_ops;
+
+struct claims_setup {
+    const struct config *config;
+    const struct hard_state *state;
+    struct client *const *clients; /* the list of all, as it is at any time */
+    struct peers *peers;
+    struct persistent *persistent;
+    struct pool *claiming; /* for claims only, which must not wait behind hanging drains */
+    struct storage_ops *storage_ops;
+    struct health *health;
+    struct metadata *metadata;
+    const struct connectivity *connectivity;
+    const struct holders *holders;
+    struct reservations *reservations;
+    const struct adopt_setup *adopt;
+};
+
+#endif

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Makes the parts of the agent, in the order in which they need each other, and carries what they report to those above
+ * them. */
+#include "agent/open_parts.h"
+
+#include "agent/actions.h"
+#include "agent/client_requests.h"
+#include "agent/command/command_requests.h"
+#include "agent/drain/drain.h"
+#include "agent/driver/slot_ops.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/lifecycle/fdstore.h"
+#include "agent/lifecycle/idle_exit.h"
+#include "agent/lifecycle/listener_watchdog.h"
+#include "agent/membership/claim.h"
+#include "agent/membership/connectivity.h"
+#include "agent/membership/fence.h"
+#include "agent/membership/job_holders.h"
+#include "agent/membership/membership.h"
+#include "agent/membership/reservation.h"
+#include "agent/membership/save_dir_check.h"
+#include "agent/membership/start_config.h"
+#include "agent/peer_messages.h"
+#include "agent/recovery/recover.h"
+#include "agent/recovery/restore.h"
+#include "agent/replication/fetch.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/scrub/memory_scrub.h"
+#include "agent/scrub/storage_scrub.h"
+#include "agent/state/adopt.h"
+#include "agent/state/hard_state.h"
+#include "agent/storage/health.h"
+#include "agent/storage/metadata_writer.h"
+#include "agent/storage/storage_ops.h"
+#include "agent/trainers/slot_writers.h"
+#include "agent/trainers/trainer_control.h"
+#include "base/failpoint.h"
+#include "tiers/memory.h"
+#include "tiers/persistent.h"
+#include "tiers/sd_notify.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define IO_THREADS 4
+
+/* ---- what parts report to those above them
+ * ----------------------------------------------------------------------------------- */
+
+void close_term(struct agent *agent)
+{
+    struct term_context *tc = agent->term_context;
+    tc->closed = true;
+    memset(tc->peers, 0, tc->world.node_count * sizeof(*tc->peers)); /* peers outside the next world are released */
+    recover_end(agent->recoveries);
+    fetch_reset(agent->fetches);
+}
+
+static void term_adopted(void *ctx, uint64_t term, bool newer)
+{
+    struct agent *agent = ctx;
+    struct term_context *tc = agent->term_context;
+    if (newer) {
+        reservation_publish(agent->reservations);
+    }
+    if (tc != NULL && !tc->closed && tc->world.term < term) {
+        log_info("term %" PRIu64 " is over", tc->world.term);
+        close_term(agent);
+    }
+    fence_older(&agent->fence, term);
+    client_requests_term_over(agent, term);
+}
+
+static void slots_idle(void *ctx)
+{
+    struct agent *agent = ctx;
+    membership_ops_idle(agent->membership);
+}
+
+static void term_replaced(void *ctx)
+{
+    struct agent *agent = ctx;
+    recover_end(agent->recoveries);
+}
+
+static void shard_arrived(void *ctx, struct term_context *tc)
+{
+    struct agent *agent = ctx;
+    restore_arrived(&agent->restore, tc);
+}
+
+static void shard_repaired(void *ctx, bool ok)
+{
+    struct agent *agent = ctx;
+    scrub_repaired(agent->scrub, ok);
+}
+
+static void health_changed(void *ctx)
+{
+    struct agent *agent = ctx;
+    trainers_show_health_to_all(agent->trainers);
+}
+
+static void save_dir_checked(void *ctx)
+{
+    struct agent *agent = ctx;
+    connectivity_tick(agent->connectivity);
+}
+
+static const struct term_hooks term_hooks = {
+    .message = peer_messages_handle, .carry_out = actions_carry_out, .decided = trainers_decided};
+
+/* ---- in the order in which they need each other
+ * --------------------------------------------------------------------------------------------------- */
+
+/* Adopts a descriptor that an earlier process stored: part of the kept state or of the memory tier. */
+static void adopt_stored(void *ctx, const char *name, int fd)
+{
+    struct agent *agent = ctx;
+    struct error err;
+    if (fdstore_put(agent->fdstore, name, fd, &err) != TCK_OK) {
+        log_warn("%s: %s", name, err.text);
+    }
+    if (!hard_state_adopt(agent->state, name, fd)) {
+        memory_adopt(agent->memory, name, fd);
+    }
+}
+
+static tck_status_t open_memory(struct agent *agent, struct error *err)
+{
+    struct memory_setup memory = {.job = agent->config.job,
+                                  .cap_bytes = agent->config.memory_cap_bytes,
+                                  .hugetlb_mount = agent->config.hugetlb_mount,
+                                  .threads = agent->pool_threads,
+                                  .store_fd = fdstore_put,
+                                  .drop_fd = fdstore_remove,
+                                  .ctx = agent->fdstore};
+    struct hard_state_setup state = {.store_fd = fdstore_put_now, .drop_fd = fdstore_remove, .ctx = agent->fdstore};
+    tck_status_t status = hard_state_new(&state, &agent->state, err);
+    if (status == TCK_OK) {
+        status = memory_new(&memory, &agent->memory, err);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    sd_notify_take_back(adopt_stored, agent);
+    memory_adopted(agent->memory);
+    failpoint(agent, found);
+    return hard_state_ready(agent->state, err);
+}
+
+/* The term that must have a claim in save_dir; 0 if there is none, or save_dir has changed. */
+static uint64_t claimed_term(const struct agent *agent)
+{
+    const struct kept *kept = hard_state_get(agent->state);
+    return kept->save_dir == hard_state_save_dir(&agent->config) ? kept->term.joined : 0;
+}
+
+static tck_status_t open_storage(struct agent *agent, struct error *err)
+{
+    struct persistent_setup setup = {
+        .loop = agent->loop, .pool = agent->io, .config = &agent->config, .claimed = claimed_term(agent)};
+    tck_status_t status = persistent_new(&setup, &agent->persistent, err);
+    if (status != TCK_OK) {
+        return status; /* its text names the path */
+    }
+    if (agent->config.token_file[0] != '\0') {
+        return secret_load(agent->config.token_file, &agent->secret, err);
+    }
+    status = secret_load_or_make(persistent_dir_fd(agent->persistent), "secret", &agent->secret, err);
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "%s/%s", agent->config.save_dir, agent->config.job);
+}
+
+static tck_status_t open_catalog(struct agent *agent, struct error *err)
+{
+    struct error why;
+    bool rebuilt = false;
+    (void)err; /* it is only a hint */
+    failpoint(agent, stored);
+    if (catalog_open(agent->config.catalog_dir, &agent->catalog, &rebuilt, &why) != TCK_OK) {
+        log_warn("cannot open the catalog, continuing without it: %s", why.text);
+        agent->catalog = NULL;
+    } else if (rebuilt) {
+        log_warn("the catalog could not be opened: it was moved aside and is rebuilt from the slot headers");
+        control_feed_catalog(agent->catalog, agent->memory, agent->config.node);
+    }
+    failpoint(agent, listed);
+    return TCK_OK;
+}
+
+static tck_status_t open_threads(struct agent *agent, struct error *err)
+{
+    tck_status_t status = loop_new(&agent->loop, err);
+    if (status == TCK_OK) {
+        status = pool_new(agent->loop, (int)agent->pool_threads, &agent->pool, err);
+    }
+    if (status == TCK_OK) {
+        status = pool_new(agent->loop, IO_THREADS, &agent->io, err);
+    }
+    if (status == TCK_OK) {
+        status = pool_new(agent->loop, 1, &agent->claiming, err);
+    }
+    return status;
+}
+
+/* What is done on storage. */
+static tck_status_t open_storage_work(struct agent *agent, struct error *err)
+{
+    const struct storage_ops_setup ops = {
+        .config = &agent->config, .io = agent->io, .persistent = agent->persistent, .health = agent->health};
+    tck_status_t status = storage_ops_new(&ops, &agent->storage_ops, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    const struct metadata_setup metadata = {.config = &agent->config,
+                                            .catalog = agent->catalog,
+                                            .persistent = agent->persistent,
+                                            .io = agent->io,
+                                            .storage_ops = agent->storage_ops};
+    return metadata_new(&metadata, &agent->metadata, err);
+}
+
+/* Messages of other agents, and what they have to know first: which term this agent serves, and who uses its memory. */
+static tck_status_t open_messages(struct agent *agent, struct error *err)
+{
+    agent->adopt = (struct adopt_setup){.state = agent->state, .adopted = term_adopted, .ctx = agent};
+    const struct rpc_setup rpc = {.state = agent->state, .adopt = &agent->adopt, .term = &agent->term_context};
+    tck_status_t status = slot_ops_new(slots_idle, agent, &agent->slot_ops, err);
+    if (status == TCK_OK) {
+        status = rpc_new(&rpc, &agent->rpc, err);
+    }
+    agent->replicas = (struct replica_setup){.config = &agent->config,
+                                             .state = agent->state,
+                                             .memory = agent->memory,
+                                             .term = &agent->term_context,
+                                             .slot_ops = agent->slot_ops,
+                                             .rpc = agent->rpc};
+    return status == TCK_OK ? peer_messages_open(agent, err) : status;
+}
+
+/* What trainers see, and what becomes of them. */
+static tck_status_t open_trainers(struct agent *agent, struct error *err)
+{
+    const struct trainers_setup trainers = {.config = &agent->config,
+                                            .clients = &agent->clients,
+                                            .term = &agent->term_context,
+                                            .health = agent->health,
+                                            .slot_ops = agent->slot_ops,
+                                            .announce = peer_messages_announce};
+    tck_status_t status = trainers_new(&trainers, &agent->trainers, err);
+    agent->writers = (struct writers_setup){.clients = &agent->clients,
+                                            .term = &agent->term_context,
+                                            .slot_ops = agent->slot_ops,
+                                            .storage_ops = agent->storage_ops};
+    agent->join = (struct join_setup){.term = &agent->term_context, .trainers = agent->trainers};
+    if (status != TCK_OK) {
+        return status;
+    }
+    const struct start_config_setup start = {
+        .config = &agent->config, .clients = &agent->clients, .fdstore = agent->fdstore, .trainers = agent->trainers};
+    return start_config_new(&start, &agent->start_config, err);
+}
+
+/* How the agent ends. */
+static tck_status_t open_ends(struct agent *agent, struct error *err)
+{
+    const struct idle_exit_setup idle = {.config = &agent->config,
+                                         .loop = agent->loop,
+                                         .clients = &agent->clients,
+                                         .term = &agent->term_context,
+                                         .metadata = agent->metadata,
+                                         .fdstore = agent->fdstore};
+    tck_status_t status = idle_exit_new(&idle, &agent->idle_exit, err);
+    agent->listener_watchdog =
+        (struct listener_watchdog){.peers = agent->peers, .fdstore = agent->fdstore, .idle_exit = agent->idle_exit};
+    agent->stop = (struct stop_setup){.config = &agent->config,
+                                      .clients = &agent->clients,
+                                      .term = &agent->term_context,
+                                      .idle_exit = agent->idle_exit};
+    return status;
+}
+
+/* Which terms there are, and who has them. */
+static tck_status_t open_terms(struct agent *agent, struct error *err)
+{
+    const struct reservations_setup reservations = {.config = &agent->config,
+                                                    .state = agent->state,
+                                                    .persistent = agent->persistent,
+                                                    .io = agent->io,
+                                                    .storage_ops = agent->storage_ops,
+                                                    .adopt = &agent->adopt};
+    const struct holders_setup holders = {.config = &agent->config, .state = agent->state, .clients = &agent->clients};
+    agent->fence = (struct fence_setup){.clients = &agent->clients,
+                                        .persistent = agent->persistent,
+                                        .io = agent->io,
+                                        .storage_ops = agent->storage_ops};
+    tck_status_t status = reservations_new(&reservations, &agent->reservations, err);
+    return status == TCK_OK ? holders_new(&holders, &agent->holders, err) : status;
+}
+
+/* With whom a term needs sessions, and whether all its nodes have one save_dir. */
+static tck_status_t open_connectivity(struct agent *agent, struct error *err)
+{
+    const struct save_dir_check_setup check = {.config = &agent->config,
+                                               .persistent = agent->persistent,
+                                               .io = agent->io,
+                                               .storage_ops = agent->storage_ops,
+                                               .health = agent->health,
+                                               .settled = save_dir_checked,
+                                               .ctx = agent};
+    tck_status_t status = save_dir_check_new(&check, &agent->save_dir_check, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    const struct connectivity_setup setup = {.config = &agent->config,
+                                             .peers = agent->peers,
+                                             .clients = &agent->clients,
+                                             .save_dir_check = agent->save_dir_check,
+                                             .join = &agent->join};
+    return connectivity_new(&setup, &agent->connectivity, err);
+}
+
+static tck_status_t open_claims(struct agent *agent, struct error *err)
+{
+    const struct claims_setup setup = {.config = &agent->config,
+                                       .state = agent->state,
+                                       .clients = &agent->clients,
+                                       .peers = agent->peers,
+                                       .persistent = agent->persistent,
+                                       .claiming = agent->claiming,
+                                       .storage_ops = agent->storage_ops,
+                                       .health = agent->health,
+                                       .metadata = agent->metadata,
+                                       .connectivity = agent->connectivity,
+                                       .holders = agent->holders,
+                                       .reservations = agent->reservations,
+                                       .adopt = &agent->adopt};
+    return claims_new(&setup, &agent->claims, err);
+}
+
+/* How trainers come to their term. */
+static tck_status_t open_membership(struct agent *agent, struct error *err)
+{
+    agent->forms = (struct term_setup){.config = &agent->config,
+                                       .state = agent->state,
+                                       .memory = agent->memory,
+                                       .clients = &agent->clients,
+                                       .hooks = &term_hooks,
+                                       .agent = agent};
+    const struct membership_setup setup = {.config = &agent->config,
+                                           .state = agent->state,
+                                           .memory = agent->memory,
+                                           .pool = agent->pool,
+                                           .peers = agent->peers,
+                                           .secret = &agent->secret,
+                                           .clients = &agent->clients,
+                                           .term = &agent->term_context,
+                                           .forms = &agent->forms,
+                                           .leaving = &agent->leaving,
+                                           .slot_ops = agent->slot_ops,
+                                           .storage_ops = agent->storage_ops,
+                                           .health = agent->health,
+                                           .metadata = agent->metadata,
+                                           .adopt = &agent->adopt,
+                                           .join = &agent->join,
+                                           .writers = &agent->writers,
+                                           .connectivity = agent->connectivity,
+                                           .holders = agent->holders,
+                                           .trainers = agent->trainers,
+                                           .start_config = agent->start_config,
+                                           .idle_exit = agent->idle_exit,
+                                           .replaced = term_replaced,
+                                           .ctx = agent};
+    return membership_new(&setup, &agent->membership, err);
+}
+
+static tck_status_t open_fetches(struct agent *agent, struct error *err)
+{
+    const struct fetches_setup setup = {
+        .config = &agent->config,
+        .term = &agent->term_context,
+        .peers = agent->peers,
+        .persistent = agent->persistent,
+        .io = agent->io,
+        .storage_ops = agent->storage_ops,
+        .check = {.pool = agent->pool, .threads = agent->pool_threads, .slot_ops = agent->slot_ops},
+        .leaving = &agent->leaving,
+        .arrived = shard_arrived,
+        .repaired = shard_repaired,
+        .ctx = agent};
+    return fetches_new(&setup, &agent->fetches, err);
+}
+
+static tck_status_t open_recovery(struct agent *agent, struct error *err)
+{
+    agent->restore = (struct restore_setup){.config = &agent->config,
+                                            .state = agent->state,
+                                            .clients = &agent->clients,
+                                            .term = &agent->term_context,
+                                            .connectivity = agent->connectivity,
+                                            .fetches = agent->fetches};
+    const struct recoveries_setup setup = {.config = &agent->config,
+                                           .state = agent->state,
+                                           .memory = agent->memory,
+                                           .slot_ops = agent->slot_ops,
+                                           .clients = &agent->clients,
+                                           .peers = agent->peers,
+                                           .catalog = agent->catalog,
+                                           .persistent = agent->persistent,
+                                           .io = agent->io,
+                                           .storage_ops = agent->storage_ops,
+                                           .health = agent->health,
+                                           .reservations = agent->reservations,
+                                           .fetches = agent->fetches,
+                                           .restore = &agent->restore};
+    return recoveries_new(&setup, &agent->recoveries, err);
+}
+
+static tck_status_t open_scrubs(struct agent *agent, struct error *err)
+{
+    const struct scrub_setup memory = {.config = &agent->config,
+                                       .loop = agent->loop,
+                                       .pool = agent->pool,
+                                       .memory = agent->memory,
+                                       .term = &agent->term_context,
+                                       .slot_ops = agent->slot_ops,
+                                       .fetches = agent->fetches,
+                                       .leaving = &agent->leaving};
+    const struct storage_scrub_setup storage = {.config = &agent->config,
+                                                .loop = agent->loop,
+                                                .io = agent->io,
+                                                .persistent = agent->persistent,
+                                                .storage_ops = agent->storage_ops,
+                                                .health = agent->health,
+                                                .term = &agent->term_context,
+                                                .leaving = &agent->leaving};
+    tck_status_t status = scrub_new(&memory, &agent->scrub, err);
+    return status == TCK_OK ? storage_scrub_new(&storage, &agent->storage_scrub, err) : status;
+}
+
+static tck_status_t open_drain(struct agent *agent, struct error *err)
+{
+    const struct drain_setup setup = {.config = &agent->config,
+                                      .persistent = agent->persistent,
+                                      .storage_ops = agent->storage_ops,
+                                      .health = agent->health,
+                                      .adopt = &agent->adopt,
+                                      .scrub = agent->scrub};
+    return drain_new(&setup, &agent->drain, err);
+}
+
+static tck_status_t open_lock(struct agent *agent, struct error *err)
+{
+    return ipc_server_lock(&agent->config, &agent->lock_fd, err);
+}
+
+static tck_status_t open_fdstore(struct agent *agent, struct error *err)
+{
+    return fdstore_new(&agent->config, &agent->fdstore, err);
+}
+
+static tck_status_t open_health(struct agent *agent, struct error *err)
+{
+    return health_new(health_changed, agent, &agent->health, err);
+}
+
+typedef tck_status_t open_fn(struct agent *agent, struct error *err);
+
+tck_status_t open_parts(struct agent *agent, struct error *err)
+{
+    static open_fn *const opens[] = {open_lock,    open_threads,  open_fdstore,      open_memory,       open_storage,
+                                     open_catalog, open_messages, open_health,       open_storage_work, open_trainers,
+                                     open_ends,    open_terms,    open_connectivity, open_claims,       open_membership,
+                                     open_fetches, open_recovery, open_scrubs,       open_drain};
+    tck_status_t status = TCK_OK;
+    for (size_t i = 0; status == TCK_OK && i < sizeof(opens) / sizeof(*opens); i++) {
+        status = opens[i](agent, err);
+    }
+    return status;
+}
