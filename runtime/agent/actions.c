@@ -2,6 +2,7 @@
  * Carries out the actions of the protocol's machines. Those that take time (digests, transfers) end as events. */
 #include "agent/actions.h"
 
+#include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"

@@ -142,7 +142,7 @@ static void on_detach(struct agent *agent, struct client *client, const uint8_t 
     if (job_done && may_end(agent, &m)) {
         idle_exit_job_done(agent->idle_exit);
     }
-    writers_detached(&agent->writers, client);
+    writers_returned(&agent->writers, client, client->term);
     log_info("trainer of rank %u detached%s", client->rank, job_done ? ", the job is done" : "");
     client_ok(client, m.seq);
 }

@@ -4,7 +4,6 @@
 #ifndef TCK_AGENT_PARTS_H
 #define TCK_AGENT_PARTS_H
 
-#include "agent/drain/drain.h"
 #include "agent/driver/term.h"
 #include "agent/lifecycle/listener_watchdog.h"
 #include "agent/lifecycle/stop.h"
@@ -20,6 +19,7 @@
 struct catalog;
 struct claims;
 struct connectivity;
+struct drain;
 struct fdstore;
 struct fetches;
 struct health;

@@ -3,6 +3,7 @@
  * tier. */
 #include "agent/peer_messages.h"
 
+#include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/twins.h"
 #include "agent/membership/claim.h"

@@ -5,7 +5,7 @@
 #define TCK_AGENT_CLIENT_H
 
 #include "agent/state/restore_timeout.h"
-#include "base/config.h"
+#include "base/config_names.h"
 #include "base/process.h"
 
 struct ipc_server;

@@ -4,7 +4,7 @@
 #define TCK_AGENT_STOP_H
 
 #include "base/status.h"
-#include "core/protocol.h"
+#include "base/version.h"
 
 #include <stdbool.h>
 #include <stdint.h>

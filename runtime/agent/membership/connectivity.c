@@ -93,7 +93,7 @@ static void need(struct connectivity *cn, const struct node_info *node)
     cn->nodes[cn->count++] = *node;
 }
 
-void connectivity_want_node(struct connectivity *cn, uint64_t term, const struct node_info *node)
+static void want_node(struct connectivity *cn, uint64_t term, const struct node_info *node)
 {
     struct peer *peer;
     struct error err;
@@ -116,7 +116,7 @@ void connectivity_want_world(struct connectivity *cn, const struct world *world)
     save_dir_check_begin(cn->needs.save_dir_check, world);
     bool leads = world->nodes[0].agent_id == peers_self(cn->needs.peers)->agent_id;
     for (uint32_t n = 0; n < (leads ? world->node_count : 1); n++) {
-        connectivity_want_node(cn, world->term, &world->nodes[n]);
+        want_node(cn, world->term, &world->nodes[n]);
     }
 }
 
@@ -133,7 +133,7 @@ void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
         if (n == tc->self || !wanted[n]) {
             continue;
         }
-        connectivity_want_node(cn, tc->world.term, &tc->world.nodes[n]);
+        want_node(cn, tc->world.term, &tc->world.nodes[n]);
         if (peers_want(cn->needs.peers, &tc->world.nodes[n], &tc->peers[n], &err) != TCK_OK) {
             tc->peers[n] = NULL;
         }

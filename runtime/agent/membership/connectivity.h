@@ -32,8 +32,7 @@ struct connectivity_setup {
 must_check tck_status_t connectivity_new(const struct connectivity_setup *setup, struct connectivity **out,
                                          struct error *err);
 void connectivity_free(struct connectivity *cn);
-/* Opens a session with a node that this term needs; with the nodes that its world requires. */
-void connectivity_want_node(struct connectivity *cn, uint64_t term, const struct node_info *node);
+/* Opens sessions with the nodes that this world requires. */
 void connectivity_want_world(struct connectivity *cn, const struct world *world);
 /* True if there is no session with some of these; the text names them. */
 bool connectivity_missing(const struct connectivity *cn, const struct node_info *nodes, size_t count,

@@ -5,8 +5,8 @@
 #define TCK_AGENT_METADATA_WRITER_H
 
 #include "base/status.h"
+#include "base/version.h"
 #include "base/world.h"
-#include "core/protocol.h"
 #include "recovery/catalog.h"
 
 #include <stdbool.h>

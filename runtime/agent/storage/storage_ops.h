@@ -6,12 +6,12 @@
 #define TCK_AGENT_STORAGE_OPS_H
 
 #include "base/config.h"
-#include "base/pool.h"
 #include "base/progress.h"
 #include "base/status.h"
 
 struct health;
 struct persistent;
+struct pool;
 struct storage_ops;
 struct term_context;
 

@@ -133,11 +133,6 @@ void writers_returned(const struct writers_setup *writers, struct client *client
     }
 }
 
-void writers_detached(const struct writers_setup *writers, struct client *client)
-{
-    writers_returned(writers, client, client->term);
-}
-
 bool writers_of_rank(const struct writers_setup *writers, const struct term_context *tc, uint32_t rank,
                      struct slot_writer *writer_out, struct version *version_out)
 {

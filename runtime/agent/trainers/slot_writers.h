@@ -7,7 +7,7 @@
 #define TCK_AGENT_SLOT_WRITERS_H
 
 #include "base/json.h"
-#include "core/protocol.h"
+#include "base/version.h"
 #include "tiers/slot_header.h"
 
 #include <stdbool.h>
@@ -29,10 +29,9 @@ struct writers_setup {
 /* Frees the slots in quarantine whose writers have ended, or have sealed them since. */
 void writers_look(const struct writers_setup *writers);
 /* Reports of a trainer about its copies, of whatever term: that of this step has ended; it has reconnected and no
- * longer copies anything granted up to its term; it has detached. */
+ * longer copies anything granted up to its term. */
 void writers_handle_step(const struct writers_setup *writers, struct client *client, uint64_t step);
 void writers_returned(const struct writers_setup *writers, struct client *client, uint64_t term);
-void writers_detached(const struct writers_setup *writers, struct client *client);
 /* True if a slot of a shard that this local rank saves is in quarantine; and who may write into it. */
 bool writers_of_rank(const struct writers_setup *writers, const struct term_context *tc, uint32_t rank,
                      struct slot_writer *writer_out, struct version *version_out);
