@@ -17,6 +17,7 @@ struct peers;
 struct peer;
 
 #define PEER_MESSAGE_MAX (64u << 20) /* split over link messages by this module */
+#define PEER_BEAT_MAX    1024
 
 /* A transfer requested by another agent, into our memory or out of it. */
 struct peer_offer {
@@ -38,8 +39,8 @@ struct peers_setup {
     uint32_t heartbeat_ms, timeout_ms;
     uint32_t transfer_timeout_ms; /* without progress a transfer fails */
     void *ctx;
-    /* Beat: an opaque payload carried by every heartbeat we send (the decision); len at most 1024, 0 for none. A
-     * heartbeat without one is not reported. */
+    /* Beat: an opaque payload carried by every heartbeat we send (the decision); len at most PEER_BEAT_MAX, 0 for none.
+     * A heartbeat without one is not reported. */
     size_t (*beat)(void *ctx, struct peer *to, uint8_t *out, size_t cap);
     void (*beat_got)(void *ctx, struct peer *from, const uint8_t *data, size_t len);
     /* An agent that was not wanted (peers_want) may come up, too, if it has proved the secret. Unless it is wanted by
@@ -78,8 +79,6 @@ bool peer_is_up(const struct peer *peer);
 /* Why there is no session with it; "" if unknown, or if there is one. */
 const char *peer_trouble(const struct peer *peer);
 const struct node_info *peer_node(const struct peer *peer);
-void *peer_user(const struct peer *peer);
-void peer_set_user(struct peer *peer, void *user);
 size_t peers_count(const struct peers *peers);
 struct peer *peers_at(const struct peers *peers, size_t i);
 struct peer *peers_find(const struct peers *peers, uint64_t agent_id); /* NULL: there is none */

@@ -43,7 +43,6 @@ struct session {
 struct peer {
     struct peers *peers;
     struct node_info node;
-    void *user;
     bool wanted;
     bool stale;             /* new address, or half a message was sent: the next tick ends the session */
     struct session *up;     /* NULL: down */

@@ -3,8 +3,6 @@
 #include "base/log.h"
 #include "tiers/peer_internal.h"
 
-#define BEAT_MAX 1024
-
 static tck_status_t send_part(struct session *session, const struct wire_part *part)
 {
     struct writer w = writer_new(LINK_MESSAGE_MAX);
@@ -47,11 +45,11 @@ tck_status_t session_send(struct peer *peer, enum wire_kind kind, uint16_t type,
 void session_beat(struct peer *peer, uint64_t now_ms)
 {
     const struct peers_setup *setup = &peer->peers->setup;
-    uint8_t payload[BEAT_MAX];
+    uint8_t payload[PEER_BEAT_MAX];
     size_t len = setup->beat(setup->ctx, peer, payload, sizeof(payload));
 
     peer->up->beat_ms = now_ms;
-    if (session_send(peer, WIRE_BEAT, 0, payload, len < BEAT_MAX ? len : BEAT_MAX) != TCK_OK) {
+    if (session_send(peer, WIRE_BEAT, 0, payload, len < PEER_BEAT_MAX ? len : PEER_BEAT_MAX) != TCK_OK) {
         log_debug("no heartbeat to node %s: its connection is down", peer->node.name);
     }
 }

@@ -270,16 +270,6 @@ const struct node_info *peer_node(const struct peer *peer)
     return &peer->node;
 }
 
-void *peer_user(const struct peer *peer)
-{
-    return peer->user;
-}
-
-void peer_set_user(struct peer *peer, void *user)
-{
-    peer->user = user;
-}
-
 size_t peers_count(const struct peers *peers)
 {
     return peers->count;

@@ -366,15 +366,6 @@ tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct 
     return verify_failed(segment, &header, &found, err);
 }
 
-tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err)
-{
-    tck_status_t status = segment_verify_root(segment, slot, err);
-    for (uint32_t i = 0; i < chunk_count(segment->image_bytes) && status == TCK_OK; i++) {
-        status = segment_verify_chunk(segment, slot, i, err);
-    }
-    return status;
-}
-
 bool segment_repair_header(struct segment *segment, uint32_t slot)
 {
     struct slot_header found;

@@ -24,10 +24,8 @@ struct sealed segment_seal(const struct segment *segment, uint32_t slot);
 /* Writes the header to the older of the two pages, and fills in sequence, job, segment, slot, sizes and shard itself.
  * States FILLING and RECEIVING clear the slot's seal first. */
 void segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
-/* Recomputes every chunk: TCK_ERR_CORRUPT names slot and first bad chunk. May run in a pool thread. */
-must_check tck_status_t segment_verify(struct segment *segment, uint32_t slot, struct error *err);
-/* The same in parts, for several threads. The root: the slot has digests (else TCK_ERR_INVAL), and they match the root
- * in its header (else TCK_ERR_CORRUPT). One chunk: it matches its digest. */
+/* Checks a slot in parts, for several threads; TCK_ERR_CORRUPT names slot and chunk. The root: the slot has digests
+ * (else TCK_ERR_INVAL), and they match the root in its header. One chunk: it matches its digest. */
 must_check tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct error *err);
 must_check tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32_t i, struct error *err);
 /* Writes the slot's header again if the page in memory is no longer as it was written, since a restarted agent relies

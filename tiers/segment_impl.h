@@ -16,7 +16,7 @@ struct segment {
     uint64_t image_bytes, slot_stride;
     uint32_t slot_count;
     struct pages data, meta;
-    pthread_mutex_t lock; /* of headers: only the loop's thread writes, segment_verify reads in another */
+    pthread_mutex_t lock; /* of headers: only the loop's thread writes, a check of the slot reads in another */
     struct slot_header headers[CORE_SLOTS_MAX];
     uint32_t newest_page[CORE_SLOTS_MAX]; /* 0 or 1 */
 };

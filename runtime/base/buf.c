@@ -22,11 +22,6 @@ bool reader_done(const struct reader *r)
     return !r->failed && r->pos == r->len;
 }
 
-tck_status_t reader_status(const struct reader *r)
-{
-    return reader_done(r) ? TCK_OK : TCK_ERR_PROTO;
-}
-
 const void *read_bytes(struct reader *r, size_t len)
 {
     const uint8_t *at;

@@ -26,7 +26,6 @@ void read_str(struct reader *r, char *out, size_t cap);
 /* True if nothing failed and nothing is left. */
 bool reader_done(const struct reader *r);
 /* How a decoder ends: TCK_OK if reader_done, else TCK_ERR_PROTO. */
-must_check tck_status_t reader_status(const struct reader *r);
 size_t reader_left(const struct reader *r);
 
 /* Grows by itself up to max bytes (0: no limit). data is the writer's until writer_free or writer_take. */

@@ -286,11 +286,6 @@ size_t json_len(const json_t *array_or_object)
     return (size_t)cJSON_GetArraySize(array_or_object);
 }
 
-const json_t *json_at(const json_t *array, size_t i)
-{
-    return i < json_len(array) ? cJSON_GetArrayItem(array, (int)i) : NULL;
-}
-
 const json_t *json_first(const json_t *array_or_object)
 {
     return cJSON_IsArray(array_or_object) || cJSON_IsObject(array_or_object) ? array_or_object->child : NULL;

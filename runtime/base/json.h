@@ -35,7 +35,6 @@ bool json_bool(const json_t *value, bool *out);
 bool json_is_object(const json_t *value);
 bool json_is_array(const json_t *value);
 size_t json_len(const json_t *array_or_object);
-const json_t *json_at(const json_t *array, size_t i); /* linear; iterate with json_first/json_next */
 const json_t *json_first(const json_t *array_or_object);
 const json_t *json_next(const json_t *item);
 const char *json_key(const json_t *member);

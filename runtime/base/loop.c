@@ -100,15 +100,6 @@ tck_status_t loop_fd_add(struct loop *loop, int fd, uint32_t events, loop_fd_fn 
     return TCK_OK;
 }
 
-void loop_fd_events(struct loop_fd *source, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.ptr = source};
-
-    if (epoll_ctl(source->loop->epoll_fd, EPOLL_CTL_MOD, source->fd, &event) < 0) {
-        log_error("change events of fd %d: %m", source->fd);
-    }
-}
-
 void loop_fd_remove(struct loop_fd *source)
 {
     struct loop *loop = source->loop;

@@ -24,7 +24,6 @@ void loop_stop(struct loop *loop); /* loop's thread only; others post a function
 /* Level-triggered. The fd stays the caller's; remove it here before closing it. */
 must_check tck_status_t loop_fd_add(struct loop *loop, int fd, uint32_t events, loop_fd_fn *fn, void *ctx,
                                     struct loop_fd **out);
-void loop_fd_events(struct loop_fd *source, uint32_t events);
 void loop_fd_remove(struct loop_fd *source);
 
 /* A timer is created stopped; loop_timer_set starts it: once after delay_ms, or every delay_ms if repeat. */

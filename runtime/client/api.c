@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The functions of tierckpt.h that do not save (save.c has those that do): they check the caller's arguments. */
-#include "base/log.h"
 #include "client/api_check.h"
 #include "client/cuda.h"
 #include "client/log_sink.h"

@@ -41,6 +41,17 @@ static uint64_t part_of(uint64_t bytes, uint64_t at)
     return bytes - at < RING_PART_BYTES ? bytes - at : RING_PART_BYTES;
 }
 
+/* The part is in use until what the stream has copied so far is done; then its bytes go on to `to`, NULL: nowhere. */
+static int hand_over(struct ring_part *part, const struct cuda_calls *calls, uint8_t *to, uint64_t bytes, void *stream)
+{
+    int rc = calls->event_record(part->event, stream);
+    if (rc == 0) {
+        part->to = to;
+        part->bytes = bytes;
+    }
+    return rc;
+}
+
 int bounce_to_host(struct bounce *ring, const struct cuda_calls *calls, const struct ring_copy *copy, void *stream)
 {
     int rc = 0;
@@ -54,11 +65,7 @@ int bounce_to_host(struct bounce *ring, const struct cuda_calls *calls, const st
             rc = calls->copy(part->memory, (uint8_t *)copy->device + at, bytes, stream);
         }
         if (rc == 0) {
-            rc = calls->event_record(part->event, stream);
-        }
-        if (rc == 0) {
-            part->to = (uint8_t *)copy->host + at;
-            part->bytes = bytes;
+            rc = hand_over(part, calls, (uint8_t *)copy->host + at, bytes, stream);
         }
     }
     return rc;
@@ -78,11 +85,7 @@ int bounce_to_device(struct bounce *ring, const struct cuda_calls *calls, const 
             rc = calls->copy((uint8_t *)copy->device + at, part->memory, bytes, stream);
         }
         if (rc == 0) {
-            rc = calls->event_record(part->event, stream);
-        }
-        if (rc == 0) {
-            part->to = NULL;
-            part->bytes = bytes;
+            rc = hand_over(part, calls, NULL, bytes, stream);
         }
     }
     return rc;

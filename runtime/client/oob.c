@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Exchanges among the ranks: a card per rank with its status, the text of its error, and the payload. */
 #include "client/oob.h"
-#include "base/buf.h"
 
 #include <endian.h>
 #include <stdlib.h>

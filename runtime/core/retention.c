@@ -12,7 +12,7 @@ bool history_add(struct history *history, struct version restored)
     return true;
 }
 
-bool history_has(const struct history *history, struct version version)
+static bool history_has(const struct history *history, struct version version)
 {
     for (uint32_t i = 0; i < history->count; i++) {
         if (history->heads[i].term == version.term) {

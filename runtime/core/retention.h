@@ -17,7 +17,6 @@ struct history {
 
 /* Adds the version that the term of the last head restored; false if the line ends here. */
 bool history_add(struct history *history, struct version restored);
-bool history_has(const struct history *history, struct version version);
 /* Given the good versions, newest first, marks in surplus_out those to delete so that `keep` of this line are left
  * (0: keep all). */
 void retention_select(const struct history *history, const struct version *versions, size_t count, uint32_t keep,

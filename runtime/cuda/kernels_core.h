@@ -100,7 +100,6 @@ TCK_HD void copy_core_lane(void *to, const void *from, uint64_t bytes, uint32_t 
 #define DIGEST_ROW     UINT64_C(4096) /* bytes that the lanes handle at a time, 16 each */
 #define DIGEST_ENTRIES (4 * 256)
 #define DIGEST_POLY    0x82F63B78u /* Castagnoli's, lowest bit first: bit 31 is x^0 */
-#define DIGEST_ONE     0x80000000u
 #define DIGEST_X8      0x00800000u
 
 TCK_HD uint32_t digest_core_chunks(uint64_t image_bytes)

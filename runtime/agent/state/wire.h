@@ -50,7 +50,6 @@ enum wire_type {
     F(u64, storage_target)                                                  \
     F(u8, on_node_loss)                                                     \
     F(part, trouble, storage_trouble) /* the coordinator's */
-#define WIRE_BEAT_MAX 1024
 
 #define NOTE_FIELDS(F) F(u64, term)
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../base/codec.h"
 #include "agent/state/wire.h"
+#include "tiers/peer.h"
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ Test(wire, beat_fits_in_a_heartbeat)
     memset(m.storage_trouble.text, 'x', sizeof(m.storage_trouble.text) - 1);
     struct writer w = writer_new(0);
     wire_beat_encode(&m, &w);
-    cr_assert_leq(w.len, WIRE_BEAT_MAX);
+    cr_assert_leq(w.len, PEER_BEAT_MAX);
     writer_free(&w);
 }
 

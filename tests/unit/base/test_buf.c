@@ -66,11 +66,11 @@ Test(buf, a_decoder_ends_well_only_at_the_end_of_its_input)
     struct reader r = reader_of(bytes, sizeof(bytes));
 
     (void)read_u8(&r);
-    cr_assert_eq(reader_status(&r), TCK_ERR_PROTO);
+    cr_assert_not(reader_done(&r));
     (void)read_u8(&r);
-    cr_assert_eq(reader_status(&r), TCK_OK);
+    cr_assert(reader_done(&r));
     (void)read_u8(&r);
-    cr_assert_eq(reader_status(&r), TCK_ERR_PROTO);
+    cr_assert_not(reader_done(&r));
 }
 
 Test(buf, reading_past_the_end_gives_zeros_and_stays_failed)

@@ -109,20 +109,6 @@ Test(loop, calls_a_ready_descriptor_until_it_is_read)
     loop_fd_remove(a.source);
 }
 
-Test(loop, descriptor_without_events_is_left_alone)
-{
-    struct pipe_source a;
-
-    pipe_open(&a);
-    loop_fd_events(a.source, 0);
-    run_ready();
-    cr_assert_eq(a.calls, 0);
-    loop_fd_events(a.source, EPOLLIN);
-    loop_run(loop);
-    cr_assert_eq(a.calls, 1);
-    loop_fd_remove(a.source);
-}
-
 Test(loop, source_may_remove_itself_in_its_callback)
 {
     struct pipe_source a;

@@ -281,7 +281,7 @@ static tck_status_t decode_hello(const void *bytes, size_t len, void *out)
     struct reader r = reader_of(bytes, len);
     struct rank_hello hello = read_rank_hello(&r);
     memcpy(out, &hello, sizeof(hello));
-    return reader_status(&r);
+    return reader_done(&r) ? TCK_OK : TCK_ERR_PROTO;
 }
 
 Test(world, hello_survives_encoding)

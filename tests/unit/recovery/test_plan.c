@@ -684,7 +684,7 @@ Test(plan, is_printed_with_names)
     uint64_t step = 0;
     cr_assert(json_u64(json_get(json_get(json, "version"), "step"), &step));
     cr_assert(eq(u64, step, 100));
-    const json_t *action = json_at(json_get(json, "actions"), 1);
+    const json_t *action = json_next(json_first(json_get(json, "actions")));
     cr_assert_str_eq(json_str(json_get(action, "node")), "node1");
     cr_assert_str_eq(json_str(json_get(action, "source")), "peer");
     cr_assert_str_eq(json_str(json_get(action, "from")), "node0");
