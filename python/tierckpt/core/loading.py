@@ -112,12 +112,13 @@ def _states_made_from_here(given: Given) -> Callable[[], None]:
     """Registering creates states in optimizers that have not stepped. Returns a function that removes them."""
     optimizers = [bare(optimizer) for optimizer in given.optimizers.values()]
     optimizers += [optimizer.optim for optimizer in optimizers if hasattr(optimizer, "optim")]
-    had = [{param for param, state in optimizer.state.items() if state} for optimizer in optimizers]
+    had = [{key for key, state in optimizer.state.items() if not isinstance(state, dict) or state}
+           for optimizer in optimizers]
 
     def undo() -> None:
-        for optimizer, params in zip(optimizers, had, strict=True):
-            for param in [param for param in optimizer.state if param not in params]:
-                del optimizer.state[param]
+        for optimizer, keys in zip(optimizers, had, strict=True):
+            for key in [key for key in optimizer.state if key not in keys]:
+                del optimizer.state[key]
     return undo
 
 

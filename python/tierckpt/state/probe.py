@@ -25,6 +25,23 @@ def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         optimizer = inner
 
 
+def states_by_parameter(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, dict[Any, Any]]:
+    """The states of parameters. An optimizer may keep more in its state, under keys that are no parameters. Raises
+    InvalidArgumentError if the state of a parameter is no dict."""
+    states = {key: state for key, state in optimizer.state.items() if torch.is_tensor(key)}
+    for state in states.values():
+        if not isinstance(state, dict):
+            raise errors.InvalidArgumentError(
+                f"{type(optimizer).__name__} keeps a {type(state).__name__} as the state of a parameter, and only a "
+                'dict can be saved: let it keep state[parameter]["name"] = ... instead')
+    return states
+
+
+def has_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it has state of any parameter."""
+    return any(states_by_parameter(optimizer).values())
+
+
 def probe(optimizer: torch.optim.Optimizer, group: dict[str, Any], param: torch.Tensor) -> dict[str, torch.Tensor]:
     """Zeros for the state tensors, by path, that a step makes for a parameter of this group. Raises UnsupportedError if
     that cannot be found out."""
@@ -53,7 +70,7 @@ def _after_a_step(optimizer: torch.optim.Optimizer, group: dict[str, Any], param
             step(twin)
     except Exception:  # whatever it says: it cannot be found out in this way
         return None
-    return tensors_in(twin.state.get(template, {}))
+    return tensors_in(states_by_parameter(twin).get(template, {}))
 
 
 def _twin(optimizer: torch.optim.Optimizer, group: dict[str, Any],

@@ -21,7 +21,7 @@ from .contents import Contents, Fence, before_optimizer_step
 from .foreign_optimizers import ForeignOptimizers
 from .model_tensors import ModelTensors
 from .module_state import ModuleState
-from .probe import bare
+from .probe import bare, has_state
 from .records import Record
 from .rng import Rng
 from .sharding import Placer
@@ -186,8 +186,7 @@ class Registration:
                 state = OptimizerState(optimizer, models.parameters(), models.placer(), now=models.parameters,
                                        key=_key_of(name, taken), what=what, has_stepped=name in self._stepped)
             except errors.UnsupportedError as error:
-                if any(bare(optimizer).state.values()) or isinstance(optimizer, torch.distributed.optim.
-                                                                     ZeroRedundancyOptimizer):
+                if has_state(bare(optimizer)) or isinstance(optimizer, torch.distributed.optim.ZeroRedundancyOptimizer):
                     raise
                 log.info("%s: it is registered at the first save after its first step", error)
                 self.pending.append(name)
@@ -228,7 +227,7 @@ class Registration:
 
     def _has_state(self, name: str) -> bool:
         """Some have it without a call of step(): SAM, for instance, is stepped by methods of its own."""
-        return name in self._stepped or any(bare(self.given.optimizers[name]).state.values())
+        return name in self._stepped or has_state(bare(self.given.optimizers[name]))
 
     # ---- the rest
 

@@ -34,7 +34,7 @@ def join(value: Any, tensor_of: Callable[[str], Any]) -> Any:
     return value
 
 
-def tensors_in(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+def tensors_in(state: dict[Any, Any]) -> dict[str, torch.Tensor]:
     """The tensors in a dict, by path: {"exp_avg": ..., "old_dirs.0": ...}."""
     tensors: dict[str, torch.Tensor] = {}
     for key, value in state.items():
@@ -42,6 +42,9 @@ def tensors_in(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def rest_of(state: dict[str, Any]) -> dict[str, Any]:
-    """The items of a dict that are not tensors themselves."""
-    return {key: split(value, str(key), {}) for key, value in state.items() if not torch.is_tensor(value)}
+def rest_of(state: dict[Any, Any]) -> dict[Any, Any]:
+    """The items of a dict, with the tensors in them replaced by their paths. Tensors whose path is their key are left
+    out: the path alone says where they belong. A key that is a number, for instance, has another path."""
+    tensors: dict[str, torch.Tensor] = {}
+    parts = {key: split(value, str(key), tensors) for key, value in state.items()}
+    return {key: part for key, part in parts.items() if not torch.is_tensor(state[key]) or part[TENSOR] != key}

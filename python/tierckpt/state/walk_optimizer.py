@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from .. import errors
 from . import groups
 from .materialise import StandIns, materialise
-from .probe import bare
+from .probe import bare, states_by_parameter
 from .records import Record
 from .sharding import Placer
 from .statetree import join, rest_of, tensors_in
@@ -76,7 +76,7 @@ class OptimizerState:
         kept alive, so that no later object can have one of them."""
         held = [group["params"] for group in self._inner.param_groups]
         params = list(chain.from_iterable(held))
-        states = list(self._inner.state.values())
+        states = states_by_parameter(self._inner).values()
         values = list(chain.from_iterable(map(dict.values, states)))
         seen = (list(map(len, held)), list(map(id, params)), list(map(id, self._inner.state)), list(map(id, values)))
         if seen == self._seen and not any(isinstance(value, (list, dict)) for value in values):
@@ -189,6 +189,7 @@ class OptimizerState:
             "inner": [_hyperparameters(group) for group in self._inner.param_groups],
             "params": self._groups() if self._inner is self._outer else None,
             "values": {name: values for name, state in self._states.items() if (values := rest_of(state))},
+            "shared": _shared(self._inner),
             "absent": [[name, path] for name, tensors in self._stand_ins.items() for path in tensors
                        if path not in self._found[name]],
         }
@@ -257,6 +258,7 @@ class OptimizerState:
         tensors = {(name, path): self._tensor(name, path) for name, path in self._tensors}
         inside: set[tuple[str, str]] = set()  # of a list: what is put there together with it
         self._forget(saved["values"], {name for name, _ in absent})
+        _restore_shared(self._inner, saved.get("shared", {}))
         for name, values in saved["values"].items():
             if name in self._params:  # those of a rank that was another one's may be others
                 inside |= {(name, path) for path in _paths_in(values)}
@@ -313,6 +315,18 @@ def _made_ahead(optimizer: torch.optim.Optimizer, every: bool, has_stepped: bool
 
 def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key != "params"}
+
+
+def _shared(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:
+    """What an optimizer keeps in its state beside the states of parameters, such as a count of its steps."""
+    return {key: value for key, value in optimizer.state.items() if not torch.is_tensor(key)}
+
+
+def _restore_shared(optimizer: torch.optim.Optimizer, saved: dict[Any, Any]) -> None:
+    state: dict[Any, Any] = optimizer.state
+    for key in _shared(optimizer).keys() - saved.keys():
+        del state[key]
+    state.update(saved)
 
 
 def _check_groups(what: str, groups_now: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
