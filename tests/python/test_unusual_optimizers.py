@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that keep their state as torch allows it, and hardly anyone does."""
+"""Optimizers that keep their state as torch allows it, and hardly anyone does; and what only a state_dict() has."""
+
+import logging
 
 import pytest
 import torch
+from torch import nn
 
 import tierckpt
 from test_surprises import assert_equal, mlp, save, train
@@ -52,6 +55,30 @@ class Plain(torch.optim.Optimizer):
             self.state[param] = self.state[param] + param.grad if param in self.state else param.grad.clone()
 
 
+class Telling(Momentum):
+    """A number that only its own state_dict() knows."""
+
+    steps = 0
+
+    def factor(self):
+        self.steps += 1
+        return 1 / self.steps
+
+    def state_dict(self):
+        return {**super().state_dict(), "steps": self.steps}
+
+
+class Outer(torch.optim.SGD):
+    """It shows the state of the optimizer inside it as its own, as some implementations of Lookahead do."""
+
+    def __init__(self, params):
+        super().__init__(params, lr=0.1)
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1, momentum=0.9)
+
+    def state_dict(self):
+        return {**super().state_dict(), "fast_state": self.inner.state_dict()["state"]}
+
+
 @pytest.mark.parametrize("make", [Momentum, Counting])
 def test_state_under_keys_that_are_no_names_comes_back(site, make):
     model = mlp()
@@ -97,3 +124,53 @@ def test_tensors_whose_paths_are_equal_are_kept_apart():
     assert len(tensors) == 4
     assert again["a"]["b"] is state["a"]["b"] and again["0"] is state["0"]
     assert again.get(0, tensors.get("0")) is state[0]
+
+
+# ---- what only a state_dict() has
+
+
+class Remembering(nn.Linear):
+    """A value that is neither a parameter nor a buffer."""
+
+    steps = 0
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "steps"] = torch.tensor(self.steps)
+
+
+class Known(nn.Linear):
+    def get_extra_state(self):
+        return {}
+
+    def set_extra_state(self, state):
+        pass
+
+
+def warnings_of(caplog, site, model, optimizer=None):
+    with caplog.at_level(logging.WARNING, "tierckpt"):
+        checkpoint = tierckpt.init(model=model, optimizer=optimizer, config=site.config)
+        checkpoint.refresh()
+        checkpoint.close()
+    return [record.getMessage() for record in caplog.records if "saved" in record.getMessage()]
+
+
+def test_what_only_the_state_dict_of_a_model_has_is_named_once(caplog, site):
+    said = warnings_of(caplog, site, nn.Sequential(nn.Linear(2, 2), Remembering(2, 2)))
+    assert len(said) == 1 and said[0].startswith("1.steps of the model is neither a parameter nor a buffer")
+
+
+def test_what_only_the_state_dict_of_an_optimizer_has_is_named_once(caplog, site):
+    model = mlp()
+    said = warnings_of(caplog, site, model, Telling(model.parameters()))
+    assert len(said) == 1 and said[0].startswith("steps in the state_dict() of the optimizer will not be saved")
+
+
+def test_models_and_optimizers_that_are_saved_whole_are_not_warned_of(caplog, site):
+    model = nn.Sequential(Known(3, 3), torch.compile(nn.Linear(3, 3), backend="eager"), nn.BatchNorm1d(3))
+    model.append(model[0])
+    model.register_buffer("passing", torch.zeros(1), persistent=False)
+    optimizer = Outer(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.inner.step()
+    assert warnings_of(caplog, site, model, [optimizer, optimizer.inner]) == []

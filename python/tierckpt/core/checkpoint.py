@@ -68,6 +68,7 @@ def init(*, model: Models, optimizer: Optimizers = None, scheduler: Schedulers =
                      capacity=capacity or {})
     registration = Registration(given, world)
     contents = registration.contents()
+    registration.tell_of_unsaved()
     return _open(contents, registration.fences(), world, config, overrides, registration)
 
 
@@ -185,6 +186,7 @@ class Checkpoint(lifetime.Closing):
         self._live()
         after = self._registration.changed_to(self._registration.given.with_(model, optimizer, scheduler, extra_state))
         contents = after.contents()
+        after.tell_of_unsaved()
         blobs = _blobs_of(contents, self._place.world)
         self._saving.settle()
         publish_for(self._place.world, contents, self._place.config, self._place.overrides)

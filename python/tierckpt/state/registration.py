@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 
 from .. import errors
 from ..runtime.world import World
-from . import groups, walk_model
+from . import groups, unsaved, walk_model
 from .arguments import Models, Optimizers, Schedulers, Stateful
 from .blobs import Blob
 from .contents import Contents, Fence, before_optimizer_step
@@ -127,6 +127,7 @@ class Registration:
         self._world = world
         self._stepped: set[str] = set()
         self._said: set[str] = set()
+        self._told: set[str] = set()
         self._parts: Parts | None = None
         self.check_layout: Callable[[], None] = lambda: None
         """Raises LayoutError if models or optimizers have another layout than contents() has registered."""
@@ -143,6 +144,7 @@ class Registration:
     def changed_to(self, given: Given) -> "Registration":
         """The registration of other objects by the same ranks."""
         after = Registration(given, self._world)
+        after._told = self._told
         after._stepped = {name for name, optimizer in given.optimizers.items()
                           if optimizer is self.given.optimizers.get(name) and self._has_state(name)}
         return after
@@ -162,6 +164,20 @@ class Registration:
                 raise errors.InvalidArgumentError(f"rank {rank} cannot register what it trains: {text}")
             self.pending = self.pending or pending
         return made
+
+    def tell_of_unsaved(self) -> None:
+        """Warns, on rank 0, of what the state_dict() of a model or an optimizer has beside what is saved."""
+        given = self.given
+        if self._world.rank != 0:
+            return
+        lines = [unsaved.of_model(f"model {name!r}" if name else "the model", walk_model.unwrap(model).module)
+                 for name, model in given.models.items()]
+        lines += [unsaved.of_optimizer(f"optimizer {name!r}" if name else "the optimizer", bare(optimizer),
+                                       given.optimizers.values()) for name, optimizer in given.optimizers.items()]
+        for line in filter(None, lines):
+            if line not in self._told:
+                self._told.add(line)
+                log.warning("%s", line)
 
     def _make(self) -> Contents:
         given, rank = self.given, self._world.rank
