@@ -117,6 +117,18 @@ def test_a_state_that_is_no_dict_is_refused_by_name(site):
         tierckpt.init(model=model, optimizer=Plain(model.parameters()), config=site.config)
 
 
+def test_adamw_decouples_its_weight_decay_after_it_has_taken_what_an_adam_saved(site):
+    model = mlp()
+    checkpoint = tierckpt.init(model=model, optimizer=torch.optim.Adam(model.parameters()), config=site.config)
+    assert save(checkpoint, 1)
+    checkpoint.close(job_done=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoint = tierckpt.init(model=model, optimizer=optimizer, config=site.config)
+    assert checkpoint.load_checkpoint() == 1
+    checkpoint.close()
+    assert optimizer.param_groups[0]["decoupled_weight_decay"]
+
+
 def test_tensors_whose_paths_are_equal_are_kept_apart():
     state = {"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}, 0: torch.full((1,), 2.0), "0": torch.full((1,), 3.0)}
     tensors = tensors_in(state)

@@ -267,6 +267,7 @@ class OptimizerState:
         for (name, path), tensor in tensors.items():
             if (name, path) not in inside:
                 self._put(name, path, tensor, (name, path) in absent, path in saved["values"].get(name, ()))
+        _tell_of_load(self._inner)
         self._seen = None
 
     def _forget(self, values: dict[str, dict[str, Any]], known: set[str]) -> None:
@@ -327,6 +328,12 @@ def _restore_shared(optimizer: torch.optim.Optimizer, saved: dict[Any, Any]) -> 
     for key in _shared(optimizer).keys() - saved.keys():
         del state[key]
     state.update(saved)
+
+
+def _tell_of_load(optimizer: torch.optim.Optimizer) -> None:
+    """As Optimizer.load_state_dict does: a class makes what another class or version has saved its own. AdamW, for
+    instance, decouples its weight decay again after it has taken the groups of an Adam."""
+    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
 
 
 def _check_groups(what: str, groups_now: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
