@@ -2,6 +2,7 @@
 """extra_state as programs hold it: parts of it in variables of their own, and names that look alike."""
 
 import collections
+import enum
 
 import torch
 from torch import nn
@@ -49,3 +50,23 @@ def test_tensors_whose_names_look_alike_are_not_mixed_up(site):
 
     again, _ = saved_and_loaded(site, make, go_on)
     assert [tensor.item() for tensor in (again["a.b"], again["a"]["b"], again[1], again["1"])] == [1, 2, 3, 4]
+
+
+class Phase(str, enum.Enum):
+    FIRST, SECOND = "first", "second"
+
+
+class Level(enum.IntEnum):
+    LOW, HIGH = 1, 2
+
+
+def test_a_member_of_an_enumeration_is_one_again(site):
+    def make():
+        return {"phase": Phase.FIRST, "levels": [Level.LOW, 2]}
+
+    def go_on(extra):
+        extra["phase"], extra["levels"] = Phase.SECOND, [Level.HIGH, 1]
+
+    again, _ = saved_and_loaded(site, make, go_on)
+    assert again["phase"] is Phase.SECOND and again["levels"][0] is Level.HIGH
+    assert again["levels"][1] == 1 and type(again["levels"][1]) is int

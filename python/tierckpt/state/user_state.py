@@ -7,6 +7,7 @@ are records: they are copied into tensors that Tierckpt owns, because state_dict
 call. A large tensor that appears later, or that changes its form, becomes part of the JSON value if the capacity allows
 it."""
 
+import enum
 from typing import Any
 
 import torch
@@ -90,7 +91,14 @@ def _restored(target: Any, value: Any) -> Any:
             return items
         target[:] = items
         return target
-    return value
+    return _member(target, value)
+
+
+def _member(target: Any, value: Any) -> Any:
+    """A member of an enumeration of texts or numbers is saved as what it stands for. If there is one in its place, the
+    value becomes a member again, since a program may compare it with `is`."""
+    members = {member.value: member for member in type(target)} if isinstance(target, enum.Enum) else {}
+    return members.get(value, value)
 
 
 def _restored_dict(target: Any, value: dict[str, Any]) -> dict[str, Any]:
