@@ -122,11 +122,20 @@ def test_refresh_refuses_another_shape_or_dtype(other):
         table.refresh(client)
 
 
+class Wrapper(torch.Tensor):
+    """Of a class whose tensors consist of others. It answers as if it were a dense tensor."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize("tensor, reason, remedy", [
     (torch.ones(2, device="meta"), "is on the meta device", "to_empty"),
     (torch.ones(2, 2).to_sparse(), "layout torch.sparse_coo", "to_dense"),
     (torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), "a quantized tensor", "int_repr"),
     (torch.ones([1] * 9), "9 dimensions", "flattened"),
+    (torch.Tensor._make_wrapper_subclass(Wrapper, (2,)), "no memory of its own", "before it is converted"),
 ])
 def test_refusal_names_tensor_reason_and_remedy(tensor, reason, remedy):
     with pytest.raises(UnsupportedError, match=f"^w .*{reason}.*{remedy}.*") as refusal:

@@ -116,6 +116,10 @@ def check_tensor(key: str, tensor: torch.Tensor) -> None:
         raise errors.UnsupportedError(
             f"{key} is on {tensor.device}: only tensors on the CPU or a CUDA device can be saved, "
             "so move it there before init")
+    if tensor.numel() > 0 and tensor.data_ptr() == 0:
+        raise errors.UnsupportedError(f"{key} is a {type(tensor).__name__} that has no memory of its own, as a class "
+                                      "of tensors that consist of others has none: register those others, or save it "
+                                      "before it is converted to this class")
     if tensor.dtype not in _DTYPES and tensor.dtype not in _AS_PAIRS and tensor.dtype not in _AS_BYTES:
         raise errors.UnsupportedError(f"{key} has dtype {tensor.dtype}, which cannot be saved: convert it before init")
     if len(saved_shape(tensor)) > native.MAX_NDIM:
